@@ -11,7 +11,7 @@ use forebay_wire::token;
 use forebay_wire::transport::tls::{ServerConfig, ServerTls};
 
 use crate::error::{Error, Result};
-use crate::watched::{Change, Watched};
+use crate::reloadable::{Change, Reloadable};
 
 /// Tokens that clients authenticate with. Without any, every client is admitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,8 +69,8 @@ fn sha256(text: &str) -> [u8; 32] {
 /// Credentials of a server: its tokens and its TLS configuration.
 pub(crate) struct Access {
     fixed: Vec<Entry>,
-    file: Option<Watched<Arc<[Entry]>>>,
-    tls: Option<Watched<Arc<ServerConfig>>>,
+    file: Option<Reloadable<Arc<[Entry]>>>,
+    tls: Option<Reloadable<Arc<ServerConfig>>>,
 }
 
 /// The reason why a client is not admitted.
@@ -104,7 +104,7 @@ impl Access {
                 let files = vec![path.clone()];
                 let load = move || entries(&path);
                 Some(
-                    Watched::new("tokens", files, load)
+                    Reloadable::new("tokens", files, load)
                         .map_err(|reason| Error::Tokens { reason })?,
                 )
             }
@@ -115,7 +115,7 @@ impl Access {
                 let files = tls.files().map(ToOwned::to_owned).collect();
                 let load = move || tls.load().map_err(|e| e.to_string());
                 Some(
-                    Watched::new("certificates", files, load)
+                    Reloadable::new("certificates", files, load)
                         .map_err(|reason| Error::Certificates { reason })?,
                 )
             }
@@ -159,13 +159,13 @@ impl Access {
 
     /// The current TLS configuration, and whether it was read again; `None` without TLS.
     pub(crate) fn tls(&self) -> Option<(Arc<ServerConfig>, Option<Change>)> {
-        self.tls.as_ref().map(Watched::current)
+        self.tls.as_ref().map(Reloadable::current)
     }
 
     /// Reads all files again, changed or not.
     pub(crate) fn reload(&self) -> Vec<Change> {
-        let tokens = self.file.as_ref().map(Watched::reload);
-        let tls = self.tls.as_ref().map(Watched::reload);
+        let tokens = self.file.as_ref().map(Reloadable::reload);
+        let tls = self.tls.as_ref().map(Reloadable::reload);
         tokens.into_iter().chain(tls).collect()
     }
 }

@@ -15,10 +15,10 @@ use forebay_wire::{
     Error as WireError, Foreign, FrameReader, FrameWriter, Limits, Message, Socket,
 };
 
+use crate::deadline_reader::DeadlineReader;
 use crate::job::Served;
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
-use crate::patient::Patient;
 use crate::server::Shared;
 use crate::session::{self, printable};
 use crate::source::Failure;
@@ -38,7 +38,7 @@ pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
     if let Err(e) = link.socket.set_timeouts(tick, options.stall_timeout) {
         return Ending::failed(format!("lost the connection: {e}"));
     }
-    let patient = Patient::new(
+    let deadline_reader = DeadlineReader::new(
         link.socket.clone(),
         server.stop_signal(),
         tick,
@@ -48,9 +48,9 @@ pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
         header_bytes: HELLO_BYTES,
         ..Limits::from_client()
     };
-    let mut patient = patient;
-    let greeted = shake_hands(server, link, &mut patient);
-    let mut reader = FrameReader::new(patient, limits);
+    let mut deadline_reader = deadline_reader;
+    let greeted = shake_hands(server, link, &mut deadline_reader);
+    let mut reader = FrameReader::new(deadline_reader, limits);
     let ending = match greeted.and_then(|()| handshake(server, link, &mut reader)) {
         Ok(Greeted::Stream(name, served)) => {
             reader.set_limits(Limits::from_client());
@@ -70,8 +70,12 @@ pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
 }
 
 /// Performs the TLS handshake, if this server uses TLS.
-fn shake_hands(server: &Shared, link: &Link, patient: &mut Patient<'_>) -> Result<(), Ending> {
-    let Err(e) = patient.shake_hands() else {
+fn shake_hands(
+    server: &Shared,
+    link: &Link,
+    deadline_reader: &mut DeadlineReader<'_>,
+) -> Result<(), Ending> {
+    let Err(e) = deadline_reader.shake_hands() else {
         return Ok(());
     };
     let first = link.socket.first_bytes();
@@ -91,7 +95,7 @@ fn shake_hands(server: &Shared, link: &Link, patient: &mut Patient<'_>) -> Resul
         return Err(Ending::failed("was refused: it speaks no TLS"));
     }
     Err(Ending::failed(match e.kind() {
-        _ if patient.stopping() => "left while the server stops".to_owned(),
+        _ if deadline_reader.stopping() => "left while the server stops".to_owned(),
         ErrorKind::TimedOut => format!(
             "was refused: no handshake of TLS within {:?}",
             server.options.handshake_timeout
@@ -125,12 +129,13 @@ pub(crate) fn refuse(server: &Shared, link: &Link, why: String) {
         return;
     }
     let limit = options.handshake_timeout.min(LINGER);
-    let mut patient = Patient::new(link.socket.clone(), server.stop_signal(), tick, limit);
-    if patient.shake_hands().is_err() {
+    let mut deadline_reader =
+        DeadlineReader::new(link.socket.clone(), server.stop_signal(), tick, limit);
+    if deadline_reader.shake_hands().is_err() {
         return;
     }
     link.send_last(Kind::Busy, why);
-    patient.linger(limit);
+    deadline_reader.linger(limit);
 }
 
 /// The purpose of a connection.
@@ -144,7 +149,7 @@ enum Greeted {
 fn handshake(
     server: &Shared,
     link: &Link,
-    reader: &mut FrameReader<Patient<'_>>,
+    reader: &mut FrameReader<DeadlineReader<'_>>,
 ) -> Result<Greeted, Ending> {
     let refuse = |failure: Failure| {
         link.send_last(failure.kind, &failure.message);
@@ -243,7 +248,7 @@ fn handshake(
 
 /// Starts the timeout of the next message at its first byte, which may have arrived with the last
 /// message.
-fn next_message(server: &Shared, reader: &mut FrameReader<Patient<'_>>) {
+fn next_message(server: &Shared, reader: &mut FrameReader<DeadlineReader<'_>>) {
     let has_begun = reader.is_mid_frame();
     let limit = server.options.idle_timeout;
     reader.get_mut().next_message(limit, has_begun);
@@ -251,7 +256,7 @@ fn next_message(server: &Shared, reader: &mut FrameReader<Patient<'_>>) {
 
 /// Waits for the end of a connection that carries batch slices. The session of the main connection
 /// sends them, and also ends this connection.
-fn carry(link: &Link, reader: &mut FrameReader<Patient<'_>>) -> Ending {
+fn carry(link: &Link, reader: &mut FrameReader<DeadlineReader<'_>>) -> Ending {
     loop {
         match reader.read() {
             Ok((Message::Close(_), _)) | Err(WireError::Closed) => {
@@ -338,7 +343,7 @@ impl Progress {
         &mut self,
         server: &Shared,
         link: &Link,
-        reader: &FrameReader<Patient<'_>>,
+        reader: &FrameReader<DeadlineReader<'_>>,
         streams: bool,
     ) -> ControlFlow<Option<Failure>> {
         let fail = |kind, text: String| ControlFlow::Break(Some(Failure::new(kind, text)));
@@ -428,7 +433,7 @@ impl Progress {
 fn listen(
     server: &Shared,
     link: &Link,
-    reader: &mut FrameReader<Patient<'_>>,
+    reader: &mut FrameReader<DeadlineReader<'_>>,
     name: &str,
     served: &Served,
 ) -> Ending {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use forebay_wire::wire;
 
+use crate::snapshot::{Snapshot, Totals};
 use crate::stats::take_levels;
-use crate::survey::{Survey, Totals};
 
 /// Time between snapshots.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ impl Series {
 
 /// State at the end of a tick.
 #[derive(Debug)]
-struct Snapshot {
+struct Point {
     at: Instant,
     cpu_s: f64,
     totals: BTreeMap<String, Totals>,
@@ -110,7 +110,7 @@ pub(crate) struct History {
     names: BTreeMap<String, Series>,
     ranks: BTreeMap<(String, u64), Series>,
     /// Snapshots at the ends of the window's ticks, one more than ticks.
-    window: VecDeque<Snapshot>,
+    window: VecDeque<Point>,
 }
 
 /// Selects the quantity of a chart line.
@@ -118,12 +118,12 @@ pub(crate) type Measure = fn(&Did) -> u64;
 
 impl History {
     /// Records the end of a tick.
-    pub(crate) fn record(&mut self, at: Instant, survey: &Survey, cpu_s: f64) {
-        let snapshot = Snapshot {
+    pub(crate) fn record(&mut self, at: Instant, snapshot: &Snapshot, cpu_s: f64) {
+        let point = Point {
             at,
             cpu_s,
-            totals: survey.totals.clone(),
-            streams: survey
+            totals: snapshot.totals.clone(),
+            streams: snapshot
                 .streams
                 .iter()
                 .map(|stream| {
@@ -137,14 +137,14 @@ impl History {
         if let Some(before) = self.window.back() {
             let mut all = Did::default();
             let mut names = BTreeMap::new();
-            for (name, totals) in &snapshot.totals {
+            for (name, totals) in &point.totals {
                 let then = before.totals.get(name).map(Did::of_totals);
                 let did = Did::of_totals(totals).since(then.unwrap_or_default());
                 all = all.plus(did);
                 names.insert(name.clone(), did);
             }
             let mut ranks: BTreeMap<(String, u64), Did> = BTreeMap::new();
-            for stream in &survey.streams {
+            for stream in &snapshot.streams {
                 let then = before.streams.get(&stream.connection).map(|(did, _)| *did);
                 let did = Did::of_stream(&stream.stats).since(then.unwrap_or_default());
                 let rank = (stream.live.name.clone(), stream.live.rank);
@@ -167,7 +167,7 @@ impl History {
         if self.window.len() > WINDOW {
             self.window.pop_front();
         }
-        self.window.push_back(snapshot);
+        self.window.push_back(point);
     }
 
     /// Seconds over which current rates are averaged.
@@ -226,11 +226,11 @@ impl History {
         let (Some(first), Some(last)) = (self.window.front(), self.window.back()) else {
             return [0.0; 2];
         };
-        let of = |snapshot: &Snapshot| {
-            let totals = snapshot.totals.get(name);
+        let of = |point: &Point| {
+            let totals = point.totals.get(name);
             [
                 totals.map_or(0.0, |totals| totals.decode_cpu_s),
-                snapshot.cpu_s,
+                point.cpu_s,
             ]
         };
         between(Some(&of(first)), &of(last))
@@ -239,8 +239,8 @@ impl History {
     /// Storage throughput of the streams of a name in the window, by number of concurrent reads of
     /// a stream.
     pub(crate) fn levels(&self, name: &str) -> Vec<wire::ReadLevel> {
-        let of = |snapshot: Option<&Snapshot>| {
-            let totals = snapshot.and_then(|snapshot| snapshot.totals.get(name));
+        let of = |point: Option<&Point>| {
+            let totals = point.and_then(|point| point.totals.get(name));
             totals.map_or_else(Vec::new, |totals| totals.levels.clone())
         };
         let mut levels = of(self.window.back());
@@ -345,12 +345,12 @@ fn advance<K: Ord>(all: &mut BTreeMap<K, Series>, mut did: BTreeMap<K, Did>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::{Live, Stream};
+    use crate::snapshot::{Live, Stream};
     use forebay_loader::{Queues, ReadTimes};
     use forebay_wire::Peer;
 
     /// A server that sent `batches` batches of ten images to its only stream.
-    fn survey(connection: u64, batches: u64) -> Survey {
+    fn snapshot(connection: u64, batches: u64) -> Snapshot {
         let stats = wire::Stats {
             images: 10 * batches,
             batches,
@@ -365,7 +365,7 @@ mod tests {
         };
         let mut totals = Totals::default();
         totals.add(&stats, &ReadTimes::default());
-        Survey {
+        Snapshot {
             totals: [("a".to_owned(), totals)].into(),
             streams: vec![Stream {
                 connection,
@@ -383,7 +383,7 @@ mod tests {
                 queues: Queues::default(),
                 reads: ReadTimes::default(),
             }],
-            ..Survey::default()
+            ..Snapshot::default()
         }
     }
 
@@ -395,7 +395,7 @@ mod tests {
             // One batch a second, then three.
             let batches = second.min(10) + 3 * second.saturating_sub(10);
             let at = begin + Duration::from_secs(second);
-            history.record(at, &survey(1, 100 + batches), 2.0 * second as f64);
+            history.record(at, &snapshot(1, 100 + batches), 2.0 * second as f64);
         }
         assert_eq!(history.window_s(), 10.0);
         let now = history.all_now();
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(history.rank_line("a", 3, |did| did.images), line);
         assert_eq!(history.cores_line(), [2.0; 10]);
         // The line does not change in the middle of a point.
-        history.record(begin + Duration::from_secs(21), &survey(1, 999), 42.0);
+        history.record(begin + Duration::from_secs(21), &snapshot(1, 999), 42.0);
         assert_eq!(history.all_line(|did| did.images), line);
         assert_eq!(history.cores_line().len(), 10);
     }
@@ -429,14 +429,14 @@ mod tests {
         let mut history = History::default();
         for second in 0..=1000u64 {
             let at = begin + Duration::from_secs(second);
-            history.record(at, &survey(1, second), 0.0);
+            history.record(at, &snapshot(1, second), 0.0);
         }
         assert_eq!(
             history.all_line(|did| did.batches),
             [1.0; KEPT / TICKS_A_POINT]
         );
         // After a reconnect of the same rank, its work continues where the old connection ended.
-        history.record(begin + Duration::from_secs(1001), &survey(2, 5), 0.0);
+        history.record(begin + Duration::from_secs(1001), &snapshot(2, 5), 0.0);
         assert_eq!(
             history.ranks[&("a".to_owned(), 3)]
                 .0
@@ -447,7 +447,7 @@ mod tests {
         );
         for second in 1002..1400u64 {
             let at = begin + Duration::from_secs(second);
-            history.record(at, &Survey::default(), 0.0);
+            history.record(at, &Snapshot::default(), 0.0);
         }
         assert!(history.names.is_empty() && history.ranks.is_empty());
         assert!(history.seconds.len() == KEPT && history.window.len() == WINDOW + 1);

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Buffer, FrameWriter, Message, Peer, Socket};
 
+use crate::snapshot::Live;
 use crate::source::Monitor;
 use crate::stats::StreamStats;
-use crate::survey::Live;
 
 /// Why a stream ends before its last batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

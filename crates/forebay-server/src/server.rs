@@ -22,18 +22,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::Access;
 use crate::dataset::DatasetSource;
+use crate::egress::EgressLimiter;
 use crate::error::{Error, Result};
 use crate::job::{Job, JobOptions, Served};
 use crate::link::Link;
 use crate::memory::Bounded;
 use crate::observer::Event;
 use crate::options::ServerOptions;
-use crate::outgoing::Outgoing;
 use crate::sharing::{Budget, Sharing};
+use crate::snapshot::Totals;
 use crate::source::Source;
 use crate::stats::Counters;
-use crate::survey::Totals;
-use crate::witness::Witness;
+use crate::telemetry::Telemetry;
 pub use handle::{Reloader, ServerHandle, Status};
 
 /// Stack size of receiving threads, which parse small messages only.
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) counters: Counters,
     /// Data for the dashboard and metrics.
-    pub(crate) witness: Witness,
+    pub(crate) telemetry: Telemetry,
     access: Access,
     served: BTreeMap<String, Served>,
     /// Budget for batches that streams share.
@@ -69,7 +69,7 @@ pub(crate) struct Shared {
     /// Budget for the pipelines of all streams.
     total_memory: Arc<Budget>,
     /// Egress limiter for remote clients.
-    pub(crate) outgoing: Outgoing,
+    pub(crate) egress: EgressLimiter,
     links: Mutex<HashMap<u64, Arc<Link>>>,
     /// Totals of ended streams, by name. Locked together with `links`, so that each stream is
     /// counted exactly once.
@@ -143,11 +143,11 @@ impl Server {
             shared: Arc::new(Shared {
                 shared_batches: Arc::new(Budget::new(options.shared_batches_bytes)),
                 total_memory: Arc::new(Budget::new(options.total_memory())),
-                outgoing: Outgoing::new(options.bandwidth),
+                egress: EgressLimiter::new(options.bandwidth),
                 options,
                 access,
                 counters: Counters::default(),
-                witness: Witness::default(),
+                telemetry: Telemetry::default(),
                 served: BTreeMap::new(),
                 links: Mutex::default(),
                 ended: Mutex::default(),

@@ -12,14 +12,14 @@ use forebay_wire::text::printable_start;
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Batch, BufferPool};
 
-use crate::gallery::Lens;
+use crate::egress::Sender;
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
-use crate::outgoing::Sender;
+use crate::previews::PreviewSampler;
 use crate::server::Shared;
+use crate::snapshot::Live;
 use crate::source::{BatchSource, Failure, Source, StreamRequest};
 use crate::stats::{Counters, StreamStats};
-use crate::survey::Live;
 use crate::wire_options;
 
 /// Maximum number of shared-memory slots per stream: those that the loader fills ahead, those in
@@ -52,7 +52,7 @@ pub(crate) fn run(
     };
     match end {
         End::Failure(failure) => {
-            server.witness.stream_failed(dataset, failure.kind);
+            server.telemetry.stream_failed(dataset, failure.kind);
             link.end(Ending::failed(format!("got an error: {failure}")));
             link.send_last(failure.kind, failure.message);
         }
@@ -108,7 +108,7 @@ struct Session<'a> {
     pool: Option<BufferPool>,
     stats: StreamStats,
     /// Captures previews of sent batches.
-    lens: Lens<'a>,
+    sampler: PreviewSampler<'a>,
 }
 
 impl<'a> Session<'a> {
@@ -191,7 +191,7 @@ impl<'a> Session<'a> {
         let first = step(per_epoch, open.epoch, open.position / global);
         link.opened(Live::new(dataset, server.is_job(dataset), &info, first));
         let titles = source.describe().class_titles;
-        let lens = Lens::new(&server.witness.gallery, dataset, &info, titles);
+        let sampler = PreviewSampler::new(&server.telemetry.previews, dataset, &info, titles);
         let batch_bytes = info.batch_bytes;
         let varies = info.options.keeps_encoded();
         let opened = wire::Opened {
@@ -211,10 +211,10 @@ impl<'a> Session<'a> {
             per_epoch,
             varies,
             checksum: open.payload_checksum,
-            sender: server.outgoing.sender(&share),
+            sender: server.egress.sender(&share),
             pool,
             stats: StreamStats::default(),
-            lens,
+            sampler,
         })
     }
 
@@ -276,7 +276,7 @@ impl<'a> Session<'a> {
     }
 
     fn send(&mut self, batch: Batch) -> Result<(), End> {
-        self.lens.look(&batch);
+        self.sampler.capture(&batch);
         let starved = self.link.has_taken_all(self.needed());
         let began = Instant::now();
         let payload_bytes = batch.images.len() as u64;

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::{JSON, Room, headers, parameter};
-use crate::gallery::Shot;
+use crate::previews::Preview;
 use crate::process::unix_s;
 use crate::report::FORMAT;
 
@@ -56,8 +56,8 @@ pub(super) async fn images(State(room): State<Arc<Room>>, uri: Uri) -> Response 
     if !room.status.serves(&name) {
         return (StatusCode::NOT_FOUND, "no such dataset or job\n").into_response();
     }
-    let shot = room.status.witness().gallery.ask(&name);
-    let number = shot.as_ref().map_or(0, |shot| shot.number);
+    let preview = room.status.telemetry().previews.ask(&name);
+    let number = preview.as_ref().map_or(0, |preview| preview.number);
     if let Some(known) = room.album.known(&name, number) {
         return (headers(JSON), known.to_string()).into_response();
     }
@@ -71,7 +71,7 @@ pub(super) async fn images(State(room): State<Arc<Room>>, uri: Uri) -> Response 
         let room = Arc::clone(&room);
         tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            room.album.paint(&room, &name, shot.as_deref())
+            room.album.paint(&room, &name, preview.as_deref())
         })
     };
     match painting.await {
@@ -88,8 +88,8 @@ impl Album {
         (*of == number).then(|| Arc::clone(painted))
     }
 
-    fn paint(&self, room: &Room, name: &str, shot: Option<&Shot>) -> Arc<str> {
-        let number = shot.map_or(0, |shot| shot.number);
+    fn paint(&self, room: &Room, name: &str, preview: Option<&Preview>) -> Arc<str> {
+        let number = preview.map_or(0, |preview| preview.number);
         // Requests that waited for this lock find the result of the first one.
         let mut album = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, painted)) = album.get(name)
@@ -98,9 +98,9 @@ impl Album {
             return Arc::clone(painted);
         }
         let limits = room.status.image_limits();
-        let pictures = shot.map_or_else(Vec::new, |shot| {
+        let pictures = preview.map_or_else(Vec::new, |preview| {
             let picture = |sample| {
-                let made = shot.thumbnail(sample, limits);
+                let made = preview.thumbnail(sample, limits);
                 let (width, height) = made.as_ref().map_or((0, 0), |m| (m.width, m.height));
                 Picture {
                     sample: sample.sample,
@@ -114,16 +114,16 @@ impl Album {
                         .map(|m| format!("data:image/jpeg;base64,{}", STANDARD.encode(m.jpeg))),
                 }
             };
-            shot.samples.iter().map(picture).collect()
+            preview.samples.iter().map(picture).collect()
         });
         let pictures = Pictures {
             format: FORMAT,
             name,
             number,
-            time_s: shot.map_or(0.0, |shot| unix_s(shot.at)),
-            rank: shot.map_or(0, |shot| shot.rank),
-            epoch: shot.map_or(0, |shot| shot.epoch),
-            step: shot.map_or(0, |shot| shot.step),
+            time_s: preview.map_or(0.0, |preview| unix_s(preview.at)),
+            rank: preview.map_or(0, |preview| preview.rank),
+            epoch: preview.map_or(0, |preview| preview.epoch),
+            step: preview.map_or(0, |preview| preview.step),
             images: pictures,
         };
         // Only numbers and strings: serialization cannot fail.

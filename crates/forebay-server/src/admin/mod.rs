@@ -26,11 +26,11 @@ use forebay_cache::Cache;
 use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
 
+use crate::environment::Environment;
 use crate::error::Result;
 use crate::history::{History, TICK};
-use crate::report::Desk;
+use crate::report::ReportBuilder;
 use crate::server::Status;
-use crate::surroundings::Surroundings;
 use http::Listening;
 use images::Album;
 use listener::Deadlines;
@@ -141,18 +141,18 @@ impl Health {
 }
 
 impl Room {
-    fn surroundings(&self) -> Surroundings {
-        Surroundings::look(self.options.cache.as_deref())
+    fn environment(&self) -> Environment {
+        Environment::look(self.options.cache.as_deref())
     }
 
     fn report(&self) -> String {
-        let survey = self.status.survey();
-        let around = self.surroundings();
-        let events = self.status.witness().journal.read();
+        let snapshot = self.status.snapshot();
+        let environment = self.environment();
+        let events = self.status.telemetry().journal.read();
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        let desk = Desk {
-            survey: &survey,
-            around: &around,
+        let builder = ReportBuilder {
+            snapshot: &snapshot,
+            environment: &environment,
             history: &history,
             events: &events,
             images: self.options.images,
@@ -161,7 +161,7 @@ impl Room {
             now: SystemTime::now(),
         };
         // Only numbers and strings: serialization cannot fail.
-        serde_json::to_string(&desk.report()).unwrap_or_default()
+        serde_json::to_string(&builder.report()).unwrap_or_default()
     }
 }
 
@@ -171,13 +171,13 @@ async fn remember(room: &Room) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let survey = room.status.survey();
+        let snapshot = room.status.snapshot();
         let cpu_s = room
-            .surroundings()
+            .environment()
             .process
             .map_or(0.0, |process| process.cpu_s);
         let mut history = room.history.lock().unwrap_or_else(PoisonError::into_inner);
-        history.record(Instant::now(), &survey, cpu_s);
+        history.record(Instant::now(), &snapshot, cpu_s);
     }
 }
 
@@ -219,7 +219,7 @@ async fn ready(State(status): State<Status>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(room): State<Arc<Room>>) -> impl IntoResponse {
-    let page = crate::metrics::render(&room.status.survey(), &room.surroundings());
+    let page = crate::metrics::render(&room.status.snapshot(), &room.environment());
     (headers("text/plain; version=0.0.4"), page)
 }
 

@@ -8,26 +8,26 @@ use forebay_cache::TierStats;
 use forebay_loader::{Queues, READ_BOUNDS_S};
 use forebay_store::Traffic;
 
+use crate::environment::Environment;
 use crate::process::Process;
-use crate::surroundings::Surroundings;
-use crate::survey::{Survey, Totals};
+use crate::snapshot::{Snapshot, Totals};
 use exposition::Page;
 
 /// Renders all metrics.
-pub(crate) fn render(survey: &Survey, around: &Surroundings) -> String {
+pub(crate) fn render(snapshot: &Snapshot, environment: &Environment) -> String {
     let mut page = Page(String::new());
-    server(&mut page, survey);
-    streams(&mut page, survey);
-    ranks(&mut page, survey);
-    cache(&mut page, around);
-    stores(&mut page, &around.stores);
-    if let Some(process) = &around.process {
+    server(&mut page, snapshot);
+    streams(&mut page, snapshot);
+    ranks(&mut page, snapshot);
+    cache(&mut page, environment);
+    stores(&mut page, &environment.stores);
+    if let Some(process) = &environment.process {
         self::process(&mut page, process);
     }
     page.0
 }
 
-fn server(page: &mut Page, survey: &Survey) {
+fn server(page: &mut Page, snapshot: &Snapshot) {
     let version = ("version", env!("CARGO_PKG_VERSION"));
     let mut info = page.gauge("forebay_server_info", "The server itself.");
     info.line(&[version], 1);
@@ -35,12 +35,12 @@ fn server(page: &mut Page, survey: &Survey) {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     build.line(&[version, ("os", os), ("arch", arch)], 1);
     page.gauge("forebay_ready", "1 while new clients are taken.")
-        .is(u64::from(survey.ready));
-    let stats = &survey.server;
+        .is(u64::from(snapshot.ready));
+    let stats = &snapshot.server;
     page.gauge("forebay_connections", "Connections open now.")
         .is(stats.connections);
     page.gauge("forebay_connections_limit", "Connections that may be open.")
-        .is(survey.max_connections);
+        .is(snapshot.max_connections);
     for (name, help, value) in [
         (
             "forebay_connections_accepted_total",
@@ -78,7 +78,7 @@ fn server(page: &mut Page, survey: &Survey) {
 }
 
 /// Writes the metrics of streams, by name.
-fn streams(page: &mut Page, survey: &Survey) {
+fn streams(page: &mut Page, snapshot: &Snapshot) {
     type Count = fn(&Totals) -> u64;
     let counts: [(&'static str, &str, Count); 6] = [
         ("forebay_streams_total", "Streams opened.", |t| t.streams),
@@ -106,7 +106,7 @@ fn streams(page: &mut Page, survey: &Survey) {
     ];
     for (family, help, count) in counts {
         let mut family = page.counter(family, help);
-        for (name, totals) in &survey.totals {
+        for (name, totals) in &snapshot.totals {
             family.line(&[("name", name)], count(totals));
         }
     }
@@ -114,7 +114,7 @@ fn streams(page: &mut Page, survey: &Survey) {
         "forebay_stream_failures_total",
         "Streams that ended with an error that was sent to the client.",
     );
-    for (name, totals) in &survey.totals {
+    for (name, totals) in &snapshot.totals {
         for (kind, count) in &totals.failures {
             failures.line(&[("name", name), ("kind", kind)], count);
         }
@@ -123,7 +123,7 @@ fn streams(page: &mut Page, survey: &Survey) {
         "forebay_stage_seconds_total",
         "Time of each stage: busy, starved (waiting for input), blocked (waiting for room).",
     );
-    for (name, totals) in &survey.totals {
+    for (name, totals) in &snapshot.totals {
         for (stage, times) in &totals.stages {
             for (state, time) in ["busy", "starved", "blocked"].iter().zip(times) {
                 let labels = [("name", name.as_str()), ("stage", stage), ("state", state)];
@@ -135,7 +135,7 @@ fn streams(page: &mut Page, survey: &Survey) {
         "forebay_trainer_starved_seconds_total",
         "Time during which trainers waited for batches.",
     );
-    for (name, totals) in &survey.totals {
+    for (name, totals) in &snapshot.totals {
         starved.line(&[("name", name)], totals.starved_s);
     }
     let mut reads = page.family(
@@ -143,7 +143,7 @@ fn streams(page: &mut Page, survey: &Survey) {
         "histogram",
         "Duration of reads of record ranges, from storage or its cache.",
     );
-    for (name, totals) in &survey.totals {
+    for (name, totals) in &snapshot.totals {
         let times = &totals.reads;
         reads.histogram(
             &[("name", name)],
@@ -152,12 +152,12 @@ fn streams(page: &mut Page, survey: &Survey) {
             times.sum_s,
         );
     }
-    let mut open: BTreeMap<&str, Open> = survey
+    let mut open: BTreeMap<&str, Open> = snapshot
         .totals
         .keys()
         .map(|name| (name.as_str(), Open::default()))
         .collect();
-    for stream in &survey.streams {
+    for stream in &snapshot.streams {
         let of_name = open.entry(&stream.live.name).or_default();
         of_name.streams += 1;
         of_name.credit = of_name.credit.saturating_add(stream.live.credit_bytes);
@@ -229,9 +229,9 @@ fn queues(page: &mut Page, open: &BTreeMap<&str, Open>) {
 }
 
 /// Writes the progress of the ranks of each job.
-fn ranks(page: &mut Page, survey: &Survey) {
+fn ranks(page: &mut Page, snapshot: &Snapshot) {
     let mut steps: BTreeMap<&str, BTreeMap<u64, u64>> = BTreeMap::new();
-    for live in survey.streams.iter().map(|stream| &stream.live) {
+    for live in snapshot.streams.iter().map(|stream| &stream.live) {
         if live.is_job {
             // A rank that reconnects may appear twice for a moment.
             let ranks = steps.entry(&live.name).or_default();
@@ -265,7 +265,7 @@ fn each_rank(
     }
 }
 
-fn cache(page: &mut Page, around: &Surroundings) {
+fn cache(page: &mut Page, environment: &Environment) {
     type Count = fn(&TierStats) -> u64;
     let counters: [(&'static str, &str, Count); 6] = [
         (
@@ -309,7 +309,7 @@ fn cache(page: &mut Page, around: &Surroundings) {
             |t| t.limit_bytes,
         ),
     ];
-    let stats = around.cache.as_ref();
+    let stats = environment.cache.as_ref();
     // A tier that is not configured has no lines.
     let tiers: Vec<(&str, &TierStats)> = stats
         .into_iter()
@@ -478,7 +478,7 @@ fn process(page: &mut Page, process: &Process) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::{Live, Stream};
+    use crate::snapshot::{Live, Stream};
     use forebay_wire::{Peer, wire};
 
     #[test]
@@ -525,23 +525,23 @@ mod tests {
             },
             reads: forebay_loader::ReadTimes::default(),
         };
-        let survey = Survey {
+        let snapshot = Snapshot {
             ready: true,
             totals: [("resnet".to_owned(), totals)].into(),
             streams: vec![stream(0, 7), stream(1, 4), stream(1, 5)],
-            ..Survey::default()
+            ..Snapshot::default()
         };
-        let mut around = Surroundings::default();
+        let mut environment = Environment::default();
         let mut cache = forebay_cache::CacheStats::default();
         cache.disk.hits = 9;
         cache.disk.limit_bytes = 100;
         cache.misses = 3;
-        around.cache = Some(cache);
+        environment.cache = Some(cache);
         let mut traffic = Traffic::default();
         traffic.store = "s3://a\"b".to_owned();
         traffic.usual_s = Some((0.25, 0.5));
-        around.stores.push(traffic);
-        let page = render(&survey, &around);
+        environment.stores.push(traffic);
+        let page = render(&snapshot, &environment);
         for line in [
             "forebay_ready 1",
             "forebay_batches_total{name=\"resnet\"} 6",

@@ -8,11 +8,11 @@ use super::{
     BottleneckReport, CacheReport, Connections, Counts, EventReport, FORMAT, Lines, ProcessReport,
     QueueReport, Rank, Rates, Report, Served, StageReport, StoreReport, TierReport,
 };
+use crate::environment::Environment;
 use crate::history::{Did, History, per_s};
 use crate::journal::Entry;
 use crate::process::unix_s;
-use crate::surroundings::Surroundings;
-use crate::survey::{Stream, Survey, Totals};
+use crate::snapshot::{Snapshot, Stream, Totals};
 
 /// Maximum number of listed ranks of a name.
 const MOST_RANKS: usize = 256;
@@ -20,9 +20,9 @@ const MOST_RANKS: usize = 256;
 const MOST_LINES: usize = 64;
 
 /// Inputs of a report.
-pub(crate) struct Desk<'a> {
-    pub(crate) survey: &'a Survey,
-    pub(crate) around: &'a Surroundings,
+pub(crate) struct ReportBuilder<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) environment: &'a Environment,
     pub(crate) history: &'a History,
     pub(crate) events: &'a [Entry],
     pub(crate) images: bool,
@@ -33,20 +33,20 @@ pub(crate) struct Desk<'a> {
     pub(crate) now: SystemTime,
 }
 
-impl Desk<'_> {
+impl ReportBuilder<'_> {
     pub(crate) fn report(&self) -> Report {
-        let (survey, history) = (self.survey, self.history);
-        let served: Vec<Served> = survey
+        let (snapshot, history) = (self.snapshot, self.history);
+        let served: Vec<Served> = snapshot
             .totals
             .iter()
             .map(|(name, totals)| self.served(name, totals))
             .collect();
-        let process = self.around.process.unwrap_or_default();
+        let process = self.environment.process.unwrap_or_default();
         let started_s = match process.started_s {
             0.0 => unix_s(self.started),
             started_s => started_s,
         };
-        let all = survey
+        let all = snapshot
             .totals
             .values()
             .map(counts)
@@ -56,7 +56,7 @@ impl Desk<'_> {
             time_s: round(unix_s(self.now)),
             started_s: round(started_s),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            state: match survey.ready {
+            state: match snapshot.ready {
                 true => "serving",
                 false => "stopping",
             }
@@ -83,13 +83,13 @@ impl Desk<'_> {
                 max_files: process.max_files,
             },
             connections: Connections {
-                open: survey.server.connections,
-                streams: survey.streams.len() as u64,
-                limit: survey.max_connections,
-                accepted: survey.server.accepted,
-                refused: survey.server.refused,
-                unauthorized: survey.server.unauthorized,
-                failed: survey.server.failed,
+                open: snapshot.server.connections,
+                streams: snapshot.streams.len() as u64,
+                limit: snapshot.max_connections,
+                accepted: snapshot.server.accepted,
+                refused: snapshot.server.refused,
+                unauthorized: snapshot.server.unauthorized,
+                failed: snapshot.server.failed,
             },
             served,
             cache: self.cache(),
@@ -112,7 +112,7 @@ impl Desk<'_> {
     fn served(&self, name: &str, totals: &Totals) -> Served {
         let history = self.history;
         let mut streams: Vec<&Stream> = self
-            .survey
+            .snapshot
             .streams
             .iter()
             .filter(|stream| stream.live.name == name)
@@ -148,7 +148,7 @@ impl Desk<'_> {
             cores: self.cores,
             cpu_s: history.cpu_s(name),
         });
-        let dataset = self.survey.served.get(name).cloned().flatten();
+        let dataset = self.snapshot.served.get(name).cloned().flatten();
         // If all ranks began at the same position, the slowest one holds the others up.
         let first = streams.iter().map(|stream| stream.live.step).max();
         let is_job = dataset.is_some() || streams.iter().any(|stream| stream.live.is_job);
@@ -215,7 +215,7 @@ impl Desk<'_> {
     }
 
     fn cache(&self) -> Option<CacheReport> {
-        let stats = self.around.cache.as_ref()?;
+        let stats = self.environment.cache.as_ref()?;
         let tiers = [("memory", &stats.memory), ("disk", &stats.disk)];
         let tiers = tiers.into_iter().filter(|(_, tier)| tier.limit_bytes > 0);
         Some(CacheReport {
@@ -240,7 +240,7 @@ impl Desk<'_> {
     }
 
     fn stores(&self) -> Vec<StoreReport> {
-        let stores = self.around.stores.iter();
+        let stores = self.environment.stores.iter();
         let report = stores.map(|traffic| StoreReport {
             store: traffic.store.clone(),
             requests: traffic.requests,
@@ -367,12 +367,12 @@ fn rounded(line: Vec<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::Live;
+    use crate::snapshot::Live;
     use forebay_loader::{Queues, ReadTimes};
     use forebay_wire::{Peer, wire};
     use std::time::{Duration, Instant};
 
-    fn survey(second: u64) -> Survey {
+    fn snapshot(second: u64) -> Snapshot {
         let stage = |name: &str, [busy_s, starved_s, blocked_s]: [f64; 3], threads| wire::Stage {
             name: name.to_owned(),
             busy_s,
@@ -429,7 +429,7 @@ mod tests {
         let mut totals = Totals::default();
         totals.add(&stats, &ReadTimes::default());
         totals.add(&stats, &ReadTimes::default());
-        Survey {
+        Snapshot {
             ready: true,
             served: [
                 ("imagenet".to_owned(), None),
@@ -442,7 +442,7 @@ mod tests {
             ]
             .into(),
             streams: vec![stream(1), stream(0)],
-            ..Survey::default()
+            ..Snapshot::default()
         }
     }
 
@@ -452,11 +452,11 @@ mod tests {
         let mut history = History::default();
         for second in 0..=20 {
             let at = begin + Duration::from_secs(second);
-            history.record(at, &survey(second), second as f64 * 7.5);
+            history.record(at, &snapshot(second), second as f64 * 7.5);
         }
-        let desk = Desk {
-            survey: &survey(20),
-            around: &Surroundings::default(),
+        let builder = ReportBuilder {
+            snapshot: &snapshot(20),
+            environment: &Environment::default(),
             history: &history,
             events: &[],
             images: true,
@@ -464,7 +464,7 @@ mod tests {
             started: SystemTime::UNIX_EPOCH,
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(77),
         };
-        let report = desk.report();
+        let report = builder.report();
         assert_eq!((report.format, report.time_s), (FORMAT, 77.0));
         assert_eq!(report.now.images_per_s, 1024.0);
         assert_eq!(report.process.cpu_cores, 7.5);

@@ -9,7 +9,7 @@ mod build;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use build::Desk;
+pub(crate) use build::ReportBuilder;
 
 /// Version of the [`Report`] format.
 pub const FORMAT: u32 = 1;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::thread;
 
 use super::{Shared, Stopper};
+use crate::environment::Environment;
 use crate::metrics;
+use crate::snapshot::Snapshot;
 use crate::stats::ServerStats;
-use crate::surroundings::Surroundings;
-use crate::survey::Survey;
-use crate::witness::Witness;
+use crate::telemetry::Telemetry;
 
 /// Read access to a server's state, for monitoring.
 #[derive(Clone)]
@@ -33,17 +33,17 @@ impl Status {
     /// Returns all metrics in the Prometheus text format. docs/serving.md lists names and labels.
     #[must_use]
     pub fn metrics(&self) -> String {
-        metrics::render(&self.survey(), &Surroundings::look(None))
+        metrics::render(&self.snapshot(), &Environment::look(None))
     }
 
     /// Takes a snapshot of the server.
-    pub(crate) fn survey(&self) -> Survey {
-        self.shared.survey()
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.shared.snapshot()
     }
 
     /// Data for the dashboard and metrics.
-    pub(crate) fn witness(&self) -> &Witness {
-        &self.shared.witness
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.shared.telemetry
     }
 
     /// Returns whether a dataset or job has this name.

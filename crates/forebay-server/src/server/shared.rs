@@ -15,13 +15,13 @@ use crate::job::Served;
 use crate::link::Link;
 use crate::observer::Event;
 use crate::origin::origin;
+use crate::reloadable::Change;
+use crate::snapshot::{Snapshot, Stream};
 use crate::stats::{Counters, ServerStats};
-use crate::survey::{Stream, Survey};
-use crate::watched::Change;
 
 impl Shared {
     pub(crate) fn tell(&self, event: &Event<'_>) {
-        self.witness.journal.note(event);
+        self.telemetry.journal.note(event);
         self.options.observer.event(event);
     }
 
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     /// Takes a snapshot of the server.
-    pub(super) fn survey(&self) -> Survey {
+    pub(super) fn snapshot(&self) -> Snapshot {
         let links = lock(&self.links);
         let open: Vec<Arc<Link>> = links.values().map(Arc::clone).collect();
         let mut totals = lock(&self.ended).clone();
@@ -85,7 +85,7 @@ impl Shared {
         for name in self.served.keys() {
             totals.entry(name.clone()).or_default();
         }
-        for (name, failures) in self.witness.failures() {
+        for (name, failures) in self.telemetry.failures() {
             totals.entry(name).or_default().failures = failures;
         }
         let mut streams: Vec<Stream> = Vec::new();
@@ -96,7 +96,7 @@ impl Shared {
             streams.push(stream);
         }
         streams.sort_by_key(|stream| stream.connection);
-        Survey {
+        Snapshot {
             server: self.stats(),
             ready: !self.stopping(),
             max_connections: self.options.max_connections as u64,

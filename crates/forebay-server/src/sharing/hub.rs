@@ -268,7 +268,7 @@ impl Hub {
     /// Makes the next item, for a member that got [`Taken::Next`]. If no other member needs it, the
     /// hub keeps no reference.
     pub(super) fn make(&self, id: u64) -> Result<Kept, Failure> {
-        let _making = Making { hub: self };
+        let _making = MakingGuard { hub: self };
         let made = lock(&self.feed).next_batch();
         let mut state = lock(&self.state);
         let batch = made.inspect_err(|failure| state.ended = Some(failure.clone()))?;
@@ -330,11 +330,11 @@ impl Drop for Hub {
 
 /// Guard of the member that makes the next item: wakes the waiting members even after a failure or
 /// panic.
-struct Making<'a> {
+struct MakingGuard<'a> {
     hub: &'a Hub,
 }
 
-impl Drop for Making<'_> {
+impl Drop for MakingGuard<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.hub.state);
         state.making = false;

@@ -29,7 +29,7 @@ pub(super) struct Member {
 }
 
 /// A stream before it has a hub.
-pub(super) struct Seat {
+pub(super) struct NewMember {
     pub(super) id: u64,
     pub(super) place: Place,
     pub(super) info: StreamInfo,
@@ -40,16 +40,16 @@ impl Member {
     /// Creates a member of `hub`; `own` is the source for catching up.
     pub(super) fn new(
         common: Arc<Common>,
-        seat: Seat,
+        new_member: NewMember,
         hub: Arc<Hub>,
         own: Option<Box<dyn BatchSource>>,
     ) -> Self {
-        let Seat {
+        let NewMember {
             id,
             place,
             info,
             asked,
-        } = seat;
+        } = new_member;
         let batch_bytes = usize::try_from(info.batch_bytes).unwrap_or(usize::MAX);
         let pool = asked.pool.clone();
         let monitor = Arc::new(MemberMonitor {

@@ -35,7 +35,7 @@ use forebay_wire::BufferPool;
 
 use crate::source::{BatchSource, Description, Failure, Source, StreamRequest};
 use hub::{Arrival, Hub, Place};
-use member::{Member, Seat};
+use member::{Member, NewMember};
 
 /// Maximum distance behind a hub, in batches, at which a stream can still join, regardless of the
 /// budget.
@@ -133,13 +133,13 @@ impl Source for Sharing {
             None => common.join(&asked, place, id, common.source.open(request)?),
         };
         let info = hub.info.clone();
-        let seat = Seat {
+        let new_member = NewMember {
             id,
             place,
             info,
             asked,
         };
-        Ok(Box::new(Member::new(common, seat, hub, own)))
+        Ok(Box::new(Member::new(common, new_member, hub, own)))
     }
 }
 

@@ -503,8 +503,8 @@ let inSight = true;
 let chosen = "";
 
 function showGallery(status) {
-  const gallery = $("gallery");
-  gallery.hidden = !status.images;
+  const previews = $("previews");
+  previews.hidden = !status.images;
   if (!status.images) return;
   const names = status.served.filter((served) => served.ranks.length > 0).map((served) => served.name);
   if (!names.includes(chosen)) chosen = names[0] || "";
@@ -513,7 +513,7 @@ function showGallery(status) {
   each(pick, names, (name) => name, (name) => el("option", "", name), () => {});
   if (pick.value !== chosen) pick.value = chosen;
   if (!chosen) {
-    say($("gallery-note"), "the first samples of a batch appear here once a trainer is connected");
+    say($("previews-note"), "the first samples of a batch appear here once a trainer is connected");
     return;
   }
   const now = Date.now();
@@ -536,7 +536,7 @@ async function askForPictures(name) {
       return;
     }
     showPictures(shot.images);
-    say($("gallery-note"), "epoch " + whole.format(shot.epoch) + ", step " + whole.format(shot.step) + ", rank " + shot.rank + ", " + clock(new Date(shot.time_s * 1000)));
+    say($("previews-note"), "epoch " + whole.format(shot.epoch) + ", step " + whole.format(shot.step) + ", rank " + shot.rank + ", " + clock(new Date(shot.time_s * 1000)));
   } catch {
     // The status says what is the matter.
   }
@@ -661,5 +661,5 @@ document.addEventListener("visibilitychange", () => {
     poll();
   }
 });
-new IntersectionObserver((entries) => { inSight = entries[0].isIntersecting; }).observe($("gallery"));
+new IntersectionObserver((entries) => { inSight = entries[0].isIntersecting; }).observe($("previews"));
 poll();

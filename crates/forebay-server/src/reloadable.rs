@@ -26,7 +26,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 /// A value that is read from files, and read again when they change.
-pub(crate) struct Watched<T> {
+pub(crate) struct Reloadable<T> {
     what: &'static str,
     files: Vec<PathBuf>,
     load: Box<dyn Fn() -> Result<T, String> + Send + Sync>,
@@ -47,7 +47,7 @@ pub(crate) struct Change {
     pub(crate) problem: Option<String>,
 }
 
-impl<T: Clone> Watched<T> {
+impl<T: Clone> Reloadable<T> {
     /// Reads the value for the first time.
     pub(crate) fn new(
         what: &'static str,
@@ -56,7 +56,7 @@ impl<T: Clone> Watched<T> {
     ) -> Result<Self, String> {
         // Taken before reading: a change during the read causes another reload.
         let stamps = files.iter().map(|path| stamp(path)).collect();
-        Ok(Watched {
+        Ok(Reloadable {
             state: Mutex::new(State {
                 value: load()?,
                 stamps,
@@ -126,26 +126,26 @@ mod tests {
             let text = std::fs::read_to_string(&read).map_err(|e| e.to_string())?;
             text.parse::<u32>().map_err(|e| e.to_string())
         };
-        let watched = Watched::new("number", vec![path.clone()], load).unwrap();
-        assert_eq!(watched.current(), (1, None));
+        let reloadable = Reloadable::new("number", vec![path.clone()], load).unwrap();
+        assert_eq!(reloadable.current(), (1, None));
         std::fs::write(&path, "22").unwrap();
-        watched.state().looked -= INTERVAL;
+        reloadable.state().looked -= INTERVAL;
         let fine = Change {
             what: "number",
             problem: None,
         };
-        assert_eq!(watched.current(), (22, Some(fine.clone())));
-        watched.state().looked -= INTERVAL;
-        assert_eq!(watched.current(), (22, None), "nothing has changed");
+        assert_eq!(reloadable.current(), (22, Some(fine.clone())));
+        reloadable.state().looked -= INTERVAL;
+        assert_eq!(reloadable.current(), (22, None), "nothing has changed");
         std::fs::remove_file(&path).unwrap();
-        watched.state().looked -= INTERVAL;
-        let (value, change) = watched.current();
+        reloadable.state().looked -= INTERVAL;
+        let (value, change) = reloadable.current();
         assert_eq!(value, 22);
         assert!(change.unwrap().problem.is_some());
-        watched.state().looked -= INTERVAL;
-        assert_eq!(watched.current(), (22, None), "said once");
+        reloadable.state().looked -= INTERVAL;
+        assert_eq!(reloadable.current(), (22, None), "said once");
         std::fs::write(&path, "3").unwrap();
-        assert_eq!(watched.reload(), fine);
-        assert_eq!(watched.current(), (3, None));
+        assert_eq!(reloadable.reload(), fine);
+        assert_eq!(reloadable.current(), (3, None));
     }
 }

@@ -6,16 +6,16 @@ use forebay_store::Traffic;
 use crate::process::Process;
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Surroundings {
+pub(crate) struct Environment {
     pub(crate) process: Option<Process>,
     /// `None` without a cache.
     pub(crate) cache: Option<CacheStats>,
     pub(crate) stores: Vec<Traffic>,
 }
 
-impl Surroundings {
-    pub(crate) fn look(cache: Option<&Cache>) -> Surroundings {
-        Surroundings {
+impl Environment {
+    pub(crate) fn look(cache: Option<&Cache>) -> Environment {
+        Environment {
             process: Process::read(),
             cache: cache.map(Cache::stats),
             stores: Traffic::of_this_process(),

@@ -13,7 +13,7 @@ use crate::stats::{ServerStats, add_levels};
 
 /// State of a server at one moment.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Survey {
+pub(crate) struct Snapshot {
     pub(crate) server: ServerStats,
     pub(crate) ready: bool,
     pub(crate) max_connections: u64,

@@ -29,7 +29,7 @@ const QUALITY: u8 = 82;
 
 /// The captured samples of one batch.
 #[derive(Debug)]
-pub(crate) struct Shot {
+pub(crate) struct Preview {
     /// Counts captures from 1.
     pub(crate) number: u64,
     pub(crate) at: SystemTime,
@@ -67,7 +67,7 @@ enum Form {
 }
 
 /// The captures, by dataset or job name.
-pub(crate) struct Gallery {
+pub(crate) struct PreviewCache {
     began: Instant,
     /// Milliseconds since `began` until which any capture is wanted; checked without the lock.
     until_ms: AtomicU64,
@@ -78,13 +78,13 @@ pub(crate) struct Gallery {
 struct Room {
     until_ms: u64,
     next_ms: u64,
-    shots: u64,
-    last: Option<Arc<Shot>>,
+    captures: u64,
+    last: Option<Arc<Preview>>,
 }
 
-impl Default for Gallery {
+impl Default for PreviewCache {
     fn default() -> Self {
-        Gallery {
+        PreviewCache {
             began: Instant::now(),
             until_ms: AtomicU64::new(0),
             rooms: Mutex::default(),
@@ -92,7 +92,7 @@ impl Default for Gallery {
     }
 }
 
-impl Gallery {
+impl PreviewCache {
     fn now_ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -103,7 +103,7 @@ impl Gallery {
 
     /// Returns the last capture of `name`, and requests another one. The caller has checked that
     /// the name is served.
-    pub(crate) fn ask(&self, name: &str) -> Option<Arc<Shot>> {
+    pub(crate) fn ask(&self, name: &str) -> Option<Arc<Preview>> {
         let now = self.now_ms();
         let until = now + ATTENTION.as_millis() as u64;
         let mut rooms = self.rooms();
@@ -138,18 +138,18 @@ impl Gallery {
         wants
     }
 
-    fn hang(&self, name: &str, mut shot: Shot) {
+    fn store(&self, name: &str, mut preview: Preview) {
         if let Some(room) = self.rooms().get_mut(name) {
-            room.shots += 1;
-            shot.number = room.shots;
-            room.last = Some(Arc::new(shot));
+            room.captures += 1;
+            preview.number = room.captures;
+            room.last = Some(Arc::new(preview));
         }
     }
 }
 
 /// A stream's access to the previews, with the parameters that interpret its batches.
-pub(crate) struct Lens<'a> {
-    gallery: &'a Gallery,
+pub(crate) struct PreviewSampler<'a> {
+    previews: &'a PreviewCache,
     name: String,
     rank: u64,
     normalize: Option<([f32; 3], [f32; 3])>,
@@ -158,15 +158,15 @@ pub(crate) struct Lens<'a> {
     class_titles: Arc<[String]>,
 }
 
-impl<'a> Lens<'a> {
+impl<'a> PreviewSampler<'a> {
     pub(crate) fn new(
-        gallery: &'a Gallery,
+        previews: &'a PreviewCache,
         name: &str,
         info: &StreamInfo,
         class_titles: Arc<[String]>,
-    ) -> Lens<'a> {
-        Lens {
-            gallery,
+    ) -> PreviewSampler<'a> {
+        PreviewSampler {
+            previews,
             name: name.to_owned(),
             rank: info.rank(),
             normalize: info.options.normalize.map(|n| (n.mean, n.std)),
@@ -181,8 +181,8 @@ impl<'a> Lens<'a> {
     }
 
     /// Captures copies of the first samples, if a preview is wanted.
-    pub(crate) fn look(&self, batch: &Batch) {
-        if !self.gallery.wants(&self.name) {
+    pub(crate) fn capture(&self, batch: &Batch) {
+        if !self.previews.wants(&self.name) {
             return;
         }
         let form = match (&batch.encoded, batch.layout, batch.shape) {
@@ -223,7 +223,7 @@ impl<'a> Lens<'a> {
                 bytes: image.to_vec(),
             });
         }
-        let shot = Shot {
+        let preview = Preview {
             number: 0,
             at: SystemTime::now(),
             rank: self.rank,
@@ -232,7 +232,7 @@ impl<'a> Lens<'a> {
             samples,
             form,
         };
-        self.gallery.hang(&self.name, shot);
+        self.previews.store(&self.name, preview);
     }
 }
 
@@ -243,7 +243,7 @@ pub(crate) struct Thumbnail {
     pub(crate) height: u32,
 }
 
-impl Shot {
+impl Preview {
     /// Renders the preview of a sample; `None` if its bytes are not a valid image within the
     /// limits.
     pub(crate) fn thumbnail(&self, sample: &Sample, limits: Limits) -> Option<Thumbnail> {
@@ -449,19 +449,26 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_while_nobody_asks() {
-        let gallery = Gallery::default();
-        let lens = Lens::new(&gallery, "a", &StreamInfo::default(), Arc::default());
-        lens.look(&batch(0, 20));
-        assert!(gallery.ask("a").is_none());
+        let previews = PreviewCache::default();
+        let sampler = PreviewSampler::new(&previews, "a", &StreamInfo::default(), Arc::default());
+        sampler.capture(&batch(0, 20));
+        assert!(previews.ask("a").is_none());
         // From here on previews are wanted for `a` only.
-        Lens::new(&gallery, "b", &StreamInfo::default(), Arc::default()).look(&batch(1, 20));
-        lens.look(&batch(2, 20));
-        lens.look(&batch(3, 20));
-        let shot = gallery.ask("a").unwrap();
-        assert_eq!((shot.number, shot.step), (1, 2), "one shot in two seconds");
-        assert_eq!(shot.samples.len(), SAMPLES);
-        assert!(gallery.ask("b").is_none());
-        let picture = shot.thumbnail(&shot.samples[3], Limits::default()).unwrap();
+        PreviewSampler::new(&previews, "b", &StreamInfo::default(), Arc::default())
+            .capture(&batch(1, 20));
+        sampler.capture(&batch(2, 20));
+        sampler.capture(&batch(3, 20));
+        let preview = previews.ask("a").unwrap();
+        assert_eq!(
+            (preview.number, preview.step),
+            (1, 2),
+            "one preview in two seconds"
+        );
+        assert_eq!(preview.samples.len(), SAMPLES);
+        assert!(previews.ask("b").is_none());
+        let picture = preview
+            .thumbnail(&preview.samples[3], Limits::default())
+            .unwrap();
         assert_eq!((picture.width, picture.height), (8, 8));
         assert_eq!(picture.jpeg[..2], [0xff, 0xd8]);
     }
@@ -469,11 +476,11 @@ mod tests {
     #[test]
     fn encoded_images_are_decoded_within_limits() {
         let png = forebay_image::encode_png(&[9; 3 * 300 * 200], 300, 200);
-        let gallery = Gallery::default();
-        gallery.ask("a");
-        let lens = Lens::new(&gallery, "a", &StreamInfo::default(), Arc::default());
+        let previews = PreviewCache::default();
+        previews.ask("a");
+        let sampler = PreviewSampler::new(&previews, "a", &StreamInfo::default(), Arc::default());
         let garbage = b"no image".to_vec();
-        lens.look(&Batch {
+        sampler.capture(&Batch {
             shape: [2, 0, 0, 0],
             encoded: Some(Box::new(forebay_wire::EncodedImages {
                 offsets: vec![0, png.len() as u64, (png.len() + garbage.len()) as u64],
@@ -483,17 +490,20 @@ mod tests {
             images: buffer(&[png, garbage].concat()),
             ..batch(0, 2)
         });
-        let shot = gallery.ask("a").unwrap();
-        let picture = shot.thumbnail(&shot.samples[0], Limits::default()).unwrap();
+        let preview = previews.ask("a").unwrap();
+        let picture = preview
+            .thumbnail(&preview.samples[0], Limits::default())
+            .unwrap();
         assert_eq!((picture.width, picture.height), (128, 85));
         assert!(
-            shot.thumbnail(&shot.samples[1], Limits::default())
+            preview
+                .thumbnail(&preview.samples[1], Limits::default())
                 .is_none()
         );
         let strict = Limits {
             max_pixels: 1000,
             ..Limits::default()
         };
-        assert!(shot.thumbnail(&shot.samples[0], strict).is_none());
+        assert!(preview.thumbnail(&preview.samples[0], strict).is_none());
     }
 }

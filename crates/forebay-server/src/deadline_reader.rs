@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Returns to the caller on every `tick`, when the server stops, and when a message is incomplete
 /// at its deadline, even if its bytes keep arriving slowly.
-pub(crate) struct Patient<'a> {
+pub(crate) struct DeadlineReader<'a> {
     socket: Socket,
     /// Becomes readable when the server stops.
     stop: BorrowedFd<'a>,
@@ -20,7 +20,7 @@ pub(crate) struct Patient<'a> {
     limit: Duration,
 }
 
-impl<'a> Patient<'a> {
+impl<'a> DeadlineReader<'a> {
     /// The deadline of the first message is `limit` from now.
     pub(crate) fn new(
         socket: Socket,
@@ -28,7 +28,7 @@ impl<'a> Patient<'a> {
         tick: Duration,
         limit: Duration,
     ) -> Self {
-        Patient {
+        DeadlineReader {
             socket,
             stop,
             stop_seen: false,
@@ -92,7 +92,7 @@ impl<'a> Patient<'a> {
     }
 }
 
-impl Patient<'_> {
+impl DeadlineReader<'_> {
     /// Waits until data is readable. Returns `WouldBlock` after a tick or when the server stops,
     /// `TimedOut` when the message has missed its deadline.
     fn ready(&mut self) -> io::Result<()> {
@@ -119,7 +119,7 @@ impl Patient<'_> {
     }
 }
 
-impl Read for Patient<'_> {
+impl Read for DeadlineReader<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.overdue() {
             return Err(ErrorKind::TimedOut.into());

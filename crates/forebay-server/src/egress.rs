@@ -14,16 +14,16 @@ use forebay_loader::{FairQueue, Share};
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The limiter of the traffic to all remote clients.
-pub(crate) struct Outgoing {
+pub(crate) struct EgressLimiter {
     /// Bytes per second; `None` for no limit.
     bandwidth: Option<f64>,
-    line: Mutex<Line>,
+    queue: Mutex<SendQueue>,
     changed: Condvar,
 }
 
 /// Queue of waiting batches. Takes no time itself; callers supply it.
 #[derive(Default)]
-struct Line {
+struct SendQueue {
     /// When the batches admitted so far will have been sent at the limit's rate.
     free_at: Option<Instant>,
     next_ticket: u64,
@@ -31,8 +31,8 @@ struct Line {
     waiting: FairQueue<(u64, u64)>,
 }
 
-impl Line {
-    fn queue(&mut self, share: &Share, bytes: u64) -> u64 {
+impl SendQueue {
+    fn push(&mut self, share: &Share, bytes: u64) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting.push(share, (ticket, bytes));
@@ -51,28 +51,28 @@ impl Line {
 
 /// A sending stream. Its usage counts in the shares until it is dropped.
 pub(crate) struct Sender<'a> {
-    outgoing: &'a Outgoing,
+    egress: &'a EgressLimiter,
     share: Share,
 }
 
 impl Drop for Sender<'_> {
     fn drop(&mut self) {
-        self.outgoing.lock().waiting.leave(&self.share);
+        self.egress.lock().waiting.leave(&self.share);
     }
 }
 
-impl Outgoing {
+impl EgressLimiter {
     /// Creates a limiter of `bandwidth` bytes per second; 0 for no limit.
     pub(crate) fn new(bandwidth: u64) -> Self {
-        Outgoing {
+        EgressLimiter {
             bandwidth: (bandwidth > 0).then_some(bandwidth as f64),
-            line: Mutex::default(),
+            queue: Mutex::default(),
             changed: Condvar::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SendQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a stream under this share.
@@ -80,7 +80,7 @@ impl Outgoing {
         let share = share.part();
         self.lock().waiting.join(&share);
         Sender {
-            outgoing: self,
+            egress: self,
             share,
         }
     }
@@ -89,21 +89,21 @@ impl Outgoing {
 impl Sender<'_> {
     /// Waits until `bytes` may be sent, or `over` returns true.
     pub(crate) fn pass(&self, bytes: u64, over: impl Fn() -> bool) {
-        let Some(bandwidth) = self.outgoing.bandwidth else {
+        let Some(bandwidth) = self.egress.bandwidth else {
             return;
         };
-        let mut line = self.outgoing.lock();
-        let ticket = line.queue(&self.share, bytes);
+        let mut queue = self.egress.lock();
+        let ticket = queue.push(&self.share, bytes);
         loop {
             if over() {
-                line.waiting.remove(&self.share, |waits| waits.0 == ticket);
+                queue.waiting.remove(&self.share, |waits| waits.0 == ticket);
                 break;
             }
             let now = Instant::now();
-            let free_at = line.free_at.unwrap_or(now);
-            if free_at <= now && line.pass(ticket) {
+            let free_at = queue.free_at.unwrap_or(now);
+            if free_at <= now && queue.pass(ticket) {
                 let takes = Duration::from_secs_f64(bytes as f64 / bandwidth);
-                line.free_at = Some(now + takes);
+                queue.free_at = Some(now + takes);
                 break;
             }
             // The stream that is next waits for the rate, the others for those before them.
@@ -111,14 +111,14 @@ impl Sender<'_> {
                 Duration::ZERO => LOOK,
                 left => left.min(LOOK),
             };
-            (line, _) = self
-                .outgoing
+            (queue, _) = self
+                .egress
                 .changed
-                .wait_timeout(line, wait)
+                .wait_timeout(queue, wait)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        drop(line);
-        self.outgoing.changed.notify_all();
+        drop(queue);
+        self.egress.changed.notify_all();
     }
 }
 
@@ -128,19 +128,19 @@ mod tests {
 
     /// Bytes admitted of each share, if all of them always have something to send.
     fn bytes(shares: &[(Share, u64)], rounds: usize) -> Vec<u64> {
-        let mut line = Line::default();
+        let mut queue = SendQueue::default();
         for (share, _) in shares {
-            line.waiting.join(share);
+            queue.waiting.join(share);
         }
-        let queue = |line: &mut Line, who: usize| line.queue(&shares[who].0, shares[who].1);
-        let mut tickets: Vec<u64> = (0..shares.len()).map(|who| queue(&mut line, who)).collect();
+        let push = |queue: &mut SendQueue, who: usize| queue.push(&shares[who].0, shares[who].1);
+        let mut tickets: Vec<u64> = (0..shares.len()).map(|who| push(&mut queue, who)).collect();
         let mut sent = vec![0; shares.len()];
         for _ in 0..rounds {
             let who = (0..shares.len())
-                .find(|&who| line.pass(tickets[who]))
+                .find(|&who| queue.pass(tickets[who]))
                 .unwrap();
             sent[who] += shares[who].1;
-            tickets[who] = queue(&mut line, who);
+            tickets[who] = push(&mut queue, who);
         }
         sent
     }
@@ -169,42 +169,42 @@ mod tests {
 
     #[test]
     fn nothing_is_saved_up_or_left_behind() {
-        let outgoing = Outgoing::new(1_000_000_000);
+        let egress = EgressLimiter::new(1_000_000_000);
         let (one, two) = (
-            outgoing.sender(&Share::default()),
-            outgoing.sender(&Share::default()),
+            egress.sender(&Share::default()),
+            egress.sender(&Share::default()),
         );
-        let mut line = outgoing.lock();
+        let mut queue = egress.lock();
         for _ in 0..100 {
-            let ticket = line.queue(&one.share, 10);
-            assert!(line.pass(ticket));
+            let ticket = queue.push(&one.share, 10);
+            assert!(queue.pass(ticket));
         }
         let mut wins = 0;
         for _ in 0..10 {
-            let (a, b) = (line.queue(&one.share, 10), line.queue(&two.share, 10));
-            if line.pass(b) {
+            let (a, b) = (queue.push(&one.share, 10), queue.push(&two.share, 10));
+            if queue.pass(b) {
                 wins += 1;
             } else {
-                line.waiting.remove(&two.share, |waits| waits.0 == b);
+                queue.waiting.remove(&two.share, |waits| waits.0 == b);
             }
-            line.waiting.remove(&one.share, |waits| waits.0 == a);
+            queue.waiting.remove(&one.share, |waits| waits.0 == a);
         }
         assert!(wins <= 6, "{wins}");
-        assert!(line.waiting.is_empty());
-        drop(line);
+        assert!(queue.waiting.is_empty());
+        drop(queue);
         drop((one, two));
-        assert!(outgoing.lock().waiting.is_forgotten());
+        assert!(egress.lock().waiting.is_forgotten());
     }
 
     #[test]
     fn all_get_through_and_who_is_over_does_not_wait() {
-        let outgoing = Outgoing::new(1_000_000_000);
+        let egress = EgressLimiter::new(1_000_000_000);
         std::thread::scope(|scope| {
             for weight in 1..5 {
-                let outgoing = &outgoing;
+                let egress = &egress;
                 let share = Share::new(f64::from(weight));
                 scope.spawn(move || {
-                    let sender = outgoing.sender(&share);
+                    let sender = egress.sender(&share);
                     for _ in 0..50 {
                         sender.pass(100_000, || false);
                     }
@@ -212,9 +212,11 @@ mod tests {
             }
         });
         let share = Share::default();
-        let slow = Outgoing::new(1);
+        let slow = EgressLimiter::new(1);
         slow.sender(&share).pass(1 << 40, || false);
         slow.sender(&share).pass(1 << 40, || true);
-        Outgoing::new(0).sender(&share).pass(u64::MAX, || false);
+        EgressLimiter::new(0)
+            .sender(&share)
+            .pass(u64::MAX, || false);
     }
 }

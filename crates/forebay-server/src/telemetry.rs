@@ -5,17 +5,17 @@ use std::sync::{Mutex, PoisonError};
 
 use forebay_wire::wire::error::Kind;
 
-use crate::gallery::Gallery;
 use crate::journal::Journal;
+use crate::previews::PreviewCache;
 
 #[derive(Default)]
-pub(crate) struct Witness {
+pub(crate) struct Telemetry {
     pub(crate) journal: Journal,
-    pub(crate) gallery: Gallery,
+    pub(crate) previews: PreviewCache,
     failures: Mutex<BTreeMap<String, BTreeMap<&'static str, u64>>>,
 }
 
-impl Witness {
+impl Telemetry {
     /// Counts a stream of `name` that ended with an error.
     pub(crate) fn stream_failed(&self, name: &str, kind: Kind) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
