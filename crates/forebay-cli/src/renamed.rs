@@ -24,7 +24,7 @@ pub(crate) fn with_new_name(error: clap::Error, command: &clap::Command) -> clap
     clap::Error::raw(kind, format!("{typed} has another name now: {instead}\n")).with_cmd(command)
 }
 
-/// What was typed, and what to do instead.
+/// Returns the earlier name as it was typed, and the advice.
 fn earlier(error: &clap::Error) -> Option<(String, String)> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
