@@ -58,7 +58,7 @@ KNOWN_CYCLES = {
     ("forebay-loader", "source", "options"),
     ("forebay-server", "server", "connection"),
     ("forebay-server", "server", "dataset"),
-    ("forebay-server", "survey", "link"),
+    ("forebay-server", "snapshot", "link"),
     ("forebay-shard", "codec", "index"),
     ("forebay-shard", "frames", "writer"),
     ("forebay-shard", "index", "shard"),

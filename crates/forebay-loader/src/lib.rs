@@ -2,14 +2,19 @@
 //!
 //! - [`plan`]: the order of an epoch as a pure function of seed and epoch, and
 //!   which part of it each rank gets.
-//! - [`Loader`]: makes the batches of one rank, ahead of whoever takes them, with threads and
-//!   memory bounded by [`Options`].
+//! - [`Loader`]: makes the batches of one rank ahead of time, with threads and memory bounded by
+//!   [`Options`]; [`Loader::builder`] takes a source and options by name.
 //! - [`Mix`]: several datasets as one, each with its share of the epoch.
 //! - [`Stats`]: what each stage did with its time, and the [`Bottleneck`]: what holds the trainer back.
 //! - [`Options::from_schema`]: options as every interface reads them; [`Options::to_schema`]: as they travel.
 //!
 //! `forebay-shard` reads records, `forebay-image` decodes images, and `forebay-wire` sends batches.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod builder;
 mod error;
 mod fair;
 mod labels;
@@ -26,10 +31,20 @@ mod stats;
 mod tests;
 mod trim;
 
+pub use builder::{IntoOption, LoaderBuilder, LoaderSource};
 pub use error::{Error, Place, Result};
 pub use fair::{FairQueue, Share};
-pub use forebay_options::{LabelBase, OnError};
-pub use loader::{Loader, Monitor};
+pub use forebay_batch::{self as batch, Batch, BufferPool, Dtype, Layout};
+pub use forebay_image::{
+    self as image, BatchTransform, Compose, DecodeOptions, EvalTransform, Mixing, Normalize, Op,
+    Output, ResizeLike, TrainTransform, Transform,
+};
+pub use forebay_options::{
+    Class, LabelBase, LoaderOptions, NormalizeSpec, OnError, ShuffleSpec, TransformSpec,
+    Transforms, WeightsSpec,
+};
+pub use forebay_shard::{self as shard, Dataset, Split};
+pub use loader::{EpochBatches, Loader, Monitor};
 pub use mix::{Mix, MixLabels};
 pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, Options, PageCache};
 pub use plan::Shuffle;

@@ -74,10 +74,10 @@ impl Loader {
     ///
     /// Options that cannot be, an empty split, threads that cannot be started.
     pub fn new(split: Split, options: Options) -> Result<Self> {
-        Self::resume(split, options, 0, 0, None)
+        Self::resume(split, options, (0, 0), None)
     }
 
-    /// A loader that begins at `position` of `epoch`, as [`Loader::epoch`] and [`Loader::position`] said, with any
+    /// A loader that begins at `(epoch, position)`, as [`Loader::current_epoch`] and [`Loader::position`] said, with any
     /// world size and batch size. `pool` is where batch buffers come from and go back to; loaders may share one.
     ///
     /// # Errors
@@ -86,8 +86,7 @@ impl Loader {
     pub fn resume(
         split: Split,
         options: Options,
-        epoch: u64,
-        position: u64,
+        at: (u64, u64),
         pool: Option<BufferPool>,
     ) -> Result<Self> {
         let name = split.name().to_owned();
@@ -100,7 +99,7 @@ impl Loader {
                 .keeping(options.page_cache)
                 .counting_from(options.label_base),
         );
-        Self::from_source(source, name, identity, options, (epoch, position), pool)
+        Self::from_source(source, name, identity, options, at, pool)
     }
 
     /// A loader of several datasets, that begins with the first batch of epoch 0.
@@ -109,12 +108,26 @@ impl Loader {
     ///
     /// As [`Loader::new`]; weights or labels that cannot be.
     pub fn mixed(mix: &Mix, options: Options) -> Result<Self> {
+        Self::resume_mixed(mix, options, (0, 0), None)
+    }
+
+    /// As [`Loader::resume`], of several datasets.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::mixed`]; a position beyond the end of the epoch.
+    pub fn resume_mixed(
+        mix: &Mix,
+        options: Options,
+        at: (u64, u64),
+        pool: Option<BufferPool>,
+    ) -> Result<Self> {
         let source = Box::new(mix.source(options.page_cache, options.label_base)?);
         let identity = Identity {
             fingerprint: mix.fingerprint(),
             samples: mix.sample_fingerprint(),
         };
-        Self::from_source(source, mix.split(), identity, options, (0, 0), None)
+        Self::from_source(source, mix.split(), identity, options, at, pool)
     }
 
     pub(crate) fn from_source(
@@ -241,9 +254,24 @@ impl Loader {
         Ok(())
     }
 
+    /// The batches of an epoch, from its beginning, unless the loader is inside it already: then those that are left.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::seek`].
+    pub fn epoch(&mut self, epoch: u64) -> Result<EpochBatches<'_>> {
+        if self.epoch != epoch {
+            self.seek(epoch, 0)?;
+        }
+        Ok(EpochBatches {
+            loader: self,
+            ended: false,
+        })
+    }
+
     /// Epoch of the next batch.
     #[must_use]
-    pub fn epoch(&self) -> u64 {
+    pub fn current_epoch(&self) -> u64 {
         self.epoch
     }
 
@@ -356,6 +384,26 @@ fn check_position(position: u64, samples: u64) -> Result<()> {
         return Err(Error::Position { position, samples });
     }
     Ok(())
+}
+
+/// The batches of one epoch: see [`Loader::epoch`]. Ends after an error.
+#[derive(Debug)]
+pub struct EpochBatches<'a> {
+    loader: &'a mut Loader,
+    ended: bool,
+}
+
+impl Iterator for EpochBatches<'_> {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let batch = self.loader.next_batch().transpose();
+        self.ended = !matches!(batch, Some(Ok(_)));
+        batch
+    }
 }
 
 impl std::fmt::Debug for Loader {

@@ -8,8 +8,8 @@ use forebay_image::{
     Transform, ops,
 };
 use forebay_options::{
-    Class, DEFAULT_BATCH_SIZE, LoaderOptions, NormalizeSpec, Shuffle as GivenShuffle,
-    TransformSpec, Transforms, Weights as GivenWeights, renamed,
+    Class, DEFAULT_BATCH_SIZE, LoaderOptions, NormalizeSpec, ShuffleSpec, TransformSpec,
+    Transforms, WeightsSpec, renamed,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -113,7 +113,7 @@ impl Options {
         schema.world_size = Some(self.world_size);
         schema.virtual_ranks = chosen(self.virtual_ranks);
         schema.seed = Some(self.seed);
-        schema.shuffle = Some(GivenShuffle(self.shuffle.name().to_owned()));
+        schema.shuffle = Some(ShuffleSpec(self.shuffle.name().to_owned()));
         schema.reshuffle = Some(self.shuffle.reshuffle);
         schema.block_records = chosen(self.shuffle.block_records);
         schema.window_blocks = chosen(self.shuffle.window_blocks);
@@ -151,11 +151,11 @@ impl Sampling {
         schema.class_balanced = (self.weights == Weights::Balanced).then_some(true);
         schema.weights = match &self.weights {
             Weights::None | Weights::Balanced => None,
-            Weights::ByLabel(weights) => Some(GivenWeights::ByLabel(weights.clone())),
+            Weights::ByLabel(weights) => Some(WeightsSpec::ByLabel(weights.clone())),
             Weights::ByClass(weights) => {
-                Some(GivenWeights::ByClass(weights.iter().cloned().collect()))
+                Some(WeightsSpec::ByClass(weights.iter().cloned().collect()))
             }
-            Weights::BySample(weights) => Some(GivenWeights::BySample(weights.to_vec())),
+            Weights::BySample(weights) => Some(WeightsSpec::BySample(weights.to_vec())),
         };
     }
 }
@@ -171,7 +171,7 @@ fn spec(kind: &str, params: impl Serialize) -> TransformSpec {
     }
 }
 
-fn transform_spec(transform: &Transform) -> Transforms {
+pub(crate) fn transform_spec(transform: &Transform) -> Transforms {
     match transform {
         Transform::Train(train) => Transforms::One(spec("train", train)),
         Transform::Eval(eval) => Transforms::One(spec("eval", eval)),
@@ -183,7 +183,7 @@ fn transform_spec(transform: &Transform) -> Transforms {
     }
 }
 
-fn batch_transform_spec(transform: &BatchTransform) -> Transforms {
+pub(crate) fn batch_transform_spec(transform: &BatchTransform) -> Transforms {
     let choices = transform.choices().iter();
     let specs = choices.map(|&(mixing, weight)| match mixing {
         Mixing::Mixup { alpha } => spec("Mixup", json!({"alpha": alpha, "weight": weight})),
@@ -357,7 +357,7 @@ fn sampling(given: &LoaderOptions) -> Result<Sampling> {
         ),
         (
             "weights",
-            given.weights.as_ref().map(GivenWeights::len),
+            given.weights.as_ref().map(WeightsSpec::len),
             "at least one",
         ),
     ] {
@@ -384,11 +384,11 @@ fn sampling(given: &LoaderOptions) -> Result<Sampling> {
             let found = "given as well as class_balanced";
             return Err(Error::option("weights", found, "one of the two"));
         }
-        (Some(GivenWeights::BySample(weights)), false) => {
+        (Some(WeightsSpec::BySample(weights)), false) => {
             Weights::BySample(weights.as_slice().into())
         }
-        (Some(GivenWeights::ByLabel(weights)), false) => Weights::ByLabel(weights.clone()),
-        (Some(GivenWeights::ByClass(weights)), false) => {
+        (Some(WeightsSpec::ByLabel(weights)), false) => Weights::ByLabel(weights.clone()),
+        (Some(WeightsSpec::ByClass(weights)), false) => {
             Weights::ByClass(weights.clone().into_iter().collect())
         }
     };

@@ -4,7 +4,7 @@
 
 use std::fmt::Display;
 
-use crate::{LoaderOptions, Weights};
+use crate::{LoaderOptions, WeightsSpec};
 
 /// Most bytes of JSON that are parsed: names and weights of tens of thousands of classes fit.
 pub const MAX_JSON_BYTES: usize = 1 << 20;
@@ -33,7 +33,7 @@ impl LoaderOptions {
             last = std::mem::replace(index, gap);
         }
         let sample_weights = match options.weights.take() {
-            Some(Weights::BySample(weights)) => weights,
+            Some(WeightsSpec::BySample(weights)) => weights,
             others => {
                 options.weights = others;
                 Vec::new()
@@ -86,7 +86,7 @@ impl LoaderOptions {
             put(
                 &mut options.weights,
                 "weights",
-                Weights::BySample(sample_weights),
+                WeightsSpec::BySample(sample_weights),
             )?;
         }
         Ok(options)

@@ -13,13 +13,14 @@
 //! assert!(error.to_string().starts_with(r#"option layout is "hwc": expected "nhwc" or "nchw""#));
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 mod encoding;
 pub mod part;
 mod renamed;
 mod stream;
+mod values;
 
 use forebay_batch::{Dtype, Layout};
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
@@ -29,6 +30,9 @@ use serde_json::{Map, Value};
 pub use encoding::{EncodedOptions, MAX_JSON_BYTES};
 pub use renamed::renamed;
 pub use stream::StreamInfo;
+pub use values::{
+    Class, LabelBase, NormalizeSpec, OnError, ShuffleSpec, TransformSpec, Transforms, WeightsSpec,
+};
 
 /// The samples of a batch where no option says.
 pub const DEFAULT_BATCH_SIZE: u64 = 32;
@@ -130,6 +134,22 @@ macro_rules! options {
             )*
         }
 
+        /// Writes a setter for each option into an `impl` block: of a builder whose `options` are [`LoaderOptions`]. The
+        /// types of the values and a trait `IntoOption` have to be in scope.
+        #[macro_export]
+        macro_rules! option_setters {
+            () => {
+                $(
+                    #[doc = $doc]
+                    $(#[doc = $more])*
+                    pub fn $name(mut self, value: impl IntoOption<$type>) -> Self {
+                        self.options.$name = Some(value.into_option());
+                        self
+                    }
+                )*
+            };
+        }
+
         /// All options, in the order of their help.
         pub const OPTIONS: &[LoaderOption] = &[$(LoaderOption {
             name: stringify!($name),
@@ -184,7 +204,7 @@ options! {
     /// "blocks" reads neighbors together and mixes blocks of them, so that storage is read in large pieces. "window" mixes in the
     /// same way but reads the blocks in the order of storage: for records that are stored in random order. "full" is a
     /// permutation of all samples. True is "blocks", False is "none".
-    shuffle: Shuffle = Kind::Shuffle, "blocks";
+    shuffle: ShuffleSpec = Kind::Shuffle, "blocks";
     /// Another order in each epoch; false keeps that of epoch 0
     /// Random transforms differ from epoch to epoch all the same.
     reshuffle: bool = Kind::Flag, "true";
@@ -238,7 +258,7 @@ options! {
     limit: u64 = Kind::Count(1), "";
     /// Weights of classes or of each record, for draws with replacement
     /// Classes are given by name or label, and those that are not given weigh 1.
-    weights: Weights = Kind::Weights, "";
+    weights: WeightsSpec = Kind::Weights, "";
     /// Draw each class as often as any other
     /// With replacement.
     class_balanced: bool = Kind::Flag, "";
@@ -398,212 +418,6 @@ fn read<T: DeserializeOwned>(name: &str, kind: Kind, value: Value) -> Result<Opt
 
 /// The names of the transform that leaves images encoded.
 pub const KEEP_ENCODED: [&str; 2] = ["keep_encoded", "KeepEncoded"];
-
-/// The name of a shuffle; `true` is `"blocks"` and `false` is `"none"`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "WrittenShuffle")]
-pub struct Shuffle(pub String);
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum WrittenShuffle {
-    Whether(bool),
-    Named(String),
-}
-
-impl From<WrittenShuffle> for Shuffle {
-    fn from(written: WrittenShuffle) -> Self {
-        Shuffle(match written {
-            WrittenShuffle::Whether(true) => "blocks".to_owned(),
-            WrittenShuffle::Whether(false) => "none".to_owned(),
-            WrittenShuffle::Named(name) => name,
-        })
-    }
-}
-
-impl std::ops::Deref for Shuffle {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-/// A transform: its name, and parameters that the transform itself reads.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TransformSpec {
-    /// Name, as in Python.
-    pub kind: String,
-    /// Parameters by name.
-    #[serde(flatten)]
-    pub params: Map<String, Value>,
-}
-
-impl<'de> Deserialize<'de> for TransformSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let table = match Value::deserialize(deserializer)? {
-            Value::String(kind) => {
-                return Ok(TransformSpec {
-                    kind,
-                    params: Map::new(),
-                });
-            }
-            Value::Object(table) => Some(table),
-            _ => None,
-        };
-        let mut params = table.ok_or_else(|| D::Error::custom("expected a name or a table"))?;
-        match params.remove("kind") {
-            Some(Value::String(kind)) => Ok(TransformSpec { kind, params }),
-            Some(_) => Err(D::Error::custom("kind: expected a name")),
-            None => Err(D::Error::custom("missing field `kind`")),
-        }
-    }
-}
-
-/// One transform, or a list.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Transforms {
-    /// A transform on its own.
-    One(TransformSpec),
-    /// One after the other.
-    List(Vec<TransformSpec>),
-}
-
-impl<'de> Deserialize<'de> for Transforms {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::Array(list) => {
-                let at = |(i, value)| {
-                    TransformSpec::deserialize(value)
-                        .map_err(|e| D::Error::custom(format!("number {} of the list: {e}", i + 1)))
-                };
-                let list: Result<Vec<_>, _> = list.into_iter().enumerate().map(at).collect();
-                list.map(Transforms::List)
-            }
-            one => TransformSpec::deserialize(one)
-                .map(Transforms::One)
-                .map_err(D::Error::custom),
-        }
-    }
-}
-
-/// The numbers that pixels are normalized with: `(value - mean) / std`, of values from 0 to 1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NormalizeSpec {
-    /// Means of red, green and blue.
-    pub mean: [f32; 3],
-    /// Standard deviations of red, green and blue.
-    pub std: [f32; 3],
-}
-
-/// Handling of a sample that cannot be read or decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnError {
-    /// The loader fails with its error.
-    #[default]
-    Raise,
-    /// The next good sample of the same batch (after the last one, the first one) is in its place, pixels, label and
-    /// number; zeros where the batch has none. Marked by [`FLAG_FAILED`](forebay_batch::FLAG_FAILED).
-    Skip,
-    /// Zeros are in its place, and the label is -1. Marked by [`FLAG_FAILED`](forebay_batch::FLAG_FAILED).
-    Zero,
-}
-
-/// The label that the first class of a dataset has in batches, and in the options that select records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(try_from = "Class", into = "Class")]
-pub enum LabelBase {
-    /// 0, as losses and metrics count classes.
-    #[default]
-    Zero,
-    /// 1, as TensorFlow's ImageNet records count classes.
-    One,
-    /// Labels stay as stored, whatever they count from.
-    Stored,
-}
-
-impl LabelBase {
-    /// Returns the label of the first class, `None` for labels as stored.
-    #[must_use]
-    pub fn first(self) -> Option<i64> {
-        match self {
-            LabelBase::Zero => Some(0),
-            LabelBase::One => Some(1),
-            LabelBase::Stored => None,
-        }
-    }
-
-    /// Returns the label of the first class of a dataset that stores it as `stored`.
-    #[must_use]
-    pub fn or_stored(self, stored: i64) -> i64 {
-        self.first().unwrap_or(stored)
-    }
-}
-
-impl TryFrom<Class> for LabelBase {
-    type Error = &'static str;
-
-    fn try_from(class: Class) -> Result<Self, Self::Error> {
-        match class {
-            Class::Label(0) => Ok(LabelBase::Zero),
-            Class::Label(1) => Ok(LabelBase::One),
-            Class::Name(name) if name == "stored" => Ok(LabelBase::Stored),
-            _ => Err("no base of labels"),
-        }
-    }
-}
-
-impl From<LabelBase> for Class {
-    fn from(base: LabelBase) -> Self {
-        match base.first() {
-            Some(first) => Class::Label(first),
-            None => Class::Name("stored".to_owned()),
-        }
-    }
-}
-
-/// A class, by label or by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Class {
-    /// Its label, as batches have it.
-    Label(i64),
-    /// Its name in the manifest.
-    Name(String),
-}
-
-/// Weights for draws with replacement.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Weights {
-    /// One for each record of the split.
-    BySample(Vec<f32>),
-    /// One for each of these classes, by label as batches have it.
-    ByLabel(Vec<(i64, f64)>),
-    /// One for each of these classes, by name.
-    ByClass(BTreeMap<String, f64>),
-}
-
-impl Weights {
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        match self {
-            Weights::BySample(weights) => weights.len(),
-            Weights::ByLabel(weights) => weights.len(),
-            Weights::ByClass(weights) => weights.len(),
-        }
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
 
 #[cfg(test)]
 mod tests {

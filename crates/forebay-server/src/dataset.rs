@@ -82,7 +82,8 @@ impl Source for DatasetSource {
         options.share.clone_from(&request.share);
         let (epoch, position) = (request.epoch, request.position);
         let pool = request.pool.clone();
-        let loader = Loader::resume(split.clone(), options, epoch, position, pool).map_err(fail)?;
+        let loader =
+            Loader::resume(split.clone(), options, (epoch, position), pool).map_err(fail)?;
         Ok(Box::new(Batches {
             loader,
             discretion: self.discretion.clone(),

@@ -23,7 +23,7 @@ fn the_next_epoch_is_made_ahead() {
         stats.images >= (12 + 4) * 8
     });
     assert_eq!(stats.batches, 12);
-    assert_eq!(loader.epoch(), 0);
+    assert_eq!(loader.current_epoch(), 0);
     assert!(loader.next_batch().unwrap().is_none());
     assert_eq!(loader.next_batch().unwrap().unwrap().epoch, 1);
 }
@@ -79,7 +79,7 @@ fn the_next_epoch_is_made_ahead_of_the_end_of_this_one() {
     for _ in 0..loader.batches_per_epoch() {
         loader.next_batch().unwrap().unwrap();
     }
-    assert_eq!((loader.epoch(), loader.position()), (0, 96));
+    assert_eq!((loader.current_epoch(), loader.position()), (0, 96));
     until(&loader, "four batches of the next epoch", |stats| {
         stats.images == 96 + 32
     });

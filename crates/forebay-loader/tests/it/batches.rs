@@ -248,17 +248,17 @@ fn resuming_anywhere_gives_the_rest() {
     for done in 0..=12 {
         // Resumes from a saved position.
         let position = done as u64 * 8;
-        let mut again = Loader::resume(split.clone(), options(8), 0, position, None).unwrap();
+        let mut again = Loader::resume(split.clone(), options(8), (0, position), None).unwrap();
         assert_eq!(again.batches_left(), 12 - done as u64);
         assert_eq!(epoch(&mut again), base[0][done..]);
-        assert_eq!((again.epoch(), again.position()), (1, 0));
+        assert_eq!((again.current_epoch(), again.position()), (1, 0));
         assert_eq!(epoch(&mut again), base[1]);
         // With another world size and batch size: the same samples, in the same global order.
         let mut order = vec![0; 100];
         for rank in 0..3 {
             let mut options = options(5);
             (options.rank, options.world_size, options.drop_last) = (rank, 3, false);
-            let mut part = Loader::resume(split.clone(), options, 0, position, None).unwrap();
+            let mut part = Loader::resume(split.clone(), options, (0, position), None).unwrap();
             for batch in epoch(&mut part) {
                 for (i, &sample) in batch.samples.iter().enumerate() {
                     if batch.flags[i] == 0 {
@@ -289,7 +289,7 @@ fn seeking_goes_anywhere_at_any_time() {
     }
     loader.seek(2, 100).unwrap();
     assert!(loader.next_batch().unwrap().is_none());
-    assert_eq!(loader.epoch(), 3);
+    assert_eq!(loader.current_epoch(), 3);
     assert!(matches!(loader.seek(0, 101), Err(Error::Position { .. })));
 }
 
@@ -480,7 +480,7 @@ fn epochs_of_selected_samples_are_as_reproducible_as_others() {
             }
             let spec = loader.schema();
             let again = Options::from_request(&spec, 1 << 20).unwrap();
-            let mut again = Loader::resume(split.clone(), again, 1, 24, None).unwrap();
+            let mut again = Loader::resume(split.clone(), again, (1, 24), None).unwrap();
             assert_eq!(again.schema(), spec);
             assert_eq!(epoch(&mut again), second[1..]);
             assert!(loader.seek(0, length).is_ok() && loader.seek(0, length + 1).is_err());

@@ -2,6 +2,7 @@
 //! here.
 
 mod batches;
+mod builder;
 mod dataset;
 mod far;
 mod mix;

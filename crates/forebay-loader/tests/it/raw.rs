@@ -242,7 +242,7 @@ fn one_batch_of_large_images_among_small_ones_is_refused_when_it_comes() {
 fn the_memory_of_a_batch_goes_back_to_its_pool() {
     let (_directory, split) = split(&Recipe::default());
     let pool = forebay_batch::BufferPool::new(1 << 20);
-    let mut loader = Loader::resume(split, options(10), 0, 0, Some(pool.clone())).unwrap();
+    let mut loader = Loader::resume(split, options(10), (0, 0), Some(pool.clone())).unwrap();
     let batches = epoch(&mut loader);
     drop(loader);
     let held: usize = batches.iter().map(|batch| batch.images.len()).sum();

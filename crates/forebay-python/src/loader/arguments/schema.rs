@@ -2,7 +2,9 @@
 
 use forebay_image::{BatchTransform, Transform};
 use forebay_loader::Options;
-use forebay_options::{Kind, LoaderOption, LoaderOptions, NormalizeSpec, OPTIONS, Weights, shown};
+use forebay_options::{
+    Kind, LoaderOption, LoaderOptions, NormalizeSpec, OPTIONS, WeightsSpec, shown,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value;
@@ -111,11 +113,11 @@ fn normalize(given: &Bound<'_, PyAny>) -> PyResult<NormalizeSpec> {
 }
 
 /// A dictionary is by class; anything else is a number for each record.
-fn weights(given: &Bound<'_, PyAny>) -> PyResult<Weights> {
+fn weights(given: &Bound<'_, PyAny>) -> PyResult<WeightsSpec> {
     let Ok(by_class) = given.cast::<PyDict>() else {
         let expected = "a dict of classes to numbers, or a number for each record";
         let numbers = numbers(given).map_err(|_| unexpected(given, expected))?;
-        return Ok(Weights::BySample(numbers));
+        return Ok(WeightsSpec::BySample(numbers));
     };
     let (mut names, mut labels) = (Vec::new(), Vec::new());
     for (class, weight) in by_class {
@@ -130,10 +132,10 @@ fn weights(given: &Bound<'_, PyAny>) -> PyResult<Weights> {
             let expected = "classes by name, or by label";
             Err(refused("weights", "given for both names and labels", expected).into())
         }
-        (false, true) => Ok(Weights::ByClass(names.into_iter().collect())),
+        (false, true) => Ok(WeightsSpec::ByClass(names.into_iter().collect())),
         (true, _) => {
             labels.sort_by_key(|label: &(i64, f64)| label.0);
-            Ok(Weights::ByLabel(labels))
+            Ok(WeightsSpec::ByLabel(labels))
         }
     }
 }

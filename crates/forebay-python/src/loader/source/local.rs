@@ -132,7 +132,7 @@ impl Source for Local {
     }
 
     fn seek(&mut self, place: Place) -> Result<(), Failure> {
-        let here = (self.loader.epoch(), self.loader.position());
+        let here = (self.loader.current_epoch(), self.loader.position());
         if here == (place.epoch, place.position) && !self.failed {
             // A seek would throw away what was made ahead.
             return Ok(());
