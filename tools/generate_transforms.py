@@ -22,6 +22,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "crates/forebay-python/python/fore
 KINDS = {
     "integer": ("int", "int"),
     "number": ("float", "float"),
+    "numbers": ("tuple[float, ...] | None", "sequence of float"),
     "range": ("_Bounds", "tuple of float"),
     "number_or_range": ("float | _Bounds", "float or tuple of float"),
     "optional_pair": ("_Bounds | None", "tuple of float"),

@@ -94,6 +94,18 @@ pub enum ImageError {
         /// Rows of the image.
         image_height: u32,
     },
+    /// A mask that does not cover its image.
+    #[error("mask is {width}x{height}, its image is {image_width}x{image_height}")]
+    MaskSize {
+        /// Columns of the mask.
+        width: u32,
+        /// Rows of the mask.
+        height: u32,
+        /// Columns of the image.
+        image_width: u32,
+        /// Rows of the image.
+        image_height: u32,
+    },
     /// Invalid transform options.
     #[error("invalid transform: {what}")]
     Transform {

@@ -7,6 +7,7 @@
 //! - [`Transform`] decodes the part that a crop needs and resizes it directly into the batch, with
 //!   the pixels of Pillow, OpenCV or TensorFlow ([`ResizeLike`]); its random decisions are a pure
 //!   function of [`SampleSeed`].
+//! - [`geometry`] moves boxes, keypoints and masks as a transform moved the pixels.
 //! - [`encode_jpeg`] writes images that cannot stay as they are; [`Shrink`] is the size to reduce
 //!   them to.
 //! - [`progressive_to_baseline`] transcodes JPEGs so that regions can be decoded,
@@ -20,6 +21,7 @@ mod decode;
 mod encode;
 mod error;
 mod format;
+pub mod geometry;
 mod limits;
 mod mix;
 pub mod ops;
@@ -36,7 +38,7 @@ mod transcode;
 mod transform;
 mod varint;
 
-pub use decode::Decoder;
+pub use decode::{Decoder, decode_mask};
 pub use encode::{Shrink, encode_jpeg};
 pub use error::{ImageError, Result};
 pub use format::jpeg::{SeekDensity, SeekPointBuilder, build_seek_points};

@@ -5,6 +5,7 @@
 //! offsets and allocates nothing. Damaged, missing or out-of-range values mean no rotation.
 
 use crate::format::{Format, Probe};
+use crate::geometry::SpatialStep;
 use crate::region::Region;
 
 /// The tag, and the integer types.
@@ -69,6 +70,16 @@ impl Orientation {
     /// Returns whether pixels stay in place.
     pub(crate) fn is_none(self) -> bool {
         self == Self::default()
+    }
+
+    /// The steps from the stored image to the displayed one.
+    pub(crate) fn steps(self) -> impl Iterator<Item = SpatialStep> {
+        let steps = [
+            self.mirror_x.then_some(SpatialStep::FlipHorizontal),
+            self.mirror_y.then_some(SpatialStep::FlipVertical),
+            self.swap.then_some(SpatialStep::Transpose),
+        ];
+        steps.into_iter().flatten()
     }
 
     /// Converts a stored size to the displayed one, or the reverse.

@@ -136,6 +136,11 @@ def test_random_transforms_are_forebays_of_the_same_parameters(name: str, source
             [*whole, t.RandomAffine((1, 9), (0.1, 0.2), (0.8, 1.3), (-3, 3, 2, 4), modes.BICUBIC, 9)],
             [*ours, forebay.RandomAffine((1, 9), (0.1, 0.2), (0.8, 1.3), (-3, 3, 2, 4), "bicubic", 9)],
         ),
+        *(
+            [([*whole, t.RandomPhotometricDistort((0.5, 1.5), p=0.9)], [*ours, forebay.RandomPhotometricDistort((0.5, 1.5), p=0.9)])]
+            if name == "v2"
+            else []
+        ),
         ([*whole, t.GaussianBlur((3, 7), 1.5)], [*ours, forebay.GaussianBlur((3, 7), (1.5, 1.5))]),
         (
             [*whole, t.Normalize((0.1, 0.2, 0.3), (1, 2, 3)), t.RandomErasing(0.7, (0.1, 0.2), (0.5, 2.0), "random")],

@@ -25,10 +25,11 @@ EVERY = [
     forebay.GaussianBlur((5, 3)),
     forebay.RandomRotation(20, interpolation="bilinear"),
     forebay.RandomAffine(5, (0.1, 0.2), (0.9, 1.1), (-3.0, 3.0), fill=9),
+    forebay.RandomPhotometricDistort(p=0.7),
     forebay.Normalize(),
     forebay.RandomErasing(0.25, value="random"),
 ]
-ALL = [*EVERY, forebay.Resize(40), forebay.CenterCrop((32, 24)), forebay.Grayscale()]
+ALL = [*EVERY, forebay.RandomIoUCrop(0.2, sampler_options=(0.5, 1.0)), forebay.Resize(40), forebay.CenterCrop((32, 24)), forebay.Grayscale()]
 
 
 @pytest.mark.parametrize("value", ALL, ids=lambda value: type(value).__name__)
@@ -55,6 +56,8 @@ def test_sizes_and_bounds_are_written_out() -> None:
     assert forebay.GaussianBlur(5, 1) == forebay.GaussianBlur((5, 5), (1.0, 1.0))
     assert forebay.RandomRotation(20) == forebay.RandomRotation((-20.0, 20.0))
     assert forebay.RandomAffine(0, shear=3).shear == (-3.0, 3.0, 0.0, 0.0)
+    assert forebay.RandomIoUCrop(sampler_options=None) == forebay.RandomIoUCrop()
+    assert forebay.RandomIoUCrop(sampler_options=[1]).sampler_options == (1.0,)  # type: ignore[arg-type]
     assert forebay.RandomErasing(value=1) == forebay.RandomErasing(value=(1.0, 1.0, 1.0))
 
 
@@ -80,6 +83,11 @@ def test_sizes_and_bounds_are_written_out() -> None:
         lambda: forebay.GaussianBlur(3, (2.0, 1.0)),
         lambda: forebay.GaussianBlur(3, 0.0),
         lambda: forebay.RandomRotation(-1),
+        lambda: forebay.RandomIoUCrop(0.5, 0.4),
+        lambda: forebay.RandomIoUCrop(sampler_options=()),
+        lambda: forebay.RandomIoUCrop(sampler_options=(0.5, -1.0)),
+        lambda: forebay.RandomIoUCrop(trials=0),
+        lambda: forebay.RandomPhotometricDistort(hue=(-0.6, 0.1)),
         lambda: forebay.RandomAffine(0, (1.1, 0.0)),
         lambda: forebay.RandomAffine(0, scale=(0.0, 1.0)),
         lambda: forebay.RandomAffine(0, shear=90),

@@ -5,8 +5,10 @@
 //! panic is caught and becomes an error for that image alone, and the size of the decoder's result
 //! is checked.
 
+mod mask;
 mod picture;
 
+pub use mask::decode_mask;
 pub(crate) use picture::Picture as Opened;
 
 use crate::error::{ImageError, Result};

@@ -3,6 +3,7 @@
 use super::Decoder;
 use crate::error::Result;
 use crate::format::{Canvas, FormatDecoder, Probe, probe};
+use crate::geometry::SpatialMap;
 use crate::orientation::Orientation;
 use crate::output::Layout;
 use crate::region::Region;
@@ -35,6 +36,14 @@ impl Picture {
     pub(crate) fn size(&self) -> (u32, u32) {
         let Probe { width, height, .. } = self.probe;
         self.orientation.size(width, height)
+    }
+
+    /// Starts a map from the stored image, with its orientation.
+    pub(crate) fn track(&self, map: &mut SpatialMap) {
+        map.reset(self.probe.width, self.probe.height);
+        for step in self.orientation.steps() {
+            map.push(step);
+        }
     }
 
     /// Width and height of the decoded image before orientation.

@@ -15,6 +15,7 @@ mod tiff;
 mod webp;
 
 pub(crate) use decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
+pub(crate) use png::decode_ids as decode_png_ids;
 
 use crate::error::{ImageError, Result};
 use crate::limits::Limits;

@@ -7,7 +7,8 @@
 use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
 use super::{Color, Ending, Format, ImageFormat, Probe, Sniff, ends_with};
 use crate::error::{ImageError, Result};
-use png::{ColorType, DecodingError, Limits, Transformations};
+use crate::geometry::MaskIds;
+use png::{ColorType, DecodingError, Limits, Reader, Transformations};
 use std::io::{Cursor, ErrorKind};
 
 /// The format.
@@ -145,14 +146,9 @@ fn walk<'a>(bytes: &'a [u8], mut stop: impl FnMut(&[u8], &'a [u8]) -> bool) -> O
 }
 
 fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
-    let limit = usize::try_from(job.limits.max_decoded_bytes).unwrap_or(usize::MAX);
-    let mut decoder =
-        png::Decoder::new_with_limits(Cursor::new(job.bytes), Limits { bytes: limit });
-    // Text and profiles are not inflated: a small zTXt chunk can expand to gigabytes.
-    decoder.set_ignore_text_chunk(true);
-    decoder.set_ignore_iccp_chunk(true);
-    decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
-    let mut reader = decoder.read_info().map_err(refuse)?;
+    let limit = job.limits.max_decoded_bytes;
+    let wanted = Transformations::EXPAND | Transformations::STRIP_16;
+    let mut reader = open(job.bytes, limit, wanted)?;
     // The palette's expansion panics on an incomplete entry.
     if reader
         .info()
@@ -228,6 +224,91 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
         }
     }
     Ok(Outcome::Done)
+}
+
+fn open(bytes: &[u8], limit: u64, wanted: Transformations) -> Result<Reader<Cursor<&[u8]>>> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), Limits { bytes: limit });
+    // Text and profiles are not inflated: a small zTXt chunk can expand to gigabytes.
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    decoder.set_transformations(wanted);
+    decoder.read_info().map_err(refuse)
+}
+
+/// Decodes the numbers of a mask: see [`decode_mask`](crate::decode_mask).
+pub(crate) fn decode_ids(
+    bytes: &[u8],
+    probe: &Probe,
+    limits: &crate::limits::Limits,
+) -> Result<MaskIds> {
+    if matches!(probe.color, Color::GrayAlpha | Color::Rgba)
+        || (probe.bits, probe.channels) == (16, 3)
+    {
+        return Err(ImageError::unsupported(
+            Format::Png,
+            "a mask has gray levels, a palette or 8-bit RGB, without alpha",
+        ));
+    }
+    // The image as stored, and the numbers.
+    let stored = u64::from(probe.channels) * u64::from(probe.bits.div_ceil(8));
+    limits.check(probe.width, probe.height, stored + size_of::<i32>() as u64)?;
+    let mut reader = open(bytes, limits.max_decoded_bytes, Transformations::IDENTITY)?;
+    let (width, height) = (reader.info().width, reader.info().height);
+    if (width, height) != (probe.width, probe.height) {
+        return Err(ImageError::corrupt(Format::Png, "two different sizes"));
+    }
+    let size = reader.output_buffer_size().ok_or(ImageError::OverLimit {
+        what: "bytes when decoded",
+        found: u64::MAX,
+        limit: limits.max_decoded_bytes,
+    })?;
+    let mut whole = vec![0; size];
+    reader.next_frame(&mut whole).map_err(refuse)?;
+    let pixels = width as usize * height as usize;
+    let line = size / height as usize;
+    let short = || ImageError::truncated(Format::Png, "rows of the mask are missing");
+    let ids = match (probe.bits, probe.channels) {
+        (8, 1) => MaskIds::Uint8(whole),
+        (16, _) => {
+            let (levels, _) = whole.as_chunks::<2>();
+            MaskIds::Int32(
+                levels
+                    .iter()
+                    .map(|&l| u16::from_be_bytes(l).into())
+                    .collect(),
+            )
+        }
+        (8, _) => {
+            let (colors, _) = whole.as_chunks::<3>();
+            let id = |&[r, g, b]: &[u8; 3]| i32::from_le_bytes([r, g, b, 0]);
+            MaskIds::Int32(colors.iter().map(id).collect())
+        }
+        // 1, 2 or 4 bits a pixel, the first one in the high bits; rows begin at whole bytes.
+        (bits, _) => {
+            let per_byte = 8 / usize::from(bits);
+            let mut ids = Vec::with_capacity(pixels);
+            for row in whole.chunks_exact(line.max(1)) {
+                let id = |x: usize| {
+                    let shift = 8 - usize::from(bits) * (x % per_byte + 1);
+                    (row[x / per_byte] >> shift) & ((1 << bits) - 1)
+                };
+                if row.len() * per_byte < width as usize {
+                    return Err(short());
+                }
+                ids.extend((0..width as usize).map(id));
+            }
+            MaskIds::Uint8(ids)
+        }
+    };
+    let found = match &ids {
+        MaskIds::Uint8(ids) => ids.len(),
+        MaskIds::Int32(ids) => ids.len(),
+    };
+    if found != pixels {
+        return Err(short());
+    }
+    Ok(ids)
 }
 
 fn refuse(error: DecodingError) -> ImageError {

@@ -90,7 +90,9 @@ impl Operation {
             // Truncated, as in torchvision.
             Self::TranslateX => picture.translate(magnitude as i64, 0, affine),
             Self::TranslateY => picture.translate(0, magnitude as i64, affine),
-            Self::Rotate => picture.rotate(magnitude, affine),
+            Self::Rotate => {
+                picture.rotate(magnitude, affine);
+            }
             Self::Brightness => picture.brightness(1.0 + magnitude),
             Self::Color => picture.saturation(1.0 + magnitude),
             Self::Contrast => picture.contrast(1.0 + magnitude),

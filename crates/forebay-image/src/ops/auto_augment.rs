@@ -5,6 +5,7 @@ use super::augment::{FILL, INTERPOLATION, Space};
 use super::parameters::{self, Parameter, ParameterKind};
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
+use crate::geometry::SpatialStep;
 use crate::pixels::{AffineParams, Interpolation, Picture};
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
@@ -85,7 +86,7 @@ impl Definition for AutoAugment {
 }
 
 impl Pixels for AutoAugment {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
         let affine = AffineParams {
             interpolation: self.interpolation,
             fill: self.fill,
@@ -101,6 +102,11 @@ impl Pixels for AutoAugment {
                 Space::RandAugment.apply(picture, bin, (operation, negative), &affine);
             }
         }
+        None
+    }
+
+    fn moves_objects(&self) -> bool {
+        false
     }
 }
 

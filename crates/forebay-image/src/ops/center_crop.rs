@@ -4,6 +4,7 @@ use super::bounds::check_size;
 use super::parameters::{self, Parameter, ParameterKind, Size};
 use super::{Definition, Frame, Geometry, Op, Part};
 use crate::error::Result;
+use crate::geometry::Tracking;
 use crate::random::SampleSeed;
 use crate::region::Region;
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ impl Geometry for CenterCrop {
         matches!(before, Op::Resize(_))
     }
 
-    fn frame(&self, frame: Frame, _: SampleSeed) -> Frame {
+    fn frame(&self, frame: Frame, _: SampleSeed, _: Option<&Tracking<'_>>) -> Frame {
         let (height, width) = self.size;
         let (w, h) = frame.output;
         // The part that exists; the rest is black.

@@ -4,6 +4,7 @@ use super::bounds::check_range;
 use super::parameters::{self, Bounds, Parameter, ParameterKind};
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
+use crate::geometry::SpatialStep;
 use crate::pixels::Picture;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,7 @@ impl Definition for ColorJitter {
 }
 
 impl Pixels for ColorJitter {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
         let mut order = [0, 1, 2, 3];
         for last in (1..4).rev() {
             order.swap(last, draws.below(last as u32 + 1) as usize);
@@ -94,5 +95,6 @@ impl Pixels for ColorJitter {
                 _ => picture.hue(factor),
             }
         }
+        None
     }
 }

@@ -3,18 +3,19 @@
 
 use super::{Frame, Op, Part, Size};
 use crate::error::{Result, invalid};
+use crate::geometry::{SpatialMap, Tracking};
 use crate::output::{Normalize, Output};
 use crate::pixels::Picture;
 use crate::random::{Draws, Purpose, SampleSeed};
 use crate::region::Region;
-use crate::resize::ResizePlan;
+use crate::resize::{CropPlan, ResizePlan};
 
 /// Maximum number of ops in a list: more have no use, and an unauthenticated spec must not cause
 /// hours of work.
 const MAX_OPS: usize = 32;
 
 /// The required beginning of a list.
-const BEGIN: &str = "begin with RandomResizedCrop(size), or with Resize(size) and CenterCrop(size)";
+const BEGIN: &str = "begin with RandomResizedCrop(size), with Resize(size) and CenterCrop(size), or with RandomIoUCrop() and Resize((height, width))";
 
 /// An op on pixels, and the number of preceding ops of its kind: the second one draws other random
 /// numbers than the first.
@@ -27,7 +28,8 @@ struct Change {
 /// A validated and compiled list of ops.
 ///
 /// The order is: [`RandomResizedCrop`](super::RandomResizedCrop), or [`Resize`](super::Resize),
-/// [`CenterCrop`](super::CenterCrop) or one after the other; then flips and color changes in any
+/// [`CenterCrop`](super::CenterCrop) or one after the other, also after
+/// [`RandomIoUCrop`](super::RandomIoUCrop); then flips and color changes in any
 /// order and number; [`Normalize`]; [`RandomErasing`](super::RandomErasing) last.
 ///
 /// ```
@@ -159,39 +161,64 @@ impl Compose {
         !self.changes.is_empty()
     }
 
-    /// The origin of the crop, and its resize.
+    /// Returns the name of the first op that boxes, masks and keypoints cannot follow.
+    pub(crate) fn breaks_objects(&self) -> Option<&'static str> {
+        let breaks = |op: &&Op| matches!(op.part(), Part::Pixels(_, op) if !op.moves_objects());
+        self.ops.iter().find(breaks).map(Op::name)
+    }
+
+    /// Returns the name of the op that selects pixels by the boxes of a sample, if there is one.
+    pub(crate) fn needs_boxes(&self) -> Option<&'static str> {
+        let needs = |op: &&Op| matches!(op.part(), Part::Geometry(op) if op.needs_boxes());
+        self.ops.iter().find(needs).map(Op::name)
+    }
+
+    /// The crop, and its resize.
     pub(crate) fn plan(
         &self,
         width: u32,
         height: u32,
         seed: SampleSeed,
-    ) -> ((u32, u32), ResizePlan) {
+        tracking: Option<&Tracking<'_>>,
+    ) -> CropPlan {
         let flip = self.mirror > 0.0 && Draws::new(seed, Purpose::FLIP).unit() < self.mirror;
         let whole = Region::whole(width, height);
         let mut frame = Frame {
             crop: whole,
+            centers: false,
             output: (width, height),
             window: whole,
         };
         for op in &self.ops[..self.geometry] {
             if let Part::Geometry(geometry) = op.part() {
-                frame = geometry.frame(frame, seed);
+                frame = geometry.frame(frame, seed, tracking);
             }
         }
-        let resize = ResizePlan {
-            input: (frame.crop.width, frame.crop.height),
-            output: frame.output,
-            window: frame.window,
-            flip,
-        };
-        ((frame.crop.x, frame.crop.y), resize)
+        CropPlan {
+            origin: (frame.crop.x, frame.crop.y),
+            centers: frame.centers,
+            resize: ResizePlan {
+                input: (frame.crop.width, frame.crop.height),
+                output: frame.output,
+                window: frame.window,
+                flip,
+            },
+        }
     }
 
-    /// Applies the ops on pixels.
-    pub(crate) fn change(&self, picture: &mut Picture, seed: SampleSeed) {
+    /// Applies the ops on pixels, and adds their steps to the map.
+    pub(crate) fn change(
+        &self,
+        picture: &mut Picture,
+        seed: SampleSeed,
+        mut map: Option<&mut SpatialMap>,
+    ) {
         for change in &self.changes {
             if let Part::Pixels(purpose, pixels) = change.op.part() {
-                pixels.apply(picture, &mut Draws::nth(seed, purpose, change.before));
+                let step = pixels.apply(picture, &mut Draws::nth(seed, purpose, change.before));
+                if let (Some(map), Some(step)) = (map.as_deref_mut(), step) {
+                    map.push(step);
+                }
             }
         }
     }

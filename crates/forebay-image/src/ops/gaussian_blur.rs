@@ -4,6 +4,7 @@ use super::bounds::check_range;
 use super::parameters::{self, Bounds, Parameter, ParameterKind};
 use super::{Definition, Part, Pixels};
 use crate::error::{Result, invalid};
+use crate::geometry::SpatialStep;
 use crate::pixels::Picture;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
@@ -71,8 +72,9 @@ impl Definition for GaussianBlur {
 }
 
 impl Pixels for GaussianBlur {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
         let sigma = draws.uniform(self.sigma.0, self.sigma.1);
         picture.gaussian_blur(self.kernel_size, sigma);
+        None
     }
 }

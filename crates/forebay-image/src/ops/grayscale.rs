@@ -3,6 +3,7 @@
 use super::parameters::Parameter;
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
+use crate::geometry::SpatialStep;
 use crate::pixels::Picture;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,8 @@ impl Definition for Grayscale {
 }
 
 impl Pixels for Grayscale {
-    fn apply(&self, picture: &mut Picture, _: &mut Draws) {
+    fn apply(&self, picture: &mut Picture, _: &mut Draws) -> Option<SpatialStep> {
         picture.grayscale();
+        None
     }
 }

@@ -22,6 +22,8 @@ mod random_affine;
 mod random_erasing;
 mod random_grayscale;
 mod random_horizontal_flip;
+mod random_iou_crop;
+mod random_photometric_distort;
 mod random_resized_crop;
 mod random_rotation;
 mod random_vertical_flip;
@@ -48,6 +50,8 @@ pub(crate) use random_affine::inverse_matrix;
 pub use random_erasing::{Fill, RandomErasing};
 pub use random_grayscale::RandomGrayscale;
 pub use random_horizontal_flip::RandomHorizontalFlip;
+pub use random_iou_crop::{Overlaps, RandomIoUCrop};
+pub use random_photometric_distort::RandomPhotometricDistort;
 pub use random_resized_crop::RandomResizedCrop;
 pub(crate) use random_resized_crop::{check_crop, random_region};
 pub use random_rotation::RandomRotation;
@@ -57,6 +61,7 @@ pub use resize::{Resize, ResizeTo};
 pub use trivial_augment_wide::TrivialAugmentWide;
 
 use crate::error::{Result, invalid};
+use crate::geometry::{SpatialStep, Tracking};
 use crate::output::{Normalize, Output};
 use crate::pixels::Picture;
 use crate::random::{Draws, Purpose, SampleSeed};
@@ -104,6 +109,8 @@ pub(crate) enum Part<'a> {
 pub(crate) struct Frame {
     /// In the image.
     pub(crate) crop: Region,
+    /// Whether boxes need their center in the crop.
+    pub(crate) centers: bool,
     /// Width and height.
     pub(crate) output: (u32, u32),
     /// In the output.
@@ -121,13 +128,25 @@ pub(crate) trait Geometry {
     }
 
     /// Narrows or resizes the result of the preceding op, initially the whole image.
-    fn frame(&self, frame: Frame, seed: SampleSeed) -> Frame;
+    /// A list with an op that [needs boxes](Self::needs_boxes) is only run with `tracking`, whose map
+    /// then ends at the frame's image.
+    fn frame(&self, frame: Frame, seed: SampleSeed, tracking: Option<&Tracking<'_>>) -> Frame;
+
+    /// Returns whether it selects pixels by the boxes of the sample.
+    fn needs_boxes(&self) -> bool {
+        false
+    }
 }
 
 /// An op on the pixels of the resized image.
 pub(crate) trait Pixels {
-    /// Changes the image.
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws);
+    /// Changes the image; returns the step that it took if it moved pixels.
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep>;
+
+    /// Returns whether boxes, masks and keypoints can follow it.
+    fn moves_objects(&self) -> bool {
+        true
+    }
 
     /// Probability of a horizontal flip, for an op that does nothing else: directly after the
     /// resize it becomes part of it.
@@ -246,6 +265,8 @@ table! {
     GaussianBlur,
     RandomRotation,
     RandomAffine,
+    RandomPhotometricDistort,
+    RandomIoUCrop,
     Normalize,
     RandomErasing,
 }
@@ -284,6 +305,7 @@ mod tests {
             parse("Resize", json!({"size": [30, 40]})).unwrap(),
             parse("RandomErasing", json!({"value": "random"})).unwrap(),
             parse("RandomErasing", json!({"value": [0.1, 2, -3.7]})).unwrap(),
+            parse("RandomIoUCrop", json!({"sampler_options": [0.5, 1.0]})).unwrap(),
             parse("ColorJitter", json!({"hue": 0.1, "contrast": [0.3, 1.7]})).unwrap(),
             parse(
                 "RandAugment",

@@ -58,6 +58,8 @@ pub enum ParameterKind {
     Number,
     /// Two numbers, the lower one first.
     Range,
+    /// Several numbers.
+    Numbers,
     /// A number, or two, the lower one first.
     NumberOrRange,
     /// An integer, or two.

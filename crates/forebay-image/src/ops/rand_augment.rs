@@ -4,6 +4,7 @@ use super::augment::{BINS, FILL, INTERPOLATION, Operation, Space, check_bins};
 use super::parameters::{self, Parameter, ParameterKind};
 use super::{Definition, Part, Pixels};
 use crate::error::{Result, invalid};
+use crate::geometry::SpatialStep;
 use crate::pixels::{AffineParams, Interpolation, Picture};
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
@@ -94,7 +95,7 @@ impl Definition for RandAugment {
 }
 
 impl Pixels for RandAugment {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
         let affine = AffineParams {
             interpolation: self.interpolation,
             fill: self.fill,
@@ -105,5 +106,10 @@ impl Pixels for RandAugment {
             let (bin, bins) = (self.magnitude, self.num_magnitude_bins);
             Space::RandAugment.apply(picture, (bin, bins), (operation, negative), &affine);
         }
+        None
+    }
+
+    fn moves_objects(&self) -> bool {
+        false
     }
 }

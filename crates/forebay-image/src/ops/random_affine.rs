@@ -6,6 +6,7 @@ use super::parameters::{self, Bounds, Parameter, ParameterKind, ShearBounds};
 use super::random_rotation::MAX_DEGREES;
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
+use crate::geometry::{AffineMap, SpatialStep};
 use crate::pixels::{AffineParams, Interpolation, Picture};
 use crate::random::{Draws, Purpose, sin_cos};
 use serde::{Deserialize, Serialize};
@@ -96,7 +97,7 @@ impl Definition for RandomAffine {
 }
 
 impl Pixels for RandomAffine {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
         // All six are drawn, so that leaving one out does not change the others.
         let angle = draws.uniform(self.degrees.0, self.degrees.1);
         let (width, height) = (picture.width as f64, picture.height as f64);
@@ -111,8 +112,9 @@ impl Pixels for RandomAffine {
             interpolation: self.interpolation,
             fill: self.fill,
         };
-        let matrix = inverse_matrix((width, height), angle, (x, y), scale, shear);
-        picture.transform(matrix, &affine);
+        let inverse = inverse_matrix((width, height), angle, (x, y), scale, shear);
+        picture.transform(inverse, &affine);
+        Some(SpatialStep::Warp { inverse })
     }
 }
 
@@ -123,7 +125,7 @@ pub(crate) fn inverse_matrix(
     (move_x, move_y): (f64, f64),
     scale: f64,
     (shear_x, shear_y): (f64, f64),
-) -> [f64; 6] {
+) -> AffineMap {
     let [rotation, shear_x, shear_y] = [degrees, shear_x, shear_y].map(f64::to_radians);
     let (sin_shear_x, cos_shear_x) = sin_cos(shear_x);
     let tan_shear_x = sin_shear_x / cos_shear_x;
@@ -138,5 +140,5 @@ pub(crate) fn inverse_matrix(
     let (x, y) = (width * 0.5, height * 0.5);
     let offset_x = x - a * (x + move_x) - b * (y + move_y);
     let offset_y = y - c * (x + move_x) - d * (y + move_y);
-    [a, b, offset_x, c, d, offset_y]
+    AffineMap([a, b, offset_x, c, d, offset_y])
 }

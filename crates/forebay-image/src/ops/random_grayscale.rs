@@ -4,6 +4,7 @@ use super::grayscale::PURPOSE;
 use super::parameters::{Parameter, ParameterKind};
 use super::{Definition, Part, Pixels, check_probability};
 use crate::error::Result;
+use crate::geometry::SpatialStep;
 use crate::pixels::Picture;
 use crate::random::Draws;
 use serde::{Deserialize, Serialize};
@@ -42,9 +43,10 @@ impl Definition for RandomGrayscale {
 }
 
 impl Pixels for RandomGrayscale {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
         if draws.unit() < self.p {
             picture.grayscale();
         }
+        None
     }
 }

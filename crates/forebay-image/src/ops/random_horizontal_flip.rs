@@ -3,6 +3,7 @@
 use super::parameters::{Parameter, ParameterKind};
 use super::{Definition, Part, Pixels, check_probability};
 use crate::error::Result;
+use crate::geometry::SpatialStep;
 use crate::pixels::Picture;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
@@ -43,10 +44,12 @@ impl Definition for RandomHorizontalFlip {
 }
 
 impl Pixels for RandomHorizontalFlip {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
-        if draws.unit() < self.p {
-            picture.mirror();
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
+        if draws.unit() >= self.p {
+            return None;
         }
+        picture.mirror();
+        Some(SpatialStep::FlipHorizontal)
     }
 
     fn mirrors(&self) -> Option<f64> {

@@ -4,6 +4,7 @@ use super::bounds::check_size;
 use super::parameters::{self, Bounds, Parameter, ParameterKind, Size};
 use super::{Definition, Frame, Geometry, Part};
 use crate::error::{Result, invalid};
+use crate::geometry::Tracking;
 use crate::random::{Draws, Purpose, SampleSeed, exp, ln};
 use crate::region::Region;
 use serde::{Deserialize, Serialize};
@@ -75,13 +76,14 @@ impl Geometry for RandomResizedCrop {
         Ok(self.size)
     }
 
-    fn frame(&self, frame: Frame, seed: SampleSeed) -> Frame {
+    fn frame(&self, frame: Frame, seed: SampleSeed, _: Option<&Tracking<'_>>) -> Frame {
         let Region { width, height, .. } = frame.crop;
         let output = (self.size.1, self.size.0);
         Frame {
             crop: random_region(width, height, seed, self.scale, self.ratio),
             output,
             window: Region::whole(output.0, output.1),
+            ..frame
         }
     }
 }

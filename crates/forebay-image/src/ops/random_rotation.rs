@@ -5,6 +5,7 @@ use super::bounds::check_range;
 use super::parameters::{self, Bounds, Parameter, ParameterKind};
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
+use crate::geometry::SpatialStep;
 use crate::pixels::{AffineParams, Interpolation, Picture};
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
@@ -60,11 +61,12 @@ impl Definition for RandomRotation {
 }
 
 impl Pixels for RandomRotation {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
         let affine = AffineParams {
             interpolation: self.interpolation,
             fill: self.fill,
         };
-        picture.rotate(draws.uniform(self.degrees.0, self.degrees.1), &affine);
+        let inverse = picture.rotate(draws.uniform(self.degrees.0, self.degrees.1), &affine)?;
+        Some(SpatialStep::Warp { inverse })
     }
 }

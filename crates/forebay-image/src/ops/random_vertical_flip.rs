@@ -3,6 +3,7 @@
 use super::parameters::{Parameter, ParameterKind};
 use super::{Definition, Part, Pixels, check_probability};
 use crate::error::Result;
+use crate::geometry::SpatialStep;
 use crate::pixels::Picture;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
@@ -42,9 +43,11 @@ impl Definition for RandomVerticalFlip {
 }
 
 impl Pixels for RandomVerticalFlip {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
-        if draws.unit() < self.p {
-            picture.upside_down();
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
+        if draws.unit() >= self.p {
+            return None;
         }
+        picture.upside_down();
+        Some(SpatialStep::FlipVertical)
     }
 }

@@ -2,8 +2,9 @@
 
 use super::bounds::check_size;
 use super::parameters::{Parameter, ParameterKind, Size};
-use super::{Definition, Frame, Geometry, Part, check_side};
+use super::{Definition, Frame, Geometry, Op, Part, check_side};
 use crate::error::{Result, invalid};
+use crate::geometry::Tracking;
 use crate::random::SampleSeed;
 use crate::region::Region;
 use serde::{Deserialize, Serialize};
@@ -80,7 +81,11 @@ impl Geometry for Resize {
         }
     }
 
-    fn frame(&self, frame: Frame, _: SampleSeed) -> Frame {
+    fn follows(&self, before: &Op) -> bool {
+        matches!(before, Op::RandomIoUCrop(_))
+    }
+
+    fn frame(&self, frame: Frame, _: SampleSeed, _: Option<&Tracking<'_>>) -> Frame {
         let output = match self.size {
             ResizeTo::Short(side) => resized(side, frame.crop.width, frame.crop.height),
             ResizeTo::Exact((height, width)) => (width, height),

@@ -4,6 +4,7 @@ use super::augment::{BINS, FILL, INTERPOLATION, Operation, Space, check_bins};
 use super::parameters::{self, Parameter};
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
+use crate::geometry::SpatialStep;
 use crate::pixels::{AffineParams, Interpolation, Picture};
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
@@ -56,7 +57,7 @@ impl Definition for TrivialAugmentWide {
 }
 
 impl Pixels for TrivialAugmentWide {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
         let affine = AffineParams {
             interpolation: self.interpolation,
             fill: self.fill,
@@ -66,5 +67,10 @@ impl Pixels for TrivialAugmentWide {
         let negative = draws.unit() < 0.5;
         let bins = (bin, self.num_magnitude_bins);
         Space::TrivialWide.apply(picture, bins, (operation, negative), &affine);
+        None
+    }
+
+    fn moves_objects(&self) -> bool {
+        false
     }
 }

@@ -8,6 +8,7 @@ mod photometric;
 pub(crate) use affine::AffineParams;
 pub use affine::Interpolation;
 
+use crate::geometry::AffineMap;
 use crate::random::sin_cos;
 use affine::sample;
 
@@ -90,46 +91,35 @@ impl Picture {
 
     /// Translates the image by whole pixels, right and down.
     pub(crate) fn translate(&mut self, x: i64, y: i64, affine: &AffineParams) {
-        self.transform([1.0, 0.0, -(x as f64), 0.0, 1.0, -(y as f64)], affine);
+        let inverse = AffineMap([1.0, 0.0, -(x as f64), 0.0, 1.0, -(y as f64)]);
+        self.transform(inverse, affine);
     }
 
     /// Shifts each row left by `slope` times its number.
     pub(crate) fn shear_x(&mut self, slope: f64, affine: &AffineParams) {
-        self.transform([1.0, slope, 0.0, 0.0, 1.0, 0.0], affine);
+        self.transform(AffineMap([1.0, slope, 0.0, 0.0, 1.0, 0.0]), affine);
     }
 
     /// Shifts each column up by `slope` times its number.
     pub(crate) fn shear_y(&mut self, slope: f64, affine: &AffineParams) {
-        self.transform([1.0, 0.0, 0.0, slope, 1.0, 0.0], affine);
+        self.transform(AffineMap([1.0, 0.0, 0.0, slope, 1.0, 0.0]), affine);
     }
 
     /// Rotates about the center, counter-clockwise, by an angle in degrees.
-    pub(crate) fn rotate(&mut self, degrees: f64, affine: &AffineParams) {
-        let degrees = degrees.rem_euclid(360.0);
-        if degrees == 0.0 {
-            return;
-        }
-        // Pillow rounds to 15 places, so that right angles are exact. The rounding error of the
-        // product decides the sine of 45 degrees.
-        let places = |v: f64| {
-            let many = v * 1e15;
-            let lost = v.mul_add(1e15, -many);
-            let below = many.floor();
-            (below + (many - below + lost).round_ties_even()) / 1e15
-        };
-        let (sin, cos) = sin_cos(-degrees.to_radians());
-        let (sin, cos) = (places(sin), places(cos));
-        let (x, y) = (self.width as f64 / 2.0, self.height as f64 / 2.0);
-        let [c, f] = [cos * -x + sin * -y + x, -sin * -x + cos * -y + y];
-        self.transform([cos, sin, c, -sin, cos, f], affine);
+    /// Returns the map from output to input; `None` for whole turns.
+    pub(crate) fn rotate(&mut self, degrees: f64, affine: &AffineParams) -> Option<AffineMap> {
+        let size = (self.width as f64, self.height as f64);
+        let inverse = rotation(size, degrees)?;
+        self.transform(inverse, affine);
+        Some(inverse)
     }
 
-    /// `Image.transform(size, AFFINE, matrix, resample, fillcolor=fill)`: output (x, y) is input (a x + b y + c, d x + e y + f).
-    pub(crate) fn transform(&mut self, matrix: [f64; 6], affine: &AffineParams) {
+    /// `Image.transform(size, AFFINE, matrix, resample, fillcolor=fill)`, where the matrix takes a
+    /// pixel of the output to one of the input.
+    pub(crate) fn transform(&mut self, inverse: AffineMap, affine: &AffineParams) {
         if affine.is_nearest() {
-            return self.transform_nearest(matrix, affine.fill);
+            return self.transform_nearest(inverse, affine.fill);
         }
-        let [a, b, c, d, e, f] = matrix;
         let size = (self.width, self.height);
         let (data, before) = self.with_copy();
         let source = before.as_chunks::<3>().0;
@@ -137,15 +127,15 @@ impl Picture {
         for (y, row) in rows.enumerate() {
             let y = y as f64 + 0.5;
             for (x, pixel) in row.iter_mut().enumerate() {
-                let x = x as f64 + 0.5;
-                let from = (a * x + b * y + c, d * x + e * y + f);
-                *pixel = sample(source, size, from, affine);
+                let [x, y] = inverse.apply([x as f64 + 0.5, y]);
+                *pixel = sample(source, size, (x, y), affine);
             }
         }
     }
 
     /// The nearest pixel, with Pillow's 16 fractional bits; `fill` outside of the image.
-    fn transform_nearest(&mut self, [a, b, c, d, e, f]: [f64; 6], fill: [u8; 3]) {
+    fn transform_nearest(&mut self, inverse: AffineMap, fill: [u8; 3]) {
+        let AffineMap([a, b, c, d, e, f]) = inverse;
         let (width, height) = (self.width, self.height);
         let fixed = |v: f64| (v * 65536.0 + 0.5).floor() as i64;
         let (dx, dy) = (fixed(a), fixed(d));
@@ -172,4 +162,26 @@ impl Picture {
             row_y += row_dy;
         }
     }
+}
+
+/// The map from output to input of a rotation about the center, counter-clockwise, by an angle in
+/// degrees; `None` for whole turns.
+pub(crate) fn rotation((width, height): (f64, f64), degrees: f64) -> Option<AffineMap> {
+    let degrees = degrees.rem_euclid(360.0);
+    if degrees == 0.0 {
+        return None;
+    }
+    // Pillow rounds to 15 places, so that right angles are exact. The rounding error of the
+    // product decides the sine of 45 degrees.
+    let places = |v: f64| {
+        let many = v * 1e15;
+        let lost = v.mul_add(1e15, -many);
+        let below = many.floor();
+        (below + (many - below + lost).round_ties_even()) / 1e15
+    };
+    let (sin, cos) = sin_cos(-degrees.to_radians());
+    let (sin, cos) = (places(sin), places(cos));
+    let (x, y) = (width / 2.0, height / 2.0);
+    let [c, f] = [cos * -x + sin * -y + x, -sin * -x + cos * -y + y];
+    Some(AffineMap([cos, sin, c, -sin, cos, f]))
 }

@@ -45,6 +45,13 @@ impl Picture {
         all
     }
 
+    /// Puts channel `order[i]` into channel `i`.
+    pub(crate) fn permute_channels(&mut self, order: [usize; 3]) {
+        for pixel in self.pixels_mut() {
+            *pixel = order.map(|channel| pixel[channel]);
+        }
+    }
+
     /// `ImageEnhance.Brightness`: 0 is black, 1 the original.
     pub(crate) fn brightness(&mut self, factor: f64) {
         let factor = factor as f32;

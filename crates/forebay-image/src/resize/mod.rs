@@ -24,6 +24,7 @@ mod neon;
 mod passes;
 mod portable;
 
+use crate::geometry::{SpatialMap, SpatialStep};
 use crate::options::ResizeLike;
 use crate::output::Layout;
 use crate::region::Region;
@@ -52,6 +53,64 @@ pub(crate) struct ResizePlan {
     pub(crate) window: Region,
     /// Mirror the window left to right.
     pub(crate) flip: bool,
+}
+
+/// A crop of an image, and its resize.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CropPlan {
+    /// Left column and top row of the crop.
+    pub(crate) origin: (u32, u32),
+    /// Whether boxes need their center in the crop.
+    pub(crate) centers: bool,
+    pub(crate) resize: ResizePlan,
+}
+
+impl CropPlan {
+    /// Adds its steps to the map of the whole image. The window is padded to `width` and `height`.
+    pub(crate) fn track(&self, map: &mut SpatialMap, (width, height): (u32, u32)) {
+        let ResizePlan {
+            input,
+            output,
+            window,
+            flip,
+        } = self.resize;
+        let (x, y) = self.origin;
+        let crop = Region {
+            x,
+            y,
+            width: input.0,
+            height: input.1,
+        };
+        if self.centers || crop != Region::whole(map.output().0, map.output().1) {
+            map.push(SpatialStep::Crop {
+                x: x.into(),
+                y: y.into(),
+                width: input.0,
+                height: input.1,
+                centers: self.centers,
+            });
+        }
+        if output != input {
+            let (width, height) = output;
+            map.push(SpatialStep::Resize { width, height });
+        }
+        if window != Region::whole(width, height) || output != (width, height) {
+            // The border is added after the flip: `Picture::pad`, where it is narrower to the left.
+            let border = |inner: u32, outer: u32| outer.saturating_sub(inner);
+            let (left, top) = (border(window.width, width), border(window.height, height));
+            let left = if flip { left.div_ceil(2) } else { left / 2 };
+            map.push(SpatialStep::Crop {
+                x: i64::from(window.x) - i64::from(left),
+                y: i64::from(window.y) - i64::from(top / 2),
+                width,
+                height,
+                centers: false,
+            });
+        }
+        if flip {
+            map.push(SpatialStep::FlipHorizontal);
+        }
+    }
 }
 
 /// Weights and intermediate rows, reused from image to image.

@@ -2,7 +2,7 @@
 
 use crate::error::{Result, invalid};
 use crate::ops::{check_side, middle, resized};
-use crate::resize::ResizePlan;
+use crate::resize::{CropPlan, ResizePlan};
 use serde::{Deserialize, Serialize};
 
 /// Resizes so that the short side has `resize` pixels, then takes the center square of `crop`
@@ -36,18 +36,19 @@ impl EvalTransform {
         Ok(())
     }
 
-    pub(super) fn plan(&self, width: u32, height: u32) -> ((u32, u32), ResizePlan) {
+    pub(super) fn plan(&self, width: u32, height: u32) -> CropPlan {
         let output = resized(self.resize, width, height);
         let window = middle(output, (self.crop, self.crop));
-        (
-            (0, 0),
-            ResizePlan {
+        CropPlan {
+            origin: (0, 0),
+            centers: false,
+            resize: ResizePlan {
                 input: (width, height),
                 output,
                 window,
                 flip: false,
             },
-        )
+        }
     }
 }
 

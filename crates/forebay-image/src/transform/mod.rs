@@ -13,11 +13,12 @@ pub use train::TrainTransform;
 
 use crate::decode::Decoder;
 use crate::error::{ImageError, Result, invalid};
+use crate::geometry::Tracking;
 use crate::ops::{Compose, Size, check_side};
 use crate::output::{Dtype, Layout, Output};
 use crate::random::SampleSeed;
 use crate::region::{Region, RgbImage};
-use crate::resize::{ResizePlan, Resizer};
+use crate::resize::{CropPlan, ResizePlan, Resizer};
 use std::time::Instant;
 
 /// The conversion of an image to a sample of fixed size. The decoder's [`ResizeLike`](crate::ResizeLike)
@@ -138,6 +139,82 @@ impl Transform {
         output: &Output,
         out: &mut [u8],
     ) -> Result<Timing> {
+        if let Some(name) = self.needs_boxes() {
+            return Err(needs_boxes(name));
+        }
+        self.run(decoder, encoded.into(), seed, (output, out), None)
+    }
+
+    /// As [`Transform::apply`], and writes the steps from the stored image to the output to
+    /// `tracking`, for its boxes, masks and keypoints.
+    ///
+    /// # Errors
+    /// As [`Transform::apply`] and [`Transform::check_objects`]; [`ImageError::Transform`] if the
+    /// transform needs boxes and `tracking` has none.
+    ///
+    /// ```
+    /// use forebay_image::geometry::Tracking;
+    /// use forebay_image::{Decoder, EvalTransform, Output, SampleSeed, Transform, encode_png};
+    ///
+    /// let png = encode_png(&[90; 40 * 30 * 3], 40, 30);
+    /// let transform = Transform::Eval(EvalTransform::new(30, 20));
+    /// let mut out = vec![0; transform.output_values()];
+    /// let (mut decoder, mut tracking) = (Decoder::default(), Tracking::default());
+    /// let (seed, output) = (SampleSeed::default(), Output::default());
+    /// transform.apply_tracked(&mut decoder, &png, seed, &output, &mut out, &mut tracking)?;
+    /// let boxes = tracking.map.boxes(&[[0.5, 0.5, 1.0, 1.0]], false);
+    /// assert_eq!(boxes, [(0, [10.0, 10.0, 20.0, 20.0])]);
+    /// # Ok::<(), forebay_image::ImageError>(())
+    /// ```
+    pub fn apply_tracked<'a>(
+        &self,
+        decoder: &mut Decoder,
+        encoded: impl Into<Encoded<'a>>,
+        seed: SampleSeed,
+        output: &Output,
+        out: &mut [u8],
+        tracking: &mut Tracking<'_>,
+    ) -> Result<Timing> {
+        self.check_objects()?;
+        if let Some(name) = self.needs_boxes().filter(|_| tracking.boxes.is_none()) {
+            return Err(needs_boxes(name));
+        }
+        self.run(decoder, encoded.into(), seed, (output, out), Some(tracking))
+    }
+
+    /// Checks that boxes, masks and keypoints can follow the transform.
+    ///
+    /// # Errors
+    /// [`ImageError::Transform`] with the name of an op that they cannot follow.
+    pub fn check_objects(&self) -> Result<()> {
+        match self {
+            Self::List(list) => match list.breaks_objects() {
+                Some(name) => Err(invalid(format!(
+                    "{name} cannot move boxes, masks and keypoints, as in torchvision; remove it or these columns"
+                ))),
+                None => Ok(()),
+            },
+            Self::Train(_) | Self::Eval(_) | Self::KeepEncoded => Ok(()),
+        }
+    }
+
+    /// Returns the name of an op that selects pixels by the boxes of a sample, if there is one;
+    /// only [`Transform::apply_tracked`] can run it.
+    pub fn needs_boxes(&self) -> Option<&'static str> {
+        match self {
+            Self::List(list) => list.needs_boxes(),
+            Self::Train(_) | Self::Eval(_) | Self::KeepEncoded => None,
+        }
+    }
+
+    fn run(
+        &self,
+        decoder: &mut Decoder,
+        Encoded { bytes, seek_points }: Encoded<'_>,
+        seed: SampleSeed,
+        (output, out): (&Output, &mut [u8]),
+        mut tracking: Option<&mut Tracking<'_>>,
+    ) -> Result<Timing> {
         self.validate()?;
         output.validate()?;
         let expected = self.output_values() * output.dtype.bytes();
@@ -148,21 +225,27 @@ impl Transform {
             });
         }
         let started = Instant::now();
-        let Encoded { bytes, seek_points } = encoded.into();
         let mut picture = decoder.open(bytes)?;
         let (width, height) = picture.size();
-        // `crop` is the origin of the resize: nothing outside of the region that it requests
-        // influences the output.
-        let (crop, resize): (_, ResizePlan) = match self {
+        if let Some(tracking) = tracking.as_deref_mut() {
+            picture.track(&mut tracking.map);
+        }
+        // Nothing outside of the region that the resize requests influences the output.
+        let plan: CropPlan = match self {
             Self::Train(train) => train.plan(width, height, seed),
             Self::Eval(eval) => eval.plan(width, height),
-            Self::List(list) => list.plan(width, height, seed),
+            Self::List(list) => list.plan(width, height, seed, tracking.as_deref()),
             Self::KeepEncoded => {
                 return Err(invalid("KeepEncoded leaves images as they are".to_owned()));
             }
         };
+        let resize = &plan.resize;
         let window = (resize.window.width as usize, resize.window.height as usize);
-        let region = decoder.plan(&mut picture, crop, &resize);
+        let region = decoder.plan(&mut picture, plan.origin, resize);
+        if let Some(tracking) = tracking.as_deref_mut() {
+            let (height, width) = self.output_size();
+            plan.track(&mut tracking.map, (width, height));
+        }
         let (height, width) = self.output_size();
         let list = match self {
             Self::List(list) => Some(list),
@@ -189,7 +272,8 @@ impl Transform {
                 work.pad(size.0, size.1);
             }
             if let Some(list) = changes {
-                list.change(&mut work, seed);
+                let map = tracking.map(|tracking| &mut tracking.map);
+                list.change(&mut work, seed, map);
             }
             decoder.converter.run(output, (work.data(), layout), out);
         }
@@ -203,6 +287,12 @@ impl Transform {
             transform_ns: (resized + decoded.elapsed()).as_nanos() as u64,
         })
     }
+}
+
+fn needs_boxes(name: &str) -> ImageError {
+    invalid(format!(
+        "{name} selects its crop by the boxes of a sample; ask for a column of boxes"
+    ))
 }
 
 /// Resizes an image with the default filter: Pillow's `resize((width, height),

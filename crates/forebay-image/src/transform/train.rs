@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::ops::{check_crop, check_probability, check_side, random_region};
 use crate::random::{Draws, Purpose, SampleSeed};
 use crate::region::Region;
-use crate::resize::ResizePlan;
+use crate::resize::{CropPlan, ResizePlan};
 use serde::{Deserialize, Serialize};
 
 /// Crops a random part, resizes it to a square, and flips it with a probability.
@@ -51,20 +51,18 @@ impl TrainTransform {
         )
     }
 
-    pub(super) fn plan(
-        &self,
-        width: u32,
-        height: u32,
-        seed: SampleSeed,
-    ) -> ((u32, u32), ResizePlan) {
+    pub(super) fn plan(&self, width: u32, height: u32, seed: SampleSeed) -> CropPlan {
         let (crop, flip) = self.crop(width, height, seed);
-        let resize = ResizePlan {
-            input: (crop.width, crop.height),
-            output: (self.size, self.size),
-            window: Region::whole(self.size, self.size),
-            flip,
-        };
-        ((crop.x, crop.y), resize)
+        CropPlan {
+            origin: (crop.x, crop.y),
+            centers: false,
+            resize: ResizePlan {
+                input: (crop.width, crop.height),
+                output: (self.size, self.size),
+                window: Region::whole(self.size, self.size),
+                flip,
+            },
+        }
     }
 }
 

@@ -788,7 +788,7 @@ class Loader:
         Parts of the epoch that are read side by side, a multiple of the ranks.
         The order of samples depends on it.
     transform : TrainTransform, EvalTransform, list of transforms or KeepEncoded, optional
-        Transform of images: "train", "eval" or "raw", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list.
+        Transform of images: "train", "eval" or "keep_encoded", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list.
         A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
         and `RandomErasing`. With `KeepEncoded` images stay encoded.
     batch_transform : Mixup, CutMix or RandomChoice, optional
@@ -803,7 +803,7 @@ class Loader:
         Mean and standard deviation that pixels are normalized with: { mean = [...], std = [...] }.
         Three numbers each, of values from 0 to 1. For a list of transforms it stands for `Normalize` at its end.
     resize_like : {"pillow", "opencv", "tensorflow"}, default "pillow"
-        Whose pixels.
+        The library whose pixels a resize gives.
         Pillow's are antialiased, as torchvision's default; the others are those of OpenCV's INTER_LINEAR and of tf.image.resize
         without antialiasing.
     exif_orientation : bool, default False

@@ -19,6 +19,8 @@ __all__: list[str] = [
     "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomIoUCrop",
+    "RandomPhotometricDistort",
     "RandomResizedCrop",
     "RandomRotation",
     "RandomVerticalFlip",
@@ -43,8 +45,8 @@ class _Op:
 class RandomResizedCrop(_Op):
     """Resizes a random part of the image.
 
-    The first transform of a list for training. As torchvision's, with the filter of the loader's
-    profile. Only that part is decoded.
+    The first transform of a list for training. As torchvision's, with the filter that `resize_like`
+    selects. Only that part is decoded.
 
     Parameters
     ----------
@@ -376,6 +378,78 @@ class RandomAffine(_Op):
     shear: float | _Bounds | tuple[float, float, float, float] | None = None
     interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest"
     fill: int | tuple[int, int, int] | None = (0, 0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomPhotometricDistort(_Op):
+    """Changes brightness, contrast, saturation, hue and the order of the channels, each with probability
+    `p`.
+
+    As torchvision's, with the same pixels as on PIL images for the same factors. The contrast comes
+    after the brightness or last, each half of the time.
+
+    Parameters
+    ----------
+    brightness : tuple of float, default (0.875, 1.125)
+        Bounds of the factor, where 1 is no change.
+    contrast : tuple of float, default (0.5, 1.5)
+        As `brightness`.
+    saturation : tuple of float, default (0.5, 1.5)
+        As `brightness`.
+    hue : tuple of float, default (-0.05, 0.05)
+        Bounds of the part of a turn, -0.5 to 0.5.
+    p : float, default 0.5
+        Probability of each change.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+
+    brightness: _Bounds = (0.875, 1.125)
+    contrast: _Bounds = (0.5, 1.5)
+    saturation: _Bounds = (0.5, 1.5)
+    hue: _Bounds = (-0.05, 0.05)
+    p: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomIoUCrop(_Op):
+    """Crops a random part of the image that overlaps with one of its boxes.
+
+    The first transform of a list for detection, with `Resize` next; the loader needs a column of boxes.
+    As torchvision's: an overlap is drawn, then crops until one contains the center of a box and has
+    that overlap with it. Boxes with their center outside are dropped. Where torchvision would draw
+    forever, the image stays whole after 100 overlaps.
+
+    Parameters
+    ----------
+    min_scale : float, default 0.3
+        Smallest side of the crop, relative to the image's.
+    max_scale : float, default 1.0
+        Largest side of the crop, relative to the image's.
+    min_aspect_ratio : float, default 0.5
+        Smallest width / height of the crop.
+    max_aspect_ratio : float, default 2.0
+        Largest width / height of the crop.
+    sampler_options : sequence of float, default (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+        Overlaps (intersection over union) to draw from; 1 leaves the image whole.
+    trials : int, default 40
+        Number of crops to try for an overlap.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+
+    min_scale: float = 0.3
+    max_scale: float = 1.0
+    min_aspect_ratio: float = 0.5
+    max_aspect_ratio: float = 2.0
+    sampler_options: tuple[float, ...] | None = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+    trials: int = 40
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from forebay._errors import OptionError
 _INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 _INSTEAD = {
+    "ClampBoundingBoxes": "leave it out: boxes of a batch are cut at the border",
     "Compose": "give its list of transforms",
     "ConvertImageDtype": 'give the loader dtype="float32"',
     "CutMix": "give the loader batch_transform=forebay.CutMix(alpha), and take Batch.one_hot(num_classes) for labels",
@@ -24,6 +25,7 @@ _INSTEAD = {
     "PILToTensor": 'leave it out, and give the loader layout="nchw"',
     "RandomChoice": "for batches, give the loader batch_transform=forebay.RandomChoice([...])",
     "RGB": "leave it out: all images are RGB",
+    "SanitizeBoundingBoxes": "leave it out: empty boxes are left out of a batch, with their labels",
     "ToDtype": 'leave it out, and give the loader dtype="float32", which scales to 0..1',
     "ToImage": 'leave it out, and give the loader layout="nchw"',
     "ToTensor": 'leave it out, and give the loader layout="nchw" and dtype="float32"',
@@ -151,6 +153,17 @@ def _affine(given: _Parameters) -> object:
     return own.RandomAffine(tuple(degrees), translate, scale, shear, **given.motion())
 
 
+def _iou_crop(given: _Parameters) -> object:
+    names = ("min_scale", "max_scale", "min_aspect_ratio", "max_aspect_ratio")
+    numbers = [given.take(name) for name in names]
+    return own.RandomIoUCrop(*numbers, tuple(given.take("options")), given.take("trials"))
+
+
+def _distort(given: _Parameters) -> object:
+    bounds = (tuple(given.take(name)) for name in ("brightness", "contrast", "saturation", "hue"))
+    return own.RandomPhotometricDistort(*bounds, given.take("p"))
+
+
 _CONVERTED: dict[str, Callable[[_Parameters], object]] = {
     "AutoAugment": _auto_augment,
     "CenterCrop": lambda given: own.CenterCrop(given.size()),
@@ -163,6 +176,8 @@ _CONVERTED: dict[str, Callable[[_Parameters], object]] = {
     "RandomErasing": _erasing,
     "RandomGrayscale": lambda given: own.RandomGrayscale(given.take("p")),
     "RandomHorizontalFlip": lambda given: own.RandomHorizontalFlip(given.take("p")),
+    "RandomIoUCrop": _iou_crop,
+    "RandomPhotometricDistort": _distort,
     "RandomResizedCrop": _resized_crop,
     "RandomRotation": _rotation,
     "RandomVerticalFlip": lambda given: own.RandomVerticalFlip(given.take("p")),
