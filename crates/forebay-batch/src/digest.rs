@@ -218,7 +218,7 @@ mod tests {
             epoch,
             step: 0,
             position,
-            images: crate::BufferPool::new(0).take(0),
+            payload: crate::BufferPool::new(0).take(0),
             encoded: None,
             dtype: crate::Dtype::Uint8,
             mixed: None,
@@ -227,6 +227,7 @@ mod tests {
             labels: vec![0; 3],
             samples: vec![1, 2, 3],
             flags: vec![0, 1, 2],
+            columns: Vec::new(),
             digest,
         }
     }

@@ -4,15 +4,18 @@
 //! between processes) and the [`digest`] over its samples. It does not choose, decode or send
 //! samples.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub mod column;
 pub mod digest;
 mod pool;
 mod shared;
 mod slots;
 
+pub use column::{BatchColumn, ColumnArray, ColumnKind, Element};
 pub use pool::{Buffer, BufferPool, Lender, PoolStats};
 pub use shared::SharedMemory;
 
@@ -126,7 +129,7 @@ impl EncodedImages {
         ] {
             if expected != found {
                 return Err(Uneven {
-                    what,
+                    what: what.into(),
                     expected,
                     found,
                 });
@@ -138,9 +141,9 @@ impl EncodedImages {
 
 /// Samples, decoded or encoded, in the order of the plan, with their position in the epoch.
 ///
-/// `shape`, `labels`, `samples` and `flags` have the same number of samples, and `images` holds
-/// exactly the product of `shape` elements of type `dtype`, or the bytes that `encoded` describes;
-/// see [`Batch::check`].
+/// `shape`, `labels`, `samples`, `flags` and `columns` have the same number of samples, and
+/// `payload` holds exactly the product of `shape` elements of type `dtype`, or the bytes that
+/// `encoded` describes, and then the arrays of `columns`; see [`Batch::check`].
 pub struct Batch {
     /// Number of the epoch, from 0.
     pub epoch: u64,
@@ -151,11 +154,11 @@ pub struct Batch {
     /// batch.
     pub position: u64,
     /// Contiguous pixels, with axes by `shape` and `layout` and elements of `dtype`; or, with
-    /// `encoded`, the concatenated bytes of encoded images.
-    pub images: Buffer,
+    /// `encoded`, the concatenated bytes of encoded images. The arrays of `columns` follow.
+    pub payload: Buffer,
     /// Location of encoded images; `None` for pixels.
     pub encoded: Option<Box<EncodedImages>>,
-    /// Type of the elements of `images`.
+    /// Type of the pixels.
     pub dtype: Dtype,
     /// Number of samples, then height, width, channels or channels, height, width by `layout`;
     /// zeros after the number of samples if images are encoded.
@@ -172,6 +175,8 @@ pub struct Batch {
     /// [`FLAG_SAMPLE`] for each sample, or the sum of [`FLAG_PADDING`] and [`FLAG_FAILED`] as they
     /// apply.
     pub flags: Vec<u8>,
+    /// Further columns of the records, if any were requested.
+    pub columns: Vec<BatchColumn>,
     /// [`digest::batch`] of the samples and their positions.
     pub digest: u64,
 }
@@ -193,36 +198,66 @@ impl Batch {
     #[must_use]
     pub fn image(&self, i: usize) -> Option<&[u8]> {
         if let Some(encoded) = &self.encoded {
-            return self.images.get(encoded.range(i)?);
+            return self.payload.get(encoded.range(i)?);
         }
         let bytes = self.shape[1..].iter().product::<usize>() * self.dtype.bytes();
-        let start = i.checked_mul(bytes)?;
-        self.images.get(start..start.checked_add(bytes)?)
+        let start = i.checked_mul(bytes).filter(|_| i < self.len())?;
+        self.payload.get(start..start.checked_add(bytes)?)
+    }
+
+    /// Returns the pixels or the encoded images of all samples: the payload without columns.
+    #[must_use]
+    pub fn images(&self) -> &[u8] {
+        &self.payload[..self.image_bytes().min(self.payload.len())]
+    }
+
+    /// Size of the images in bytes; `usize::MAX` if no memory can hold them.
+    fn image_bytes(&self) -> usize {
+        let product = |product: usize, &side: &usize| product.checked_mul(side);
+        let bytes = match &self.encoded {
+            Some(encoded) => encoded
+                .offsets
+                .last()
+                .map_or(Some(0), |&end| end.try_into().ok()),
+            None => self.shape.iter().try_fold(self.dtype.bytes(), product),
+        };
+        bytes.unwrap_or(usize::MAX)
+    }
+
+    /// Returns the column with this name.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<&BatchColumn> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Returns the bytes of an array of one of the columns.
+    #[must_use]
+    pub fn array(&self, array: &ColumnArray) -> Option<&[u8]> {
+        self.payload
+            .get(array.start..array.start.checked_add(array.bytes()?)?)
     }
 
     /// Checks that all fields agree about the number of samples; otherwise returns the field that
     /// does not, with expected and found sizes.
     pub fn check(&self) -> Result<(), Uneven> {
         let samples = self.shape[0];
-        let bytes = match &self.encoded {
-            Some(encoded) => {
-                encoded.check(samples, self.images.len())?;
-                self.images.len()
+        let mut images = self.image_bytes();
+        if let Some(encoded) = &self.encoded {
+            if self.columns.is_empty() {
+                images = self.payload.len();
             }
-            None => self
-                .shape
-                .iter()
-                .try_fold(self.dtype.bytes(), |product, &side| {
-                    product.checked_mul(side)
-                })
-                .unwrap_or(usize::MAX),
+            encoded.check(samples, images)?;
+        }
+        let bytes = match self.columns.is_empty() {
+            true => images,
+            false => column::check(&self.columns, samples, images)?,
         };
         let (partners, shares) = match &self.mixed {
             Some(mixed) => (mixed.labels.len(), mixed.lam.len()),
             None => (samples, samples),
         };
         for (what, expected, found) in [
-            ("bytes of pixels", bytes, self.images.len()),
+            ("bytes of payload", bytes, self.payload.len()),
             ("labels", samples, self.labels.len()),
             ("sample numbers", samples, self.samples.len()),
             ("flags", samples, self.flags.len()),
@@ -231,7 +266,7 @@ impl Batch {
         ] {
             if expected != found {
                 return Err(Uneven {
-                    what,
+                    what: what.into(),
                     expected,
                     found,
                 });
@@ -260,7 +295,7 @@ impl fmt::Debug for Batch {
 #[error("a batch with {found} {what} where its shape asks for {expected}")]
 pub struct Uneven {
     /// The field that is too short or too long.
-    pub what: &'static str,
+    pub what: Cow<'static, str>,
     /// The size that the shape implies.
     pub expected: usize,
     /// The actual size.
@@ -276,7 +311,7 @@ mod tests {
             epoch: 0,
             step: 0,
             position: 0,
-            images: pool.take(2 * 4 * 4 * 3),
+            payload: pool.take(2 * 4 * 4 * 3),
             encoded: None,
             dtype: Dtype::Uint8,
             shape: [2, 4, 4, 3],
@@ -285,6 +320,7 @@ mod tests {
             mixed: None,
             samples: vec![10, 11],
             flags: vec![0, 0],
+            columns: Vec::new(),
             digest: 0,
         }
     }
@@ -298,7 +334,7 @@ mod tests {
         assert!(b.image(2).is_none());
         b.dtype = Dtype::Float16;
         assert_eq!(b.check().unwrap_err().expected, 192);
-        b.images = pool.take(192);
+        b.payload = pool.take(192);
         b.check().unwrap();
         assert_eq!(b.image(1).unwrap().len(), 96);
         b.mixed = Some(Box::new(Mixed {
@@ -310,7 +346,7 @@ mod tests {
         b.labels.pop();
         assert_eq!(b.check().unwrap_err().what, "labels");
         b.shape = [usize::MAX, 2, 2, 2];
-        assert_eq!(b.check().unwrap_err().what, "bytes of pixels");
+        assert_eq!(b.check().unwrap_err().what, "bytes of payload");
     }
 
     #[test]
@@ -318,8 +354,8 @@ mod tests {
         let pool = BufferPool::new(1 << 20);
         let with = |offsets: &[u64], sizes: usize| {
             let mut b = batch(&pool);
-            b.images = pool.take(9);
-            b.images.copy_from_slice(b"123456789");
+            b.payload = pool.take(9);
+            b.payload.copy_from_slice(b"123456789");
             b.shape = [2, 0, 0, 0];
             b.encoded = Some(Box::new(EncodedImages {
                 offsets: offsets.to_vec(),

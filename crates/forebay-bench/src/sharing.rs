@@ -210,7 +210,7 @@ fn take_until(stream: &mut Stream, trainer: &Trainer, end: Instant) -> Result<To
         }
         if let Some(batch) = batch {
             took.batches += 1;
-            took.bytes += batch.images.len() as u64;
+            took.bytes += batch.payload.len() as u64;
             took.waits.push((now - asked).as_secs_f64() * 1e3);
         }
         if !trainer.pause.is_zero() {

@@ -6,7 +6,7 @@ use forebay_batch::digest;
 use forebay_wire::{Batch, BufferPool};
 
 /// Assembles a batch: sample `i` is in slice `i` modulo their number. Every slice was checked
-/// against the sequence, so all have the same position and none is mixed or encoded.
+/// against the sequence, so all have the same position and none is mixed, encoded or has columns.
 pub(crate) fn gather(parts: &[Batch], pool: &BufferPool) -> io::Result<Option<Batch>> {
     let Some(first) = parts.first() else {
         return Ok(None);
@@ -15,16 +15,16 @@ pub(crate) fn gather(parts: &[Batch], pool: &BufferPool) -> io::Result<Option<Ba
     let alike = |part: &Batch| {
         (part.epoch, part.position, part.shape, part.dtype)
             == (first.epoch, first.position, first.shape, first.dtype)
-            && part.images.len() == first.images.len()
+            && part.payload.len() == first.payload.len()
     };
     if size == 0 || !parts.iter().all(alike) {
         return Ok(None);
     }
-    let image = first.images.len() / size;
-    let mut images = pool.try_take(first.images.len() * count)?;
-    for (i, to) in images.chunks_exact_mut(image.max(1)).enumerate() {
+    let image = first.payload.len() / size;
+    let mut payload = pool.try_take(first.payload.len() * count)?;
+    for (i, to) in payload.chunks_exact_mut(image.max(1)).enumerate() {
         let at = i / count * image;
-        to.copy_from_slice(&parts[i % count].images[at..at + image]);
+        to.copy_from_slice(&parts[i % count].payload[at..at + image]);
     }
     let mut shape = first.shape;
     shape[0] *= count;
@@ -32,10 +32,11 @@ pub(crate) fn gather(parts: &[Batch], pool: &BufferPool) -> io::Result<Option<Ba
         epoch: first.epoch,
         step: first.step,
         position: first.position,
-        images,
+        payload,
         encoded: None,
         dtype: first.dtype,
         mixed: None,
+        columns: Vec::new(),
         shape,
         layout: first.layout,
         labels: deal(parts, |part| &part.labels),
@@ -74,10 +75,11 @@ mod tests {
             epoch: 1,
             step: 2,
             position: 24,
-            images,
+            payload: images,
             encoded: None,
             dtype: Dtype::Uint8,
             mixed: None,
+            columns: Vec::new(),
             shape: [samples.len(), 1, 1, 3],
             layout: Layout::Nhwc,
             labels: samples.iter().map(|&s| s as i64 + 100).collect(),
@@ -101,7 +103,7 @@ mod tests {
         assert_eq!(batch.shape, [6, 1, 1, 3]);
         assert_eq!(batch.digest, 15);
         let pixels: Vec<u8> = (0..6).flat_map(|i| [i; 3]).collect();
-        assert_eq!(batch.images[..], pixels);
+        assert_eq!(batch.payload[..], pixels);
         assert_eq!((batch.epoch, batch.step, batch.position), (1, 2, 24));
         assert!(gather(&[], &pool).unwrap().is_none());
         let other = Batch {

@@ -206,7 +206,7 @@ impl Queue {
             return;
         }
         if let Item::Batch(batch) = &item {
-            state.queued_bytes += batch.images.len() as u64;
+            state.queued_bytes += batch.payload.len() as u64;
         }
         state.items.push_back(item);
         drop(state);
@@ -262,7 +262,7 @@ impl Queue {
         };
         state.stats.starved += began.elapsed();
         if let Ok(Some(Item::Batch(batch))) = &result {
-            let bytes = batch.images.len() as u64;
+            let bytes = batch.payload.len() as u64;
             state.queued_bytes -= bytes;
             let connection = state.connection;
             drop(state);

@@ -253,7 +253,7 @@ impl Receiver {
         let after = self.sequence.ahead(self.sequence.place(), 1);
         if !self
             .queue
-            .expect(payload_len, self.sequence.is_raw(), after)
+            .expect(payload_len, self.sequence.varies(), after)
         {
             let found = SequenceError {
                 what: "credit",

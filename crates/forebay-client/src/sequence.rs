@@ -2,6 +2,7 @@
 
 use forebay_batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE, digest};
 use forebay_options::{OnError, StreamInfo};
+use forebay_wire::text::printable_start;
 use forebay_wire::wire;
 
 /// Limit of the number of records and of the size of a global batch, so that sums stay far below
@@ -47,8 +48,10 @@ pub(crate) struct Sequence {
     /// Whether failed samples may be replaced.
     replaces: bool,
     batch_bytes: u64,
-    /// Whether images are encoded, so that batches vary in size.
+    /// Whether images are encoded.
     raw: bool,
+    /// Names of the columns.
+    columns: Vec<String>,
     pub(crate) epoch: u64,
     pub(crate) position: u64,
     /// Batches of the epoch that this connection sent.
@@ -70,6 +73,7 @@ impl Sequence {
             replaces: matches!(info.options.on_error, Some(OnError::Skip | OnError::Zero)),
             batch_bytes: info.batch_bytes,
             raw: info.options.keeps_encoded(),
+            columns: info.options.columns.clone().unwrap_or_default(),
             epoch,
             position,
             batches: 0,
@@ -100,7 +104,7 @@ impl Sequence {
         (self.epoch, self.position)
     }
 
-    /// Payload size of a batch in bytes; the average for encoded images.
+    /// Payload size of a batch in bytes; what is known of it beforehand, if batches vary.
     pub(crate) fn batch_bytes(&self) -> u64 {
         self.batch_bytes
     }
@@ -110,9 +114,9 @@ impl Sequence {
         self.batch_size * self.world_size
     }
 
-    /// Returns whether images are encoded, so that batches vary in size.
-    pub(crate) fn is_raw(&self) -> bool {
-        self.raw
+    /// Returns whether batches vary in size: those with encoded images or with columns.
+    pub(crate) fn varies(&self) -> bool {
+        self.raw || !self.columns.is_empty()
     }
 
     /// Resets the counts of the connection; the position stays.
@@ -154,8 +158,18 @@ impl Sequence {
         same("position", self.position, batch.position)?;
         same("step", self.position / self.global_size(), batch.step)?;
         same("encoded images", self.raw, !batch.offsets.is_empty())?;
-        if !self.raw {
+        if !self.varies() {
             same("bytes of a batch", self.batch_bytes, payload_len)?;
+        }
+        let columns = batch.columns.iter().map(|column| &column.name);
+        if !columns.eq(&self.columns) {
+            let found = batch.columns.iter().map(|column| column.name.as_str());
+            return Err(SequenceError {
+                what: "columns",
+                expected: format!("{:?}", self.columns),
+                found: printable_start(&format!("{:?}", found.collect::<Vec<_>>()), 500)
+                    .into_owned(),
+            });
         }
         let samples = batch.samples.len() as u64;
         same("samples of a batch", self.batch_size, samples)?;
@@ -354,6 +368,17 @@ mod tests {
         of_bytes.check(&encoded, 7).unwrap();
         let e = of_bytes.check(&batch(0, 4, 12), 6).unwrap_err();
         assert_eq!(e.what, "encoded images");
+        let mut with_columns = info(12, false);
+        with_columns.options.columns = Some(vec!["caption".to_owned()]);
+        let of_columns = Sequence::new(&with_columns, 0, 4).unwrap();
+        let mut described = batch(0, 4, 12);
+        assert_eq!(of_columns.check(&described, 6).unwrap_err().what, "columns");
+        described.columns = vec![wire::Column {
+            name: "caption".to_owned(),
+            ..wire::Column::default()
+        }];
+        of_columns.check(&described, 99).unwrap();
+        assert_eq!(sequence.check(&described, 6).unwrap_err().what, "columns");
         let end = wire::EpochEnd {
             batches: 1,
             ..Default::default()

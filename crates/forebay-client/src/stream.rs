@@ -161,7 +161,7 @@ impl Stream {
         if let (0, Some(&epoch)) = (batches.len(), ends.first()) {
             return Ok(Some(Item::EpochEnd(epoch)));
         }
-        let bytes: usize = batches.iter().map(|batch| batch.images.len()).sum();
+        let bytes: usize = batches.iter().map(|batch| batch.payload.len()).sum();
         let gathered = match batches.len() == self.streams.len() {
             true => gather(&batches, &self.pool),
             false => Ok(None),

@@ -6,6 +6,9 @@
 
 use forebay_options::LabelBase;
 
+/// Label of a record without one.
+pub(crate) const NO_LABEL: i64 = -1;
+
 /// The conversion of the labels of one dataset. Negative labels mean "no label" and are unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Relabel {

@@ -15,6 +15,7 @@
 struct Readme;
 
 mod builder;
+mod columns;
 mod error;
 mod fair;
 mod labels;

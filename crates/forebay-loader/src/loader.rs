@@ -8,6 +8,7 @@ use forebay_batch::{Batch, BufferPool, Layout};
 use forebay_options::LoaderOptions;
 use forebay_shard::Split;
 
+use crate::columns::Columns;
 use crate::error::{Error, Result};
 use crate::mix::Mix;
 use crate::options::Options;
@@ -151,13 +152,22 @@ impl Loader {
                 u64::try_from(bytes).unwrap_or(u64::MAX)
             }
         };
+        let columns = Columns::resolve(&options, &source.schemas())?;
+        options.raw.columns = columns.as_ref().map_or(0, Columns::sample_bytes);
         let options = options.resolve_within(picks, picked_bytes, source.block_records())?;
         let samples = picks.saturating_mul(options.sampling.times());
         let batches = options.batches(samples)?;
         check_position(position, samples)?;
         let mean_bytes = (picked_bytes / picks.max(1)).max(1);
         let picked = (selection, mean_bytes);
-        let pipeline = Pipeline::start(source, options.clone(), picked, pool, epoch, position)?;
+        let pipeline = Pipeline::start(
+            source,
+            options.clone(),
+            columns,
+            picked,
+            pool,
+            (epoch, position),
+        )?;
         Ok(Loader {
             pipeline,
             options,
@@ -228,8 +238,9 @@ impl Loader {
             step: made.start / self.batches.global_size(),
             position: made.start,
             digest: digest::batch(made.start, *rank, *world_size, &made.samples, &made.flags),
-            images: made.images,
+            payload: made.payload,
             encoded: made.encoded,
+            columns: made.columns,
             dtype: self.options.output.dtype,
             shape,
             layout,

@@ -11,7 +11,7 @@ use std::ops::Range;
 use forebay_options::LabelBase;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::ClassEntry;
-use forebay_shard::{RecordBlock, Split, StorageStats};
+use forebay_shard::{RecordBlock, Schema, Split, StorageStats};
 
 use crate::error::{Error, Place, Result};
 use crate::labels::Relabel;
@@ -316,8 +316,7 @@ impl MixSource {
     /// Returns the part of a record and its first number. The record must exist; otherwise it is
     /// the last part.
     fn part(&self, record: u64) -> (&SplitSource, u64) {
-        let after = self.starts.partition_point(|&start| start <= record);
-        let at = after.saturating_sub(1).min(self.parts.len() - 1);
+        let at = self.part_of(record);
         (&self.parts[at], self.starts[at])
     }
 
@@ -402,6 +401,15 @@ impl Source for MixSource {
     fn record_features(&self, record: u64) -> &RecordFeatures {
         let (part, start) = self.part(record);
         part.record_features(record - start)
+    }
+
+    fn schemas(&self) -> Vec<Schema> {
+        self.parts.iter().flat_map(|part| part.schemas()).collect()
+    }
+
+    fn part_of(&self, record: u64) -> usize {
+        let after = self.starts.partition_point(|&start| start <= record);
+        after.saturating_sub(1).min(self.parts.len() - 1)
     }
 
     fn relabel(&self, record: u64, stored: i64) -> Result<i64, String> {

@@ -3,6 +3,8 @@
 //! Owns defaults and validation. Where a value shapes the order of samples, its default is in
 //! [`plan::defaults`] and depends on the dataset alone.
 
+use std::sync::Arc;
+
 use forebay_image::{BatchTransform, DecodeOptions, Dtype, Layout, Output, ResizeLike, Transform};
 
 use crate::error::{Error, Result};
@@ -95,15 +97,19 @@ pub struct Options {
     pub page_cache: PageCache,
     /// How images are decoded: whose pixels, EXIF orientation, scaled decoding, limits against decompression bombs.
     pub decode: DecodeOptions,
-    /// Of images that stay encoded.
+    /// Names of the columns that batches have besides images and labels.
+    pub columns: Arc<[String]>,
+    /// Of batches that vary in size.
     pub(crate) raw: RawSizes,
 }
 
-/// Batches of [`Transform::KeepEncoded`] are as large as their images.
+/// Batches of [`Transform::KeepEncoded`] are as large as their images, those with columns as large as these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RawSizes {
-    /// Bytes of a sample on average, once that is resolved.
+    /// Bytes of an encoded image on average, once that is resolved.
     pub(crate) typical: u64,
+    /// Bytes of a sample in columns of one size, once they are resolved.
+    pub(crate) columns: u64,
     /// Most bytes of a batch.
     pub(crate) most: u64,
 }
@@ -133,8 +139,10 @@ impl Options {
             memory_bytes: 0,
             page_cache: PageCache::default(),
             decode: DecodeOptions::default(),
+            columns: Arc::default(),
             raw: RawSizes {
                 typical: 0,
+                columns: 0,
                 most: isize::MAX as u64 / 2,
             },
         }
@@ -144,6 +152,12 @@ impl Options {
     #[must_use]
     pub fn is_raw(&self) -> bool {
         matches!(self.transform, Transform::KeepEncoded)
+    }
+
+    /// Whether batches vary in size: those with encoded images or with columns.
+    #[must_use]
+    pub fn varies(&self) -> bool {
+        self.is_raw() || !self.columns.is_empty()
     }
 
     /// The same options with everything filled in that shapes batches (not what concerns this machine: threads
@@ -186,7 +200,7 @@ impl Options {
             resolved.raw.typical = (bytes / records.max(1)).max(1);
         }
         let bytes = resolved.batch_bytes()? as u64;
-        if resolved.is_raw() && bytes > resolved.raw.most {
+        if resolved.varies() && bytes > resolved.raw.most {
             return Err(resolved.too_large(bytes));
         }
         Ok(resolved)
@@ -225,7 +239,7 @@ impl Options {
         Ok(())
     }
 
-    /// A batch of [`Transform::KeepEncoded`] that is larger than allowed.
+    /// A batch that varies in size and is larger than allowed.
     pub(crate) fn too_large(&self, bytes: u64) -> Error {
         let found = format!("{}, for a batch of {bytes} bytes", self.batch_size);
         let expected = format!("batches of at most {} bytes", self.raw.most);
@@ -247,7 +261,7 @@ impl Options {
         )
     }
 
-    /// Bytes of one sample of a batch; with [`Transform::KeepEncoded`] those of one on average, once they are resolved.
+    /// Bytes of the image of a sample; with [`Transform::KeepEncoded`] those of one on average, once they are resolved.
     #[must_use]
     pub fn sample_bytes(&self) -> usize {
         if self.is_raw() {
@@ -256,15 +270,26 @@ impl Options {
         self.transform.output_values() * self.output.dtype.bytes()
     }
 
-    /// Bytes of pixels of one batch; with [`Transform::KeepEncoded`] what one has on average.
+    /// Bytes of pixels of a batch; 0 where images stay encoded.
+    pub(crate) fn pixel_bytes(&self) -> usize {
+        if self.is_raw() {
+            return 0;
+        }
+        let size = usize::try_from(self.batch_size).unwrap_or(usize::MAX);
+        size.saturating_mul(self.sample_bytes())
+    }
+
+    /// Bytes of one batch: of pixels, or with [`Transform::KeepEncoded`] what images have on average, and of columns whose values
+    /// have one size, once they are resolved. Other columns come in addition.
     ///
     /// # Errors
     ///
     /// A batch that no buffer can hold.
     pub fn batch_bytes(&self) -> Result<usize> {
+        let columns = usize::try_from(self.raw.columns).unwrap_or(usize::MAX);
         usize::try_from(self.batch_size)
             .ok()
-            .and_then(|size| size.checked_mul(self.sample_bytes()))
+            .and_then(|size| size.checked_mul(self.sample_bytes().checked_add(columns)?))
             .filter(|&bytes| bytes <= isize::MAX as usize / 2)
             .ok_or_else(|| {
                 Error::option(
@@ -313,7 +338,7 @@ impl Machine {
             ahead => ahead,
         };
         let batches_ahead = wanted.max(MIN_BATCHES_AHEAD);
-        let extra = if options.is_raw() { RAW_EXTRA } else { 0 };
+        let extra = if options.varies() { RAW_EXTRA } else { 0 };
         let for_batches = batch_bytes.saturating_mul(batches_ahead as u64 + extra);
         // A default budget grows with the batches; one that was chosen is kept.
         let budget = match options.memory_bytes {

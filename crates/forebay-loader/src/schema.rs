@@ -75,6 +75,7 @@ impl Options {
         options.sampling = sampling(given)?;
         options.on_error = given.on_error.unwrap_or_default();
         options.label_base = given.label_base.unwrap_or_default();
+        options.columns = given.columns.clone().unwrap_or_default().into();
         Ok(options)
     }
 
@@ -87,7 +88,7 @@ impl Options {
     pub fn from_request(given: &LoaderOptions, max_batch_bytes: u64) -> Result<Options> {
         let mut options = Options::from_schema(given)?;
         options.transform.validate().map_err(Error::Transform)?;
-        if options.is_raw() {
+        if options.varies() {
             // How large batches are is known once there is a split, and of each when it is made.
             options.raw.most = options.raw.most.min(max_batch_bytes);
         }
@@ -131,6 +132,7 @@ impl Options {
         schema.drop_last = Some(self.drop_last);
         schema.on_error = Some(self.on_error);
         schema.label_base = Some(self.label_base);
+        schema.columns = (!self.columns.is_empty()).then(|| self.columns.to_vec());
         self.sampling.put_into(&mut schema);
         schema
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use forebay_options::LabelBase;
 use forebay_shard::example::RecordFeatures;
-use forebay_shard::{ReadProfile, RecordBlock, Shard, Split, StorageStats};
+use forebay_shard::{ReadProfile, RecordBlock, Schema, Shard, Split, StorageStats};
 
 use crate::error::{Error, Place, Result};
 use crate::labels::Relabel;
@@ -69,6 +69,16 @@ pub(crate) trait Source: Send + Sync {
     /// Returns the features that hold image and label of a record.
     fn record_features(&self, _record: u64) -> &RecordFeatures {
         RecordFeatures::standard()
+    }
+
+    /// Returns the columns of the records, for each part whose records differ in them.
+    fn schemas(&self) -> Vec<Schema> {
+        vec![Schema::default()]
+    }
+
+    /// Returns the number of the part in [`schemas`](Source::schemas) that a record belongs to.
+    fn part_of(&self, _record: u64) -> usize {
+        0
     }
 
     /// Converts the stored label of a record to the label in batches, or returns the reason for
@@ -295,6 +305,10 @@ impl Source for SplitSource {
 
     fn record_features(&self, _record: u64) -> &RecordFeatures {
         self.split.record_features()
+    }
+
+    fn schemas(&self) -> Vec<Schema> {
+        vec![self.split.schema().clone()]
     }
 
     fn relabel(&self, _: u64, stored: i64) -> Result<i64, String> {

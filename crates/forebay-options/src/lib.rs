@@ -59,6 +59,8 @@ pub enum Kind {
     Indices,
     /// Names or labels of classes.
     Classes,
+    /// Names of columns.
+    Columns,
     /// Weights of classes or records.
     Weights,
     /// The label of the first class.
@@ -84,6 +86,7 @@ impl Kind {
             }
             Kind::Indices => "numbers of records".to_owned(),
             Kind::Classes => "names or labels of classes".to_owned(),
+            Kind::Columns => "names of columns".to_owned(),
             Kind::Weights => {
                 "a table of classes to numbers, or a number for each record".to_owned()
             }
@@ -276,6 +279,9 @@ options! {
     /// `classes` and `weights` count in the same way. The label -1 of a record without one stays; a stored label below the dataset's
     /// first class is a damaged sample for `on_error`.
     label_base: LabelBase = Kind::Base, "0";
+    /// Columns of the records that batches have too, by name
+    /// `forebay inspect` lists the columns of a dataset, and docs/columns.md says what each type is in a batch.
+    columns: Vec<String> = Kind::Columns, "";
 }
 
 impl<'de> Deserialize<'de> for LoaderOptions {
@@ -342,6 +348,12 @@ impl LoaderOptions {
     #[must_use]
     pub fn keeps_encoded(&self) -> bool {
         matches!(&self.transform, Some(Transforms::One(only)) if KEEP_ENCODED.contains(&only.kind.as_str()))
+    }
+
+    /// Whether batches vary in size: those with encoded images or with columns.
+    #[must_use]
+    pub fn varies(&self) -> bool {
+        self.keeps_encoded() || self.columns.as_ref().is_some_and(|names| !names.is_empty())
     }
 
     /// The options that are given, by name.
@@ -438,7 +450,7 @@ mod tests {
             "normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}, "resize_like": "opencv", "exif_orientation": true, "dct_scaling": false, "max_pixels": 7,
             "max_image_bytes": 8, "drop_last": false, "indices": [1, 5], "classes": ["a", 3], "limit": 9,
             "weights": {"a": 0.5}, "class_balanced": true, "num_samples": 20, "repeats": 2, "on_error": "skip",
-            "label_base": 1,
+            "label_base": 1, "columns": ["caption"],
         })
     }
 

@@ -35,6 +35,8 @@ pub fn split(options: &mut LoaderOptions, (part, parts): Part) -> Result<(), Str
         "on_error \"skip\" takes samples from the whole batch"
     } else if options.keeps_encoded() {
         "batches of encoded images vary in size"
+    } else if options.varies() {
+        "batches with columns vary in size"
     } else {
         ""
     };
@@ -116,6 +118,7 @@ mod tests {
         refused(json!({"on_error": "skip"}), (0, 2), "on_error");
         refused(json!({"batch_transform": "Mixup"}), (0, 2), "mixed");
         refused(json!({"transform": "keep_encoded"}), (0, 2), "encoded");
+        refused(json!({"columns": ["caption"]}), (0, 2), "with columns");
         refused(json!({"world_size": u64::MAX}), (1, 2), "ranks can have");
     }
 }

@@ -13,10 +13,13 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use dlpark::ffi::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned};
+use dlpark::ffi::{
+    DLDataType, DLDataTypeCode, DLDevice, DLManagedTensor, DLManagedTensorVersioned,
+};
 use dlpark::metadata::Dynamic;
 use dlpark::python::{DlpackExporter, ExportRequest, export_dlpack};
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
+use forebay_batch::{ColumnArray, Element};
 use forebay_wire::{Buffer, Dtype};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -25,51 +28,45 @@ use pyo3::types::{PyDict, PyTuple};
 /// DLPack's number for memory that the CPU reads.
 const DEVICE_CPU: u32 = 1;
 
-/// What the elements of an array are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Element {
-    U8,
-    F32,
-    F16,
-    Bf16,
-    Bool,
-    I64,
-}
-
-impl From<Dtype> for Element {
-    fn from(dtype: Dtype) -> Element {
-        match dtype {
-            Dtype::Uint8 => Element::U8,
-            Dtype::Float32 => Element::F32,
-            Dtype::Float16 => Element::F16,
-            Dtype::Bfloat16 => Element::Bf16,
-        }
+/// The type as numpy's array interface spells it. It has no word for bfloat16, whose bits are numbers
+/// to it.
+fn numpy_name(element: Element) -> &'static str {
+    match element {
+        Element::Bool => "|b1",
+        Element::Uint8 => "|u1",
+        Element::Int8 => "|i1",
+        Element::Uint16 | Element::Bfloat16 => "<u2",
+        Element::Int16 => "<i2",
+        Element::Uint32 => "<u4",
+        Element::Int32 => "<i4",
+        Element::Uint64 => "<u8",
+        Element::Int64 => "<i8",
+        Element::Float16 => "<f2",
+        Element::Float32 => "<f4",
+        Element::Float64 => "<f8",
+        // Elements of a newer release of forebay-batch, which this module does not make.
+        _ => "|V1",
     }
 }
 
-impl Element {
-    /// The type as numpy's array interface spells it. It has no word for bfloat16, whose bits are
-    /// numbers to it.
-    fn numpy(self) -> &'static str {
-        match self {
-            Element::U8 => "|u1",
-            Element::F32 => "<f4",
-            Element::F16 => "<f2",
-            Element::Bf16 => "<u2",
-            Element::Bool => "|b1",
-            Element::I64 => "<i8",
-        }
-    }
+fn dlpack_type(element: Element) -> DLDataType {
+    let code = match element {
+        Element::Bool => DLDataTypeCode::BOOL,
+        Element::Int8 | Element::Int16 | Element::Int32 | Element::Int64 => DLDataTypeCode::INT,
+        Element::Bfloat16 => DLDataTypeCode::BFLOAT,
+        Element::Float16 | Element::Float32 | Element::Float64 => DLDataTypeCode::FLOAT,
+        _ => DLDataTypeCode::UINT,
+    };
+    DLDataType::scalar(code, element.bytes() as u8 * 8)
+}
 
-    fn dlpack(self) -> DLDataType {
-        match self {
-            Element::U8 => DLDataType::U8,
-            Element::F32 => DLDataType::F32,
-            Element::F16 => DLDataType::F16,
-            Element::Bf16 => DLDataType::BF16,
-            Element::Bool => DLDataType::BOOL,
-            Element::I64 => DLDataType::I64,
-        }
+/// The type of the numbers of a batch's pixels.
+fn element_of(dtype: Dtype) -> Element {
+    match dtype {
+        Dtype::Uint8 => Element::Uint8,
+        Dtype::Float32 => Element::Float32,
+        Dtype::Float16 => Element::Float16,
+        Dtype::Bfloat16 => Element::Bfloat16,
     }
 }
 
@@ -113,6 +110,8 @@ impl Drop for Memory {
 #[pyclass(frozen, module = "forebay._forebay", name = "Array")]
 pub(crate) struct Array {
     memory: Arc<Memory>,
+    /// Its first byte in the memory.
+    start: usize,
     element: Element,
     shape: Vec<usize>,
 }
@@ -125,49 +124,70 @@ impl Array {
                 owner: Some(owner),
                 process: std::process::id(),
             }),
+            start: 0,
             element,
             shape,
         }
     }
 
-    /// The pixels of a batch; `shape` must be as many numbers of `dtype` as the buffer holds.
+    /// The pixels of a batch, at the beginning of its payload; `shape` must be at most as many numbers
+    /// of `dtype` as the buffer holds.
     pub(crate) fn pixels(mut buffer: Buffer, dtype: Dtype, shape: [usize; 4]) -> Array {
-        debug_assert_eq!(
-            shape.iter().product::<usize>() * dtype.bytes(),
-            buffer.len()
-        );
+        let element = element_of(dtype);
+        assert!(shape.iter().product::<usize>() * element.bytes() <= buffer.len());
         let address = buffer.as_mut_ptr();
-        Array::new(address, Owner::Pixels(buffer), dtype.into(), shape.into())
+        Array::new(address, Owner::Pixels(buffer), element, shape.into())
     }
 
-    /// Encoded images, one after the other.
-    pub(crate) fn encoded(mut buffer: Buffer) -> Array {
-        let (address, len) = (buffer.as_mut_ptr(), buffer.len());
-        Array::new(address, Owner::Pixels(buffer), Element::U8, vec![len])
+    /// The first `len` bytes of a payload: encoded images, one after the other.
+    pub(crate) fn encoded(mut buffer: Buffer, len: usize) -> Array {
+        assert!(len <= buffer.len());
+        let address = buffer.as_mut_ptr();
+        Array::new(address, Owner::Pixels(buffer), Element::Uint8, vec![len])
+    }
+
+    /// Another array in the payload that this array begins; `None` if it does not lie inside.
+    pub(crate) fn beside(&self, array: &ColumnArray) -> Option<Array> {
+        let Some(Owner::Pixels(buffer)) = &self.memory.owner else {
+            return None;
+        };
+        let end = array.start.checked_add(array.bytes()?)?;
+        (end <= buffer.len()).then(|| Array {
+            memory: Arc::clone(&self.memory),
+            start: array.start,
+            element: array.element,
+            shape: array.shape.clone(),
+        })
+    }
+
+    /// Address of its first element.
+    fn address(&self) -> *mut u8 {
+        // Inside the memory, or at its end if the array is empty.
+        self.memory.address.wrapping_add(self.start)
     }
 
     /// Whether the numbers are of a type that numpy has no name for.
     pub(crate) fn is_bfloat16(&self) -> bool {
-        self.element == Element::Bf16
+        self.element == Element::Bfloat16
     }
 
     /// A column of numbers.
     pub(crate) fn numbers(mut values: Vec<i64>) -> Array {
         let (address, len) = (values.as_mut_ptr().cast(), values.len());
-        Array::new(address, Owner::Numbers(values), Element::I64, vec![len])
+        Array::new(address, Owner::Numbers(values), Element::Int64, vec![len])
     }
 
     /// Numbers of a shape that multiplies to as many.
     pub(crate) fn floats(mut values: Vec<f32>, shape: Vec<usize>) -> Array {
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
         let address = values.as_mut_ptr().cast();
-        Array::new(address, Owner::Floats(values), Element::F32, shape)
+        Array::new(address, Owner::Floats(values), Element::Float32, shape)
     }
 
     /// Plain bytes.
     pub(crate) fn bytes(mut values: Vec<u8>) -> Array {
         let (address, len) = (values.as_mut_ptr(), values.len());
-        Array::new(address, Owner::Bytes(values), Element::U8, vec![len])
+        Array::new(address, Owner::Bytes(values), Element::Uint8, vec![len])
     }
 
     /// A column of booleans, one byte each.
@@ -183,8 +203,8 @@ impl Array {
             .initialize_as::<M>(Arc::clone(&self.memory))
             .map_err(|e| PyBufferError::new_err(e.to_string()))?;
         tensor
-            .set_data(self.memory.address.cast::<c_void>())
-            .set_dtype(self.element.dlpack())
+            .set_data(self.address().cast::<c_void>())
+            .set_dtype(dlpack_type(self.element))
             .set_device(DLDevice::CPU);
         // SAFETY: the address holds the product of `shape` elements without gaps,
         // stays valid while the context (a count on the memory) lives, may be
@@ -228,8 +248,8 @@ impl Array {
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
         interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
-        interface.set_item("typestr", self.element.numpy())?;
-        interface.set_item("data", (self.memory.address as usize, false))?;
+        interface.set_item("typestr", numpy_name(self.element))?;
+        interface.set_item("data", (self.address() as usize, false))?;
         Ok(interface)
     }
 

@@ -3,9 +3,9 @@
 //! Owns the names and the conversions to numpy and torch; the memory is
 //! [`Array`]'s.
 
-use forebay_batch::{FLAG_FAILED, FLAG_PADDING};
+use forebay_batch::{BatchColumn, ColumnKind, FLAG_FAILED, FLAG_PADDING};
 use forebay_wire::{Batch, Dtype, EncodedImages, Layout, Mixed};
-use pyo3::exceptions::{PyImportError, PyIndexError};
+use pyo3::exceptions::{PyImportError, PyIndexError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyIterator, PyList, PySlice, PyTuple};
@@ -68,6 +68,60 @@ impl Column {
     }
 }
 
+/// One of the columns that the loader was asked for, with its object of `forebay._columns`, which
+/// the first access creates.
+struct Further {
+    name: String,
+    kind: ColumnKind,
+    offsets: Option<Column>,
+    arrays: Vec<Column>,
+    value: PyOnceLock<Py<PyAny>>,
+}
+
+impl Further {
+    /// A column whose arrays are in the same payload as `images`.
+    fn new(py: Python<'_>, images: &Array, column: BatchColumn) -> PyResult<Further> {
+        let arrays = column.arrays.iter().map(|array| {
+            // Batches are checked where they are made and where they arrive.
+            let array = images.beside(array).ok_or_else(|| {
+                let message = format!("column {:?} is beyond its batch", column.name);
+                Failure::new(Kind::Other, message)
+            })?;
+            Column::new(py, array)
+        });
+        Ok(Further {
+            arrays: arrays.collect::<PyResult<_>>()?,
+            offsets: match column.offsets {
+                Some(offsets) => Some(Column::new(py, Array::numbers(offsets))?),
+                None => None,
+            },
+            name: column.name,
+            kind: column.kind,
+            value: PyOnceLock::new(),
+        })
+    }
+
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let value = self.value.get_or_try_init(py, || {
+            let class = match (self.kind, &self.offsets) {
+                (_, None) => return self.arrays[0].numpy(py).map(Bound::unbind),
+                (ColumnKind::Text, _) => "Text",
+                (ColumnKind::Tensors, _) => "Tensors",
+                (ColumnKind::Boxes, _) => "Boxes",
+                (ColumnKind::Keypoints, _) => "Keypoints",
+                _ => "Ragged",
+            };
+            let mut parts = Vec::with_capacity(self.arrays.len() + 1);
+            for part in self.arrays.iter().chain(&self.offsets) {
+                parts.push(part.numpy(py)?);
+            }
+            let class = py.import("forebay._columns")?.getattr(class)?;
+            class.call1(PyTuple::new(py, parts)?).map(Bound::unbind)
+        })?;
+        Ok(value.bind(py).clone())
+    }
+}
+
 /// Where images that stay encoded are, and what their headers say.
 struct Encoded {
     images: EncodedImages,
@@ -78,7 +132,7 @@ struct Encoded {
 
 /// Samples, and where in the epoch they are.
 ///
-/// Also the pair `(images, labels)`: `images, labels = batch` works. All arrays are
+/// Also the pair `(images, labels)`: `images, labels = batch` works, and `batch["caption"]` is a column. All arrays are
 /// views of the batch's own memory, may be written, and keep it alive; it goes back to
 /// a pool when the last array or tensor of it is gone. `numpy.from_dlpack`,
 /// `torch.from_dlpack` and `jax.dlpack.from_dlpack` take the batch itself for its images.
@@ -104,6 +158,7 @@ pub(crate) struct PyBatch {
     shape: [usize; 4],
     layout: Layout,
     dtype: Dtype,
+    further: Vec<Further>,
     /// The epoch, from 0.
     #[pyo3(get)]
     epoch: u64,
@@ -143,7 +198,7 @@ impl PyBatch {
         let (padding, failed) = (flagged(FLAG_PADDING), flagged(FLAG_FAILED));
         let (images, encoded) = match batch.encoded {
             None => {
-                let pixels = Array::pixels(batch.images, batch.dtype, batch.shape);
+                let pixels = Array::pixels(batch.payload, batch.dtype, batch.shape);
                 (pixels, None)
             }
             Some(images) => {
@@ -158,10 +213,14 @@ impl PyBatch {
                     heights: sizes(&images.heights)?,
                     images: *images,
                 };
-                (Array::encoded(batch.images), Some(encoded))
+                let end = encoded.images.offsets.last().copied().unwrap_or(0);
+                (Array::encoded(batch.payload, end as usize), Some(encoded))
             }
         };
+        let further = batch.columns.into_iter();
+        let further = further.map(|column| Further::new(py, &images, column));
         Ok(PyBatch {
+            further: further.collect::<PyResult<_>>()?,
             images: Column::new(py, images)?,
             encoded,
             labels: Column::new(py, Array::numbers(labels.clone()))?,
@@ -225,6 +284,41 @@ impl PyBatch {
         };
         Ok([images, self.labels.numpy(py)?])
     }
+}
+
+/// The index of a batch: a number of the pair, or a name.
+#[derive(FromPyObject)]
+enum Index {
+    #[pyo3(transparent)]
+    Number(isize),
+    #[pyo3(transparent)]
+    Name(String),
+}
+
+/// The arrays of every batch that have names.
+pub(crate) const NAMES: [&str; 8] = [
+    "images", "labels", "samples", "datasets", "padding", "failed", "labels_b", "lam",
+];
+
+/// A column, or an array that every batch has.
+fn named<'py>(batch: &Bound<'py, PyBatch>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    let further = &batch.get().further;
+    if let Some(column) = further.iter().find(|column| column.name == name) {
+        return column.value(batch.py());
+    }
+    if NAMES.contains(&name) {
+        let array = batch.getattr(name)?;
+        if !array.is_none() {
+            return Ok(array);
+        }
+    }
+    let known: Vec<&str> = further.iter().map(|column| column.name.as_str()).collect();
+    let known = match known.is_empty() {
+        true => "the loader has none; give it columns=[...]".to_owned(),
+        false => format!("expected one of {}", known.join(", ")),
+    };
+    let message = format!("the batch has no column {name:?}: {known}");
+    Err(PyKeyError::new_err(message))
 }
 
 /// The bytes of image `i`, out of those of all.
@@ -546,10 +640,26 @@ impl PyBatch {
         2
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
+    /// The names of the columns that the loader's option `columns` asked for, in its order.
+    ///
+    /// `batch["caption"]` has the values: an array with a row for each sample, or a `Ragged` column.
+    #[getter]
+    fn columns(&self) -> Vec<&str> {
+        self.further
+            .iter()
+            .map(|column| column.name.as_str())
+            .collect()
+    }
+
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, index: Index) -> PyResult<Bound<'py, PyAny>> {
+        let (py, batch) = (slf.py(), slf.get());
+        let index = match index {
+            Index::Number(index) => index,
+            Index::Name(name) => return named(slf, &name),
+        };
         match index {
-            0 | -2 => self.pair(py).map(|[images, _]| images),
-            1 | -1 => self.labels.numpy(py),
+            0 | -2 => batch.pair(py).map(|[images, _]| images),
+            1 | -1 => batch.labels.numpy(py),
             _ => Err(PyIndexError::new_err("a batch is a pair: images, labels")),
         }
     }

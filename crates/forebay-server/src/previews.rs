@@ -434,13 +434,14 @@ mod tests {
             epoch: 0,
             step,
             position: 0,
-            images: buffer(&vec![77; samples * 8 * 8 * 3]),
+            payload: buffer(&vec![77; samples * 8 * 8 * 3]),
             encoded: None,
             dtype: Dtype::Uint8,
             shape: [samples, 8, 8, 3],
             layout: Layout::Nhwc,
             labels: (0..samples as i64).collect(),
             mixed: None,
+            columns: Vec::new(),
             samples: (0..samples as u64).collect(),
             flags: vec![0; samples],
             digest: 0,
@@ -487,7 +488,7 @@ mod tests {
                 widths: vec![300, 0],
                 heights: vec![200, 0],
             })),
-            images: buffer(&[png, garbage].concat()),
+            payload: buffer(&[png, garbage].concat()),
             ..batch(0, 2)
         });
         let preview = previews.ask("a").unwrap();

@@ -193,7 +193,7 @@ impl<'a> Session<'a> {
         let titles = source.describe().class_titles;
         let sampler = PreviewSampler::new(&server.telemetry.previews, dataset, &info, titles);
         let batch_bytes = info.batch_bytes;
-        let varies = info.options.keeps_encoded();
+        let varies = info.options.varies();
         let opened = wire::Opened {
             join: match open.connections {
                 0 | 1 => Vec::new().into(),
@@ -279,7 +279,7 @@ impl<'a> Session<'a> {
         self.sampler.capture(&batch);
         let starved = self.link.has_taken_all(self.needed());
         let began = Instant::now();
-        let payload_bytes = batch.images.len() as u64;
+        let payload_bytes = batch.payload.len() as u64;
         if self.varies {
             self.link.grant(self.needed());
             self.link.charge(payload_bytes);
@@ -300,11 +300,11 @@ impl<'a> Session<'a> {
         self.stats.payload_bytes += payload_bytes;
         self.link.set_stats(self.stats);
         match &self.pool {
-            Some(pool) if batch.images.slot().is_some() => {
-                let checksum = self.checksum.then(|| crc32c::crc32c(&batch.images));
+            Some(pool) if batch.payload.slot().is_some() => {
+                let checksum = self.checksum.then(|| crc32c::crc32c(&batch.payload));
                 let header = to_header(&batch, checksum);
                 self.link
-                    .send_shared(header, batch.images, pool.take_gone())?;
+                    .send_shared(header, batch.payload, pool.take_gone())?;
             }
             _ => {
                 if self.link.socket.local().is_none() {
@@ -312,7 +312,8 @@ impl<'a> Session<'a> {
                     self.sender.pass(payload_bytes, over);
                 }
                 let header = to_header(&batch, None);
-                self.link.send_parts(header, &batch.images, self.checksum)?;
+                self.link
+                    .send_parts(header, &batch.payload, self.checksum)?;
             }
         }
         let sent = began.elapsed();

@@ -151,8 +151,8 @@ fn what_was_handed_out_is_readable_when_all_else_is_gone() {
     drop(stream);
     kept.iter().for_each(check);
     // The memory is writable.
-    kept[0].images.fill(3);
-    assert!(kept[0].images.iter().all(|&byte| byte == 3));
+    kept[0].payload.fill(3);
+    assert!(kept[0].payload.iter().all(|&byte| byte == 3));
     drop(kept);
     let began = Instant::now();
     // Files of a joined thread may remain visible for a moment.

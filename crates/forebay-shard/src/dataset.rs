@@ -10,6 +10,7 @@ use crate::error::{Error, Records, Result};
 use crate::example::RecordFeatures;
 use crate::manifest::{ClassEntry, Manifest, ShardEntry, SplitEntry};
 use crate::parallel::map_parallel;
+use crate::schema::Schema;
 use crate::shard::{OpenOptions, Shard, ShardFormat, find_sidecar_in};
 use crate::storage::{self, LocalFiles, Storage};
 
@@ -199,6 +200,7 @@ struct SplitInner {
     label_base: i64,
     classes: Vec<ClassEntry>,
     record_features: RecordFeatures,
+    schema: Schema,
     shards: Vec<Shard>,
     /// Number of the first record of each shard, followed by the total number of records.
     starts: Vec<u64>,
@@ -221,6 +223,7 @@ impl Split {
             label_base: dataset.manifest.label_base,
             classes: dataset.manifest.classes.clone(),
             record_features: dataset.manifest.record_features.clone(),
+            schema: dataset.manifest.schema(),
             shards,
             starts,
         };
@@ -247,6 +250,11 @@ impl Split {
     /// Returns the identity of its dataset.
     pub fn fingerprint(&self) -> &str {
         &self.inner.fingerprint
+    }
+
+    /// Returns the columns of the records of its dataset: see [`Manifest::schema`].
+    pub fn schema(&self) -> &Schema {
+        &self.inner.schema
     }
 
     /// Returns the identity of the samples of its dataset, if the manifest has one.

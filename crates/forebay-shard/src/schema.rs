@@ -306,6 +306,18 @@ mod tests {
             assert_eq!(column.read(example).unwrap().as_ref(), Some(value));
         }
         assert_eq!(schema.features().len(), 20);
+        let mut lists = ExampleBuilder::new();
+        lists.add_bytes_list("text", &[]).add_floats("weight", &[]);
+        let lists = lists.to_vec();
+        let example = ExampleView::parse(&lists).unwrap();
+        for name in ["text", "weight"] {
+            let column = schema.column(name).unwrap();
+            assert_eq!(
+                column.read(example).unwrap(),
+                None,
+                "an empty list of {name}"
+            );
+        }
         let empty = ExampleBuilder::new().to_vec();
         let example = ExampleView::parse(&empty).unwrap();
         for column in schema.columns() {

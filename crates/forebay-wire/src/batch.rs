@@ -1,6 +1,9 @@
 //! Conversion between a batch and the header of its frame.
 
-use forebay_batch::{Batch, Buffer, Dtype, EncodedImages, Layout, Mixed};
+use forebay_batch::{
+    Batch, BatchColumn, Buffer, ColumnArray, ColumnKind, Dtype, Element, EncodedImages, Layout,
+    Mixed,
+};
 use forebay_proto::prost::bytes::Bytes;
 use forebay_proto::wire;
 
@@ -29,7 +32,7 @@ pub fn dtype_from_wire(number: i32) -> Option<Dtype> {
     })
 }
 
-/// Returns the header of a frame whose payload is [`Batch::images`].
+/// Returns the header of a frame whose payload is [`Batch::payload`].
 #[must_use]
 pub fn to_header(batch: &Batch, payload_crc32c: Option<u32>) -> wire::Batch {
     let encoded = batch.encoded.as_deref().cloned().unwrap_or_default();
@@ -61,6 +64,7 @@ pub fn to_header(batch: &Batch, payload_crc32c: Option<u32>) -> wire::Batch {
         offsets: encoded.offsets,
         widths: encoded.widths,
         heights: encoded.heights,
+        columns: batch.columns.iter().map(column_to_wire).collect(),
         // The sender sets the location of the payload.
         shared: None,
         parts: Vec::new(),
@@ -74,13 +78,16 @@ pub fn to_header(batch: &Batch, payload_crc32c: Option<u32>) -> wire::Batch {
 ///
 /// [`Error::Invalid`] for an invalid shape or type, [`Error::Uneven`] if the fields disagree about
 /// the number of samples.
-pub fn from_header(header: wire::Batch, layout: Layout, images: Buffer) -> Result<Batch> {
+pub fn from_header(header: wire::Batch, layout: Layout, payload: Buffer) -> Result<Batch> {
     let shape = shape(&header)?;
+    let columns = header.columns.into_iter().map(column_from_wire);
+    let columns = columns.collect::<Result<_>>()?;
     let batch = Batch {
         epoch: header.epoch,
         step: header.step,
         position: header.position,
-        images,
+        payload,
+        columns,
         encoded: (!header.offsets.is_empty()).then(|| {
             Box::new(EncodedImages {
                 offsets: header.offsets,
@@ -135,4 +142,81 @@ fn shape(header: &wire::Batch) -> Result<[usize; 4]> {
                 header.shape.get(..header.shape.len().min(8))
             ))
         })
+}
+
+/// The kinds of columns with their numbers on the wire.
+const KINDS: [(ColumnKind, wire::column::Kind); 6] = [
+    (ColumnKind::Numbers, wire::column::Kind::Numbers),
+    (ColumnKind::Tensors, wire::column::Kind::Tensors),
+    (ColumnKind::Text, wire::column::Kind::Text),
+    (ColumnKind::Bytes, wire::column::Kind::Bytes),
+    (ColumnKind::Boxes, wire::column::Kind::Boxes),
+    (ColumnKind::Keypoints, wire::column::Kind::Keypoints),
+];
+
+fn column_to_wire(column: &BatchColumn) -> wire::Column {
+    let kind = KINDS.iter().find(|(kind, _)| *kind == column.kind);
+    let ends = column.offsets.as_deref().unwrap_or_default();
+    wire::Column {
+        name: column.name.clone(),
+        kind: kind.map_or(0, |(_, kind)| (*kind).into()),
+        ragged: column.offsets.is_some(),
+        lengths: ends
+            .windows(2)
+            .map(|ends| (ends[1] - ends[0]) as u64)
+            .collect(),
+        arrays: column
+            .arrays
+            .iter()
+            .map(|array| wire::ColumnArray {
+                dtype: array.element.name().to_owned(),
+                shape: array.shape.iter().map(|&len| len as u64).collect(),
+                start: array.start as u64,
+            })
+            .collect(),
+    }
+}
+
+/// Reads the description of a column; [`Batch::check`] holds it against the payload.
+fn column_from_wire(column: wire::Column) -> Result<BatchColumn> {
+    let invalid = |what: String| {
+        let name: String = column.name.chars().take(50).collect();
+        Error::Invalid {
+            kind: Kind::Batch,
+            what: format!("column {name:?}: {what}"),
+        }
+    };
+    let kind = KINDS
+        .iter()
+        .find(|(_, kind)| i32::from(*kind) == column.kind);
+    let (kind, _) = kind.ok_or_else(|| invalid(format!("unknown kind {}", column.kind)))?;
+    let mut end = 0i64;
+    let offsets = column.lengths.iter().map(|&length| {
+        end = i64::try_from(length).ok()?.checked_add(end)?;
+        Some(end)
+    });
+    let offsets: Option<Vec<i64>> = std::iter::once(Some(0)).chain(offsets).collect();
+    let offsets = offsets.ok_or_else(|| invalid("lengths beyond 2^63".to_owned()))?;
+    if !column.ragged && !column.lengths.is_empty() {
+        return Err(invalid("lengths of a column that is not ragged".to_owned()));
+    }
+    let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+    let array = |array: &wire::ColumnArray| {
+        let element = Element::from_name(&array.dtype).ok_or_else(|| {
+            let name: String = array.dtype.chars().take(50).collect();
+            invalid(format!("numbers of the unknown type {name:?}"))
+        })?;
+        Ok(ColumnArray {
+            element,
+            shape: array.shape.iter().copied().map(size).collect(),
+            start: size(array.start),
+        })
+    };
+    let arrays = column.arrays.iter().map(array).collect::<Result<_>>()?;
+    Ok(BatchColumn {
+        kind: *kind,
+        offsets: column.ragged.then_some(offsets),
+        arrays,
+        name: column.name,
+    })
 }

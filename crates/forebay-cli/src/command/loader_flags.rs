@@ -83,7 +83,7 @@ fn value(kind: Kind, text: &str) -> Result<Value, String> {
             _ => text.into(),
         },
         Kind::Indices => text.split(',').map(number).collect(),
-        Kind::Classes => text.split(',').collect(),
+        Kind::Classes | Kind::Columns => text.split(',').collect(),
         _ => text.into(),
     })
 }
@@ -126,7 +126,7 @@ impl<W: Without> Args for LoaderFlags<W> {
                 Kind::Count(_) => arg.value_name("N"),
                 Kind::Bytes => arg.value_name("BYTES"),
                 Kind::Indices => arg.value_name("N,..."),
-                Kind::Classes => arg.value_name("NAME,..."),
+                Kind::Classes | Kind::Columns => arg.value_name("NAME,..."),
                 Kind::Transform | Kind::BatchTransform => arg.value_name("TRANSFORM"),
                 Kind::Base => arg.value_name("BASE"),
                 Kind::Weights => arg.value_name("WEIGHTS"),

@@ -124,7 +124,7 @@ fn content(batch: &Batch) -> (u64, u64, u64, Vec<u64>, Vec<i64>, Vec<u8>) {
         digest,
         samples,
         labels,
-        images,
+        payload,
         ..
     } = batch;
     (
@@ -133,7 +133,7 @@ fn content(batch: &Batch) -> (u64, u64, u64, Vec<u64>, Vec<i64>, Vec<u8>) {
         *digest,
         samples.clone(),
         labels.clone(),
-        images.to_vec(),
+        payload.to_vec(),
     )
 }
 

@@ -50,7 +50,7 @@ impl Queue {
             return None;
         }
         let owed = u64::try_from(state.outstanding).unwrap_or(0);
-        let batches = match sequence.is_raw() {
+        let batches = match sequence.varies() {
             // With varying sizes, any remaining credit allows one batch.
             true => u64::from(owed > 0),
             false => owed / sequence.batch_bytes().max(1),

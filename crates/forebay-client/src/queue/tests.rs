@@ -14,7 +14,7 @@ fn batch(bytes: usize) -> Item {
         epoch: 0,
         step: 0,
         position: 0,
-        images: BufferPool::new(0).take(bytes),
+        payload: BufferPool::new(0).take(bytes),
         encoded: Some(Box::new(EncodedImages {
             offsets: vec![0, bytes as u64],
             widths: vec![1],
@@ -22,6 +22,7 @@ fn batch(bytes: usize) -> Item {
         })),
         dtype: Dtype::Uint8,
         mixed: None,
+        columns: Vec::new(),
         shape: [1, 0, 0, 0],
         layout: Layout::Nhwc,
         labels: vec![0],
@@ -83,7 +84,7 @@ fn a_stream_that_was_interrupted_holds_no_memory() {
     let pool = BufferPool::new(0);
     let with_memory = || match batch(1) {
         Item::Batch(batch) => Item::Batch(Batch {
-            images: pool.take(1),
+            payload: pool.take(1),
             ..batch
         }),
         end => end,

@@ -35,14 +35,14 @@ pub(super) struct Slot {
 }
 
 impl Canvas {
-    /// Divides a buffer of `slots * slot_bytes` bytes into its slots, in order. `None` if it has
-    /// another length.
+    /// Divides the first `slots * slot_bytes` bytes of a buffer into slots, in order. `None` if it is
+    /// shorter.
     pub(super) fn cut(
         mut buffer: Buffer,
         slots: usize,
         slot_bytes: usize,
     ) -> Option<(Arc<Canvas>, Vec<Slot>)> {
-        if slots.checked_mul(slot_bytes)? != buffer.len() {
+        if slots.checked_mul(slot_bytes)? > buffer.len() {
             return None;
         }
         let base = NonNull::new(buffer.as_mut_ptr())?;
@@ -70,7 +70,7 @@ impl Slot {
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         let bytes = self.canvas.slot_bytes;
         // SAFETY: `cut` created one slot for each index below `slots` and checked that the buffer
-        // has `slots * bytes` bytes, so the range is inside the buffer and no other slot has it.
+        // has at least `slots * bytes` bytes, so the range is inside the buffer and no other slot has it.
         // Slots are not Clone, and `&mut self` excludes a second use of this one. The slot's Arc
         // keeps the buffer alive; other access to it goes through `whole`, which needs the last
         // reference.
@@ -111,7 +111,8 @@ mod tests {
         assert!(Canvas::whole(canvas).is_none());
         drop(last);
         assert!(Canvas::whole(again).is_some());
-        assert!(Canvas::cut(pool.take(9), 2, 4).is_none());
+        assert!(Canvas::cut(pool.take(7), 2, 4).is_none());
+        assert!(Canvas::cut(pool.take(9), 2, 4).is_some());
         assert!(Canvas::cut(pool.take(9), usize::MAX, 4).is_none());
     }
 }

@@ -21,12 +21,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_batch::{BufferPool, EncodedImages, Mixed};
+use forebay_batch::{BatchColumn, BufferPool, EncodedImages, Mixed};
 use forebay_batch::{FLAG_FAILED, FLAG_SAMPLE};
 use forebay_image::Mix;
 
 use forebay_options::OnError;
 
+use crate::columns::Columns;
 use crate::error::{Error, Result};
 use crate::options::{Machine, Options, RAW_EXTRA, usable_cores};
 use crate::plan::{Batches, Selection};
@@ -37,6 +38,7 @@ use crate::stats::{
 use canvas::Canvas;
 use cores::Place;
 use planner::{Planner, Reach, most_readers};
+use raw::Gathered;
 use state::{Making, Sizes, State};
 
 /// Timeout for joining the threads when a loader is dropped. Only a blocked read takes longer, and
@@ -48,14 +50,16 @@ pub(crate) struct Shared {
     source: Box<dyn Source>,
     /// With all defaults filled in.
     options: Options,
+    /// The columns that batches have, if any.
+    columns: Option<Columns>,
     selection: Selection,
     batches: Batches,
     reach: Reach,
     /// Planned maximum of the bytes held in records and batches.
     pub(crate) planned_bytes: u64,
     pool: BufferPool,
-    /// Size of the buffer that samples are decoded into; 0 if images stay encoded.
-    buffer_bytes: usize,
+    /// Size of the pixels that samples are decoded into; 0 if images stay encoded.
+    pixel_bytes: usize,
     state: Mutex<State>,
     to_readers: Condvar,
     to_workers: Condvar,
@@ -84,19 +88,20 @@ pub(crate) struct Shared {
 pub(crate) struct Made {
     pub(crate) epoch: u64,
     pub(crate) start: u64,
-    pub(crate) images: forebay_batch::Buffer,
+    pub(crate) payload: forebay_batch::Buffer,
     pub(crate) encoded: Option<Box<EncodedImages>>,
     pub(crate) labels: Vec<i64>,
     pub(crate) mixed: Option<Mixed>,
     pub(crate) samples: Vec<u64>,
     pub(crate) flags: Vec<u8>,
+    pub(crate) columns: Vec<BatchColumn>,
 }
 
 impl Made {
     /// Replaces each failed sample by the next good one, or by the first after the last.
-    fn fill_gaps(&mut self) {
+    fn fill_gaps(&mut self, pixel_bytes: usize) {
         let count = self.flags.len();
-        let bytes = self.images.len() / count.max(1);
+        let bytes = pixel_bytes / count.max(1);
         for i in 0..count {
             if self.flags[i] & FLAG_FAILED == 0 {
                 continue;
@@ -104,9 +109,9 @@ impl Made {
             let Some(good) = raw::stand_in(&self.flags, i) else {
                 return;
             };
-            // Encoded images were already replaced when they were concatenated.
+            // Encoded images and columns were already replaced when they were concatenated.
             if self.encoded.is_none() {
-                self.images
+                self.payload
                     .copy_within(good * bytes..(good + 1) * bytes, i * bytes);
             }
             self.labels[i] = self.labels[good];
@@ -129,7 +134,8 @@ impl Made {
             lam: vec![1.0; self.labels.len()],
         };
         if members.len() > 1 {
-            mix.apply(&options.output, &members, &mut self.images);
+            let pixels = &mut self.payload[..options.pixel_bytes()];
+            mix.apply(&options.output, &members, pixels);
             for (sample, partner) in Mix::partners(&members) {
                 mixed.labels[sample] = self.labels[partner];
                 mixed.lam[sample] = mix.lam();
@@ -151,10 +157,10 @@ impl Pipeline {
     pub(crate) fn start(
         source: Box<dyn Source>,
         options: Options,
+        columns: Option<Columns>,
         (selection, mean_bytes): (Selection, u64),
         pool: Option<BufferPool>,
-        epoch: u64,
-        position: u64,
+        (epoch, position): (u64, u64),
     ) -> Result<Pipeline> {
         let machine = Machine::new(&options)?;
         let batches = options.batches(selection.len() * options.sampling.times())?;
@@ -185,13 +191,17 @@ impl Pipeline {
         )?;
         let batch_bytes = options.batch_bytes()?;
         let batch_size = usize::try_from(options.batch_size).unwrap_or(usize::MAX);
+        let pixel_bytes = options.pixel_bytes();
         let sizes = Sizes {
             readers: machine.readers,
             threads: machine.threads,
             batches_ahead: machine.batches_ahead,
             batch_size,
-            batch_bytes: batch_bytes as u64,
-            raw_budget: options.is_raw().then(|| {
+            pixel_bytes: pixel_bytes as u64,
+            varying_bytes: (batch_bytes - pixel_bytes) as u64,
+            is_raw: options.is_raw(),
+            has_columns: columns.is_some(),
+            varying_budget: options.varies().then(|| {
                 let batches = machine.batches_ahead as u64 + RAW_EXTRA;
                 (batch_bytes as u64).saturating_mul(batches)
             }),
@@ -208,16 +218,16 @@ impl Pipeline {
         let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
         let shares = options.threads == 0 || options.share.is_some();
         let cores = shares.then(|| Place::new(options.share.as_ref()));
-        let buffer_bytes = if options.is_raw() { 0 } else { batch_bytes };
         let shared = Arc::new(Shared {
             source,
             options,
+            columns,
             selection,
             batches,
             reach,
             planned_bytes,
             pool: pool.unwrap_or_else(|| BufferPool::new(kept)),
-            buffer_bytes,
+            pixel_bytes,
             state: Mutex::new(State::new(&sizes, planner, reach)),
             to_readers: Condvar::new(),
             to_workers: Condvar::new(),
@@ -381,28 +391,32 @@ impl Shared {
     pub(crate) fn next(&self, until: Option<Instant>) -> Result<Made> {
         self.trainer.switch(Activity::Starved);
         let begun = Instant::now();
-        let unfinished = || Error::System {
-            what: "hand out a batch",
-            source: Arc::new(std::io::Error::other("a sample is still being written")),
-        };
         let result = self.wait_for_front(begun, until).and_then(|making| {
             self.batches_out.fetch_add(1, Ordering::Relaxed);
-            let (images, encoded) = match making.gathered {
-                Some(gathered) => (gathered.payload, Some(Box::new(gathered.encoded))),
-                None => (Canvas::whole(making.canvas).ok_or_else(unfinished)?, None),
+            let gathered = match making.gathered {
+                Some(gathered) => gathered,
+                None => Gathered {
+                    payload: making
+                        .canvas
+                        .and_then(Canvas::whole)
+                        .ok_or_else(raw::unfinished)?,
+                    encoded: None,
+                    columns: Vec::new(),
+                },
             };
             let mut made = Made {
                 epoch: making.epoch,
                 start: making.start,
-                images,
-                encoded,
+                payload: gathered.payload,
+                encoded: gathered.encoded.map(Box::new),
+                columns: gathered.columns,
                 labels: making.labels,
                 mixed: None,
                 samples: making.samples,
                 flags: making.flags,
             };
             if self.options.on_error == OnError::Skip {
-                made.fill_gaps();
+                made.fill_gaps(self.pixel_bytes);
             }
             made.mix(&self.options);
             Ok(made)

@@ -1,17 +1,19 @@
-//! Encoded images: from the records of a batch to one payload.
+//! Encoded images and columns: from the records of a batch to one payload.
 //!
-//! The size of a batch is known only when all its images have been read. So each image is copied
-//! out of its record, which can then be released, and the thread that finishes the last one
-//! concatenates them in the order of the batch.
+//! The size of such a batch is known only when all its samples have been read. So their bytes are
+//! copied out of the records, which can then be released, and the thread that finishes the last
+//! sample concatenates them in the order of the batch.
 
 use std::sync::Arc;
 
 use forebay_batch::FLAG_FAILED;
-use forebay_batch::{Buffer, BufferPool, EncodedImages};
+use forebay_batch::{BatchColumn, Buffer, BufferPool, EncodedImages};
 use forebay_image::{ImageError, Limits, probe};
 
 use forebay_options::OnError;
 
+use super::canvas::Canvas;
+use crate::columns::{Columns, SampleColumns};
 use crate::error::{Error, Result};
 use crate::options::Options;
 
@@ -43,25 +45,35 @@ impl RawImage {
         })
     }
 
+    /// Returns its width and height; 0 if unknown.
+    pub(super) fn size(&self) -> (u32, u32) {
+        (self.width, self.height)
+    }
+
     /// Returns its size in bytes.
     pub(super) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 }
 
-/// A batch whose images are complete.
+/// A batch whose samples are complete, but not yet in one payload.
 pub(super) struct Gather {
     pub(super) generation: u64,
     pub(super) batch: u64,
-    /// The image of each sample; empty if it failed.
+    /// Its pixels, if images are decoded.
+    pub(super) canvas: Option<Arc<Canvas>>,
+    /// The encoded image of each sample; empty if it failed, or if images are decoded.
     pub(super) images: Vec<RawImage>,
+    /// The columns of each sample, if there are any; `None` if it failed.
+    pub(super) columns: Vec<Option<SampleColumns>>,
     pub(super) flags: Vec<u8>,
 }
 
-/// The concatenated images of a batch.
+/// The payload of a batch that varies in size.
 pub(super) struct Gathered {
     pub(super) payload: Buffer,
-    pub(super) encoded: EncodedImages,
+    pub(super) encoded: Option<EncodedImages>,
+    pub(super) columns: Vec<BatchColumn>,
 }
 
 /// Returns the replacement of sample `i`: itself, or if it failed the next good one, or the first
@@ -72,43 +84,109 @@ pub(super) fn stand_in(flags: &[u8], i: usize) -> Option<usize> {
 }
 
 impl Gather {
-    /// Concatenates the images in memory of `pool`.
-    pub(super) fn run(&self, options: &Options, pool: &BufferPool) -> Result<Gathered> {
-        let images: Vec<&RawImage> = (0..self.images.len())
-            .map(|i| match options.on_error {
-                OnError::Skip => &self.images[stand_in(&self.flags, i).unwrap_or(i)],
-                _ => &self.images[i],
-            })
-            .collect();
-        let mut offsets = vec![0];
-        let mut total = 0u64;
-        for image in &images {
-            total += image.len();
-            offsets.push(total);
+    /// Makes the payload: images, and `columns` behind them, in memory of `pool`.
+    pub(super) fn run(
+        self,
+        options: &Options,
+        columns: Option<&Columns>,
+        pool: &BufferPool,
+    ) -> Result<Gathered> {
+        let source = |i| match options.on_error {
+            OnError::Skip => stand_in(&self.flags, i).unwrap_or(i),
+            _ => i,
+        };
+        let (mut encoded, mut pixels) = (None, options.pixel_bytes() as u64);
+        if options.is_raw() {
+            let images: Vec<&RawImage> = (0..self.flags.len())
+                .map(|i| &self.images[source(i)])
+                .collect();
+            pixels = images.iter().map(|image| image.len()).sum();
+            encoded = Some(images);
         }
-        if total > options.raw.most {
-            return Err(options.too_large(total));
+        let too_large = |bytes: Option<usize>| match bytes {
+            Some(bytes) if bytes as u64 <= options.raw.most => Ok(bytes),
+            bytes => Err(options.too_large(bytes.map_or(u64::MAX, |bytes| bytes as u64))),
+        };
+        let pixels = too_large(usize::try_from(pixels).ok())?;
+        let none = columns.map(Columns::none).unwrap_or_default();
+        let samples: Vec<&SampleColumns> = match columns {
+            Some(_) => (0..self.flags.len())
+                .map(|i| self.columns[source(i)].as_ref().unwrap_or(&none))
+                .collect(),
+            None => Vec::new(),
+        };
+        let (described, bytes) = match columns {
+            Some(columns) => match columns.place(&samples, pixels) {
+                Some((described, bytes)) => (described, too_large(Some(bytes))?),
+                None => (Vec::new(), too_large(None)?),
+            },
+            None => (Vec::new(), pixels),
+        };
+        let mut payload = match encoded {
+            Some(_) => take(pool, bytes)?,
+            None => enlarged(self.canvas.and_then(Canvas::whole), pixels, bytes, pool)?,
+        };
+        if let Some(images) = &encoded {
+            let mut rest = &mut payload[..];
+            for image in images {
+                let (place, after) = std::mem::take(&mut rest).split_at_mut(image.bytes.len());
+                place.copy_from_slice(&image.bytes);
+                rest = after;
+            }
         }
-        let taken = usize::try_from(total)
-            .map_err(|_| std::io::ErrorKind::OutOfMemory.into())
-            .and_then(|len| pool.try_take(len));
-        let mut payload = taken.map_err(|error| Error::System {
-            what: "allocate a batch",
-            source: Arc::new(error),
-        })?;
-        let mut rest = &mut payload[..];
-        for image in &images {
-            let (place, after) = std::mem::take(&mut rest).split_at_mut(image.bytes.len());
-            place.copy_from_slice(&image.bytes);
-            rest = after;
-        }
+        Columns::write(&described, &samples, &mut payload, pixels);
         Ok(Gathered {
             payload,
-            encoded: EncodedImages {
-                offsets,
-                widths: images.iter().map(|image| image.width).collect(),
-                heights: images.iter().map(|image| image.height).collect(),
-            },
+            encoded: encoded.map(|images| describe(&images)),
+            columns: described,
         })
+    }
+}
+
+/// Returns the offsets and sizes of concatenated images.
+fn describe(images: &[&RawImage]) -> EncodedImages {
+    let mut offsets = vec![0];
+    let mut total = 0u64;
+    for image in images {
+        total += image.len();
+        offsets.push(total);
+    }
+    EncodedImages {
+        offsets,
+        widths: images.iter().map(|image| image.width).collect(),
+        heights: images.iter().map(|image| image.height).collect(),
+    }
+}
+
+fn take(pool: &BufferPool, bytes: usize) -> Result<Buffer> {
+    pool.try_take(bytes).map_err(|error| Error::System {
+        what: "allocate a batch",
+        source: Arc::new(error),
+    })
+}
+
+/// Returns a buffer of `bytes` that begins with the `pixels` bytes of `canvas`. Usually the canvas
+/// has room for columns; otherwise its pixels are copied.
+fn enlarged(
+    canvas: Option<Buffer>,
+    pixels: usize,
+    bytes: usize,
+    pool: &BufferPool,
+) -> Result<Buffer> {
+    let mut canvas = canvas.ok_or_else(unfinished)?;
+    if canvas.len() >= bytes {
+        canvas.truncate(bytes);
+        return Ok(canvas);
+    }
+    let mut larger = take(pool, bytes)?;
+    larger[..pixels].copy_from_slice(&canvas[..pixels]);
+    Ok(larger)
+}
+
+/// The error of a buffer that a sample still writes to.
+pub(super) fn unfinished() -> Error {
+    Error::System {
+        what: "hand out a batch",
+        source: Arc::new(std::io::Error::other("a sample is still being written")),
     }
 }

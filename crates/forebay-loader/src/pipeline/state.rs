@@ -17,6 +17,7 @@ use super::canvas::{Canvas, Slot};
 use super::extent::{Extent, Store};
 use super::planner::{Planned, Planner, Reach};
 use super::raw::{Gather, Gathered, RawImage};
+use crate::columns::SampleColumns;
 use crate::error::Error;
 use crate::source::Source;
 use crate::stats::{Activity, Queues};
@@ -25,6 +26,8 @@ use crate::stats::{Activity, Queues};
 const FAILURES_KEPT: usize = 16;
 /// Memory blocks kept for the next reads, in addition to one per reader: about the size of a burst.
 const SPARE_BLOCKS: usize = 28;
+/// Least room for columns behind the pixels of a batch, in bytes.
+const MIN_ROOM: u64 = 4096;
 /// Samples planned per call, so that the lock is not held for long.
 const PLAN_AT_ONCE: usize = 512;
 
@@ -71,20 +74,23 @@ impl Eq for Task {}
 pub(super) struct Making {
     pub(super) epoch: u64,
     pub(super) start: u64,
-    pub(super) canvas: Arc<Canvas>,
+    /// Its pixels, until they are in the payload.
+    pub(super) canvas: Option<Arc<Canvas>>,
     slots: std::vec::IntoIter<Slot>,
     pub(super) labels: Vec<i64>,
     pub(super) samples: Vec<u64>,
     pub(super) flags: Vec<u8>,
     /// Samples that are not done.
     pub(super) left: usize,
-    /// Whether encoded images are still to be concatenated.
+    /// Whether encoded images or columns are still to be concatenated.
     gathering: bool,
     /// Encoded images, until they are concatenated.
     images: Vec<RawImage>,
+    /// Columns of each sample, until they are concatenated; `None` for one that failed.
+    columns: Vec<Option<SampleColumns>>,
     pub(super) gathered: Option<Gathered>,
-    /// Their size in bytes.
-    raw_bytes: u64,
+    /// Size of encoded images and columns in bytes.
+    varying_bytes: u64,
 }
 
 impl Making {
@@ -99,6 +105,8 @@ pub(super) struct Done {
     pub(super) label: i64,
     /// The image, if images stay encoded.
     pub(super) image: Option<RawImage>,
+    /// The columns, if there are any.
+    pub(super) columns: Option<SampleColumns>,
 }
 
 /// The first error, in the order of samples.
@@ -117,6 +125,8 @@ pub(super) enum Job {
     Buffer {
         /// Generation of the state that requested it.
         generation: u64,
+        /// Room behind the pixels for columns, in bytes.
+        room: u64,
     },
 }
 
@@ -149,11 +159,15 @@ pub(super) struct State {
     front: u64,
     batches_ahead: usize,
     batch_size: usize,
-    batch_bytes: u64,
-    /// For batches with encoded images: memory for all of them, in bytes.
-    raw_budget: Option<u64>,
-    /// The expected size of these batches: the largest recent one, initially the average.
-    raw_batch: u64,
+    pixel_bytes: u64,
+    /// The least that encoded images and columns of a batch are expected to take.
+    varying_bytes: u64,
+    is_raw: bool,
+    has_columns: bool,
+    /// For batches that vary in size: memory for all of them, in bytes.
+    varying_budget: Option<u64>,
+    /// The expected size of encoded images and columns: the largest recent one.
+    varying_batch: u64,
     allocating: bool,
     failure: Option<Failure>,
     /// Number of replaced samples, and the last errors.
@@ -176,8 +190,11 @@ pub(super) struct Sizes {
     pub(super) threads: usize,
     pub(super) batches_ahead: usize,
     pub(super) batch_size: usize,
-    pub(super) batch_bytes: u64,
-    pub(super) raw_budget: Option<u64>,
+    pub(super) pixel_bytes: u64,
+    pub(super) varying_bytes: u64,
+    pub(super) is_raw: bool,
+    pub(super) has_columns: bool,
+    pub(super) varying_budget: Option<u64>,
     pub(super) record_bytes: u64,
 }
 
@@ -202,9 +219,12 @@ impl State {
             front: 0,
             batches_ahead: sizes.batches_ahead,
             batch_size: sizes.batch_size,
-            batch_bytes: sizes.batch_bytes,
-            raw_budget: sizes.raw_budget,
-            raw_batch: sizes.batch_bytes,
+            pixel_bytes: sizes.pixel_bytes,
+            varying_bytes: sizes.varying_bytes,
+            is_raw: sizes.is_raw,
+            has_columns: sizes.has_columns,
+            varying_budget: sizes.varying_budget,
+            varying_batch: sizes.varying_bytes,
             allocating: false,
             failure: None,
             failed: 0,
@@ -318,7 +338,8 @@ impl State {
         if self.wants_buffer() && self.runnable.len() < 2 * self.decoding.len() {
             self.allocating = true;
             let generation = self.generation;
-            return Some(Job::Buffer { generation });
+            let room = self.room_for_columns();
+            return Some(Job::Buffer { generation, room });
         }
         let first = self.runnable.peek()?;
         if self.is_beyond_failure(first.batch) {
@@ -340,7 +361,7 @@ impl State {
         let next = self.front + self.making.len() as u64;
         !self.allocating
             && self.making.len() < self.batches_ahead
-            && self.has_room_for_raw()
+            && self.has_room_to_vary()
             && self
                 .planned
                 .front()
@@ -348,14 +369,26 @@ impl State {
             && !self.is_beyond_failure(next)
     }
 
-    /// Batches of encoded images may be larger than expected; then fewer are prepared. At least one
-    /// is always in progress. The next one starts when the size of those before it is mostly known,
-    /// and there is memory to concatenate one.
-    fn has_room_for_raw(&self) -> bool {
-        let Some(budget) = self.raw_budget else {
+    /// Room for columns behind the pixels. The same for similar batches, so that buffers are reused.
+    fn room_for_columns(&self) -> u64 {
+        if self.is_raw || !self.has_columns {
+            return 0;
+        }
+        let aligned = self.varying_batch.saturating_add(MIN_ROOM);
+        aligned.checked_next_power_of_two().unwrap_or(0)
+    }
+
+    /// Batches may be larger than expected; then fewer are prepared. At least one is always in
+    /// progress. The next one starts when the size of those before it is mostly known, and there is
+    /// memory to concatenate one.
+    fn has_room_to_vary(&self) -> bool {
+        let Some(budget) = self.varying_budget else {
             return true;
         };
-        let next = self.raw_batch.saturating_mul(2);
+        let next = self
+            .varying_batch
+            .saturating_mul(2)
+            .saturating_add(self.pixel_bytes);
         let fits = self.making_bytes().saturating_add(next) <= budget;
         self.making.is_empty() || (fits && self.unfinished <= self.batch_size)
     }
@@ -385,7 +418,7 @@ impl State {
         };
         let slots = self.batch_size;
         let cut = buffer.and_then(|buffer| {
-            let length = buffer.len();
+            let length = usize::try_from(self.pixel_bytes).unwrap_or(usize::MAX);
             Canvas::cut(buffer, slots, length / slots.max(1)).ok_or_else(|| {
                 Error::option("batch_size", slots, "a divisor of the buffer's length")
             })
@@ -394,15 +427,19 @@ impl State {
             Ok((canvas, slots)) => self.making.push_back(Making {
                 epoch: planned.epoch,
                 start: planned.start,
-                canvas,
+                canvas: Some(canvas),
                 left: slots.len(),
-                gathering: self.raw_budget.is_some(),
-                images: match self.raw_budget {
-                    Some(_) => slots.iter().map(|_| RawImage::default()).collect(),
-                    None => Vec::new(),
+                gathering: self.is_raw || self.has_columns,
+                images: match self.is_raw {
+                    true => slots.iter().map(|_| RawImage::default()).collect(),
+                    false => Vec::new(),
+                },
+                columns: match self.has_columns {
+                    true => slots.iter().map(|_| None).collect(),
+                    false => Vec::new(),
                 },
                 gathered: None,
-                raw_bytes: 0,
+                varying_bytes: 0,
                 labels: vec![-1; slots.len()],
                 samples: Vec::with_capacity(slots.len()),
                 flags: Vec::with_capacity(slots.len()),
@@ -448,8 +485,12 @@ impl State {
             Ok(Some(done)) => {
                 making.labels[index] = done.label;
                 if let Some(image) = done.image {
-                    making.raw_bytes += image.len();
+                    making.varying_bytes += image.len();
                     making.images[index] = image;
+                }
+                if let Some(columns) = done.columns {
+                    making.varying_bytes += columns.len();
+                    making.columns[index] = Some(columns);
                 }
                 None
             }
@@ -461,15 +502,17 @@ impl State {
         };
         let gather = (making.gathering && making.left == 0).then(|| {
             // Expects large batches for a while.
-            let bytes = making.raw_bytes.max(self.batch_bytes);
-            let fading = self.raw_batch - self.raw_batch / 8 + bytes / 8;
-            self.raw_batch = bytes.max(fading);
-            // The images and the payload.
-            making.raw_bytes *= 2;
+            let bytes = making.varying_bytes.max(self.varying_bytes);
+            let fading = self.varying_batch - self.varying_batch / 8 + bytes / 8;
+            self.varying_batch = bytes.max(fading);
+            // The samples' own, and those in the payload.
+            making.varying_bytes *= 2;
             Gather {
                 generation,
                 batch,
+                canvas: making.canvas.take(),
                 images: std::mem::take(&mut making.images),
+                columns: std::mem::take(&mut making.columns),
                 flags: making.flags.clone(),
             }
         });
@@ -479,7 +522,7 @@ impl State {
         gather
     }
 
-    /// Finishes the concatenation of a batch's images, which have been dropped already.
+    /// Finishes the payload of a batch, whose samples have been dropped already.
     pub(super) fn finish_gathering(
         &mut self,
         (generation, batch): (u64, u64),
@@ -495,7 +538,8 @@ impl State {
         making.gathering = false;
         match result {
             Ok(gathered) => {
-                making.raw_bytes = gathered.payload.len() as u64;
+                let bytes = gathered.payload.len() as u64;
+                making.varying_bytes = bytes.saturating_sub(self.pixel_bytes);
                 making.gathered = Some(gathered);
             }
             Err(error) => self.fail(batch, self.batch_size, error),
@@ -565,17 +609,22 @@ impl State {
         self.store.used() + self.making_bytes()
     }
 
-    /// Bytes in batches. For encoded images: those in memory, but for an incomplete batch at least
-    /// its expected size.
+    /// Bytes in batches. Of encoded images and columns: those in memory, but for an incomplete batch
+    /// at least their expected size.
     fn making_bytes(&self) -> u64 {
-        if self.raw_budget.is_none() {
-            return self.batch_bytes * self.making.len() as u64;
+        let pixels = self.pixel_bytes * self.making.len() as u64;
+        if self.varying_budget.is_none() {
+            return pixels;
         }
         let of = |making: &Making| {
-            let least = if making.left == 0 { 0 } else { self.raw_batch };
-            making.raw_bytes.max(least)
+            let least = if making.left == 0 {
+                0
+            } else {
+                self.varying_batch
+            };
+            making.varying_bytes.max(least)
         };
-        self.making.iter().map(of).sum()
+        pixels + self.making.iter().map(of).sum::<u64>()
     }
 
     /// Returns whether records are read one by one.

@@ -12,12 +12,11 @@ use super::Shared;
 use super::cores::Seat;
 use super::raw::{Gather, RawImage};
 use super::state::{Done, Job, Task, Working};
+use crate::columns::RecordContext;
 use crate::error::{Error, Result};
+use crate::labels::NO_LABEL;
 use crate::stats::Activity;
 use forebay_options::OnError;
-
-/// Label of a record without one.
-const NO_LABEL: i64 = -1;
 
 /// Decodes until the pipeline is stopped, as decode thread number `me`.
 pub(super) fn run(shared: &Shared, me: usize) {
@@ -31,7 +30,7 @@ pub(super) fn run(shared: &Shared, me: usize) {
         seat.take();
         match job {
             Job::Sample(task) => sample(shared, me, &mut decoder, task),
-            Job::Buffer { generation } => buffer(shared, generation),
+            Job::Buffer { generation, room } => buffer(shared, generation, room),
         }
         shared.workers_cpu.note(&mut cpu_noted);
     }
@@ -73,10 +72,11 @@ fn take(shared: &Shared, me: usize, seat: &mut Seat<'_>) -> Option<Job> {
     }
 }
 
-fn buffer(shared: &Shared, generation: u64) {
+fn buffer(shared: &Shared, generation: u64, room: u64) {
+    let room = usize::try_from(room).unwrap_or(0);
     let buffer = shared
         .pool
-        .try_take(shared.buffer_bytes)
+        .try_take(shared.pixel_bytes.saturating_add(room))
         .map_err(|error| Error::System {
             what: "allocate a batch",
             source: Arc::new(error),
@@ -149,11 +149,10 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
     }
 }
 
-/// Concatenates the encoded images of a batch.
-fn gather(shared: &Shared, images: Gather) {
-    let gathered = images.run(&shared.options, &shared.pool);
-    let place = (images.generation, images.batch);
-    drop(images);
+/// Makes the payload of a batch that varies in size.
+fn gather(shared: &Shared, samples: Gather) {
+    let place = (samples.generation, samples.batch);
+    let gathered = samples.run(&shared.options, shared.columns.as_ref(), &shared.pool);
     let mut state = shared.lock();
     state.finish_gathering(place, gathered);
     state.advance(&*shared.source);
@@ -182,6 +181,7 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
         }
     };
     let features = shared.source.record_features(task.sample);
+    let whole = record;
     let record = features
         .image_record(record)
         .map_err(|error| Error::Record {
@@ -192,6 +192,24 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
         Some(stored) => shared.source.label(task.sample, stored)?,
         None => NO_LABEL,
     };
+    let columns = |size| {
+        let Some(columns) = &shared.columns else {
+            return Ok(None);
+        };
+        let context = RecordContext {
+            part: shared.source.part_of(task.sample),
+            features,
+            image: record.image,
+            label,
+            size,
+            relabel: &|stored| shared.source.relabel(task.sample, stored),
+        };
+        let read = columns.read(whole, &context);
+        read.map(Some).map_err(|what| Error::Record {
+            place: place(task.sample),
+            what,
+        })
+    };
     let options = &shared.options;
     let bad_image = |source| Error::Image {
         place: place(task.sample),
@@ -199,9 +217,14 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
     };
     if let Transform::KeepEncoded = options.transform {
         let image = RawImage::new(record.image, &options.decode.limits).map_err(bad_image)?;
-        let image = Some(image);
-        return Ok((Done { label, image }, Timing::default()));
+        let done = Done {
+            label,
+            columns: columns(image.size())?,
+            image: Some(image),
+        };
+        return Ok((done, Timing::default()));
     }
+    let columns = columns((0, 0))?;
     let seed = SampleSeed {
         seed: options.seed,
         epoch: task.epoch,
@@ -216,5 +239,10 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
         .transform
         .apply(decoder, encoded, seed, &options.output, task.slot.bytes())
         .map_err(bad_image)?;
-    Ok((Done { label, image: None }, timing))
+    let done = Done {
+        label,
+        image: None,
+        columns,
+    };
+    Ok((done, timing))
 }

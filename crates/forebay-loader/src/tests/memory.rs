@@ -159,7 +159,7 @@ fn encoded_images_stay_within_the_budget() {
     assert!(stats.images <= 6 * 8, "{stats:?}");
     let mut bytes = 0;
     while let Some(batch) = loader.next_batch().unwrap() {
-        bytes += batch.images.len();
+        bytes += batch.payload.len();
     }
     assert_eq!(bytes, 300 * 6000);
     let stats = loader.stats();

@@ -63,7 +63,7 @@ impl From<Batch> for Seen {
             step: batch.step,
             position: batch.position,
             shape: batch.shape,
-            images: batch.images.to_vec(),
+            images: batch.payload.to_vec(),
             labels: batch.labels,
             samples: batch.samples,
             flags: batch.flags,
@@ -611,7 +611,7 @@ fn mixing_is_done_to_the_batches_that_would_have_been() {
             let mix = transform.draw(options.seed, plain.epoch, plain.position, size);
             let mut images = plain.images.clone();
             mix.apply(&options.output, &members, &mut images);
-            assert!(mixed.images[..] == images);
+            assert!(mixed.payload[..] == images);
             let partners = mixed.mixed.as_ref().unwrap();
             for i in 0..16 {
                 let member = members.iter().position(|&member| member == i);

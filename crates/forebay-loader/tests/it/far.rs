@@ -92,7 +92,7 @@ fn batches(split: Split, options: &Options) -> Vec<(Vec<i64>, Vec<u64>, u64)> {
     let mut found = Vec::new();
     for _ in 0..2 {
         while let Some(batch) = loader.next_batch().unwrap() {
-            let sum = batch.images.iter().map(|&byte| u64::from(byte)).sum();
+            let sum = batch.payload.iter().map(|&byte| u64::from(byte)).sum();
             found.push((batch.labels, batch.samples, sum));
         }
     }

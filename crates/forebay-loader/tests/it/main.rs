@@ -3,6 +3,7 @@
 
 mod batches;
 mod builder;
+mod columns;
 mod dataset;
 mod far;
 mod mix;

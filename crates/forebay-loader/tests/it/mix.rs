@@ -57,7 +57,7 @@ type Samples = Vec<(Vec<u8>, i64, u64)>;
 
 fn samples(batch: &Batch) -> Samples {
     let count = batch.samples.len();
-    let pixels = batch.images.chunks(batch.images.len() / count);
+    let pixels = batch.payload.chunks(batch.payload.len() / count);
     let all = pixels.zip(&batch.labels).zip(&batch.samples);
     let all = all.map(|((pixels, &label), &sample)| (pixels.to_vec(), label, sample));
     let good = all.zip(&batch.flags).filter(|(_, flags)| **flags == 0);

@@ -77,7 +77,7 @@ fn a_place_is_gone_on_from() {
     moved.next_batch().unwrap();
     moved.seek(0, 70).unwrap();
     for (batch, other) in epoch(&mut moved).iter().zip(&all[7..]) {
-        assert_eq!(batch.images[..], other.images[..]);
+        assert_eq!(batch.payload[..], other.payload[..]);
         assert_eq!(batch.encoded, other.encoded);
     }
 }
@@ -151,7 +151,7 @@ fn a_batch_without_a_good_sample_is_empty() {
         let batches = epoch(&mut loader);
         assert_eq!(batches.len(), 10);
         for batch in batches {
-            assert!(batch.images.is_empty());
+            assert!(batch.payload.is_empty());
             assert_eq!(batch.image(9), Some(&b""[..]));
         }
     }
@@ -195,7 +195,7 @@ fn strangers_get_no_larger_batches_than_allowed() {
     let mut loader = open(1 << 20, &spec).unwrap();
     let sizes: Vec<u64> = epoch(&mut loader)
         .iter()
-        .map(|batch| batch.images.len() as u64)
+        .map(|batch| batch.payload.len() as u64)
         .collect();
     let largest = sizes.iter().max().copied().unwrap();
     let typical = loader.options().batch_bytes().unwrap() as u64;
@@ -224,7 +224,7 @@ fn one_batch_of_large_images_among_small_ones_is_refused_when_it_comes() {
     let mut options = options(10);
     options.shuffle = Shuffle::NONE;
     let mut loader = Loader::new(split.clone(), options.clone()).unwrap();
-    assert_eq!(epoch(&mut loader)[4].images.len(), 200_000);
+    assert_eq!(epoch(&mut loader)[4].payload.len(), 200_000);
     let options = Options::from_request(&options.to_schema(), 150_000).unwrap();
     let mut loader = Loader::new(split, options).unwrap();
     for _ in 0..4 {
@@ -245,7 +245,7 @@ fn the_memory_of_a_batch_goes_back_to_its_pool() {
     let mut loader = Loader::resume(split, options(10), (0, 0), Some(pool.clone())).unwrap();
     let batches = epoch(&mut loader);
     drop(loader);
-    let held: usize = batches.iter().map(|batch| batch.images.len()).sum();
+    let held: usize = batches.iter().map(|batch| batch.payload.len()).sum();
     assert!(pool.stats().used_bytes >= held);
     drop(batches);
     assert_eq!(pool.stats().used_bytes, 0);

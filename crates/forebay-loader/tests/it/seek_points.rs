@@ -34,7 +34,7 @@ fn batches(recipe: &Recipe, transform: Transform) -> Vec<(Vec<u8>, Vec<i64>)> {
     options.shuffle = Shuffle::NONE;
     let mut loader = Loader::new(split, options).unwrap();
     std::iter::from_fn(|| loader.next_batch().unwrap())
-        .map(|batch| (batch.images.to_vec(), batch.labels))
+        .map(|batch| (batch.payload.to_vec(), batch.labels))
         .collect()
 }
 

@@ -156,7 +156,7 @@ pub struct Opened {
     #[prost(bytes = "bytes", tag = "30")]
     pub join: ::prost::bytes::Bytes,
 }
-/// One batch; its pixels, or its encoded images, are the frame's payload.
+/// One batch; its pixels, or its encoded images, are the frame's payload, and the arrays of columns behind them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Batch {
     #[prost(uint64, tag = "1")]
@@ -166,7 +166,7 @@ pub struct Batch {
     /// samples of the epoch before this global batch, all ranks together
     #[prost(uint64, tag = "3")]
     pub position: u64,
-    /// of the payload; with Raw, the number of samples alone
+    /// of the images; with Raw, the number of samples alone
     #[prost(uint64, repeated, tag = "4")]
     pub shape: ::prost::alloc::vec::Vec<u64>,
     #[prost(sint64, repeated, tag = "5")]
@@ -199,6 +199,9 @@ pub struct Batch {
     pub widths: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint32, repeated, tag = "25")]
     pub heights: ::prost::alloc::vec::Vec<u32>,
+    /// those that the option `columns` names, in its order
+    #[prost(message, repeated, tag = "26")]
+    pub columns: ::prost::alloc::vec::Vec<Column>,
     /// location of the payload; none: it follows the header
     #[prost(message, optional, tag = "30")]
     pub shared: ::core::option::Option<SharedPayload>,
@@ -206,6 +209,83 @@ pub struct Batch {
     /// joined, in their order, each behind a Batch of this epoch and position. Empty: the whole payload follows.
     #[prost(uint64, repeated, tag = "31")]
     pub parts: ::prost::alloc::vec::Vec<u64>,
+}
+/// A column of a batch. Its arrays are in the payload, each at the next multiple of 64 bytes after what comes before it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Column {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(enumeration = "column::Kind", tag = "2")]
+    pub kind: i32,
+    #[prost(bool, tag = "3")]
+    pub ragged: bool,
+    /// ragged: rows of each sample in the arrays; without shapes of tensors, which have one
+    #[prost(uint64, repeated, tag = "4")]
+    pub lengths: ::prost::alloc::vec::Vec<u64>,
+    #[prost(message, repeated, tag = "5")]
+    pub arrays: ::prost::alloc::vec::Vec<ColumnArray>,
+}
+/// Nested message and enum types in `Column`.
+pub mod column {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+    #[repr(i32)]
+    pub enum Kind {
+        Unspecified = 0,
+        /// one array: (samples, ...), or ragged (sum of lengths, ...)
+        Numbers = 1,
+        /// ragged: all numbers, and shapes, int64 (samples, dimensions)
+        Tensors = 2,
+        /// ragged: uint8, UTF-8
+        Text = 3,
+        /// ragged: uint8
+        Bytes = 4,
+        /// ragged: corners x, y, x, y in pixels, float32 (boxes, 4), and labels, int64
+        Boxes = 5,
+        /// ragged: x, y in pixels, float32 (points, 2), and visibility, int64
+        Keypoints = 6,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "KIND_UNSPECIFIED",
+                Self::Numbers => "KIND_NUMBERS",
+                Self::Tensors => "KIND_TENSORS",
+                Self::Text => "KIND_TEXT",
+                Self::Bytes => "KIND_BYTES",
+                Self::Boxes => "KIND_BOXES",
+                Self::Keypoints => "KIND_KEYPOINTS",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "KIND_UNSPECIFIED" => Some(Self::Unspecified),
+                "KIND_NUMBERS" => Some(Self::Numbers),
+                "KIND_TENSORS" => Some(Self::Tensors),
+                "KIND_TEXT" => Some(Self::Text),
+                "KIND_BYTES" => Some(Self::Bytes),
+                "KIND_BOXES" => Some(Self::Boxes),
+                "KIND_KEYPOINTS" => Some(Self::Keypoints),
+                _ => None,
+            }
+        }
+    }
+}
+/// An array in the payload, little-endian, in row-major order.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ColumnArray {
+    /// as NumPy names it: "uint8", "int64", "float32", "bfloat16"
+    #[prost(string, tag = "1")]
+    pub dtype: ::prost::alloc::string::String,
+    #[prost(uint64, repeated, tag = "2")]
+    pub shape: ::prost::alloc::vec::Vec<u64>,
+    /// of its first byte in the payload
+    #[prost(uint64, tag = "3")]
+    pub start: u64,
 }
 /// A payload in shared memory. The client owns it until it releases the slot.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -234,6 +234,18 @@ impl PyDataset {
         Ok(splits)
     }
 
+    /// The columns of a record and their types, by name: `{"image": "image", "caption": "text"}`.
+    ///
+    /// Loaders accept these names as `columns`. docs/columns.md describes the types.
+    #[getter]
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let columns = PyDict::new(py);
+        for column in self.dataset.manifest().schema().columns() {
+            columns.set_item(&column.name, column.column_type.to_string())?;
+        }
+        Ok(columns)
+    }
+
     /// The classes, in the order of their labels.
     #[getter]
     fn classes(&self) -> Vec<&str> {

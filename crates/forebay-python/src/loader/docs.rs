@@ -137,6 +137,7 @@ fn types(kind: Kind) -> (String, String) {
             "Sequence[int] | npt.NDArray[np.integer[Any]] | _Tensor",
         ),
         Kind::Classes => ("sequence of str or int", "Sequence[str | int]"),
+        Kind::Columns => ("sequence of str", "Sequence[str]"),
         Kind::Weights => (
             "dict or sequence of float",
             "Mapping[str, float] | Mapping[int, float] | Sequence[float] | npt.NDArray[np.floating[Any]]",

@@ -121,7 +121,7 @@ impl Kept {
     pub(super) fn bytes(&self) -> u64 {
         self.batch
             .as_ref()
-            .map_or(0, |batch| batch.images.len() as u64)
+            .map_or(0, |batch| batch.payload.len() as u64)
     }
 }
 

@@ -143,20 +143,23 @@ impl Member {
         let Some(mut batch) = item.batch else {
             return Ok(None);
         };
-        let plain = batch.images.slot().is_none() && self.asked.pool.is_none();
+        let plain = batch.payload.slot().is_none() && self.asked.pool.is_none();
         if item.owner == self.id || plain {
             match Arc::try_unwrap(batch) {
                 Ok(batch) => return Ok(Some(batch)),
                 Err(shared) => batch = shared,
             }
         }
-        let mut images = self.copies.try_take(batch.images.len()).map_err(|e| {
-            let text = format!("no memory for a batch of {} bytes: {e}", batch.images.len());
+        let mut payload = self.copies.try_take(batch.payload.len()).map_err(|e| {
+            let text = format!(
+                "no memory for a batch of {} bytes: {e}",
+                batch.payload.len()
+            );
             Failure::new(Kind::Internal, text)
         })?;
-        images.copy_from_slice(&batch.images);
+        payload.copy_from_slice(&batch.payload);
         Ok(Some(Batch {
-            images,
+            payload,
             epoch: batch.epoch,
             step: batch.step,
             position: batch.position,
@@ -168,6 +171,7 @@ impl Member {
             mixed: batch.mixed.clone(),
             samples: batch.samples.clone(),
             flags: batch.flags.clone(),
+            columns: batch.columns.clone(),
             digest: batch.digest,
         }))
     }

@@ -173,7 +173,7 @@ fn next(stream: &mut Box<dyn BatchSource>) -> Seen {
             batch.position,
             batch.samples.clone(),
             batch.labels.clone(),
-            crc32c::crc32c(&batch.images),
+            crc32c::crc32c(&batch.payload),
             batch.digest,
         )
     })

@@ -18,7 +18,7 @@ use forebay_wire::Batch;
 use forebay_wire::wire::error::Kind;
 use support::{Log, options, url};
 
-fn packed(format: Format) -> (tempfile::TempDir, Dataset) {
+pub(crate) fn packed(format: Format) -> (tempfile::TempDir, Dataset) {
     let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("set");
@@ -35,19 +35,20 @@ fn serve(dataset: &Dataset) -> ServerHandle {
     server.spawn().unwrap()
 }
 
-fn same(here: Option<Batch>, there: Option<Batch>) -> bool {
+pub(crate) fn same(here: Option<Batch>, there: Option<Batch>) -> bool {
     let (here, there) = match (here, there) {
         (None, None) => return false,
         (Some(here), Some(there)) => (here, there),
         (here, there) => panic!("{here:?} here, {there:?} there"),
     };
     assert_eq!(format!("{here:?}"), format!("{there:?}"));
-    assert!(here.images[..] == there.images[..], "{here:?}");
+    assert!(here.payload[..] == there.payload[..], "{here:?}");
     assert_eq!(here.labels, there.labels);
     assert_eq!(here.mixed, there.mixed);
     assert_eq!(here.encoded, there.encoded);
     assert_eq!(here.samples, there.samples);
     assert_eq!(here.flags, there.flags);
+    assert_eq!(here.columns, there.columns);
     true
 }
 
@@ -279,7 +280,7 @@ fn encoded_images_travel_in_batches_of_any_size() {
     let mut loader = Loader::new(split, options.clone()).unwrap();
     let mut sizes = Vec::new();
     while let Some(batch) = loader.next_batch().unwrap() {
-        sizes.push(batch.images.len() as u64);
+        sizes.push(batch.payload.len() as u64);
     }
     let typical = loader.options().batch_bytes().unwrap() as u64;
     assert!(
@@ -337,7 +338,7 @@ fn a_server_makes_no_batch_of_encoded_images_beyond_its_limit() {
     let typical = loader.options().batch_bytes().unwrap() as u64;
     let mut largest = 0;
     while let Some(batch) = loader.next_batch().unwrap() {
-        largest = largest.max(batch.images.len() as u64);
+        largest = largest.max(batch.payload.len() as u64);
     }
     assert!(largest > typical, "{largest} of {typical}");
     let mut own = options(&Log::default());
@@ -352,7 +353,7 @@ fn a_server_makes_no_batch_of_encoded_images_beyond_its_limit() {
     let mut stream = client.open(spec).unwrap();
     let error = loop {
         match stream.next_batch() {
-            Ok(Some(batch)) => assert!((batch.images.len() as u64) < largest),
+            Ok(Some(batch)) => assert!((batch.payload.len() as u64) < largest),
             Ok(None) => panic!("a batch beyond the limit was made"),
             Err(error) => break error,
         }

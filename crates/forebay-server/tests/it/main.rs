@@ -1,6 +1,7 @@
 //! One binary for all tests of the public interface, because linking costs more than compiling
 //! here.
 
+mod columns;
 mod dataset;
 mod failover;
 mod hostile;

@@ -20,13 +20,13 @@ const MARKED: &str = "marked-0123456789abcdef";
 const OTHER: &str = "other-marked-0123456789";
 
 /// A test certificate authority, stored in files.
-struct Authority {
+pub(crate) struct Authority {
     dir: TempDir,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Authority {
+    pub(crate) fn new() -> Authority {
         let dir = tempfile::tempdir().unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
@@ -56,7 +56,7 @@ impl Authority {
         (cert_path, key_path)
     }
 
-    fn server(&self) -> ServerTls {
+    pub(crate) fn server(&self) -> ServerTls {
         let (cert, key) = self.issue("server", &["127.0.0.1", "localhost"]);
         ServerTls {
             cert,
@@ -65,7 +65,7 @@ impl Authority {
         }
     }
 
-    fn client(&self) -> ClientOptions {
+    pub(crate) fn client(&self) -> ClientOptions {
         ClientOptions {
             tls: ClientTls {
                 ca: Some(self.path("ca.pem")),
@@ -103,7 +103,7 @@ fn epoch(client: &Client) -> Vec<(Vec<u8>, u64)> {
     let mut stream = client.open(epochs(1)).unwrap();
     let mut all = Vec::new();
     while let Some(batch) = stream.next_batch().unwrap() {
-        all.push((batch.images.to_vec(), batch.digest));
+        all.push((batch.payload.to_vec(), batch.digest));
     }
     all
 }
@@ -154,7 +154,7 @@ fn large_batches_go_through_tls_while_the_client_speaks() {
         let mut batches = 0;
         while let Some(batch) = stream.next_batch().unwrap() {
             let sample = batch.samples[7];
-            let image = &batch.images[7 * 354 * 354 * 3..];
+            let image = &batch.payload[7 * 354 * 354 * 3..];
             let pixel = |i| Synthetic::pixel(sample, i);
             assert!(image.iter().enumerate().all(|(i, &byte)| byte == pixel(i)));
             batches += 1;

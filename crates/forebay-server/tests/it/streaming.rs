@@ -167,7 +167,7 @@ fn kept_batches_stay_valid_after_the_stream_and_never_lock_it(transport: Transpo
     server.shutdown();
     assert_eq!(kept.len(), 12);
     for batch in kept {
-        assert_eq!(batch.images[0], Synthetic::pixel(batch.samples[0], 0));
+        assert_eq!(batch.payload[0], Synthetic::pixel(batch.samples[0], 0));
     }
 }
 

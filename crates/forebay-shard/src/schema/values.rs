@@ -41,7 +41,8 @@ pub enum ColumnValue<'a> {
 }
 
 impl Column {
-    /// Reads the value of this column; `None` if the record has none.
+    /// Reads the value of this column; `None` if the record has none. A single value that is stored
+    /// as an empty list is none, too.
     ///
     /// # Errors
     /// If the features of the record do not fit the type of the column.
@@ -59,7 +60,10 @@ impl Column {
         let own = || required(example, &self.feature);
         let value = match &self.column_type {
             ColumnType::Image | ColumnType::Mask | ColumnType::Text | ColumnType::Bytes => {
-                ColumnValue::Bytes(one_bytes(own()?)?)
+                match own()?.one_bytes(false)? {
+                    Some(bytes) => ColumnValue::Bytes(bytes),
+                    None => return Ok(None),
+                }
             }
             ColumnType::Label | ColumnType::Int => match own()?.one_int64(false)? {
                 Some(value) => ColumnValue::Int(value),
@@ -67,6 +71,7 @@ impl Column {
             },
             ColumnType::Float => match own()?.floats()?.as_slice() {
                 [value] => ColumnValue::Float(*value),
+                [] => return Ok(None),
                 several => {
                     return Err(ExampleError::Several {
                         name: self.feature.clone(),

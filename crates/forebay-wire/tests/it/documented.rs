@@ -73,6 +73,7 @@ fn worked_bytes_are_right() {
         position: 4,
         dtype: Dtype::Uint8,
         mixed: None,
+        columns: Vec::new(),
         encoded: None,
         shape: [2, 1, 1, 3],
         layout: Layout::Nhwc,
@@ -80,11 +81,11 @@ fn worked_bytes_are_right() {
         samples: vec![30, 10],
         flags: vec![0, 0],
         digest: digest::batch(4, 0, 1, &[30, 10], &[0, 0]),
-        images,
+        payload: images,
     };
     assert_eq!(batch.digest, 0xe1c9_7d80_409e_438e);
-    let header = to_header(&batch, Some(crc32c::crc32c(&batch.images)));
-    check("batch", header, &batch.images, Limits::from_server(6));
+    let header = to_header(&batch, Some(crc32c::crc32c(&batch.payload)));
+    check("batch", header, &batch.payload, Limits::from_server(6));
     let mut header = to_header(&batch, None);
     header.shared = Some(wire::SharedPayload {
         slot: 3,

@@ -3,7 +3,7 @@
 
 use std::io::{Cursor, Read};
 
-use forebay_batch::digest;
+use forebay_batch::{BatchColumn, ColumnArray, ColumnKind, Element, column, digest};
 use forebay_wire::batch::{from_header, to_header};
 use forebay_wire::frame::{self, HEAD_LEN, Limits};
 use forebay_wire::{
@@ -24,7 +24,8 @@ fn batch(pool: &BufferPool) -> Batch {
         epoch: 1,
         step: 2,
         position: 6,
-        images,
+        payload: images,
+        columns: Vec::new(),
         dtype: Dtype::Uint8,
         encoded: None,
         mixed: Some(Box::new(Mixed {
@@ -46,8 +47,8 @@ fn batch_frame(pool: &BufferPool) -> Vec<u8> {
     let mut bytes = Vec::new();
     FrameWriter::new(&mut bytes)
         .write(
-            &to_header(&batch, Some(crc32c::crc32c(&batch.images))).into(),
-            &batch.images,
+            &to_header(&batch, Some(crc32c::crc32c(&batch.payload))).into(),
+            &batch.payload,
         )
         .unwrap();
     bytes
@@ -99,7 +100,7 @@ fn a_batch_arrives_as_it_was_sent() {
     let [(Message::Batch(header), payload)] = &read[..] else {
         panic!("{read:?}");
     };
-    assert_eq!(payload[..], sent.images[..]);
+    assert_eq!(payload[..], sent.payload[..]);
     let mut images = pool.take(payload.len());
     images.copy_from_slice(payload);
     let got = from_header(header.clone(), Layout::Nhwc, images).unwrap();
@@ -334,7 +335,7 @@ fn batches_that_do_not_add_up_are_refused() {
     for (i, change) in tries.iter().enumerate() {
         let mut header = to_header(&sent, None);
         change(&mut header);
-        let images = pool.take(sent.images.len());
+        let images = pool.take(sent.payload.len());
         assert!(from_header(header, Layout::Nhwc, images).is_err(), "{i}");
     }
 }
@@ -358,7 +359,7 @@ fn encoded_images_arrive_as_they_were_sent() {
     let sent = encoded(&pool);
     let mut bytes = Vec::new();
     FrameWriter::new(&mut bytes)
-        .write(&to_header(&sent, None).into(), &sent.images)
+        .write(&to_header(&sent, None).into(), &sent.payload)
         .unwrap();
     let (message, payload, _) = frame::decode(&bytes, &SERVER).unwrap().unwrap();
     let Message::Batch(header) = message else {
@@ -399,9 +400,130 @@ fn encoded_images_that_do_not_fit_their_payload_are_refused() {
     for (i, change) in tries.iter().enumerate() {
         let mut header = to_header(&sent, None);
         change(&mut header);
-        let images = pool.take(sent.images.len());
+        let images = pool.take(sent.payload.len());
         assert!(from_header(header, Layout::Nhwc, images).is_err(), "{i}");
     }
+}
+
+/// The same batch with a column of one size, a ragged one and boxes.
+fn with_columns(pool: &BufferPool) -> Batch {
+    let plain = batch(pool);
+    let array = |element, shape: &[usize]| ColumnArray::new(element, shape.to_vec());
+    let column = |name: &str, kind, offsets: Option<Vec<i64>>, arrays| BatchColumn {
+        name: name.to_owned(),
+        kind,
+        offsets,
+        arrays,
+    };
+    let mut columns = vec![
+        column(
+            "pair",
+            ColumnKind::Numbers,
+            None,
+            vec![array(Element::Float64, &[3, 2])],
+        ),
+        column(
+            "caption",
+            ColumnKind::Text,
+            Some(vec![0, 5, 5, 7]),
+            vec![array(Element::Uint8, &[7])],
+        ),
+        column(
+            "boxes",
+            ColumnKind::Boxes,
+            Some(vec![0, 0, 2, 2]),
+            vec![
+                array(Element::Float32, &[2, 4]),
+                array(Element::Int64, &[2]),
+            ],
+        ),
+    ];
+    let bytes = column::place(&mut columns, plain.payload.len()).unwrap();
+    let mut payload = pool.take(bytes);
+    for (i, byte) in payload.iter_mut().enumerate() {
+        *byte = i as u8;
+    }
+    Batch {
+        payload,
+        columns,
+        ..plain
+    }
+}
+
+#[test]
+fn columns_arrive_as_they_were_sent() {
+    let pool = BufferPool::new(1 << 20);
+    let sent = with_columns(&pool);
+    sent.check().unwrap();
+    let mut bytes = Vec::new();
+    FrameWriter::new(&mut bytes)
+        .write(&to_header(&sent, None).into(), &sent.payload)
+        .unwrap();
+    let (message, payload, _) = frame::decode(&bytes, &SERVER).unwrap().unwrap();
+    let Message::Batch(header) = message else {
+        panic!("{message:?}");
+    };
+    let mut received = pool.take(payload.len());
+    received.copy_from_slice(payload);
+    let got = from_header(header, Layout::Nhwc, received).unwrap();
+    assert_eq!(got.columns, sent.columns);
+    assert_eq!(got.payload[..], sent.payload[..]);
+    assert_eq!(got.images(), sent.images());
+    let boxes = got.column("boxes").unwrap();
+    assert_eq!(got.array(&boxes.arrays[1]).unwrap().len(), 16);
+}
+
+#[test]
+fn columns_that_do_not_fit_their_payload_are_refused() {
+    let pool = BufferPool::new(1 << 20);
+    let sent = with_columns(&pool);
+    let tries: [fn(&mut wire::Batch); 22] = [
+        |b| b.columns[0].kind = 0,
+        |b| b.columns[0].kind = 99,
+        |b| b.columns[0].kind = wire::column::Kind::Boxes.into(),
+        |b| b.columns[0].ragged = true,
+        |b| b.columns[0].lengths = vec![1, 1, 1],
+        |b| b.columns[1].ragged = false,
+        |b| b.columns[1].lengths[0] = 6,
+        |b| b.columns[1].lengths = vec![u64::MAX, 1, 7],
+        |b| b.columns[1].lengths = vec![i64::MAX as u64, 1, 7],
+        |b| b.columns[1].lengths.clear(),
+        |b| b.columns[1].lengths.push(0),
+        |b| b.columns[1].name = "pair".to_owned(),
+        |b| b.columns[1].name = "x".repeat(201),
+        |b| b.columns[0].arrays[0].dtype = "float128".to_owned(),
+        |b| b.columns[0].arrays[0].dtype = "int64".repeat(1000),
+        |b| b.columns[0].arrays[0].shape = vec![3, u64::MAX],
+        |b| b.columns[0].arrays[0].start += 64,
+        |b| b.columns[1].arrays[0].start += 1,
+        |b| b.columns[2].arrays[1].start = b.columns[2].arrays[0].start,
+        |b| b.columns[2].arrays.truncate(1),
+        |b| b.columns.truncate(2),
+        |b| b.columns = vec![b.columns[0].clone(); 300],
+    ];
+    for (i, change) in tries.iter().enumerate() {
+        let mut header = to_header(&sent, None);
+        change(&mut header);
+        let payload = pool.take(sent.payload.len());
+        assert!(from_header(header, Layout::Nhwc, payload).is_err(), "{i}");
+    }
+    for bytes in [0, sent.payload.len() - 1, sent.payload.len() + 1] {
+        let header = to_header(&sent, None);
+        assert!(from_header(header, Layout::Nhwc, pool.take(bytes)).is_err());
+    }
+    // Encoded images end where columns begin.
+    let mut both = with_columns(&pool);
+    both.encoded = encoded(&pool).encoded;
+    both.mixed = None;
+    both.shape = [3, 0, 0, 0];
+    both.check().unwrap();
+    let mut header = to_header(&both, None);
+    header.offsets[3] += 1;
+    let payload = pool.take(both.payload.len());
+    from_header(header.clone(), Layout::Nhwc, payload).unwrap();
+    header.offsets[3] += 64;
+    let payload = pool.take(both.payload.len());
+    assert!(from_header(header, Layout::Nhwc, payload).is_err());
 }
 
 proptest! {

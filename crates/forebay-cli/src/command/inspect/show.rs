@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_shard::{Shard, ShardFormat};
+use forebay_shard::{Schema, Shard, ShardFormat};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -46,6 +46,7 @@ impl Findings<'_> {
         self.print_head(console);
         self.print_splits(console);
         self.print_features(console);
+        self.print_columns(console);
         self.print_classes(console);
         self.print_sizes(console);
         if let Contents::Dataset(dataset) = self.contents {
@@ -130,6 +131,37 @@ impl Findings<'_> {
         console.blank();
         for line in table.lines(console.paint()) {
             console.line(line);
+        }
+    }
+
+    fn print_columns(&self, console: &Console) {
+        let columns = self.columns();
+        if columns.is_empty() {
+            return;
+        }
+        let mut table = Table::new(&[
+            ("column", Align::Left),
+            ("type", Align::Left),
+            ("feature", Align::Left),
+        ]);
+        for column in columns.columns() {
+            table.row([
+                printable(&column.name),
+                column.column_type.to_string(),
+                printable(&column.feature),
+            ]);
+        }
+        console.blank();
+        for line in table.lines(console.paint()) {
+            console.line(line);
+        }
+    }
+
+    /// The columns of the records; none for a shard alone.
+    fn columns(&self) -> Schema {
+        match self.contents {
+            Contents::Dataset(dataset) => dataset.manifest().schema(),
+            Contents::Shard(_) => Schema::default(),
         }
     }
 
@@ -308,6 +340,7 @@ impl Findings<'_> {
             blocks: Option<u64>,
             splits: Vec<Value>,
             features: Vec<Value>,
+            columns: Schema,
             label_base: Option<i64>,
             classes: Vec<ClassRow>,
             record_sizes: Vec<Bucket>,
@@ -356,6 +389,7 @@ impl Findings<'_> {
                     .map(|f| json!({"name": f.name, "kind": f.kind.to_string(), "shape": f.shape}))
                     .collect()
             }),
+            columns: self.columns(),
             label_base: manifest.map(|m| m.label_base),
             classes: self.classes(),
             record_sizes: self.index.record_sizes.buckets(),

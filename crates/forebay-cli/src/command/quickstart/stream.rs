@@ -113,7 +113,7 @@ pub(super) fn one_epoch(
             .count() as u64;
         figures.padding += padding;
         figures.images += batch.len() as u64 - padding;
-        figures.payload_bytes += batch.images.len() as u64;
+        figures.payload_bytes += batch.payload.len() as u64;
         bar.update(figures.batches, figures.images, "images", 0);
         if picture.is_none() {
             picture = Some(batch);
@@ -185,7 +185,7 @@ fn write_contact_sheet(place: &Place, dataset: &Dataset, batch: &Batch) -> Resul
         .count()
         .max(1);
     let side = batch.shape[1];
-    let pixels = &batch.images[..(samples * 3 * side * side).min(batch.images.len())];
+    let pixels = &batch.payload[..(samples * 3 * side * side).min(batch.payload.len())];
     let captions: Vec<String> = batch
         .labels
         .iter()

@@ -80,6 +80,9 @@ pub(super) fn facts(info: &StreamInfo, weight: Option<f64>) -> Vec<String> {
         quantity::counted(info.batches_per_epoch, "batch", "batches"),
         quantity::bytes(info.batch_bytes),
     )];
+    if let Some(columns) = options.columns.as_ref().filter(|names| !names.is_empty()) {
+        lines.push(format!("with columns {}, in addition", columns.join(", ")));
+    }
     if let Some(weight) = weight {
         lines.push(format!("weight {weight}"));
     }

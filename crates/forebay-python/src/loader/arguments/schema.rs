@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::given::{Base, Bytes, ChoiceName, Class, Classes, Count, Indices, ShuffleName, numbers};
 use super::keywords::{Keywords, named};
 use super::refused;
+use crate::batch::NAMES;
 use crate::failure::unexpected;
 use crate::steps;
 use crate::transform::AnyTransform;
@@ -78,6 +79,16 @@ fn put(
             known.map_or_else(|| Value::from(name), |&known| Value::from(known))
         }
         Kind::Classes => given.extract::<Classes>().map_err(wrong)?.into(),
+        Kind::Columns => {
+            let names = given.extract::<Vec<String>>();
+            let names =
+                names.map_err(|_| wrong(unexpected(given, "a list of names of columns")))?;
+            if let Some(taken) = names.iter().find(|name| NAMES.contains(&name.as_str())) {
+                let expected = "names of columns; every batch has an array of this name";
+                return Err(refused(name, format!("'{taken}'"), expected).into());
+            }
+            names.into()
+        }
         Kind::Base => given.extract::<Base>().map_err(wrong)?.0,
         Kind::Shuffle => given.extract::<ShuffleName>().map_err(wrong)?.0,
         _ => {

@@ -1,0 +1,518 @@
+//! The columns that a loader adds to its batches: which there are, and their values.
+//!
+//! A thread that decodes a sample also reads its columns, into the bytes that the batch will hold.
+//! When all samples of a batch are there, their bytes are copied behind its images.
+
+use std::collections::BTreeSet;
+
+use forebay_batch::column::{self, MAX_COLUMNS};
+use forebay_batch::{BatchColumn, ColumnArray, ColumnKind, Element};
+use forebay_shard::example::RecordFeatures;
+use forebay_shard::schema::NumberType;
+use forebay_shard::{Column, ColumnType, ColumnValue, ExampleView, Schema};
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+
+/// Largest value of a column whose size the schema gives, in bytes.
+const MAX_ROW_BYTES: usize = 1 << 30;
+
+/// The columns of one loader.
+pub(crate) struct Columns {
+    formats: Vec<Format>,
+    /// The columns of each part of the source, in the order of `formats`.
+    parts: Vec<Vec<Column>>,
+}
+
+/// A column in a batch.
+struct Format {
+    name: String,
+    kind: ColumnKind,
+    /// Whether samples differ in their number of rows.
+    ragged: bool,
+    /// Element and dimensions of a row of each array.
+    arrays: Vec<(Element, Vec<usize>)>,
+    /// Whether it is one label, which may be missing.
+    label: bool,
+}
+
+/// The values of all columns of one sample.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct SampleColumns {
+    bytes: Vec<u8>,
+    /// For each array its number of rows, and its end in `bytes`.
+    arrays: Vec<(usize, usize)>,
+}
+
+/// What [`Columns::read`] needs of a record besides its features.
+pub(crate) struct RecordContext<'a> {
+    /// Number of the record's dataset in a mix.
+    pub(crate) part: usize,
+    /// The features of its image and its label.
+    pub(crate) features: &'a RecordFeatures,
+    /// Its image.
+    pub(crate) image: &'a [u8],
+    /// Its label in batches.
+    pub(crate) label: i64,
+    /// Width and height of the image as stored; 0 if unknown.
+    pub(crate) size: (u32, u32),
+    /// The conversion of labels.
+    pub(crate) relabel: &'a dyn Fn(i64) -> Result<i64, String>,
+}
+
+impl<'a> RecordContext<'a> {
+    /// Returns the value of a column, with labels as batches have them.
+    fn value(
+        &self,
+        column: &Column,
+        example: ExampleView<'a>,
+    ) -> Result<Option<ColumnValue<'a>>, String> {
+        // The image and the label as the loader takes them, also where a record has several.
+        match &column.column_type {
+            ColumnType::Image if column.feature == self.features.image => {
+                return Ok(Some(ColumnValue::Bytes(self.image)));
+            }
+            ColumnType::Label if column.feature == self.features.label => {
+                return Ok(Some(ColumnValue::Int(self.label)));
+            }
+            _ => {}
+        }
+        let value = column.read(example).map_err(|error| error.to_string())?;
+        let relabel = |labels: Vec<i64>| -> Result<Vec<i64>, String> {
+            labels.into_iter().map(self.relabel).collect()
+        };
+        Ok(match (value, &column.column_type) {
+            (Some(ColumnValue::Int(label)), ColumnType::Label) => {
+                Some(ColumnValue::Int((self.relabel)(label)?))
+            }
+            (Some(ColumnValue::Ints(labels)), ColumnType::Labels) => {
+                Some(ColumnValue::Ints(relabel(labels)?))
+            }
+            (Some(ColumnValue::Boxes { boxes, labels }), _) => Some(ColumnValue::Boxes {
+                boxes,
+                labels: relabel(labels)?,
+            }),
+            (value, _) => value,
+        })
+    }
+}
+
+impl Format {
+    fn of(column: &Column) -> Result<Format, String> {
+        let one = |element, row: Vec<usize>| vec![(element, row)];
+        let side = |len: u64| {
+            let len = usize::try_from(len).ok();
+            len.ok_or_else(|| format!("{}: no memory can hold it", column.column_type))
+        };
+        let (kind, ragged, arrays) = match &column.column_type {
+            ColumnType::Label | ColumnType::Int => {
+                (ColumnKind::Numbers, false, one(Element::Int64, vec![]))
+            }
+            ColumnType::Float => (ColumnKind::Numbers, false, one(Element::Float32, vec![])),
+            ColumnType::Labels => (ColumnKind::Numbers, true, one(Element::Int64, vec![])),
+            ColumnType::Vector { len, number } => {
+                let row = len.map(side).transpose()?;
+                let ragged = row.is_none();
+                let row = Vec::from_iter(row);
+                (ColumnKind::Numbers, ragged, one(element(*number)?, row))
+            }
+            ColumnType::Tensor { shape, number } => {
+                let element = element(*number)?;
+                let known = |shape: &[Option<u64>]| -> Result<Option<Vec<usize>>, String> {
+                    let sides: Option<Vec<u64>> = shape.iter().copied().collect();
+                    sides
+                        .map(|sides| sides.into_iter().map(side).collect())
+                        .transpose()
+                };
+                let rows = match shape.split_first() {
+                    Some((None, row)) => known(row)?.filter(|row| !row.contains(&0)),
+                    _ => None,
+                };
+                match (known(shape)?, rows) {
+                    (Some(row), _) => (ColumnKind::Numbers, false, one(element, row)),
+                    (None, Some(row)) => (ColumnKind::Numbers, true, one(element, row)),
+                    (None, None) => {
+                        let shapes = (Element::Int64, vec![shape.len()]);
+                        (ColumnKind::Tensors, true, vec![(element, vec![]), shapes])
+                    }
+                }
+            }
+            ColumnType::Text => (ColumnKind::Text, true, one(Element::Uint8, vec![])),
+            ColumnType::Image | ColumnType::Bytes | ColumnType::Mask => {
+                (ColumnKind::Bytes, true, one(Element::Uint8, vec![]))
+            }
+            ColumnType::Boxes | ColumnType::Keypoints => {
+                let (kind, sides) = match column.column_type {
+                    ColumnType::Boxes => (ColumnKind::Boxes, 4),
+                    _ => (ColumnKind::Keypoints, 2),
+                };
+                let places = (Element::Float32, vec![sides]);
+                (kind, true, vec![places, (Element::Int64, vec![])])
+            }
+            other => return Err(format!("batches cannot hold the type {other}")),
+        };
+        let format = Format {
+            name: column.name.clone(),
+            kind,
+            ragged,
+            arrays,
+            label: column.column_type == ColumnType::Label,
+        };
+        match format.row_bytes(0) {
+            Some(bytes) if bytes <= MAX_ROW_BYTES => Ok(format),
+            _ => Err(format!(
+                "{}: a value has more than {MAX_ROW_BYTES} bytes",
+                column.column_type
+            )),
+        }
+    }
+
+    /// Size of a row of array `number` in bytes; `None` beyond what memory can hold.
+    fn row_bytes(&self, number: usize) -> Option<usize> {
+        let (element, row) = self.arrays.get(number)?;
+        ColumnArray::new(*element, row.clone()).bytes()
+    }
+
+    /// Whether array `number` has one row for each sample.
+    fn is_by_sample(&self, number: usize) -> bool {
+        !self.ragged || (self.kind == ColumnKind::Tensors && number == 1)
+    }
+
+    /// Adds the value of a sample without one: -1 for a label, zeros, or an empty list.
+    fn add_none(&self, to: &mut SampleColumns) {
+        for number in 0..self.arrays.len() {
+            let rows = usize::from(self.is_by_sample(number));
+            let bytes = rows * self.row_bytes(number).unwrap_or(0);
+            let byte = if self.label { !0 } else { 0 };
+            to.bytes.resize(to.bytes.len() + bytes, byte);
+            to.end(rows);
+        }
+    }
+
+    /// Adds a value that its column has checked.
+    fn add(
+        &self,
+        value: &ColumnValue<'_>,
+        context: &RecordContext<'_>,
+        to: &mut SampleColumns,
+    ) -> Result<(), String> {
+        match value {
+            ColumnValue::Bytes(bytes) => {
+                to.bytes.extend_from_slice(bytes);
+                to.end(bytes.len());
+            }
+            ColumnValue::Int(value) => {
+                to.bytes.extend(value.to_le_bytes());
+                to.end(1);
+            }
+            ColumnValue::Float(value) => {
+                to.bytes.extend(value.to_le_bytes());
+                to.end(1);
+            }
+            ColumnValue::Ints(values) => {
+                to.bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+                to.end(if self.ragged { values.len() } else { 1 });
+            }
+            ColumnValue::Floats(values) => {
+                to.bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+                to.end(if self.ragged { values.len() } else { 1 });
+            }
+            ColumnValue::Tensor { shape, bytes } => return self.add_tensor(shape, bytes, to),
+            ColumnValue::Boxes { boxes, labels } => {
+                let (width, height) = known(context.size)?;
+                let sides = [width, height, width, height];
+                let pixels =
+                    |row: &[f32; 4]| -> [f32; 4] { std::array::from_fn(|i| row[i] * sides[i]) };
+                to.add_floats(boxes.iter().map(pixels));
+                to.add_ints(labels);
+            }
+            ColumnValue::Keypoints { points, visibility } => {
+                let (width, height) = known(context.size)?;
+                to.add_floats(points.iter().map(|[x, y]| [x * width, y * height]));
+                to.add_ints(visibility);
+            }
+            _ => return Err("a value of an unknown kind".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn add_tensor(
+        &self,
+        shape: &[u64],
+        bytes: &[u8],
+        to: &mut SampleColumns,
+    ) -> Result<(), String> {
+        let (element, _) = self.arrays[0];
+        if element == Element::Bool
+            && let Some(at) = bytes.iter().position(|&byte| byte > 1)
+        {
+            return Err(format!(
+                "byte {at} of a bool tensor is {}, expected 0 or 1",
+                bytes[at]
+            ));
+        }
+        to.bytes.extend_from_slice(bytes);
+        match (self.kind, self.ragged) {
+            (ColumnKind::Tensors, _) => {
+                to.end(bytes.len() / element.bytes());
+                let sides: Result<Vec<i64>, _> = shape.iter().map(|&len| len.try_into()).collect();
+                to.bytes.extend(
+                    sides
+                        .map_err(|_| format!("the shape {shape:?} is beyond 2^63"))?
+                        .iter()
+                        .flat_map(|side| side.to_le_bytes()),
+                );
+                to.end(1);
+            }
+            (_, true) => to.end(bytes.len() / self.row_bytes(0).unwrap_or(1).max(1)),
+            (_, false) => to.end(1),
+        }
+        Ok(())
+    }
+}
+
+/// Width and height of an image as factors of coordinates.
+fn known((width, height): (u32, u32)) -> Result<(f32, f32), String> {
+    match (width, height) {
+        (0, _) | (_, 0) => {
+            Err("its pixels are unknown, because the format of the image is".to_owned())
+        }
+        (width, height) => Ok((width as f32, height as f32)),
+    }
+}
+
+fn element(number: NumberType) -> Result<Element, String> {
+    let name = number.name();
+    Element::from_name(name).ok_or_else(|| format!("batches cannot hold numbers of type {name}"))
+}
+
+impl SampleColumns {
+    /// Returns its size in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Ends the current array.
+    fn end(&mut self, rows: usize) {
+        self.arrays.push((rows, self.bytes.len()));
+    }
+
+    fn add_floats<const N: usize>(&mut self, rows: impl ExactSizeIterator<Item = [f32; N]>) {
+        let count = rows.len();
+        self.bytes.extend(rows.flatten().flat_map(f32::to_le_bytes));
+        self.end(count);
+    }
+
+    fn add_ints(&mut self, values: &[i64]) {
+        self.bytes
+            .extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        self.end(values.len());
+    }
+
+    /// Number of rows and bytes of array `number`.
+    fn array(&self, number: usize) -> (usize, &[u8]) {
+        let start = match number.checked_sub(1) {
+            Some(before) => self.arrays.get(before).map_or(0, |&(_, end)| end),
+            None => 0,
+        };
+        let (rows, end) = self.arrays.get(number).copied().unwrap_or((0, start));
+        (rows, &self.bytes[start..end])
+    }
+}
+
+impl Columns {
+    /// Finds the columns that `options` name, for a source with these schemas, one for each of its
+    /// parts; `None` if they name none.
+    pub(crate) fn resolve(options: &Options, schemas: &[Schema]) -> Result<Option<Columns>> {
+        let names = &options.columns;
+        if names.is_empty() {
+            return Ok(None);
+        }
+        if names.len() > MAX_COLUMNS {
+            let found = format!("{} names", names.len());
+            return Err(Error::option(
+                "columns",
+                found,
+                format!("at most {MAX_COLUMNS}"),
+            ));
+        }
+        let mut seen = BTreeSet::new();
+        let mut columns = Columns {
+            formats: Vec::new(),
+            parts: schemas.iter().map(|_| Vec::new()).collect(),
+        };
+        for name in names.iter() {
+            let refused =
+                |expected: String| Error::option("columns", format!("{name:?}"), expected);
+            if !seen.insert(name) {
+                return Err(refused("each name once".to_owned()));
+            }
+            let mut first: Option<&Column> = None;
+            for (at, schema) in schemas.iter().enumerate() {
+                let column = schema
+                    .column(name)
+                    .ok_or_else(|| refused(known_names(schema, at, schemas.len())))?;
+                let expected = first.get_or_insert(column);
+                if expected.column_type != column.column_type {
+                    return Err(refused(format!(
+                        "a column of one type in all datasets of the mix: it is {} in the first, and {} in number {}",
+                        expected.column_type,
+                        column.column_type,
+                        at + 1
+                    )));
+                }
+                columns.parts[at].push(column.clone());
+            }
+            let Some(column) = first else { continue };
+            check_geometry(column, options).map_err(refused)?;
+            let format = Format::of(column).map_err(|problem| Error::Invalid {
+                name: "columns",
+                error: format!("column {name:?}: {problem}"),
+            })?;
+            columns.formats.push(format);
+        }
+        Ok(Some(columns))
+    }
+
+    /// Bytes of a sample in columns whose values have one size.
+    pub(crate) fn sample_bytes(&self) -> u64 {
+        let dense = self.formats.iter().filter(|format| !format.ragged);
+        dense
+            .filter_map(|format| format.row_bytes(0))
+            .map(|bytes| bytes as u64)
+            .sum()
+    }
+
+    /// Reads the columns of a record.
+    ///
+    /// # Errors
+    ///
+    /// The column that is missing or damaged, in words.
+    pub(crate) fn read<'a>(
+        &self,
+        record: &'a [u8],
+        context: &RecordContext<'a>,
+    ) -> Result<SampleColumns, String> {
+        let example = ExampleView::parse(record).map_err(|error| error.to_string())?;
+        let mut sample = SampleColumns {
+            bytes: Vec::new(),
+            arrays: Vec::with_capacity(self.formats.len() + 1),
+        };
+        let columns = self.parts.get(context.part).map_or(&[][..], Vec::as_slice);
+        for (format, column) in self.formats.iter().zip(columns) {
+            let name = &format.name;
+            let failed = |problem: String| format!("column {name:?}: {problem}");
+            match context.value(column, example).map_err(failed)? {
+                Some(value) => format.add(&value, context, &mut sample).map_err(failed)?,
+                None if format.ragged || format.label => format.add_none(&mut sample),
+                None => {
+                    return Err(failed(
+                        "the record has no value; on_error \"skip\" or \"zero\" replaces such samples".to_owned(),
+                    ));
+                }
+            }
+        }
+        Ok(sample)
+    }
+
+    /// Returns the values that stand for a sample that failed.
+    pub(crate) fn none(&self) -> SampleColumns {
+        let mut sample = SampleColumns::default();
+        for format in &self.formats {
+            format.add_none(&mut sample);
+        }
+        sample
+    }
+
+    /// Describes the columns of a batch of `samples`, behind `pixels` bytes of images. Also returns
+    /// the size of the whole payload; `None` beyond what memory can hold.
+    pub(crate) fn place(
+        &self,
+        samples: &[&SampleColumns],
+        pixels: usize,
+    ) -> Option<(Vec<BatchColumn>, usize)> {
+        let mut columns = Vec::with_capacity(self.formats.len());
+        let mut next = 0;
+        for format in &self.formats {
+            let first = next;
+            next += format.arrays.len();
+            let mut offsets = vec![0i64];
+            let mut rows = 0usize;
+            for sample in samples {
+                rows = rows.checked_add(sample.array(first).0)?;
+                offsets.push(i64::try_from(rows).ok()?);
+            }
+            let arrays = format
+                .arrays
+                .iter()
+                .enumerate()
+                .map(|(number, (element, row))| {
+                    let rows = match format.is_by_sample(number) {
+                        true => samples.len(),
+                        false => rows,
+                    };
+                    ColumnArray::new(*element, [&[rows], &row[..]].concat())
+                });
+            columns.push(BatchColumn {
+                name: format.name.clone(),
+                kind: format.kind,
+                offsets: format.ragged.then_some(offsets),
+                arrays: arrays.collect(),
+            });
+        }
+        let bytes = column::place(&mut columns, pixels)?;
+        Some((columns, bytes))
+    }
+
+    /// Writes the values of a batch to the places that [`Columns::place`] gave them; `payload` has
+    /// `pixels` bytes of images. Bytes between the arrays are zeros.
+    pub(crate) fn write(
+        columns: &[BatchColumn],
+        samples: &[&SampleColumns],
+        payload: &mut [u8],
+        pixels: usize,
+    ) {
+        let mut end = pixels;
+        let arrays = columns.iter().flat_map(|column| &column.arrays);
+        for (number, array) in arrays.enumerate() {
+            payload[end..array.start].fill(0);
+            end = array.start;
+            for sample in samples {
+                let (_, bytes) = sample.array(number);
+                payload[end..end + bytes.len()].copy_from_slice(bytes);
+                end += bytes.len();
+            }
+        }
+    }
+}
+
+fn known_names(schema: &Schema, at: usize, parts: usize) -> String {
+    let names: Vec<String> = schema
+        .columns()
+        .iter()
+        .map(|column| format!("{:?}", column.name))
+        .collect();
+    let of = match parts {
+        1 => "the dataset".to_owned(),
+        _ => format!("dataset number {} of the mix", at + 1),
+    };
+    match names.is_empty() {
+        true => format!("nothing, because the manifest of {of} lists no columns"),
+        false => format!("columns of {of}: {}", names.join(", ")),
+    }
+}
+
+/// Refuses columns whose values depend on the place of pixels, unless images stay as they are.
+fn check_geometry(column: &Column, options: &Options) -> Result<(), String> {
+    let moves = matches!(
+        column.column_type,
+        ColumnType::Boxes | ColumnType::Mask | ColumnType::Keypoints
+    );
+    if !moves || options.is_raw() {
+        return Ok(());
+    }
+    Err(format!(
+        "columns without geometry: {} do not follow the transform of the images; keep images encoded to get them",
+        column.column_type
+    ))
+}
