@@ -1,6 +1,7 @@
-//! JPEG encoding, for images whose stored bytes cannot or should not be kept.
+//! JPEG and PNG encoding, for images whose stored bytes cannot or should not be kept, and for images
+//! that are given as pixels.
 //!
-//! The encoder is `libjpeg-turbo-rs` with the defaults of libjpeg (accurate integer DCT, standard
+//! The encoder of JPEGs is `libjpeg-turbo-rs` with the defaults of libjpeg (accurate integer DCT, standard
 //! Huffman tables, chroma halved in both directions), so the result equals that of TensorFlow's
 //! `encode_jpeg` and of Pillow. It contains only the pixels of the original: no EXIF, no ICC
 //! profile, no comment.
@@ -73,6 +74,86 @@ pub fn encode_jpeg(image: &RgbImage, quality: u8, gray: bool) -> Result<Vec<u8>>
         Ok(encoded) => encoded.map_err(failed),
         Err(_) => Err(failed("the encoder panicked".into())),
     }
+}
+
+/// The samples of a pixel, as [`encode_png_samples`] takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SampleFormat {
+    /// One byte.
+    Gray8,
+    /// One number of two bytes, the lower one first.
+    Gray16,
+    /// Three bytes: red, green, blue.
+    Rgb8,
+}
+
+impl SampleFormat {
+    /// Returns the size of a pixel in bytes.
+    pub const fn pixel_bytes(self) -> usize {
+        match self {
+            Self::Gray8 => 1,
+            Self::Gray16 => 2,
+            Self::Rgb8 => 3,
+        }
+    }
+}
+
+/// Encodes pixels as PNG, without loss; `data` has them row by row, without gaps.
+///
+/// The same pixels give the same bytes on every machine.
+///
+/// # Errors
+/// [`ImageError::Transform`] if the length of the data does not match the size, or a side is 0.
+///
+/// ```
+/// use forebay_image::{Decoder, Limits, SampleFormat, encode_png_samples};
+///
+/// let png = encode_png_samples(&[7, 8, 9, 10], 2, 2, SampleFormat::Gray8)?;
+/// let decoded = Decoder::new(Limits::default()).decode(&png)?;
+/// assert_eq!(decoded.data, [7, 7, 7, 8, 8, 8, 9, 9, 9, 10, 10, 10]);
+/// # Ok::<(), forebay_image::ImageError>(())
+/// ```
+pub fn encode_png_samples(
+    data: &[u8],
+    width: u32,
+    height: u32,
+    format: SampleFormat,
+) -> Result<Vec<u8>> {
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels.checked_mul(format.pixel_bytes() as u64) != Some(data.len() as u64) || pixels == 0 {
+        return Err(ImageError::Transform {
+            what: format!("{} bytes of a {width}x{height} picture", data.len()),
+        });
+    }
+    let swapped: Vec<u8>;
+    let (color, depth, data) = match format {
+        SampleFormat::Gray8 => (png::ColorType::Grayscale, png::BitDepth::Eight, data),
+        SampleFormat::Rgb8 => (png::ColorType::Rgb, png::BitDepth::Eight, data),
+        SampleFormat::Gray16 => {
+            // PNG stores the higher byte first.
+            swapped = data
+                .chunks_exact(2)
+                .flat_map(|two| [two[1], two[0]])
+                .collect();
+            (
+                png::ColorType::Grayscale,
+                png::BitDepth::Sixteen,
+                &swapped[..],
+            )
+        }
+    };
+    let mut out = Vec::new();
+    let mut encoder = png::Encoder::new(&mut out, width, height);
+    encoder.set_color(color);
+    encoder.set_depth(depth);
+    let written = encoder
+        .write_header()
+        .and_then(|mut writer| writer.write_image_data(data));
+    written.map_err(|error| ImageError::Decoder {
+        format: Format::Png,
+        what: error.to_string(),
+    })?;
+    Ok(out)
 }
 
 /// The size to which larger images are reduced. No image is enlarged.
@@ -221,6 +302,25 @@ mod tests {
                 ..image.clone()
             };
             assert!(encode_jpeg(&bad, 90, false).is_err());
+        }
+    }
+
+    #[test]
+    fn png_keeps_every_sample() {
+        let gray16: Vec<u8> = (0..12u16).flat_map(|n| (n * 5461).to_le_bytes()).collect();
+        let png = encode_png_samples(&gray16, 4, 3, SampleFormat::Gray16).unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(&png))
+            .read_info()
+            .unwrap();
+        let mut found = vec![0; gray16.len()];
+        let info = reader.next_frame(&mut found).unwrap();
+        assert_eq!((info.width, info.height), (4, 3));
+        assert_eq!(info.bit_depth, png::BitDepth::Sixteen);
+        let expected: Vec<u8> = (0..12u16).flat_map(|n| (n * 5461).to_be_bytes()).collect();
+        assert_eq!(found, expected);
+        for (width, height, bytes) in [(4, 3, 23), (0, 0, 0), (u32::MAX, u32::MAX, 24)] {
+            let refused = encode_png_samples(&gray16[..bytes], width, height, SampleFormat::Gray16);
+            assert!(refused.is_err(), "{width}x{height}");
         }
     }
 

@@ -39,7 +39,7 @@ mod transform;
 mod varint;
 
 pub use decode::{Decoder, decode_mask};
-pub use encode::{Shrink, encode_jpeg};
+pub use encode::{SampleFormat, Shrink, encode_jpeg, encode_png_samples};
 pub use error::{ImageError, Result};
 pub use format::jpeg::{SeekDensity, SeekPointBuilder, build_seek_points};
 pub use format::{

@@ -2,6 +2,8 @@
 
 mod font;
 
+use crate::encode::{SampleFormat, encode_png_samples};
+
 /// Space around each image, in pixels.
 const MARGIN: usize = 10;
 /// Size of a caption's square dots, in pixels.
@@ -19,20 +21,8 @@ const INK: u8 = 214;
 /// # Panics
 /// If the length of `rgb` differs or the image is empty.
 pub fn encode_png(rgb: &[u8], width: u32, height: u32) -> Vec<u8> {
-    assert_eq!(
-        rgb.len() as u64,
-        3 * u64::from(width) * u64::from(height),
-        "three bytes a pixel"
-    );
-    let mut png = Vec::new();
-    let mut encoder = png::Encoder::new(&mut png, width, height);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    let written = encoder
-        .write_header()
-        .and_then(|mut writer| writer.write_image_data(rgb));
-    written.expect("an image with pixels can be written to memory");
-    png
+    encode_png_samples(rgb, width, height, SampleFormat::Rgb8)
+        .expect("three bytes a pixel, and a pixel or more")
 }
 
 /// Renders a PNG with square images in a grid of at most `columns`, each with a caption below it.
