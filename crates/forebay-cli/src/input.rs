@@ -241,7 +241,7 @@ fn no_manifest(root: &Path) -> Failure {
             .is_some_and(|name| name.contains("-of-") || name.ends_with(".tfrecord"))
     };
     if unfinished {
-        failure.hint("an unfinished pack lies there: run the same `forebay pack` command again and it continues")
+        failure.hint("an unfinished dataset lies there: run the same `forebay pack` command again and it continues; a `DatasetWriter` continues with `resume`")
     } else if names.iter().any(looks_like_shard) {
         failure.hint(format!(
             "for TFRecords that another tool wrote, run `forebay index {}` first",

@@ -106,6 +106,35 @@ pub enum Error {
         /// Description of the error.
         what: String,
     },
+    /// A sample that does not fit the schema of its writer.
+    #[error(transparent)]
+    Sample(Box<SampleError>),
+    /// A resumed writer was given other samples than the one before.
+    #[error("{}: the samples are not those of the earlier run: {what}", path.display())]
+    DifferentSamples {
+        /// The destination.
+        path: PathBuf,
+        /// Description of the difference.
+        what: String,
+    },
+    /// The destination holds the unfinished dataset of an earlier writer.
+    #[error("{} holds an unfinished data set", path.display())]
+    Unfinished {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// The destination holds a dataset.
+    #[error("{} holds a data set", path.display())]
+    Occupied {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// The writer has ended.
+    #[error("the writer of {} is closed", path.display())]
+    Closed {
+        /// The destination.
+        path: PathBuf,
+    },
     /// The run was cancelled.
     #[error("interrupted {}", how_far(*finished, *total))]
     Interrupted {
@@ -130,6 +159,31 @@ pub enum Error {
     /// A shard, index or manifest.
     #[error(transparent)]
     Shard(#[from] forebay_shard::Error),
+}
+
+/// A sample that does not fit the schema of its writer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "sample {number} of split {split:?}, key {key:?}{}: {problem}",
+    of_column(column)
+)]
+#[non_exhaustive]
+pub struct SampleError {
+    /// The split.
+    pub split: String,
+    /// Number of the sample in its split, from 0.
+    pub number: u64,
+    /// Its key; bytes that are not UTF-8 are written `\xNN`, and `\` is doubled.
+    pub key: String,
+    /// The column; none if it is about the whole sample.
+    pub column: Option<String>,
+    /// Description of the error, with what was expected and found.
+    pub problem: String,
+}
+
+fn of_column(column: &Option<String>) -> String {
+    let named = column.as_ref().map(|name| format!(", column {name:?}"));
+    named.unwrap_or_default()
 }
 
 impl Error {
@@ -192,6 +246,15 @@ impl Error {
             ),
             (Self::SourceFailed(_), _) => {
                 Some("once it can be reached again, the same command continues".into())
+            }
+            (Self::DifferentSamples { .. }, _) => Some(
+                "write the same samples in the same order, or start over with overwrite".into(),
+            ),
+            (Self::Unfinished { .. }, _) => Some(
+                "resume continues it with the same samples; overwrite replaces it".into(),
+            ),
+            (Self::Occupied { .. }, _) => {
+                Some("choose another destination, or replace it with overwrite".into())
             }
             (Self::NoSpace { .. }, _) => Some("free some space or choose another destination".into()),
             (Self::BadImage(_), _) => Some("--on-bad-image skip leaves such files out and lists them, quarantine:DIR copies them there too".into()),

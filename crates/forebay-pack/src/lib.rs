@@ -27,6 +27,7 @@ mod run;
 mod run_part;
 mod upload;
 mod write;
+mod writer;
 
 pub use against::{Against, AgainstReport, Difference, DifferenceKind};
 pub use census::{Census, SplitCensus};
@@ -34,7 +35,7 @@ pub use convert::{
     ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ProgressiveChange, RepairOptions,
     RepairSummary, SeekPointChange, convert, repair,
 };
-pub use error::{Error, Result};
+pub use error::{Error, Result, SampleError};
 pub use export::{ExportOptions, ExportSummary, export};
 pub use forebay_formats::images::{EntryRef, SourceLayout};
 pub use forebay_formats::records::{ForeignRecords, ForeignSchema, class_names};
@@ -53,3 +54,6 @@ pub use report::{
 pub use run::pack;
 pub use run_part::{FinishOptions, PartSummary, finish};
 pub use write::{Sample, SourceProbe};
+pub use writer::{
+    DatasetWriter, DraftPixels, DraftValue, ImageEncoding, RecordDraft, WriteSummary, WriterOptions,
+};

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// Default size of a shard, image bytes: large enough for sequential reading from any storage, small enough that
 /// a retry is cheap.
-const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
+pub(crate) const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
 
 /// More shards than this in one split do not fit the five digits of `train-00000-of-00004`.
 pub(crate) const MAX_SHARDS: u32 = 99_999;
@@ -281,6 +281,16 @@ impl UploadOptions {
         self.staging_dir
             .clone()
             .unwrap_or_else(AreaOptions::default_dir)
+    }
+}
+
+/// Seek points as the manifest names them.
+pub(crate) fn seek_points_argument(density: Option<SeekDensity>) -> &'static str {
+    match density {
+        None => "off",
+        Some(SeekDensity::Auto) => "auto",
+        Some(SeekDensity::Rows) => "on",
+        Some(SeekDensity::Fine) => "fine",
     }
 }
 

@@ -26,7 +26,7 @@ const SEEK_POINT_BYTES_KEY: &str = "seek_point_bytes";
 const PROGRESSIVE_CHANGED_KEY: &str = "progressive_changed";
 const PROGRESSIVE_LEFT_KEY: &str = "progressive_left";
 /// And under this one the bytes of all images.
-const IMAGE_BYTES_KEY: &str = "image_bytes";
+pub(crate) const IMAGE_BYTES_KEY: &str = "image_bytes";
 /// And the layout of the source.
 const LAYOUT_KEY: &str = "layout";
 /// And the name of the file of labels, if there was one.

@@ -1,7 +1,7 @@
 //! Everything that a conversion can be told.
 
 use super::source::ConvertSource;
-use crate::options::{Format, PackOptions, Sharding, UploadOptions};
+use crate::options::{Format, PackOptions, Sharding, UploadOptions, seek_points_argument};
 use forebay_cache::ReadOptions;
 use forebay_image::SeekDensity;
 use forebay_store::{Durability, Location};
@@ -120,9 +120,9 @@ impl ConvertOptions {
         match self.seek_points {
             SeekPointChange::Keep => None,
             SeekPointChange::Remove => set("seek_points", "off".into()),
-            SeekPointChange::Make(SeekDensity::Auto) => set("seek_points", "auto".into()),
-            SeekPointChange::Make(SeekDensity::Rows) => set("seek_points", "on".into()),
-            SeekPointChange::Make(SeekDensity::Fine) => set("seek_points", "fine".into()),
+            SeekPointChange::Make(density) => {
+                set("seek_points", seek_points_argument(Some(density)).into())
+            }
         };
         match self.progressive {
             ProgressiveChange::Keep => None,

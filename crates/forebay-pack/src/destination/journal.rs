@@ -5,6 +5,7 @@
 //! the truth. A crash can tear the last line, or leave garbage in its place: lines whose checksum is wrong are
 //! dropped, and their shards are written again.
 
+use super::split_of_numbered;
 use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -37,6 +38,9 @@ pub(crate) struct Header {
     classes: u64,
     pub(crate) shards: Vec<String>,
     parts: Vec<Directory>,
+    /// The number of shards is unknown: those that `shards` does not list are numbered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_open_ended: bool,
 }
 
 /// A class directory as the census saw it, so that a change of the source can be named.
@@ -86,6 +90,9 @@ pub(crate) struct ShardLine {
     pub(crate) labels: Option<(i64, i64)>,
     pub(crate) sidecars: Vec<Sidecar>,
     pub(crate) findings: Vec<Finding>,
+    /// The shard was ended by the end of its split, not by its size.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) ends_split: bool,
     /// Damage in the shard that this one was salvaged from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) damage: Vec<verify::Finding>,
@@ -127,7 +134,16 @@ pub(crate) struct Journal {
 pub(crate) struct Identity<'a> {
     pub(crate) plan: &'a str,
     pub(crate) arguments: &'a BTreeMap<String, String>,
-    pub(crate) shards: &'a [String],
+    shards: &'a [String],
+    is_open_ended: bool,
+}
+
+impl Identity<'_> {
+    /// Whether the dataset has, or may have, a shard of this name.
+    pub(crate) fn owns(&self, shard: &str) -> bool {
+        self.shards.iter().any(|name| name == shard)
+            || self.is_open_ended && split_of_numbered(shard).is_some()
+    }
 }
 
 impl Header {
@@ -156,7 +172,21 @@ impl Header {
             classes: census.classes().len() as u64,
             shards: plan.shards().map(|shard| shard.name).collect(),
             parts,
+            is_open_ended: false,
         }
+    }
+
+    /// The first line of a dataset that is written sample by sample: its arguments decide it, together with the samples.
+    pub(crate) fn of_writer(plan: &str, arguments: BTreeMap<String, String>) -> Self {
+        Self {
+            is_open_ended: true,
+            ..Self::of_conversion(plan, arguments, Vec::new())
+        }
+    }
+
+    /// Whether shards may exist that [`shards`](Self::shards) does not list.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        self.is_open_ended
     }
 
     /// The first line of a conversion: its arguments, what it converts being among them, are all that decides it.
@@ -173,6 +203,7 @@ impl Header {
             classes: 0,
             shards,
             parts: Vec::new(),
+            is_open_ended: false,
         }
     }
 
@@ -182,6 +213,7 @@ impl Header {
             plan: &self.plan,
             arguments: &self.arguments,
             shards: &self.shards,
+            is_open_ended: self.is_open_ended,
         }
     }
 
@@ -387,6 +419,7 @@ mod tests {
                 content: 3,
                 times: 4,
             }],
+            is_open_ended: false,
         }
     }
 
@@ -405,6 +438,7 @@ mod tests {
             progressive: ProgressiveCount::default(),
             sidecars: vec![],
             findings: vec![],
+            ends_split: false,
             damage: vec![],
             lost: vec![],
             lost_records: 0,

@@ -40,7 +40,7 @@ const WORK_DIR: &str = ".forebay-pack";
 pub(crate) struct Room(pub(crate) Option<Reservation>);
 
 /// Destination of the shards of a dataset, which publishes the dataset once all are there.
-pub(crate) trait Destination: Debug + Sync {
+pub(crate) trait Destination: Debug + Send + Sync {
     /// The locked directory that shards are written in.
     fn dir(&self) -> &WorkDir;
 
@@ -183,13 +183,29 @@ pub(crate) fn take(
     }
 }
 
-/// `name-00000-of-00001`, with or without `.fbs`.
+/// `name-00000-of-00001` or `name-00000`, with or without `.fbs`.
 pub(crate) fn is_shard_name(name: &str) -> bool {
     let stem = name.strip_suffix(".fbs").unwrap_or(name);
     let parts: Vec<&str> = stem.rsplitn(4, '-').collect();
-    let five_digits = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
-    matches!(parts[..], [count, "of", number, split]
-        if five_digits(count) && five_digits(number) && crate::options::is_split_name(split))
+    match parts[..] {
+        [count, "of", number, split] => {
+            is_number(count) && is_number(number) && crate::options::is_split_name(split)
+        }
+        _ => split_of_numbered(name).is_some(),
+    }
+}
+
+/// Split and number of `name-00000`, with or without `.fbs`: a shard of a dataset whose number of shards is unknown
+/// while it is written.
+pub(crate) fn split_of_numbered(name: &str) -> Option<(&str, u32)> {
+    let stem = name.strip_suffix(".fbs").unwrap_or(name);
+    let (split, number) = stem.split_once('-')?;
+    let is_name = is_number(number) && crate::options::is_split_name(split);
+    Some((split, number.parse().ok()?)).filter(|_| is_name)
+}
+
+fn is_number(text: &str) -> bool {
+    text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -198,7 +214,12 @@ mod tests {
 
     #[test]
     fn shard_names_are_told_from_others() {
-        for name in ["train-00000-of-00001", "a.b_c-12345-of-99999.fbs"] {
+        for name in [
+            "train-00000-of-00001",
+            "a.b_c-12345-of-99999.fbs",
+            "train-00000",
+            "a.b_c-12345.fbs",
+        ] {
             assert!(is_shard_name(name), "{name}");
         }
         for name in [
@@ -208,6 +229,10 @@ mod tests {
             "train-0-of-1",
             "train-00000-of-00001.idx",
             "-00000-of-00001",
+            "train-0000",
+            "-00000",
+            "train-x-00000",
+            "00000",
         ] {
             assert!(!is_shard_name(name), "{name}");
         }

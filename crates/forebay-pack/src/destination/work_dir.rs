@@ -9,7 +9,7 @@
 use super::journal::{Difference, Found, Header, Journal, ShardLine};
 use super::locks::{self, Locks};
 use super::plan_file::{self, Outline, PlanFile};
-use super::{INDEX_DIR, MANIFEST, PACK_DIR, REPORT, WORK_DIR, is_shard_name};
+use super::{INDEX_DIR, MANIFEST, PACK_DIR, REPORT, WORK_DIR, is_shard_name, split_of_numbered};
 use crate::error::{Error, Result};
 use crate::part::Part;
 use forebay_formats::FindingList;
@@ -17,7 +17,7 @@ use forebay_shard::manifest::Manifest;
 use forebay_store::{AtomicFile, DirLock, Durability, clean_stale, is_temporary, sync_dir};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
@@ -234,11 +234,14 @@ impl WorkDir {
     pub(crate) fn clear(&self, state: State, discard: &dyn Fn() -> Result<()>) -> Result<()> {
         let shards: Vec<String> = match state {
             State::Empty => return Ok(()),
-            State::Unfinished(begun) => begun
-                .headers()
-                .flat_map(|header| &header.shards)
-                .cloned()
-                .collect(),
+            State::Unfinished(begun) => {
+                let listed = begun.headers().flat_map(|header| &header.shards);
+                let mut shards: Vec<String> = listed.cloned().collect();
+                if begun.headers().any(Header::is_open_ended) {
+                    shards.extend(self.numbered_shards()?);
+                }
+                shards
+            }
             State::Complete(manifest) => manifest
                 .splits
                 .iter()
@@ -257,10 +260,7 @@ impl WorkDir {
         self.remove(&self.path(MANIFEST))?;
         self.sync(&self.root)?;
         for name in &shards {
-            self.remove(&self.path(name))?;
-            for extension in ["fbi", "idx"] {
-                self.remove(&self.index_dir().join(format!("{name}.{extension}")))?;
-            }
+            self.remove_shard(name)?;
         }
         self.remove(&self.report())?;
         // A journal that is gone while a shard is still there would make that shard a foreign file.
@@ -270,6 +270,34 @@ impl WorkDir {
             }
         }
         self.finish()
+    }
+
+    /// Shards here whose names do not tell how many there are.
+    fn numbered_shards(&self) -> Result<Vec<String>> {
+        let names = list(&self.root)?.into_iter();
+        let names = names.filter_map(|name| name.into_string().ok());
+        Ok(names
+            .filter(|name| split_of_numbered(name).is_some())
+            .collect())
+    }
+
+    /// Removes numbered shards but those to keep: a killed process leaves one that its journal does not list.
+    pub(crate) fn remove_numbered_but(&self, keep: &BTreeMap<String, ShardLine>) -> Result<()> {
+        for name in self.numbered_shards()? {
+            if !keep.contains_key(&name) {
+                self.remove_shard(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a shard and its sidecars.
+    fn remove_shard(&self, name: &str) -> Result<()> {
+        self.remove(&self.path(name))?;
+        for extension in ["fbi", "idx"] {
+            self.remove(&self.index_dir().join(format!("{name}.{extension}")))?;
+        }
+        Ok(())
     }
 
     /// Begins the journal, or continues it: with the shards that are good.

@@ -7,9 +7,8 @@ mod shuffle;
 
 use crate::census::{Census, SplitCensus};
 use crate::error::{Error, Result};
-use crate::options::{MAX_SHARDS, PackOptions, Sharding, ShuffleWhen};
+use crate::options::{MAX_SHARDS, PackOptions, Sharding, ShuffleWhen, seek_points_argument};
 use forebay_formats::images::EntryRef;
-use forebay_image::SeekDensity;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -252,13 +251,10 @@ fn arguments(options: &PackOptions) -> BTreeMap<String, String> {
         ShuffleWhen::Never => "never",
     };
     set("shuffle", shuffle.into());
-    let seek_points = match options.seek_points {
-        None => "off",
-        Some(SeekDensity::Auto) => "auto",
-        Some(SeekDensity::Rows) => "on",
-        Some(SeekDensity::Fine) => "fine",
-    };
-    set("seek_points", seek_points.into());
+    set(
+        "seek_points",
+        seek_points_argument(options.seek_points).into(),
+    );
     if options.progressive_to_baseline {
         set("progressive", "baseline".into());
     }

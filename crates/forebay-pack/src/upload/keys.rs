@@ -1,7 +1,6 @@
 //! The names that a pack writes below its destination.
 
 use crate::destination::{INDEX_DIR, MANIFEST, REPORT, ShardLine, is_shard_name};
-use std::collections::BTreeSet;
 
 /// The files of a shard: key, bytes, CRC32C. The shard comes last, so that a reader who sees it sees its indexes.
 pub(super) fn files(line: &ShardLine) -> impl Iterator<Item = (String, u64, u32)> {
@@ -44,13 +43,13 @@ pub(super) fn is_of_pack(key: &str) -> bool {
 }
 
 /// Whether a key is one that a pack with these shards writes, its manifest aside.
-pub(super) fn is_of_shards(key: &str, shards: &BTreeSet<&str>) -> bool {
+pub(super) fn is_of_shards(key: &str, is_shard: &dyn Fn(&str) -> bool) -> bool {
     let name = key.strip_prefix("index/").map_or(key, |name| {
         name.strip_suffix(".fbi")
             .or_else(|| name.strip_suffix(".idx"))
             .unwrap_or(name)
     });
-    is_of_pack(key) && (shards.contains(name) || key.starts_with("pack/"))
+    is_of_pack(key) && (is_shard(name) || key.starts_with("pack/"))
 }
 
 #[cfg(test)]
@@ -79,9 +78,9 @@ mod tests {
         ] {
             assert!(!is_of_pack(key), "{key}");
         }
-        let shards = BTreeSet::from(["train-00000-of-00001"]);
-        assert!(is_of_shards("index/train-00000-of-00001.idx", &shards));
-        assert!(!is_of_shards("train-00000-of-00002", &shards));
-        assert!(!is_of_shards("forebay.json", &shards));
+        let is_shard = |name: &str| name == "train-00000-of-00001";
+        assert!(is_of_shards("index/train-00000-of-00001.idx", &is_shard));
+        assert!(!is_of_shards("train-00000-of-00002", &is_shard));
+        assert!(!is_of_shards("forebay.json", &is_shard));
     }
 }

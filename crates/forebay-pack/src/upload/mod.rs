@@ -25,8 +25,8 @@ use forebay_store::{
     Durability, Error as StoreError, Location, Object, Put, Store, clean_stale_tree,
 };
 use keys::{files, is_of_pack, is_of_shards, is_probe};
-pub(crate) use room::room_of_planned;
-use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use room::{room_of, room_of_planned};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -138,8 +138,7 @@ impl StagedDestination {
             self.store.delete(CLAIM)?;
             return Err(Error::destination(place(&self.store), what));
         }
-        let shards: BTreeSet<&str> = identity.shards.iter().map(String::as_str).collect();
-        self.refuse_objects(&|key| is_of_shards(key, &shards))?;
+        self.refuse_objects(&|key| is_of_shards(key, &|shard| identity.owns(shard)))?;
         *self.claim.lock().unwrap_or_else(|e| e.into_inner()) = Some(claim);
         Ok(())
     }

@@ -10,16 +10,16 @@ use forebay_image::{Color, Ending, Format, ImageError, Limits, Probe};
 
 /// Results for a file that has an image's header.
 #[derive(Debug)]
-pub(super) struct Examined {
-    pub(super) probe: Probe,
+pub(crate) struct Examined {
+    pub(crate) probe: Probe,
     pub(super) oddities: Vec<Oddity>,
     /// Whether the pixels may be missing or of a kind that no decoder here reads.
-    pub(super) is_doubtful: bool,
+    pub(crate) is_doubtful: bool,
 }
 
 /// Something odd about an image that may be in order for all that.
 #[derive(Debug)]
-pub(super) struct Oddity {
+pub(crate) struct Oddity {
     pub(super) reason: Reason,
     pub(super) detail: String,
     /// Whether other readers are known to stumble over it, so that `--transcode-nonstandard` transcodes the image.
@@ -29,7 +29,7 @@ pub(super) struct Oddity {
 }
 
 /// Examines a whole file, or says why it is no image that can be packed.
-pub(super) fn examine(image: &[u8], name: &[u8], limits: &Limits) -> Result<Examined, Refusal> {
+pub(crate) fn examine(image: &[u8], name: &[u8], limits: &Limits) -> Result<Examined, Refusal> {
     if let Kind::OtherImage(format) = sniff::kind(image) {
         return Err((Reason::OtherFormat, format.into()));
     }

@@ -18,6 +18,8 @@ mod shard;
 mod source;
 mod stream;
 
+pub(crate) use examine::examine;
+pub(crate) use output::Output;
 pub use probe::{Sample, SourceProbe};
 pub(crate) use shard::{WrittenShard, open as open_shard};
 

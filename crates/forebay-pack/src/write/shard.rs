@@ -50,6 +50,7 @@ pub(crate) struct WrittenShard {
     damage: Vec<verify::Finding>,
     lost: Vec<verify::Lost>,
     lost_records: u64,
+    ends_split: bool,
     with_sidecars: bool,
     index_text: bool,
     room: Room,
@@ -164,6 +165,7 @@ impl WrittenShard {
             damage: Vec::new(),
             lost: Vec::new(),
             lost_records: 0,
+            ends_split: false,
             with_sidecars: options.format == Format::TfRecord,
             index_text: options.index_text,
             room: Room::default(),
@@ -173,6 +175,14 @@ impl WrittenShard {
     /// Says in which room it was written.
     pub(crate) fn in_room(self, room: Room) -> Self {
         Self { room, ..self }
+    }
+
+    /// Says that it was ended by the end of its split.
+    pub(crate) fn ending_split(self) -> Self {
+        Self {
+            ends_split: true,
+            ..self
+        }
     }
 
     /// Keeps the least and the greatest label.
@@ -253,6 +263,7 @@ impl WrittenShard {
             labels: self.labels,
             sidecars,
             findings: self.findings,
+            ends_split: self.ends_split,
             damage: self.damage,
             lost: self.lost,
             lost_records: self.lost_records,

@@ -21,6 +21,9 @@ fn child() {
     let (Some(src), Some(dst)) = (std::env::var_os(SRC), std::env::var_os(DST)) else {
         return;
     };
+    if Path::new(&dst).to_string_lossy().contains("writer") {
+        return crate::writer::write_in_child(Path::new(&dst));
+    }
     let mut options = options(Path::new(&src), Path::new(&dst));
     (options.jobs, options.sharding) = (Some(1), Sharding::Count(2));
     if Path::new(&dst).to_string_lossy().contains("indexed") {
@@ -37,7 +40,7 @@ fn child() {
 }
 
 /// The command that packs `src` into `dst`, with something in front of it.
-fn victim(front: &[String], src: &Path, dst: &Path) -> Command {
+pub(crate) fn victim(front: &[String], src: &Path, dst: &Path) -> Command {
     let this = std::env::current_exe().unwrap();
     let mut words: Vec<std::ffi::OsString> = front.iter().map(Into::into).collect();
     words.push(this.into());
@@ -110,7 +113,13 @@ fn killed_at_every_step_that_changes_the_disk() {
         return;
     }
     let src = source(dir.path());
-    for format in ["tfrecord", "indexed"] {
+    for format in [
+        "tfrecord",
+        "indexed",
+        "writer tfrecord",
+        "writer indexed",
+        "writer staged",
+    ] {
         let whole = dir.path().join(format!("{format} whole"));
         assert!(victim(&[], &src, &whole).status().unwrap().success());
         let mut kills = 0;

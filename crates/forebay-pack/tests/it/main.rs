@@ -20,3 +20,4 @@ mod staged;
 mod staged_s3;
 mod support;
 mod synset_tars;
+mod writer;

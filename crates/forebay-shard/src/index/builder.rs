@@ -32,8 +32,11 @@ impl<'a> RecordMeta<'a> {
         }
     }
 
-    /// Refuses values that an index cannot store.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Checks that an index can store both.
+    ///
+    /// # Errors
+    /// If the key is longer than 65,535 bytes, or the label is the number that stands for none.
+    pub fn check(&self) -> Result<()> {
         if self.key.len() > MAX_KEY_BYTES {
             return Err(Error::invalid(format!(
                 "a key of {} bytes: the longest is {MAX_KEY_BYTES}",

@@ -188,7 +188,11 @@ impl Column {
         Ok(())
     }
 
-    fn check(&self, value: &ColumnValue<'_>) -> Result<(), ExampleError> {
+    /// Checks that a value fits the type of the column, as [`add`](Self::add) does.
+    ///
+    /// # Errors
+    /// [`ExampleError::Column`] with the problem.
+    pub fn check(&self, value: &ColumnValue<'_>) -> Result<(), ExampleError> {
         let problem = match (&self.column_type, value) {
             (ColumnType::Image | ColumnType::Mask | ColumnType::Bytes, ColumnValue::Bytes(_))
             | (ColumnType::Label | ColumnType::Int, ColumnValue::Int(_))

@@ -1,0 +1,327 @@
+//! Datasets that a program writes sample by sample.
+//!
+//! [`DatasetWriter::write`] checks a sample against the schema at once. Checked samples go in batches to a thread that
+//! encodes each batch in parallel (`record`), appends the records in their order and cuts shards (`shards`), while one more
+//! makes finished shards durable; so the caller goes on meanwhile, and at most three batches wait. The bytes depend on the
+//! samples and the options alone. Destinations, journal and publication are those of a pack.
+
+mod draft;
+mod options;
+mod queue;
+mod record;
+mod repeat;
+mod session;
+mod shards;
+
+pub use draft::{DraftPixels, DraftValue, RecordDraft};
+pub use options::{ImageEncoding, WriterOptions};
+pub use session::WriteSummary;
+
+use crate::error::{Error, Result, SampleError};
+use crate::observer::Cancel;
+use forebay_image::{Decoder, Limits};
+use forebay_shard::{RecordMeta, Schema};
+use queue::{End, Queue};
+use record::Checked;
+use repeat::{Progress, Step};
+use session::{Session, Started};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A batch goes on with the sample that brings it to this many bytes.
+const BATCH_BYTES: u64 = 16 << 20;
+/// Or to this many samples.
+const BATCH_SAMPLES: usize = 4096;
+/// Or after this time, where samples are slow to come: a process that is killed loses what it has not handed over.
+const BATCH_TIME: Duration = Duration::from_secs(1);
+/// How long a write sleeps before it looks again whether it was cancelled.
+const LOOK: Duration = Duration::from_millis(100);
+/// Splits of one dataset: each has a shard open.
+const MAX_SPLITS: usize = 200;
+
+/// Writes a dataset, one sample after the other.
+///
+/// The dataset appears when [`close`](Self::close) returns. A writer that is dropped before keeps its finished shards in the
+/// destination, for a writer that [resumes](WriterOptions::resume).
+///
+/// ```
+/// use forebay_pack::{Cancel, DatasetWriter, Format, RecordDraft, WriterOptions};
+/// use forebay_shard::{Column, Schema};
+///
+/// let dir = tempfile::tempdir()?;
+/// let columns = [("image", "image"), ("label", "label"), ("caption", "text")];
+/// let columns = columns.map(|(name, kind)| Ok(Column::new(name, kind.parse()?)));
+/// let columns: Result<_, forebay_shard::schema::ParseColumnTypeError> = columns.into_iter().collect();
+/// let mut options = WriterOptions::new(dir.path().join("mine").as_path(), Schema::new(columns?)?);
+/// options.format = Format::INDEXED;
+/// let mut writer = DatasetWriter::create(options, &Cancel::new())?;
+/// # let png = forebay_image::encode_png(&[1, 2, 3], 1, 1);
+/// let sample = RecordDraft::new("train").key("a.png").value("image", png);
+/// writer.write(sample.value("label", 3).value("caption", "a dot"))?;
+/// assert_eq!(writer.close()?.records(), 1);
+/// let dataset = forebay_shard::Dataset::open(dir.path().join("mine"))?;
+/// assert_eq!(dataset.split("train")?.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct DatasetWriter {
+    options: Arc<WriterOptions>,
+    shown: PathBuf,
+    cancel: Cancel,
+    decoder: Decoder,
+    progress: Progress,
+    resumed_shards: u64,
+    batch: Vec<Checked>,
+    batch_bytes: u64,
+    /// When its first sample came.
+    batch_begin: Option<Instant>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Samples go to a thread.
+    Writing(Arc<Queue>, JoinHandle<Result<WriteSummary>>),
+    /// The dataset is published: samples are only compared with it.
+    Complete(Box<forebay_shard::Manifest>),
+    Closed,
+}
+
+impl DatasetWriter {
+    /// Takes the destination, and begins or continues its dataset.
+    ///
+    /// # Errors
+    /// If the options make no sense, the destination holds something else or another writer has it, or the store cannot be
+    /// reached. [`Error::Unfinished`] for the shards of an earlier writer, without [`WriterOptions::resume`].
+    pub fn create(options: WriterOptions, cancel: &Cancel) -> Result<Self> {
+        options.validate().map_err(Error::Options)?;
+        let options = Arc::new(options);
+        let shown = crate::upload::shown(&options.dst);
+        let (progress, resumed_shards, state) = match Session::start(&options, cancel)? {
+            Started::Writing(session, progress) => {
+                let resumed_shards = session.resumed_shards();
+                let queue = Arc::new(Queue::default());
+                let for_thread = Arc::clone(&queue);
+                let thread = std::thread::Builder::new()
+                    .name("forebay-writer".into())
+                    .spawn(move || session.run(&for_thread))
+                    .map_err(|error| Error::io(&shown, "start a thread for", error))?;
+                (progress, resumed_shards, State::Writing(queue, thread))
+            }
+            Started::Complete(manifest) => {
+                let shards = manifest
+                    .splits
+                    .iter()
+                    .map(|split| split.shards.len() as u64);
+                let progress = Progress::of_complete();
+                (progress, shards.sum(), State::Complete(manifest))
+            }
+        };
+        Ok(Self {
+            options,
+            shown,
+            cancel: cancel.clone(),
+            decoder: Decoder::new(Limits::default()),
+            progress,
+            resumed_shards,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            batch_begin: None,
+            state,
+        })
+    }
+
+    /// The columns of the samples.
+    pub fn schema(&self) -> &Schema {
+        &self.options.schema
+    }
+
+    /// The samples of each split that earlier writers stored and that are in the destination: the same samples have to be
+    /// written first, and are only compared.
+    pub fn stored(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.progress.stored()
+    }
+
+    /// Writes a sample, or compares it with the one that an earlier writer stored.
+    ///
+    /// Waits while more is written than can be encoded and stored; [`is_ready`](Self::is_ready) waits for a while only.
+    ///
+    /// # Errors
+    /// [`Error::Sample`] for a sample that does not fit the schema: it is left out, and the writer goes on with the next one.
+    /// [`Error::DifferentSamples`] if an earlier writer stored others. All other errors end the writer; the finished shards
+    /// stay.
+    pub fn write(&mut self, draft: RecordDraft) -> Result<()> {
+        while !self.is_ready(LOOK)? {
+            if self.cancel.is_cancelled() {
+                return Err(Error::Interrupted {
+                    finished: 0,
+                    total: 0,
+                });
+            }
+        }
+        let (options, progress) = (&self.options, &mut self.progress);
+        let number = progress.position(&draft.split);
+        let key = key_of(draft.key.as_deref(), number);
+        let place = (draft.split.as_str(), number);
+        let refused = |column: Option<&str>, what| refused(place, &key, column, what);
+        if !crate::options::is_split_name(&draft.split) {
+            let what =
+                "a split has letters, digits, '_' and '.' in its name and starts with a letter";
+            return Err(refused(None, format!("split {:?}: {what}", draft.split)));
+        }
+        if number == 0 && progress.splits() >= MAX_SPLITS {
+            let what = format!("more than {MAX_SPLITS} splits");
+            return Err(refused(None, what));
+        }
+        let checked = draft::check(options, &mut self.decoder, draft.values);
+        let (values, label, bytes) =
+            checked.map_err(|(column, what)| refused(column.as_deref(), what))?;
+        let meta = RecordMeta { label, key: &key };
+        meta.check()
+            .map_err(|error| refused(None, error.to_string()))?;
+        let step = progress
+            .next(&draft.split, &meta)
+            .map_err(|what| Error::DifferentSamples {
+                path: self.shown.clone(),
+                what,
+            })?;
+        if let Step::Write { split, shard } = step {
+            self.batch_bytes += bytes;
+            self.batch_begin.get_or_insert_with(Instant::now);
+            self.batch.push(Checked {
+                split,
+                number,
+                shard,
+                key,
+                label,
+                values,
+            });
+        }
+        Ok(())
+    }
+
+    /// Waits until a sample can be written without waiting, but not longer than `timeout`. Returns whether it can.
+    ///
+    /// # Errors
+    /// The error that ended the writer.
+    pub fn is_ready(&mut self, timeout: Duration) -> Result<bool> {
+        let queue = match &self.state {
+            State::Writing(queue, _) => Arc::clone(queue),
+            State::Complete(_) => return Ok(true),
+            State::Closed => return Err(self.closed()),
+        };
+        if queue.is_over() {
+            return Err(self
+                .end(End::Abandon)
+                .err()
+                .unwrap_or_else(|| self.closed()));
+        }
+        let is_full = self.batch_bytes >= BATCH_BYTES || self.batch.len() >= BATCH_SAMPLES;
+        let is_old = self
+            .batch_begin
+            .is_some_and(|begin| begin.elapsed() >= BATCH_TIME);
+        let timeout = if is_full { timeout } else { Duration::ZERO };
+        if (is_full || is_old) && queue.put(&mut self.batch, timeout) {
+            (self.batch_bytes, self.batch_begin) = (0, None);
+            return Ok(true);
+        }
+        Ok(!is_full)
+    }
+
+    /// Writes what is left, and publishes the dataset.
+    ///
+    /// # Errors
+    /// The error that ended the writer; [`Error::DifferentSamples`] if an earlier writer stored more samples; if no sample was written,
+    /// or the dataset cannot be published. The finished shards stay then.
+    pub fn close(&mut self) -> Result<WriteSummary> {
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Closed => Err(self.closed()),
+            State::Complete(manifest) => {
+                let different = |what| Error::DifferentSamples {
+                    path: self.shown.clone(),
+                    what,
+                };
+                self.progress.check_whole(&manifest).map_err(different)?;
+                Ok(WriteSummary::of_complete(&self.shown, &manifest))
+            }
+            state @ State::Writing(..) => {
+                self.state = state;
+                if let Err(what) = self.progress.check_end() {
+                    // What there was to say of the thread matters less.
+                    let _ = self.end(End::Abandon);
+                    let path = self.shown.clone();
+                    return Err(Error::DifferentSamples { path, what });
+                }
+                self.end(End::Publish)
+            }
+        }
+    }
+
+    /// The error of a sample that would be the next one of its split, which a caller cannot bring into the form of a draft.
+    pub fn refusal(
+        &self,
+        split: &str,
+        key: Option<&[u8]>,
+        column: Option<&str>,
+        problem: String,
+    ) -> Error {
+        let number = self.progress.position(split);
+        refused((split, number), &key_of(key, number), column, problem)
+    }
+
+    /// Shards that earlier writers finished.
+    pub fn resumed_shards(&self) -> u64 {
+        self.resumed_shards
+    }
+
+    /// Ends the thread, and gives its result.
+    fn end(&mut self, end: End) -> Result<WriteSummary> {
+        let State::Writing(queue, thread) = std::mem::replace(&mut self.state, State::Closed)
+        else {
+            return Err(self.closed());
+        };
+        queue.end(end, std::mem::take(&mut self.batch));
+        thread.join().unwrap_or_else(|_| {
+            let what = "the thread of the writer panicked: nothing is published";
+            Err(Error::destination(&self.shown, what))
+        })
+    }
+
+    fn closed(&self) -> Error {
+        Error::Closed {
+            path: self.shown.clone(),
+        }
+    }
+}
+
+/// The key of a sample: its number, if it has no other.
+fn key_of(key: Option<&[u8]>, number: u64) -> Vec<u8> {
+    match key {
+        Some(key) if !key.is_empty() => key.to_vec(),
+        _ => format!("{number:08}").into_bytes(),
+    }
+}
+
+fn refused(
+    (split, number): (&str, u64),
+    key: &[u8],
+    column: Option<&str>,
+    problem: String,
+) -> Error {
+    Error::Sample(Box::new(SampleError {
+        split: split.to_owned(),
+        number,
+        key: forebay_formats::escape(key),
+        column: column.map(str::to_owned),
+        problem,
+    }))
+}
+
+impl Drop for DatasetWriter {
+    fn drop(&mut self) {
+        // Whatever went wrong, there is no caller to hear of it.
+        let _ = self.end(End::Abandon);
+    }
+}

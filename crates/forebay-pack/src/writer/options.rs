@@ -1,0 +1,203 @@
+//! Everything that a writer can be told.
+
+use crate::options::{DEFAULT_SHARD_BYTES, Format, PackOptions, UploadOptions};
+use forebay_image::SeekDensity;
+use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
+use forebay_shard::manifest::ClassEntry;
+use forebay_shard::{Column, ColumnType, Schema};
+use forebay_store::{Durability, Location};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Raised when the same samples and options come to give other bytes.
+const WRITER_VERSION: u32 = 1;
+
+/// How images that are given as pixels are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ImageEncoding {
+    /// PNG, without loss.
+    #[default]
+    Png,
+    /// JPEG with this quality, 1 to 100.
+    Jpeg {
+        /// The quality.
+        quality: u8,
+    },
+}
+
+/// Everything that a [`DatasetWriter`](crate::DatasetWriter) can be told. Start from [`WriterOptions::new`] and change fields.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct WriterOptions {
+    /// Destination: a directory or a place in a store, that is missing, empty, or holds the unfinished work of the same
+    /// writer.
+    pub dst: Location,
+    /// The kind of shard.
+    pub format: Format,
+    /// The columns of the samples.
+    pub schema: Schema,
+    /// A shard ends with the record that brings it to this many bytes, before compression.
+    pub shard_bytes: u64,
+    /// Or to this many records.
+    pub shard_records: Option<u64>,
+    /// The classes in the order of their labels; labels beyond them are refused. May be empty.
+    pub classes: Vec<ClassEntry>,
+    /// The label of the first class as it is stored: 0 or 1. Samples are given with labels from 0.
+    pub label_base: u8,
+    /// Seek points that are stored with each JPEG of the column `image`.
+    pub seek_points: Option<SeekDensity>,
+    /// How images that are given as pixels are stored.
+    pub image_encoding: ImageEncoding,
+    /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
+    pub index_text: bool,
+    /// Adds a BLAKE3 hash of each shard to the manifest.
+    pub blake3: bool,
+    /// Threads that encode; none: what the machine and its cgroup allow. Never changes the output.
+    pub jobs: Option<usize>,
+    /// Whether finished files are forced to disk. Never changes the output.
+    pub durability: Durability,
+    /// Continues an unfinished dataset: the same samples are written again, and those that are stored are skipped.
+    pub resume: bool,
+    /// Removes the data set (or the unfinished one) that is in the destination first.
+    pub overwrite: bool,
+    /// Staging of shards on their way to an object store, and access to the store.
+    pub upload: UploadOptions,
+}
+
+impl WriterOptions {
+    /// The defaults: TFRecord, shards of 256 MiB, labels from 0, automatic seek points, PNG.
+    pub fn new(dst: impl Into<Location>, schema: Schema) -> Self {
+        Self {
+            dst: dst.into(),
+            format: Format::TfRecord,
+            schema,
+            shard_bytes: DEFAULT_SHARD_BYTES,
+            shard_records: None,
+            classes: Vec::new(),
+            label_base: 0,
+            seek_points: Some(SeekDensity::Auto),
+            image_encoding: ImageEncoding::default(),
+            index_text: true,
+            blake3: false,
+            jobs: None,
+            durability: Durability::Synced,
+            resume: false,
+            overwrite: false,
+            upload: UploadOptions::default(),
+        }
+    }
+
+    /// Says what is wrong with the options by themselves.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        if self.schema.is_empty() {
+            return Err("a dataset has one column or more".into());
+        }
+        let own = [IMAGE_SEEK_POINTS, IMAGE_PROGRESSIVE];
+        for column in self.schema.columns() {
+            let features = column.features();
+            if let Some(feature) = features.iter().find(|f| own.contains(&f.name.as_str())) {
+                let (column, feature) = (&column.name, &feature.name);
+                return Err(format!(
+                    "column {column:?}: feature {feature:?} is forebay's own"
+                ));
+            }
+        }
+        if self.label_base > 1 {
+            return Err(format!("the label base is 0 or 1, not {}", self.label_base));
+        }
+        if self.shard_bytes == 0 || self.shard_records == Some(0) {
+            return Err("a shard has at least one byte and one record".into());
+        }
+        if let ImageEncoding::Jpeg { quality } = self.image_encoding
+            && !(1..=100).contains(&quality)
+        {
+            return Err(format!("a JPEG quality is 1 to 100, not {quality}"));
+        }
+        if self.resume && self.overwrite {
+            return Err("an unfinished dataset is either continued or replaced".into());
+        }
+        Ok(())
+    }
+
+    /// The options of shards, in the words of a pack.
+    pub(super) fn of_shards(&self) -> PackOptions {
+        let mut options = PackOptions::new(Path::new(""), self.dst.clone());
+        (options.format, options.index_text) = (self.format, self.index_text);
+        (options.blake3, options.durability) = (self.blake3, self.durability);
+        (options.jobs, options.seek_points) = (self.jobs, self.seek_points);
+        options
+    }
+
+    /// Whether labels of this column are numbers of the classes.
+    pub(super) fn has_classes(&self, column: &Column) -> bool {
+        match column.column_type {
+            ColumnType::Label => true,
+            ColumnType::Labels | ColumnType::Boxes => {
+                let mut columns = self.schema.columns().iter();
+                !columns.any(|column| column.column_type == ColumnType::Label)
+            }
+            _ => false,
+        }
+    }
+
+    /// Arguments that decide the output, together with the samples, as the manifest records them.
+    pub(super) fn arguments(&self) -> BTreeMap<String, String> {
+        let mut arguments = BTreeMap::new();
+        let mut set = |name: &str, value: String| arguments.insert(name.to_owned(), value);
+        for (name, value) in self.format.arguments(self.index_text) {
+            set(name, value);
+        }
+        set("shard_size", self.shard_bytes.to_string());
+        if let Some(records) = self.shard_records {
+            set("shard_records", records.to_string());
+        }
+        set("label_base", self.label_base.to_string());
+        let density = crate::options::seek_points_argument(self.seek_points);
+        set("seek_points", density.into());
+        match self.image_encoding {
+            ImageEncoding::Png => set("image_format", "png".into()),
+            ImageEncoding::Jpeg { quality } => {
+                set("quality", quality.to_string());
+                set("image_format", "jpeg".into())
+            }
+        };
+        if self.blake3 {
+            set("blake3", "true".into());
+        }
+        arguments
+    }
+
+    /// The same with what the manifest has elsewhere; and a digest of all.
+    pub(super) fn identity(&self) -> (BTreeMap<String, String>, String) {
+        let mut arguments = self.arguments();
+        let columns = self.schema.columns().iter();
+        let columns: Vec<String> = columns
+            .map(|column| format!("{}: {}", column.name, column.column_type))
+            .collect();
+        arguments.insert("columns".into(), columns.join(", "));
+        let mut hasher = blake3::Hasher::new();
+        let item = |hasher: &mut blake3::Hasher, text: &str| {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        for class in &self.classes {
+            item(&mut hasher, &class.name);
+            item(&mut hasher, class.text.as_deref().unwrap_or_default());
+        }
+        let classes = &hasher.finalize().to_hex()[..16];
+        arguments.insert(
+            "classes".into(),
+            format!("{} ({classes})", self.classes.len()),
+        );
+        let mut hasher = blake3::Hasher::new();
+        item(&mut hasher, "forebay writer");
+        hasher.update(&WRITER_VERSION.to_le_bytes());
+        for (name, value) in &arguments {
+            item(&mut hasher, name);
+            item(&mut hasher, value);
+        }
+        let digest = hasher.finalize().to_hex()[..32].to_owned();
+        (arguments, digest)
+    }
+}
