@@ -22,6 +22,7 @@ GENERATED = {"docs/python.md"}
 
 # What a reader has before the first block of a page, and the blocks do not define.
 READERS_NAMES = {
+    "README.md": ["samples", "torch_dataset"],
     "docs/checkpoints.md": [
         "broadcast_from_rank_0", "loader", "model", "optimizer", "rank", "shard", "torch", "train", "trainer", "uuid",
         "world_size",
@@ -29,6 +30,7 @@ READERS_NAMES = {
     "docs/loader.md": ["predict"],
     "docs/serving.md": ["torch"],
     "docs/transforms.md": ["model", "torch", "torchvision"],
+    "docs/writing.md": ["datasets", "samples", "torchvision"],
 }  # fmt: skip
 
 

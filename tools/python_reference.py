@@ -21,6 +21,7 @@ import sys
 REFERENCE = pathlib.Path(__file__).parents[1] / "docs/python.md"
 ADAPTERS = ("torch", "jax", "tf", "checkpoint")
 DATASETS = ("open", "Dataset", "Record")
+WRITING = ("Writer", "convert", "WriteSummary")
 LOADERS = ("Loader", "Mix", "Batch", "EpochDigest", "Mapped", "TensorBatch")
 
 HEAD = """\
@@ -146,7 +147,7 @@ def reference() -> str:
 
     names = [name for name in forebay.__all__ if not name.startswith("__")]
     errors = [n for n in names if isinstance(getattr(forebay, n), type) and issubclass(getattr(forebay, n), forebay.Error)]
-    rest = [n for n in names if n not in (*DATASETS, *LOADERS, *errors)]
+    rest = [n for n in names if n not in (*DATASETS, *WRITING, *LOADERS, *errors)]
     made = [HEAD]
 
     def add(title: str, group: list[str]) -> None:
@@ -160,6 +161,7 @@ def reference() -> str:
                 made.extend(documented(inspect.getdoc(thing)))
 
     add("Datasets", [name for name in DATASETS if name in names])
+    add("Writing", [name for name in WRITING if name in names])
     add("Loaders", [name for name in LOADERS if name in names])
     add("Transforms", rest)
     for adapter in ADAPTERS:

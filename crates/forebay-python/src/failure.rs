@@ -34,6 +34,9 @@ pub(crate) enum Kind {
     CheckpointCorrupt,
     CheckpointMissing,
     CheckpointExists,
+    Write,
+    Sample,
+    Exists,
     Other,
 }
 
@@ -57,6 +60,9 @@ impl Kind {
             Kind::CheckpointCorrupt => "CorruptCheckpointError",
             Kind::CheckpointMissing => "MissingCheckpointError",
             Kind::CheckpointExists => "CheckpointExistsError",
+            Kind::Write => "WriteError",
+            Kind::Sample => "SampleError",
+            Kind::Exists => "DatasetExistsError",
             Kind::Other => "Error",
         }
     }
@@ -121,8 +127,9 @@ impl Failure {
 }
 
 /// Options of the command line that libraries name in their hints, and what they are in Python.
-const IN_PYTHON: [(&str, &str); 2] = [
+const IN_PYTHON: [(&str, &str); 3] = [
     ("--anonymous", "--storage-option anonymous=true"),
+    ("--overwrite", "overwrite=True"),
     (
         "--staging-bytes and --staging",
         "max_bytes= and stage= of forebay.checkpoint.configure",

@@ -15,6 +15,7 @@ mod pump;
 mod steps;
 mod storage;
 mod transform;
+mod writer;
 
 /// Runs the command line; returns its exit code.
 #[pyfunction]
@@ -59,6 +60,7 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(steps::_check_batch_transform, module)?)?;
     module.add_function(wrap_pyfunction!(loader::_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(_renamed, module)?)?;
+    module.add_class::<writer::PyDatasetWriter>()?;
     module.add_function(wrap_pyfunction!(_main, module)?)?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -150,3 +151,30 @@ def test_a_dataset_goes_on_in_the_midst_of_an_epoch(source: str) -> None:
         it.load_state_dict(state)
         data = forebay.tf.dataset(it)
         assert [labels.numpy().tolist() for _ in range(2) for _, labels in data] == want[1:]
+
+
+def test_tensorflow_reads_what_a_writer_wrote(tmp_path: pathlib.Path) -> None:
+    features = {"image": "image", "label": "label", "caption": "text", "boxes": "boxes", "vector": "vector[2]"}
+    pixels = np.arange(12 * 16 * 3, dtype=np.uint8).reshape(12, 16, 3)
+    with forebay.Writer(tmp_path / "a", features=features, format="tfrecord", shard_records=2) as writer:
+        for number in range(5):
+            writer.write(
+                key=str(number), image=pixels, label=number, caption=f"é {number}",
+                boxes=[[0, 0.25, 0.5, 1]] * number, vector=[number, 0.5],
+            )  # fmt: skip
+    spec = {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+        "caption": tf.io.FixedLenFeature([], tf.string),
+        "image/object/bbox/ymin": tf.io.VarLenFeature(tf.float32),
+        "vector": tf.io.FixedLenFeature([2], tf.float32),
+    }
+    shards = sorted(str(path) for path in (tmp_path / "a").glob("train-*"))
+    assert len(shards) == 3
+    for number, record in enumerate(tf.data.TFRecordDataset(shards)):
+        found = tf.io.parse_single_example(record, spec)
+        assert np.array_equal(tf.io.decode_image(found["image/encoded"]).numpy(), pixels)
+        assert int(found["image/class/label"]) == number
+        assert found["caption"].numpy().decode() == f"é {number}"
+        assert tf.sparse.to_dense(found["image/object/bbox/ymin"]).numpy().tolist() == [0.25] * number
+        assert found["vector"].numpy().tolist() == [number, 0.5]

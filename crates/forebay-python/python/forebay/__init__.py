@@ -4,6 +4,7 @@
 - `Loader` gives batches of decoded images, from a dataset, a `Mix` of several, or a server.
 - `TrainTransform`, `EvalTransform` or a list of `RandomResizedCrop`, `RandAugment` and others say
   what becomes of each image; `KeepEncoded` leaves it encoded.
+- `Writer` writes a dataset sample by sample, and `convert` one of torch, Hugging Face or your own.
 - `Mapped` puts Python functions of yours between a loader and the trainer.
 - `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
 - `forebay.checkpoint` saves on a fast disk, and drains into a store behind the training.
@@ -19,14 +20,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from forebay._batch import TensorBatch
+from forebay._convert import convert
 from forebay._digest import EpochDigest
 from forebay._errors import (
     AuthError,
     CheckpointError,
     CheckpointExistsError,
     ClosedError,
+    ConvertError,
     CorruptCheckpointError,
     CorruptRecordError,
+    DatasetExistsError,
     Error,
     ForkError,
     ImageError,
@@ -35,11 +39,13 @@ from forebay._errors import (
     MissingCheckpointError,
     MissingError,
     OptionError,
+    SampleError,
     ServerError,
     ShardError,
     StateError,
     StorageError,
     TimeoutError,
+    WriteError,
 )
 from forebay._forebay import (
     Batch,
@@ -76,6 +82,7 @@ from forebay._ops import (
     TrivialAugmentWide,
 )
 from forebay._transforms import CutMix, Mixup, RandomChoice
+from forebay._writer import Writer, WriteSummary
 
 __all__ = [
     "AuthError",
@@ -86,10 +93,12 @@ __all__ = [
     "CheckpointExistsError",
     "ClosedError",
     "ColorJitter",
+    "ConvertError",
     "CorruptCheckpointError",
     "CorruptRecordError",
     "CutMix",
     "Dataset",
+    "DatasetExistsError",
     "EpochDigest",
     "Error",
     "EvalTransform",
@@ -121,6 +130,7 @@ __all__ = [
     "RandomVerticalFlip",
     "Record",
     "Resize",
+    "SampleError",
     "ServerError",
     "ShardError",
     "StateError",
@@ -129,7 +139,11 @@ __all__ = [
     "TimeoutError",
     "TrainTransform",
     "TrivialAugmentWide",
+    "WriteError",
+    "WriteSummary",
+    "Writer",
     "__version__",
+    "convert",
     "open",
 ]
 

@@ -196,6 +196,60 @@ class CheckpointExistsError(CheckpointError, FileExistsError):
     __str__ = Exception.__str__
 
 
+class WriteError(Error):
+    """A dataset that cannot be written.
+
+    Attributes
+    ----------
+    path : str or None
+        The destination, or the file.
+    """
+
+    path: str | None = None
+
+
+class SampleError(WriteError, ValueError):
+    """A sample that cannot be written: it does not fit the features of its writer.
+
+    Attributes
+    ----------
+    split : str or None
+        The split.
+    sample : int or None
+        Number of the sample in its split, from 0.
+    key : str or None
+        Its key.
+    column : str or None
+        The column; None where it is about the whole sample.
+    """
+
+    split: str | None = None
+    sample: int | None = None
+    key: str | None = None
+    column: str | None = None
+
+
+class DatasetExistsError(WriteError, FileExistsError):
+    """A destination that holds a dataset, or an unfinished one. Attributes as `WriteError`."""
+
+    __str__ = Exception.__str__
+
+
+class ConvertError(Error):
+    """A dataset that raised while it was converted; `__cause__` is what.
+
+    Attributes
+    ----------
+    split : str or None
+        The split.
+    sample : int or None
+        Number of the sample in its split, from 0.
+    """
+
+    split: str | None = None
+    sample: int | None = None
+
+
 class TimeoutError(Error, builtins.TimeoutError):
     """A wait that took longer than was allowed; the message says who waited for what."""
 

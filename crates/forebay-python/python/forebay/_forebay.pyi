@@ -33,6 +33,7 @@ __all__ = [
     "_CheckpointDraft",
     "_CheckpointFile",
     "_CheckpointRequest",
+    "_DatasetWriter",
     "__version__",
     "_bytes",
     "_check_batch_transform",
@@ -199,6 +200,28 @@ class _Checkpoint:
         """All bytes of a file, compared with its checksum."""
     def export(self, rank: int, name: str, path: str) -> None:
         """Writes a file to a path."""
+
+@final
+class _DatasetWriter:
+    def __new__(
+        cls,
+        location: str,
+        features: list[tuple[str, str]],
+        options: dict[str, Any],
+        classes: list[str],
+        storage_options: dict[str, str],
+    ) -> Self: ...
+    def stored(self) -> dict[str, int]:
+        """Samples of each split that are stored already."""
+    def write(self, split: str, key: bytes | None, values: list[tuple[str, Any]]) -> None:
+        """Writes a sample: a value or None for each of some columns."""
+    def refuse(self, split: str, key: bytes | None, column: str | None, problem: str) -> None:
+        """Raises that a sample cannot be written."""
+    def close(self) -> tuple[str, str, list[tuple[str, int, int, int]], int, bool]:
+        """Publishes the dataset: its root, its fingerprint, (name, records, shards, bytes) of each
+        split, the shards that were there, and whether all was."""
+    def abandon(self) -> None:
+        """Ends without publishing; finished shards stay."""
 
 @final
 class Saved:
