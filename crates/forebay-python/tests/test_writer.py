@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 from typing import Any
 
 import forebay
@@ -112,6 +113,45 @@ def test_values_of_every_kind(tmp_path: pathlib.Path) -> None:
     loader = forebay.Loader(tmp_path / "a", batch_size=2, transform=transform, shuffle=False)
     (images, _) = next(iter(loader))
     assert np.array_equal(np.asarray(images)[0], values["image"])
+
+
+class Tensor:
+    """The part of a tensor of torch that is used."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.dtype, self.shape = f"torch.{array.dtype}", array.shape
+
+    def __array__(self) -> Any:
+        raise TypeError("a tensor that needs detach() and cpu()")
+
+    def detach(self) -> Tensor:
+        return self
+
+    cpu = detach
+
+    def numpy(self) -> Any:
+        return self.array
+
+
+def test_tensors_of_torch(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(Tensor=Tensor))
+    features = {"image": "image", "tensor": "tensor[2,float32]", "vector": "vector[2]", "mask": "mask"}
+    pixels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+    with forebay.Writer(tmp_path / "a", features=features) as writer:
+        writer.write(
+            image=Tensor(pixels.transpose(2, 0, 1)),
+            tensor=Tensor(np.array([1, 2], np.float32)),
+            vector=Tensor(np.array([3, 4], np.float32)),
+            mask=Tensor(np.zeros((1, 4, 5), np.int64)),
+        )
+        with pytest.raises(forebay.SampleError, match=r"\(1, H, W\), found uint8 of shape \(4, 5, 3\)"):
+            writer.write(image=Tensor(pixels), tensor=None, vector=None, mask=None)
+    with forebay.Writer(tmp_path / "b", features={"image": "image"}) as writer:
+        writer.write(image=pixels)
+    one, other = forebay.open(tmp_path / "a")[0], forebay.open(tmp_path / "b")[0]
+    assert one.image == other.image
+    assert (one.features["vector"], one.features["tensor"]) == ([3, 4], [np.array([1, 2], np.float32).tobytes()])
 
 
 def test_pictures_of_pillow(tmp_path: pathlib.Path) -> None:

@@ -218,8 +218,9 @@ class _DatasetWriter:
     def refuse(self, split: str, key: bytes | None, column: str | None, problem: str) -> None:
         """Raises that a sample cannot be written."""
     def close(self) -> tuple[str, str, list[tuple[str, int, int, int]], int, bool]:
-        """Publishes the dataset: its root, its fingerprint, (name, records, shards, bytes) of each
-        split, the shards that were there, and whether all was."""
+        """Publishes the dataset: its root, its fingerprint, (name, records, shards, bytes) of each split, the shards that were
+        there, and whether all was.
+        """
     def abandon(self) -> None:
         """Ends without publishing; finished shards stay."""
 

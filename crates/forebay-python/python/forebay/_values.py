@@ -138,7 +138,7 @@ def image(value: Any) -> Any:
     if not is_array(value):
         raise Refused(f"expected bytes, a PIL image or an array of uint8, found {found(value)}")
     pixels = array(value)
-    if is_tensor(value) and pixels.ndim == 3 and pixels.shape[0] in (1, 3):
+    if is_tensor(value) and pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]

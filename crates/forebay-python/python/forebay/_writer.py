@@ -17,22 +17,33 @@ from forebay._forebay import _DatasetWriter
 
 @dataclass(frozen=True)
 class WriteSummary:
-    """A dataset that a `Writer` or `convert` published."""
+    """A dataset that a `Writer` or `convert` published.
+
+    Attributes
+    ----------
+    location : str
+        Its directory or URL.
+    fingerprint : str
+        Its fingerprint, as the manifest has it.
+    splits : dict of str to int
+        The samples of each split.
+    shards : int
+        The shards of all splits.
+    bytes : int
+        Their bytes.
+    resumed_shards : int
+        The shards that earlier runs had finished.
+    already_complete : bool
+        Whether all was there, and nothing was written.
+    """
 
     location: str
-    """Its directory or URL."""
     fingerprint: str
-    """Its fingerprint, as the manifest has it."""
     splits: dict[str, int]
-    """The samples of each split."""
     shards: int
-    """The shards of all splits."""
     bytes: int
-    """Their bytes."""
     resumed_shards: int
-    """The shards that earlier runs had finished."""
     already_complete: bool
-    """Whether all was there, and nothing was written."""
 
 
 WriteSummary.__module__ = "forebay"
