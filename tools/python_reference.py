@@ -22,7 +22,19 @@ REFERENCE = pathlib.Path(__file__).parents[1] / "docs/python.md"
 ADAPTERS = ("torch", "jax", "tf", "checkpoint")
 DATASETS = ("open", "Dataset", "Record")
 WRITING = ("Writer", "convert", "WriteSummary")
-LOADERS = ("Loader", "Mix", "Batch", "EpochDigest", "Mapped", "TensorBatch")
+LOADERS = (
+    "Loader",
+    "Mix",
+    "Batch",
+    "Ragged",
+    "Tensors",
+    "Text",
+    "Boxes",
+    "Keypoints",
+    "EpochDigest",
+    "Mapped",
+    "TensorBatch",
+)
 
 HEAD = """\
 # Python reference

@@ -80,7 +80,7 @@ impl Element {
     }
 }
 
-/// What a column holds, and so which arrays it has.
+/// The content of a column, which determines its arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ColumnKind {
@@ -179,10 +179,10 @@ impl ColumnArray {
 pub struct BatchColumn {
     /// Name, as the schema of the dataset has it.
     pub name: String,
-    /// What it holds.
+    /// Its content.
     pub kind: ColumnKind,
-    /// Where the values of each sample begin in the first axis of the arrays, and the end of the
-    /// last one: one more than there are samples. `None` if each sample has one row.
+    /// Start of the values of each sample in the first axis of the arrays, and the end of the last
+    /// one: one more than there are samples. `None` if each sample has one row.
     pub offsets: Option<Vec<i64>>,
     /// Its arrays, as the kind has them.
     pub arrays: Vec<ColumnArray>,

@@ -44,7 +44,7 @@ pub(crate) struct SampleColumns {
     arrays: Vec<(usize, usize)>,
 }
 
-/// What [`Columns::read`] needs of a record besides its features.
+/// The parts of a record that [`Columns::read`] needs besides its features.
 pub(crate) struct RecordContext<'a> {
     /// Number of the record's dataset in a mix.
     pub(crate) part: usize,

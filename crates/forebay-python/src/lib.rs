@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 mod array;
 mod batch;
 mod checkpoint;
+mod column;
 mod dataset;
 mod failure;
 mod loader;

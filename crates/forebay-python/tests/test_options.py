@@ -43,6 +43,7 @@ WRONG: dict[str, list[Any]] = {
     "dtype": [3, "float64", np.int16, np.dtype("float64"), ["uint8"]],
     "indices": [3, "1", [1.5], ["1"], np.array([True, False]), np.array([[1]]), [True], [-1], {1, 2}],
     "classes": [3, "n01440764", [1.5], [None]],
+    "columns": [3, "age", [3], ["labels"]],
     "weights": [3, "all", {"n01440764": "much"}, {1.5: 1.0}, ["1"], [None]],
     "label_base": ["zero", 2, True, 0.0],
     "normalize": [3, "imagenet", [0.5], ([0.5], [0.5])],

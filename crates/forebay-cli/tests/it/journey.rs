@@ -224,7 +224,8 @@ fn inspect_shows_dataset_and_shards() {
             .done()
             .summary();
         assert_eq!(summary["records"], source_images().len());
-        let label = serde_json::json!({"name": "label", "type": "label", "feature": "image/class/label"});
+        let label =
+            serde_json::json!({"name": "label", "type": "label", "feature": "image/class/label"});
         assert_eq!(summary["columns"][1], label);
         let image_bytes: usize = source_images().values().map(Vec::len).sum();
         assert_eq!(summary["images"]["bytes"], image_bytes);

@@ -13,6 +13,7 @@ mod fetch;
 mod planner;
 mod raw;
 mod state;
+mod task;
 mod waits;
 mod work;
 

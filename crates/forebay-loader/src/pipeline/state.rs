@@ -5,7 +5,6 @@
 //! buffer), then runnable (its record is in memory), then done. Batches are returned in order, when
 //! all their samples are done.
 
-use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,6 +16,7 @@ use super::canvas::{Canvas, Slot};
 use super::extent::{Extent, Store};
 use super::planner::{Planned, Planner, Reach};
 use super::raw::{Gather, Gathered, RawImage};
+use super::task::Task;
 use crate::columns::SampleColumns;
 use crate::error::Error;
 use crate::source::Source;
@@ -30,45 +30,6 @@ const SPARE_BLOCKS: usize = 28;
 const MIN_ROOM: u64 = 4096;
 /// Samples planned per call, so that the lock is not held for long.
 const PLAN_AT_ONCE: usize = 512;
-
-/// A sample to decode, with its record and its destination.
-pub(super) struct Task {
-    pub(super) generation: u64,
-    pub(super) batch: u64,
-    pub(super) index: usize,
-    pub(super) epoch: u64,
-    pub(super) sample: u64,
-    pub(super) occurrence: u64,
-    pub(super) extent: Arc<Extent>,
-    pub(super) slot: Slot,
-}
-
-impl Task {
-    fn rank(&self) -> (u64, usize) {
-        (self.batch, self.index)
-    }
-}
-
-/// The greatest element of the heap is the one that is needed first.
-impl Ord for Task {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.rank().cmp(&self.rank())
-    }
-}
-
-impl PartialOrd for Task {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Task {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank() == other.rank()
-    }
-}
-
-impl Eq for Task {}
 
 /// A batch in progress.
 pub(super) struct Making {

@@ -95,7 +95,7 @@ fn size(i: u64) -> [f32; 2] {
     [8.0 + (i % 5) as f32 * 3.0, 8.0 + (i % 3) as f32 * 7.0]
 }
 
-/// What a batch should have of a record, with labels that count from 0.
+/// The values that a batch should have of a record, with labels that count from 0.
 fn expected(i: u64, name: &str) -> Value {
     let shifted = |label: i64| if label < 0 { label } else { label - 1 };
     let bytes = |bytes: &[u8]| Value(bytes.len(), vec![bytes.to_vec()]);

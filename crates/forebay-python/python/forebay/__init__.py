@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from forebay._batch import TensorBatch
+from forebay._columns import Boxes, Keypoints, Ragged, Tensors, Text
 from forebay._convert import convert
 from forebay._digest import EpochDigest
 from forebay._errors import (
@@ -88,6 +89,7 @@ __all__ = [
     "AuthError",
     "AutoAugment",
     "Batch",
+    "Boxes",
     "CenterCrop",
     "CheckpointError",
     "CheckpointExistsError",
@@ -107,6 +109,7 @@ __all__ = [
     "Grayscale",
     "ImageError",
     "KeepEncoded",
+    "Keypoints",
     "Loader",
     "MapError",
     "Mapped",
@@ -117,6 +120,7 @@ __all__ = [
     "Mixup",
     "Normalize",
     "OptionError",
+    "Ragged",
     "RandAugment",
     "RandomAffine",
     "RandomChoice",
@@ -136,6 +140,8 @@ __all__ = [
     "StateError",
     "StorageError",
     "TensorBatch",
+    "Tensors",
+    "Text",
     "TimeoutError",
     "TrainTransform",
     "TrivialAugmentWide",

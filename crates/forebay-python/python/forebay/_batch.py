@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from forebay._columns import Column
+
 Array = TypeVar("Array")
 
 # Arrays that a batch may have, in the order in which it lists them.
@@ -17,13 +19,13 @@ _NOWHERE: _Place = (None, None, None, None)
 
 
 class _Name(str):
-    """The name of an array, with the place of its batch.
+    """The name of an array, with the place of its batch; or the name of a column.
 
     Packages that rebuild a batch as `type(batch)({name: f(array) for name, array in batch.items()})`
     hand these names back, and the place with them.
     """
 
-    place: _Place
+    place: _Place | None = None
 
     def __reduce__(self) -> Any:
         return str, (str(self),)
@@ -33,7 +35,8 @@ class TensorBatch(Generic[Array]):
     """Images, labels and masks as arrays of one library, and the place of the batch in the epoch.
 
     The pair `(images, labels)`: `images, labels = batch` works, `len(batch)` is 2, and `batch[0]` is the
-    images. `batch["padding"]` is an array by its name, and `dict(batch)` has all of them.
+    images. `batch["padding"]` is an array by its name, and `dict(batch)` has all of them. So are the columns that the
+    loader's option `columns` names: `batch["caption"]`.
 
     JAX, PyTorch and TensorFlow treat it as a tree of its arrays: `jax.jit`, `jax.tree.map`,
     `torch.utils._pytree.tree_map` and `tf.function` accept it. The tree does not include `epoch`, `step` and
@@ -80,8 +83,8 @@ class TensorBatch(Generic[Array]):
         place = _place_of(of)
         if isinstance(pair, Mapping | TensorBatch):
             for name, array in pair.items():
-                place = getattr(name, "place", place)
-                if name not in _NAMES:
+                place = getattr(name, "place", None) or place
+                if name not in _NAMES and not isinstance(name, _Name):
                     raise TypeError(f"a batch has no array {str(name)!r}: expected one of {', '.join(_NAMES)}")
                 given[str(name)] = array
         else:
@@ -93,6 +96,9 @@ class TensorBatch(Generic[Array]):
                 array = getattr(of, name, None)
             if array is not None:
                 self._arrays[name] = array
+        further = [name for name in given if name not in _NAMES]
+        for name in further + [name for name in _columns_of(of) if name not in given]:
+            self._arrays[_Name(name)] = given[name] if name in given else of[name]
         self._place = place if layout is None else (*place[:3], layout)
         _register()
 
@@ -104,9 +110,13 @@ class TensorBatch(Generic[Array]):
         self._place = place
         return self
 
-    def _with(self, function: Callable[[Any], Any]) -> Any:
-        """Applies `function` to each array; the place stays."""
-        return self._made({name: function(array) for name, array in self._arrays.items()}, self._place)
+    def _with(self, function: Callable[[Any], Any], ragged: bool = True) -> Any:
+        """Applies `function` to each array, those of ragged columns only if `ragged`; the place stays."""
+        made = {
+            name: (array._with(function) if ragged else array) if isinstance(array, Column) else function(array)
+            for name, array in self._arrays.items()
+        }
+        return self._made(made, self._place)
 
     # The pair.
 
@@ -144,6 +154,11 @@ class TensorBatch(Generic[Array]):
             name.place = self._place
             items.append((name, array))
         return items
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns that the loader's option `columns` asked for."""
+        return [str(name) for name in self._arrays if name not in _NAMES]
 
     @property
     def images(self) -> Array:
@@ -289,8 +304,9 @@ class TorchBatch(TensorBatch[Array]):
         for name in ("images", "labels"):
             if self._arrays.get(name) is key:
                 return name
-        if not isinstance(key, str) or key not in _NAMES:
-            raise KeyError(f"a batch has no array {key!r}: expected one of {', '.join(_NAMES)}")
+        if not isinstance(key, str) or (key not in _NAMES and key not in self._arrays):
+            known = [*_NAMES, *self.columns]
+            raise KeyError(f"a batch has no array {key!r}: expected one of {', '.join(known)}")
         return str(key)
 
     def __getitem__(self, key: Any) -> Any:
@@ -317,6 +333,10 @@ TorchBatch.__module__ = "forebay.torch"
 MutableMapping.register(TorchBatch)
 
 
+def _columns_of(of: Any) -> list[str]:
+    return list(getattr(of, "columns", None) or [])
+
+
 def _place_of(of: Any) -> _Place:
     if of is None:
         return _NOWHERE
@@ -326,19 +346,43 @@ def _place_of(of: Any) -> _Place:
 
 def _unpickled(cls: type[TensorBatch[Any]], arrays: dict[str, Any], place: _Place) -> Any:
     _register()
-    return cls._made(arrays, place)
+    return cls._made({name if name in _NAMES else _Name(name): array for name, array in arrays.items()}, place)
 
 
 # Batches as trees. The static part is the same for each batch of a loader, or functions would be compiled per step.
 
 
-def _flatten(batch: TensorBatch[Any]) -> tuple[list[Any], tuple[tuple[str, ...], str | None]]:
-    return list(batch._arrays.values()), (tuple(batch._arrays), batch.layout)
+def _flatten(batch: TensorBatch[Any]) -> tuple[list[Any], tuple[tuple[tuple[str, Any], ...], str | None]]:
+    arrays: list[Any] = []
+    names = []
+    for name, array in batch._arrays.items():
+        # A column stands for its arrays. Text has none that a library could take.
+        if isinstance(array, Column):
+            arrays.extend(array._leaves())
+            names.append((str(name), type(array)))
+        else:
+            arrays.append(array)
+            names.append((str(name), None))
+    return arrays, (tuple(names), batch.layout)
+
+
+def _paths(names: Iterable[tuple[str, Any]]) -> list[str]:
+    """The name of each array of a tree."""
+    paths = []
+    for name, column in names:
+        paths += [name] if column is None else [f"{name}.{part}" for part in column._leaf_names()]
+    return paths
 
 
 def _unflatten(cls: type[TensorBatch[Any]], static: Any, arrays: Iterable[Any]) -> Any:
     names, layout = static
-    return cls._made(dict(zip(names, arrays, strict=True)), (None, None, None, layout))
+    rest = iter(arrays)
+    made = {}
+    for name, column in names:
+        value = next(rest) if column is None else column._from_leaves(rest)
+        if column is None or value is not None:
+            made[name if name in _NAMES else _Name(name)] = value
+    return cls._made(made, (None, None, None, layout))
 
 
 def _for_torch(torch: Any) -> bool:
@@ -363,7 +407,7 @@ def _for_jax(jax: Any) -> bool:
 
         def with_keys(batch: TensorBatch[Any]) -> Any:
             arrays, static = _flatten(batch)
-            return [(util.GetAttrKey(name), array) for name, array in zip(static[0], arrays, strict=True)], static  # type: ignore[union-attr]
+            return [(util.GetAttrKey(name), array) for name, array in zip(_paths(static[0]), arrays, strict=True)], static  # type: ignore[union-attr]
 
         util.register_pytree_with_keys(  # type: ignore[union-attr]
             cls, with_keys, lambda static, arrays, cls=cls: _unflatten(cls, static, arrays), _flatten

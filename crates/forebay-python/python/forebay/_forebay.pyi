@@ -294,6 +294,12 @@ class Dataset:
     def splits(self) -> dict[str, int]:
         """The number of records of each split, by name."""
     @property
+    def columns(self) -> dict[str, str]:
+        """The columns of a record and their types, by name: `{"image": "image", "caption": "text"}`.
+
+        Loaders accept these names as `columns`. docs/columns.md describes the types.
+        """
+    @property
     def classes(self) -> list[str]:
         """The classes, in the order of their labels."""
     @property
@@ -517,7 +523,7 @@ class Array:
 class Batch:
     """Samples, and where in the epoch they are.
 
-    Also the pair `(images, labels)`: `images, labels = batch` works. All arrays are
+    Also the pair `(images, labels)`: `images, labels = batch` works, and `batch["caption"]` is a column. All arrays are
     views of the batch's own memory, may be written, and keep it alive; it goes back to
     a pool when the last array or tensor of it is gone. `numpy.from_dlpack`,
     `torch.from_dlpack` and `jax.dlpack.from_dlpack` take the batch itself for its images.
@@ -715,8 +721,14 @@ class Batch:
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __len__(self) -> int: ...
-    # An array, or a list of memoryviews.
-    def __getitem__(self, index: int, /) -> Any: ...
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns that the loader's option `columns` asked for, in its order.
+
+        `batch["caption"]` has the values: an array with a row for each sample, or a `Ragged` column.
+        """
+    # An array, a list of memoryviews, or a column.
+    def __getitem__(self, index: int | str, /) -> Any: ...
     def __iter__(self) -> Iterator[Any]: ...
 
 @final
@@ -872,6 +884,9 @@ class Loader:
         Label of the first class in batches: 0, 1, or "stored" for labels as they are stored.
         `classes` and `weights` count in the same way. The label -1 of a record without one stays; a stored label below the dataset's
         first class is a damaged sample for `on_error`.
+    columns : sequence of str, optional
+        Columns of the records that batches have too, by name.
+        `forebay inspect` lists the columns of a dataset, and docs/columns.md says what each type is in a batch.
     threads : int, default 0
         Threads that decode; 0 for as many as this process may use. A server has its own.
     memory : int or str, optional
@@ -961,6 +976,7 @@ class Loader:
         repeats: int = 1,
         on_error: Literal["raise", "skip", "zero"] = "raise",
         label_base: Literal[0, 1, "stored"] = 0,
+        columns: Sequence[str] | None = None,
         threads: int = 0,
         memory: int | str | None = None,
         page_cache: Literal["keep", "drop"] = "keep",

@@ -89,6 +89,7 @@ class Loader(Front[Any, Any]):
         _ranks.ask_jax()
         self._jax = jax
         self._target = device if sharding is None else sharding
+        self._sharded = sharding is not None
         # Devices of other processes cannot be written from here: each brings its part.
         self._shared = sharding is not None and not sharding.is_fully_addressable
         inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
@@ -97,6 +98,9 @@ class Loader(Front[Any, Any]):
     def _prepare(self, batch: Any) -> Any:
         if isinstance(batch, Batch):
             batch = TensorBatch(batch.numpy(), of=batch)
+        if self._sharded and isinstance(batch, TensorBatch):
+            # Values of ragged columns do not divide over devices by samples.
+            return batch._with(self._put, ragged=False)
         return tree_map(self._put, batch)
 
     def _deliver(self, prepared: Any) -> Any:
