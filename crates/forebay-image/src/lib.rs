@@ -54,6 +54,6 @@ pub use output::{Dtype, Layout, Normalize, Output};
 pub use pixels::Interpolation;
 pub use random::SampleSeed;
 pub use region::{Region, RgbImage};
-pub use sheet::{contact_sheet, encode_png};
+pub use sheet::{contact_sheet, draw_boxes, encode_png, tint};
 pub use transcode::{Transcoded, progressive_to_baseline, restore_progressive};
 pub use transform::{Encoded, EvalTransform, Timing, TrainTransform, Transform, resize};

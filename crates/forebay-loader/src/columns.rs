@@ -3,6 +3,10 @@
 //! A thread that decodes a sample also reads its columns, into the bytes that the batch will hold.
 //! When all samples of a batch are there, their bytes are copied behind its images.
 
+mod placement;
+
+pub(crate) use placement::Placement;
+
 use std::collections::BTreeSet;
 
 use forebay_batch::column::{self, MAX_COLUMNS};
@@ -22,6 +26,8 @@ pub(crate) struct Columns {
     formats: Vec<Format>,
     /// The columns of each part of the source, in the order of `formats`.
     parts: Vec<Vec<Column>>,
+    /// Whether one of them depends on the place of pixels.
+    moves: bool,
 }
 
 /// A column in a batch.
@@ -34,6 +40,8 @@ struct Format {
     arrays: Vec<(Element, Vec<usize>)>,
     /// Whether it is one label, which may be missing.
     label: bool,
+    /// Whether it is a mask.
+    mask: bool,
 }
 
 /// The values of all columns of one sample.
@@ -54,8 +62,6 @@ pub(crate) struct RecordContext<'a> {
     pub(crate) image: &'a [u8],
     /// Its label in batches.
     pub(crate) label: i64,
-    /// Width and height of the image as stored; 0 if unknown.
-    pub(crate) size: (u32, u32),
     /// The conversion of labels.
     pub(crate) relabel: &'a dyn Fn(i64) -> Result<i64, String>,
 }
@@ -98,7 +104,7 @@ impl<'a> RecordContext<'a> {
 }
 
 impl Format {
-    fn of(column: &Column) -> Result<Format, String> {
+    fn of(column: &Column, options: &Options) -> Result<Format, String> {
         let one = |element, row: Vec<usize>| vec![(element, row)];
         let side = |len: u64| {
             let len = usize::try_from(len).ok();
@@ -138,6 +144,11 @@ impl Format {
                 }
             }
             ColumnType::Text => (ColumnKind::Text, true, one(Element::Uint8, vec![])),
+            ColumnType::Mask if !options.is_raw() => {
+                let (height, width) = options.transform.output_size();
+                let row = vec![height as usize, width as usize];
+                (ColumnKind::Numbers, false, one(Element::Int32, row))
+            }
             ColumnType::Image | ColumnType::Bytes | ColumnType::Mask => {
                 (ColumnKind::Bytes, true, one(Element::Uint8, vec![]))
             }
@@ -157,6 +168,7 @@ impl Format {
             ragged,
             arrays,
             label: column.column_type == ColumnType::Label,
+            mask: column.column_type == ColumnType::Mask,
         };
         match format.row_bytes(0) {
             Some(bytes) if bytes <= MAX_ROW_BYTES => Ok(format),
@@ -193,10 +205,15 @@ impl Format {
     fn add(
         &self,
         value: &ColumnValue<'_>,
-        context: &RecordContext<'_>,
+        placement: Placement<'_>,
         to: &mut SampleColumns,
     ) -> Result<(), String> {
         match value {
+            ColumnValue::Bytes(mask) if self.mask && placement.moves() => {
+                let ids = placement.mask(mask)?;
+                to.bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
+                to.end(1);
+            }
             ColumnValue::Bytes(bytes) => {
                 to.bytes.extend_from_slice(bytes);
                 to.end(bytes.len());
@@ -219,17 +236,14 @@ impl Format {
             }
             ColumnValue::Tensor { shape, bytes } => return self.add_tensor(shape, bytes, to),
             ColumnValue::Boxes { boxes, labels } => {
-                let (width, height) = known(context.size)?;
-                let sides = [width, height, width, height];
-                let pixels =
-                    |row: &[f32; 4]| -> [f32; 4] { std::array::from_fn(|i| row[i] * sides[i]) };
-                to.add_floats(boxes.iter().map(pixels));
-                to.add_ints(labels);
+                let (boxes, labels) = placement.boxes(boxes, labels)?;
+                to.add_floats(boxes.into_iter());
+                to.add_ints(&labels);
             }
             ColumnValue::Keypoints { points, visibility } => {
-                let (width, height) = known(context.size)?;
-                to.add_floats(points.iter().map(|[x, y]| [x * width, y * height]));
-                to.add_ints(visibility);
+                let (points, visibility) = placement.keypoints(points, visibility)?;
+                to.add_floats(points.into_iter());
+                to.add_ints(&visibility);
             }
             _ => return Err("a value of an unknown kind".to_owned()),
         }
@@ -268,16 +282,6 @@ impl Format {
             (_, false) => to.end(1),
         }
         Ok(())
-    }
-}
-
-/// Width and height of an image as factors of coordinates.
-fn known((width, height): (u32, u32)) -> Result<(f32, f32), String> {
-    match (width, height) {
-        (0, _) | (_, 0) => {
-            Err("its pixels are unknown, because the format of the image is".to_owned())
-        }
-        (width, height) => Ok((width as f32, height as f32)),
     }
 }
 
@@ -326,7 +330,10 @@ impl Columns {
     pub(crate) fn resolve(options: &Options, schemas: &[Schema]) -> Result<Option<Columns>> {
         let names = &options.columns;
         if names.is_empty() {
-            return Ok(None);
+            return match options.transform.needs_boxes() {
+                Some(op) => Err(without_boxes(op)),
+                None => Ok(None),
+            };
         }
         if names.len() > MAX_COLUMNS {
             let found = format!("{} names", names.len());
@@ -340,6 +347,7 @@ impl Columns {
         let mut columns = Columns {
             formats: Vec::new(),
             parts: schemas.iter().map(|_| Vec::new()).collect(),
+            moves: false,
         };
         for name in names.iter() {
             let refused =
@@ -365,13 +373,27 @@ impl Columns {
             }
             let Some(column) = first else { continue };
             check_geometry(column, options).map_err(refused)?;
-            let format = Format::of(column).map_err(|problem| Error::Invalid {
+            let format = Format::of(column, options).map_err(|problem| Error::Invalid {
                 name: "columns",
                 error: format!("column {name:?}: {problem}"),
             })?;
             columns.formats.push(format);
         }
-        Ok(Some(columns))
+        let has = |name: ColumnType| {
+            let mut types = columns.parts.iter().flatten();
+            types.any(|column| column.column_type == name)
+        };
+        let boxes = has(ColumnType::Boxes);
+        columns.moves = boxes || has(ColumnType::Mask) || has(ColumnType::Keypoints);
+        match options.transform.needs_boxes() {
+            Some(op) if !boxes => Err(without_boxes(op)),
+            _ => Ok(Some(columns)),
+        }
+    }
+
+    /// Whether a column depends on the place of pixels.
+    pub(crate) fn moves(&self) -> bool {
+        self.moves
     }
 
     /// Bytes of a sample in columns whose values have one size.
@@ -383,27 +405,44 @@ impl Columns {
             .sum()
     }
 
-    /// Reads the columns of a record.
+    /// Reads the values of a record, one of each column.
     ///
     /// # Errors
     ///
-    /// The column that is missing or damaged, in words.
-    pub(crate) fn read<'a>(
+    /// The column that is damaged, in words.
+    pub(crate) fn values<'a>(
         &self,
         record: &'a [u8],
         context: &RecordContext<'a>,
-    ) -> Result<SampleColumns, String> {
+    ) -> Result<Vec<Option<ColumnValue<'a>>>, String> {
         let example = ExampleView::parse(record).map_err(|error| error.to_string())?;
+        let columns = self.parts.get(context.part).map_or(&[][..], Vec::as_slice);
+        let value = |column: &Column| {
+            let failed = |problem: String| format!("column {:?}: {problem}", column.name);
+            context.value(column, example).map_err(failed)
+        };
+        columns.iter().map(value).collect()
+    }
+
+    /// Converts the values of a record, whose image went to its place.
+    ///
+    /// # Errors
+    ///
+    /// The column that is missing or does not fit the image, in words.
+    pub(crate) fn convert(
+        &self,
+        values: &[Option<ColumnValue<'_>>],
+        placement: Placement<'_>,
+    ) -> Result<SampleColumns, String> {
         let mut sample = SampleColumns {
             bytes: Vec::new(),
             arrays: Vec::with_capacity(self.formats.len() + 1),
         };
-        let columns = self.parts.get(context.part).map_or(&[][..], Vec::as_slice);
-        for (format, column) in self.formats.iter().zip(columns) {
+        for (format, value) in self.formats.iter().zip(values) {
             let name = &format.name;
             let failed = |problem: String| format!("column {name:?}: {problem}");
-            match context.value(column, example).map_err(failed)? {
-                Some(value) => format.add(&value, context, &mut sample).map_err(failed)?,
+            match value {
+                Some(value) => format.add(value, placement, &mut sample).map_err(failed)?,
                 None if format.ragged || format.label => format.add_none(&mut sample),
                 None => {
                     return Err(failed(
@@ -502,17 +541,31 @@ fn known_names(schema: &Schema, at: usize, parts: usize) -> String {
     }
 }
 
-/// Refuses columns whose values depend on the place of pixels, unless images stay as they are.
+fn without_boxes(op: &str) -> Error {
+    Error::option(
+        "transform",
+        op.to_owned(),
+        "a column of boxes in columns, by which it selects its crop",
+    )
+}
+
+/// Refuses columns that cannot follow the pixels.
 fn check_geometry(column: &Column, options: &Options) -> Result<(), String> {
     let moves = matches!(
         column.column_type,
         ColumnType::Boxes | ColumnType::Mask | ColumnType::Keypoints
     );
-    if !moves || options.is_raw() {
+    if !moves {
         return Ok(());
     }
-    Err(format!(
-        "columns without geometry: {} do not follow the transform of the images; keep images encoded to get them",
-        column.column_type
-    ))
+    if options.batch_transform.is_some() {
+        return Err(format!(
+            "columns that mixing leaves valid: Mixup and CutMix cannot mix {}",
+            column.column_type
+        ));
+    }
+    options
+        .transform
+        .check_objects()
+        .map_err(|error| error.to_string())
 }

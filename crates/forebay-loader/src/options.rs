@@ -99,6 +99,8 @@ pub struct Options {
     pub decode: DecodeOptions,
     /// Names of the columns that batches have besides images and labels.
     pub columns: Arc<[String]>,
+    /// Keep boxes of which less than a pixel is left.
+    pub keep_empty_boxes: bool,
     /// Of batches that vary in size.
     pub(crate) raw: RawSizes,
 }
@@ -140,6 +142,7 @@ impl Options {
             page_cache: PageCache::default(),
             decode: DecodeOptions::default(),
             columns: Arc::default(),
+            keep_empty_boxes: false,
             raw: RawSizes {
                 typical: 0,
                 columns: 0,

@@ -76,6 +76,7 @@ impl Options {
         options.on_error = given.on_error.unwrap_or_default();
         options.label_base = given.label_base.unwrap_or_default();
         options.columns = given.columns.clone().unwrap_or_default().into();
+        options.keep_empty_boxes = given.keep_empty_boxes.unwrap_or(false);
         Ok(options)
     }
 
@@ -132,6 +133,7 @@ impl Options {
         schema.drop_last = Some(self.drop_last);
         schema.on_error = Some(self.on_error);
         schema.label_base = Some(self.label_base);
+        schema.keep_empty_boxes = self.keep_empty_boxes.then_some(true);
         schema.columns = (!self.columns.is_empty()).then(|| self.columns.to_vec());
         self.sampling.put_into(&mut schema);
         schema

@@ -282,6 +282,9 @@ options! {
     /// Columns of the records that batches have too, by name
     /// `forebay inspect` lists the columns of a dataset, and docs/columns.md says what each type is in a batch.
     columns: Vec<String> = Kind::Columns, "";
+    /// Keep boxes of which less than a pixel is left
+    /// Otherwise they are left out of a batch, with their labels: those outside of a crop, and very small ones.
+    keep_empty_boxes: bool = Kind::Flag, "";
 }
 
 impl<'de> Deserialize<'de> for LoaderOptions {
@@ -450,7 +453,7 @@ mod tests {
             "normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}, "resize_like": "opencv", "exif_orientation": true, "dct_scaling": false, "max_pixels": 7,
             "max_image_bytes": 8, "drop_last": false, "indices": [1, 5], "classes": ["a", 3], "limit": 9,
             "weights": {"a": 0.5}, "class_balanced": true, "num_samples": 20, "repeats": 2, "on_error": "skip",
-            "label_base": 1, "columns": ["caption"],
+            "label_base": 1, "columns": ["caption"], "keep_empty_boxes": true,
         })
     }
 

@@ -150,18 +150,19 @@ impl SpatialMap {
     pub fn keypoints(&self, stored: &[[f32; 2]], visibility: &mut [i64]) -> Vec<[f32; 2]> {
         assert_eq!(stored.len(), visibility.len(), "one visibility for each");
         let (width, height) = (f64::from(self.input.0), f64::from(self.input.1));
-        let end = [self.output.0, self.output.1].map(f64::from);
+        let end = [self.output.0, self.output.1].map(|side| side as f32);
         let points = stored.iter().zip(visibility).map(|(stored, visibility)| {
             let [x, y] = stored.map(f64::from);
             let steps = self.sized_steps();
             let point = steps.fold([x * width, y * height], |point, (step, size)| {
                 step.point(size, point)
             });
+            let point = point.map(|at| at.clamp(f64::from(f32::MIN), f64::from(f32::MAX)) as f32);
             let shows = |axis: usize| (0.0..end[axis]).contains(&point[axis]);
             if !(shows(0) && shows(1)) {
                 *visibility = 0;
             }
-            point.map(|at| at.clamp(f64::from(f32::MIN), f64::from(f32::MAX)) as f32)
+            point
         });
         points.collect()
     }

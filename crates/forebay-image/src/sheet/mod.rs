@@ -1,6 +1,9 @@
 //! Images for viewing: PNG files and contact sheets.
 
 mod font;
+mod overlay;
+
+pub use overlay::{draw_boxes, tint};
 
 use crate::encode::{SampleFormat, encode_png_samples};
 

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use forebay_image::geometry::Tracking;
 use forebay_image::{Decoder, Encoded, SampleSeed, Timing, Transform};
-use forebay_shard::RecordBlock;
+use forebay_shard::{ColumnValue, RecordBlock};
 
 use super::Shared;
 use super::cores::Seat;
 use super::raw::{Gather, RawImage};
 use super::state::{Done, Job, Working};
 use super::task::Task;
-use crate::columns::RecordContext;
+use crate::columns::{Columns, Placement, RecordContext};
 use crate::error::{Error, Result};
 use crate::labels::NO_LABEL;
 use crate::stats::Activity;
@@ -193,23 +194,28 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
         Some(stored) => shared.source.label(task.sample, stored)?,
         None => NO_LABEL,
     };
-    let columns = |size| {
-        let Some(columns) = &shared.columns else {
-            return Ok(None);
-        };
-        let context = RecordContext {
-            part: shared.source.part_of(task.sample),
-            features,
-            image: record.image,
-            label,
-            size,
-            relabel: &|stored| shared.source.relabel(task.sample, stored),
-        };
-        let read = columns.read(whole, &context);
-        read.map(Some).map_err(|what| Error::Record {
-            place: place(task.sample),
-            what,
-        })
+    let bad_record = |what| Error::Record {
+        place: place(task.sample),
+        what,
+    };
+    let (columns, sample) = (shared.columns.as_ref(), task.sample);
+    let relabel = |stored| shared.source.relabel(sample, stored);
+    let values = match columns {
+        None => Vec::new(),
+        Some(columns) => {
+            let context = RecordContext {
+                part: shared.source.part_of(task.sample),
+                features,
+                image: record.image,
+                label,
+                relabel: &relabel,
+            };
+            columns.values(whole, &context).map_err(bad_record)?
+        }
+    };
+    let convert = |placement| {
+        let convert = |columns: &Columns| columns.convert(&values, placement);
+        columns.map(convert).transpose().map_err(bad_record)
     };
     let options = &shared.options;
     let bad_image = |source| Error::Image {
@@ -218,14 +224,14 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
     };
     if let Transform::KeepEncoded = options.transform {
         let image = RawImage::new(record.image, &options.decode.limits).map_err(bad_image)?;
+        let (width, height) = image.size();
         let done = Done {
             label,
-            columns: columns(image.size())?,
+            columns: convert(Placement::Stored(width, height))?,
             image: Some(image),
         };
         return Ok((done, Timing::default()));
     }
-    let columns = columns((0, 0))?;
     let seed = SampleSeed {
         seed: options.seed,
         epoch: task.epoch,
@@ -236,10 +242,24 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
         bytes: record.image,
         seek_points: record.seek_points,
     };
-    let timing = options
-        .transform
-        .apply(decoder, encoded, seed, &options.output, task.slot.bytes())
-        .map_err(bad_image)?;
+    let (transform, output, out) = (&options.transform, &options.output, task.slot.bytes());
+    let mut tracking = Tracking::default();
+    let timing = if columns.is_some_and(Columns::moves) {
+        let boxes = values.iter().find_map(|value| match value {
+            Some(ColumnValue::Boxes { boxes, .. }) => Some(boxes.as_slice()),
+            _ => None,
+        });
+        tracking.boxes = Some(boxes.unwrap_or_default());
+        transform.apply_tracked(decoder, encoded, seed, output, out, &mut tracking)
+    } else {
+        transform.apply(decoder, encoded, seed, output, out)
+    };
+    let timing = timing.map_err(bad_image)?;
+    let columns = convert(Placement::Moved {
+        map: &tracking.map,
+        keep_empty_boxes: options.keep_empty_boxes,
+        limits: &options.decode.limits,
+    })?;
     let done = Done {
         label,
         image: None,

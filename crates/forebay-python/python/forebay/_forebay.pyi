@@ -887,6 +887,9 @@ class Loader:
     columns : sequence of str, optional
         Columns of the records that batches have too, by name.
         `forebay inspect` lists the columns of a dataset, and docs/columns.md says what each type is in a batch.
+    keep_empty_boxes : bool, default False
+        Keep boxes of which less than a pixel is left.
+        Otherwise they are left out of a batch, with their labels: those outside of a crop, and very small ones.
     threads : int, default 0
         Threads that decode; 0 for as many as this process may use. A server has its own.
     memory : int or str, optional
@@ -977,6 +980,7 @@ class Loader:
         on_error: Literal["raise", "skip", "zero"] = "raise",
         label_base: Literal[0, 1, "stored"] = 0,
         columns: Sequence[str] | None = None,
+        keep_empty_boxes: bool = False,
         threads: int = 0,
         memory: int | str | None = None,
         page_cache: Literal["keep", "drop"] = "keep",

@@ -1,11 +1,14 @@
-//! `inspect --contact-sheet`: images from all over the splits as one picture.
+//! `inspect --contact-sheet`: images from all over the splits as one picture, with their boxes and
+//! masks.
 
 use std::path::Path;
 
+use forebay_image::geometry::{SpatialMap, Tracking};
 use forebay_image::{
     Decoder, EvalTransform, Layout, Limits, Output, SampleSeed, Transform, contact_sheet,
+    decode_mask, draw_boxes, tint,
 };
-use forebay_shard::Shard;
+use forebay_shard::{ColumnType, ColumnValue, ExampleView, Schema, Shard};
 
 use crate::console::Console;
 use crate::contents::{Contents, SplitShards};
@@ -29,6 +32,10 @@ pub(super) fn write(
     let count = total.min(IMAGES);
     let transform = Transform::Eval(EvalTransform::new(SIDE, SIDE));
     let mut decoder = Decoder::new(Limits::default());
+    let schema = match contents {
+        Contents::Dataset(dataset) => dataset.manifest().schema(),
+        Contents::Shard(_) => Schema::default(),
+    };
     let (mut pixels, mut captions) = (Vec::new(), Vec::new());
     let mut image = vec![0; transform.output_values()];
     let mut bytes = Vec::new();
@@ -39,14 +46,17 @@ pub(super) fn write(
             continue;
         };
         let output = Output::from(Layout::Nhwc);
-        let drawn = transform.apply(
+        let mut tracking = Tracking::default();
+        let drawn = transform.apply_tracked(
             &mut decoder,
             found.image,
             SampleSeed::default(),
             &output,
             &mut image,
+            &mut tracking,
         );
         if drawn.is_ok() {
+            overlay(&schema, &bytes, &tracking.map, &mut image);
             pixels.extend_from_slice(&image);
             let class = found.label.map(|label| contents.class_title(label));
             captions.push(class.unwrap_or_default());
@@ -58,6 +68,32 @@ pub(super) fn write(
     save(path, &pixels, SIDE, &captions)?;
     console.note(format!("Contact sheet: {}", show(path)));
     Ok(())
+}
+
+/// Draws the first boxes and the first mask of a record over its image. Those that cannot be read are
+/// missing on it; `verify --deep` finds them.
+fn overlay(schema: &Schema, record: &[u8], map: &SpatialMap, image: &mut [u8]) {
+    let Ok(example) = ExampleView::parse(record) else {
+        return;
+    };
+    let value = |column_type: ColumnType| {
+        let mut columns = schema.columns().iter();
+        let column = columns.find(|column| column.column_type == column_type)?;
+        column.read(example).ok().flatten()
+    };
+    if let Some(ColumnValue::Bytes(encoded)) = value(ColumnType::Mask)
+        && let Ok(mask) = decode_mask(encoded, &Limits::default())
+        && let Ok(mask) = map.mask(&mask)
+    {
+        tint(image, &mask);
+    }
+    if let Some(ColumnValue::Boxes { boxes, labels }) = value(ColumnType::Boxes) {
+        let placed = map.boxes(&boxes, false).into_iter();
+        let (placed, labels): (Vec<_>, Vec<_>) = placed
+            .map(|(index, placed)| (placed, labels[index]))
+            .unzip();
+        draw_boxes(image, SIDE, &placed, &labels);
+    }
 }
 
 /// Writes square images of `side`, each with its caption.

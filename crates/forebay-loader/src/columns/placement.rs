@@ -1,0 +1,88 @@
+//! Boxes, masks and keypoints of a sample, where the pixels of its image went.
+
+use forebay_image::geometry::{MaskIds, SpatialMap};
+use forebay_image::{Limits, decode_mask};
+
+/// The way of the pixels of a sample.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Placement<'a> {
+    /// The image stays encoded. Width and height as stored; 0 if unknown.
+    Stored(u32, u32),
+    /// The transform moved them.
+    Moved {
+        map: &'a SpatialMap,
+        keep_empty_boxes: bool,
+        limits: &'a Limits,
+    },
+}
+
+impl Placement<'_> {
+    pub(super) fn moves(self) -> bool {
+        matches!(self, Placement::Moved { .. })
+    }
+
+    /// Moves boxes to pixels; labels follow those that are left.
+    pub(super) fn boxes(
+        self,
+        boxes: &[[f32; 4]],
+        labels: &[i64],
+    ) -> Result<(Vec<[f32; 4]>, Vec<i64>), String> {
+        match self {
+            Placement::Stored(width, height) => {
+                let (width, height) = known(width, height)?;
+                let [w, h] = [width, height];
+                let pixels = |[x0, y0, x1, y1]: &[f32; 4]| [x0 * w, y0 * h, x1 * w, y1 * h];
+                Ok((boxes.iter().map(pixels).collect(), labels.to_vec()))
+            }
+            Placement::Moved {
+                map,
+                keep_empty_boxes,
+                ..
+            } => {
+                let moved = map.boxes(boxes, keep_empty_boxes).into_iter();
+                Ok(moved.map(|(index, moved)| (moved, labels[index])).unzip())
+            }
+        }
+    }
+
+    /// Moves keypoints to pixels; those outside are no longer visible.
+    pub(super) fn keypoints(
+        self,
+        points: &[[f32; 2]],
+        visibility: &[i64],
+    ) -> Result<(Vec<[f32; 2]>, Vec<i64>), String> {
+        let mut visibility = visibility.to_vec();
+        match self {
+            Placement::Stored(width, height) => {
+                let (width, height) = known(width, height)?;
+                let points = points.iter().map(|[x, y]| [x * width, y * height]);
+                Ok((points.collect(), visibility))
+            }
+            Placement::Moved { map, .. } => {
+                Ok((map.keypoints(points, &mut visibility), visibility))
+            }
+        }
+    }
+
+    /// Decodes and moves a mask; one that stays encoded is no numbers.
+    pub(super) fn mask(self, encoded: &[u8]) -> Result<Vec<i32>, String> {
+        let Placement::Moved { map, limits, .. } = self else {
+            return Err("a mask that stays encoded has no pixels".to_owned());
+        };
+        let mask = decode_mask(encoded, limits).and_then(|mask| map.mask(&mask));
+        Ok(match mask.map_err(|error| error.to_string())?.ids {
+            MaskIds::Uint8(ids) => ids.into_iter().map(i32::from).collect(),
+            MaskIds::Int32(ids) => ids,
+        })
+    }
+}
+
+/// Width and height of an image as factors of coordinates.
+fn known(width: u32, height: u32) -> Result<(f32, f32), String> {
+    match (width, height) {
+        (0, _) | (_, 0) => {
+            Err("its pixels are unknown, because the format of the image is".to_owned())
+        }
+        (width, height) => Ok((width as f32, height as f32)),
+    }
+}
