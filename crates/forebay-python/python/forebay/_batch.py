@@ -354,7 +354,7 @@ def _unpickled(cls: type[TensorBatch[Any]], arrays: dict[str, Any], place: _Plac
 
 def _flatten(batch: TensorBatch[Any]) -> tuple[list[Any], tuple[tuple[tuple[str, Any], ...], str | None]]:
     arrays: list[Any] = []
-    names = []
+    names: list[tuple[str, Any]] = []
     for name, array in batch._arrays.items():
         # A column stands for its arrays. Text has none that a library could take.
         if isinstance(array, Column):

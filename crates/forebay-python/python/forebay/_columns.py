@@ -135,7 +135,8 @@ class Ragged(Column[Array]):
         tuple of array
             Values of shape (N, length, ...), and a mask, bool of shape (N, length).
         """
-        return _padded(self.values, self.offsets, fill, length)
+        made: tuple[Array, Array] = _padded(self.values, self.offsets, fill, length)
+        return made
 
 
 class Tensors(Column[Array]):
