@@ -9,8 +9,7 @@ use super::marker::{Marker, Orders};
 use super::{Error, Result, name};
 use forebay_staging::make_dirs;
 use forebay_staging::unit::{Unit, UnitLock};
-use forebay_store::{Cancel, sync_dir};
-use rustix::fs::Advice;
+use forebay_store::{Cancel, advice, sync_dir};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -319,13 +318,7 @@ impl Write for DraftFile {
         self.bytes += written as u64;
         let fresh = self.bytes - self.started;
         if fresh >= WRITEBACK_BYTES {
-            // Only a hint: DontNeed starts asynchronous write-back of the dirty pages in the range.
-            let _ = rustix::fs::fadvise(
-                &self.file,
-                self.started,
-                NonZeroU64::new(fresh),
-                Advice::DontNeed,
-            );
+            advice::wont_need(&self.file, self.started, NonZeroU64::new(fresh));
             self.started = self.bytes;
         }
         Ok(written)

@@ -18,6 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod advice;
 mod atomic_file;
 mod cancel;
 #[cfg(feature = "conformance")]
@@ -50,7 +51,7 @@ pub use file_lock::FileLock;
 pub use limiter::Limiter;
 pub use location::Location;
 pub use parallel::for_each_parallel;
-pub use share::{BACKGROUND_PATIENCE, BACKGROUND_PERCENT, Reading, Share};
+pub use share::{BACKGROUND_PATIENCE, BACKGROUND_PERCENT, BandwidthShare, Reading};
 pub use store::{
     LeftOut, Listing, Object, Put, Retry, Store, StoreOptions, Traffic, Transfer, Written,
 };

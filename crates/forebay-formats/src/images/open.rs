@@ -8,13 +8,13 @@ use super::list::EntryRef;
 use crate::error::{Error, Result};
 use crate::finding::Reason;
 use crate::progress::Progress;
+use forebay_store::advice;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Advice, Mode, OFlags};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::IoSliceMut;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -134,7 +134,7 @@ impl OpenFile<'_> {
     pub fn will_need(&self) {
         match &self.0 {
             What::File(file) => {
-                let _ = rustix::fs::fadvise(file, 0, None, Advice::WillNeed);
+                advice::will_need(file, 0, None);
             }
             What::Member(volume, place, size) => volume.will_need(*place, *size),
         }
@@ -160,14 +160,22 @@ impl OpenFile<'_> {
     }
 }
 
+#[cfg(target_os = "linux")]
 fn is_in_memory(file: impl AsFd, at: u64) -> Option<bool> {
+    use rustix::io::{ReadWriteFlags, preadv2};
+
     let mut byte = [0];
-    let mut into = [IoSliceMut::new(&mut byte)];
+    let mut into = [std::io::IoSliceMut::new(&mut byte)];
     match preadv2(file, &mut into, at, ReadWriteFlags::NOWAIT) {
         Ok(_) => Some(true),
         Err(Errno::AGAIN) => Some(false),
         Err(_) => None,
     }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_in_memory(_: impl AsFd, _: u64) -> Option<bool> {
+    None
 }
 
 /// Opens an image file.

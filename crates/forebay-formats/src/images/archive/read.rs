@@ -8,7 +8,7 @@ use super::{MemberPlace, Trouble, Volume, VolumeKind, zip};
 use crate::error::{Error, Result};
 use crate::finding::Reason;
 use crate::progress::Progress;
-use rustix::fs::Advice;
+use forebay_store::advice;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
@@ -210,13 +210,8 @@ impl OpenVolume {
         ) else {
             return;
         };
-        // Only a hint.
-        let _ = rustix::fs::fadvise(
-            file,
-            place.offset,
-            NonZeroU64::new(size.min(HINT_MAX_BYTES)),
-            Advice::WillNeed,
-        );
+        let len = NonZeroU64::new(size.min(HINT_MAX_BYTES));
+        advice::will_need(file, place.offset, len);
     }
 
     /// Appends the content of a member.
