@@ -79,7 +79,7 @@ impl From<forebay_shard::Error> for Failure {
         let hint = match &error {
             Error::Io { source, .. } => match ReadError::of(&error) {
                 Some(forebay_store::Error::Changed { .. }) => Some(
-                    "open the dataset again; one that is read should not be written anew under the same name"
+                    "open the dataset again; do not replace a dataset while it is read"
                         .to_owned(),
                 ),
                 Some(store) => store.hint(),

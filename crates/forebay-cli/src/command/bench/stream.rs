@@ -12,16 +12,19 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::quantity::parse_duration;
 
+/// The samples of an experiment.
 #[derive(Debug, Args)]
-pub(super) struct Stream {
+struct Samples {
     /// A dataset
     dataset: PathBuf,
     /// Split [default: the first]
     #[arg(long, value_name = "NAME")]
     split: Option<String>,
-    /// Decoding threads
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    threads: usize,
+}
+
+/// Transports to compare.
+#[derive(Debug, Args)]
+struct Transports {
     /// How batches come: shm, tcp, or auto for what trainers do by themselves
     #[arg(
         long,
@@ -30,6 +33,17 @@ pub(super) struct Stream {
         default_value = "shm,tcp"
     )]
     transport: Vec<Transport>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Stream {
+    #[command(flatten)]
+    samples: Samples,
+    /// Decoding threads
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    threads: usize,
+    #[command(flatten)]
+    transports: Transports,
     /// Duration of a run
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     duration: Duration,
@@ -38,10 +52,10 @@ pub(super) struct Stream {
 impl Experiment for Stream {
     fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
         Ok(vec![forebay_bench::stream(
-            &self.dataset,
-            self.split.as_deref(),
+            &self.samples.dataset,
+            self.samples.split.as_deref(),
             self.threads,
-            &self.transport,
+            &self.transports.transport,
             self.duration,
             runs,
         )?])
@@ -50,11 +64,8 @@ impl Experiment for Stream {
 
 #[derive(Debug, Args)]
 pub(super) struct Sharing {
-    /// A dataset
-    dataset: PathBuf,
-    /// Split [default: the first]
-    #[arg(long, value_name = "NAME")]
-    split: Option<String>,
+    #[command(flatten)]
+    samples: Samples,
     /// Trainers
     #[arg(long, value_name = "N", default_value_t = 4)]
     trainers: usize,
@@ -75,7 +86,7 @@ pub(super) struct Sharing {
 impl Experiment for Sharing {
     fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
         let options = SharingOptions {
-            split: self.split,
+            split: self.samples.split,
             trainers: self.trainers,
             slow: self.slow,
             batch_size: self.batch_size,
@@ -83,7 +94,10 @@ impl Experiment for Sharing {
             duration: self.duration,
             runs,
         };
-        Ok(vec![forebay_bench::sharing(&self.dataset, &options)?])
+        Ok(vec![forebay_bench::sharing(
+            &self.samples.dataset,
+            &options,
+        )?])
     }
 }
 
@@ -92,14 +106,8 @@ pub(super) struct Handover {
     /// Batches of 38.5 MB a run
     #[arg(long, value_name = "N", default_value_t = 100)]
     batches: u64,
-    /// How batches come: shm, tcp, or auto for what trainers do by themselves
-    #[arg(
-        long,
-        value_name = "NAME,...",
-        value_delimiter = ',',
-        default_value = "shm,tcp"
-    )]
-    transport: Vec<Transport>,
+    #[command(flatten)]
+    transports: Transports,
     /// Numbers of TCP connections that a batch comes over at once, to compare
     #[arg(
         long,
@@ -118,7 +126,7 @@ impl Experiment for Handover {
         let options = TransportOptions {
             batches: self.batches,
             ranks: self.ranks,
-            transports: self.transport,
+            transports: self.transports.transport,
             connections: self.connections,
             runs,
         };

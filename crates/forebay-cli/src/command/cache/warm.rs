@@ -167,11 +167,10 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
             quantity::bytes(present + fetched),
             quantity::bytes(total_bytes)
         ))
-        .hint("the same command again goes on from there"));
+        .hint("the same command continues from there"));
     }
-    filled.map_err(|failure: Failure| {
-        failure.hint("the same command again goes on where it ended")
-    })?;
+    filled
+        .map_err(|failure: Failure| failure.hint("the same command continues where it stopped"))?;
     let elapsed = started.elapsed();
     console.line(format!(
         "{location}: {} in the cache, {} fetched in {}, {}",

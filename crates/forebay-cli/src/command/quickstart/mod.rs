@@ -168,5 +168,5 @@ fn warn_if_large(prepared: &Prepared, console: &Console) {
 }
 
 fn stopped() -> Failure {
-    Failure::interrupted("quickstart was stopped").hint("the same command starts it anew")
+    Failure::interrupted("quickstart was stopped").hint("the same command starts again")
 }

@@ -51,92 +51,13 @@ impl Decided {
             [only] if is_config(only) => (Some(only.clone()), Config::read(only)?),
             _ => (None, Config::default()),
         };
-        let datasets = match &file {
-            Some(path) => {
-                if args.name.is_some() {
-                    let text = "--name names one dataset, and CONFIG.toml names its own";
-                    return Err(Failure::usage(text));
-                }
-                if config.datasets.is_empty() {
-                    let text = format!("{} names no dataset", show(path));
-                    return Err(Failure::usage(text)
-                        .hint("add a table: [datasets.NAME], with path = \"DIRECTORY\""));
-                }
-                let named = |(name, dataset): (&String, &super::config::Dataset)| {
-                    (name.clone(), dataset.path.clone())
-                };
-                config.datasets.iter().map(named).collect()
-            }
-            None => named_sources(&args)?,
-        };
+        let datasets = datasets(&args, &config, file.as_deref())?;
         let named_job = args.job.job()?;
         if let (Some((name, _)), Some(path)) = (&named_job, &file) {
             let text = format!("--job {name} and {}: jobs are in the file", show(path));
             return Err(Failure::usage(text).hint(format!("write a table: [jobs.{name}]")));
         }
-        let limits = &config.limits;
-        let defaults = ServerOptions::default();
-        let image_limits = Limits::default();
-        let time = |flag: Option<_>, file: Option<Time>, default| {
-            flag.or(file.map(|time| time.0)).unwrap_or(default)
-        };
-        let size = |flag: Option<u64>, file: Option<Size>| flag.or(file.map(|size| size.0));
-        let options = ServerOptions {
-            listen: args.listen.or(config.listen).unwrap_or(defaults.listen),
-            allow_remote: args.insecure || config.insecure.unwrap_or(false),
-            tls: tls(&args, &config)?,
-            tokens: Tokens {
-                fixed: environment_token()?.into_iter().collect(),
-                file: args.token_file.clone().or(config.token_file.clone()),
-            },
-            max_connections: args
-                .max_connections
-                .or(limits.max_connections)
-                .unwrap_or(defaults.max_connections),
-            max_connections_per_address: args
-                .max_connections_per_address
-                .or(limits.max_connections_per_address),
-            handshake_timeout: time(
-                args.handshake_timeout,
-                limits.handshake_timeout,
-                defaults.handshake_timeout,
-            ),
-            drain_timeout: time(
-                args.drain_timeout,
-                config.drain_timeout,
-                defaults.drain_timeout,
-            ),
-            max_batch_bytes: size(args.max_batch_bytes, limits.max_batch_bytes)
-                .unwrap_or(defaults.max_batch_bytes),
-            image_limits: Limits {
-                max_pixels: args
-                    .max_pixels
-                    .or(limits.max_pixels)
-                    .unwrap_or(image_limits.max_pixels),
-                max_decoded_bytes: size(args.max_image_bytes, limits.max_image_bytes)
-                    .unwrap_or(image_limits.max_decoded_bytes),
-                ..image_limits
-            },
-            stream_memory_bytes: size(args.memory, limits.memory),
-            total_memory_bytes: size(args.total_memory, limits.total_memory),
-            shared_memory_bytes: if args.no_shared_memory {
-                0
-            } else {
-                args.shared_memory
-                    .or(limits.shared_memory.map(|shared| shared.0))
-                    .unwrap_or(defaults.shared_memory_bytes)
-            },
-            stream_threads: args
-                .threads
-                .map(NonZeroUsize::get)
-                .or(limits.threads.filter(|&threads| threads > 0)),
-            shared_batches_bytes: args
-                .shared_batches
-                .or(limits.shared_batches.map(|shared| shared.0))
-                .unwrap_or(defaults.shared_batches_bytes),
-            bandwidth: size(args.bandwidth, limits.bandwidth).unwrap_or(defaults.bandwidth),
-            ..defaults
-        };
+        let options = server_options(&args, &config)?;
         let cache = args
             .cache
             .open_for(datasets.iter().map(|(_, path)| path), console)?;
@@ -194,13 +115,13 @@ impl Decided {
             match (&options.tls, knows) {
                 (Some(_), true) => {}
                 (Some(_), false) => warnings.push(format!(
-                    "anybody who reaches {listen} can read what is served: there is no token"
+                    "clients that reach {listen} can read all data: no token is required"
                 )),
                 (None, true) => warnings.push(format!(
                     "tokens and batches travel unencrypted to and from {listen}: there is no TLS, so clients elsewhere keep their tokens"
                 )),
                 (None, false) => warnings.push(format!(
-                    "anybody who reaches {listen} can read what is served: no encryption, no token"
+                    "clients that reach {listen} can read all data: no encryption, no token"
                 )),
             }
         }
@@ -429,6 +350,99 @@ impl Decided {
         }
         lines
     }
+}
+
+/// Returns the datasets to serve with their names: those of the file, or of the command line.
+fn datasets(
+    args: &Args,
+    config: &Config,
+    file: Option<&Path>,
+) -> Result<Vec<(String, PathBuf)>, Failure> {
+    match file {
+        Some(path) => {
+            if args.name.is_some() {
+                let text = "--name names one dataset, and CONFIG.toml names its own";
+                return Err(Failure::usage(text));
+            }
+            if config.datasets.is_empty() {
+                let text = format!("{} names no dataset", show(path));
+                return Err(Failure::usage(text)
+                    .hint("add a table: [datasets.NAME], with path = \"DIRECTORY\""));
+            }
+            let named = |(name, dataset): (&String, &super::config::Dataset)| {
+                (name.clone(), dataset.path.clone())
+            };
+            Ok(config.datasets.iter().map(named).collect())
+        }
+        None => named_sources(args),
+    }
+}
+
+/// Returns the options of the server: flags take precedence over the file, and both over defaults.
+fn server_options(args: &Args, config: &Config) -> Result<ServerOptions, Failure> {
+    let limits = &config.limits;
+    let defaults = ServerOptions::default();
+    let image_limits = Limits::default();
+    let time = |flag: Option<_>, file: Option<Time>, default| {
+        flag.or(file.map(|time| time.0)).unwrap_or(default)
+    };
+    let size = |flag: Option<u64>, file: Option<Size>| flag.or(file.map(|size| size.0));
+    Ok(ServerOptions {
+        listen: args.listen.or(config.listen).unwrap_or(defaults.listen),
+        allow_remote: args.insecure || config.insecure.unwrap_or(false),
+        tls: tls(args, config)?,
+        tokens: Tokens {
+            fixed: environment_token()?.into_iter().collect(),
+            file: args.token_file.clone().or(config.token_file.clone()),
+        },
+        max_connections: args
+            .max_connections
+            .or(limits.max_connections)
+            .unwrap_or(defaults.max_connections),
+        max_connections_per_address: args
+            .max_connections_per_address
+            .or(limits.max_connections_per_address),
+        handshake_timeout: time(
+            args.handshake_timeout,
+            limits.handshake_timeout,
+            defaults.handshake_timeout,
+        ),
+        drain_timeout: time(
+            args.drain_timeout,
+            config.drain_timeout,
+            defaults.drain_timeout,
+        ),
+        max_batch_bytes: size(args.max_batch_bytes, limits.max_batch_bytes)
+            .unwrap_or(defaults.max_batch_bytes),
+        image_limits: Limits {
+            max_pixels: args
+                .max_pixels
+                .or(limits.max_pixels)
+                .unwrap_or(image_limits.max_pixels),
+            max_decoded_bytes: size(args.max_image_bytes, limits.max_image_bytes)
+                .unwrap_or(image_limits.max_decoded_bytes),
+            ..image_limits
+        },
+        stream_memory_bytes: size(args.memory, limits.memory),
+        total_memory_bytes: size(args.total_memory, limits.total_memory),
+        shared_memory_bytes: if args.no_shared_memory {
+            0
+        } else {
+            args.shared_memory
+                .or(limits.shared_memory.map(|shared| shared.0))
+                .unwrap_or(defaults.shared_memory_bytes)
+        },
+        stream_threads: args
+            .threads
+            .map(NonZeroUsize::get)
+            .or(limits.threads.filter(|&threads| threads > 0)),
+        shared_batches_bytes: args
+            .shared_batches
+            .or(limits.shared_batches.map(|shared| shared.0))
+            .unwrap_or(defaults.shared_batches_bytes),
+        bandwidth: size(args.bandwidth, limits.bandwidth).unwrap_or(defaults.bandwidth),
+        ..defaults
+    })
 }
 
 fn set_weight(server: &mut Server, name: &str, weight: f64) -> Result<(), String> {

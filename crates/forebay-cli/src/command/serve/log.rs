@@ -77,111 +77,136 @@ struct Line {
 
 /// An event for programs that collect logs. The names stay as they are.
 fn fields(event: &Event<'_>, level: Level, now: SystemTime) -> Map<String, Value> {
+    let (name, details) = details(event);
     let mut line = Map::new();
-    let mut put = |name: &str, value: Value| {
-        line.insert(name.to_owned(), value);
-    };
-    put("time", timestamp(now).into());
-    put("level", level.name().into());
-    let name = match event {
-        Event::Listening { address } => {
-            put("address", address.to_string().into());
-            "listening"
-        }
+    line.insert("time".to_owned(), timestamp(now).into());
+    line.insert("level".to_owned(), level.name().into());
+    if let Value::Object(details) = details {
+        line.extend(details);
+    }
+    line.insert("event".to_owned(), name.into());
+    line.insert("message".to_owned(), event.to_string().into());
+    line
+}
+
+/// Returns the name of an event and its fields.
+fn details(event: &Event<'_>) -> (&'static str, Value) {
+    match event {
+        Event::Listening { address } => (
+            "listening",
+            json!({
+                "address": address.to_string(),
+            }),
+        ),
         Event::Welcomed {
             connection,
             peer,
             client,
             dataset,
-        } => {
-            put("connection", json!(connection));
-            put("peer", peer.to_string().into());
-            put("client", json!(client));
-            put("name", json!(dataset));
-            "welcomed"
-        }
+        } => (
+            "welcomed",
+            json!({
+                "connection": connection,
+                "peer": peer.to_string(),
+                "client": client,
+                "name": dataset,
+            }),
+        ),
         Event::Opened {
             connection,
             dataset,
             stream,
             epoch,
             position,
-        } => {
-            put("connection", json!(connection));
-            put("name", json!(dataset));
-            put("split", json!(stream.options.split));
-            put("rank", json!(stream.rank()));
-            put("world_size", json!(stream.world_size()));
-            put("batch_size", json!(stream.batch_size()));
-            put("epoch", json!(epoch));
-            put("position", json!(position));
-            "opened"
-        }
+        } => (
+            "opened",
+            json!({
+                "connection": connection,
+                "name": dataset,
+                "split": stream.options.split,
+                "rank": stream.rank(),
+                "world_size": stream.world_size(),
+                "batch_size": stream.batch_size(),
+                "epoch": epoch,
+                "position": position,
+            }),
+        ),
         Event::EpochEnd {
             connection,
             epoch,
             batches,
-        } => {
-            put("connection", json!(connection));
-            put("epoch", json!(epoch));
-            put("batches", json!(batches));
-            "epoch_end"
-        }
+        } => (
+            "epoch_end",
+            json!({
+                "connection": connection,
+                "epoch": epoch,
+                "batches": batches,
+            }),
+        ),
         Event::Closed {
             connection,
             peer,
             why,
             clean,
             stats,
-        } => {
-            put("connection", json!(connection));
-            put("peer", peer.to_string().into());
-            put("why", json!(why));
-            put("clean", json!(clean));
-            put("batches", json!(stats.batches));
-            put("images", json!(stats.images));
-            put("payload_bytes", json!(stats.payload_bytes));
-            put("sending_s", json!(stats.sending.as_secs_f64()));
-            put("starved_s", json!(stats.starved.as_secs_f64()));
-            put("blocked_s", json!(stats.blocked.as_secs_f64()));
-            "closed"
-        }
+        } => (
+            "closed",
+            json!({
+                "connection": connection,
+                "peer": peer.to_string(),
+                "why": why,
+                "clean": clean,
+                "batches": stats.batches,
+                "images": stats.images,
+                "payload_bytes": stats.payload_bytes,
+                "sending_s": stats.sending.as_secs_f64(),
+                "starved_s": stats.starved.as_secs_f64(),
+                "blocked_s": stats.blocked.as_secs_f64(),
+            }),
+        ),
         Event::Refused {
             peer,
             max_connections,
-        } => {
-            put("peer", peer.to_string().into());
-            put("max_connections", json!(max_connections));
-            "refused"
-        }
+        } => (
+            "refused",
+            json!({
+                "peer": peer.to_string(),
+                "max_connections": max_connections,
+            }),
+        ),
         Event::RefusedAddress {
             peer,
             max_connections,
-        } => {
-            put("peer", peer.to_string().into());
-            put("max_connections_per_address", json!(max_connections));
-            "refused"
-        }
-        Event::Reloaded { what, problem } => {
-            put("what", json!(what));
-            put("problem", json!(problem));
-            "reloaded"
-        }
-        Event::AcceptFailed { error, retry_in } => {
-            put("error", error.to_string().into());
-            put("retry_in_s", json!(retry_in.as_secs_f64()));
-            "accept_failed"
-        }
-        Event::Stopping { connections } => {
-            put("connections", json!(connections));
-            "stopping"
-        }
-        Event::Stopped => "stopped",
-        _ => "other",
-    };
-    put("event", name.into());
-    put("message", event.to_string().into());
-    line
+        } => (
+            "refused",
+            json!({
+                "peer": peer.to_string(),
+                "max_connections_per_address": max_connections,
+            }),
+        ),
+        Event::Reloaded { what, problem } => (
+            "reloaded",
+            json!({
+                "what": what,
+                "problem": problem,
+            }),
+        ),
+        Event::AcceptFailed { error, retry_in } => (
+            "accept_failed",
+            json!({
+                "error": error.to_string(),
+                "retry_in_s": retry_in.as_secs_f64(),
+            }),
+        ),
+        Event::Stopping { connections } => (
+            "stopping",
+            json!({
+                "connections": connections,
+            }),
+        ),
+        Event::Stopped => ("stopped", Value::Null),
+        _ => ("other", Value::Null),
+    }
 }
 
 /// RFC 3339, in UTC, with milliseconds.

@@ -153,7 +153,7 @@ pub(super) fn bring(
             buffer.close();
             return Err(
                 Failure::interrupted("what is not drained stays in the staging area")
-                    .hint("the same command goes on"),
+                    .hint("the same command continues"),
             );
         }
         let others = waits

@@ -109,7 +109,7 @@ pub(super) fn recover(
     if cancel.is_cancelled() {
         return Err(
             Failure::interrupted("what is not drained stays in the staging area")
-                .hint("the same command goes on"),
+                .hint("the same command continues"),
         );
     }
     let moved = moved?;

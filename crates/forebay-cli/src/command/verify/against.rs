@@ -125,7 +125,7 @@ pub(super) fn print(report: &AgainstReport, console: &Console) {
         quantity::counted(report.verbatim, "file is", "files are")
     )];
     for (count, text) in [
-        (report.remade, "written anew as the report says"),
+        (report.remade, "rewritten, as the report says"),
         (report.left_out, "left out as the report says"),
     ] {
         if count > 0 {

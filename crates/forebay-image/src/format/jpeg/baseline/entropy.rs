@@ -415,33 +415,24 @@ pub(super) fn read_two<W: Way>(
     };
     loop {
         let (mut a, mut b) = (block_a, block_b);
+        // Leaves the loop when the block of this stream stops.
+        macro_rules! step {
+            ($block:ident is_first: $is_first:literal) => {
+                let (stopped, stop) = W::step(&mut $block);
+                if stopped {
+                    break ($is_first, stop);
+                }
+            };
+        }
         let (is_first, stop) = loop {
             a.refill();
             b.refill();
-            let (stopped, stop) = W::step(&mut a);
-            if stopped {
-                break (true, stop);
-            }
-            let (stopped, stop) = W::step(&mut b);
-            if stopped {
-                break (false, stop);
-            }
-            let (stopped, stop) = W::step(&mut a);
-            if stopped {
-                break (true, stop);
-            }
-            let (stopped, stop) = W::step(&mut b);
-            if stopped {
-                break (false, stop);
-            }
-            let (stopped, stop) = W::step(&mut a);
-            if stopped {
-                break (true, stop);
-            }
-            let (stopped, stop) = W::step(&mut b);
-            if stopped {
-                break (false, stop);
-            }
+            step!(a is_first: true);
+            step!(b is_first: false);
+            step!(a is_first: true);
+            step!(b is_first: false);
+            step!(a is_first: true);
+            step!(b is_first: false);
         };
         (block_a, block_b) = (a, b);
         // When one stream has no more blocks, the other one continues alone.
