@@ -20,12 +20,12 @@ pub(super) fn cost(payload: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) limit: u64,
-    held: Mutex<Held>,
+    held: Mutex<Blocks>,
     counters: Arc<Counters>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Blocks {
     blocks: HashMap<Key, (Arc<Vec<u8>>, u64)>,
     /// The same by when they were used last.
     by_use: BTreeSet<(u64, Key)>,
@@ -59,7 +59,7 @@ impl Memory {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, Blocks> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,7 +112,7 @@ impl Memory {
     }
 }
 
-impl Held {
+impl Blocks {
     fn victim(&mut self, reads: Reads, standing: &Standing<'_>) -> Option<(u64, Key)> {
         if self.closings != standing.closings {
             let unused = self

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebay_shard::CacheHits;
 
 use super::block::Header;
-use super::disk::{Begun, Filling, Wanted};
+use super::disk::{FillOutcome, Filling, Wanted};
 use super::flight::{Lead, Outcome};
 use super::memory::{Reservation, Standing};
 use super::object::Before;
@@ -22,12 +22,12 @@ const MOST_TRIES: u32 = 3;
 /// The way a missing block is handled.
 enum Slot<'a> {
     /// Fetched whole, and stored.
-    Fill(Lead<'a>, Place<'a>),
+    Fill(Lead<'a>, FillTarget<'a>),
     /// Only what is wanted of it is fetched.
     Around,
 }
 
-enum Place<'a> {
+enum FillTarget<'a> {
     Disk(Filling<'a>),
     Memory(Reservation<'a>),
 }
@@ -295,10 +295,12 @@ impl<'a, 'r> Reading<'a, 'r> {
         let is_pinned = |id, number| cache.is_pinned(id, number);
         if let Some(disk) = &cache.disk {
             match disk.begin(wanted, wait, &is_pinned) {
-                Begun::Filling(filling) => return Ok(Slot::Fill(lead, Place::Disk(filling))),
-                Begun::Present => return Err(Refusal::No(NoSlot::Look)),
-                Begun::Busy => return Err(Refusal::No(NoSlot::Busy)),
-                Begun::Refused => {}
+                FillOutcome::Filling(filling) => {
+                    return Ok(Slot::Fill(lead, FillTarget::Disk(filling)));
+                }
+                FillOutcome::Present => return Err(Refusal::No(NoSlot::Look)),
+                FillOutcome::Busy => return Err(Refusal::No(NoSlot::Busy)),
+                FillOutcome::Refused => {}
             }
         }
         let standing = Standing {
@@ -312,7 +314,7 @@ impl<'a, 'r> Reading<'a, 'r> {
         }
         let payload = u64::from(wanted.payload_len);
         match cache.memory.reserve(key, payload, wanted.reads, &standing) {
-            Some(room) => Ok(Slot::Fill(lead, Place::Memory(room))),
+            Some(room) => Ok(Slot::Fill(lead, FillTarget::Memory(room))),
             None => Ok(Slot::Around),
         }
     }
@@ -429,15 +431,15 @@ impl<'a, 'r> Reading<'a, 'r> {
         Ok(())
     }
 
-    fn store(&self, wanted: &Wanted, place: Place<'_>, payload: &[u8]) -> bool {
+    fn store(&self, wanted: &Wanted, place: FillTarget<'_>, payload: &[u8]) -> bool {
         let cache = self.cache;
         match place {
-            Place::Memory(room) => {
+            FillTarget::Memory(room) => {
                 room.store(payload, now());
                 cache.counters.memory.store(payload.len());
                 true
             }
-            Place::Disk(filling) => {
+            FillTarget::Disk(filling) => {
                 let object = &self.object.0;
                 let header = Header::new(
                     (object.id, object.len),

@@ -280,7 +280,7 @@ fn publish(store: &Store, place: &Place, manifest: &Manifest, overwrite: bool) -
         }
     }
     Err(Error::Exists {
-        place: format!("{} (somebody keeps replacing it)", place.location()),
+        place: format!("{} (another writer keeps replacing it)", place.location()),
     })
 }
 
@@ -326,7 +326,7 @@ fn join(store: &Store, place: &Place, marker: &Marker) -> Result<Drained> {
         return Err(Error::Abandoned {
             place: place.location(),
             why: format!(
-                "the parts of ranks {missing:?} never came, and {newer} is complete by now"
+                "the parts of ranks {missing:?} are missing, and the newer {newer} is complete"
             ),
         });
     }

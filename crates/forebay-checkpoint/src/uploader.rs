@@ -13,7 +13,7 @@ use forebay_staging::make_dirs;
 use forebay_staging::tasks::{TaskQueue, Tried, backoff};
 use forebay_staging::unit::{self, Unit, UnitLock, UnitState};
 use forebay_staging::{self as staging, AreaLock};
-use forebay_store::{Cancel, Limiter, Location, Share, StoreOptions, free_bytes};
+use forebay_store::{BandwidthShare, Cancel, Limiter, Location, StoreOptions, free_bytes};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -143,7 +143,7 @@ impl Uploader {
             .map_err(|error| super::error::io_error(&options.dir, "find", error))?;
         make_dirs(&dir)?;
         let area = Arc::new(Area {
-            limiter: Limiter::yielding(options.bandwidth, Share::process()),
+            limiter: Limiter::yielding(options.bandwidth, BandwidthShare::process()),
             options: UploaderOptions { dir, ..options },
             cancel: Cancel::new(),
         });

@@ -232,7 +232,7 @@ impl Error {
                 "let it finish, or run the same command again where it ran; if it is gone for good, --overwrite takes over and begins anew".into(),
             ),
             (Self::Store(forebay_store::Error::Undelivered { source, .. }), _) => {
-                let kept = "what is packed is kept in the staging area: the same command again goes on from there";
+                let kept = "what is packed is kept in the staging area: the same command continues from there";
                 Some(source.hint().map_or(kept.into(), |hint| format!("{hint}; {kept}")))
             }
             (Self::DifferentPart { .. }, _) => Some(

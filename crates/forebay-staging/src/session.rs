@@ -180,7 +180,7 @@ fn read_held(path: &Path) -> Option<Usage> {
 
 /// A session as others see it.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct OtherSession {
     pub(super) name: String,
     pub(super) held: Usage,
     /// The process that has it; none if it ended.
@@ -188,7 +188,7 @@ pub(super) struct Seen {
 }
 
 /// All sessions of an area but those named, in order of their names. Hold the area's lock.
-pub(super) fn others(area: &Path, own: &BTreeSet<String>) -> Result<Vec<Seen>> {
+pub(super) fn others(area: &Path, own: &BTreeSet<String>) -> Result<Vec<OtherSession>> {
     let mut seen = Vec::new();
     for name in names(area)? {
         if own.contains(&name) {
@@ -210,7 +210,7 @@ pub(super) fn others(area: &Path, own: &BTreeSet<String>) -> Result<Vec<Seen>> {
                 reserved: 0,
             },
         };
-        seen.push(Seen { name, held, owner });
+        seen.push(OtherSession { name, held, owner });
     }
     Ok(seen)
 }

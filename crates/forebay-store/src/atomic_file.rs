@@ -5,8 +5,8 @@
 //! directory leaves the temporary name. A failed fsync is final: the kernel may have dropped the dirty pages and
 //! a second fsync would report success for bytes that are lost, so the file is removed and the error returned.
 
-use crate::{Error, Result};
-use rustix::fs::{Advice, FlockOperation, OFlags};
+use crate::{Error, Result, advice};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -149,13 +149,7 @@ impl AtomicFile {
         self.written += written as u64;
         let fresh = self.written - self.started;
         if fresh >= self.writeback_bytes {
-            // Only a hint: DontNeed starts asynchronous write-back of the dirty pages in the range.
-            let _ = rustix::fs::fadvise(
-                &self.file,
-                self.started,
-                NonZeroU64::new(fresh),
-                Advice::DontNeed,
-            );
+            advice::wont_need(&self.file, self.started, NonZeroU64::new(fresh));
             self.started = self.written;
         }
     }
@@ -225,14 +219,14 @@ fn create_locked(target: &Path, temporary: &Path) -> Result<Option<File>> {
         Err(source) => return Err(Error::io(target, "create", source)),
     };
     // Between its creation and its lock another process may have taken it for a leftover.
-    let is_taken =
-        try_lock(&file) == Held::ByAnother || file.metadata().is_ok_and(|meta| meta.nlink() == 0);
+    let is_taken = try_lock(&file) == LockState::ByAnother
+        || file.metadata().is_ok_and(|meta| meta.nlink() == 0);
     Ok((!is_taken).then_some(file))
 }
 
 /// Whether a process has a temporary file open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum LockState {
     /// Not any more: this process has its lock now.
     Free,
     ByAnother,
@@ -240,11 +234,11 @@ enum Held {
     Unknown,
 }
 
-fn try_lock(file: &File) -> Held {
+fn try_lock(file: &File) -> LockState {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Held::Free,
-        Err(Errno::WOULDBLOCK) => Held::ByAnother,
-        Err(_) => Held::Unknown,
+        Ok(()) => LockState::Free,
+        Err(Errno::WOULDBLOCK) => LockState::ByAnother,
+        Err(_) => LockState::Unknown,
     }
 }
 
@@ -263,8 +257,8 @@ fn remove_if_free(path: &Path, if_unknown: bool) -> Result<bool> {
     // Locked until it is removed, so that no other process takes it for its own.
     let _locked = match opened {
         Ok(file) => match try_lock(&file) {
-            Held::Free => Some(file),
-            Held::Unknown if if_unknown => None,
+            LockState::Free => Some(file),
+            LockState::Unknown if if_unknown => None,
             _ => return Ok(false),
         },
         // A link: never one of ours.

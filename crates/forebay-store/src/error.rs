@@ -318,7 +318,7 @@ impl Error {
                     .to_owned(),
             ),
             Self::NotConditional { .. } => Some(
-                "if nobody else writes there, say so: --storage-option assume_conditional_put=true"
+                "if there is no other writer, set --storage-option assume_conditional_put=true"
                     .to_owned(),
             ),
             _ => None,

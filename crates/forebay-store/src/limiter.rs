@@ -4,7 +4,7 @@
 //! caught up with its booking. So the order of bookings is the order of service, and a rate that changes while
 //! transfers wait is felt by them at once.
 
-use crate::{Cancel, Share};
+use crate::{BandwidthShare, Cancel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -26,13 +26,13 @@ const BURST_SECONDS: f64 = 0.1;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Limiter {
-    books: Arc<Mutex<Books>>,
+    account: Arc<Mutex<Account>>,
     /// Whose reads come first.
-    share: Option<&'static Share>,
+    share: Option<&'static BandwidthShare>,
 }
 
 #[derive(Debug)]
-struct Books {
+struct Account {
     rate: Option<u64>,
     booked: f64,
     served: f64,
@@ -42,20 +42,20 @@ struct Books {
 impl Limiter {
     /// A limiter of so many bytes a second; none does not limit. A rate of 0 lets nothing through until it is changed.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
-        let books = Books {
+        let account = Account {
             rate: bytes_per_second,
             booked: 0.0,
             served: 0.0,
             at: Instant::now(),
         };
         Self {
-            books: Arc::new(Mutex::new(books)),
+            account: Arc::new(Mutex::new(account)),
             share: None,
         }
     }
 
     /// As [`new`](Self::new), for transfers that no caller waits for: they get their share of what is read, and no more.
-    pub fn yielding(bytes_per_second: Option<u64>, share: &'static Share) -> Self {
+    pub fn yielding(bytes_per_second: Option<u64>, share: &'static BandwidthShare) -> Self {
         Self {
             share: Some(share),
             ..Self::new(bytes_per_second)
@@ -64,14 +64,14 @@ impl Limiter {
 
     /// Changes the rate, also for those who wait.
     pub fn set_rate(&self, bytes_per_second: Option<u64>) {
-        let mut books = self.books();
-        books.catch_up();
-        books.rate = bytes_per_second;
+        let mut account = self.account();
+        account.catch_up();
+        account.rate = bytes_per_second;
     }
 
     /// The rate in bytes a second.
     pub fn rate(&self) -> Option<u64> {
-        self.books().rate
+        self.account().rate
     }
 
     /// Waits until `bytes` more may go. False if `cancel` was raised meanwhile.
@@ -114,17 +114,17 @@ impl Limiter {
     }
 
     fn book(&self, bytes: u64) -> f64 {
-        let mut books = self.books();
-        books.catch_up();
-        books.booked += bytes as f64;
-        books.booked
+        let mut account = self.account();
+        account.catch_up();
+        account.booked += bytes as f64;
+        account.booked
     }
 
     fn wait_for(&self, ticket: f64) -> Option<Duration> {
-        let mut books = self.books();
-        books.catch_up();
-        let rate = books.rate? as f64;
-        let missing = ticket - books.served - rate * BURST_SECONDS;
+        let mut account = self.account();
+        account.catch_up();
+        let rate = account.rate? as f64;
+        let missing = ticket - account.served - rate * BURST_SECONDS;
         if missing <= 0.0 {
             return None;
         }
@@ -132,15 +132,15 @@ impl Limiter {
         Some(wait.clamp(Duration::from_millis(1), LOOK))
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn account(&self) -> MutexGuard<'_, Account> {
         // Two counters cannot be left half done by a panic.
-        self.books
+        self.account
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl Books {
+impl Account {
     fn catch_up(&mut self) {
         let now = Instant::now();
         let passed = now.duration_since(self.at).as_secs_f64();

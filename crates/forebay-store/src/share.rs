@@ -1,7 +1,7 @@
 //! Shares of bandwidth: foreground reads go before background transfers.
 //!
 //! A trainer that reads its data from a store and drains checkpoints into one has a single uplink. Reads announce
-//! themselves with [`Share::reading`]; each part of a background transfer asks [`Share::admits`] first. While nothing is
+//! themselves with [`BandwidthShare::reading`]; each part of a background transfer asks [`BandwidthShare::admits`] first. While nothing is
 //! being read, background transfers run freely. While something is, they get their share and no more: for the bytes that
 //! reads have moved they are allowed a proportional number, so the rule needs no measure of what the wire can do.
 //! A read that hangs must not stop them for ever, so each part waits only so long.
@@ -18,9 +18,9 @@ pub const BACKGROUND_PATIENCE: Duration = Duration::from_secs(1);
 /// The largest credit: a few parts, so that a long epoch of reads does not pay for a burst.
 const CREDIT_MAX: i64 = 32 << 20;
 
-/// How reads and background transfers share. One for the process: [`Share::process`].
+/// How reads and background transfers share. One for the process: [`BandwidthShare::process`].
 #[derive(Debug)]
-pub struct Share {
+pub struct BandwidthShare {
     percent: AtomicU8,
     reads: AtomicUsize,
     /// Bytes that background transfers may move; below zero they have moved more.
@@ -29,9 +29,9 @@ pub struct Share {
     process: AtomicU32,
 }
 
-static PROCESS: Share = Share::new(BACKGROUND_PERCENT);
+static PROCESS: BandwidthShare = BandwidthShare::new(BACKGROUND_PERCENT);
 
-impl Share {
+impl BandwidthShare {
     /// A share of its own, for tests and for those who have several wires.
     pub const fn new(percent: u8) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Share {
 /// A read under way.
 #[derive(Debug)]
 pub struct Reading<'a> {
-    share: &'a Share,
+    share: &'a BandwidthShare,
     process: u32,
 }
 
@@ -144,7 +144,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// How many parts of a MiB may go before one has to wait.
-    fn parts(share: &Share) -> usize {
+    fn parts(share: &BandwidthShare) -> usize {
         (0..1000)
             .take_while(|_| share.admits(MIB, Duration::ZERO))
             .count()
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn nothing_waits_while_nothing_is_read() {
-        let share = Share::new(20);
+        let share = BandwidthShare::new(20);
         assert_eq!(parts(&share), 1000);
         drop(share.reading());
         assert_eq!(parts(&share), 1000);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_is_read_earns_a_share() {
-        let share = Share::new(20);
+        let share = BandwidthShare::new(20);
         let read = share.reading();
         assert_eq!(parts(&share), 0, "nothing has been earned");
         // A fifth of all bytes: of 32 MiB that are read, a quarter.
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_read_that_hangs_does_not_stop_it_for_ever() {
-        let share = Share::new(0);
+        let share = BandwidthShare::new(0);
         let read = share.reading();
         read.moved(u64::MAX);
         assert!(!share.admits(1, Duration::ZERO));
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn all_is_no_yielding() {
-        let share = Share::new(20);
+        let share = BandwidthShare::new(20);
         let _read = share.reading();
         share.set_percent(100);
         assert!(share.admits(u64::MAX, Duration::ZERO));
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_fork_forgets_what_was_read_before() {
-        let share = Share::new(20);
+        let share = BandwidthShare::new(20);
         let mut read = share.reading();
         // As a forked child finds it.
         read.process = 1;

@@ -93,7 +93,7 @@ pub(super) struct Disk {
 
 /// The ways to store a missing block.
 #[derive(Debug)]
-pub(super) enum Begun<'a> {
+pub(super) enum FillOutcome<'a> {
     /// Fill it.
     Filling(Filling<'a>),
     /// It came in the meantime.
@@ -300,27 +300,27 @@ impl Disk {
         wanted: &Wanted,
         wait: bool,
         is_pinned: &dyn Fn(ObjectId, u64) -> bool,
-    ) -> Begun<'_> {
+    ) -> FillOutcome<'_> {
         let started = Instant::now();
         let mut pause = FIRST_PAUSE;
         let mut has_waited = false;
         loop {
             if self.find(wanted).is_some() {
-                return Begun::Present;
+                return FillOutcome::Present;
             }
             // A cache that is full is checked at every miss: not by making a file each time.
             if self.is_full_for(wanted) {
-                return Begun::Refused;
+                return FillOutcome::Refused;
             }
             match Filling::claim(self, wanted.id, wanted.number) {
                 Ok(fill::Claim::Mine(filling)) => {
                     // A process that had it before us may have published it.
                     if self.find(wanted).is_some() {
-                        return Begun::Present;
+                        return FillOutcome::Present;
                     }
                     return self.reserve(filling, wanted, is_pinned);
                 }
-                Ok(fill::Claim::Busy) if !wait => return Begun::Busy,
+                Ok(fill::Claim::Busy) if !wait => return FillOutcome::Busy,
                 Ok(fill::Claim::Busy) if started.elapsed() < self.fill_patience => {
                     if !std::mem::replace(&mut has_waited, true) {
                         self.counters.waited.add(1);
@@ -337,11 +337,11 @@ impl Disk {
                             self.fill_patience.as_secs()
                         ),
                     );
-                    return Begun::Refused;
+                    return FillOutcome::Refused;
                 }
                 Err(error) => {
                     self.failed(&error);
-                    return Begun::Refused;
+                    return FillOutcome::Refused;
                 }
             }
         }
@@ -352,22 +352,22 @@ impl Disk {
         mut filling: Filling<'a>,
         wanted: &Wanted,
         is_pinned: &dyn Fn(ObjectId, u64) -> bool,
-    ) -> Begun<'a> {
+    ) -> FillOutcome<'a> {
         let bytes = block_cost(u64::from(wanted.payload_len));
         match self.make_room(bytes, wanted.reads, is_pinned) {
             Ok(true) => filling.reserved = bytes,
-            Ok(false) => return Begun::Refused,
+            Ok(false) => return FillOutcome::Refused,
             Err(error) => {
                 self.notices.tell(Notice::ErrorKind, error.to_string());
-                return Begun::Refused;
+                return FillOutcome::Refused;
             }
         }
         let file_len = HEADER_BYTES as u64 + u64::from(wanted.payload_len);
         match filling.allocate(file_len) {
-            Ok(()) => Begun::Filling(filling),
+            Ok(()) => FillOutcome::Filling(filling),
             Err(error) => {
                 self.failed(&error);
-                Begun::Refused
+                FillOutcome::Refused
             }
         }
     }

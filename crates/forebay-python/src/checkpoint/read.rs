@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_checkpoint::{self as checkpoint, Checkpoint, FileEntry, Found};
-use forebay_store::{Cancel, Location, Share, StoreOptions};
+use forebay_store::{BandwidthShare, Cancel, Location, StoreOptions};
 use pyo3::prelude::*;
 
 use super::{StorageOptions, location, store_options};
@@ -220,5 +220,5 @@ pub(crate) fn _checkpoint_area() -> PyResult<PathBuf> {
 /// What draining gets of the bytes while training reads, in percent.
 #[pyfunction]
 pub(crate) fn _checkpoint_share(percent: u8) {
-    Share::process().set_percent(percent);
+    BandwidthShare::process().set_percent(percent);
 }

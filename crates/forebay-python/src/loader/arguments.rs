@@ -15,8 +15,8 @@ pub(crate) use keywords::Keywords;
 
 mod given;
 mod keywords;
+mod loader_args;
 mod schema;
-mod wish;
 
 /// What a server is shown, and how it is trusted.
 #[derive(Clone, Default)]
@@ -62,7 +62,7 @@ pub(crate) fn access(
 }
 
 /// Everything about the stream; where it comes from is apart.
-pub(crate) struct Wish {
+pub(crate) struct LoaderArgs {
     pub(crate) options: Options,
     /// The named options of the schema: those of a job may not differ.
     pub(crate) given: LoaderOptions,
@@ -81,9 +81,9 @@ pub(crate) struct Wish {
     pub(crate) access: Access,
 }
 
-impl Wish {
-    /// The same wish of a loader without a server, if it can be one.
-    pub(crate) fn in_process(self) -> Result<Wish, Failure> {
+impl LoaderArgs {
+    /// The same args of a loader without a server, if it can be one.
+    pub(crate) fn in_process(self) -> Result<LoaderArgs, Failure> {
         if self.servers_per_rank != 1 {
             let expected = "1: batches are made in this process";
             return Err(refused("servers_per_rank", self.servers_per_rank, expected));

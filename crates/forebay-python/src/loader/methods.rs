@@ -10,7 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
-use super::arguments::{Count, Keywords, Wish};
+use super::arguments::{Count, Keywords, LoaderArgs};
 use super::docs;
 use super::ranks::{self, Ranks};
 use super::source::{self, Opener, Origin};
@@ -46,14 +46,14 @@ impl PyLoader {
         let name = origin.to_string();
         let cancel = Cancel::new();
         let mut keywords = Keywords::new(py, "Loader", options)?;
-        let wish = Wish::of(&mut keywords, &origin, &cancel)?;
+        let args = LoaderArgs::of(&mut keywords, &origin, &cancel)?;
         keywords.end()?;
-        let timeout = wish.timeout;
-        let (rank, world_size) = (wish.given.rank, wish.given.world_size);
+        let timeout = args.timeout;
+        let (rank, world_size) = (args.given.rank, args.given.world_size);
         let waits_for = || format!("an answer from {name}");
         let end = Deadline::after(timeout);
         let opener = patiently(py, end, waits_for, &cancel, move || {
-            source::reach(&origin, wish)
+            source::reach(&origin, args)
         })?;
         let opener: Arc<dyn Opener> = Arc::from(opener);
         let job = opener.job_world();

@@ -14,7 +14,7 @@ use forebay_loader::plan::Batches;
 use forebay_wire::wire;
 use pyo3::prelude::*;
 
-use super::arguments::Wish;
+use super::arguments::LoaderArgs;
 use super::ranks::Ranks;
 use crate::failure::{Failure, Kind, unexpected};
 use crate::pump::Source;
@@ -145,18 +145,18 @@ impl fmt::Display for Origin {
 }
 
 /// Opens the datasets that `origin` names, or connects to its server. Blocks.
-pub(super) fn reach(origin: &Origin, wish: Wish) -> Result<Box<dyn Opener>, Failure> {
+pub(super) fn reach(origin: &Origin, args: LoaderArgs) -> Result<Box<dyn Opener>, Failure> {
     let source = match origin {
         Origin::One(source) => source,
-        Origin::Several(mix) => return local::reach_mix(mix, &wish.in_process()?),
+        Origin::Several(mix) => return local::reach_mix(mix, &args.in_process()?),
     };
     match source.to_str() {
-        Some(url) if forebay_client::Url::is_one(url) => remote::reach(url, wish),
-        Some(url) if is_web(url) => local::reach(source, &wish.in_process()?).map_err(|failure| {
+        Some(url) if forebay_client::Url::is_one(url) => remote::reach(url, args),
+        Some(url) if is_web(url) => local::reach(source, &args.in_process()?).map_err(|failure| {
             let hint = "batches of forebay serve come from forebay://HOST:PORT/NAME";
             failure.hint(Some(hint.to_owned()))
         }),
-        _ => local::reach(source, &wish.in_process()?),
+        _ => local::reach(source, &args.in_process()?),
     }
 }
 

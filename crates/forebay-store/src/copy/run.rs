@@ -228,7 +228,7 @@ impl CopyPlan {
             None => Ok(()),
             Some(item) => Err(self.changed(
                 &item.key,
-                "what was copied there, or was there already, is not there any more: somebody else works at this place",
+                "copied or existing objects are missing again: another writer uses this destination",
             )),
         }
     }
@@ -267,7 +267,7 @@ impl CopyPlan {
                 }
                 Err(self.changed(
                     &manifest.key,
-                    "somebody else published another dataset there meanwhile; the files of both are mixed now",
+                    "another writer published a dataset at this destination during the copy; the files of both are mixed",
                 ))
             }
             Err(error) => Err(error.into()),

@@ -370,7 +370,7 @@ fn refuse_changed(path: &Path, meta: &Metadata, len: u64, expected: Option<&str>
     let why = if meta.len() != len {
         format!("it has {} bytes, and had {len}", meta.len())
     } else if expected.is_some_and(|expected| expected != etag(meta)) {
-        "it was written anew".to_owned()
+        "it was overwritten".to_owned()
     } else {
         return Ok(());
     };

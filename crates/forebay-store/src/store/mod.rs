@@ -18,7 +18,7 @@ pub use options::{Retry, StoreOptions};
 pub use traffic::Traffic;
 pub use transfer::Transfer;
 
-use crate::{Error, Location, Result, Share};
+use crate::{BandwidthShare, Error, Location, Result};
 use backend::Backend;
 use std::path::Path;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Store {
 
     /// Fills `buf` with the bytes from `offset`. A range that reaches beyond the end is an error.
     pub fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let reading = Share::process().reading();
+        let reading = BandwidthShare::process().reading();
         self.0
             .backend
             .read_at(&check_key(key)?, None, offset, buf)?;
@@ -114,7 +114,7 @@ impl Store {
 
     /// As [`read_at`](Self::read_at), but [`Error::Changed`] if the object is another one than `object`.
     pub fn read_at_if(&self, object: &Object, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let reading = Share::process().reading();
+        let reading = BandwidthShare::process().reading();
         self.0
             .backend
             .read_at(&check_key(&object.key)?, Some(object), offset, buf)?;

@@ -1,11 +1,11 @@
-//! The options of `forebay.Loader`, from keyword arguments to a [`Wish`].
+//! The options of `forebay.Loader`, from keyword arguments to a [`LoaderArgs`].
 
 use forebay_loader::Options;
 use forebay_store::Cancel;
 use pyo3::prelude::*;
 
 use super::keywords::Keywords;
-use super::{Wish, schema};
+use super::{LoaderArgs, schema};
 use crate::failure::Failure;
 use crate::loader::source::Origin;
 use crate::storage::{GivenOptions, reading};
@@ -13,13 +13,13 @@ use crate::storage::{GivenOptions, reading};
 /// The longest wait for a batch by default.
 const TIMEOUT_S: f64 = 300.0;
 
-impl Wish {
+impl LoaderArgs {
     /// Takes all options of a loader of `origin`.
     pub(in crate::loader) fn of(
         keywords: &mut Keywords<'_>,
         origin: &Origin,
         cancel: &Cancel,
-    ) -> PyResult<Wish> {
+    ) -> PyResult<LoaderArgs> {
         let given = schema::options(keywords)?;
         let options = machine(
             keywords,
@@ -27,7 +27,7 @@ impl Wish {
         )?;
         let GivenOptions(storage_options) = keywords.take("storage_options")?.unwrap_or_default();
         let size = |number: Option<u64>| usize::try_from(number.unwrap_or(1)).unwrap_or(usize::MAX);
-        Ok(Wish {
+        Ok(LoaderArgs {
             options,
             timeout: super::timeout(keywords.seconds("timeout", TIMEOUT_S)?)?,
             transport: super::transport(keywords.text("transport")?.as_deref())?,

@@ -12,7 +12,7 @@ use forebay_wire::Batch;
 
 use super::{Counters, GivenLabels, GivenMix, Handle, Opened, Opener, choose};
 use crate::failure::{Failure, Kind};
-use crate::loader::arguments::Wish;
+use crate::loader::arguments::LoaderArgs;
 use crate::loader::ranks::Ranks;
 use crate::pump::{Place, Source};
 use crate::storage::{location, open_dataset, synthetic};
@@ -24,30 +24,30 @@ fn dataset(place: &OsStr, read: &ReadOptions) -> Result<Dataset, Failure> {
     }
 }
 
-pub(super) fn reach(place: &OsStr, wish: &Wish) -> Result<Box<dyn Opener>, Failure> {
+pub(super) fn reach(place: &OsStr, args: &LoaderArgs) -> Result<Box<dyn Opener>, Failure> {
     // A loader has reads on its way by itself, within its own budget.
-    let dataset = dataset(place, &wish.read.open()?.for_loader())?;
+    let dataset = dataset(place, &args.read.open()?.for_loader())?;
     let name = choose(
-        wish.given.split.as_deref(),
+        args.given.split.as_deref(),
         dataset.splits(),
         &place.display(),
     )?;
     Ok(Box::new(Reached {
-        options: wish.options.clone(),
+        options: args.options.clone(),
         records: Records::One(dataset.split(&name)?),
         split: name,
-        cancel: wish.cancel.clone(),
+        cancel: args.cancel.clone(),
     }))
 }
 
 /// The split has to be in each dataset of the mix.
-pub(super) fn reach_mix(given: &GivenMix, wish: &Wish) -> Result<Box<dyn Opener>, Failure> {
+pub(super) fn reach_mix(given: &GivenMix, args: &LoaderArgs) -> Result<Box<dyn Opener>, Failure> {
     let mut splits = Vec::with_capacity(given.sources.len());
-    let read = wish.read.open()?.for_loader();
+    let read = args.read.open()?.for_loader();
     for path in &given.sources {
         let dataset = dataset(path.as_os_str(), &read)?;
         let name = choose(
-            wish.given.split.as_deref(),
+            args.given.split.as_deref(),
             dataset.splits(),
             &path.display(),
         )?;
@@ -69,10 +69,10 @@ pub(super) fn reach_mix(given: &GivenMix, wish: &Wish) -> Result<Box<dyn Opener>
         },
     };
     Ok(Box::new(Reached {
-        options: wish.options.clone(),
+        options: args.options.clone(),
         split: mix.split(),
         records: Records::Mixed(mix),
-        cancel: wish.cancel.clone(),
+        cancel: args.cancel.clone(),
     }))
 }
 

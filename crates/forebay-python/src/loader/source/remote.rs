@@ -14,15 +14,15 @@ use forebay_wire::{Batch, wire};
 
 use super::{Counters, Handle, Opened, Opener, Servers, choose};
 use crate::failure::{Failure, Kind};
-use crate::loader::arguments::{Wish, transport_from_environment};
+use crate::loader::arguments::{LoaderArgs, transport_from_environment};
 use crate::loader::ranks::Ranks;
 use crate::pump::{Place, Source};
 
 /// A wait without an end, for the client: a hundred years.
 const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-pub(super) fn reach(url: &str, wish: Wish) -> Result<Box<dyn Opener>, Failure> {
-    let access = wish.access.clone();
+pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Failure> {
+    let access = args.access.clone();
     if !forebay_client::Url::is_secure_text(url) && access.tls != ClientTls::default() {
         let message = "tls_ca, tls_cert and tls_key are for URLs that begin with forebays://";
         return Err(Failure::new(Kind::Option, message));
@@ -34,31 +34,31 @@ pub(super) fn reach(url: &str, wish: Wish) -> Result<Box<dyn Opener>, Failure> {
         // Whoever takes batches counts the time that is allowed; a client that
         // gave up first would only be asked again.
         batch_timeout: ENDLESS,
-        transport: transport_from_environment(wish.transport)?,
-        connections: wish.connections,
-        servers_per_rank: wish.servers_per_rank,
+        transport: transport_from_environment(args.transport)?,
+        connections: args.connections,
+        servers_per_rank: args.servers_per_rank,
         ..ClientOptions::default()
     }
     .with_environment()?;
     // Retries of a busy server end shortly before the caller's deadline, so that the error says for how long it was busy. The
     // cancel flag ends them when the caller gives up earlier.
-    options.busy_timeout = wish.timeout.map_or(ENDLESS, |time| time.mul_f64(0.95));
-    let cancel = wish.cancel.clone();
+    options.busy_timeout = args.timeout.map_or(ENDLESS, |time| time.mul_f64(0.95));
+    let cancel = args.cancel.clone();
     options.wanted = Wanted::new(move || !cancel.is_cancelled());
-    if let Some(timeout) = wish.timeout {
+    if let Some(timeout) = args.timeout {
         options.connect_timeout = options.connect_timeout.min(timeout);
         options.open_timeout = options.open_timeout.min(timeout);
     }
     let client = Client::connect(url, options)?;
     let names = client.splits().iter().map(|split| split.name.as_str());
-    let wanted = match (client.job(), &wish.given.split) {
+    let wanted = match (client.job(), &args.given.split) {
         (Some(job), None) => job.split.as_deref(),
         (_, wanted) => wanted.as_deref(),
     };
     let split = choose(wanted, names, &url)?;
     Ok(Box::new(Reached {
-        options: wish.options,
-        given: wish.given,
+        options: args.options,
+        given: args.given,
         client,
         split,
     }))

@@ -150,7 +150,7 @@ impl AdaptiveLimiter {
     }
 
     /// Waits for room for one more request.
-    pub(super) async fn enter(self: &Arc<Self>) -> Turn {
+    pub(super) async fn enter(self: &Arc<Self>) -> Permit {
         loop {
             let freed = self.room.notified();
             let pause = {
@@ -166,7 +166,7 @@ impl AdaptiveLimiter {
                                 // Two who left while no caller waited yet leave one notice: it is passed on.
                                 self.room.notify_one();
                             }
-                            return Turn(Arc::clone(self));
+                            return Permit(Arc::clone(self));
                         }
                         None
                     }
@@ -323,9 +323,9 @@ impl AdaptiveLimiter {
 
 /// Room for one request; dropped when it is done.
 #[derive(Debug)]
-pub(super) struct Turn(Arc<AdaptiveLimiter>);
+pub(super) struct Permit(Arc<AdaptiveLimiter>);
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.state().in_flight -= 1;
         self.0.room.notify_one();

@@ -271,7 +271,7 @@ impl Live {
         if let (Some(expected), Some(found)) = (&etag, &answer.meta.e_tag)
             && plain(expected) != plain(found)
         {
-            let why = "it was written anew".to_owned();
+            let why = "it was overwritten".to_owned();
             let object = operation.object;
             return Err(Error::Changed { object, why }.into());
         }

@@ -143,7 +143,7 @@ impl Failed {
             Outcome::AlreadyThere => Error::AlreadyThere { object },
             Outcome::Condition => Error::Changed {
                 object,
-                why: "it is another one by now".to_owned(),
+                why: "the object was replaced".to_owned(),
             },
             Outcome::Failed { kind, why, hint } => Error::Request {
                 object,
