@@ -1,6 +1,6 @@
 //! Start-time fair queueing over a tree of shares (Goyal, Vin, Cheng, 1996).
 //!
-//! Each [`Share`] competes with its siblings: dataset names with each other, the clients of a name,
+//! Each [`FairShare`] competes with its siblings: dataset names with each other, the clients of a name,
 //! and the streams of a client. So a client that opens many streams divides its own share and takes
 //! nothing from other clients.
 //!
@@ -18,36 +18,36 @@ const MOST_WEIGHT: f64 = 1e4;
 
 /// A share of the cores, or of a network, relative to other shares.
 ///
-/// A clone is the same share. A [part](Share::part) of a share competes with the other parts of
+/// A clone is the same share. A [part](FairShare::part) of a share competes with the other parts of
 /// that share only.
 ///
 /// ```
-/// use forebay_loader::Share;
+/// use forebay_loader::FairShare;
 ///
-/// let (production, trial) = (Share::new(4.0), Share::new(1.0));
+/// let (production, trial) = (FairShare::new(4.0), FairShare::new(1.0));
 /// assert_eq!((production.weight(), trial.weight()), (4.0, 1.0));
-/// assert_ne!(production, Share::new(4.0), "loaders share a share, not a number");
+/// assert_ne!(production, FairShare::new(4.0), "loaders share a share, not a number");
 /// assert_eq!(production.part_of("10.0.0.1"), production.part_of("10.0.0.1"));
 /// assert_ne!(production.part(), production.part());
 /// ```
 #[derive(Clone)]
-pub struct Share(Arc<Part>);
+pub struct FairShare(Arc<Part>);
 
 struct Part {
     weight: f64,
-    parent: Option<Share>,
+    parent: Option<FairShare>,
     /// Parts of the same share with equal keys are equal.
     key: Option<Box<str>>,
 }
 
-impl Share {
+impl FairShare {
     /// Creates a share with a weight relative to others: under contention, twice the weight means
     /// twice the CPU time. Weights are clamped to the range 0.0001 to 10,000; NaN counts as 1.
     #[must_use]
     pub fn new(weight: f64) -> Self {
         let weight = if weight.is_nan() { 1.0 } else { weight };
         let weight = weight.clamp(1.0 / MOST_WEIGHT, MOST_WEIGHT);
-        Share(Arc::new(Part {
+        FairShare(Arc::new(Part {
             weight,
             parent: None,
             key: None,
@@ -56,18 +56,18 @@ impl Share {
 
     /// Creates a new part of this share.
     #[must_use]
-    pub fn part(&self) -> Share {
+    pub fn part(&self) -> FairShare {
         self.divided(None)
     }
 
     /// Returns the part of this share that belongs to `key`, such as the address of a client.
     #[must_use]
-    pub fn part_of(&self, key: &str) -> Share {
+    pub fn part_of(&self, key: &str) -> FairShare {
         self.divided(Some(key.into()))
     }
 
-    fn divided(&self, key: Option<Box<str>>) -> Share {
-        Share(Arc::new(Part {
+    fn divided(&self, key: Option<Box<str>>) -> FairShare {
+        FairShare(Arc::new(Part {
             weight: 1.0,
             parent: Some(self.clone()),
             key,
@@ -86,22 +86,22 @@ impl Share {
     }
 
     /// The path from the outermost share to this one.
-    fn path(&self) -> Vec<&Share> {
-        let mut path: Vec<&Share> =
+    fn path(&self) -> Vec<&FairShare> {
+        let mut path: Vec<&FairShare> =
             std::iter::successors(Some(self), |share| share.0.parent.as_ref()).collect();
         path.reverse();
         path
     }
 }
 
-impl Default for Share {
+impl Default for FairShare {
     /// Weight 1.
     fn default() -> Self {
-        Share::new(1.0)
+        FairShare::new(1.0)
     }
 }
 
-impl PartialEq for Share {
+impl PartialEq for FairShare {
     /// Returns whether both are the same share.
     fn eq(&self, other: &Self) -> bool {
         let same_part = || self.0.key.is_some() && self.0.key == other.0.key;
@@ -109,9 +109,9 @@ impl PartialEq for Share {
     }
 }
 
-impl fmt::Debug for Share {
+impl fmt::Debug for FairShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Share").field(&self.0.weight).finish()
+        f.debug_tuple("FairShare").field(&self.0.weight).finish()
     }
 }
 
@@ -124,7 +124,7 @@ pub struct FairQueue<T> {
 #[derive(Debug)]
 struct Node<T> {
     /// `None` for the root.
-    share: Option<Share>,
+    share: Option<FairShare>,
     /// Cost of its items so far, divided by its weight.
     used: f64,
     /// `used` of the child that was served last; idle children start from there.
@@ -166,13 +166,13 @@ impl<T> FairQueue<T> {
 
     /// Remembers the usage of `share` until [`leave`](FairQueue::leave) was called as often as
     /// `join`.
-    pub fn join(&mut self, share: &Share) {
+    pub fn join(&mut self, share: &FairShare) {
         self.root.members += 1;
         self.root.walk(&share.path(), &mut |node| node.members += 1);
     }
 
     /// Reverses a call of [`FairQueue::join`].
-    pub fn leave(&mut self, share: &Share) {
+    pub fn leave(&mut self, share: &FairShare) {
         let leave = &mut |node: &mut Node<T>| node.members = node.members.saturating_sub(1);
         leave(&mut self.root);
         self.root.walk(&share.path(), leave);
@@ -180,7 +180,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Adds an item after the others of its share.
-    pub fn push(&mut self, share: &Share, item: T) {
+    pub fn push(&mut self, share: &FairShare, item: T) {
         self.root.push(&share.path(), item);
     }
 
@@ -196,20 +196,20 @@ impl<T> FairQueue<T> {
     }
 
     /// Corrects the cost of an item by `cost`.
-    pub fn adjust(&mut self, share: &Share, cost: f64) {
+    pub fn adjust(&mut self, share: &FairShare, cost: f64) {
         let adjust = &mut |node: &mut Node<T>| node.used += cost / node.weight();
         self.root.walk(&share.path(), adjust);
     }
 
     /// Removes the items of `share` for which `is_given_up` returns true.
-    pub fn remove(&mut self, share: &Share, is_given_up: impl Fn(&T) -> bool) {
+    pub fn remove(&mut self, share: &FairShare, is_given_up: impl Fn(&T) -> bool) {
         self.root.remove(&share.path(), &is_given_up);
         self.root.forget();
     }
 }
 
 impl<T> Node<T> {
-    fn new(share: Option<Share>, used: f64) -> Self {
+    fn new(share: Option<FairShare>, used: f64) -> Self {
         Node {
             share,
             used,
@@ -222,11 +222,11 @@ impl<T> Node<T> {
     }
 
     fn weight(&self) -> f64 {
-        self.share.as_ref().map_or(1.0, Share::weight)
+        self.share.as_ref().map_or(1.0, FairShare::weight)
     }
 
     /// Returns the child for this share, creating it if necessary.
-    fn child(&mut self, share: &Share) -> &mut Node<T> {
+    fn child(&mut self, share: &FairShare) -> &mut Node<T> {
         let is_it = |node: &Node<T>| node.share.as_ref() == Some(share);
         let at = self.children.iter().position(is_it).unwrap_or_else(|| {
             self.children.push(Node::new(Some(share.clone()), self.now));
@@ -235,7 +235,7 @@ impl<T> Node<T> {
         &mut self.children[at]
     }
 
-    fn walk(&mut self, path: &[&Share], change: &mut dyn FnMut(&mut Node<T>)) {
+    fn walk(&mut self, path: &[&FairShare], change: &mut dyn FnMut(&mut Node<T>)) {
         if let Some((first, rest)) = path.split_first() {
             let child = self.child(first);
             change(child);
@@ -243,7 +243,7 @@ impl<T> Node<T> {
         }
     }
 
-    fn push(&mut self, path: &[&Share], item: T) {
+    fn push(&mut self, path: &[&FairShare], item: T) {
         self.len += 1;
         let Some((first, rest)) = path.split_first() else {
             self.items.push_back(item);
@@ -299,7 +299,7 @@ impl<T> Node<T> {
     }
 
     /// Returns the number of removed items.
-    fn remove(&mut self, path: &[&Share], is_given_up: &dyn Fn(&T) -> bool) -> usize {
+    fn remove(&mut self, path: &[&FairShare], is_given_up: &dyn Fn(&T) -> bool) -> usize {
         let removed = match path.split_first() {
             Some((first, rest)) => self.child(first).remove(rest, is_given_up),
             None => {
@@ -318,7 +318,7 @@ impl<T> Node<T> {
         self.children.retain_mut(|child| {
             child.forget();
             let is_used = child.len > 0 || child.members > 0 || !child.children.is_empty();
-            let may_return = child.share.as_ref().is_some_and(Share::may_return);
+            let may_return = child.share.as_ref().is_some_and(FairShare::may_return);
             is_used || (has_users && may_return && child.used > now)
         });
     }
@@ -330,7 +330,7 @@ mod tests {
 
     /// How often each share is served in `rounds` rounds, if all of them always wait and each item
     /// has this cost.
-    fn served(shares: &[(&Share, f64)], rounds: usize) -> Vec<usize> {
+    fn served(shares: &[(&FairShare, f64)], rounds: usize) -> Vec<usize> {
         let mut queue = FairQueue::default();
         for (who, (share, _)) in shares.iter().enumerate() {
             queue.join(share);
@@ -354,11 +354,11 @@ mod tests {
 
     #[test]
     fn many_streams_of_one_client_have_one_client_s_share() {
-        let name = Share::default();
+        let name = FairShare::default();
         let (greedy, good) = (name.part_of("10.0.0.1"), name.part_of("10.0.0.2"));
-        let streams: Vec<Share> = (0..60).map(|_| greedy.part()).collect();
+        let streams: Vec<FairShare> = (0..60).map(|_| greedy.part()).collect();
         let only = good.part();
-        let mut shares: Vec<(&Share, f64)> = streams.iter().map(|share| (share, 1.0)).collect();
+        let mut shares: Vec<(&FairShare, f64)> = streams.iter().map(|share| (share, 1.0)).collect();
         shares.push((&only, 1.0));
         let counts = served(&shares, 6000);
         assert_eq!(counts[60], 3000, "a half for each client");
@@ -376,12 +376,12 @@ mod tests {
 
     #[test]
     fn clients_of_a_name_take_nothing_from_other_names() {
-        let (heavy, light) = (Share::new(3.0), Share::new(1.0));
-        let clients: Vec<Share> = (0..10)
+        let (heavy, light) = (FairShare::new(3.0), FairShare::new(1.0));
+        let clients: Vec<FairShare> = (0..10)
             .map(|i| light.part_of(&i.to_string()).part())
             .collect();
         let only = heavy.part_of("0").part();
-        let mut shares: Vec<(&Share, f64)> = clients.iter().map(|share| (share, 1.0)).collect();
+        let mut shares: Vec<(&FairShare, f64)> = clients.iter().map(|share| (share, 1.0)).collect();
         shares.push((&only, 1.0));
         let counts = served(&shares, 4000);
         assert_eq!(counts[10], 3000, "{counts:?}");
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn debts_are_remembered_and_idle_shares_forgotten() {
         let mut queue = FairQueue::default();
-        let name = Share::default();
+        let name = FairShare::default();
         let (one, two) = (name.part_of("1"), name.part_of("2"));
         queue.join(&two);
         queue.push(&one, 1);
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn who_had_nothing_to_do_has_nothing_saved_up() {
         let mut queue = FairQueue::default();
-        let (early, late) = (Share::default(), Share::default());
+        let (early, late) = (FairShare::default(), FairShare::default());
         queue.join(&early);
         queue.join(&late);
         for _ in 0..100 {
@@ -439,8 +439,8 @@ mod tests {
 
     #[test]
     fn weights_are_brought_within_reason() {
-        assert_eq!(Share::new(f64::NAN).weight(), 1.0);
-        assert_eq!(Share::new(-3.0).weight(), 1e-4);
-        assert_eq!(Share::new(f64::INFINITY).weight(), 1e4);
+        assert_eq!(FairShare::new(f64::NAN).weight(), 1.0);
+        assert_eq!(FairShare::new(-3.0).weight(), 1e-4);
+        assert_eq!(FairShare::new(f64::INFINITY).weight(), 1e4);
     }
 }

@@ -34,7 +34,7 @@ mod trim;
 
 pub use builder::{IntoOption, LoaderBuilder, LoaderSource};
 pub use error::{Error, Place, Result};
-pub use fair::{FairQueue, Share};
+pub use fair::{FairQueue, FairShare};
 pub use forebay_batch::{self as batch, Batch, BufferPool, Dtype, Layout};
 pub use forebay_image::{
     self as image, BatchTransform, Compose, DecodeOptions, EvalTransform, Mixing, Normalize, Op,

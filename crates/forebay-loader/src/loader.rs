@@ -12,7 +12,7 @@ use crate::columns::Columns;
 use crate::error::{Error, Result};
 use crate::mix::Mix;
 use crate::options::Options;
-use crate::pipeline::{Made, Pipeline, Shared};
+use crate::pipeline::{FinishedBatch, Pipeline, Shared};
 use crate::plan::Batches;
 use crate::source::{Classes, Source, SplitSource};
 use crate::stats::{Queues, ReadTimes, Stats};
@@ -218,7 +218,7 @@ impl Loader {
         Ok(Some(batch))
     }
 
-    fn batch(&self, made: Made) -> Batch {
+    fn batch(&self, made: FinishedBatch) -> Batch {
         let Options {
             rank,
             world_size,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use forebay_image::{BatchTransform, DecodeOptions, Dtype, Layout, Output, ResizeLike, Transform};
 
 use crate::error::{Error, Result};
-use crate::fair::Share;
+use crate::fair::FairShare;
 use crate::plan::{self, Batches, Shuffle, defaults};
 use crate::sampling::Sampling;
 use forebay_options::{LabelBase, OnError};
@@ -82,7 +82,7 @@ pub struct Options {
     pub threads: usize,
     /// Which part of the cores this loader has beside others of its process. With one, threads take turns whatever their number;
     /// `None` for a part of its own, as large as any other's.
-    pub share: Option<Share>,
+    pub share: Option<FairShare>,
     /// Threads that read, most of the time waiting for storage; 0 for [`DEFAULT_READERS`], or as many as storage behind a network
     /// is worth, if the memory allows.
     pub readers: usize,

@@ -303,14 +303,14 @@ fn transform(transforms: &Transforms) -> Result<Transform, String> {
 fn batch_transform(transforms: &Transforms) -> Result<BatchTransform, String> {
     #[derive(Deserialize)]
     #[serde(default, deny_unknown_fields)]
-    struct Share {
+    struct WeightedAlpha {
         alpha: f64,
         weight: f64,
     }
 
-    impl Default for Share {
+    impl Default for WeightedAlpha {
         fn default() -> Self {
-            Share {
+            WeightedAlpha {
                 alpha: 1.0,
                 weight: 1.0,
             }
@@ -325,12 +325,10 @@ fn batch_transform(transforms: &Transforms) -> Result<BatchTransform, String> {
 
     let choice = |spec: &TransformSpec| -> Result<(Mixing, f64), String> {
         match spec.kind.as_str() {
-            "Mixup" => {
-                params(spec).map(|Share { alpha, weight }| (Mixing::Mixup { alpha }, weight))
-            }
-            "CutMix" => {
-                params(spec).map(|Share { alpha, weight }| (Mixing::CutMix { alpha }, weight))
-            }
+            "Mixup" => params(spec)
+                .map(|WeightedAlpha { alpha, weight }| (Mixing::Mixup { alpha }, weight)),
+            "CutMix" => params(spec)
+                .map(|WeightedAlpha { alpha, weight }| (Mixing::CutMix { alpha }, weight)),
             "Nothing" => {
                 params(spec).map(|Alone { weight }| (Mixing::Nothing, weight.unwrap_or(1.0)))
             }

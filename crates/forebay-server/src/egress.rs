@@ -8,7 +8,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_loader::{FairQueue, Share};
+use forebay_loader::{FairQueue, FairShare};
 
 /// How often a waiting stream checks whether it has ended.
 const LOOK: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ struct SendQueue {
 }
 
 impl SendQueue {
-    fn push(&mut self, share: &Share, bytes: u64) -> u64 {
+    fn push(&mut self, share: &FairShare, bytes: u64) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting.push(share, (ticket, bytes));
@@ -52,7 +52,7 @@ impl SendQueue {
 /// A sending stream. Its usage counts in the shares until it is dropped.
 pub(crate) struct Sender<'a> {
     egress: &'a EgressLimiter,
-    share: Share,
+    share: FairShare,
 }
 
 impl Drop for Sender<'_> {
@@ -76,7 +76,7 @@ impl EgressLimiter {
     }
 
     /// Registers a stream under this share.
-    pub(crate) fn sender(&self, share: &Share) -> Sender<'_> {
+    pub(crate) fn sender(&self, share: &FairShare) -> Sender<'_> {
         let share = share.part();
         self.lock().waiting.join(&share);
         Sender {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     /// Bytes admitted of each share, if all of them always have something to send.
-    fn bytes(shares: &[(Share, u64)], rounds: usize) -> Vec<u64> {
+    fn bytes(shares: &[(FairShare, u64)], rounds: usize) -> Vec<u64> {
         let mut queue = SendQueue::default();
         for (share, _) in shares {
             queue.waiting.join(share);
@@ -147,19 +147,25 @@ mod tests {
 
     #[test]
     fn bytes_go_by_weight() {
-        let sent = bytes(&[(Share::new(1.0), 10), (Share::new(3.0), 10)], 4000);
+        let sent = bytes(
+            &[(FairShare::new(1.0), 10), (FairShare::new(3.0), 10)],
+            4000,
+        );
         assert!((29_000..31_000).contains(&sent[1]), "{sent:?}");
         // Large batches are admitted less often.
-        let sent = bytes(&[(Share::default(), 40), (Share::default(), 10)], 5000);
+        let sent = bytes(
+            &[(FairShare::default(), 40), (FairShare::default(), 10)],
+            5000,
+        );
         let ratio = sent[0] as f64 / sent[1] as f64;
         assert!((0.95..1.05).contains(&ratio), "{sent:?}");
     }
 
     #[test]
     fn a_client_of_many_streams_sends_no_more_than_one_of_few() {
-        let name = Share::default();
+        let name = FairShare::default();
         let greedy = name.part_of("greedy");
-        let mut shares: Vec<(Share, u64)> = (0..60).map(|_| (greedy.part(), 1000)).collect();
+        let mut shares: Vec<(FairShare, u64)> = (0..60).map(|_| (greedy.part(), 1000)).collect();
         shares.push((name.part_of("good").part(), 10));
         let sent = bytes(&shares, 20_000);
         let greedy: u64 = sent[..60].iter().sum();
@@ -171,8 +177,8 @@ mod tests {
     fn nothing_is_saved_up_or_left_behind() {
         let egress = EgressLimiter::new(1_000_000_000);
         let (one, two) = (
-            egress.sender(&Share::default()),
-            egress.sender(&Share::default()),
+            egress.sender(&FairShare::default()),
+            egress.sender(&FairShare::default()),
         );
         let mut queue = egress.lock();
         for _ in 0..100 {
@@ -202,7 +208,7 @@ mod tests {
         std::thread::scope(|scope| {
             for weight in 1..5 {
                 let egress = &egress;
-                let share = Share::new(f64::from(weight));
+                let share = FairShare::new(f64::from(weight));
                 scope.spawn(move || {
                     let sender = egress.sender(&share);
                     for _ in 0..50 {
@@ -211,7 +217,7 @@ mod tests {
                 });
             }
         });
-        let share = Share::default();
+        let share = FairShare::default();
         let slow = EgressLimiter::new(1);
         slow.sender(&share).pass(1 << 40, || false);
         slow.sender(&share).pass(1 << 40, || true);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_loader::{Options, Share};
+use forebay_loader::{FairShare, Options};
 use forebay_options::{LoaderOptions, StreamInfo, shown};
 use forebay_wire::wire::{self, error::Kind};
 
@@ -26,7 +26,7 @@ pub(crate) struct Served {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) job: Option<Arc<Job>>,
     /// Share of CPU and bandwidth of all streams of the name together.
-    pub(crate) share: Share,
+    pub(crate) share: FairShare,
 }
 
 /// A job with all defaults filled in.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_loader::Share;
+use forebay_loader::FairShare;
 use forebay_options::StreamInfo;
 use forebay_shard::Dataset;
 use forebay_wire::{LocalListener, Socket, TcpSocket, wire};
@@ -193,7 +193,7 @@ impl Server {
     ///
     /// [`Error::Name`] for a name that is not valid in a URL, [`Error::Duplicate`].
     pub fn add_source(&mut self, name: &str, source: Arc<dyn Source>) -> Result<()> {
-        let share = Share::default();
+        let share = FairShare::default();
         self.add(
             name,
             Served {
@@ -230,7 +230,7 @@ impl Server {
         }
         let shared = Arc::get_mut(&mut self.shared).expect("shared only while running");
         match shared.served.get_mut(name) {
-            Some(served) => served.share = Share::new(weight),
+            Some(served) => served.share = FairShare::new(weight),
             None => return Err(wrong("a name that is served", name.to_owned())),
         }
         Ok(())
@@ -260,7 +260,7 @@ impl Server {
         let job = Job::new(options, source.as_ref(), &self.shared.options)
             .map_err(|failure| failed(failure.message))?;
         let job = Some(Arc::new(job));
-        let share = Share::default();
+        let share = FairShare::default();
         self.add(name, Served { source, job, share })
     }
 

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use forebay_batch::digest;
-use forebay_options::{DEFAULT_BATCH_SIZE, LoaderOptions};
+use forebay_options::{DEFAULT_BATCH_SIZE, LoaderOptions, StreamInfo};
 use forebay_wire::batch::to_header;
 use forebay_wire::text::printable_start;
 use forebay_wire::wire::{self, error::Kind};
@@ -120,26 +120,8 @@ impl<'a> Session<'a> {
         options: &LoaderOptions,
         open: &wire::Open,
     ) -> Result<Session<'a>, End> {
-        let fail = |kind, message: String| Err(End::Failure(Failure::new(kind, message)));
-        let fingerprint = source.describe().fingerprint;
-        if !open.fingerprint.is_empty() && open.fingerprint != fingerprint {
-            return fail(
-                Kind::Mismatch,
-                format!(
-                    "dataset {dataset} has changed: expected fingerprint {}, found {fingerprint}",
-                    printable(&open.fingerprint)
-                ),
-            );
-        }
-        let batch_size = options.batch_size.unwrap_or(DEFAULT_BATCH_SIZE);
-        if batch_size > MOST_SAMPLES {
-            return fail(
-                Kind::Invalid,
-                format!(
-                    "batches of {batch_size} samples: a server sends at most {MOST_SAMPLES} at once"
-                ),
-            );
-        }
+        check_request(dataset, &source.describe().fingerprint, options, open)
+            .map_err(End::Failure)?;
         let max_batch_bytes = server.options.max_batch_bytes;
         let share = server.share_of(dataset, link.peer, link.process());
         let pool = link.socket.local().map(|_| {
@@ -161,22 +143,7 @@ impl<'a> Session<'a> {
             })
             .map_err(End::Failure)?;
         let info = stream.info();
-        if info.batch_bytes > max_batch_bytes {
-            return fail(
-                Kind::Invalid,
-                format!(
-                    "a batch of {} bytes is more than this server's limit of {max_batch_bytes}",
-                    info.batch_bytes
-                ),
-            );
-        }
-        if info.batches_per_epoch == 0 {
-            // Otherwise its empty epochs would end in an endless loop without sending anything.
-            return fail(
-                Kind::Invalid,
-                format!("{} records are no full batch", info.records),
-            );
-        }
+        check_stream(&info, max_batch_bytes).map_err(End::Failure)?;
         link.watch(stream.monitor());
         Counters::add(&server.counters.streams, 1);
         server.tell(&Event::Opened {
@@ -339,4 +306,45 @@ fn step(per_epoch: u64, epoch: u64, step: u64) -> u64 {
 /// Sanitizes a client's text for a message: short, without control characters.
 pub(crate) fn printable(text: &str) -> String {
     printable_start(text, 80).into_owned()
+}
+
+/// Refuses a stream of another dataset, or with batches of too many samples.
+fn check_request(
+    dataset: &str,
+    fingerprint: &str,
+    options: &LoaderOptions,
+    open: &wire::Open,
+) -> Result<(), Failure> {
+    if !open.fingerprint.is_empty() && open.fingerprint != fingerprint {
+        let message = format!(
+            "dataset {dataset} has changed: expected fingerprint {}, found {fingerprint}",
+            printable(&open.fingerprint)
+        );
+        return Err(Failure::new(Kind::Mismatch, message));
+    }
+    let batch_size = options.batch_size.unwrap_or(DEFAULT_BATCH_SIZE);
+    if batch_size > MOST_SAMPLES {
+        let message = format!(
+            "batches of {batch_size} samples: a server sends at most {MOST_SAMPLES} at once"
+        );
+        return Err(Failure::new(Kind::Invalid, message));
+    }
+    Ok(())
+}
+
+/// Refuses a stream with batches that are too large, or without any.
+fn check_stream(info: &StreamInfo, max_batch_bytes: u64) -> Result<(), Failure> {
+    if info.batch_bytes > max_batch_bytes {
+        let message = format!(
+            "a batch of {} bytes is more than this server's limit of {max_batch_bytes}",
+            info.batch_bytes
+        );
+        return Err(Failure::new(Kind::Invalid, message));
+    }
+    if info.batches_per_epoch == 0 {
+        // Otherwise its empty epochs would end in an endless loop without sending anything.
+        let message = format!("{} records are no full batch", info.records);
+        return Err(Failure::new(Kind::Invalid, message));
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use forebay_image::Limits;
-use forebay_loader::{Queues, ReadTimes, Share};
+use forebay_loader::{FairShare, Queues, ReadTimes};
 use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{Batch, BufferPool, wire};
 
@@ -59,7 +59,7 @@ pub struct StreamRequest<'a> {
     /// Decode threads; `None` for the source's default.
     pub threads: Option<usize>,
     /// CPU share of the stream, as part of the share of its name; `None` for a share of its own.
-    pub share: Option<Share>,
+    pub share: Option<FairShare>,
     /// Allocates the memory of batches; `None` for a pool of the source's own.
     pub pool: Option<BufferPool>,
 }

@@ -2,12 +2,12 @@
 //!
 //! A loader without an explicit number of threads has a decode thread per core. Several loaders,
 //! such as one for training and one for validation, or the streams of a server, would then have
-//! several times as many threads as cores. So their threads acquire a *seat*, a permit of a
-//! semaphore with one per core, before they work. Uncontended seats are free: a thread keeps its
-//! seat from one sample to the next until another thread waits.
+//! several times as many threads as cores. So their threads acquire a *permit*, a permit of a
+//! semaphore with one per core, before they work. Uncontended permits are free: a thread keeps its
+//! permit from one sample to the next until another thread waits.
 //!
-//! Seats are assigned by the tree of [`Share`]s (see [`crate::fair`]), in which each loader has its
-//! own part. The cost is time in a seat, not samples, so large images get no more CPU time than
+//! Permits are assigned by the tree of [`FairShare`]s (see [`crate::fair`]), in which each loader has its
+//! own part. The cost is time in a permit, not samples, so large images get no more CPU time than
 //! small ones. Within a loader, the thread that has waited longest is next. Idle time is not saved
 //! up, and time used without contention is not charged.
 
@@ -16,29 +16,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use crate::fair::{FairQueue, Share};
+use crate::fair::{FairQueue, FairShare};
 
 /// Expected cost of a loader's first sample.
 const FIRST_GUESS: Duration = Duration::from_millis(1);
-/// Seats, and the threads that wait for one.
+/// Permits, and the threads that wait for one.
 pub(super) struct Cores {
-    seats: Mutex<Seats>,
+    permits: Mutex<Permits>,
     /// Number of waiting threads, readable without the lock.
     wanted: AtomicUsize,
 }
 
-/// Assignment of seats; uses neither threads nor clocks.
-struct Seats {
+/// Assignment of permits; uses neither threads nor clocks.
+struct Permits {
     free: usize,
     waiting: FairQueue<Arc<Waiter>>,
 }
 
-/// A thread that waits for a seat.
+/// A thread that waits for a permit.
 struct Waiter {
     thread: Thread,
     /// Expected duration of its work in seconds, charged to its loader in advance.
     expected: f64,
-    seated: AtomicBool,
+    granted: AtomicBool,
 }
 
 impl Waiter {
@@ -47,21 +47,21 @@ impl Waiter {
         Arc::new(Waiter {
             thread: std::thread::current(),
             expected,
-            seated: AtomicBool::new(false),
+            granted: AtomicBool::new(false),
         })
     }
 }
 
-/// A thread's use of a seat.
-struct Held {
+/// A thread's use of a permit.
+struct PermitUse {
     /// Seconds charged to its loader in advance.
     expected: f64,
-    /// Time in the seat while other threads waited.
+    /// Time in the permit while other threads waited.
     took: Option<Duration>,
 }
 
 /// Returns the cores of this process. A forked process gets new ones, because the threads that hold
-/// the seats do not exist in it.
+/// the permits do not exist in it.
 pub(super) fn of_this_process() -> Arc<Cores> {
     static SHARED: Mutex<Option<(u32, Arc<Cores>)>> = Mutex::new(None);
     let process = std::process::id();
@@ -76,15 +76,15 @@ pub(super) fn of_this_process() -> Arc<Cores> {
     }
 }
 
-impl Seats {
+impl Permits {
     fn new(count: usize) -> Self {
-        Seats {
+        Permits {
             free: count.max(1),
             waiting: FairQueue::default(),
         }
     }
 
-    /// Assigns a seat to the next waiter; `None` if there is no seat or no waiter.
+    /// Assigns a permit to the next waiter; `None` if there is no permit or no waiter.
     fn seat_one(&mut self) -> Option<Arc<Waiter>> {
         if self.free == 0 {
             return None;
@@ -95,7 +95,7 @@ impl Seats {
     }
 
     /// Replaces the expected cost of a piece of work by the actual one.
-    fn settle(&mut self, share: &Share, held: &Held) {
+    fn settle(&mut self, share: &FairShare, held: &PermitUse) {
         // Without contention nothing is charged.
         let seconds = held.took.map_or(0.0, |took| took.as_secs_f64());
         self.waiting.adjust(share, seconds - held.expected);
@@ -105,86 +105,86 @@ impl Seats {
 impl Cores {
     fn new(count: usize) -> Self {
         Cores {
-            seats: Mutex::new(Seats::new(count)),
+            permits: Mutex::new(Permits::new(count)),
             wanted: AtomicUsize::new(0),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seats> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Permits> {
+        self.permits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Assigns free seats and wakes their threads.
-    fn dispatch(&self, mut seats: MutexGuard<'_, Seats>) {
-        let mut seated = Vec::new();
-        while let Some(waiter) = seats.seat_one() {
-            seated.push(waiter);
+    /// Assigns free permits and wakes their threads.
+    fn dispatch(&self, mut permits: MutexGuard<'_, Permits>) {
+        let mut granted = Vec::new();
+        while let Some(waiter) = permits.seat_one() {
+            granted.push(waiter);
         }
-        self.wanted.store(seats.waiting.len(), Ordering::Relaxed);
-        drop(seats);
-        for waiter in seated {
-            waiter.seated.store(true, Ordering::Release);
+        self.wanted.store(permits.waiting.len(), Ordering::Relaxed);
+        drop(permits);
+        for waiter in granted {
+            waiter.granted.store(true, Ordering::Release);
             waiter.thread.unpark();
         }
     }
 
-    /// Waits for a seat, for work with an expected duration in seconds. A thread that holds a seat
+    /// Waits for a permit, for work with an expected duration in seconds. A thread that holds a permit
     /// returns it and queues again.
-    fn acquire(&self, share: &Share, held: Option<Held>, expected: f64) {
+    fn acquire(&self, share: &FairShare, held: Option<PermitUse>, expected: f64) {
         let waiter = Waiter::new(expected);
-        let mut seats = self.lock();
+        let mut permits = self.lock();
         if let Some(held) = held {
-            seats.settle(share, &held);
-            seats.free += 1;
+            permits.settle(share, &held);
+            permits.free += 1;
         }
-        seats.waiting.push(share, Arc::clone(&waiter));
-        self.dispatch(seats);
-        while !waiter.seated.load(Ordering::Acquire) {
+        permits.waiting.push(share, Arc::clone(&waiter));
+        self.dispatch(permits);
+        while !waiter.granted.load(Ordering::Acquire) {
             std::thread::park();
         }
     }
 
-    fn release(&self, share: &Share, held: &Held) {
-        let mut seats = self.lock();
-        seats.settle(share, held);
-        seats.free += 1;
-        self.dispatch(seats);
+    fn release(&self, share: &FairShare, held: &PermitUse) {
+        let mut permits = self.lock();
+        permits.settle(share, held);
+        permits.free += 1;
+        self.dispatch(permits);
     }
 
     fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed) > 0
     }
 
-    fn join(&self, share: &Share) {
+    fn join(&self, share: &FairShare) {
         self.lock().waiting.join(share);
     }
 
-    fn leave(&self, share: &Share) {
+    fn leave(&self, share: &FairShare) {
         self.lock().waiting.leave(share);
     }
 }
 
 /// A loader's access to the cores.
-pub(super) struct Place {
+pub(super) struct CpuShares {
     cores: Arc<Cores>,
     /// The loader's own share.
-    share: Share,
+    share: FairShare,
     /// Expected seconds per piece of work, as the bits of a float.
     expected: AtomicU64,
 }
 
-impl Place {
+impl CpuShares {
     /// Registers a loader of this process, with a part of this share.
-    pub(super) fn new(share: Option<&Share>) -> Self {
-        Place::among(
+    pub(super) fn new(share: Option<&FairShare>) -> Self {
+        CpuShares::among(
             of_this_process(),
-            share.map_or_else(Share::default, Share::part),
+            share.map_or_else(FairShare::default, FairShare::part),
         )
     }
 
-    fn among(cores: Arc<Cores>, share: Share) -> Self {
+    fn among(cores: Arc<Cores>, share: FairShare) -> Self {
         cores.join(&share);
-        Place {
+        CpuShares {
             cores,
             share,
             expected: AtomicU64::new(FIRST_GUESS.as_secs_f64().to_bits()),
@@ -206,22 +206,22 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CpuShares {
     fn drop(&mut self) {
         self.cores.leave(&self.share);
     }
 }
 
 /// A thread's permit for a core; without a place it always has one.
-pub(super) struct Seat<'a> {
-    place: Option<&'a Place>,
-    /// Start of the work in the seat, and the seconds charged for it.
+pub(super) struct CpuPermit<'a> {
+    place: Option<&'a CpuShares>,
+    /// Start of the work in the permit, and the seconds charged for it.
     taken: Option<(Instant, f64)>,
 }
 
-impl<'a> Seat<'a> {
-    pub(super) fn new(place: Option<&'a Place>) -> Self {
-        Seat { place, taken: None }
+impl<'a> CpuPermit<'a> {
+    pub(super) fn new(place: Option<&'a CpuShares>) -> Self {
+        CpuPermit { place, taken: None }
     }
 
     /// Waits for a core, for one piece of work. Keeps the current one unless another thread waits.
@@ -231,7 +231,7 @@ impl<'a> Seat<'a> {
             // Work without contention is not charged.
             Some((_, expected)) if !place.cores.is_wanted() => expected,
             taken => {
-                let held = taken.map(|(since, expected)| Held {
+                let held = taken.map(|(since, expected)| PermitUse {
                     expected,
                     took: Some(since.elapsed()),
                 });
@@ -249,12 +249,14 @@ impl<'a> Seat<'a> {
         if let (Some(place), Some((since, expected))) = (self.place, self.taken.take()) {
             let took = place.cores.is_wanted().then(|| since.elapsed());
             place.learn(took);
-            place.cores.release(&place.share, &Held { expected, took });
+            place
+                .cores
+                .release(&place.share, &PermitUse { expected, took });
         }
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for CpuPermit<'_> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -266,8 +268,8 @@ mod tests {
 
     use super::*;
 
-    fn place(cores: &Arc<Cores>) -> Place {
-        Place::among(Arc::clone(cores), Share::default())
+    fn place(cores: &Arc<Cores>) -> CpuShares {
+        CpuShares::among(Arc::clone(cores), FairShare::default())
     }
 
     fn waiting(cores: &Cores) -> usize {
@@ -282,31 +284,32 @@ mod tests {
             for weight in 0..8 {
                 let (cores, now, most) = (&cores, &now, &most);
                 scope.spawn(move || {
-                    let place = Place::among(Arc::clone(cores), Share::new(f64::from(weight)));
-                    let mut seat = Seat::new(Some(&place));
+                    let place =
+                        CpuShares::among(Arc::clone(cores), FairShare::new(f64::from(weight)));
+                    let mut permit = CpuPermit::new(Some(&place));
                     for round in 0..200 {
-                        seat.take();
+                        permit.take();
                         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         std::thread::yield_now();
                         now.fetch_sub(1, Ordering::SeqCst);
                         if round % 7 == 0 {
-                            seat.leave();
+                            permit.leave();
                         }
                     }
                 });
             }
         });
         assert!(most.load(Ordering::SeqCst) <= 3);
-        let seats = cores.lock();
-        assert_eq!(seats.free, 3, "all seats came back");
-        assert!(seats.waiting.is_forgotten(), "and all parties left");
+        let permits = cores.lock();
+        assert_eq!(permits.free, 3, "all permits came back");
+        assert!(permits.waiting.is_forgotten(), "and all parties left");
     }
 
     #[test]
     fn within_a_party_seats_go_to_those_who_wait_longest() {
         let cores = Arc::new(Cores::new(1));
         let place = place(&cores);
-        let mut mine = Seat::new(Some(&place));
+        let mut mine = CpuPermit::new(Some(&place));
         mine.take();
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -314,8 +317,8 @@ mod tests {
                 let tell = tell.clone();
                 let place = &place;
                 scope.spawn(move || {
-                    let mut seat = Seat::new(Some(place));
-                    seat.take();
+                    let mut permit = CpuPermit::new(Some(place));
+                    permit.take();
                     tell.send(name).unwrap();
                 });
                 while waiting(&cores) <= name {
@@ -329,55 +332,55 @@ mod tests {
         assert_eq!(told.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 9]);
     }
 
-    fn held(seated: &Waiter, milliseconds: u64) -> Held {
-        Held {
-            expected: seated.expected,
+    fn held(granted: &Waiter, milliseconds: u64) -> PermitUse {
+        PermitUse {
+            expected: granted.expected,
             took: Some(Duration::from_millis(milliseconds)),
         }
     }
 
-    /// How often each of these shares gets a seat if all of them always want one, with pieces of
+    /// How often each of these shares gets a permit if all of them always want one, with pieces of
     /// work of this many milliseconds.
     fn seatings_of(
-        shares: &[Share],
+        shares: &[FairShare],
         milliseconds: &[u64],
-        seats: usize,
+        permits: usize,
         rounds: usize,
     ) -> Vec<usize> {
-        let cores = Arc::new(Cores::new(seats));
-        let places: Vec<Place> = shares
+        let cores = Arc::new(Cores::new(permits));
+        let places: Vec<CpuShares> = shares
             .iter()
-            .map(|share| Place::among(Arc::clone(&cores), share.clone()))
+            .map(|share| CpuShares::among(Arc::clone(&cores), share.clone()))
             .collect();
         let mut state = cores.lock();
         let mut counts = vec![0; places.len()];
         let mut waiters: Vec<(Arc<Waiter>, usize)> = Vec::new();
-        // Occupied seats: share, end of the work, and waiter.
+        // Occupied permits: share, end of the work, and waiter.
         let mut sitting: Vec<(usize, u64, Arc<Waiter>)> = Vec::new();
         let mut clock = 0;
-        let queue = |state: &mut Seats, waiters: &mut Vec<(Arc<Waiter>, usize)>, who: usize| {
+        let queue = |state: &mut Permits, waiters: &mut Vec<(Arc<Waiter>, usize)>, who: usize| {
             let waiter = Waiter::new(places[who].expected());
             waiters.push((Arc::clone(&waiter), who));
             state.waiting.push(&places[who].share, waiter);
         };
         for who in 0..places.len() {
-            for _ in 0..seats {
+            for _ in 0..permits {
                 queue(&mut state, &mut waiters, who);
             }
         }
         for _ in 0..rounds {
-            while let Some(seated) = state.seat_one() {
+            while let Some(granted) = state.seat_one() {
                 let at = waiters
                     .iter()
-                    .position(|(waiter, _)| Arc::ptr_eq(waiter, &seated));
+                    .position(|(waiter, _)| Arc::ptr_eq(waiter, &granted));
                 let (_, who) = waiters.swap_remove(at.unwrap());
                 counts[who] += 1;
-                sitting.push((who, clock + milliseconds[who], seated));
+                sitting.push((who, clock + milliseconds[who], granted));
             }
             let done = (0..sitting.len()).min_by_key(|&i| sitting[i].1).unwrap();
-            let (who, at, seated) = sitting.swap_remove(done);
+            let (who, at, granted) = sitting.swap_remove(done);
             clock = at;
-            let held = held(&seated, milliseconds[who]);
+            let held = held(&granted, milliseconds[who]);
             places[who].learn(held.took);
             state.settle(&places[who].share, &held);
             state.free += 1;
@@ -387,17 +390,17 @@ mod tests {
         counts
     }
 
-    fn seatings(parties: &[(f64, u64)], seats: usize, rounds: usize) -> Vec<usize> {
-        let shares: Vec<Share> = parties.iter().map(|p| Share::new(p.0)).collect();
+    fn seatings(parties: &[(f64, u64)], permits: usize, rounds: usize) -> Vec<usize> {
+        let shares: Vec<FairShare> = parties.iter().map(|p| FairShare::new(p.0)).collect();
         let milliseconds: Vec<u64> = parties.iter().map(|p| p.1).collect();
-        seatings_of(&shares, &milliseconds, seats, rounds)
+        seatings_of(&shares, &milliseconds, permits, rounds)
     }
 
     #[test]
     fn a_client_of_many_streams_has_no_more_than_one_of_few() {
-        let name = Share::default();
+        let name = FairShare::default();
         let greedy = name.part_of("greedy");
-        let mut shares: Vec<Share> = (0..60).map(|_| greedy.part()).collect();
+        let mut shares: Vec<FairShare> = (0..60).map(|_| greedy.part()).collect();
         shares.push(name.part_of("good").part());
         let counts = seatings_of(&shares, &[1; 61], 2, 8000);
         assert!((3900..4100).contains(&counts[60]), "{counts:?}");
@@ -427,6 +430,6 @@ mod tests {
     fn one_process_has_one_set_of_cores() {
         assert!(Arc::ptr_eq(&of_this_process(), &of_this_process()));
         // A loader with an explicit number of threads does not share cores.
-        Seat::new(None).take();
+        CpuPermit::new(None).take();
     }
 }

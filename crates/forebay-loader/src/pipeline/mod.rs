@@ -1,12 +1,12 @@
 //! The pipeline: fetch, decode, transform and batch, on threads that the loader owns.
 //!
 //! This module owns the threads and their wake-ups. `state` tracks the work, `planner` and `extent`
-//! determine the reads, and `canvas` gives threads access to batch buffers.
+//! determine the reads, and `batch_buffer` gives threads access to batch buffers.
 //!
 //! Every wait ends when the pipeline is stopped. No thread holds the lock while it reads, decodes
 //! or allocates.
 
-mod canvas;
+mod batch_buffer;
 mod cores;
 mod extent;
 mod fetch;
@@ -36,11 +36,11 @@ use crate::source::Source;
 use crate::stats::{
     Activity, Clock, CpuTime, Levels, Queues, ReadClock, StageStats, Stats, process_cpu_time,
 };
-use canvas::Canvas;
-use cores::Place;
+use batch_buffer::BatchBuffer;
+use cores::CpuShares;
 use planner::{Planner, Reach, most_readers};
 use raw::Gathered;
-use state::{Making, Sizes, State};
+use state::{PendingBatch, Sizes, State};
 
 /// Timeout for joining the threads when a loader is dropped. Only a blocked read takes longer, and
 /// it cannot be interrupted: its thread is left behind, and ends with the read.
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     began: Instant,
     /// The cores shared with other loaders of this process, unless the number of threads was given
     /// without a share.
-    cores: Option<Place>,
+    cores: Option<CpuShares>,
     usable_cores: usize,
     transform_ns: AtomicU64,
     images: AtomicU64,
@@ -86,7 +86,7 @@ pub(crate) struct Shared {
 }
 
 /// A batch with all of its samples.
-pub(crate) struct Made {
+pub(crate) struct FinishedBatch {
     pub(crate) epoch: u64,
     pub(crate) start: u64,
     pub(crate) payload: forebay_batch::Buffer,
@@ -98,7 +98,7 @@ pub(crate) struct Made {
     pub(crate) columns: Vec<BatchColumn>,
 }
 
-impl Made {
+impl FinishedBatch {
     /// Replaces each failed sample by the next good one, or by the first after the last.
     fn fill_gaps(&mut self, pixel_bytes: usize) {
         let count = self.flags.len();
@@ -218,7 +218,7 @@ impl Pipeline {
         // In addition to those in progress, one or two batches are at the trainer.
         let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
         let shares = options.threads == 0 || options.share.is_some();
-        let cores = shares.then(|| Place::new(options.share.as_ref()));
+        let cores = shares.then(|| CpuShares::new(options.share.as_ref()));
         let shared = Arc::new(Shared {
             source,
             options,
@@ -389,7 +389,7 @@ impl Shared {
     }
 
     /// Returns the next batch in order, waiting at most until `until`.
-    pub(crate) fn next(&self, until: Option<Instant>) -> Result<Made> {
+    pub(crate) fn next(&self, until: Option<Instant>) -> Result<FinishedBatch> {
         self.trainer.switch(Activity::Starved);
         let begun = Instant::now();
         let result = self.wait_for_front(begun, until).and_then(|making| {
@@ -398,14 +398,14 @@ impl Shared {
                 Some(gathered) => gathered,
                 None => Gathered {
                     payload: making
-                        .canvas
-                        .and_then(Canvas::whole)
+                        .buffer
+                        .and_then(BatchBuffer::whole)
                         .ok_or_else(raw::unfinished)?,
                     encoded: None,
                     columns: Vec::new(),
                 },
             };
-            let mut made = Made {
+            let mut made = FinishedBatch {
                 epoch: making.epoch,
                 start: making.start,
                 payload: gathered.payload,
@@ -426,7 +426,7 @@ impl Shared {
         result
     }
 
-    fn wait_for_front(&self, begun: Instant, until: Option<Instant>) -> Result<Making> {
+    fn wait_for_front(&self, begun: Instant, until: Option<Instant>) -> Result<PendingBatch> {
         let mut state = self.lock();
         loop {
             if state.stopped {

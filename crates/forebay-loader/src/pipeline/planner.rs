@@ -125,7 +125,7 @@ pub(super) fn most_readers(wanted: usize, reach: impl Fn(usize) -> Reach) -> (us
     }
 }
 
-struct Held {
+struct HeldExtents {
     group: u64,
     extents: Vec<Arc<Extent>>,
 }
@@ -140,7 +140,7 @@ pub(super) struct Planner {
     batch: u64,
     start: u64,
     index: u64,
-    held: HashMap<u64, Held>,
+    held: HashMap<u64, HeldExtents>,
 }
 
 impl Planner {
@@ -254,7 +254,7 @@ impl Planner {
             group,
             ..
         } = run;
-        let held = self.held.entry(virtual_rank).or_insert(Held {
+        let held = self.held.entry(virtual_rank).or_insert(HeldExtents {
             group,
             extents: Vec::new(),
         });

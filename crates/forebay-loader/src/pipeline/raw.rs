@@ -12,7 +12,7 @@ use forebay_image::{ImageError, Limits, probe};
 
 use forebay_options::OnError;
 
-use super::canvas::Canvas;
+use super::batch_buffer::BatchBuffer;
 use crate::columns::{Columns, SampleColumns};
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -61,7 +61,7 @@ pub(super) struct Gather {
     pub(super) generation: u64,
     pub(super) batch: u64,
     /// Its pixels, if images are decoded.
-    pub(super) canvas: Option<Arc<Canvas>>,
+    pub(super) buffer: Option<Arc<BatchBuffer>>,
     /// The encoded image of each sample; empty if it failed, or if images are decoded.
     pub(super) images: Vec<RawImage>,
     /// The columns of each sample, if there are any; `None` if it failed.
@@ -124,7 +124,12 @@ impl Gather {
         };
         let mut payload = match encoded {
             Some(_) => take(pool, bytes)?,
-            None => enlarged(self.canvas.and_then(Canvas::whole), pixels, bytes, pool)?,
+            None => enlarged(
+                self.buffer.and_then(BatchBuffer::whole),
+                pixels,
+                bytes,
+                pool,
+            )?,
         };
         if let Some(images) = &encoded {
             let mut rest = &mut payload[..];
@@ -165,21 +170,21 @@ fn take(pool: &BufferPool, bytes: usize) -> Result<Buffer> {
     })
 }
 
-/// Returns a buffer of `bytes` that begins with the `pixels` bytes of `canvas`. Usually the canvas
+/// Returns a buffer of `bytes` that begins with the `pixels` bytes of `buffer`. Usually the buffer
 /// has room for columns; otherwise its pixels are copied.
 fn enlarged(
-    canvas: Option<Buffer>,
+    buffer: Option<Buffer>,
     pixels: usize,
     bytes: usize,
     pool: &BufferPool,
 ) -> Result<Buffer> {
-    let mut canvas = canvas.ok_or_else(unfinished)?;
-    if canvas.len() >= bytes {
-        canvas.truncate(bytes);
-        return Ok(canvas);
+    let mut buffer = buffer.ok_or_else(unfinished)?;
+    if buffer.len() >= bytes {
+        buffer.truncate(bytes);
+        return Ok(buffer);
     }
     let mut larger = take(pool, bytes)?;
-    larger[..pixels].copy_from_slice(&canvas[..pixels]);
+    larger[..pixels].copy_from_slice(&buffer[..pixels]);
     Ok(larger)
 }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 use forebay_batch::Buffer;
 use forebay_batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE};
 
-use super::canvas::{Canvas, Slot};
+use super::batch_buffer::{BatchBuffer, Slot};
 use super::extent::{Extent, Store};
 use super::planner::{Planned, Planner, Reach};
 use super::raw::{Gather, Gathered, RawImage};
@@ -32,11 +32,11 @@ const MIN_ROOM: u64 = 4096;
 const PLAN_AT_ONCE: usize = 512;
 
 /// A batch in progress.
-pub(super) struct Making {
+pub(super) struct PendingBatch {
     pub(super) epoch: u64,
     pub(super) start: u64,
     /// Its pixels, until they are in the payload.
-    pub(super) canvas: Option<Arc<Canvas>>,
+    pub(super) buffer: Option<Arc<BatchBuffer>>,
     slots: std::vec::IntoIter<Slot>,
     pub(super) labels: Vec<i64>,
     pub(super) samples: Vec<u64>,
@@ -54,7 +54,7 @@ pub(super) struct Making {
     varying_bytes: u64,
 }
 
-impl Making {
+impl PendingBatch {
     /// Returns whether it is complete.
     fn is_whole(&self) -> bool {
         self.left == 0 && !self.gathering
@@ -115,7 +115,7 @@ pub(super) struct State {
     runnable: BinaryHeap<Task>,
     /// Tasks that are not done.
     unfinished: usize,
-    making: VecDeque<Making>,
+    making: VecDeque<PendingBatch>,
     /// Running number of the first batch in `making`.
     front: u64,
     batches_ahead: usize,
@@ -380,15 +380,15 @@ impl State {
         let slots = self.batch_size;
         let cut = buffer.and_then(|buffer| {
             let length = usize::try_from(self.pixel_bytes).unwrap_or(usize::MAX);
-            Canvas::cut(buffer, slots, length / slots.max(1)).ok_or_else(|| {
+            BatchBuffer::cut(buffer, slots, length / slots.max(1)).ok_or_else(|| {
                 Error::option("batch_size", slots, "a divisor of the buffer's length")
             })
         });
         match cut {
-            Ok((canvas, slots)) => self.making.push_back(Making {
+            Ok((buffer, slots)) => self.making.push_back(PendingBatch {
                 epoch: planned.epoch,
                 start: planned.start,
-                canvas: Some(canvas),
+                buffer: Some(buffer),
                 left: slots.len(),
                 gathering: self.is_raw || self.has_columns,
                 images: match self.is_raw {
@@ -471,7 +471,7 @@ impl State {
             Gather {
                 generation,
                 batch,
-                canvas: making.canvas.take(),
+                buffer: making.buffer.take(),
                 images: std::mem::take(&mut making.images),
                 columns: std::mem::take(&mut making.columns),
                 flags: making.flags.clone(),
@@ -519,7 +519,7 @@ impl State {
     }
 
     /// Takes the next batch, or the reason why there is none: `None` while neither is known.
-    pub(super) fn take_front(&mut self) -> Option<Result<Making, Error>> {
+    pub(super) fn take_front(&mut self) -> Option<Result<PendingBatch, Error>> {
         if let Some(making) = self.making.front()
             && !making.is_whole()
         {
@@ -547,7 +547,7 @@ impl State {
     }
 
     /// The next batch to be returned, if it was started.
-    pub(super) fn front(&self) -> Option<&Making> {
+    pub(super) fn front(&self) -> Option<&PendingBatch> {
         self.making.front()
     }
 
@@ -577,7 +577,7 @@ impl State {
         if self.varying_budget.is_none() {
             return pixels;
         }
-        let of = |making: &Making| {
+        let of = |making: &PendingBatch| {
             let least = if making.left == 0 {
                 0
             } else {

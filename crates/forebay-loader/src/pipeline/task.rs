@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::canvas::Slot;
+use super::batch_buffer::Slot;
 use super::extent::Extent;
 
 /// A sample to decode, with its record and its destination.

@@ -10,7 +10,7 @@ use forebay_image::{Decoder, Encoded, SampleSeed, Timing, Transform};
 use forebay_shard::{ColumnValue, RecordBlock};
 
 use super::Shared;
-use super::cores::Seat;
+use super::cores::CpuPermit;
 use super::raw::{Gather, RawImage};
 use super::state::{Done, Job, Working};
 use super::task::Task;
@@ -23,13 +23,13 @@ use forebay_options::OnError;
 /// Decodes until the pipeline is stopped, as decode thread number `me`.
 pub(super) fn run(shared: &Shared, me: usize) {
     let mut decoder = Decoder::with_options(shared.options.decode);
-    let mut seat = Seat::new(shared.cores.as_ref());
+    let mut permit = CpuPermit::new(shared.cores.as_ref());
     let mut cpu_noted = Duration::ZERO;
-    while let Some(job) = take(shared, me, &mut seat) {
+    while let Some(job) = take(shared, me, &mut permit) {
         // Waiting for a core that another loader uses counts as busy time, because more cores would
         // shorten it.
         shared.workers[me].switch(Activity::Busy);
-        seat.take();
+        permit.take();
         match job {
             Job::Sample(task) => sample(shared, me, &mut decoder, task),
             Job::Buffer { generation, room } => buffer(shared, generation, room),
@@ -39,7 +39,7 @@ pub(super) fn run(shared: &Shared, me: usize) {
 }
 
 /// Takes the next job; `None` if the pipeline is stopped.
-fn take(shared: &Shared, me: usize, seat: &mut Seat<'_>) -> Option<Job> {
+fn take(shared: &Shared, me: usize, permit: &mut CpuPermit<'_>) -> Option<Job> {
     let mut state = shared.lock();
     loop {
         if state.stopped {
@@ -67,7 +67,7 @@ fn take(shared: &Shared, me: usize, seat: &mut Seat<'_>) -> Option<Job> {
             // Threads that already sleep wait for the same reason from now on.
             shared.to_workers.notify_all();
         }
-        seat.leave();
+        permit.leave();
         state.idle_workers += 1;
         state = Shared::wait(&shared.to_workers, state);
         state.idle_workers -= 1;

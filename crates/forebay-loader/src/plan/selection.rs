@@ -40,7 +40,7 @@ enum Kind {
     First(u64),
     /// These records, in ascending order.
     Listed(Arc<[u32]>),
-    Drawn(Arc<Urn>),
+    Drawn(Arc<WeightedSampler>),
     Portioned(Arc<Portions>),
 }
 
@@ -58,7 +58,7 @@ struct Portions {
 
 /// Groups of records, the probability of each group, and the number of draws.
 #[derive(Debug)]
-struct Urn {
+struct WeightedSampler {
     num_samples: u64,
     /// Start of each group in `members`, followed by the number of members.
     starts: Vec<u32>,
@@ -93,7 +93,7 @@ impl Selection {
         weights: &[f64],
     ) -> Result<Self> {
         let alias = Alias::new(weights)?;
-        Ok(Selection(Kind::Drawn(Arc::new(Urn {
+        Ok(Selection(Kind::Drawn(Arc::new(WeightedSampler {
             num_samples,
             starts,
             members,
@@ -145,7 +145,7 @@ impl Selection {
         match &self.0 {
             Kind::First(records) => *records,
             Kind::Listed(records) => records.len() as u64,
-            Kind::Drawn(urn) => urn.num_samples,
+            Kind::Drawn(sampler) => sampler.num_samples,
             Kind::Portioned(portions) => portions.picks,
         }
     }
@@ -162,7 +162,9 @@ impl Selection {
         match &self.0 {
             Kind::First(_) => Picks::First,
             Kind::Listed(records) => Picks::Listed(Arc::clone(records)),
-            Kind::Drawn(urn) => Picks::Drawn(urn.draw(key.child(epoch).domain(Domain::Draws))),
+            Kind::Drawn(sampler) => {
+                Picks::Drawn(sampler.draw(key.child(epoch).domain(Domain::Draws)))
+            }
             Kind::Portioned(portions) => {
                 Picks::Drawn(portions.deal(key.domain(Domain::Portions), epoch))
             }
@@ -210,7 +212,7 @@ fn times(members: usize, key: Key, epoch: u64, count: u64) -> Vec<u32> {
     times
 }
 
-impl Urn {
+impl WeightedSampler {
     fn draw(&self, key: Key) -> Vec<u32> {
         let universe = self
             .members

@@ -44,7 +44,7 @@ struct Ledger {
 
 /// A read in progress.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct ReadStart {
     at: Instant,
     /// Time spent in each level when the read began.
     seconds: Vec<f64>,
@@ -64,18 +64,18 @@ impl Levels {
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn begin(&self) -> Begun {
+    pub(crate) fn begin(&self) -> ReadStart {
         self.ledger(|ledger| {
             let at = ledger.charge();
             ledger.under_way += 1;
             let seconds = ledger.levels.iter().map(|level| level.seconds).collect();
-            Begun { at, seconds }
+            ReadStart { at, seconds }
         })
     }
 
     /// Records that the read returned `bytes`, and returns its duration. The bytes are assumed to
     /// have arrived evenly.
-    pub(crate) fn end(&self, begun: &Begun, bytes: u64) -> Duration {
+    pub(crate) fn end(&self, begun: &ReadStart, bytes: u64) -> Duration {
         self.ledger(|ledger| {
             let time = ledger.charge().duration_since(begun.at);
             let took = time.as_secs_f64();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::dataset::Recipe;
 use super::{Crowd, Gate, gated, options};
-use crate::Share;
+use crate::FairShare;
 use crate::options::usable_cores;
 
 /// Two loaders have a thread per core each, but decode no more samples concurrently than there are
@@ -52,7 +52,7 @@ fn shares_of_the_cores_follow_weights() {
         options.threads = 0;
         // More samples in progress than cores.
         options.batches_ahead = usable_cores().max(8);
-        options.share = Some(Share::new(weight));
+        options.share = Some(FairShare::new(weight));
         gated(&Recipe::default(), options, &gate)
     };
     let (_light_directory, mut light) = with(1.0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use forebay_loader::Share;
+use forebay_loader::FairShare;
 use forebay_wire::{Peer, Socket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -120,9 +120,9 @@ impl Shared {
     }
 
     /// The share of CPU and bandwidth that all streams of one client have under a name.
-    pub(crate) fn share_of(&self, name: &str, client: Peer, process: u128) -> Share {
+    pub(crate) fn share_of(&self, name: &str, client: Peer, process: u128) -> FairShare {
         let served = self.served.get(name);
-        let name = served.map_or_else(Share::default, |served| served.share.clone());
+        let name = served.map_or_else(FairShare::default, |served| served.share.clone());
         client_share(&name, client, process)
     }
 
@@ -186,7 +186,7 @@ impl Shared {
 /// The share of a client. Every address has the same share of the name and every process the same
 /// share of its address, regardless of their numbers of streams. A client that pretends to be many
 /// processes takes from its own address only.
-fn client_share(name: &Share, client: Peer, process: u128) -> Share {
+fn client_share(name: &FairShare, client: Peer, process: u128) -> FairShare {
     match client {
         Peer::Address(address) => name
             .part_of(&origin(address.ip()).to_string())
@@ -201,7 +201,7 @@ mod tests {
     use forebay_loader::FairQueue;
 
     /// How many items each stream gets of 6,000, if all always have one waiting.
-    fn served(streams: &[Share]) -> Vec<usize> {
+    fn served(streams: &[FairShare]) -> Vec<usize> {
         let mut queue = FairQueue::default();
         for (number, stream) in streams.iter().enumerate() {
             queue.join(stream);
@@ -218,18 +218,18 @@ mod tests {
 
     #[test]
     fn processes_of_an_address_share_it_whatever_their_streams() {
-        let name = Share::default();
+        let name = FairShare::default();
         let stream = |address: &str, process| {
             client_share(&name, Peer::Address(address.parse().unwrap()), process).part()
         };
-        let mut streams: Vec<Share> = (0..60)
+        let mut streams: Vec<FairShare> = (0..60)
             .map(|port| stream(&format!("10.0.0.1:{}", 5000 + port), 7))
             .collect();
         streams.push(stream("10.0.0.1:6000", 8));
         let counts = served(&streams);
         assert_eq!(counts[60], 3000, "half of the address");
         // A client that claims a process for each stream takes nothing from another address.
-        let mut streams: Vec<Share> = (0..60)
+        let mut streams: Vec<FairShare> = (0..60)
             .map(|process| stream("10.0.0.1:5000", process))
             .collect();
         streams.push(stream("10.0.0.2:5000", 1));

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use forebay_image::Limits;
-use forebay_loader::Share;
+use forebay_loader::FairShare;
 use forebay_options::LoaderOptions;
 use forebay_wire::BufferPool;
 
@@ -151,7 +151,7 @@ struct Asked {
     image_limits: Limits,
     memory_bytes: Option<u64>,
     threads: Option<usize>,
-    share: Option<Share>,
+    share: Option<FairShare>,
     pool: Option<BufferPool>,
 }
 
