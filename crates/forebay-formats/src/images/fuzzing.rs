@@ -1,9 +1,9 @@
 //! Invariants of the parsers of sources for arbitrary bytes.
 
-use super::archive::Archive;
 use super::archive::{self, Members, OpenVolume};
 use super::layout::{ArchiveFacts, academic};
 use super::{BoxIndex, Labels, RowClass, boxes as annotations, mat as matlab};
+use crate::archive::{Archive, VolumeKind};
 use crate::key_path::{join, normal};
 use crate::sniff::Kind;
 use forebay_shard::{ExampleBuilder, ExampleView};
@@ -46,7 +46,7 @@ fn read_archive(bytes: &[u8], scratch: &Path) {
         panic!("one archive was read");
     };
     let open = OpenVolume::open(volume).unwrap();
-    let is_zip = matches!(volume.kind, archive::VolumeKind::Zip { .. });
+    let is_zip = matches!(volume.kind, VolumeKind::Zip { .. });
     let members = &collected.members;
     let (mut before, mut files, mut images) = (None, 0, Vec::new());
     for member in members.below(b"") {

@@ -22,7 +22,8 @@ mod survey;
 mod top;
 mod walk;
 
-pub use archive::{Archive, MemberPlace, Volume};
+pub use crate::archive::Archive;
+pub use archive::{MemberPlace, Volume};
 pub use boxes::BoxIndex;
 pub use extras::{Extras, Knowledge};
 pub use foreign::LabelFile;

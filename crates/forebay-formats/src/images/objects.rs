@@ -4,9 +4,10 @@
 //! are looked at, and only those that may be one. Reading is one request for each image; what is open at once is bounded
 //! by the threads that read. A source in a store gives the shards that the same files in a directory would give.
 
-use super::archive::{Archive, MemberPlace, MemberRef, Members, Volume, VolumeKind, identity};
+use super::archive::{MemberPlace, MemberRef, Members, Volume};
 use super::boxes::{self, BoxIndex};
 use super::layout::Unit;
+use crate::archive::{Archive, VolumeKind, identity};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{base, join, stem};

@@ -1,6 +1,6 @@
 //! A source of image files: a directory, or the tree of the members of one archive or several, or of the objects of a store.
 
-use super::archive::{self, Archive, Collected, Collector, MemberPlace, Members, Volume};
+use super::archive::{self, Collected, Collector, MemberPlace, Members, Volume};
 use super::boxes::{self, BoxIndex};
 use super::layout::{
     self, ArchiveFacts, Arrangement, FoundArchives, LayoutContext, SplitSource, TopFiles,
@@ -9,6 +9,7 @@ use super::list::FileList;
 use super::objects::{self, Objects};
 use super::survey::Survey;
 use super::{SourceLayout, Top, members, walk};
+use crate::archive::Archive;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::finding_list::FindingList;

@@ -1,6 +1,6 @@
 //! The members of archives as one sorted tree of paths, kept compactly: 32 bytes and the path for each.
 
-use super::Trouble;
+use crate::archive::Trouble;
 use crate::class_list;
 use crate::sniff::Kind;
 use std::collections::BTreeMap;

@@ -4,40 +4,30 @@
 //! afterwards; a compressed tar cannot be, so its images are decoded once more into an unnamed file. Members that are
 //! no plain files below the archive (links, devices, absolute names, `..`, NULs) are refused and reported.
 
-mod ahead;
-mod bytes;
 mod members;
 mod read;
-mod stream;
-mod tar;
 mod volume;
 mod zip;
 
-pub use bytes::Archive;
-pub(crate) use bytes::identity;
 pub use members::MemberPlace;
 pub(crate) use members::{MemberRef, Members};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use read::OpenVolume;
 pub(crate) use read::{OpenVolumes, VolumeRef};
 pub use volume::Volume;
-pub(crate) use volume::VolumeKind;
 
 use super::boxes::BoxIndex;
+use crate::archive::tar::{self, TarKind, TarReader};
+use crate::archive::{Archive, ArchiveFile, Stream, Trouble, VolumeKind, read_exact};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{self, base, join, stem};
 use crate::progress::Progress;
 use crate::sniff::{self, Kind};
-use bytes::ArchiveFile;
 use forebay_shard::parallel::map_parallel;
 use forebay_store::Cancel;
-use std::fmt;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stream::Stream;
-use tar::{TarKind, TarReader};
 
 /// Lists and annotations larger than this are none.
 const TEXT_MAX_BYTES: u64 = 64 << 20;
@@ -49,36 +39,6 @@ const TEXTS_MAX_BYTES: u64 = 256 << 20;
 const ANNOTATION_MAX_BYTES: u64 = 1 << 20;
 /// Members between two progress reports and checks for cancellation.
 const STEP_MEMBERS: u64 = 256;
-
-/// An error in an archive, and its offset.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trouble {
-    pub(crate) offset: u64,
-    pub(crate) what: String,
-}
-
-impl Trouble {
-    pub(crate) fn at(offset: u64, what: impl Into<String>) -> Self {
-        Self {
-            offset,
-            what: what.into(),
-        }
-    }
-
-    pub(crate) fn io(offset: u64, error: &io::Error) -> Self {
-        Self::at(offset, error.to_string())
-    }
-
-    pub(crate) fn of(self, path: &Path) -> Error {
-        Error::source(path, self.to_string())
-    }
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "offset {}: {}", self.offset, self.what)
-    }
-}
 
 /// Results of the census of archives.
 #[derive(Debug, Default)]
@@ -480,17 +440,6 @@ pub(crate) fn inner_dir(path: &[u8]) -> Option<&[u8]> {
     }
     let dir = &path[..path.len() - b".tar".len()];
     (!matches!(base(dir), b"" | b"." | b"..")).then_some(dir)
-}
-
-fn read_exact(stream: &mut Stream, at: u64, out: &mut [u8]) -> Result<(), Trouble> {
-    let there = stream
-        .skip_to(at)
-        .and_then(|there| Ok((there, stream.fill(out)?)));
-    match there {
-        Ok((true, filled)) if filled == out.len() => Ok(()),
-        Ok(_) => Err(Trouble::at(at, "the archive is cut short inside a member")),
-        Err(error) => Err(Trouble::io(at, &error)),
-    }
 }
 
 /// Reads to the end, so that the checksum of a compressed stream is verified. Returns where something other than

@@ -3,8 +3,8 @@
 // Bytes are read where they stay: clearing the room for each image first costs a seventh of a pack's time.
 #![allow(unsafe_code)]
 
-use super::bytes::{ArchiveFile, Fetched, ReadAt};
-use super::{MemberPlace, Trouble, Volume, VolumeKind, zip};
+use super::{MemberPlace, Volume, zip};
+use crate::archive::{ArchiveFile, Fetched, ReadAt, Trouble, VolumeKind};
 use crate::error::{Error, Result};
 use crate::finding::Reason;
 use crate::progress::Progress;

@@ -1,27 +1,11 @@
 //! One archive of a source: how its members are stored, and how it is opened.
 
-use super::bytes::{Archive, ArchiveFile, ReadAt};
-use super::stream::Stream;
-use super::{tar, zip};
+use super::zip;
+use crate::archive::{Archive, ArchiveFile, Stream, VolumeKind, read_head};
 use crate::error::{Error, Result};
 use crate::images::objects::Objects;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// How the members of an archive are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum VolumeKind {
-    Tar,
-    TarGz,
-    TarZst,
-    Zip {
-        /// Bytes before the archive.
-        base: u64,
-    },
-    /// No archive: the objects of a store, each of which is an image.
-    Objects,
-}
 
 /// One archive of the source, as the census saw it.
 #[derive(Debug, Clone)]
@@ -44,29 +28,17 @@ impl Volume {
         let path = shown.as_path();
         let (file, modified) = archive.open()?;
         let len = file.len();
-        let mut head = [0; 512];
-        let mut filled = 0;
-        while filled < head.len() {
-            match file.read_at(&mut head[filled..], filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io(path, "read", error)),
-            }
-        }
-        let head = &head[..filled];
-        let kind = match head {
-            [0x1f, 0x8b, ..] => VolumeKind::TarGz,
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => VolumeKind::TarZst,
-            [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => {
+        let head = read_head(&file, path)?;
+        let tar = VolumeKind::of_tar(&head, len);
+        let kind = match (&head[..], tar) {
+            (_, Some(kind)) => kind,
+            ([b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..], None) => {
                 let directory = zip::Directory::find(&file, len).map_err(|t| t.of(path))?;
                 VolumeKind::Zip {
                     base: directory.base,
                 }
             }
-            // Without members there is only the mark that ends a tar.
-            _ if tar::is_header(head) || (len >= 1024 && head == [0; 512]) => VolumeKind::Tar,
-            _ => {
+            (head, None) => {
                 let what = match head {
                     [b'B', b'Z', b'h', ..] => {
                         "bzip2 archives are not read, only tar, tar.gz, tar.zst and zip"

@@ -3,9 +3,7 @@
 //! The directory is read forward and nothing of it is kept but what the census keeps of any file; a member is found
 //! again by the position of its record. Zip64 is read; members are stored or deflated.
 
-use super::Trouble;
-use super::bytes::ReadAt;
-use super::stream::Stream;
+use crate::archive::{ReadAt, Stream, Trouble};
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use std::io;
 

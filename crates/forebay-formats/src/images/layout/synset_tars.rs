@@ -5,10 +5,11 @@
 use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles};
 use super::classes::Classes;
 use super::{Arrangement, Layout, LayoutContext};
+use crate::archive::VolumeKind;
 use crate::class_list::{is_list_path, is_wordnet_id};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
-use crate::images::archive::{Collector, VolumeKind, inner_dir};
+use crate::images::archive::{Collector, inner_dir};
 use crate::images::{Archive, Top};
 use crate::sniff::has_image_name;
 

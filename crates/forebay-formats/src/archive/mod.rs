@@ -1,0 +1,106 @@
+//! The bytes of archives: local files and objects, read forward or at a place, decoded if they are compressed, and the headers
+//! of tars. Both the images of an archive and the samples of a WebDataset are read with these.
+
+mod ahead;
+mod bytes;
+mod stream;
+pub(crate) mod tar;
+
+pub use bytes::Archive;
+pub(crate) use bytes::{ArchiveFile, Fetched, ReadAt, identity};
+pub(crate) use stream::Stream;
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Bytes that [`VolumeKind::of_tar`] wants to see.
+pub(crate) const HEAD_BYTES: usize = 512;
+
+/// How the members of an archive are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VolumeKind {
+    Tar,
+    TarGz,
+    TarZst,
+    Zip {
+        /// Bytes before the archive.
+        base: u64,
+    },
+    /// No archive: the objects of a store, each of which is an image.
+    Objects,
+}
+
+impl VolumeKind {
+    /// Recognizes a tar of `len` bytes by its first bytes.
+    pub(crate) fn of_tar(head: &[u8], len: u64) -> Option<Self> {
+        match head {
+            [0x1f, 0x8b, ..] => Some(Self::TarGz),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::TarZst),
+            // Without members there is only the mark that ends a tar.
+            _ if tar::is_header(head) || (len >= 1024 && head == [0; HEAD_BYTES]) => {
+                Some(Self::Tar)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An error in an archive, and its offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) offset: u64,
+    pub(crate) what: String,
+}
+
+impl Trouble {
+    pub(crate) fn at(offset: u64, what: impl Into<String>) -> Self {
+        Self {
+            offset,
+            what: what.into(),
+        }
+    }
+
+    pub(crate) fn io(offset: u64, error: &io::Error) -> Self {
+        Self::at(offset, error.to_string())
+    }
+
+    pub(crate) fn of(self, path: &Path) -> Error {
+        Error::source(path, self.to_string())
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "offset {}: {}", self.offset, self.what)
+    }
+}
+
+/// Reads the first bytes of an archive, fewer if it is shorter.
+pub(crate) fn read_head(file: &ArchiveFile, path: &Path) -> Result<Vec<u8>> {
+    let mut head = vec![0; HEAD_BYTES];
+    let mut filled = 0;
+    while filled < head.len() {
+        match file.read_at(&mut head[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io(path, "read", error)),
+        }
+    }
+    head.truncate(filled);
+    Ok(head)
+}
+
+/// Fills `out` with the bytes at a position that is not before that of the stream.
+pub(crate) fn read_exact(stream: &mut Stream, at: u64, out: &mut [u8]) -> Result<(), Trouble> {
+    let there = stream
+        .skip_to(at)
+        .and_then(|there| Ok((there, stream.fill(out)?)));
+    match there {
+        Ok((true, filled)) if filled == out.len() => Ok(()),
+        Ok(_) => Err(Trouble::at(at, "the archive is cut short inside a member")),
+        Err(error) => Err(Trouble::io(at, &error)),
+    }
+}
