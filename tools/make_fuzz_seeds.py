@@ -203,6 +203,20 @@ def main():
     keep("tar", "zst", raw_zstd(tar(images[:1])))
     meta = (ROOT / "testdata/meta-scipy/meta.mat").read_bytes()
     truth = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+    samples = [("a/1.jpg", JPEG), ("a/1.cls", b"3"), ("a/1.txt", b"text"), ("a/1.json", b'{"x": [1, 2.5, "y"]}')]
+    array = b"\x93NUMPY\x01\x00\x3a\x00" + b"{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }\n" + b"\1\0\2\0"
+    keep("webdataset", "columns", tar(samples + [("a/2.png", JPEG), ("a/2.cls", b"-1"), ("a/2.npy", array)]))
+    keep("webdataset", "bad", tar([("1.jpg", JPEG), ("1.png", JPEG), ("2.cls", b"x"), ("1.cls", b"1"), ("3.pyd", b"x"), ("3.jpg", "a")]))
+    keep("webdataset", "gz", gzip.compress(tar(samples), mtime=0))
+    golden = ROOT / "testdata/formats-golden/mds"
+    for name in ("plain", "zstd"):
+        index = json.loads((golden / name / "index.json").read_text())
+        index["shards"] = index["shards"][:1]
+        shard = index["shards"][0]
+        file = golden / name / (shard["zip_data"] or shard["raw_data"])["basename"]
+        text = json.dumps(index).encode()
+        keep("mds", name, struct.pack("<H", len(text)) + text + file.read_bytes())
+    keep("mds", "empty", struct.pack("<H", 2) + b"{}")
     keep("tar", "kit", tar([("ILSVRC2012_devkit_t12/data/meta.mat", meta), (truth, b"1\n6\n2\n")]))
 
     keep("zip", "deflated", zipped(images))

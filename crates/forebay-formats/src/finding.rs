@@ -90,6 +90,10 @@ pub enum Reason {
     NotThere,
     /// A file that may hold labels, which no option named.
     UnusedLabels,
+    /// A record or sample that cannot be read.
+    BadRecord,
+    /// A record whose key the format cannot hold: it has another one.
+    KeyChanged,
 }
 
 impl Reason {
@@ -138,6 +142,8 @@ impl Reason {
             Self::Unlisted => "not in the file of labels",
             Self::NotThere => "in the file of labels, but not there",
             Self::UnusedLabels => "may hold labels, and is not used",
+            Self::BadRecord => "a record that cannot be read",
+            Self::KeyChanged => "a key that the format cannot hold",
         }
     }
 }

@@ -5,6 +5,79 @@
 pub use crate::class_list::fuzzing::classes;
 pub use crate::images::fuzzing::{boxes, labels, mat, tar, zip};
 
+use crate::images::fuzzing::seal_tar;
+use crate::records::{OnBadRecord, RecordFormat, RecordInput};
+use forebay_shard::ExampleView;
+use std::path::Path;
+
+/// A tar of samples, as it is and with the checksums of its headers made right.
+pub fn webdataset(bytes: &[u8], scratch: &Path) {
+    let mut sealed = bytes.to_vec();
+    seal_tar(&mut sealed);
+    let dir = scratch.join("webdataset");
+    std::fs::create_dir_all(&dir).unwrap();
+    for bytes in [bytes, &sealed] {
+        std::fs::write(dir.join("train-000000.tar"), bytes).unwrap();
+        read_records(RecordFormat::WEBDATASET, &dir);
+    }
+}
+
+/// An index of MDS behind its length in two bytes, and a shard: as they are, and with the size and the count of the shard in
+/// the index.
+pub fn mds(bytes: &[u8], scratch: &Path) {
+    let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
+        return;
+    };
+    let len = usize::from(u16::from_le_bytes(*len)).min(rest.len());
+    let (index, shard) = rest.split_at(len);
+    let dir = scratch.join("mds");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("index.json"), index).unwrap();
+    std::fs::write(dir.join("shard.00000.mds"), shard).unwrap();
+    read_records(RecordFormat::MDS, &dir);
+    let Ok(mut index) = serde_json::from_slice::<serde_json::Value>(index) else {
+        return;
+    };
+    if let (Some(count), Some(first)) = (shard.first_chunk(), index.pointer_mut("/shards/0"))
+        && first.is_object()
+    {
+        first["samples"] = u32::from_le_bytes(*count).into();
+        let file = serde_json::json!({"basename": "shard.00000.mds", "bytes": shard.len()});
+        first["raw_data"] = file;
+        std::fs::write(dir.join("index.json"), index.to_string()).unwrap();
+        read_records(RecordFormat::MDS, &dir);
+    }
+}
+
+/// Reads all records under both policies: each is an Example, and errors have words.
+fn read_records(format: RecordFormat, dir: &Path) {
+    for policy in [OnBadRecord::Fail, OnBadRecord::Skip] {
+        let mut input = RecordInput::new(dir);
+        input.on_bad_record = policy;
+        input.features.without_images = policy == OnBadRecord::Skip;
+        let source = match format.open(&input) {
+            Ok(source) => source,
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                continue;
+            }
+        };
+        for file in source.splits.iter().flat_map(|split| &split.files) {
+            let mut reader = file.read(0..file.records()).unwrap();
+            for number in 0..=file.records() {
+                match reader.next_record() {
+                    Ok(Some(record)) => {
+                        assert_eq!(record.number, number);
+                        ExampleView::parse(record.bytes).unwrap();
+                    }
+                    Ok(None) => assert_eq!(number, file.records()),
+                    Err(error) => assert!(!error.to_string().is_empty()),
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 #[path = "../fuzz/replay.rs"]
 mod replay;
@@ -16,6 +89,16 @@ mod tests {
     #[test]
     fn tars() {
         replay("tar", super::tar);
+    }
+
+    #[test]
+    fn webdatasets() {
+        replay("webdataset", super::webdataset);
+    }
+
+    #[test]
+    fn mds_shards() {
+        replay("mds", super::mds);
     }
 
     #[test]

@@ -32,13 +32,16 @@ mod writer;
 pub use against::{Against, AgainstReport, Difference, DifferenceKind};
 pub use census::{Census, SplitCensus};
 pub use convert::{
-    ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ProgressiveChange, RepairOptions,
-    RepairSummary, SeekPointChange, convert, repair,
+    ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, OutputFormat, ProgressiveChange,
+    RepairOptions, RepairSummary, SeekPointChange, convert, repair,
 };
 pub use error::{Error, Result, SampleError};
 pub use export::{ExportOptions, ExportSummary, export};
 pub use forebay_formats::images::{EntryRef, SourceLayout};
-pub use forebay_formats::records::{ForeignRecords, ForeignSchema, class_names};
+pub use forebay_formats::records::{
+    ForeignRecords, ForeignSchema, OnBadRecord, RecordFormat, RecordInput, class_names,
+    expand_braces, has_braces,
+};
 pub use forebay_formats::{
     Action, ClassList, ClassName, Error as SourceError, Finding, Reason, escape,
 };

@@ -1,6 +1,8 @@
 //! The end of a pack: the report, the manifest, and the summary of the dataset.
 
-use crate::destination::{Destination, Outline, PACK_DIR, Publication, REPORT, ShardLine, WorkDir};
+use crate::destination::{
+    Destination, MANIFEST, Outline, PACK_DIR, Publication, REPORT, ShardLine, WorkDir,
+};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::prepare::Prepared;
@@ -64,6 +66,8 @@ pub(crate) fn publish(
     let json = manifest.to_json()?;
     let dataset = Publication {
         manifest: json.as_bytes(),
+        name: MANIFEST,
+        indexes: &[],
         report: (!tally.counts.is_empty()).then_some(report.as_path()),
         shards: done,
     };
@@ -155,7 +159,11 @@ pub(crate) fn summary(root: &Path, manifest: &Manifest, tally: Tally) -> Summary
     }
 }
 
-fn write_report(dir: &WorkDir, census: &FindingList, lines: &[&ShardLine]) -> Result<()> {
+pub(crate) fn write_report(
+    dir: &WorkDir,
+    census: &FindingList,
+    lines: &[&ShardLine],
+) -> Result<()> {
     dir.create_dir(PACK_DIR)?;
     let path = dir.report();
     let fail = |error: io::Error| Error::io(&path, "write", error);

@@ -31,6 +31,19 @@ pub struct ShardSummary {
 }
 
 impl ShardSummary {
+    /// Returns the summary of a file of another format, with the checksum of its bytes and the
+    /// digest of its records.
+    pub fn without_index(sum: Crc32c, samples: SampleDigest, record_bytes: u64) -> Self {
+        Self {
+            records: samples.records(),
+            bytes: sum.len(),
+            crc32c: sum.value(),
+            index: None,
+            samples,
+            record_bytes,
+        }
+    }
+
     /// Returns the sidecar `.fbi` of a TFRecord file.
     pub fn to_fbi(&self) -> Option<Vec<u8>> {
         self.index.as_ref().map(|index| index.to_fbi(self.crc32c))

@@ -1,18 +1,20 @@
-//! `forebay convert`: shards of another format or size, seek points made or removed.
+//! `forebay convert`: records in another format, shards of another size, seek points made or removed.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clap::Args as ClapArgs;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Args as ClapArgs, ValueEnum};
 use forebay_cache::{ReadOptions, read_storage};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, Observer,
-    ProgressiveChange, SeekPointChange, ShardDone, Sharding, Stage, convert,
+    Cancel, ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, Observer, OnBadRecord,
+    OutputFormat, ProgressiveChange, RecordFormat, RecordInput, SeekPointChange, ShardDone,
+    Sharding, Stage, convert, expand_braces, has_braces,
 };
 use forebay_shard::{BlockCompression, Manifest, ShardFormat};
-use forebay_store::{Location, StoreOptions};
+use forebay_store::{Location, Store, StoreOptions};
 use serde::Serialize;
 
 use super::foreign_args::ForeignArgs;
@@ -28,7 +30,7 @@ use crate::quantity::{self, parse_size};
 use crate::staging_args::{self, StagingArgs, UploadedEvent};
 use crate::store_args::StoreArgs;
 
-/// Convert shards: another format or size, seek points made or removed
+/// Convert records: another format, other shards, seek points made or removed
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Records keep their order, keys, labels and all other features; images stay as they are, byte for
@@ -42,12 +44,15 @@ Examples:
   forebay convert shards/ faster/ --progressive baseline --seek-points auto
   forebay convert imagenet-tfrecords/ fbs/ --to indexed --shard-size 512MiB
   forebay convert part.tfrecord dataset/ --image-feature img --label-feature y --label-base 0
+  forebay convert 'wds/train-{000..127}.tar' fbs/ --to indexed --shard-size 256MiB
+  forebay convert shards/ wds/ --to webdataset
 
-SRC is a dataset, or TFRecords that another tool wrote: a directory of them, or one file, GZIP and
-ZLIB files too. The features that hold image and label are found by their names, and printed. Records
-without an image are refused.")]
+SRC is a dataset, or files that another tool wrote: a directory of them, one file, or a pattern. They are
+TFRecords (GZIP and ZLIB too) or a WebDataset (tar, tar.gz, tar.zst). The features that hold image and label
+are found by their names, and printed. Records without an image are refused. docs/formats.md says what each
+format can hold.")]
 pub(crate) struct Args {
-    /// The dataset, or TFRecords of another tool
+    /// The dataset, or files of another tool; train-{000..127}.tar names many
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
@@ -55,14 +60,37 @@ pub(crate) struct Args {
     #[arg(value_name = "DST")]
     destination: PathBuf,
 
-    /// Format to write: tfrecord or indexed (.fbs) [default: the format of SRC]
     #[arg(
         long,
         value_name = "FORMAT",
+        value_parser = outputs(),
         hide_possible_values = true,
+        help = output_help(),
         help_heading = "Shards"
     )]
-    to: Option<Kind>,
+    to: Option<String>,
+
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_parser = PossibleValuesParser::new(RecordFormat::all().map(RecordFormat::name)),
+        hide_possible_values = true,
+        help = input_help()
+    )]
+    from: Option<String>,
+
+    /// Leave this feature out of the records; give it several times for several
+    #[arg(long, value_name = "FEATURE")]
+    drop_feature: Vec<String>,
+
+    /// How to handle records that cannot be read: fail, or skip (they are left out and listed; the exit code is 3)
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "fail",
+        hide_possible_values = true
+    )]
+    on_bad_record: Policy,
 
     /// Number of shards for each split [default: records stay together as they are]
     #[arg(
@@ -125,6 +153,9 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
+/// The list of the files of a split, in formats that have one.
+const INDEX: &str = "index.json";
+
 /// How to store progressive JPEGs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Progressive {
@@ -133,9 +164,96 @@ enum Progressive {
     Original,
 }
 
+/// How to handle records that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Policy {
+    Fail,
+    Skip,
+}
+
+/// Other tools' formats that are written.
+fn written() -> impl Iterator<Item = RecordFormat> {
+    RecordFormat::all().filter(|format| format.is_written())
+}
+
+fn outputs() -> PossibleValuesParser {
+    let shards = Kind::value_variants().iter();
+    let shards = shards.filter_map(|kind| kind.to_possible_value());
+    let others = written().map(|format| PossibleValue::new(format.name()));
+    shards.chain(others).collect::<Vec<_>>().into()
+}
+
+fn output_help() -> String {
+    let names: Vec<&str> = written().map(RecordFormat::name).collect();
+    format!(
+        "Format to write: tfrecord, indexed (.fbs), {} [default: the format of SRC, if it is a dataset or TFRecords]",
+        names.join(", ")
+    )
+}
+
+fn input_help() -> String {
+    let names: Vec<&str> = RecordFormat::all().map(RecordFormat::name).collect();
+    format!(
+        "Format of SRC: {} [default: recognized by names]",
+        names.join(", ")
+    )
+}
+
 impl Args {
-    /// The source, and the format it has.
-    fn source(&self, store: &StoreOptions) -> Result<(ConvertSource, Kind), Failure> {
+    /// The source, and the format that it has, if that is one of shards.
+    fn source(&self, store: &StoreOptions) -> Result<(ConvertSource, Option<Kind>), Failure> {
+        if let Some((format, input)) = self.records(store)? {
+            return Ok((ConvertSource::Records(format, Box::new(input)), None));
+        }
+        let (source, kind) = self.shards(store)?;
+        Ok((source, Some(kind)))
+    }
+
+    /// The records of another tool's format that SRC names, if it names such.
+    fn records(
+        &self,
+        store: &StoreOptions,
+    ) -> Result<Option<(RecordFormat, RecordInput)>, Failure> {
+        let given = self.from.as_deref().and_then(RecordFormat::named);
+        let text = self.source.to_str().unwrap_or_default();
+        let mut files = Vec::new();
+        let mut location = Location::parse(&self.source)?;
+        if has_braces(text) && !self.source.exists() {
+            let names = expand_braces(text).map_err(Failure::usage)?;
+            for name in &names {
+                files.push(Location::parse(name)?);
+            }
+            let dir = text.rsplit_once('/').map_or(".", |(dir, _)| dir);
+            // A pattern may be in a directory's name too.
+            let dir = dir.split('{').next().unwrap_or_default();
+            location = Location::parse(if dir.is_empty() { "." } else { dir })?;
+        }
+        let format = match given {
+            Some(format) => Some(format),
+            None => {
+                let names = match files.is_empty() {
+                    true => names_at(&location, store)?,
+                    false => vec![text.to_owned()],
+                };
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                RecordFormat::detect(&names).map(|(format, _)| format)
+            }
+        };
+        let is_shards = |format: RecordFormat| {
+            [RecordFormat::DATASET, RecordFormat::TFRECORD].contains(&format)
+        };
+        let Some(format) = format.filter(|format| !is_shards(*format)) else {
+            return Ok(None);
+        };
+        let mut input = RecordInput::new(location);
+        input.files = files;
+        input.split.clone_from(&self.foreign.split);
+        input.features = self.foreign.records();
+        Ok(Some((format, input)))
+    }
+
+    /// The dataset or the TFRecords that SRC is.
+    fn shards(&self, store: &StoreOptions) -> Result<(ConvertSource, Kind), Failure> {
         let kind_of = |manifest: Manifest| match manifest.shard_format {
             ShardFormat::TfRecord => Kind::Tfrecord,
             ShardFormat::Indexed => Kind::Indexed,
@@ -171,7 +289,22 @@ impl Args {
     fn config(&self, console: &Console) -> Result<ConvertOptions, Failure> {
         let store = self.store.options_until(console);
         let (source, kind) = self.source(&store)?;
-        let format = format_of(self.to.unwrap_or(kind), self.codec, "--to")?;
+        let named = self.to.as_deref();
+        let kind = match named.map(|name| Kind::from_str(name, false)) {
+            Some(Ok(kind)) => Some(kind),
+            Some(Err(_)) => None,
+            None => kind,
+        };
+        let format: OutputFormat = match (kind, named.and_then(RecordFormat::named)) {
+            (Some(kind), _) => format_of(kind, self.codec, "--to")?.into(),
+            (None, Some(format)) => OutputFormat::Records(format, self.codec.unwrap_or_default()),
+            (None, None) => {
+                return Err(
+                    Failure::usage("--to is missing: which format is to be written?")
+                        .hint("--to indexed writes shards that loaders read fastest"),
+                );
+            }
+        };
         let mut options = ConvertOptions::new(source, Location::parse(&self.destination)?, format);
         if let Some(shards) = self.shards {
             options.sharding = Some(Sharding::Count(shards.get()));
@@ -191,6 +324,11 @@ impl Args {
         };
         options.read = ReadOptions::new(store);
         options.index_text = !self.no_dali_index;
+        options.drop_features = self.drop_feature.iter().cloned().collect();
+        options.on_bad_record = match self.on_bad_record {
+            Policy::Fail => OnBadRecord::Fail,
+            Policy::Skip => OnBadRecord::Skip,
+        };
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;
@@ -199,6 +337,38 @@ impl Args {
         options.upload.store = self.store.options_until(console);
         Ok(options)
     }
+}
+
+/// The names at the top of a place, and one level below for lists of files; of a file its own.
+fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Failure> {
+    let Ok(path) = location.local_path() else {
+        let key = location.key().unwrap_or_default();
+        if key.contains('.') {
+            return Ok(vec![key.to_owned()]);
+        }
+        let listing = Store::open(location, store)?.list_dir("")?;
+        return Ok(listing
+            .objects
+            .into_iter()
+            .map(|object| object.key)
+            .collect());
+    };
+    if !path.is_dir() {
+        return Ok(path.to_str().map(str::to_owned).into_iter().collect());
+    }
+    let names = |dir: &Path| {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    };
+    let top = names(path);
+    let below = top
+        .iter()
+        .filter(|name| path.join(name).join(INDEX).is_file());
+    let below: Vec<String> = below.map(|name| format!("{name}/{INDEX}")).collect();
+    Ok(top.into_iter().chain(below).collect())
 }
 
 /// Shows how far it is.
@@ -272,7 +442,10 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         console.note(printable(note));
     }
     print(&summary, console);
-    Ok(Outcome::Done)
+    Ok(match summary.skipped {
+        0 => Outcome::Done,
+        _ => Outcome::SomeUnreadable,
+    })
 }
 
 /// Bytes of the source, for the bar. What is wrong with it is said by the conversion.
@@ -285,6 +458,8 @@ fn source_bytes(source: &ConvertSource, read: &ReadOptions) -> Option<u64> {
             Some(manifest.splits.iter().map(|split| split.bytes).sum())
         }
         ConvertSource::Files(files) => files.splits.values().flatten().map(|path| size(path)).sum(),
+        // Their records have other sizes than their files.
+        ConvertSource::Records(..) => None,
     }
 }
 
@@ -342,7 +517,25 @@ fn print(summary: &ConvertSummary, console: &Console) {
             quantity::count(progressive.left),
         ));
     }
-    console.line(format!("  manifest {}", show(&summary.root.join(MANIFEST))));
+    for (count, what) in [
+        (summary.skipped, "could not be read and left out"),
+        (
+            summary.changed_keys,
+            "with other keys than before, since the format cannot hold those",
+        ),
+    ] {
+        if count > 0 {
+            console.line(format!(
+                "  {} {what}: see {}",
+                quantity::counted(count, "record", "records"),
+                show(&summary.root.join("pack/report.jsonl")),
+            ));
+        }
+    }
+    console.line(format!(
+        "  manifest {}",
+        show(&summary.root.join(summary.manifest))
+    ));
     console.line(format!("  fingerprint {}", summary.fingerprint));
 
     #[derive(Serialize)]
@@ -359,6 +552,8 @@ fn print(summary: &ConvertSummary, console: &Console) {
         seek_point_bytes: u64,
         progressive_changed: u64,
         progressive_left: u64,
+        skipped: u64,
+        changed_keys: u64,
         notes: &'a [String],
         already_complete: bool,
         resumed_shards: u64,
@@ -370,7 +565,7 @@ fn print(summary: &ConvertSummary, console: &Console) {
         "summary",
         &Event {
             command: "convert",
-            exit_code: 0,
+            exit_code: if summary.skipped > 0 { 3 } else { 0 },
             root: summary.root.display().to_string(),
             fingerprint: &summary.fingerprint,
             records,
@@ -381,6 +576,8 @@ fn print(summary: &ConvertSummary, console: &Console) {
             seek_point_bytes: summary.seek_points.bytes,
             progressive_changed: progressive.changed,
             progressive_left: progressive.left,
+            skipped: summary.skipped,
+            changed_keys: summary.changed_keys,
             notes: &summary.notes,
             already_complete: summary.already_complete,
             resumed_shards: summary.resumed_shards,

@@ -132,7 +132,12 @@ fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
         );
     }
     if let Some((format, sign)) = sidecar_sign(top, &names)? {
-        return tree(format, sign, WRITE_LABELS);
+        let is_webdataset = format == RecordFormat::WEBDATASET.title();
+        let advice = match is_webdataset {
+            true => RecordFormat::WEBDATASET.advice(),
+            false => WRITE_LABELS,
+        };
+        return tree(format, sign, advice);
     }
     let holds_images = |name: &str| {
         let name = name.to_ascii_lowercase();
@@ -254,17 +259,13 @@ fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<(&'static str, String)> {
     let format = match *ending {
         ".txt" => "images with text files (YOLO labels or captions)",
         ".xml" => "images with XML annotations",
-        _ => "a WebDataset",
+        _ => RecordFormat::WEBDATASET.title(),
     };
     Some((format, crate::finding::escape(first?)))
 }
 
 /// Formats that hold images in files of their own, by the endings of their names.
 const CONTAINERS: &[(&str, &[&str])] = &[
-    (
-        "MosaicML shards (MDS)",
-        &[".mds", ".mds.zstd", ".mds.gz", ".mds.br"],
-    ),
     (
         "Parquet or Arrow files",
         &[".parquet", ".arrow", ".feather"],
@@ -320,18 +321,6 @@ fn container_in(top: &Top<'_>) -> Option<ForeignTree> {
     let is_chunk = |name: &str| name.starts_with("chunk-") && name.ends_with(".bin");
     if let Some(name) = names.file(is_chunk) {
         return tree("a LitData dataset", name, EXTRACT);
-    }
-    let is_tar = |name: &str| {
-        [".tar", ".tar.gz", ".tgz", ".tar.zst"]
-            .iter()
-            .any(|ending| name.ends_with(ending))
-    };
-    if let Some(name) = names.file(is_tar) {
-        return tree(
-            "a directory of tar archives, as WebDataset has them",
-            name,
-            "name one archive to pack a tar of class directories; of WebDataset's shards, extract the images and give a CSV file of labels with --labels FILE",
-        );
     }
     None
 }

@@ -102,7 +102,7 @@ fn count_files(members: &Members) -> usize {
 }
 
 /// Makes the checksums of what looks like headers right.
-fn seal_tar(bytes: &mut [u8]) {
+pub(crate) fn seal_tar(bytes: &mut [u8]) {
     let mut at = 0;
     while let Some(block) = bytes.get_mut(at..at + 512) {
         at += 512;

@@ -57,10 +57,12 @@ impl Format for Dataset {
                 classes: manifest.classes.clone(),
                 features: manifest.features.clone(),
                 record_features: manifest.record_features.clone(),
-                schema: None,
+                schema: manifest.columns.clone(),
+                foreign: None,
                 pack: manifest.pack.clone(),
                 identity: BTreeMap::from([("converted_from".to_owned(), fingerprint)]),
                 order,
+                findings: Vec::new(),
             },
         })
     }

@@ -1,4 +1,4 @@
-//! Sources of records: datasets of Forebay, and TFRecord files of other tools.
+//! Records: datasets of Forebay, and formats of other tools, which are read and written.
 //!
 //! # The seam
 //!
@@ -7,33 +7,54 @@
 //! The two traits that a format implements are [`RecordFile`], a file whose records are counted and can be read from any one
 //! on, and [`RecordReader`], which reads them in order. A record is an encoded `tensorflow.Example` with its key and label.
 //!
+//! A format that is written too has [`Format::create`]: it gives a [`RecordSink`], which names files and makes a
+//! [`RecordWriter`] for each. A caller drives them as it drives shards: in parallel, resumable, published last. What an index
+//! of the format needs of a file is [`RecordWriter::finish`]'s result, which a journal keeps, so that
+//! [`RecordSink::index`] can be made by a later run.
+//!
 //! # Formats with columns
 //!
-//! A format that stores columns (Parquet, MDS, WebDataset) needs nothing else: its reader encodes an `Example` for each row,
-//! [`SourceFacts::features`] has the name, kind and shape of each column, and a row group or a sample's size is its
-//! [`record_bytes`](RecordFile::record_bytes). Columns keep their names, but for `image`, `label` and `boxes`, which become
-//! TensorFlow's keys. Reading single columns without encoding records is for readers in place; they will get a method of
-//! [`RecordFile`] when one exists.
+//! A format that stores columns (WebDataset, MDS) needs nothing else: its reader encodes an `Example` for each row, and
+//! [`SourceFacts::schema`] has the columns. Columns keep their names, but for `image`, `label` and `boxes`, which become
+//! TensorFlow's keys. What a sink cannot store of a dataset (classes, label base, order) is in a
+//! [`Conversion`] beside its files, from which a source has it again.
 
+mod conversion;
 mod dataset;
 mod foreign_records;
+mod key_names;
+mod mds;
+mod npy;
+mod places;
 mod shards;
+mod sink;
 mod tfrecord;
+mod webdataset;
 
+pub use conversion::Conversion;
 pub use foreign_records::{ForeignRecords, ForeignSchema, class_names};
+pub use places::{expand_braces, has_braces};
+pub use sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 
 use crate::error::Result;
+use crate::finding::Finding;
 use forebay_cache::ReadOptions;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{ClassEntry, EpochOrder, FeatureEntry};
+use forebay_shard::schema::Schema;
 use forebay_store::Location;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The table of formats, in the order in which they are detected.
-const FORMATS: &[&dyn Format] = &[&dataset::Dataset, &tfrecord::TfRecord];
+const FORMATS: &[&dyn Format] = &[
+    &dataset::Dataset,
+    &tfrecord::TfRecord,
+    &mds::Mds,
+    &webdataset::WebDataset,
+];
 
 /// A format that records are read from.
 pub(crate) trait Format: Send + Sync {
@@ -54,6 +75,20 @@ pub(crate) trait Format: Send + Sync {
 
     /// Opens a place.
     fn open(&self, input: &RecordInput) -> Result<RecordSource>;
+
+    /// Whether records can be written to this format by [`create`](Self::create).
+    fn is_written(&self) -> bool {
+        false
+    }
+
+    /// Prepares to write records with these facts, or says which of their features cannot be written.
+    fn create(
+        &self,
+        _facts: &SourceFacts,
+        _options: &SinkOptions,
+    ) -> std::result::Result<Box<dyn RecordSink>, String> {
+        Err(format!("{} cannot be written", self.title()))
+    }
 }
 
 /// The first name with an extension of the format. The names of compressed files and of numbered ones go on behind it.
@@ -71,6 +106,10 @@ impl RecordFormat {
     pub const DATASET: Self = Self(&dataset::Dataset);
     /// TFRecord files of another tool.
     pub const TFRECORD: Self = Self(&tfrecord::TfRecord);
+    /// Shards of MosaicML's Streaming.
+    pub const MDS: Self = Self(&mds::Mds);
+    /// Tars whose members are the columns of samples.
+    pub const WEBDATASET: Self = Self(&webdataset::WebDataset);
 
     /// Returns all formats in the order in which they are detected.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
@@ -109,7 +148,37 @@ impl RecordFormat {
     pub fn open(self, input: &RecordInput) -> Result<RecordSource> {
         self.0.open(input)
     }
+
+    /// Returns the format of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().find(|format| format.name() == name)
+    }
+
+    /// Returns whether [`create`](Self::create) writes it.
+    pub fn is_written(self) -> bool {
+        self.0.is_written()
+    }
+
+    /// Prepares to write records with these facts.
+    ///
+    /// # Errors
+    /// The features that the format cannot hold, or an option that it does not have.
+    pub fn create(
+        self,
+        facts: &SourceFacts,
+        options: &SinkOptions,
+    ) -> std::result::Result<Box<dyn RecordSink>, String> {
+        self.0.create(facts, options)
+    }
 }
+
+impl PartialEq for RecordFormat {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for RecordFormat {}
 
 impl fmt::Debug for RecordFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,6 +194,14 @@ pub struct RecordInput {
     pub location: Location,
     /// The files of each split in order, for formats without a list of their own.
     pub splits: BTreeMap<String, Vec<PathBuf>>,
+    /// The files that were named one by one, instead of all at the place.
+    pub files: Vec<Location>,
+    /// All files belong to this split; by default their names say to which.
+    pub split: Option<String>,
+    /// Features that are left out.
+    pub drop_features: BTreeSet<String>,
+    /// Policy for samples that cannot be read.
+    pub on_bad_record: OnBadRecord,
     /// Which features hold image, label and key, for formats that do not say.
     pub features: ForeignRecords,
     /// How a place that is no local directory is read.
@@ -137,10 +214,24 @@ impl RecordInput {
         Self {
             location: location.into(),
             splits: BTreeMap::new(),
+            files: Vec::new(),
+            split: None,
+            drop_features: BTreeSet::new(),
+            on_bad_record: OnBadRecord::default(),
             features: ForeignRecords::default(),
             read: ReadOptions::default(),
         }
     }
+}
+
+/// Policy for records that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnBadRecord {
+    /// The first one is an error.
+    #[default]
+    Fail,
+    /// They are left out and listed.
+    Skip,
 }
 
 /// An open source of records.
@@ -163,14 +254,28 @@ pub struct SourceFacts {
     pub features: Vec<FeatureEntry>,
     /// The features that hold image and label.
     pub record_features: RecordFeatures,
+    /// The columns that the features make up; empty where they follow from the features.
+    pub schema: Schema,
     /// How the features of another tool's records were found, and the directory of its files.
-    pub schema: Option<(ForeignSchema, PathBuf)>,
+    pub foreign: Option<(ForeignSchema, PathBuf)>,
     /// Options that the source was packed with.
     pub pack: BTreeMap<String, serde_json::Value>,
     /// The identity of the source, by name: an interrupted conversion continues only if all of it is the same.
     pub identity: BTreeMap<String, String>,
     /// How epochs order its samples: what the source says or, without that, what loaders take from its files.
     pub order: EpochOrder,
+    /// Records that were left out, and files that are no records.
+    pub findings: Vec<Finding>,
+}
+
+impl SourceFacts {
+    /// Returns the columns: as the source has them, or inferred from the features.
+    pub fn columns(&self) -> Schema {
+        match self.schema.is_empty() {
+            true => Schema::infer(&self.features, &self.record_features),
+            false => self.schema.clone(),
+        }
+    }
 }
 
 /// The files of a split.
@@ -208,7 +313,8 @@ pub trait RecordReader {
     /// Reads the next record; none at the end.
     ///
     /// # Errors
-    /// Those of the file, and damage.
+    /// Those of the file, and damage. After [`Error::Record`](crate::Error::Record) the next record can be read, if the
+    /// format knows where it is.
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>>;
 }
 

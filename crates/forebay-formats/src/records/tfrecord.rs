@@ -6,6 +6,7 @@ use super::{ForeignSchema, Format, RecordInput, RecordSource, SourceFacts, by_ex
 use crate::error::{Error, Result};
 use forebay_shard::example::{FeatureKind, feature_kinds};
 use forebay_shard::manifest::FeatureEntry;
+use forebay_shard::schema::Schema;
 use forebay_shard::tfrecord::ExpandedFiles;
 use forebay_shard::{OpenOptions, Shard};
 use std::collections::BTreeMap;
@@ -95,9 +96,11 @@ impl Format for TfRecord {
                 features: features.collect(),
                 record_features: schema.features.clone(),
                 identity: identity(&schema, &hasher),
-                schema: Some((schema, directory(root))),
+                schema: Schema::default(),
+                foreign: Some((schema, directory(root))),
                 pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
                 order,
+                findings: Vec::new(),
             },
         })
     }

@@ -2,8 +2,9 @@
 
 use super::found_features::{KEY_FEATURE, features, find_features, first_records, recover_key};
 use super::record::Converter;
+use super::run::Run;
 use super::source::{Source, SourceSplit};
-use super::{Run, STEP_BYTES, STEP_RECORDS};
+use super::{STEP_BYTES, STEP_RECORDS};
 use crate::error::{Error, Result};
 use crate::options::Format;
 use crate::plan::PlannedShard;
@@ -124,12 +125,14 @@ pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> 
         classes: manifest.classes,
         features,
         record_features: manifest.record_features,
-        schema: None,
+        schema: manifest.columns,
+        foreign: None,
         pack: manifest.pack,
         identity: identity
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
         order,
+        findings: Vec::new(),
     };
     Ok(Damaged {
         source: Source { splits, facts },

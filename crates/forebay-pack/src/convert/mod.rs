@@ -1,4 +1,4 @@
-//! From shards to shards: another format, other shard sizes, seek points made or removed. Records keep their order, their
+//! From records to records: another format, other shard sizes, seek points made or removed. Records keep their order, their
 //! keys, their labels and all other features.
 //!
 //! A conversion runs as a pack does: it is planned whole, shards are written in parallel, each is in a journal when it is on
@@ -11,36 +11,34 @@ mod options;
 mod plan;
 mod record;
 mod repair;
+mod run;
+mod sink;
 mod source;
 
-pub use options::{ConvertOptions, ProgressiveChange, SeekPointChange};
+pub use options::{ConvertOptions, OutputFormat, ProgressiveChange, SeekPointChange};
 pub use repair::{RepairOptions, RepairSummary, repair};
 pub use source::{ConvertSource, ForeignFiles};
 
 use crate::destination::{
-    Destination, Header, INDEX_DIR, Journal, Publication, Request, ShardLine, Taken, telling,
+    Destination, Header, INDEX_DIR, Publication, Request, ShardLine, Taken, split_dir, telling,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
 use crate::options::{Format, PackOptions};
-use crate::plan::PlannedShard;
 use crate::prepare::refuse_nesting;
-use crate::publish::{identify_samples, shard_entry};
+use crate::publish::{identify_samples, shard_entry, write_report};
 use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary, Uploaded};
 use crate::resume;
 use crate::upload;
-use crate::write::{WrittenShard, open_shard};
-use forebay_formats::records::class_names;
-use forebay_shard::RecordMeta;
+use forebay_formats::records::{Conversion, RecordSink, class_names};
+use forebay_formats::{Finding, FindingList, Reason};
 use forebay_shard::manifest::{FILE_NAME, Manifest, SplitEntry};
-use forebay_shard::parallel::{for_each_parallel, run_beside};
+use forebay_store::clean_stale;
 use plan::Plan;
+use run::Run;
 use source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 /// Under this name the manifest keeps the digest of a conversion, so that the same command finds its work done.
@@ -75,6 +73,12 @@ pub struct ConvertSummary {
     pub uploaded: Option<Uploaded>,
     /// Decisions about records of another tool that a user should know.
     pub notes: Vec<String>,
+    /// The name of the file that makes the dataset whole, below the root.
+    pub manifest: &'static str,
+    /// Records that could not be read and were left out.
+    pub skipped: u64,
+    /// Records that have another key, since the format cannot hold theirs.
+    pub changed_keys: u64,
     /// Time that it took.
     pub time: Duration,
     /// Losses, where the source was damaged.
@@ -96,7 +100,7 @@ pub fn convert(
         refuse_nesting(options.src.root(), &dir)?;
     }
     observer.stage(Stage::Census);
-    let source = Source::open(&options.src, &options.read)?;
+    let source = Source::open(options)?;
     convert_source(options, &source, observer, cancel)
 }
 
@@ -111,7 +115,15 @@ fn convert_source(
     let of_shards = options.of_shards();
     let shown = upload::shown(&options.dst);
     let arguments = options.arguments();
-    let plan = Plan::make(source, &options.format, options.sharding, &arguments)?;
+    let sink = sink::open(options, source)?;
+    let file_name = |split: &str, number, count| match (&sink, options.format) {
+        (Some(sink), _) => sink.file_name(split, number, count),
+        (None, _) => {
+            let extension = of_shards.format.shard_format().extension();
+            format!("{split}-{number:05}-of-{count:05}{extension}")
+        }
+    };
+    let plan = Plan::make(source, &file_name, options.sharding, &arguments)?;
     let largest = plan
         .shards
         .iter()
@@ -138,12 +150,19 @@ fn convert_source(
         already_complete: false,
         uploaded: None,
         notes: Vec::new(),
+        manifest: match sink {
+            Some(_) => Conversion::FILE_NAME,
+            None => FILE_NAME,
+        },
+        skipped: 0,
+        changed_keys: 0,
         time: Duration::ZERO,
         repaired: repair::Counts::default(),
     };
-    let conversion = Conversion {
+    let conversion = Running {
         options,
         of_shards: &of_shards,
+        sink: sink.as_deref(),
         source,
         plan: &plan,
         header: &header,
@@ -159,9 +178,11 @@ fn convert_source(
 }
 
 /// A conversion that is planned.
-struct Conversion<'a> {
+struct Running<'a> {
     options: &'a ConvertOptions,
     of_shards: &'a PackOptions,
+    /// How files of another tool's format are written.
+    sink: Option<&'a dyn RecordSink>,
     source: &'a Source,
     plan: &'a Plan,
     header: &'a Header,
@@ -171,7 +192,7 @@ struct Conversion<'a> {
     cancel: &'a Cancel,
 }
 
-impl Conversion<'_> {
+impl Running<'_> {
     /// Does what is not done yet. Gives the manifest that is published then.
     fn run(
         &self,
@@ -228,18 +249,60 @@ impl Conversion<'_> {
             let what = "a shard that was just written reads back as something else: the storage cannot be trusted";
             return Err(Error::destination(self.shown, what));
         }
-        let report = repair::write_report(destination.dir(), self.source, done.values())?;
+        let report = self.write_report(destination, &done)?;
         let notes = &mut summary.notes;
-        let json = manifest(self.options, self.source, self.plan, &done, notes)?.to_json()?;
+        let mut manifest = manifest(self, &done, notes)?;
+        let (name, bytes, indexes) = match self.sink {
+            None => {
+                let json = manifest.to_json()?.into_bytes();
+                manifest = Manifest::parse(&self.shown.join(FILE_NAME), &json)?;
+                (FILE_NAME, json, Vec::new())
+            }
+            Some(sink) => {
+                let conversion = Conversion::new(self.options.format.name(), &manifest);
+                manifest = conversion.to_manifest();
+                let name = Conversion::FILE_NAME;
+                let json = conversion.to_json();
+                let json =
+                    json.map_err(|error| Error::io(self.shown.join(name), "encode", error))?;
+                (name, json, sink::indexes(sink, &manifest, &done))
+            }
+        };
         let dataset = Publication {
-            manifest: json.as_bytes(),
+            manifest: &bytes,
+            name,
+            indexes: &indexes,
             report: report.as_deref(),
             shards: &done,
         };
         destination.publish(&dataset, self.observer, self.cancel)?;
         summary.uploaded = destination.uploaded();
-        let manifest = Manifest::parse(&self.shown.join(FILE_NAME), json.as_bytes())?;
+        summary.count_findings(&self.source.facts.findings, done.values());
         Ok((manifest, summary))
+    }
+
+    /// Writes the report, if there is anything to report, and gives its place.
+    fn write_report(
+        &self,
+        destination: &dyn Destination,
+        done: &BTreeMap<String, ShardLine>,
+    ) -> Result<Option<PathBuf>> {
+        let dir = destination.dir();
+        if self.source.is_damaged() {
+            return repair::write_report(dir, self.source, done.values());
+        }
+        let lines: Vec<&ShardLine> = done.values().collect();
+        let mut of_source = FindingList::default();
+        for finding in &self.source.facts.findings {
+            of_source.push(finding);
+        }
+        let report = dir.report();
+        if self.source.facts.findings.is_empty() && lines.iter().all(|l| l.findings.is_empty()) {
+            dir.remove(&report)?;
+            return Ok(None);
+        }
+        write_report(dir, &of_source, &lines)?;
+        Ok(Some(report))
     }
 
     fn refuse_other(&self, manifest: &Manifest) -> Result<()> {
@@ -260,8 +323,17 @@ impl Conversion<'_> {
         let journal = destination
             .dir()
             .begin_journal(self.header, done.values())?;
-        if self.options.format == Format::TfRecord {
+        if self.options.format == Format::TfRecord.into() {
             destination.dir().create_dir(INDEX_DIR)?;
+        }
+        let dirs = self
+            .plan
+            .shards
+            .iter()
+            .filter_map(|shard| split_dir(&shard.name));
+        for (dir, _) in dirs.collect::<BTreeMap<_, _>>() {
+            destination.dir().create_dir(dir)?;
+            clean_stale(&destination.dir().path(dir))?;
         }
         self.observer.stage(Stage::Writing);
         for line in self
@@ -276,6 +348,9 @@ impl Conversion<'_> {
         let run = Run {
             options: self.of_shards,
             changes: (self.options.seek_points, self.options.progressive),
+            dropped: &self.options.drop_features,
+            on_bad_record: self.options.on_bad_record,
+            sink: self.sink,
             source: self.source,
             destination,
             observer: self.observer,
@@ -287,6 +362,21 @@ impl Conversion<'_> {
             .iter()
             .filter(|shard| !done.contains_key(&shard.name));
         run.write_all(&missing.collect::<Vec<_>>(), journal)
+    }
+}
+
+impl ConvertSummary {
+    /// Counts what the report lists.
+    fn count_findings<'a>(
+        &mut self,
+        of_source: &[Finding],
+        lines: impl Iterator<Item = &'a ShardLine>,
+    ) {
+        let all = lines.flat_map(|line| &line.findings).chain(of_source);
+        for finding in all {
+            self.skipped += u64::from(finding.action.leaves_out());
+            self.changed_keys += u64::from(finding.reason == Reason::KeyChanged);
+        }
     }
 }
 
@@ -324,140 +414,19 @@ fn check_space(root: &Path, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// A conversion that runs.
-struct Run<'a> {
-    options: &'a PackOptions,
-    changes: (SeekPointChange, ProgressiveChange),
-    source: &'a Source,
-    destination: &'a dyn Destination,
-    observer: &'a dyn Observer,
-    cancel: &'a Cancel,
-}
-
-impl Run<'_> {
-    /// Writes shards in parallel; this thread makes them durable in the order in which they come.
-    fn write_all(&self, shards: &[&PlannedShard], mut journal: Journal) -> Result<Vec<ShardLine>> {
-        let jobs = self.options.decided_jobs().min(shards.len());
-        let jobs = self.destination.shards_at_once(jobs);
-        let stop = AtomicBool::new(false);
-        let failure: Mutex<Option<Error>> = Mutex::new(None);
-        let fail = |error: Error| {
-            stop.store(true, Ordering::Relaxed);
-            let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
-            failure.get_or_insert(error);
-        };
-        let stopped = || stop.load(Ordering::Relaxed) || self.cancel.is_cancelled();
-        let (sender, receiver) = sync_channel::<WrittenShard>(jobs.max(1));
-        let mut lines = Vec::new();
-        let (fail, stopped) = (&fail, &stopped);
-        let writer = move || {
-            let converter =
-                || record::Converter::new(self.changes, &self.source.facts.record_features);
-            let written = for_each_parallel(shards, jobs, converter, |converter, shard| {
-                if !stopped()
-                    && let Some(written) = self.write(shard, converter, stopped)?
-                {
-                    // The finisher hangs up only after an error, which it has reported.
-                    let _ = sender.send(written);
-                }
-                Ok(())
-            });
-            if let Err(error) = written {
-                fail(error);
-            }
-        };
-        let finisher = || {
-            for written in receiver {
-                let line = written.publish(self.destination, &mut journal, self.options.durability);
-                match line {
-                    Ok(line) => {
-                        self.observer.shard_done(&shard_done(&line, false));
-                        lines.push(line);
-                    }
-                    Err(error) => {
-                        fail(error);
-                        break;
-                    }
-                }
-            }
-        };
-        run_beside(vec![writer], finisher).map_err(|error| {
-            Error::io(self.destination.dir().root(), "start threads for", error)
-        })?;
-        match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
-            Some(error) => Err(error),
-            None => Ok(lines),
-        }
-    }
-
-    /// Writes the records of a shard. None if it was stopped.
-    fn write(
-        &self,
-        planned: &PlannedShard,
-        converter: &mut record::Converter<'_>,
-        stopped: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Option<WrittenShard>> {
-        let split = &self.source.splits[planned.split];
-        if let Some(shard) = split.damaged.get(planned.number as usize) {
-            return self.salvage(planned, shard, converter, stopped);
-        }
-        let path = self.destination.dir().path(&planned.name);
-        let bytes = upload::room_of_planned(planned, self.options);
-        let Some(room) = self.destination.reserve(bytes, stopped)? else {
-            return Ok(None);
-        };
-        let mut writer = open_shard(&path, self.options)?;
-        let mut seek_points = SeekPointCount::default();
-        let mut progressive = ProgressiveCount::default();
-        let (mut source_bytes, mut records, mut bytes) = (0, 0, 0);
-        let mut labels: Option<(i64, i64)> = None;
-        for (file, range) in split.pieces(planned.positions.clone()) {
-            let mut reader = file.read(range)?;
-            while let Some(record) = reader.next_record()? {
-                let converted = converter
-                    .convert(record.bytes)
-                    .map_err(|what| source::refused(file, record.number, what))?;
-                seek_points.add(converted.seek_point_bytes);
-                progressive.add(converted.is_baseline_now);
-                if let Some(label) = record.label.filter(|label| *label >= 0) {
-                    let (least, most) = labels.unwrap_or((label, label));
-                    labels = Some((least.min(label), most.max(label)));
-                }
-                let meta = RecordMeta {
-                    label: record.label,
-                    key: record.key,
-                };
-                writer.append(converted.bytes, &meta)?;
-                records += 1;
-                bytes += record.bytes.len() as u64;
-                if records >= STEP_RECORDS || bytes >= STEP_BYTES {
-                    source_bytes += bytes;
-                    self.observer.advanced(records, bytes);
-                    (records, bytes) = (0, 0);
-                    if stopped() {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-        source_bytes += bytes;
-        self.observer.advanced(records, bytes);
-        let name = planned.name.clone();
-        let file = writer.finish()?;
-        let written = WrittenShard::new(name, file, source_bytes, seek_points, self.options);
-        let written = written.with_progressive(progressive).with_labels(labels);
-        Ok(Some(written.in_room(room)))
-    }
-}
-
 fn manifest(
-    options: &ConvertOptions,
-    source: &Source,
-    plan: &Plan,
+    conversion: &Running<'_>,
     done: &BTreeMap<String, ShardLine>,
     notes: &mut Vec<String>,
 ) -> Result<Manifest> {
-    let format = options.format.shard_format();
+    let Running {
+        options,
+        of_shards,
+        source,
+        plan,
+        ..
+    } = conversion;
+    let format = of_shards.format.shard_format();
     let mut entries: Vec<Vec<_>> = source.splits.iter().map(|_| Vec::new()).collect();
     for shard in &plan.shards {
         if let Some(line) = done.get(&shard.name) {
@@ -472,7 +441,7 @@ fn manifest(
     manifest.order = Some(source.facts.order.clone());
     manifest.classes.clone_from(&source.facts.classes);
     manifest.record_features = source.facts.record_features.clone();
-    if let Some((schema, dir)) = &source.facts.schema {
+    if let Some((schema, dir)) = &source.facts.foreign {
         let labels = done.values().filter_map(|line| line.labels);
         let labels = labels.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         if let Some((classes, what)) = class_names(dir, schema, labels)? {
@@ -482,6 +451,7 @@ fn manifest(
         notes.push(schema.in_words());
     }
     manifest.features.clone_from(&source.facts.features);
+    manifest.columns = source.facts.schema.clone();
     manifest.pack.clone_from(&source.facts.pack);
     for old in [
         "format",

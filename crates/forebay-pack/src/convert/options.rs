@@ -3,9 +3,11 @@
 use super::source::ConvertSource;
 use crate::options::{Format, PackOptions, Sharding, UploadOptions, seek_points_argument};
 use forebay_cache::ReadOptions;
+use forebay_formats::records::{OnBadRecord, RecordFormat};
 use forebay_image::SeekDensity;
+use forebay_shard::BlockCompression;
 use forebay_store::{Durability, Location};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Policy for seek points.
@@ -33,6 +35,43 @@ pub enum ProgressiveChange {
     Original,
 }
 
+/// The format of the files that a conversion writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutputFormat {
+    /// Shards, which Forebay reads.
+    Shards(Format),
+    /// Files of another tool's format, and the compression of whole files.
+    Records(RecordFormat, BlockCompression),
+}
+
+impl From<Format> for OutputFormat {
+    fn from(format: Format) -> Self {
+        Self::Shards(format)
+    }
+}
+
+impl OutputFormat {
+    /// Returns the name of the format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shards(format) => format.shard_format().name(),
+            Self::Records(format, _) => format.name(),
+        }
+    }
+
+    /// Returns the entries of a manifest that tell how to write the same files again.
+    fn arguments(self, index_text: bool) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Shards(format) => format.arguments(index_text).into(),
+            Self::Records(format, compression) => vec![
+                ("format", format.name().to_owned()),
+                ("codec", compression.to_string()),
+            ],
+        }
+    }
+}
+
 /// Everything that a conversion can be told. Start from [`ConvertOptions::new`] and change fields.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -41,8 +80,12 @@ pub struct ConvertOptions {
     pub src: ConvertSource,
     /// Destination: a directory that is missing, empty, or holds the unfinished work of the same conversion.
     pub dst: Location,
-    /// The kind of shard.
-    pub format: Format,
+    /// The format of the files.
+    pub format: OutputFormat,
+    /// Features that are left out of the records.
+    pub drop_features: BTreeSet<String>,
+    /// Policy for records that cannot be read.
+    pub on_bad_record: OnBadRecord,
     /// How many shards; none: records stay together as they are.
     pub sharding: Option<Sharding>,
     /// Policy for seek points.
@@ -68,12 +111,18 @@ pub struct ConvertOptions {
 }
 
 impl ConvertOptions {
-    /// The same records in shards of another format, and nothing else changed.
-    pub fn new(src: ConvertSource, dst: impl Into<Location>, format: Format) -> Self {
+    /// The same records in files of another format, and nothing else changed.
+    pub fn new(
+        src: ConvertSource,
+        dst: impl Into<Location>,
+        format: impl Into<OutputFormat>,
+    ) -> Self {
         Self {
             src,
             dst: dst.into(),
-            format,
+            format: format.into(),
+            drop_features: BTreeSet::new(),
+            on_bad_record: OnBadRecord::default(),
             sharding: None,
             seek_points: SeekPointChange::Keep,
             progressive: ProgressiveChange::Keep,
@@ -91,7 +140,12 @@ impl ConvertOptions {
     /// The options of shards, in the words of a pack.
     pub(super) fn of_shards(&self) -> PackOptions {
         let mut options = PackOptions::new(Path::new(""), self.dst.clone());
-        (options.format, options.index_text) = (self.format, self.index_text);
+        // Files of other formats have no sidecars either.
+        options.format = match self.format {
+            OutputFormat::Shards(format) => format,
+            OutputFormat::Records(..) => Format::INDEXED,
+        };
+        options.index_text = self.index_text;
         (options.blake3, options.durability) = (self.blake3, self.durability);
         options.jobs = self.jobs;
         // What may come to records that had no seek points.
@@ -129,6 +183,13 @@ impl ConvertOptions {
             ProgressiveChange::Baseline => set("progressive", "baseline".into()),
             ProgressiveChange::Original => set("progressive", "original".into()),
         };
+        if !self.drop_features.is_empty() {
+            let names: Vec<&str> = self.drop_features.iter().map(String::as_str).collect();
+            set("drop_features", names.join(","));
+        }
+        if self.on_bad_record == OnBadRecord::Skip {
+            set("on_bad_record", "skip".into());
+        }
         if self.blake3 {
             set("blake3", "true".into());
         }

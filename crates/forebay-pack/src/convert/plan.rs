@@ -2,7 +2,7 @@
 
 use super::source::{Source, SourceSplit};
 use crate::error::{Error, Result};
-use crate::options::{Format, MAX_SHARDS, Sharding, is_split_name};
+use crate::options::{MAX_SHARDS, Sharding, is_split_name};
 use crate::plan::{PlannedShard, cut};
 use std::collections::BTreeMap;
 
@@ -22,11 +22,10 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn make(
         source: &Source,
-        format: &Format,
+        file_name: &dyn Fn(&str, u32, u32) -> String,
         sharding: Option<Sharding>,
         arguments: &BTreeMap<String, String>,
     ) -> Result<Self> {
-        let extension = format.shard_format().extension();
         let mut shards = Vec::new();
         for (index, split) in source.splits.iter().enumerate() {
             let name = &split.name;
@@ -36,7 +35,7 @@ impl Plan {
                 )));
             }
             let (starts, bytes) = cut_split(split, sharding)?;
-            let count = bytes.len();
+            let count = bytes.len() as u32;
             shards.extend(
                 bytes
                     .iter()
@@ -44,7 +43,7 @@ impl Plan {
                     .map(|(number, bytes)| PlannedShard {
                         split: index,
                         number: number as u32,
-                        name: format!("{name}-{number:05}-of-{count:05}{extension}"),
+                        name: file_name(name, number as u32, count),
                         positions: starts[number]..starts[number + 1],
                         bytes: *bytes,
                     }),

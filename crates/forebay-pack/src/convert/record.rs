@@ -5,12 +5,14 @@ use crate::original::original_image;
 use forebay_image::{Limits, SeekPointBuilder, probe, progressive_to_baseline};
 use forebay_shard::ExampleView;
 use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures, set_bytes};
+use std::collections::BTreeSet;
 
 /// A worker's tools.
 pub(super) struct Converter<'s> {
     features: &'s RecordFeatures,
     seek_points: SeekPointChange,
     progressive: ProgressiveChange,
+    dropped: &'s BTreeSet<String>,
     builder: SeekPointBuilder,
     limits: Limits,
     record: Vec<u8>,
@@ -38,11 +40,13 @@ impl<'s> Converter<'s> {
     pub(super) fn new(
         (seek_points, progressive): (SeekPointChange, ProgressiveChange),
         features: &'s RecordFeatures,
+        dropped: &'s BTreeSet<String>,
     ) -> Self {
         Self {
             features,
             seek_points,
             progressive,
+            dropped,
             builder: SeekPointBuilder::default(),
             limits: Limits::default(),
             record: Vec::new(),
@@ -91,6 +95,12 @@ impl<'s> Converter<'s> {
         let nothing_to_say = image.is_none() && self.seek_points != SeekPointChange::Remove;
         if !keeps_points && !nothing_to_say && (points.is_some() || has_points) {
             edits.push((IMAGE_SEEK_POINTS, points.as_deref()));
+        }
+        for name in self.dropped {
+            let is_edited = edits.iter().any(|(edited, _)| edited == name);
+            if !is_edited && example.get(name).is_some() {
+                edits.push((name, None));
+            }
         }
         if edits.is_empty() {
             return Ok(converted);

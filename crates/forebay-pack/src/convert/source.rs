@@ -1,13 +1,15 @@
 //! The source of a conversion: records in order, with the boundaries of their files.
 
+use super::ConvertOptions;
 use super::damaged::DamagedShard;
 use crate::error::{Error, Result};
-use forebay_cache::ReadOptions;
 use forebay_formats::records::{
     ForeignRecords, RecordFile, RecordFormat, RecordInput, RecordSplit, SourceFacts,
 };
+use forebay_shard::example::RecordFeatures;
+use forebay_shard::schema::Schema;
 use forebay_store::Location;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +20,8 @@ pub enum ConvertSource {
     Dataset(Location),
     /// TFRecord files that another tool wrote.
     Files(ForeignFiles),
+    /// Records of another format.
+    Records(RecordFormat, Box<RecordInput>),
 }
 
 /// TFRecord files without a manifest, and what a manifest would say.
@@ -47,6 +51,7 @@ impl ConvertSource {
         match self {
             Self::Dataset(location) => location.local_path().unwrap_or(Path::new("")),
             Self::Files(files) => &files.root,
+            Self::Records(_, input) => input.location.local_path().unwrap_or(Path::new("")),
         }
     }
 }
@@ -68,8 +73,8 @@ pub(super) struct SourceSplit {
 }
 
 impl Source {
-    pub(super) fn open(source: &ConvertSource, read: &ReadOptions) -> Result<Self> {
-        let (format, mut input) = match source {
+    pub(super) fn open(options: &ConvertOptions) -> Result<Self> {
+        let (format, mut input) = match &options.src {
             ConvertSource::Dataset(location) => {
                 (RecordFormat::DATASET, RecordInput::new(location.clone()))
             }
@@ -79,12 +84,17 @@ impl Source {
                 input.features = files.records.clone();
                 (RecordFormat::TFRECORD, input)
             }
+            ConvertSource::Records(format, input) => (*format, (**input).clone()),
         };
-        input.read = read.clone();
+        input.read = options.read.clone();
+        input.on_bad_record = options.on_bad_record;
+        input.drop_features.clone_from(&options.drop_features);
         let source = format.open(&input)?;
+        let mut facts = source.facts;
+        drop_features(&mut facts, &options.drop_features)?;
         Ok(Self {
             splits: source.splits.into_iter().map(SourceSplit::new).collect(),
-            facts: source.facts,
+            facts,
         })
     }
 
@@ -149,6 +159,30 @@ impl SourceSplit {
             (!range.is_empty()).then(|| (&**file, range.start - start..range.end - start))
         })
     }
+}
+
+/// Leaves features out of what is said of the records, and the columns that they make up.
+fn drop_features(facts: &mut SourceFacts, dropped: &BTreeSet<String>) -> Result<()> {
+    let RecordFeatures { image, label, .. } = &facts.record_features;
+    if let Some(name) = [image, label]
+        .into_iter()
+        .find(|name| dropped.contains(*name))
+    {
+        let what = format!(
+            "--drop-feature {name:?}: images and labels stay, since loaders read them; name another feature"
+        );
+        return Err(Error::Options(what));
+    }
+    facts
+        .features
+        .retain(|feature| !dropped.contains(&feature.name));
+    let columns = facts.schema.columns().iter();
+    let kept = columns.filter(|column| {
+        let mut features = column.features().into_iter();
+        features.all(|feature| !dropped.contains(&feature.name))
+    });
+    facts.schema = Schema::new(kept.cloned().collect()).map_err(Error::Options)?;
+    Ok(())
 }
 
 /// The first record of each file, and the number of records at the end.

@@ -101,6 +101,9 @@ pub(crate) struct ShardLine {
     pub(crate) lost: Vec<verify::Lost>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) lost_records: u64,
+    /// Entry of a file of another tool's format in the index of that format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) entry: Option<serde_json::Value>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -442,6 +445,7 @@ mod tests {
             damage: vec![],
             lost: vec![],
             lost_records: 0,
+            entry: None,
         }
     }
 

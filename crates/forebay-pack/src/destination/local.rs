@@ -1,6 +1,6 @@
 //! A directory that shards are written into and stay in.
 
-use super::{Destination, MANIFEST, Publication, Request, Taken, WorkDir, take, write_file};
+use super::{Destination, Publication, Request, Taken, WorkDir, take, write_file};
 use crate::error::Result;
 use crate::observer::{Cancel, Observer, Stage};
 use crate::part::Part;
@@ -39,11 +39,11 @@ impl Destination for LocalDestination {
         _cancel: &Cancel,
     ) -> Result<()> {
         observer.stage(Stage::Publishing);
-        write_file(
-            &self.0.path(MANIFEST),
-            dataset.manifest,
-            self.0.durability(),
-        )
+        let durability = self.0.durability();
+        for (name, bytes) in dataset.indexes {
+            write_file(&self.0.path(name), bytes, durability)?;
+        }
+        write_file(&self.0.path(dataset.name), dataset.manifest, durability)
     }
 
     fn report(&self, _cancel: &Cancel) -> Result<Option<PathBuf>> {

@@ -8,12 +8,14 @@ pub(crate) mod fuzzing;
 mod journal;
 mod local;
 mod locks;
+mod names;
 mod plan_file;
 mod work_dir;
 
 pub(crate) use forebay_shard::manifest::FILE_NAME as MANIFEST;
 pub(crate) use journal::{Difference, Header, Identity, Journal, ShardLine, Sidecar};
 pub(crate) use local::LocalDestination;
+pub(crate) use names::{LAST_FILES, is_shard_name, is_split_index, split_dir, split_of_numbered};
 pub(crate) use plan_file::{Outline, PlanFile};
 pub(crate) use work_dir::{Begun, State, WorkDir, write_file};
 
@@ -124,7 +126,11 @@ pub(crate) enum Taken {
 
 /// A dataset whose shards are all there.
 pub(crate) struct Publication<'a> {
+    /// The file that is published last, by which a dataset is whole, and its name.
     pub(crate) manifest: &'a [u8],
+    pub(crate) name: &'static str,
+    /// Files that are published before it, by name.
+    pub(crate) indexes: &'a [(String, Vec<u8>)],
     /// The report in the directory, if there is one.
     pub(crate) report: Option<&'a Path>,
     pub(crate) shards: &'a BTreeMap<String, ShardLine>,
@@ -180,61 +186,5 @@ pub(crate) fn take(
             path: request.shown.to_path_buf(),
             differences: other.into_words(),
         }),
-    }
-}
-
-/// `name-00000-of-00001` or `name-00000`, with or without `.fbs`.
-pub(crate) fn is_shard_name(name: &str) -> bool {
-    let stem = name.strip_suffix(".fbs").unwrap_or(name);
-    let parts: Vec<&str> = stem.rsplitn(4, '-').collect();
-    match parts[..] {
-        [count, "of", number, split] => {
-            is_number(count) && is_number(number) && crate::options::is_split_name(split)
-        }
-        _ => split_of_numbered(name).is_some(),
-    }
-}
-
-/// Split and number of `name-00000`, with or without `.fbs`: a shard of a dataset whose number of shards is unknown
-/// while it is written.
-pub(crate) fn split_of_numbered(name: &str) -> Option<(&str, u32)> {
-    let stem = name.strip_suffix(".fbs").unwrap_or(name);
-    let (split, number) = stem.split_once('-')?;
-    let is_name = is_number(number) && crate::options::is_split_name(split);
-    Some((split, number.parse().ok()?)).filter(|_| is_name)
-}
-
-fn is_number(text: &str) -> bool {
-    text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shard_names_are_told_from_others() {
-        for name in [
-            "train-00000-of-00001",
-            "a.b_c-12345-of-99999.fbs",
-            "train-00000",
-            "a.b_c-12345.fbs",
-        ] {
-            assert!(is_shard_name(name), "{name}");
-        }
-        for name in [
-            "",
-            "train",
-            "../x-00000-of-00001",
-            "train-0-of-1",
-            "train-00000-of-00001.idx",
-            "-00000-of-00001",
-            "train-0000",
-            "-00000",
-            "train-x-00000",
-            "00000",
-        ] {
-            assert!(!is_shard_name(name), "{name}");
-        }
     }
 }

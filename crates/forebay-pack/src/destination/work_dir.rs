@@ -9,10 +9,15 @@
 use super::journal::{Difference, Found, Header, Journal, ShardLine};
 use super::locks::{self, Locks};
 use super::plan_file::{self, Outline, PlanFile};
-use super::{INDEX_DIR, MANIFEST, PACK_DIR, REPORT, WORK_DIR, is_shard_name, split_of_numbered};
+use super::{
+    INDEX_DIR, LAST_FILES, MANIFEST, PACK_DIR, REPORT, WORK_DIR, is_shard_name, split_dir,
+    split_of_numbered,
+};
 use crate::error::{Error, Result};
 use crate::part::Part;
 use forebay_formats::FindingList;
+use forebay_formats::records::Conversion;
+use forebay_shard::LocalFiles;
 use forebay_shard::manifest::Manifest;
 use forebay_store::{AtomicFile, DirLock, Durability, clean_stale, is_temporary, sync_dir};
 use rustix::fs::{Mode, OFlags};
@@ -113,7 +118,7 @@ impl WorkDir {
         // Nothing is put into a directory that holds something else.
         if locks::parts(root).next().is_none()
             && plan_file::read(&plan_path(root))?.is_none()
-            && !root.join(MANIFEST).exists()
+            && !LAST_FILES.iter().any(|name| root.join(name).exists())
             && Journal::read(&root.join(WORK_DIR).join(JOURNAL))?.is_none()
             && let Err(foreign) = refuse_foreign(root, &BTreeSet::new())
             // Another part may have begun in between: then the directory holds its shards.
@@ -171,6 +176,9 @@ impl WorkDir {
     pub(crate) fn state(&self) -> Result<State> {
         if self.path(MANIFEST).exists() {
             return Ok(State::Complete(Box::new(Manifest::load(&self.root)?)));
+        }
+        if let Some(conversion) = Conversion::load(&self.root, &LocalFiles::new(1))? {
+            return Ok(State::Complete(Box::new(conversion.to_manifest())));
         }
         let plan = plan_file::read(&plan_path(&self.root))?;
         let mut journals = Vec::new();
@@ -257,10 +265,18 @@ impl WorkDir {
         refuse_foreign(&self.root, &shards)?;
         discard()?;
         // The manifest first: from here on no reader takes what is left for a data set.
-        self.remove(&self.path(MANIFEST))?;
+        for name in LAST_FILES {
+            self.remove(&self.path(name))?;
+        }
         self.sync(&self.root)?;
         for name in &shards {
             self.remove_shard(name)?;
+        }
+        let dirs: BTreeSet<_> = shards.iter().filter_map(|shard| split_dir(shard)).collect();
+        for (dir, index) in dirs {
+            self.remove(&self.path(&index))?;
+            clean_stale(&self.path(dir))?;
+            remove_empty(&self.path(dir))?;
         }
         self.remove(&self.report())?;
         // A journal that is gone while a shard is still there would make that shard a foreign file.
@@ -397,10 +413,11 @@ fn remove_empty(dir: &Path) -> Result<()> {
 
 /// An error if there are files that no pack with these shards put there.
 fn refuse_foreign(root: &Path, shards: &BTreeSet<String>) -> Result<()> {
+    let dirs: BTreeMap<&str, String> = shards.iter().filter_map(|s| split_dir(s)).collect();
     let known = |name: &OsStr| {
         is_temporary(name)
+            || LAST_FILES.iter().any(|k| name == *k)
             || [
-                MANIFEST,
                 INDEX_DIR,
                 PACK_DIR,
                 WORK_DIR,
@@ -410,12 +427,27 @@ fn refuse_foreign(root: &Path, shards: &BTreeSet<String>) -> Result<()> {
             ]
             .iter()
             .any(|k| name == *k)
-            || name.to_str().is_some_and(|name| shards.contains(name))
+            || name
+                .to_str()
+                .is_some_and(|name| shards.contains(name) || dirs.contains_key(name))
     };
     let mut foreign: Vec<OsString> = list(root)?
         .into_iter()
         .filter(|name| !known(name))
         .collect();
+    for (dir, index) in &dirs {
+        let path = Path::new(dir);
+        let below = list(&root.join(path))?.into_iter();
+        let below = below.filter(|name| !is_temporary(name));
+        foreign.extend(
+            below
+                .map(|name| path.join(name).into_os_string())
+                .filter(|name| {
+                    let name = name.to_str().unwrap_or_default();
+                    !shards.contains(name) && name != index
+                }),
+        );
+    }
     if shards.is_empty() {
         // Before any shard there is nothing in these directories either.
         for dir in [INDEX_DIR, PACK_DIR] {

@@ -1,6 +1,6 @@
 //! The names that a pack writes below its destination.
 
-use crate::destination::{INDEX_DIR, MANIFEST, REPORT, ShardLine, is_shard_name};
+use crate::destination::{INDEX_DIR, LAST_FILES, REPORT, ShardLine, is_shard_name, is_split_index};
 
 /// The files of a shard: key, bytes, CRC32C. The shard comes last, so that a reader who sees it sees its indexes.
 pub(super) fn files(line: &ShardLine) -> impl Iterator<Item = (String, u64, u32)> {
@@ -35,7 +35,8 @@ pub(super) fn is_of_pack(key: &str) -> bool {
             .or_else(|| name.strip_suffix(".idx"));
         shard.is_some_and(is_shard_name)
     };
-    key == MANIFEST
+    LAST_FILES.contains(&key)
+        || is_split_index(key)
         || is_probe(key)
         || is_shard_name(key)
         || key.strip_prefix("index/").is_some_and(is_index)
@@ -49,7 +50,7 @@ pub(super) fn is_of_shards(key: &str, is_shard: &dyn Fn(&str) -> bool) -> bool {
             .or_else(|| name.strip_suffix(".idx"))
             .unwrap_or(name)
     });
-    is_of_pack(key) && (is_shard(name) || key.starts_with("pack/"))
+    is_of_pack(key) && (is_shard(name) || key.starts_with("pack/") || is_split_index(key))
 }
 
 #[cfg(test)]

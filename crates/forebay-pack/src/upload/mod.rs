@@ -10,14 +10,15 @@ mod keys;
 mod room;
 
 use crate::destination::{
-    self, Destination, INDEX_DIR, Identity, LocalDestination, MANIFEST, PACK_DIR, Publication,
-    REPORT, Request, Room, ShardLine, Taken, WorkDir, write_file,
+    self, Destination, INDEX_DIR, Identity, LAST_FILES, LocalDestination, MANIFEST, PACK_DIR,
+    Publication, REPORT, Request, Room, ShardLine, Taken, WorkDir, write_file,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
-use crate::options::UploadOptions;
+use crate::options::{UploadOptions, is_split_name};
 use crate::report::Uploaded;
 use claim::{CLAIM, CLAIM_DIR, Claim, place};
+use forebay_formats::records::Conversion;
 use forebay_shard::Manifest;
 use forebay_shard::parallel::for_each_parallel;
 use forebay_staging::{AreaOptions, Item, Reservation, StagingArea};
@@ -93,12 +94,29 @@ impl StagedDestination {
 
     /// The data set that is there, if it is whole.
     fn manifest(&self) -> Result<Option<Manifest>> {
-        match self.store.get(MANIFEST, MANIFEST_MAX_BYTES) {
-            Ok(bytes) => Ok(Some(Manifest::parse(
-                &place(&self.store).join(MANIFEST),
-                &bytes,
-            )?)),
-            Err(StoreError::NotFound { .. }) => Ok(None),
+        for name in LAST_FILES {
+            let path = place(&self.store).join(name);
+            match self.store.get(name, MANIFEST_MAX_BYTES) {
+                Ok(bytes) if name == MANIFEST => return Ok(Some(Manifest::parse(&path, &bytes)?)),
+                Ok(bytes) => return Ok(Some(Conversion::parse(&path, &bytes)?.to_manifest())),
+                Err(StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Puts a small file that is not there yet, or is there with the same bytes.
+    fn put_new(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        match self.store.put(name, bytes, Put::IfAbsent) {
+            Ok(_) => Ok(()),
+            Err(StoreError::AlreadyThere { .. }) => {
+                if self.store.get(name, MANIFEST_MAX_BYTES)? != bytes {
+                    let what = "another packer published a data set there first: this one is not published";
+                    return Err(Error::destination(place(&self.store), what));
+                }
+                Ok(())
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -147,19 +165,15 @@ impl StagedDestination {
     fn refuse_objects(&self, known: &dyn Fn(&str) -> bool) -> Result<()> {
         let mut foreign = Vec::new();
         let mut listing = self.store.list_dir("")?;
-        for dir in [INDEX_DIR, PACK_DIR] {
-            if listing.dirs.iter().any(|found| found == dir) {
-                let below = self.store.list_dir(dir)?;
+        for dir in std::mem::take(&mut listing.dirs) {
+            if self.is_own_dir(&dir) {
+                let below = self.store.list_dir(&dir)?;
                 listing.objects.extend(below.objects);
                 foreign.extend(below.dirs);
+            } else if dir != CLAIM_DIR {
+                foreign.push(dir);
             }
         }
-        foreign.extend(
-            listing
-                .dirs
-                .into_iter()
-                .filter(|dir| ![INDEX_DIR, PACK_DIR, CLAIM_DIR].contains(&dir.as_str())),
-        );
         let objects = listing.objects.into_iter().map(|object| object.key);
         foreign.extend(objects.filter(|key| !is_probe(key) && !known(key)));
         foreign.sort();
@@ -179,12 +193,20 @@ impl StagedDestination {
         }
     }
 
+    /// Whether a directory may be one that datasets have: for indexes, the report, or the files of a split.
+    fn is_own_dir(&self, dir: &str) -> bool {
+        [INDEX_DIR, PACK_DIR].contains(&dir) || is_split_name(dir)
+    }
+
     /// Removes the data set, or what there is of one.
     fn clear(&self) -> Result<()> {
         // The manifest first: from here on no reader takes the rest for a dataset.
-        self.store.delete(MANIFEST)?;
-        let mut objects = self.store.list_dir("")?.objects;
-        for dir in [INDEX_DIR, PACK_DIR] {
+        for name in LAST_FILES {
+            self.store.delete(name)?;
+        }
+        let listing = self.store.list_dir("")?;
+        let mut objects = listing.objects;
+        for dir in listing.dirs.iter().filter(|dir| self.is_own_dir(dir)) {
             objects.extend(self.store.list_dir(dir)?.objects);
         }
         for object in objects
@@ -394,16 +416,10 @@ impl Destination for StagedDestination {
         observer.stage(Stage::Publishing);
         self.look_at_all(done)?;
         self.check_claim()?;
-        match self.store.put(MANIFEST, manifest, Put::IfAbsent) {
-            Ok(_) => {}
-            Err(StoreError::AlreadyThere { .. }) => {
-                if self.store.get(MANIFEST, MANIFEST_MAX_BYTES)? != manifest {
-                    let what = "another packer published a data set there first: this one is not published";
-                    return Err(Error::destination(place(&self.store), what));
-                }
-            }
-            Err(error) => return Err(error.into()),
+        for (name, bytes) in dataset.indexes {
+            self.put_new(name, bytes)?;
         }
+        self.put_new(dataset.name, manifest)?;
         Ok(self.store.delete(CLAIM)?)
     }
 

@@ -12,6 +12,7 @@ mod probe;
 mod quarantine;
 mod read;
 mod record;
+mod records;
 mod remake;
 mod scheduler;
 mod shard;
@@ -21,6 +22,7 @@ mod stream;
 pub(crate) use examine::examine;
 pub(crate) use output::Output;
 pub use probe::{Sample, SourceProbe};
+pub(crate) use records::RecordFileWriter;
 pub(crate) use shard::{WrittenShard, open as open_shard};
 
 use crate::destination::{Destination, Journal, ShardLine};

@@ -2,6 +2,7 @@
 
 use super::output::Output;
 use super::piece::Piece;
+use super::records::WrittenFile;
 use crate::destination::{Destination, INDEX_DIR, Journal, Room, ShardLine, Sidecar};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
@@ -53,6 +54,7 @@ pub(crate) struct WrittenShard {
     ends_split: bool,
     with_sidecars: bool,
     index_text: bool,
+    entry: Option<serde_json::Value>,
     room: Room,
 }
 
@@ -168,8 +170,32 @@ impl WrittenShard {
             ends_split: false,
             with_sidecars: options.format == Format::TfRecord,
             index_text: options.index_text,
+            entry: None,
             room: Room::default(),
         }
+    }
+
+    /// A file of a conversion.
+    pub(crate) fn converted(
+        name: String,
+        file: WrittenFile,
+        image_bytes: u64,
+        seek_points: SeekPointCount,
+        options: &PackOptions,
+    ) -> Self {
+        let (findings, entry) = (file.findings, file.entry);
+        let file = (file.output, file.summary);
+        Self {
+            findings,
+            entry,
+            ..Self::new(name, file, image_bytes, seek_points, options)
+        }
+    }
+
+    /// Adds what is to be said of records that were left out.
+    pub(crate) fn with_findings(mut self, findings: Vec<Finding>) -> Self {
+        self.findings.extend(findings);
+        self
     }
 
     /// Says in which room it was written.
@@ -267,6 +293,7 @@ impl WrittenShard {
             damage: self.damage,
             lost: self.lost,
             lost_records: self.lost_records,
+            entry: self.entry,
         };
         self.output.file.commit(durability)?;
         journal.append(&line)?;
@@ -277,11 +304,7 @@ impl WrittenShard {
 
 /// Begins a shard.
 pub(crate) fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Output>> {
-    let mut file = AtomicFile::create(path)?;
-    if options.durability == Durability::Synced {
-        file = file.with_early_writeback();
-    }
-    let output = Output::new(file, options.blake3);
+    let output = create(path, options)?;
     Ok(match options.format {
         Format::TfRecord => tfrecord::WriterBuilder::new()
             .from_writer(output, path)
@@ -291,4 +314,13 @@ pub(crate) fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Out
             .from_writer(output, path)?
             .into(),
     })
+}
+
+/// Begins the file of a shard, under its temporary name.
+pub(super) fn create(path: &Path, options: &PackOptions) -> Result<Output> {
+    let mut file = AtomicFile::create(path)?;
+    if options.durability == Durability::Synced {
+        file = file.with_early_writeback();
+    }
+    Ok(Output::new(file, options.blake3))
 }

@@ -17,7 +17,7 @@ use crate::resume;
 use crate::upload;
 use crate::write::WrittenShard;
 use forebay_shard::Manifest;
-use forebay_shard::manifest::{FeatureEntry, SplitEntry};
+use forebay_shard::manifest::{FILE_NAME, FeatureEntry, SplitEntry};
 use forebay_shard::parallel::{map_parallel, run_beside};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -180,6 +180,8 @@ impl Session {
         let json = manifest.to_json()?;
         let dataset = Publication {
             manifest: json.as_bytes(),
+            name: FILE_NAME,
+            indexes: &[],
             report: None,
             shards: &self.done,
         };

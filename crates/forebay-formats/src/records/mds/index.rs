@@ -1,0 +1,272 @@
+//! `index.json`, and the offsets at the beginning of each shard.
+
+use super::ClassName;
+use crate::archive::{Archive, Stream, VolumeKind, read_exact};
+use crate::error::{Error, Result};
+use forebay_shard::manifest::{ClassEntry, MAX_BYTES};
+use forebay_shard::{MAX_RECORD_BYTES, Storage};
+use serde::Deserialize;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub(super) const INDEX: &str = "index.json";
+const VERSION: u64 = 2;
+/// A dataset has a handful of columns.
+const COLUMNS_MAX: usize = 1024;
+/// Offsets that are read at a time: what a shard claims to have is not allocated before it is there.
+const OFFSETS_READ: usize = 1 << 16;
+
+/// The list of the shards of a split.
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) shards: Vec<ShardInfo>,
+    pub(super) classes: Vec<ClassEntry>,
+}
+
+#[derive(Deserialize)]
+struct IndexFile {
+    version: u64,
+    shards: Vec<ShardInfo>,
+    #[serde(default)]
+    classes: Vec<ClassName>,
+}
+
+/// One shard in the list.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ShardInfo {
+    format: String,
+    version: u64,
+    column_names: Vec<String>,
+    column_encodings: Vec<String>,
+    column_sizes: Vec<Option<u64>>,
+    #[serde(default)]
+    compression: Option<String>,
+    pub(super) raw_data: FileInfo,
+    #[serde(default)]
+    zip_data: Option<FileInfo>,
+    samples: u64,
+}
+
+/// A file of a shard.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct FileInfo {
+    pub(super) basename: String,
+    bytes: u64,
+}
+
+impl Index {
+    /// Reads the list in a directory.
+    pub(super) fn load(dir: &Path, storage: &dyn Storage) -> Result<Self> {
+        let path = dir.join(INDEX);
+        let bytes = storage
+            .read(&path, MAX_BYTES)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => Error::source(dir, format!("there is no {INDEX}")),
+                _ => Error::io(&path, "read", error),
+            })?;
+        Self::parse(&bytes).map_err(|what| Error::source(&path, what))
+    }
+
+    /// Parses the list.
+    pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
+        let file: IndexFile =
+            serde_json::from_slice(bytes).map_err(|error| format!("no index of MDS: {error}"))?;
+        if file.version != VERSION {
+            return Err(format!(
+                "version {} is not read, only {VERSION}",
+                file.version
+            ));
+        }
+        for (number, shard) in file.shards.iter().enumerate() {
+            shard
+                .check()
+                .map_err(|what| format!("shard {number}: {what}"))?;
+        }
+        let classes = file.classes.into_iter().map(|class| match class {
+            ClassName::Name(name) => ClassEntry { name, text: None },
+            ClassName::Entry(entry) => entry,
+        });
+        Ok(Self {
+            shards: file.shards,
+            classes: classes.collect(),
+        })
+    }
+}
+
+impl ShardInfo {
+    fn check(&self) -> std::result::Result<(), String> {
+        if self.format != "mds" || self.version != VERSION {
+            return Err(format!(
+                "format {:?} of version {} is not read, only \"mds\" of version {VERSION}",
+                self.format, self.version
+            ));
+        }
+        let count = self.column_names.len();
+        if count == 0
+            || count > COLUMNS_MAX
+            || self.column_encodings.len() != count
+            || self.column_sizes.len() != count
+        {
+            return Err(format!(
+                "{count} columns, {} encodings and {} sizes",
+                self.column_encodings.len(),
+                self.column_sizes.len()
+            ));
+        }
+        for file in self.files() {
+            let name = &file.basename;
+            let is_plain =
+                !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');
+            if !is_plain {
+                return Err(format!("{name:?} is no name of a file beside the index"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The files that hold it, the plain one first.
+    pub(super) fn files(&self) -> impl Iterator<Item = &FileInfo> {
+        std::iter::once(&self.raw_data).chain(&self.zip_data)
+    }
+
+    /// Names, encodings and sizes of the columns.
+    pub(super) fn columns(&self) -> impl Iterator<Item = (&str, &str, Option<u64>)> {
+        let sizes = self
+            .column_sizes
+            .iter()
+            .map(|size| size.filter(|size| *size > 0));
+        let names = self.column_names.iter().zip(&self.column_encodings);
+        names
+            .zip(sizes)
+            .map(|((name, encoding), size)| (name.as_str(), encoding.as_str(), size))
+    }
+}
+
+/// A shard whose samples are known.
+#[derive(Debug)]
+pub(super) struct OpenShard {
+    pub(super) info: ShardInfo,
+    pub(super) archive: Archive,
+    pub(super) path: PathBuf,
+    pub(super) kind: VolumeKind,
+    pub(super) bytes: u64,
+    pub(super) modified: i128,
+    /// The offset of each sample in the plain shard, and the end of the last one.
+    offsets: Vec<u32>,
+}
+
+impl OpenShard {
+    /// Reads the offsets.
+    pub(super) fn open(info: ShardInfo, archive: Archive, is_raw: bool) -> Result<Self> {
+        let path = archive.shown();
+        let refused = |what: String| Error::source(&path, what);
+        let kind = match info.compression.as_deref().filter(|_| !is_raw) {
+            None => VolumeKind::Tar,
+            Some(text) => match text.split(':').next().unwrap_or_default() {
+                "zstd" => VolumeKind::TarZst,
+                "gz" => VolumeKind::TarGz,
+                other => {
+                    return Err(refused(format!(
+                        "compression {other:?} is not read, only zstd and gz: decompress the shards, or write them with another one"
+                    )));
+                }
+            },
+        };
+        let (file, modified) = archive.open()?;
+        let bytes = file.len();
+        let listed = info
+            .files()
+            .nth(usize::from(!is_raw))
+            .map(|file| file.bytes);
+        if listed != Some(bytes) {
+            let listed = listed.unwrap_or(0);
+            return Err(refused(format!(
+                "it has {bytes} bytes, and {INDEX} says {listed}: it is damaged, or of another dataset"
+            )));
+        }
+        let mut stream =
+            Stream::new(file, kind).map_err(|error| Error::io(&path, "read", error))?;
+        let offsets = offsets(&mut stream, &info);
+        let offsets = offsets.map_err(|(at, what)| refused(format!("offset {at}: {what}")))?;
+        Ok(Self {
+            info,
+            archive,
+            path,
+            kind,
+            bytes,
+            modified,
+            offsets,
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.offsets.len().saturating_sub(1)
+    }
+
+    /// Bytes of the plain shard.
+    pub(super) fn raw_bytes(&self) -> u64 {
+        self.offsets.last().copied().map_or(0, u64::from)
+    }
+
+    /// Returns offset and length of a sample in the plain shard.
+    pub(super) fn sample(&self, number: usize) -> Option<(u64, usize)> {
+        let (start, end) = (*self.offsets.get(number)?, *self.offsets.get(number + 1)?);
+        Some((u64::from(start), (end - start) as usize))
+    }
+}
+
+/// Reads and checks the offsets of a shard; an error has its place.
+fn offsets(stream: &mut Stream, info: &ShardInfo) -> std::result::Result<Vec<u32>, (u64, String)> {
+    let mut word = [0; 4];
+    let mut read = |at: u64, out: &mut [u8]| {
+        read_exact(stream, at, out).map_err(|_| (at, "the shard is cut short".to_owned()))
+    };
+    read(0, &mut word)?;
+    let count = u64::from(u32::from_le_bytes(word));
+    if count != info.samples {
+        let listed = info.samples;
+        return Err((0, format!("{count} samples, and {INDEX} says {listed}")));
+    }
+    let end = info.raw_data.bytes;
+    let data = 4 + 4 * (count + 1);
+    if data > end {
+        return Err((0, format!("{count} samples do not fit into {end} bytes")));
+    }
+    let mut offsets: Vec<u32> = Vec::new();
+    let mut at = 4;
+    let mut buffer = Vec::new();
+    while (offsets.len() as u64) < count + 1 {
+        let left = count + 1 - offsets.len() as u64;
+        buffer.resize(left.min(OFFSETS_READ as u64) as usize * 4, 0);
+        read(at, &mut buffer)?;
+        for word in buffer.chunks_exact(4) {
+            let offset = u32::from_le_bytes(word.try_into().unwrap_or_default());
+            let before = offsets.last().map_or(data, |before| u64::from(*before));
+            if u64::from(offset) < before || u64::from(offset) > end {
+                return Err((
+                    at,
+                    format!(
+                        "sample {} begins at {offset}, which is before {before} or behind {end}",
+                        offsets.len()
+                    ),
+                ));
+            }
+            if !offsets.is_empty() && u64::from(offset) - before > MAX_RECORD_BYTES {
+                let size = u64::from(offset) - before;
+                return Err((
+                    at,
+                    format!("a sample of {size} bytes, at most {MAX_RECORD_BYTES} are read"),
+                ));
+            }
+            offsets.push(offset);
+            at += 4;
+        }
+    }
+    match offsets.last() {
+        Some(last) if u64::from(*last) == end => Ok(offsets),
+        _ => Err((
+            at,
+            format!("the samples do not end with the shard at {end}"),
+        )),
+    }
+}

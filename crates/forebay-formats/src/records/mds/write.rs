@@ -1,0 +1,518 @@
+//! Writing samples to shards: the same bytes for the same records.
+
+use super::KEY;
+use super::encoding::{Encoding, is_array_type, put_array, scalar};
+use crate::error::Result;
+use crate::finding::escape;
+use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
+use crate::records::{SourceFacts, SourceRecord};
+use forebay_image::Format;
+use forebay_shard::example::{FeatureKind, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
+use forebay_shard::manifest::ClassEntry;
+use forebay_shard::schema::{
+    Column, ColumnType, ColumnValue, FeatureEntry, IMAGE, LABEL, NumberType, Schema,
+};
+use forebay_shard::{BlockCompression, Codec, ExampleView};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::sync::Arc;
+
+/// The ending of a compressed shard, and the name of the compression.
+const ZSTD: &str = "zstd";
+
+/// The columns that are written.
+#[derive(Debug)]
+struct Layout {
+    /// By the names of columns.
+    columns: BTreeMap<String, Source>,
+    /// Features that are written, or left out without being asked.
+    known: BTreeSet<String>,
+    label_base: i64,
+    compression: BlockCompression,
+}
+
+/// Origin and encoding of the values of a column.
+#[derive(Debug)]
+struct Source {
+    column: Option<Column>,
+    encoding: Encoding,
+    is_label: bool,
+}
+
+/// MDS that is being written.
+#[derive(Debug)]
+pub(super) struct Sink {
+    layout: Arc<Layout>,
+    classes: Vec<ClassEntry>,
+}
+
+impl Sink {
+    pub(super) fn new(
+        facts: &SourceFacts,
+        options: &SinkOptions,
+    ) -> std::result::Result<Self, String> {
+        let codec = options.compression.codec();
+        if codec != Codec::NONE && codec.to_string() != ZSTD {
+            return Err(format!(
+                "MDS has no codec {codec}: use zstd, such as --codec zstd:3"
+            ));
+        }
+        let mut layout = Layout {
+            columns: BTreeMap::new(),
+            known: BTreeSet::from([IMAGE_SEEK_POINTS.to_owned()]),
+            label_base: facts.label_base,
+            compression: options.compression,
+        };
+        let first = options.first_record.as_deref();
+        let first = first.and_then(|record| ExampleView::parse(record).ok());
+        for column in facts.columns().columns() {
+            layout.add(column, facts, first)?;
+        }
+        // Features that make up no column.
+        for feature in &facts.features {
+            if layout.known.contains(&feature.name) || feature.kind == FeatureKind::Unset {
+                continue;
+            }
+            if feature.kind == FeatureKind::Bytes && !feature.shape.is_empty() {
+                return Err(format!(
+                    "feature {:?} is a list of byte strings, which MDS has no encoding for: --drop-feature {} leaves it out",
+                    feature.name, feature.name
+                ));
+            }
+            let one = std::slice::from_ref(feature);
+            for column in Schema::infer(one, &facts.record_features).columns() {
+                layout.add(column, facts, first)?;
+            }
+        }
+        layout.insert(
+            KEY,
+            Source {
+                column: None,
+                encoding: Encoding::Str,
+                is_label: false,
+            },
+        )?;
+        Ok(Self {
+            layout: Arc::new(layout),
+            classes: facts.classes.clone(),
+        })
+    }
+}
+
+impl Layout {
+    fn add(
+        &mut self,
+        column: &Column,
+        facts: &SourceFacts,
+        first: Option<ExampleView<'_>>,
+    ) -> std::result::Result<(), String> {
+        let features = &facts.record_features;
+        let is_image = column.feature == features.image;
+        let is_label = column.feature == features.label;
+        if matches!(
+            column.column_type,
+            ColumnType::Boxes | ColumnType::Keypoints
+        ) {
+            for feature in column.features() {
+                let parts = list_column(&feature);
+                self.known.insert(feature.name.clone());
+                self.insert(&feature.name, Source::new(parts, None, false)?)?;
+            }
+            return Ok(());
+        }
+        self.known
+            .extend(column.features().into_iter().map(|feature| feature.name));
+        let name = match (is_image, is_label) {
+            (true, _) => IMAGE,
+            (_, true) => LABEL,
+            _ => &column.feature,
+        };
+        let bytes = first.and_then(|example| example.bytes(&column.feature).ok().flatten());
+        let format = bytes.and_then(forebay_image::sniff);
+        self.insert(name, Source::new(column.clone(), format, is_label)?)
+    }
+
+    fn insert(&mut self, name: &str, source: Source) -> std::result::Result<(), String> {
+        match self.columns.insert(name.to_owned(), source) {
+            None => Ok(()),
+            Some(_) => Err(format!(
+                "several features would be the column {name:?}: --drop-feature {name} leaves out the one of that name"
+            )),
+        }
+    }
+}
+
+/// A list of numbers that is a part of a column.
+fn list_column(feature: &FeatureEntry) -> Column {
+    let number = match feature.kind {
+        FeatureKind::Int64 => NumberType::Int64,
+        _ => NumberType::Float32,
+    };
+    let mut column = Column::new(&feature.name, ColumnType::Vector { len: None, number });
+    column.feature.clone_from(&feature.name);
+    column
+}
+
+impl Source {
+    fn new(
+        column: Column,
+        format: Option<Format>,
+        is_label: bool,
+    ) -> std::result::Result<Self, String> {
+        let array = |number, shape| Encoding::Array {
+            number: Some(number),
+            shape,
+            dimensions: 0,
+        };
+        let encoding = match &column.column_type {
+            ColumnType::Image => match format {
+                Some(Format::Jpeg) => Encoding::Jpeg,
+                Some(Format::Png) => Encoding::Png,
+                _ => Encoding::Bytes,
+            },
+            ColumnType::Mask => Encoding::Png,
+            ColumnType::Text => Encoding::Str,
+            ColumnType::Bytes => Encoding::Bytes,
+            ColumnType::Label | ColumnType::Int => Encoding::Scalar("int", NumberType::Int64),
+            ColumnType::Float => Encoding::Scalar("float32", NumberType::Float32),
+            ColumnType::Labels => array(NumberType::Int64, None),
+            ColumnType::Vector { len, number } => {
+                array(*number, len.filter(|len| *len > 0).map(|len| vec![len]))
+            }
+            ColumnType::Tensor { shape, number } => {
+                let refused = || {
+                    format!(
+                        "feature {:?} has numbers of type {}, which MDS has no encoding for: --drop-feature {} leaves it out",
+                        column.feature,
+                        number.name(),
+                        column.feature
+                    )
+                };
+                if shape.is_empty() {
+                    scalar(*number).ok_or_else(refused)?
+                } else if is_array_type(*number) {
+                    let fixed: Option<Vec<u64>> = shape.iter().copied().collect();
+                    array(
+                        *number,
+                        fixed.filter(|dims| dims.iter().all(|dim| *dim > 0)),
+                    )
+                } else {
+                    return Err(refused());
+                }
+            }
+            other => {
+                return Err(format!(
+                    "feature {:?} of type {other} cannot be a column of MDS: --drop-feature {} leaves it out",
+                    column.feature, column.feature
+                ));
+            }
+        };
+        Ok(Self {
+            column: Some(column),
+            encoding,
+            is_label,
+        })
+    }
+
+    /// Appends the value of a record.
+    fn put(
+        &self,
+        record: &SourceRecord<'_>,
+        example: ExampleView<'_>,
+        label_base: i64,
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), String> {
+        let Some(column) = &self.column else {
+            match std::str::from_utf8(record.key) {
+                Ok(key) => out.extend_from_slice(key.as_bytes()),
+                Err(_) => out.extend_from_slice(escape(record.key).as_bytes()),
+            }
+            return Ok(());
+        };
+        if self.is_label {
+            let label = match record.label {
+                None | Some(-1) => -1,
+                Some(stored) if stored < label_base => {
+                    return Err(format!(
+                        "its label is {stored}, and the first class has label {label_base}"
+                    ));
+                }
+                Some(stored) => stored - label_base,
+            };
+            out.extend_from_slice(&label.to_le_bytes());
+            return Ok(());
+        }
+        let refused = |what: String| {
+            format!(
+                "feature {:?}: {what}; --drop-feature {} leaves it out",
+                column.feature, column.feature
+            )
+        };
+        let value = column
+            .read(example)
+            .map_err(|error| refused(error.to_string()))?;
+        let with_shape = matches!(self.encoding, Encoding::Array { shape: None, .. });
+        match value {
+            Some(ColumnValue::Bytes(bytes)) => {
+                if self.encoding == Encoding::Str && std::str::from_utf8(bytes).is_err() {
+                    return Err(refused("it is not UTF-8".to_owned()));
+                }
+                out.extend_from_slice(bytes);
+            }
+            Some(ColumnValue::Int(value)) => out.extend_from_slice(&value.to_le_bytes()),
+            Some(ColumnValue::Float(value)) => out.extend_from_slice(&value.to_le_bytes()),
+            Some(ColumnValue::Ints(values)) => {
+                let bytes: Vec<u8> = values
+                    .iter()
+                    .flat_map(|value| value.to_le_bytes())
+                    .collect();
+                self.array(&[values.len() as u64], &bytes, with_shape, out)
+                    .map_err(refused)?;
+            }
+            Some(ColumnValue::Floats(values)) => {
+                let bytes: Vec<u8> = values
+                    .iter()
+                    .flat_map(|value| value.to_le_bytes())
+                    .collect();
+                self.array(&[values.len() as u64], &bytes, with_shape, out)
+                    .map_err(refused)?;
+            }
+            Some(ColumnValue::Tensor { shape, bytes }) => {
+                self.array(&shape, bytes, with_shape && !shape.is_empty(), out)
+                    .map_err(refused)?;
+            }
+            // A list may have no numbers, and everything else in MDS has a value.
+            None if with_shape
+                && matches!(
+                    column.column_type,
+                    ColumnType::Vector { .. } | ColumnType::Labels
+                ) =>
+            {
+                put_array(&[0], &[], true, out);
+            }
+            _ => {
+                return Err(refused(
+                    "this record has no value of it, and columns of MDS have one in each sample"
+                        .to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn array(
+        &self,
+        shape: &[u64],
+        bytes: &[u8],
+        with_shape: bool,
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), String> {
+        if self
+            .encoding
+            .size()
+            .is_some_and(|size| size != bytes.len() as u64)
+        {
+            return Err(format!(
+                "{} bytes are not those of {}",
+                bytes.len(),
+                self.encoding.name()
+            ));
+        }
+        put_array(shape, bytes, with_shape, out);
+        Ok(())
+    }
+}
+
+impl RecordSink for Sink {
+    fn file_name(&self, split: &str, number: u32, _count: u32) -> String {
+        let ending = match self.layout.compression.codec() {
+            Codec::NONE => String::new(),
+            _ => format!(".{ZSTD}"),
+        };
+        format!("{split}/shard.{number:05}.mds{ending}")
+    }
+
+    fn begin(&self, _first: u64, scratch: Scratch<'_>) -> Result<Box<dyn RecordWriter>> {
+        Ok(Box::new(Writer {
+            layout: Arc::clone(&self.layout),
+            data: Some(BufWriter::with_capacity(1 << 20, scratch()?)),
+            ends: Vec::new(),
+            end: 0,
+            sample: Vec::new(),
+        }))
+    }
+
+    fn index(&self, splits: &[(&str, Vec<&Value>)]) -> Vec<(String, Vec<u8>)> {
+        let files = splits.iter().map(|(split, entries)| {
+            let mut index = json!({"shards": entries, "version": 2});
+            if !self.classes.is_empty() {
+                index["classes"] = json!(self.classes);
+            }
+            (
+                format!("{split}/{}", super::INDEX),
+                format!("{index}\n").into_bytes(),
+            )
+        });
+        files.collect()
+    }
+}
+
+/// Writes one shard. Its beginning says where all samples are, so they wait in a file of their own.
+struct Writer {
+    layout: Arc<Layout>,
+    data: Option<BufWriter<File>>,
+    /// End of each sample in that file.
+    ends: Vec<u64>,
+    end: u64,
+    sample: Vec<u8>,
+}
+
+impl RecordWriter for Writer {
+    fn append(
+        &mut self,
+        record: &SourceRecord<'_>,
+        _out: &mut dyn Write,
+    ) -> std::result::Result<Appended, SinkError> {
+        let layout = Arc::clone(&self.layout);
+        let example = ExampleView::parse(record.bytes)
+            .map_err(|error| SinkError::Record(format!("it is no tensorflow.Example: {error}")))?;
+        let mut features = example.iter().map(|feature| feature.name());
+        if let Some(name) = features.find(|name| !layout.known.contains(*name)) {
+            return Err(SinkError::Record(unknown_feature(name)));
+        }
+        let mut value = Vec::new();
+        let mut values = Vec::new();
+        self.sample.clear();
+        for source in layout.columns.values() {
+            value.clear();
+            let put = source.put(record, example, layout.label_base, &mut value);
+            put.map_err(SinkError::Record)?;
+            if source.encoding.size().is_none() {
+                let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+                self.sample.extend_from_slice(&len.to_le_bytes());
+            }
+            values.extend_from_slice(&value);
+        }
+        self.sample.extend_from_slice(&values);
+        let data = self.data.as_mut().ok_or_else(ended)?;
+        data.write_all(&self.sample)?;
+        self.end += self.sample.len() as u64;
+        self.ends.push(self.end);
+        let is_text = std::str::from_utf8(record.key).is_ok();
+        Ok(Appended {
+            new_key: (!is_text).then(|| escape(record.key)),
+        })
+    }
+
+    fn finish(&mut self, name: &str, out: &mut dyn Write) -> std::result::Result<Value, SinkError> {
+        let data = self.data.take().ok_or_else(ended)?;
+        let mut data = data.into_inner().map_err(io::IntoInnerError::into_error)?;
+        data.rewind()?;
+        let mut entry = self.layout.entry();
+        let config = serde_json::to_vec(&entry).map_err(io::Error::from)?;
+        let start = 4 + 4 * (self.ends.len() as u64 + 1) + config.len() as u64;
+        let raw_bytes = start + self.end;
+        if u32::try_from(raw_bytes).is_err() {
+            return Err(SinkError::Record(
+                "the shard would be larger than 4 GiB, which MDS cannot hold: choose a smaller --shard-size".to_owned(),
+            ));
+        }
+        let mut head = Vec::with_capacity(start as usize);
+        head.extend_from_slice(&(self.ends.len() as u32).to_le_bytes());
+        for end in std::iter::once(&0).chain(&self.ends) {
+            head.extend_from_slice(&((start + end) as u32).to_le_bytes());
+        }
+        head.extend_from_slice(&config);
+        let mut whole = head
+            .as_slice()
+            .chain(BufReader::with_capacity(1 << 20, data));
+        let base = name.rsplit('/').next().unwrap_or(name);
+        let file = |name: &str, bytes: u64| json!({"basename": name, "bytes": bytes, "hashes": {}});
+        if self.layout.compression.codec() == Codec::NONE {
+            io::copy(&mut whole, out)?;
+            entry["raw_data"] = file(base, raw_bytes);
+            entry["zip_data"] = Value::Null;
+        } else {
+            let mut counted = Counted { out, bytes: 0 };
+            let level = level(self.layout.compression);
+            let mut encoder = zstd::stream::write::Encoder::new(&mut counted, level)?;
+            encoder.set_pledged_src_size(Some(raw_bytes))?;
+            io::copy(&mut whole, &mut encoder)?;
+            encoder.finish()?;
+            let plain = base.strip_suffix(&format!(".{ZSTD}")).unwrap_or(base);
+            entry["raw_data"] = file(plain, raw_bytes);
+            entry["zip_data"] = file(base, counted.bytes);
+        }
+        entry["samples"] = json!(self.ends.len());
+        Ok(entry)
+    }
+}
+
+impl Layout {
+    /// Returns the entry of a shard in an index, without its files.
+    fn entry(&self) -> Value {
+        let names: Vec<&String> = self.columns.keys().collect();
+        let encodings: Vec<String> = self.columns.values().map(|s| s.encoding.name()).collect();
+        let sizes: Vec<Option<u64>> = self.columns.values().map(|s| s.encoding.size()).collect();
+        let compression = match self.compression.codec() {
+            Codec::NONE => None,
+            _ => Some(self.compression.to_string()),
+        };
+        json!({
+            "column_encodings": encodings,
+            "column_names": names,
+            "column_sizes": sizes,
+            "compression": compression,
+            "format": "mds",
+            "hashes": [],
+            "size_limit": null,
+            "version": 2,
+        })
+    }
+}
+
+/// Says that a record has a feature that is no column.
+fn unknown_feature(name: &str) -> String {
+    match name {
+        IMAGE_PROGRESSIVE => format!(
+            "its image was made from a progressive JPEG, which only Forebay can make of it again: --progressive original writes that, --drop-feature {name} the image as it is"
+        ),
+        _ => format!(
+            "feature {name:?} is none of the columns, which all samples have: --drop-feature {name} leaves it out"
+        ),
+    }
+}
+
+/// A writer that has ended.
+fn ended() -> io::Error {
+    io::ErrorKind::BrokenPipe.into()
+}
+
+/// The level of a compression, as it is spelled: "zstd:3".
+fn level(compression: BlockCompression) -> i32 {
+    let text = compression.to_string();
+    let level = text
+        .split_once(':')
+        .and_then(|(_, level)| level.parse().ok());
+    level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL)
+}
+
+/// Counts what is written.
+struct Counted<'a> {
+    out: &'a mut dyn Write,
+    bytes: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(buf)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

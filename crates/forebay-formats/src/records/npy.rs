@@ -1,0 +1,231 @@
+//! Headers of NumPy's `.npy` files: the type, shape and order of an array.
+
+use forebay_shard::schema::{ColumnType, NumberType};
+
+/// Longer headers are those of structured types, which are no tensors.
+pub(super) const HEADER_MAX_BYTES: usize = 4096;
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// Headers end at a multiple of this.
+const ALIGN_BYTES: usize = 64;
+/// As of a tensor.
+const MAX_DIMENSIONS: usize = 8;
+
+/// An array whose numbers follow the header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NpyHeader {
+    pub(super) number: NumberType,
+    pub(super) shape: Vec<u64>,
+    /// Bytes of the header.
+    pub(super) len: usize,
+}
+
+impl NpyHeader {
+    /// Parses the beginning of a file of `size` bytes. Nothing for an array that is no tensor: of objects, of text, of a
+    /// big-endian or structured type, in Fortran's order, or not of this size.
+    pub(super) fn parse(head: &[u8], size: u64) -> Option<Self> {
+        let rest = head.strip_prefix(MAGIC)?;
+        let (text_len, start) = match rest {
+            [1, _, a, b, ..] => (usize::from(u16::from_le_bytes([*a, *b])), 10),
+            [2 | 3, _, a, b, c, d, ..] => {
+                let len = u32::from_le_bytes([*a, *b, *c, *d]);
+                (usize::try_from(len).ok()?, 12)
+            }
+            _ => return None,
+        };
+        let len = start + text_len;
+        if len > HEADER_MAX_BYTES {
+            return None;
+        }
+        let text = std::str::from_utf8(head.get(start..len)?).ok()?;
+        let header = Self::of_text(text, len)?;
+        let numbers = header
+            .shape
+            .iter()
+            .try_fold(header.number.bytes() as u64, |all, dim| {
+                all.checked_mul(*dim)
+            })?;
+        (numbers.checked_add(len as u64) == Some(size)).then_some(header)
+    }
+
+    /// `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`
+    fn of_text(text: &str, len: usize) -> Option<Self> {
+        let text = text.trim().strip_prefix('{')?.strip_suffix('}')?;
+        let value = |key: &str| {
+            let (_, rest) = text.split_once(key)?;
+            Some(rest.trim_start().strip_prefix(':')?.trim_start())
+        };
+        let descr = value("'descr'")?.strip_prefix('\'')?;
+        let (descr, _) = descr.split_once('\'')?;
+        let number = NUMBERS.iter().find(|(name, _)| *name == descr)?.1;
+        let is_c_order = value("'fortran_order'")?.starts_with("False");
+        let (shape, _) = value("'shape'")?.strip_prefix('(')?.split_once(')')?;
+        let mut dims = Vec::new();
+        let mut parts: Vec<&str> = shape.split(',').map(str::trim).collect();
+        if parts.last() == Some(&"") {
+            parts.pop();
+        }
+        for part in parts {
+            dims.push(part.parse().ok()?);
+        }
+        (is_c_order && dims.len() <= MAX_DIMENSIONS).then_some(Self {
+            number,
+            shape: dims,
+            len,
+        })
+    }
+
+    /// Appends the header of an array as NumPy writes it; nothing if NumPy has no such type.
+    pub(super) fn encode(number: NumberType, shape: &[u64], out: &mut Vec<u8>) -> Option<()> {
+        let descr = NUMBERS.iter().find(|(_, known)| *known == number)?.0;
+        let mut dims = String::new();
+        for (at, dim) in shape.iter().enumerate() {
+            dims += &match at {
+                0 => format!("{dim}"),
+                _ => format!(", {dim}"),
+            };
+        }
+        if shape.len() == 1 {
+            dims.push(',');
+        }
+        let mut text =
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
+        let start = MAGIC.len() + 4;
+        let len = (start + text.len() + 1).next_multiple_of(ALIGN_BYTES);
+        while start + text.len() + 1 < len {
+            text.push(' ');
+        }
+        text.push('\n');
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&[1, 0]);
+        out.extend_from_slice(&u16::try_from(text.len()).ok()?.to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+        Some(())
+    }
+}
+
+/// The types by NumPy's names of them. A number of one byte has no order.
+const NUMBERS: &[(&str, NumberType)] = &[
+    ("|b1", NumberType::Bool),
+    ("|u1", NumberType::Uint8),
+    ("|i1", NumberType::Int8),
+    ("<u2", NumberType::Uint16),
+    ("<i2", NumberType::Int16),
+    ("<u4", NumberType::Uint32),
+    ("<i4", NumberType::Int32),
+    ("<u8", NumberType::Uint64),
+    ("<i8", NumberType::Int64),
+    ("<f2", NumberType::Float16),
+    ("<f4", NumberType::Float32),
+    ("<f8", NumberType::Float64),
+];
+
+/// The type of a column of arrays, as far as those seen so far have one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) enum NpyColumn {
+    /// None was seen.
+    #[default]
+    Unseen,
+    /// Numbers of this type; dimensions that vary have no length.
+    Tensor(NumberType, Vec<Option<u64>>),
+    /// Different kinds of arrays: bytes.
+    Mixed,
+}
+
+impl NpyColumn {
+    /// Takes the header of one more array; `None` if it is no tensor.
+    pub(super) fn add(&mut self, header: Option<NpyHeader>) {
+        let other = header.map_or(Self::Mixed, |header| {
+            Self::Tensor(header.number, header.shape.into_iter().map(Some).collect())
+        });
+        self.merge(other);
+    }
+
+    /// Takes what was seen elsewhere.
+    pub(super) fn merge(&mut self, other: Self) {
+        *self = match (std::mem::take(self), other) {
+            (Self::Unseen, other) | (other, Self::Unseen) => other,
+            (Self::Tensor(number, mut dims), Self::Tensor(same, other))
+                if number == same && dims.len() == other.len() =>
+            {
+                for (dim, other) in dims.iter_mut().zip(other) {
+                    *dim = dim.filter(|dim| Some(*dim) == other);
+                }
+                Self::Tensor(number, dims)
+            }
+            _ => Self::Mixed,
+        };
+    }
+
+    /// Returns the type of the column.
+    pub(super) fn column_type(&self) -> ColumnType {
+        match self {
+            Self::Tensor(number, shape) => ColumnType::Tensor {
+                shape: shape.clone(),
+                number: *number,
+            },
+            Self::Unseen | Self::Mixed => ColumnType::Bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_those_of_numpy() {
+        let mut bytes = Vec::new();
+        NpyHeader::encode(NumberType::Float32, &[2, 3], &mut bytes).unwrap();
+        // What numpy.save writes.
+        let expected =
+            b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
+        assert!(bytes.starts_with(expected) && bytes.ends_with(b" \n"));
+        assert_eq!(bytes.len(), 128);
+        let header = NpyHeader::parse(&bytes, 128 + 24).unwrap();
+        assert_eq!((header.shape, header.len), (vec![2, 3], 128));
+        assert_eq!(NpyHeader::parse(&bytes, 128 + 23), None);
+        for shape in [&[][..], &[7], &[1, 2, 3]] {
+            let mut bytes = Vec::new();
+            NpyHeader::encode(NumberType::Bool, shape, &mut bytes).unwrap();
+            let size = bytes.len() as u64 + shape.iter().product::<u64>();
+            assert_eq!(NpyHeader::parse(&bytes, size).unwrap().shape, shape);
+        }
+        let mut none = Vec::new();
+        assert_eq!(
+            NpyHeader::encode(NumberType::Bfloat16, &[], &mut none),
+            None
+        );
+    }
+
+    #[test]
+    fn arrays_that_are_no_tensors_are_bytes() {
+        for text in [
+            "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '<f4', 'fortran_order': True, 'shape': (2,), }",
+            "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }",
+            "{'descr': '<f4', 'shape': (2,), }",
+            "{",
+            "",
+        ] {
+            assert_eq!(NpyHeader::of_text(text, 0), None, "{text}");
+        }
+        assert_eq!(
+            NpyHeader::parse(b"\x93NUMPY\x01\x00\xff\xff{", 1 << 40),
+            None
+        );
+        let mut column = NpyColumn::default();
+        for shape in [vec![2, 3], vec![2, 4]] {
+            let number = NumberType::Int8;
+            column.add(Some(NpyHeader {
+                number,
+                shape,
+                len: 0,
+            }));
+        }
+        assert_eq!(column.column_type().to_string(), "tensor[2,*,int8]");
+        column.add(None);
+        assert_eq!(column.column_type(), ColumnType::Bytes);
+    }
+}

@@ -1,0 +1,332 @@
+//! Which member of a sample is which column, for readers and for writers.
+
+use super::super::npy::NpyColumn;
+use super::super::{Conversion, RecordInput};
+use super::index::{TarIndex, refuses};
+use crate::error::{Error, Result};
+use forebay_image::Format;
+use forebay_shard::example::RecordFeatures;
+use forebay_shard::schema::{Column, ColumnType, FeatureEntry, IMAGE, LABEL, Schema};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// The member with the label, a number as text.
+pub(super) const LABEL_EXTENSION: &str = "cls";
+/// The member with all features that have none of their own.
+pub(super) const JSON_EXTENSION: &str = "json";
+/// Extensions of pickled objects, which Python would execute.
+const REFUSED: &[&str] = &["pyd", "pkl", "pickle", "pth", "pt"];
+/// Behind the name of a column of bytes that a reader would take for something else.
+const BYTES_EXTENSION: &str = "bin";
+
+/// Whether an extension, all of it, is that of an image.
+pub(super) fn is_image_extension(extension: &str) -> bool {
+    Format::from_extension(extension.as_bytes()).is_some()
+}
+
+fn last(extension: &str) -> &str {
+    extension.rsplit('.').next().unwrap_or_default()
+}
+
+pub(super) fn is_npy(extension: &str) -> bool {
+    last(extension) == "npy"
+}
+
+pub(super) fn is_refused(extension: &str) -> bool {
+    REFUSED.contains(&last(extension))
+}
+
+/// The place of a column in a sample that is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Placement {
+    Image,
+    Label,
+    /// A member with this extension.
+    Member(String),
+    /// A member with this extension and that of its image behind it.
+    ImageMember(String),
+    /// Its features are in the JSON member.
+    Json,
+}
+
+impl Placement {
+    pub(super) fn of(column: &Column, features: &RecordFeatures) -> Self {
+        if column.feature == features.image {
+            return Self::Image;
+        }
+        if column.feature == features.label {
+            return Self::Label;
+        }
+        let name = column.name.to_lowercase();
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let is_extension = name.chars().all(fits) && name.split('.').all(|part| !part.is_empty());
+        if !is_extension {
+            return Self::Json;
+        }
+        let ending_in = |ending: &str| match last(&name) == ending {
+            true => Self::Member(name.clone()),
+            false => Self::Member(format!("{name}.{ending}")),
+        };
+        match column.column_type {
+            ColumnType::Text => ending_in("txt"),
+            ColumnType::Tensor { .. } => ending_in("npy"),
+            ColumnType::Mask => ending_in("png"),
+            ColumnType::Image if name.contains('.') && is_image_extension(last(&name)) => {
+                Self::Member(name)
+            }
+            ColumnType::Image => Self::ImageMember(name),
+            ColumnType::Bytes => {
+                let known = [LABEL_EXTENSION, "txt"];
+                let is_other = known.contains(&last(&name))
+                    || is_image_extension(last(&name))
+                    || is_refused(&name);
+                match is_other {
+                    true => Self::Member(format!("{name}.{BYTES_EXTENSION}")),
+                    false => Self::Member(name),
+                }
+            }
+            _ => Self::Json,
+        }
+    }
+}
+
+/// Meaning of a member to a reader.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Slot {
+    Image,
+    Label,
+    /// Features by name.
+    Json,
+    Column(Box<Column>, Vec<FeatureEntry>),
+    /// It is left out.
+    Nothing,
+}
+
+/// The columns of a WebDataset.
+#[derive(Debug)]
+pub(super) struct Columns {
+    slots: BTreeMap<String, Slot>,
+    schema: Schema,
+    /// Features of the JSON member, for a dataset that was converted.
+    pub(super) json: BTreeMap<String, FeatureEntry>,
+    features: Vec<FeatureEntry>,
+    pub(super) record_features: RecordFeatures,
+    pub(super) label_base: i64,
+    pub(super) needs_image: bool,
+}
+
+impl Columns {
+    /// Decides what the members of the samples are, by their extensions or as they were written.
+    pub(super) fn of<'a>(
+        indexes: impl Iterator<Item = &'a TarIndex>,
+        conversion: Option<&Conversion>,
+        input: &RecordInput,
+        root: &Path,
+    ) -> Result<Self> {
+        let mut extensions: BTreeMap<String, NpyColumn> = BTreeMap::new();
+        for index in indexes {
+            if let Some(extension) = refuses(index)
+                && !input.drop_features.contains(extension)
+            {
+                let what = format!(
+                    "members {extension:?} are pickled Python objects, which are not read: reading them would execute what they say; --drop-feature {extension} leaves them out"
+                );
+                return Err(Error::source(&index.path, what));
+            }
+            for (extension, arrays) in &index.extensions {
+                let known = extensions.entry(extension.clone()).or_default();
+                known.merge(arrays.clone());
+            }
+        }
+        let columns = match conversion {
+            Some(conversion) => Self::converted(&extensions, conversion, input),
+            None => Self::inferred(&extensions, input),
+        };
+        let columns = columns.map_err(|what| Error::source(root, what))?;
+        let has_image = columns.slots.values().any(|slot| *slot == Slot::Image);
+        let without_images = input.features.without_images;
+        if !has_image && !without_images && !extensions.is_empty() {
+            let names: Vec<&str> = extensions.keys().map(String::as_str).collect();
+            let what = format!(
+                "no sample has an image; members are {}: --image-feature names one of these, --allow-no-image converts them without",
+                names.join(", ")
+            );
+            return Err(Error::source(root, what));
+        }
+        Ok(Self {
+            needs_image: has_image && !without_images,
+            ..columns
+        })
+    }
+
+    fn inferred(
+        extensions: &BTreeMap<String, NpyColumn>,
+        input: &RecordInput,
+    ) -> std::result::Result<Self, String> {
+        let chosen = &input.features;
+        for (name, flag) in [
+            (&chosen.image_feature, "--image-feature"),
+            (&chosen.label_feature, "--label-feature"),
+        ] {
+            if let Some(name) = name
+                && !extensions.contains_key(name)
+            {
+                return Err(format!("{flag} {name:?}: no sample has such a member"));
+            }
+        }
+        let label = chosen.label_feature.as_deref().unwrap_or(LABEL_EXTENSION);
+        let mut slots = BTreeMap::new();
+        let mut columns = Vec::new();
+        for (extension, arrays) in extensions {
+            let is_image = match &chosen.image_feature {
+                Some(name) => name == extension,
+                None => is_image_extension(extension),
+            };
+            let slot = if input.drop_features.contains(extension) {
+                Slot::Nothing
+            } else if is_image {
+                Slot::Image
+            } else if extension == label {
+                Slot::Label
+            } else {
+                let column_type = match last(extension) {
+                    "txt" => ColumnType::Text,
+                    "npy" => arrays.column_type(),
+                    end if is_image_extension(end) => ColumnType::Image,
+                    _ => ColumnType::Bytes,
+                };
+                let mut column = Column::new(extension.clone(), column_type);
+                column.feature.clone_from(extension);
+                columns.push(column.clone());
+                let features = column.features();
+                Slot::Column(Box::new(column), features)
+            };
+            slots.insert(extension.clone(), slot);
+        }
+        for (slot, column) in [
+            (Slot::Label, Column::new(LABEL, ColumnType::Label)),
+            (Slot::Image, Column::new(IMAGE, ColumnType::Image)),
+        ] {
+            if slots.values().any(|known| *known == slot) {
+                columns.insert(0, column);
+            }
+        }
+        let schema = Schema::new(columns)?;
+        Ok(Self {
+            slots,
+            features: schema.features(),
+            schema,
+            json: BTreeMap::new(),
+            record_features: RecordFeatures::default(),
+            label_base: 0,
+            needs_image: false,
+        })
+    }
+
+    fn converted(
+        extensions: &BTreeMap<String, NpyColumn>,
+        conversion: &Conversion,
+        input: &RecordInput,
+    ) -> std::result::Result<Self, String> {
+        let record_features = conversion.record_features.clone();
+        let mut members: BTreeMap<String, &Column> = BTreeMap::new();
+        let mut images: BTreeMap<String, &Column> = BTreeMap::new();
+        let mut own: BTreeSet<String> = BTreeSet::new();
+        for column in conversion.columns.columns() {
+            let placement = Placement::of(column, &record_features);
+            if placement != Placement::Json {
+                own.extend(column.features().into_iter().map(|feature| feature.name));
+            }
+            match placement {
+                Placement::Member(extension) => drop(members.insert(extension, column)),
+                Placement::ImageMember(name) => drop(images.insert(name, column)),
+                Placement::Image | Placement::Label | Placement::Json => {}
+            }
+        }
+        let mut slots = BTreeMap::new();
+        for extension in extensions.keys() {
+            let column = members.get(extension).or_else(|| {
+                let (name, end) = extension.rsplit_once('.')?;
+                images.get(name).filter(|_| is_image_extension(end))
+            });
+            let slot = match column {
+                Some(column) if input.drop_features.contains(&column.feature) => Slot::Nothing,
+                Some(column) => Slot::Column(Box::new((*column).clone()), column.features()),
+                None if is_image_extension(extension) => Slot::Image,
+                None if extension == LABEL_EXTENSION => Slot::Label,
+                None if extension == JSON_EXTENSION => Slot::Json,
+                None => {
+                    return Err(format!(
+                        "members {extension:?} are none of the columns that {} lists: remove that file to read the tars as they are",
+                        Conversion::FILE_NAME
+                    ));
+                }
+            };
+            slots.insert(extension.clone(), slot);
+        }
+        let json = conversion.features.iter();
+        let json = json.filter(|feature| !own.contains(&feature.name));
+        Ok(Self {
+            slots,
+            schema: conversion.columns.clone(),
+            json: json
+                .map(|feature| (feature.name.clone(), feature.clone()))
+                .collect(),
+            features: conversion.features.clone(),
+            record_features,
+            label_base: conversion.label_base,
+            needs_image: false,
+        })
+    }
+
+    /// Returns the meaning of the members of an extension.
+    pub(super) fn slot(&self, extension: &str) -> &Slot {
+        self.slots.get(extension).unwrap_or(&Slot::Nothing)
+    }
+
+    pub(super) fn is_image(&self, extension: &str) -> bool {
+        *self.slot(extension) == Slot::Image
+    }
+
+    pub(super) fn schema(&self) -> Schema {
+        self.schema.clone()
+    }
+
+    pub(super) fn features(&self) -> Vec<FeatureEntry> {
+        self.features.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_placed_where_webdataset_decodes_them() {
+        let features = RecordFeatures::default();
+        for (name, column_type, expected) in [
+            ("image", "image", Placement::Image),
+            ("label", "label", Placement::Label),
+            ("caption", "text", Placement::Member("caption.txt".into())),
+            ("txt", "text", Placement::Member("txt".into())),
+            (
+                "emb",
+                "tensor[4,float32]",
+                Placement::Member("emb.npy".into()),
+            ),
+            ("mask", "mask", Placement::Member("mask.png".into())),
+            ("depth", "image", Placement::ImageMember("depth".into())),
+            ("seg.png", "image", Placement::Member("seg.png".into())),
+            ("json", "bytes", Placement::Member("json".into())),
+            ("x.pkl", "bytes", Placement::Member("x.pkl.bin".into())),
+            ("age", "int", Placement::Json),
+            ("image/height", "int", Placement::Json),
+            ("image/class/text", "bytes", Placement::Json),
+            ("a..b", "bytes", Placement::Json),
+            ("boxes", "boxes", Placement::Json),
+        ] {
+            let column = Column::new(name, column_type.parse().unwrap());
+            assert_eq!(Placement::of(&column, &features), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! The samples of one tar by its headers, and the places of their members.
+
+use super::super::npy::{HEADER_MAX_BYTES, NpyColumn, NpyHeader};
+use super::super::{OnBadRecord, RecordInput};
+use super::columns::{Columns, is_image_extension, is_npy, is_refused};
+use super::skipped;
+use crate::archive::tar::{TarKind, TarMember, TarReader};
+use crate::archive::{Archive, HEAD_BYTES, Stream, Trouble, VolumeKind, read_exact, read_head};
+use crate::error::{Error, Result};
+use crate::finding::{Finding, escape};
+use crate::key_path::{base, normal};
+use forebay_shard::MAX_RECORD_BYTES;
+use forebay_shard::index::MAX_KEY_BYTES;
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+/// A dataset has a handful of columns; a tar of other files has a name for each.
+const EXTENSIONS_MAX: usize = 256;
+
+/// The samples of one tar.
+#[derive(Debug)]
+pub(super) struct TarIndex {
+    pub(super) archive: Archive,
+    /// As it is shown.
+    pub(super) path: PathBuf,
+    pub(super) kind: VolumeKind,
+    pub(super) bytes: u64,
+    /// Changes when the file does.
+    pub(super) modified: i128,
+    /// Extensions from the first dot of names on, in lower case, and the arrays that `.npy` members hold.
+    pub(super) extensions: Vec<(String, NpyColumn)>,
+    members: Vec<Member>,
+    samples: Vec<Sample>,
+    names: Vec<u8>,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// A member of a sample: its extension, and where its data is, in the decoded stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member {
+    pub(super) extension: u16,
+    pub(super) offset: u64,
+    pub(super) size: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    /// End of its name, which begins where the one before it ends, and of its members.
+    name_end: usize,
+    member_end: usize,
+    /// The name of the image as it is written, behind the sample's name.
+    image_len: u16,
+}
+
+/// A sample whose members are being listed.
+struct Open {
+    name: Vec<u8>,
+    image: Vec<u8>,
+    members: Vec<Member>,
+    /// Why it is left out.
+    trouble: Option<(Vec<u8>, Trouble)>,
+}
+
+impl TarIndex {
+    /// Reads all headers. Under [`OnBadRecord::Skip`] samples with problems are left out and listed.
+    pub(super) fn read(archive: &Archive, input: &RecordInput) -> Result<Self> {
+        let path = archive.shown();
+        let (file, modified) = archive.open()?;
+        let head = read_head(&file, &path)?;
+        let kind = VolumeKind::of_tar(&head, file.len()).ok_or_else(|| {
+            let what = match head.len() < HEAD_BYTES {
+                true => "this is no tar: it is too short",
+                false => "this is no tar, tar.gz or tar.zst",
+            };
+            Error::source(&path, what)
+        })?;
+        let bytes = file.len();
+        let mut stream =
+            Stream::new(file, kind).map_err(|error| Error::io(&path, "read", error))?;
+        let index = Self {
+            archive: archive.clone(),
+            path,
+            kind,
+            bytes,
+            modified,
+            extensions: Vec::new(),
+            members: Vec::new(),
+            samples: Vec::new(),
+            names: Vec::new(),
+            findings: Vec::new(),
+        };
+        let mut scan = Scan {
+            index,
+            input,
+            open: None,
+            seen: HashSet::new(),
+        };
+        scan.run(&mut stream)?;
+        Ok(scan.index)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Bytes of all members.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.members
+            .iter()
+            .map(|member| u64::from(member.size))
+            .sum()
+    }
+
+    /// The members of a sample.
+    pub(super) fn members(&self, sample: usize) -> &[Member] {
+        let start = match sample.checked_sub(1) {
+            Some(before) => self
+                .samples
+                .get(before)
+                .map_or(0, |sample| sample.member_end),
+            None => 0,
+        };
+        let end = self
+            .samples
+            .get(sample)
+            .map_or(start, |sample| sample.member_end);
+        self.members.get(start..end).unwrap_or_default()
+    }
+
+    /// The key of a sample: the name of its image, or else its own.
+    pub(super) fn key(&self, sample: usize) -> &[u8] {
+        let start = match sample.checked_sub(1) {
+            Some(before) => self.samples.get(before).map_or(0, |sample| sample.name_end),
+            None => 0,
+        };
+        let Some(Sample {
+            name_end,
+            image_len,
+            ..
+        }) = self.samples.get(sample).copied()
+        else {
+            return b"";
+        };
+        let all = self.names.get(start..name_end).unwrap_or_default();
+        let own = all.len() - usize::from(image_len).min(all.len());
+        match image_len {
+            0 => all,
+            _ => all.get(own..).unwrap_or_default(),
+        }
+    }
+
+    /// Checks what only the columns of all tars tell: that no sample lacks the image that others have.
+    pub(super) fn check_samples(
+        &mut self,
+        columns: &Columns,
+        policy: OnBadRecord,
+        findings: &mut Vec<Finding>,
+    ) -> Result<()> {
+        if !columns.needs_image {
+            return Ok(());
+        }
+        let is_image: Vec<bool> = self
+            .extensions
+            .iter()
+            .map(|(extension, _)| columns.is_image(extension))
+            .collect();
+        let mut bad = Vec::new();
+        for sample in 0..self.samples.len() {
+            let mut members = self.members(sample).iter();
+            let image =
+                |member: &Member| is_image.get(usize::from(member.extension)) == Some(&true);
+            if members.any(image) {
+                continue;
+            }
+            let offset = self
+                .members(sample)
+                .first()
+                .map_or(0, |member| member.offset);
+            let what = "it has no image, and other samples have one".to_owned();
+            if policy == OnBadRecord::Fail {
+                let key = escape(self.key(sample));
+                let what = format!(
+                    "offset {offset}: sample {key:?}: {what}; --on-bad-record skip leaves it out, --allow-no-image keeps it"
+                );
+                return Err(Error::source(&self.path, what));
+            }
+            findings.push(skipped(
+                &self.path,
+                self.key(sample),
+                format!("offset {offset}: {what}"),
+            ));
+            bad.push(sample);
+        }
+        self.leave_out(&bad);
+        Ok(())
+    }
+
+    /// Removes samples, given in ascending order.
+    fn leave_out(&mut self, bad: &[usize]) {
+        if bad.is_empty() {
+            return;
+        }
+        let old = std::mem::take(&mut self.samples);
+        let (old_names, old_members) = (
+            std::mem::take(&mut self.names),
+            std::mem::take(&mut self.members),
+        );
+        let mut start = (0, 0);
+        for (number, sample) in old.into_iter().enumerate() {
+            let end = (sample.name_end, sample.member_end);
+            if bad.binary_search(&number).is_err() {
+                self.names
+                    .extend_from_slice(old_names.get(start.0..end.0).unwrap_or_default());
+                self.members
+                    .extend_from_slice(old_members.get(start.1..end.1).unwrap_or_default());
+                self.samples.push(Sample {
+                    name_end: self.names.len(),
+                    member_end: self.members.len(),
+                    ..sample
+                });
+            }
+            start = end;
+        }
+    }
+}
+
+struct Scan<'a> {
+    index: TarIndex,
+    input: &'a RecordInput,
+    open: Option<Open>,
+    /// Hashes of the names of samples that are complete.
+    seen: HashSet<u128>,
+}
+
+impl Scan<'_> {
+    fn run(&mut self, stream: &mut Stream) -> Result<()> {
+        let mut reader = TarReader::new(0, None);
+        loop {
+            match reader.next(stream) {
+                Ok(Some(member)) => self.member(&member, stream)?,
+                Ok(None) => break,
+                Err(trouble) => {
+                    // The sample that the damage is in, or before, may not be whole.
+                    if let Some(open) = &mut self.open {
+                        open.trouble.get_or_insert((Vec::new(), trouble.clone()));
+                    }
+                    self.close()?;
+                    return self.trouble(b"", trouble);
+                }
+            }
+        }
+        self.close()?;
+        if !reader.ended {
+            let what = "the tar has no end mark: it is cut short";
+            return self.trouble(b"", Trouble::at(stream.position(), what));
+        }
+        Ok(())
+    }
+
+    /// Fails, or lists what is left out.
+    fn trouble(&mut self, member: &[u8], trouble: Trouble) -> Result<()> {
+        if self.input.on_bad_record == OnBadRecord::Skip {
+            let found = skipped(&self.index.path, member, trouble.to_string());
+            self.index.findings.push(found);
+            return Ok(());
+        }
+        let Trouble { offset, what } = trouble;
+        let what = match member {
+            [] => format!("offset {offset}: {what}"),
+            name => format!("offset {offset}: member {:?}: {what}", escape(name)),
+        };
+        Err(Error::source(&self.index.path, what))
+    }
+
+    fn member(&mut self, member: &TarMember, stream: &mut Stream) -> Result<()> {
+        let at = member.header;
+        match member.kind {
+            TarKind::Directory => return Ok(()),
+            TarKind::File => {}
+            TarKind::Link => return self.trouble(&member.name, Trouble::at(at, "it is a link")),
+            TarKind::Special | TarKind::Sparse => {
+                return self.trouble(&member.name, Trouble::at(at, "it is no plain file"));
+            }
+        }
+        let name = match normal(&member.name) {
+            Ok(name) => name,
+            Err(why) => return self.trouble(&member.name, Trouble::at(at, why)),
+        };
+        let Some((sample, extension)) = take_apart(&name) else {
+            return Ok(());
+        };
+        let is_same = self.open.as_ref().is_some_and(|open| open.name == sample);
+        if !is_same {
+            self.close()?;
+            self.open = Some(Open {
+                name: sample.to_vec(),
+                image: Vec::new(),
+                members: Vec::new(),
+                trouble: None,
+            });
+            if self.seen.contains(&hash(sample)) {
+                let what = "a sample of this name is there already: the members of a sample lie together, and each has a name of its own";
+                self.blame(&name, Trouble::at(at, what));
+            }
+        }
+        let extension = match std::str::from_utf8(extension) {
+            Ok(text) => text.to_lowercase(),
+            Err(_) => {
+                self.blame(&name, Trouble::at(at, "the extension is not UTF-8"));
+                return Ok(());
+            }
+        };
+        let Some(number) = self.extension(&extension) else {
+            let what = format!(
+                "more than {EXTENSIONS_MAX} different extensions: these are no columns of samples"
+            );
+            return Err(Error::source(
+                &self.index.path,
+                format!("offset {at}: {what}"),
+            ));
+        };
+        if self.input.drop_features.contains(&extension) {
+            return Ok(());
+        }
+        let is_image = match &self.input.features.image_feature {
+            Some(chosen) => *chosen == extension,
+            None => is_image_extension(&extension),
+        };
+        let first_image = self.open.as_ref().filter(|_| is_image);
+        let first_image = first_image.map_or(&[][..], |open| &open.image);
+        let is_twice = self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.members.iter().any(|old| old.extension == number));
+        if is_twice {
+            let what = format!("the sample has a member {extension:?} already");
+            self.blame(&name, Trouble::at(at, what));
+        } else if !first_image.is_empty() {
+            let what = format!(
+                "the sample has another image, {:?}: --image-feature EXTENSION says which one it is",
+                escape(first_image)
+            );
+            self.blame(&name, Trouble::at(at, what));
+        } else if member.size > MAX_RECORD_BYTES {
+            let what = format!("{} bytes are more than a record may have", member.size);
+            self.blame(&name, Trouble::at(at, what));
+        } else if name.len() > MAX_KEY_BYTES {
+            self.blame(&name, Trouble::at(at, "the name is too long for a key"));
+        } else if is_npy(&extension) {
+            self.array(number, member, stream)?;
+        }
+        if let Some(open) = &mut self.open {
+            if is_image {
+                open.image.clone_from(&name);
+            }
+            open.members.push(Member {
+                extension: number,
+                offset: member.data,
+                size: u32::try_from(member.size).unwrap_or(u32::MAX),
+            });
+        }
+        Ok(())
+    }
+
+    /// The number of an extension; none if there are too many.
+    fn extension(&mut self, extension: &str) -> Option<u16> {
+        let known = &mut self.index.extensions;
+        let at = known.iter().position(|(name, _)| name == extension);
+        let at = match at {
+            Some(at) => at,
+            None if known.len() < EXTENSIONS_MAX => {
+                known.push((extension.to_owned(), NpyColumn::default()));
+                known.len() - 1
+            }
+            None => return None,
+        };
+        u16::try_from(at).ok()
+    }
+
+    /// Looks at the header of an array.
+    fn array(&mut self, extension: u16, member: &TarMember, stream: &mut Stream) -> Result<()> {
+        let mut head = vec![0; member.size.min(HEADER_MAX_BYTES as u64) as usize];
+        if let Err(trouble) = read_exact(stream, member.data, &mut head) {
+            // The next header is not there either, and says so.
+            self.blame(&member.name, trouble);
+            return Ok(());
+        }
+        if let Some((_, column)) = self.index.extensions.get_mut(usize::from(extension)) {
+            column.add(NpyHeader::parse(&head, member.size));
+        }
+        Ok(())
+    }
+
+    /// Says why the open sample is left out; the first reason counts.
+    fn blame(&mut self, member: &[u8], trouble: Trouble) {
+        if let Some(open) = &mut self.open {
+            open.trouble.get_or_insert((member.to_vec(), trouble));
+        }
+    }
+
+    /// Ends the open sample.
+    fn close(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        self.seen.insert(hash(&open.name));
+        if let Some((member, trouble)) = open.trouble {
+            let member = if member.is_empty() { open.name } else { member };
+            return self.trouble(&member, trouble);
+        }
+        let index = &mut self.index;
+        index.names.extend_from_slice(&open.name);
+        index.names.extend_from_slice(&open.image);
+        index.members.extend(open.members);
+        index.samples.push(Sample {
+            name_end: index.names.len(),
+            member_end: index.members.len(),
+            image_len: u16::try_from(open.image.len()).unwrap_or(0),
+        });
+        Ok(())
+    }
+}
+
+/// The sample's name and the extension of a member; nothing for files that are no members of samples, as readers of
+/// WebDataset have it: without an extension, hidden, or in a directory such as `__notes__`.
+fn take_apart(name: &[u8]) -> Option<(&[u8], &[u8])> {
+    let last = base(name);
+    let dot = last.iter().position(|byte| *byte == b'.')?;
+    let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let is_meta = first.len() >= 4 && first.starts_with(b"__") && first.ends_with(b"__");
+    let at = name.len() - last.len() + dot;
+    let (sample, extension) = (name.get(..at)?, name.get(at + 1..)?);
+    (dot > 0 && !is_meta && !extension.is_empty()).then_some((sample, extension))
+}
+
+fn hash(name: &[u8]) -> u128 {
+    let hash = blake3::hash(name);
+    let first = hash.as_bytes().first_chunk().copied().unwrap_or_default();
+    u128::from_le_bytes(first)
+}
+
+/// Whether an extension is refused.
+pub(super) fn refuses(index: &TarIndex) -> Option<&str> {
+    let mut all = index
+        .extensions
+        .iter()
+        .map(|(extension, _)| extension.as_str());
+    all.find(|extension| is_refused(extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart_as_by_webdataset() {
+        for (name, expected) in [
+            ("a/b.seg.png", Some(("a/b", "seg.png"))),
+            ("v1.0/b.jpg", Some(("v1.0/b", "jpg"))),
+            ("README", None),
+            (".hidden.jpg", None),
+            ("a/.jpg", None),
+            ("__x__/b.jpg", None),
+            ("b.", None),
+        ] {
+            let found = take_apart(name.as_bytes());
+            let expected = expected.map(|(a, b)| (a.as_bytes(), b.as_bytes()));
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! WebDataset: tars whose members are the columns of samples. Members of one sample lie together and have one name up to the
+//! first dot of its last part; what follows is the column: `cat/1.jpg`, `cat/1.cls`, `cat/1.json`.
+
+mod columns;
+mod index;
+mod read;
+mod write;
+
+use super::conversion::Conversion;
+use super::places::{by_split, file_at, files_at};
+use super::{
+    Format, OnBadRecord, RecordFile, RecordInput, RecordSink, RecordSource, RecordSplit,
+    SinkOptions, SourceFacts,
+};
+use crate::archive::Archive;
+use crate::error::{Error, Result};
+use crate::finding::{Action, Finding, Reason};
+use columns::Columns;
+use forebay_cache::read_storage;
+use forebay_shard::example::RecordFeatures;
+use forebay_shard::manifest::{EpochOrder, block_records};
+use forebay_shard::parallel::map_parallel;
+use index::TarIndex;
+use read::TarFile;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The format.
+pub(super) struct WebDataset;
+
+const EXTENSIONS: &[&str] = &[".tar", ".tar.gz", ".tgz", ".tar.zst"];
+
+/// Whether a name is that of a tar.
+fn is_tar(name: &str) -> bool {
+    EXTENSIONS.iter().any(|ending| name.ends_with(ending))
+}
+
+impl Format for WebDataset {
+    fn name(&self) -> &'static str {
+        "webdataset"
+    }
+
+    fn title(&self) -> &'static str {
+        "a WebDataset (tar archives of samples)"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        EXTENSIONS
+    }
+
+    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        names.iter().copied().find(|name| is_tar(name))
+    }
+
+    fn advice(&self) -> &'static str {
+        "`forebay convert SRC DST --to indexed` keeps the labels and all other columns of a WebDataset's tars; name one archive to pack a tar of class directories"
+    }
+
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        let (root, storage) = read_storage(&input.location, &input.read)?;
+        let conversion = match input.files.is_empty() {
+            true if !is_tar(&root.to_string_lossy()) => Conversion::load(&root, &*storage)?,
+            _ => None,
+        };
+        let conversion = conversion.filter(|conversion| conversion.to == self.name());
+        let splits = splits(input, conversion.as_ref(), &root)?;
+        let mut sources = Vec::new();
+        let mut findings = Vec::new();
+        for (split, files) in splits {
+            let indexes = index_all(&files, input)?;
+            for index in &indexes {
+                findings.extend(index.findings.iter().cloned());
+            }
+            sources.push((split, indexes));
+        }
+        if let Some(conversion) = &conversion {
+            check_counts(conversion, &sources, input.on_bad_record)?;
+        }
+        let all = sources.iter().flat_map(|(_, indexes)| indexes);
+        let columns = Arc::new(Columns::of(all, conversion.as_ref(), input, &root)?);
+        for index in sources.iter_mut().flat_map(|(_, indexes)| indexes) {
+            index.check_samples(&columns, input.on_bad_record, &mut findings)?;
+        }
+        if sources
+            .iter()
+            .all(|(_, all)| all.iter().all(|index| index.len() == 0))
+        {
+            return Err(Error::source(&root, "the tars hold no samples"));
+        }
+        let identity = identity(&sources, &columns, input);
+        let order = match conversion.as_ref().and_then(|known| known.order.clone()) {
+            Some(order) => order,
+            None => order_of(&sources),
+        };
+        let (schema, features) = (columns.schema(), columns.features());
+        let facts = SourceFacts {
+            label_base: columns.label_base,
+            classes: conversion
+                .as_ref()
+                .map_or_else(Vec::new, |known| known.classes.clone()),
+            features,
+            record_features: match &conversion {
+                Some(known) => known.record_features.clone(),
+                None => RecordFeatures::default(),
+            },
+            schema,
+            foreign: None,
+            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
+            identity,
+            order,
+            findings,
+        };
+        let splits = sources.into_iter().map(|(name, indexes)| RecordSplit {
+            name,
+            files: indexes
+                .into_iter()
+                .map(|index| -> Box<dyn RecordFile> {
+                    Box::new(TarFile::new(index, Arc::clone(&columns)))
+                })
+                .collect(),
+        });
+        Ok(RecordSource {
+            splits: splits.collect(),
+            facts,
+        })
+    }
+
+    fn is_written(&self) -> bool {
+        true
+    }
+
+    fn create(
+        &self,
+        facts: &SourceFacts,
+        options: &SinkOptions,
+    ) -> std::result::Result<Box<dyn RecordSink>, String> {
+        write::Sink::new(facts, options).map(|sink| Box::new(sink) as _)
+    }
+}
+
+/// The tars of each split.
+fn splits(
+    input: &RecordInput,
+    conversion: Option<&Conversion>,
+    root: &Path,
+) -> Result<BTreeMap<String, Vec<(String, Archive)>>> {
+    if !input.files.is_empty() {
+        let files = input.files.iter().map(|file| file_at(file, &input.read));
+        let files = files.collect::<Result<Vec<_>>>()?;
+        return Ok(by_split(files, input.split.as_deref()));
+    }
+    let mut files = files_at(&input.location, &input.read, &is_tar)?;
+    let Some(conversion) = conversion else {
+        if files.is_empty() {
+            return Err(Error::source(root, "there are no tars here"));
+        }
+        return Ok(by_split(files, input.split.as_deref()));
+    };
+    let mut splits = BTreeMap::new();
+    for split in &conversion.splits {
+        let mut own = Vec::new();
+        for shard in &split.shards {
+            let at = files.iter().position(|(name, _)| *name == shard.name);
+            let at = at.ok_or_else(|| {
+                let what = format!(
+                    "{} is missing, which {} lists: bring it, or remove that file to read the tars that are here",
+                    shard.name,
+                    Conversion::FILE_NAME
+                );
+                Error::source(root, what)
+            })?;
+            own.push(files.swap_remove(at));
+        }
+        splits.insert(split.name.clone(), own);
+    }
+    Ok(splits)
+}
+
+/// Reads the headers of tars, several at once.
+fn index_all(files: &[(String, Archive)], input: &RecordInput) -> Result<Vec<TarIndex>> {
+    let jobs = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let failed = AtomicBool::new(false);
+    let stopped = || failed.load(Ordering::Relaxed);
+    let all = map_parallel(
+        files,
+        jobs,
+        &stopped,
+        || (),
+        |(), (_, archive)| {
+            let index = TarIndex::read(archive, input);
+            failed.fetch_or(index.is_err(), Ordering::Relaxed);
+            index
+        },
+    );
+    // The first error by the order of files, of those that were looked at.
+    let mut all: Vec<_> = all.into_iter().flatten().collect();
+    match all.iter().position(Result::is_err) {
+        Some(at) => Err(all.swap_remove(at).err().unwrap_or(Error::Interrupted)),
+        None => all.into_iter().collect(),
+    }
+}
+
+/// Checks that files hold as many samples as they were written with.
+fn check_counts(
+    conversion: &Conversion,
+    sources: &[(String, Vec<TarIndex>)],
+    policy: OnBadRecord,
+) -> Result<()> {
+    for (split, indexes) in sources {
+        let known = conversion.splits.iter().find(|known| known.name == *split);
+        let shards = known.map_or(&[][..], |known| &known.shards);
+        for (index, shard) in indexes.iter().zip(shards) {
+            if policy == OnBadRecord::Fail && index.len() as u64 != shard.records {
+                let what = format!(
+                    "it holds {} samples, and {} were written",
+                    index.len(),
+                    shard.records
+                );
+                return Err(Error::source(&index.path, what));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn order_of(sources: &[(String, Vec<TarIndex>)]) -> EpochOrder {
+    let mut order = EpochOrder::default();
+    for (split, indexes) in sources {
+        let records = indexes.iter().map(|index| index.len() as u64).sum();
+        let bytes = indexes.iter().map(TarIndex::data_bytes).sum();
+        let block = block_records(records, bytes);
+        order.block_records.insert(split.clone(), block);
+    }
+    order
+}
+
+/// Returns the identity of the tars and of the options that they are read with.
+fn identity(
+    sources: &[(String, Vec<TarIndex>)],
+    columns: &Columns,
+    input: &RecordInput,
+) -> BTreeMap<String, String> {
+    let mut hasher = blake3::Hasher::new();
+    let mut item = |bytes: &[u8]| {
+        hasher
+            .update(&(bytes.len() as u64).to_le_bytes())
+            .update(bytes);
+    };
+    for (split, indexes) in sources {
+        item(split.as_bytes());
+        for index in indexes {
+            item(index.path.as_os_str().as_encoded_bytes());
+            item(&index.bytes.to_le_bytes());
+            item(&index.modified.to_le_bytes());
+            item(&(index.len() as u64).to_le_bytes());
+        }
+    }
+    let chosen = |name: &Option<String>| name.clone().unwrap_or_default();
+    let identity = [
+        ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
+        ("label_base", columns.label_base.to_string()),
+        ("image_feature", chosen(&input.features.image_feature)),
+        ("label_feature", chosen(&input.features.label_feature)),
+        ("allow_no_image", input.features.without_images.to_string()),
+        (
+            "on_bad_record",
+            format!("{:?}", input.on_bad_record).to_lowercase(),
+        ),
+    ];
+    identity
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+}
+
+/// A sample that was left out.
+fn skipped(path: &Path, member: &[u8], detail: String) -> Finding {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let place = [name.as_encoded_bytes(), b"/", member].concat();
+    Finding::new(Action::Skipped, Reason::BadRecord, &place, detail)
+}
+
+#[cfg(test)]
+mod tests;

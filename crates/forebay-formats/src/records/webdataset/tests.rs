@@ -1,0 +1,297 @@
+use super::*;
+use crate::records::{OnBadRecord, RecordFormat};
+use forebay_shard::ExampleView;
+use forebay_shard::schema::ColumnValue;
+use std::io::Write;
+use std::path::PathBuf;
+
+const JPEG: &[u8] = b"\xff\xd8\xff\xe0 picture";
+
+fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut builder = ::tar::Builder::new(Vec::new());
+    for (name, bytes) in members {
+        let mut header = ::tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, name, *bytes).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+/// A directory with these files, and how they are read.
+fn place(files: &[(&str, Vec<u8>)]) -> (tempfile::TempDir, RecordInput) {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+    }
+    let input = RecordInput::new(dir.path());
+    (dir, input)
+}
+
+fn open(input: &RecordInput) -> Result<RecordSource> {
+    RecordFormat::WEBDATASET.open(input)
+}
+
+type Sample = (String, Option<i64>, Vec<u8>);
+
+/// Key, label and record of each sample of a split, or why it cannot be read.
+fn samples(split: &RecordSplit) -> Vec<Result<Sample, String>> {
+    let mut all = Vec::new();
+    for file in &split.files {
+        let mut reader = file.read(0..file.records()).unwrap();
+        loop {
+            all.push(match reader.next_record() {
+                Ok(None) => break,
+                Ok(Some(record)) => {
+                    let key = String::from_utf8(record.key.to_vec()).unwrap();
+                    Ok((key, record.label, record.bytes.to_vec()))
+                }
+                Err(error) => Err(error.to_string()),
+            });
+        }
+    }
+    all
+}
+
+fn npy(numbers: &[f32]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let shape = [numbers.len() as u64];
+    let number = forebay_shard::schema::NumberType::Float32;
+    super::super::npy::NpyHeader::encode(number, &shape, &mut bytes).unwrap();
+    numbers
+        .iter()
+        .for_each(|number| bytes.extend(number.to_le_bytes()));
+    bytes
+}
+
+#[test]
+fn members_are_columns_of_samples() {
+    let (one, two) = (npy(&[1.0, 2.0]), npy(&[3.0]));
+    let first = tar(&[
+        ("a/1.cls", b"3\n"),
+        ("a/1.JPG", JPEG),
+        ("a/1.txt", "größer".as_bytes()),
+        ("a/1.emb.npy", &one),
+        ("__meta__/notes.txt", b"x"),
+        ("README", b"x"),
+    ]);
+    let second = tar(&[
+        ("a/2.png", JPEG),
+        ("a/2.json", b"{}"),
+        ("a/2.emb.npy", &two),
+        ("a/2.cls", b"-1"),
+    ]);
+    let (_dir, input) = place(&[("x-0.tar", first), ("x-1.tar", second), ("y.bin", vec![])]);
+    let source = open(&input).unwrap();
+    let columns = source.facts.schema.columns().iter();
+    let columns: Vec<String> = columns
+        .map(|c| format!("{}: {}", c.name, c.column_type))
+        .collect();
+    assert_eq!(
+        columns,
+        [
+            "image: image",
+            "label: label",
+            "emb.npy: tensor[*,float32]",
+            "json: bytes",
+            "txt: text"
+        ]
+    );
+    assert_eq!(
+        (source.splits.len(), source.splits[0].name.as_str()),
+        (1, "train")
+    );
+    let found: Vec<_> = samples(&source.splits[0])
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!((found[0].0.as_str(), found[0].1), ("a/1.JPG", Some(3)));
+    assert_eq!((found[1].0.as_str(), found[1].1), ("a/2.png", Some(-1)));
+    let example = ExampleView::parse(&found[0].2).unwrap();
+    assert_eq!(example.bytes("image/encoded").unwrap(), Some(JPEG));
+    assert_eq!(example.int64("image/class/label").unwrap(), Some(3));
+    let read = |name| {
+        source
+            .facts
+            .schema
+            .column(name)
+            .unwrap()
+            .read(example)
+            .unwrap()
+    };
+    assert_eq!(read("txt"), Some(ColumnValue::Bytes("größer".as_bytes())));
+    let Some(ColumnValue::Tensor { shape, bytes }) = read("emb.npy") else {
+        panic!("no tensor");
+    };
+    assert_eq!((shape, bytes.len()), (vec![2], 8));
+    assert_eq!(read("json"), None);
+}
+
+#[test]
+fn compressed_tars_and_named_ones_are_read_in_part() {
+    let names: Vec<String> = (0..50).map(|n| format!("{n:03}.jpg")).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), JPEG)).collect();
+    let plain = tar(&members);
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(&plain).unwrap();
+    let zst = zstd::encode_all(plain.as_slice(), 1).unwrap();
+    let files = [
+        ("a-0.tar", plain),
+        ("a-1.tar.gz", gz.finish().unwrap()),
+        ("b-0.tar.zst", zst),
+    ];
+    let (dir, mut input) = place(&files);
+    let splits = open(&input).unwrap().splits;
+    assert_eq!(
+        splits.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(),
+        ["a", "b"]
+    );
+    for file in splits.iter().flat_map(|split| &split.files) {
+        assert_eq!((file.records(), file.record_bytes(60)), (50, 0));
+        let mut reader = file.read(40..42).unwrap();
+        for number in [40, 41] {
+            let record = reader.next_record().unwrap().unwrap();
+            assert_eq!(record.number, number);
+            assert_eq!(record.key, names[number as usize].as_bytes());
+        }
+        assert!(reader.next_record().unwrap().is_none());
+    }
+    input.files = vec![dir.path().join("b-0.tar.zst").as_path().into()];
+    let splits = open(&input).unwrap().splits;
+    assert_eq!((splits.len(), splits[0].files.len()), (1, 1));
+    input.files = vec![dir.path().join("c.tar").as_path().into()];
+    assert!(open(&input).unwrap_err().to_string().contains("c.tar"));
+}
+
+#[test]
+fn damaged_samples_are_refused_or_left_out() {
+    let good: (&str, &[u8]) = ("0.jpg", JPEG);
+    let cut = {
+        let mut bytes = tar(&[good, ("1.jpg", JPEG), ("2.jpg", &[b'x'; 3000])]);
+        bytes.truncate(512 * 7);
+        bytes
+    };
+    let no_end = {
+        let mut bytes = tar(&[good]);
+        bytes.truncate(1024);
+        bytes
+    };
+    let cases: &[(&str, Vec<u8>, u64)] = &[
+        (
+            "the sample has a member \"jpg\" already",
+            tar(&[good, ("1.jpg", JPEG), ("1.jpg", JPEG)]),
+            1,
+        ),
+        (
+            "is there already",
+            tar(&[good, ("1.jpg", JPEG), ("0.cls", b"1")]),
+            2,
+        ),
+        (
+            "has another image",
+            tar(&[good, ("1.jpg", JPEG), ("1.png", JPEG)]),
+            1,
+        ),
+        ("it has no image", tar(&[good, ("1.cls", b"1")]), 1),
+        ("offset 2048: ", cut, 1),
+        ("has no end mark", no_end, 1),
+    ];
+    for (what, bytes, whole) in cases {
+        let (_dir, mut input) = place(&[("x.tar", bytes.clone())]);
+        let error = open(&input).unwrap_err().to_string();
+        assert!(
+            error.contains(what) && error.contains("x.tar"),
+            "{what}: {error}"
+        );
+        assert!(error.contains("offset "), "{error}");
+        input.on_bad_record = OnBadRecord::Skip;
+        let source = open(&input).unwrap();
+        assert_eq!(source.splits[0].files[0].records(), *whole, "{what}");
+        assert!(!source.facts.findings.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn values_that_do_not_fit_are_told_with_their_places() {
+    let files = tar(&[
+        ("0.jpg", JPEG),
+        ("0.cls", b"cat"),
+        ("1.jpg", JPEG),
+        ("1.cls", b"1"),
+        ("1.txt", b"\xff"),
+    ]);
+    let (_dir, input) = place(&[("x.tar", files)]);
+    let found = samples(&open(&input).unwrap().splits[0]);
+    let error = found[0].as_ref().unwrap_err();
+    assert!(
+        error.contains("record 0: member \"cls\" of sample \"0.jpg\" at offset 1536: a label is"),
+        "{error}"
+    );
+    let error = found[1].as_ref().unwrap_err();
+    assert!(
+        error.contains("\"txt\"") && error.contains("UTF-8"),
+        "{error}"
+    );
+}
+
+#[test]
+fn pickles_and_sources_without_images_are_refused() {
+    let (_dir, mut input) = place(&[("x.tar", tar(&[("0.jpg", JPEG), ("0.pyd", b"x")]))]);
+    let error = open(&input).unwrap_err().to_string();
+    assert!(error.contains("--drop-feature pyd"), "{error}");
+    input.drop_features.insert("pyd".to_owned());
+    assert_eq!(open(&input).unwrap().facts.schema.columns().len(), 1);
+
+    let (_dir, mut input) = place(&[("x.tar", tar(&[("0.txt", b"a"), ("0.tiff2", b"b")]))]);
+    let error = open(&input).unwrap_err().to_string();
+    assert!(error.contains("--allow-no-image"), "{error}");
+    input.features.without_images = true;
+    assert_eq!(samples(&open(&input).unwrap().splits[0]).len(), 1);
+    let (_dir, input) = place(&[]);
+    assert!(open(&input).unwrap_err().to_string().contains("no tars"));
+    let (_dir, input) = place(&[("x.tar", b"not a tar".to_vec())]);
+    assert!(open(&input).unwrap_err().to_string().contains("no tar"));
+}
+
+/// The `webdataset` package wrote the files: `tools/make_golden_formats.py`.
+#[test]
+fn samples_of_the_webdataset_package_are_read() {
+    let root =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats-golden/webdataset");
+    let expected: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(root.join("expected.json")).unwrap()).unwrap();
+    let source = open(&RecordInput::new(root.as_path())).unwrap();
+    let found: Vec<_> = samples(&source.splits[0])
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    let expected = expected.as_array().unwrap();
+    assert_eq!(found.len(), expected.len());
+    for ((key, label, record), expected) in found.iter().zip(expected) {
+        assert_eq!(key, expected["key"].as_str().unwrap());
+        assert_eq!(*label, expected["label"].as_i64());
+        let example = ExampleView::parse(record).unwrap();
+        let image = example.bytes("image/encoded").unwrap().unwrap();
+        assert_eq!(
+            blake3::hash(image).to_hex().as_str(),
+            expected["image_blake3"].as_str().unwrap()
+        );
+        let text = example.bytes("txt").unwrap().unwrap();
+        assert_eq!(text, expected["txt"].as_str().unwrap().as_bytes());
+        let json: serde_json::Value =
+            serde_json::from_slice(example.bytes("json").unwrap().unwrap()).unwrap();
+        assert_eq!(json, expected["json"]);
+        let column = source.facts.schema.column("emb.npy").unwrap();
+        let Some(ColumnValue::Tensor { shape, bytes }) = column.read(example).unwrap() else {
+            panic!("no tensor");
+        };
+        let numbers = bytes
+            .chunks_exact(4)
+            .map(|w| f32::from_le_bytes(w.try_into().unwrap()));
+        assert_eq!(serde_json::json!(shape), expected["shape"]);
+        assert_eq!(
+            serde_json::json!(numbers.collect::<Vec<_>>()),
+            expected["emb"]
+        );
+    }
+}

@@ -1,0 +1,366 @@
+//! Writing samples to tars: the same bytes for the same records.
+
+use super::super::key_names::sample_name;
+use super::super::npy::NpyHeader;
+use super::columns::{JSON_EXTENSION, LABEL_EXTENSION, Placement};
+use crate::error::Result;
+use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
+use crate::records::{SourceFacts, SourceRecord};
+use forebay_image::Format;
+use forebay_shard::example::{
+    FeatureKind, FeatureView, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures,
+};
+use forebay_shard::schema::{Column, ColumnType, ColumnValue};
+use forebay_shard::{BlockCompression, ExampleView};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::io::{self, Write};
+use std::sync::Arc;
+
+const BLOCK: usize = 512;
+/// Tars end at a multiple of this, after two empty blocks.
+const RECORD: u64 = 20 * BLOCK as u64;
+/// Longer names go before the header.
+const NAME_MAX_BYTES: usize = 100;
+const LONG_NAME: &[u8] = b"././@LongLink";
+
+/// Places of features in a sample.
+#[derive(Debug)]
+struct Layout {
+    places: BTreeMap<String, Place>,
+    features: RecordFeatures,
+    label_base: i64,
+    json_is_column: bool,
+}
+
+#[derive(Debug)]
+enum Place {
+    Image,
+    Label,
+    Member(String, Box<Column>),
+    ImageMember(String),
+    /// Told by another one.
+    Nowhere,
+}
+
+/// A WebDataset that is being written.
+#[derive(Debug)]
+pub(super) struct Sink(Arc<Layout>);
+
+impl Sink {
+    pub(super) fn new(
+        facts: &SourceFacts,
+        options: &SinkOptions,
+    ) -> std::result::Result<Self, String> {
+        if options.compression != BlockCompression::NONE {
+            return Err("WebDatasets are written as plain tars, whose samples can be read at their places: leave --codec out".to_owned());
+        }
+        let mut places = BTreeMap::new();
+        let mut extensions: BTreeMap<String, String> = BTreeMap::new();
+        for column in facts.columns().columns() {
+            let (extension, place) = match Placement::of(column, &facts.record_features) {
+                Placement::Image => (None, Place::Image),
+                Placement::Label => (None, Place::Label),
+                Placement::Member(extension) => (
+                    Some(extension.clone()),
+                    Place::Member(extension, Box::new(column.clone())),
+                ),
+                Placement::ImageMember(name) => (Some(name.clone()), Place::ImageMember(name)),
+                Placement::Json => continue,
+            };
+            if let Some(extension) = extension
+                && let Some(other) = extensions.insert(extension.clone(), column.name.clone())
+            {
+                return Err(format!(
+                    "features {other:?} and {:?} would both be members {extension:?}: --drop-feature leaves one of them out",
+                    column.feature
+                ));
+            }
+            for feature in column.features() {
+                places.insert(feature.name, Place::Nowhere);
+            }
+            places.insert(column.feature.clone(), place);
+        }
+        // Loaders compute them again; they are of no use to other readers.
+        places.insert(IMAGE_SEEK_POINTS.to_owned(), Place::Nowhere);
+        Ok(Self(Arc::new(Layout {
+            places,
+            features: facts.record_features.clone(),
+            label_base: facts.label_base,
+            json_is_column: extensions.contains_key(JSON_EXTENSION),
+        })))
+    }
+}
+
+impl RecordSink for Sink {
+    fn file_name(&self, split: &str, number: u32, _count: u32) -> String {
+        format!("{split}-{number:06}.tar")
+    }
+
+    fn begin(&self, first: u64, _scratch: Scratch<'_>) -> Result<Box<dyn RecordWriter>> {
+        Ok(Box::new(Writer {
+            layout: Arc::clone(&self.0),
+            number: first,
+            names: HashSet::new(),
+            written: 0,
+        }))
+    }
+}
+
+/// Writes one tar.
+struct Writer {
+    layout: Arc<Layout>,
+    /// The number of the next record in its split.
+    number: u64,
+    /// Names of the samples so far.
+    names: HashSet<String>,
+    written: u64,
+}
+
+impl RecordWriter for Writer {
+    fn append(
+        &mut self,
+        record: &SourceRecord<'_>,
+        out: &mut dyn Write,
+    ) -> std::result::Result<Appended, SinkError> {
+        let layout = Arc::clone(&self.layout);
+        let members = layout.members(record).map_err(SinkError::Record)?;
+        let (image, format) = match &members.image {
+            Some(image) => (Some(image), forebay_image::sniff(image)),
+            None => (None, None),
+        };
+        let (stem, extension) = stem(record.key);
+        // An image keeps the extension that its key has.
+        let own = extension.filter(|_| image.is_some());
+        let name = self.unique(stem, record.key);
+        let extension = own.map_or_else(|| extension_of(format).to_owned(), str::to_owned);
+        let key = match image {
+            Some(_) => format!("{name}.{extension}"),
+            None => name.clone(),
+        };
+        if let Some(image) = image {
+            self.member(&key, image, out)?;
+        }
+        for (extension, bytes) in &members.others {
+            self.member(&format!("{name}.{extension}"), bytes, out)?;
+        }
+        self.number += 1;
+        Ok(Appended {
+            new_key: (key.as_bytes() != record.key).then_some(key),
+        })
+    }
+
+    fn finish(
+        &mut self,
+        _name: &str,
+        out: &mut dyn Write,
+    ) -> std::result::Result<Value, SinkError> {
+        let end = (self.written + 2 * BLOCK as u64).next_multiple_of(RECORD);
+        io::copy(&mut io::Read::take(io::repeat(0), end - self.written), out)?;
+        Ok(Value::Null)
+    }
+}
+
+impl Writer {
+    /// The name of a sample: of those with one name the later ones keep the extension in it, or get their number.
+    fn unique(&mut self, stem: &[u8], key: &[u8]) -> String {
+        let number = self.number;
+        let candidates = [
+            (!stem.is_empty()).then(|| sample_name(stem)),
+            (!key.is_empty()).then(|| sample_name(key)),
+            Some(format!("{}%23{number:08}", sample_name(stem))),
+        ];
+        let mut candidates = candidates.into_iter().flatten();
+        let found = candidates.find(|name| !self.names.contains(name));
+        let name = found.unwrap_or_else(|| format!("%23{number:08}"));
+        self.names.insert(name.clone());
+        name
+    }
+
+    fn member(&mut self, name: &str, bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
+        if name.len() > NAME_MAX_BYTES {
+            let long = [name.as_bytes(), b"\0"].concat();
+            out.write_all(&header(LONG_NAME, long.len(), b'L'))?;
+            self.data(&long, out)?;
+        }
+        let short = &name.as_bytes()[..name.len().min(NAME_MAX_BYTES)];
+        out.write_all(&header(short, bytes.len(), b'0'))?;
+        self.data(bytes, out)
+    }
+
+    fn data(&mut self, bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(bytes)?;
+        let padded = bytes.len().next_multiple_of(BLOCK);
+        out.write_all(&[0; BLOCK][..padded - bytes.len()])?;
+        self.written += (BLOCK + padded) as u64;
+        Ok(())
+    }
+}
+
+/// A header of GNU tar's: a plain file that anybody may read, of no time and no owner.
+fn header(name: &[u8], size: usize, kind: u8) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, name);
+    put(100, b"0000644\0");
+    put(108, b"0000000\0");
+    put(116, b"0000000\0");
+    put(124, format!("{size:011o}\0").as_bytes());
+    put(136, b"00000000000\0");
+    put(148, b"        ");
+    put(156, &[kind]);
+    put(257, b"ustar  \0");
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
+}
+
+/// A key without the extension of an image, and that extension.
+fn stem(key: &[u8]) -> (&[u8], Option<&str>) {
+    let dot = key.iter().rposition(|byte| *byte == b'.');
+    let taken = dot.and_then(|dot| {
+        let extension = std::str::from_utf8(key.get(dot + 1..)?).ok()?;
+        let lower = extension.to_ascii_lowercase();
+        let is_image = Format::from_extension(lower.as_bytes()).is_some();
+        let begins_part = dot == 0 || key.get(dot - 1) == Some(&b'/');
+        (is_image && !begins_part).then_some((key.get(..dot)?, extension))
+    });
+    taken.map_or((key, None), |(stem, extension)| (stem, Some(extension)))
+}
+
+/// The extension of an image whose key has none; `img` of one that is not read here.
+fn extension_of(format: Option<Format>) -> &'static str {
+    format.map_or("img", Format::extension)
+}
+
+/// Content of a sample.
+struct Members<'a> {
+    image: Option<&'a [u8]>,
+    /// Extensions and content, the label first and the rest by name.
+    others: Vec<(String, Cow<'a, [u8]>)>,
+}
+
+impl Layout {
+    fn members<'a>(&self, record: &SourceRecord<'a>) -> std::result::Result<Members<'a>, String> {
+        let example = ExampleView::parse(record.bytes)
+            .map_err(|error| format!("it is no tensorflow.Example: {error}"))?;
+        let image = self
+            .features
+            .image(example)
+            .map_err(|error| error.to_string())?;
+        let mut label = Vec::new();
+        if let Some(stored) = record.label {
+            let counted = match stored {
+                -1 => -1,
+                stored if stored < self.label_base => {
+                    return Err(format!(
+                        "its label is {stored}, and the first class has label {}",
+                        self.label_base
+                    ));
+                }
+                stored => stored - self.label_base,
+            };
+            let text = counted.to_string().into_bytes();
+            label.push((LABEL_EXTENSION.to_owned(), Cow::Owned(text)));
+        }
+        let (mut json, mut others) = (Map::new(), Vec::new());
+        for feature in example.iter() {
+            let name = feature.name();
+            let refused = |what: String| {
+                format!(
+                    "feature {name:?} cannot be a member of a tar: {what}; --drop-feature {name} leaves it out"
+                )
+            };
+            match self.places.get(name) {
+                Some(Place::Image | Place::Label | Place::Nowhere) => {}
+                Some(Place::Member(extension, column)) => {
+                    if let Some(bytes) = member(column, example).map_err(refused)? {
+                        others.push((extension.clone(), bytes));
+                    }
+                }
+                Some(Place::ImageMember(extension)) => {
+                    let bytes = example.bytes(name).map_err(|e| refused(e.to_string()))?;
+                    if let Some(bytes) = bytes {
+                        let end = extension_of(forebay_image::sniff(bytes));
+                        others.push((format!("{extension}.{end}"), bytes.into()));
+                    }
+                }
+                None if name == IMAGE_PROGRESSIVE => {
+                    return Err(format!(
+                        "its image was made from a progressive JPEG, which only Forebay can make of it again: --progressive original writes that, --drop-feature {name} the image as it is"
+                    ));
+                }
+                None => {
+                    if self.json_is_column {
+                        return Err(refused(
+                            "it would go to the member \"json\", which the samples have already"
+                                .into(),
+                        ));
+                    }
+                    json.insert(name.to_owned(), json_of(feature).map_err(refused)?);
+                }
+            }
+        }
+        if !json.is_empty() {
+            let bytes = serde_json::to_vec(&json).map_err(|error| error.to_string())?;
+            others.push((JSON_EXTENSION.to_owned(), bytes.into()));
+        }
+        // Protobuf keeps the last of several features with one name, and all show the same value.
+        others.sort_by(|a, b| a.0.cmp(&b.0));
+        others.dedup_by(|a, b| a.0 == b.0);
+        label.append(&mut others);
+        Ok(Members {
+            image,
+            others: label,
+        })
+    }
+}
+
+/// The content of a column's own member; nothing if the record has no value.
+fn member<'a>(
+    column: &Column,
+    example: ExampleView<'a>,
+) -> std::result::Result<Option<Cow<'a, [u8]>>, String> {
+    let value = column.read(example).map_err(|error| error.to_string())?;
+    Ok(match (value, &column.column_type) {
+        (Some(ColumnValue::Bytes(bytes)), _) => Some(bytes.into()),
+        (Some(ColumnValue::Tensor { shape, bytes }), ColumnType::Tensor { number, .. }) => {
+            let mut array = Vec::with_capacity(bytes.len() + 128);
+            NpyHeader::encode(*number, &shape, &mut array)
+                .ok_or_else(|| format!("NumPy has no type {}", number.name()))?;
+            array.extend_from_slice(bytes);
+            Some(array.into())
+        }
+        _ => None,
+    })
+}
+
+/// A feature as JSON: one value, or a list of any other number of values.
+fn json_of(feature: FeatureView<'_>) -> std::result::Result<Value, String> {
+    let kind = feature.kind().map_err(|error| error.to_string())?;
+    let damaged = |error: forebay_shard::ExampleError| error.to_string();
+    let mut values: Vec<Value> = match kind {
+        FeatureKind::Unset => return Ok(Value::Null),
+        FeatureKind::Int64 => {
+            let values = feature.int64s().map_err(damaged)?;
+            values.into_iter().map(Value::from).collect()
+        }
+        FeatureKind::Float => {
+            let values = feature.floats().map_err(damaged)?.into_iter();
+            let numbers = values.map(|value| serde_json::Number::from_f64(f64::from(value)));
+            let numbers: Option<Vec<_>> = numbers.map(|n| n.map(Value::Number)).collect();
+            numbers.ok_or("JSON has no infinity and no NaN")?
+        }
+        FeatureKind::Bytes => {
+            let values = feature.bytes_list().map_err(damaged)?.into_iter();
+            let texts = values.map(|value| std::str::from_utf8(value).map(Value::from));
+            let texts: std::result::Result<Vec<_>, _> = texts.collect();
+            texts.map_err(|_| "its bytes are not UTF-8")?
+        }
+    };
+    Ok(match values.len() {
+        1 => values.remove(0),
+        _ => Value::Array(values),
+    })
+}

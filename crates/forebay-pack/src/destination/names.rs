@@ -1,0 +1,102 @@
+//! The names of the files that a dataset is made of.
+
+use crate::options::is_split_name;
+use forebay_formats::records::Conversion;
+use forebay_shard::manifest::FILE_NAME as MANIFEST;
+
+/// The files of which one is published last: a dataset with it is whole.
+pub(crate) const LAST_FILES: [&str; 2] = [MANIFEST, Conversion::FILE_NAME];
+/// The list of the files of a split, in formats that have one.
+const SPLIT_INDEX: &str = "index.json";
+
+/// Whether a name is that of a file of records: `name-00000-of-00001` or `name-00000`, with or without `.fbs`,
+/// `name-000000.tar`, `name/shard.00000.mds` or the same compressed.
+pub(crate) fn is_shard_name(name: &str) -> bool {
+    if let Some((split, file)) = name.split_once('/') {
+        let file = file.strip_prefix("shard.").unwrap_or_default();
+        let file = file.strip_suffix(".zstd").unwrap_or(file);
+        let number = file.strip_suffix(".mds").unwrap_or_default();
+        return is_split_name(split) && is_number(number, 5);
+    }
+    if let Some(stem) = name.strip_suffix(".tar") {
+        let parts = stem.rsplit_once('-');
+        return parts.is_some_and(|(split, number)| is_split_name(split) && is_number(number, 6));
+    }
+    let stem = name.strip_suffix(".fbs").unwrap_or(name);
+    let parts: Vec<&str> = stem.rsplitn(4, '-').collect();
+    match parts[..] {
+        [count, "of", number, split] => {
+            is_number(count, 5) && is_number(number, 5) && is_split_name(split)
+        }
+        _ => split_of_numbered(name).is_some(),
+    }
+}
+
+/// Split and number of `name-00000`, with or without `.fbs`: a shard of a dataset whose number of shards is unknown
+/// while it is written.
+pub(crate) fn split_of_numbered(name: &str) -> Option<(&str, u32)> {
+    let stem = name.strip_suffix(".fbs").unwrap_or(name);
+    let (split, number) = stem.split_once('-')?;
+    let is_name = is_number(number, 5) && is_split_name(split);
+    Some((split, number.parse().ok()?)).filter(|_| is_name)
+}
+
+fn is_number(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Whether a name is that of the list of the files of a split.
+pub(crate) fn is_split_index(name: &str) -> bool {
+    let parts = name.split_once('/');
+    parts.is_some_and(|(split, file)| is_split_name(split) && file == SPLIT_INDEX)
+}
+
+/// The directory of the files of a split, and the list in it, where a shard is in a directory of its own.
+pub(crate) fn split_dir(shard: &str) -> Option<(&str, String)> {
+    let (dir, _) = shard.split_once('/')?;
+    Some((dir, format!("{dir}/{SPLIT_INDEX}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shard_names_are_told_from_others() {
+        for name in [
+            "train-00000-of-00001",
+            "a.b_c-12345-of-99999.fbs",
+            "train-00000",
+            "a.b_c-12345.fbs",
+            "train-000000.tar",
+            "train/shard.00012.mds",
+            "train/shard.00012.mds.zstd",
+        ] {
+            assert!(is_shard_name(name), "{name}");
+        }
+        for name in [
+            "",
+            "train",
+            "../x-00000-of-00001",
+            "train-0-of-1",
+            "train-00000-of-00001.idx",
+            "-00000-of-00001",
+            "train-0000",
+            "-00000",
+            "train-x-00000",
+            "00000",
+            "train-0.tar",
+            "x/train-000000.tar",
+            "../shard.00012.mds",
+            "a/b/shard.00012.mds",
+            "train/shard.0.mds",
+            "train/shard.00000.zstd",
+        ] {
+            assert!(!is_shard_name(name), "{name}");
+        }
+        assert!(is_split_index("train/index.json") && !is_split_index("index.json"));
+        let (dir, index) = split_dir("train/shard.00000.mds").unwrap();
+        assert_eq!((dir, index.as_str()), ("train", "train/index.json"));
+        assert_eq!(split_dir("train-000000.tar"), None);
+    }
+}

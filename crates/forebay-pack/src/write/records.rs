@@ -1,0 +1,145 @@
+//! The file that a conversion writes: a shard, or one of another tool's format.
+
+use super::output::Output;
+use super::shard;
+use crate::error::{Error, Result};
+use crate::options::PackOptions;
+use forebay_formats::records::{RecordWriter, SinkError, SourceRecord};
+use forebay_formats::{Action, Finding, Reason};
+use forebay_shard::checksum::Crc32c;
+use forebay_shard::{RecordMeta, SampleDigest, ShardSummary, ShardWriter};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A file that records are written to.
+pub(crate) enum RecordFileWriter {
+    /// A shard.
+    Shard(Box<ShardWriter<Output>>),
+    /// A file of another tool's format.
+    Other(Box<OtherFile>),
+}
+
+/// A file of another tool's format.
+pub(crate) struct OtherFile {
+    path: PathBuf,
+    name: String,
+    writer: Box<dyn RecordWriter>,
+    output: Summed,
+    samples: SampleDigest,
+    record_bytes: u64,
+    findings: Vec<Finding>,
+}
+
+/// A file that is written whole.
+pub(crate) struct WrittenFile {
+    pub(super) output: Output,
+    pub(super) summary: ShardSummary,
+    /// Records whose keys are others now.
+    pub(super) findings: Vec<Finding>,
+    /// Its entry in the index of the format.
+    pub(super) entry: Option<serde_json::Value>,
+}
+
+/// The checksum of what is written.
+struct Summed {
+    output: Output,
+    sum: Crc32c,
+}
+
+impl Write for Summed {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let written = self.output.write(buf)?;
+        self.sum.update(buf.get(..written).unwrap_or_default());
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
+impl RecordFileWriter {
+    /// Begins a shard.
+    pub(crate) fn shard(path: &Path, options: &PackOptions) -> Result<Self> {
+        Ok(Self::Shard(Box::new(shard::open(path, options)?)))
+    }
+
+    /// Begins a file called `name` below the destination.
+    pub(crate) fn other(
+        path: &Path,
+        name: &str,
+        writer: Box<dyn RecordWriter>,
+        options: &PackOptions,
+    ) -> Result<Self> {
+        Ok(Self::Other(Box::new(OtherFile {
+            path: path.to_path_buf(),
+            name: name.to_owned(),
+            writer,
+            output: Summed {
+                output: shard::create(path, options)?,
+                sum: Crc32c::default(),
+            },
+            samples: SampleDigest::default(),
+            record_bytes: 0,
+            findings: Vec::new(),
+        })))
+    }
+
+    /// Writes a record. The inner error is a record that the format cannot hold.
+    pub(crate) fn append(&mut self, record: &SourceRecord<'_>) -> Result<Result<(), String>> {
+        match self {
+            Self::Shard(writer) => {
+                let meta = RecordMeta {
+                    label: record.label,
+                    key: record.key,
+                };
+                writer.append(record.bytes, &meta)?;
+            }
+            Self::Other(file) => match file.writer.append(record, &mut file.output) {
+                Ok(appended) => {
+                    file.samples.push(record.label, record.key);
+                    file.record_bytes += record.bytes.len() as u64;
+                    if let Some(new) = appended.new_key {
+                        let what = format!("{} has {new:?} instead", file.name);
+                        let (kept, changed) = (Action::Kept, Reason::KeyChanged);
+                        let found = Finding::new(kept, changed, record.key, what);
+                        file.findings.push(found);
+                    }
+                }
+                Err(SinkError::Record(what)) => return Ok(Err(what)),
+                Err(SinkError::Io(error)) => return Err(Error::io(&file.path, "write", error)),
+            },
+        }
+        Ok(Ok(()))
+    }
+
+    /// Writes what comes after the last record.
+    pub(crate) fn finish(self) -> Result<WrittenFile> {
+        let mut file = match self {
+            Self::Shard(writer) => {
+                let (output, summary) = writer.finish()?;
+                return Ok(WrittenFile {
+                    output,
+                    summary,
+                    findings: Vec::new(),
+                    entry: None,
+                });
+            }
+            Self::Other(file) => *file,
+        };
+        let finished = file.writer.finish(&file.name, &mut file.output);
+        let entry = finished.map_err(|error| match error {
+            SinkError::Record(what) => Error::destination(&file.path, what),
+            SinkError::Io(error) => Error::io(&file.path, "write", error),
+        })?;
+        let flushed = file.output.flush();
+        flushed.map_err(|error| Error::io(&file.path, "write", error))?;
+        let Summed { output, sum } = file.output;
+        Ok(WrittenFile {
+            output,
+            summary: ShardSummary::without_index(sum, file.samples, file.record_bytes),
+            findings: file.findings,
+            entry: Some(entry).filter(|entry| !entry.is_null()),
+        })
+    }
+}

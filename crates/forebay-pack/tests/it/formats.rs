@@ -1,0 +1,256 @@
+//! Conversions to the formats of other tools and back: samples, their order, classes and all features stay.
+
+use crate::support;
+
+use forebay_pack::{
+    Cancel, ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, Format, Observer,
+    OutputFormat, RecordFormat, RecordInput, ShardDone, Sharding, convert,
+};
+use forebay_shard::{BlockCompression, Dataset, ExampleBuilder, Manifest, RecordMeta, tfrecord};
+use forebay_store::{Durability, Location};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use support::{contents, jpeg, options, run, tree};
+
+/// Every format that is written, with its compressions.
+fn outputs() -> [(&'static str, OutputFormat); 3] {
+    let zstd = "zstd:3".parse().unwrap();
+    let records = OutputFormat::Records;
+    [
+        (
+            "webdataset",
+            records(RecordFormat::WEBDATASET, BlockCompression::NONE),
+        ),
+        ("mds", records(RecordFormat::MDS, BlockCompression::NONE)),
+        ("mds-zstd", records(RecordFormat::MDS, zstd)),
+    ]
+}
+
+fn of(source: ConvertSource, dst: &Path, format: impl Into<OutputFormat>) -> ConvertOptions {
+    let mut options = ConvertOptions::new(source, Location::from(dst), format);
+    options.durability = Durability::Cached;
+    options
+}
+
+fn dataset(root: &Path) -> ConvertSource {
+    ConvertSource::Dataset(Location::from(root))
+}
+
+fn records(root: &Path, format: OutputFormat) -> ConvertSource {
+    let OutputFormat::Records(format, _) = format else {
+        panic!("shards are no records");
+    };
+    ConvertSource::Records(format, Box::new(RecordInput::new(root)))
+}
+
+fn done(options: &ConvertOptions) -> ConvertSummary {
+    convert(options, &(), &Cancel::new()).unwrap()
+}
+
+/// Split, key, label and bytes of a record.
+type Seen = (String, Vec<u8>, Option<i64>, Vec<u8>);
+
+/// All records of all splits, in order.
+fn all(root: &Path) -> Vec<Seen> {
+    let dataset = Dataset::open(root).unwrap();
+    let names: Vec<String> = dataset.splits().map(str::to_owned).collect();
+    let mut found = Vec::new();
+    for name in names {
+        let split = dataset.split(&name).unwrap();
+        for i in 0..split.len() {
+            let mut record = Vec::new();
+            split.read(i, &mut record).unwrap();
+            found.push((name.clone(), split.key(i).unwrap(), split.label(i), record));
+        }
+    }
+    found
+}
+
+#[test]
+fn datasets_come_back_from_other_formats_as_they_were() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
+    let mut packing = options(&src, &path("packed"));
+    (packing.format, packing.seek_points) = (Format::INDEXED, None);
+    packing.sharding = Sharding::Count(3);
+    run(&packing).unwrap();
+    let packed = Manifest::load(path("packed")).unwrap();
+    for (name, format) in outputs() {
+        let there = path(name);
+        let mut options = of(dataset(&path("packed")), &there, format);
+        options.jobs = Some(1);
+        let summary = done(&options);
+        assert_eq!((summary.skipped, summary.changed_keys), (0, 0), "{name}");
+        assert!(there.join(summary.manifest).is_file());
+        assert!(done(&options).already_complete, "{name}");
+        // Any number of threads writes the same bytes.
+        let mut options = of(dataset(&path("packed")), &path("parallel"), format);
+        options.jobs = Some(3);
+        done(&options);
+        assert_eq!(contents(&there), contents(&path("parallel")), "{name}");
+        // And another dataset takes the place of an old one.
+        let mut options = of(dataset(&path("packed")), &path("parallel"), Format::INDEXED);
+        options.overwrite = true;
+        done(&options);
+        assert!(!path("parallel/train").exists());
+        std::fs::remove_dir_all(path("parallel")).unwrap();
+
+        let back = path(&format!("{name}-back"));
+        done(&of(records(&there, format), &back, Format::INDEXED));
+        assert!(all(&path("packed")) == all(&back), "{name}");
+        let manifest = Manifest::load(&back).unwrap();
+        assert_eq!(manifest.sample_fingerprint, packed.sample_fingerprint);
+        assert!(manifest.sample_fingerprint.is_some());
+        assert_eq!(manifest.classes, packed.classes, "{name}");
+        assert_eq!(manifest.label_base, packed.label_base, "{name}");
+        assert_eq!(manifest.order, packed.order, "{name}");
+        assert_eq!(manifest.features, packed.features, "{name}");
+        assert_eq!(manifest.schema(), packed.schema(), "{name}");
+    }
+}
+
+#[test]
+fn an_interrupted_conversion_to_another_format_goes_on() {
+    struct StopAfter<'a>(AtomicUsize, &'a Cancel);
+    impl Observer for StopAfter<'_> {
+        fn shard_done(&self, _: &ShardDone) {
+            if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.1.cancel();
+            }
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (src, packed) = (dir.path().join("src"), dir.path().join("packed"));
+    tree(&src, 3, 20);
+    run(&options(&src, &packed)).unwrap();
+    for (name, format) in outputs() {
+        let to = |part: &str| {
+            let dst = dir.path().join(format!("{name}-{part}"));
+            let mut options = of(dataset(&packed), &dst, format);
+            (options.sharding, options.jobs) = (Some(Sharding::Count(6)), Some(1));
+            (options, dst)
+        };
+        let (whole, whole_dir) = to("whole");
+        done(&whole);
+        let (interrupted, dst) = to("interrupted");
+        let cancel = Cancel::new();
+        let observer = StopAfter(AtomicUsize::new(2), &cancel);
+        convert(&interrupted, &observer, &cancel).unwrap_err();
+        let manifest = done(&whole).manifest;
+        assert!(!dst.join(manifest).exists() && !dst.join("train/index.json").exists());
+        let summary = done(&interrupted);
+        assert!(summary.resumed_shards >= 2, "{name}");
+        assert_eq!(contents(&whole_dir), contents(&dst), "{name}");
+    }
+}
+
+/// TFRecords of another tool with these records.
+fn foreign(parent: &Path, records: &[(&[u8], Vec<u8>)]) -> ConvertSource {
+    let dir = parent.join("foreign");
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("train-00000-of-00001");
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = tfrecord::WriterBuilder::new().from_writer(file, &path);
+    for (_, record) in records {
+        writer.append(record, &RecordMeta::default()).unwrap();
+    }
+    writer.finish().unwrap();
+    let splits = BTreeMap::from([("train".to_owned(), vec![path])]);
+    ConvertSource::Files(ForeignFiles::new(dir, splits))
+}
+
+fn record(key: &[u8], change: impl FnOnce(&mut ExampleBuilder<'_>)) -> Vec<u8> {
+    let image = jpeg(4, 4, 3, b"x");
+    let mut builder = ExampleBuilder::new();
+    builder
+        .add_bytes("image", &image)
+        .add_int64("label", 2)
+        .add_bytes("filename", key);
+    change(&mut builder);
+    builder.to_vec()
+}
+
+#[test]
+fn keys_that_no_name_of_a_member_can_be_are_changed_and_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys: [&[u8]; 7] = [
+        b"a/1.jpg",
+        b"a/1.png",
+        b"a/1.jpg",
+        b"v1.0/x.y.jpg",
+        b"../up.jpg",
+        b"",
+        b"no-extension",
+    ];
+    let records_of = keys.map(|key| (key, record(key, |_| ())));
+    let source = foreign(dir.path(), &records_of);
+    let (_, format) = outputs()[0];
+    let dst = dir.path().join("wds");
+    let summary = done(&of(source, &dst, format));
+    assert_eq!(summary.changed_keys, 6);
+    let report = std::fs::read_to_string(dst.join("pack/report.jsonl")).unwrap();
+    assert_eq!(report.lines().count(), 6);
+    assert!(
+        report.contains("key-changed") && report.contains("a/1%2Epng.png"),
+        "{report}"
+    );
+    let back = dir.path().join("back");
+    done(&of(records(&dst, format), &back, Format::INDEXED));
+    let found: Vec<String> = all(&back)
+        .into_iter()
+        .map(|(_, key, ..)| String::from_utf8(key).unwrap())
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "a/1.jpg",
+            "a/1%2Epng.png",
+            "a/1%2Ejpg.jpg",
+            "v1.0/x%2Ey.jpg",
+            "%2E%2E/up.jpg",
+            "%2300000005.jpg",
+            "no-extension.jpg"
+        ]
+    );
+}
+
+#[test]
+fn features_that_a_format_cannot_hold_are_named_or_left_out_when_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |number: usize| {
+        record(format!("{number}.jpg").as_bytes(), |builder| {
+            builder
+                .add_bytes_list("blobs/a", &[b"\xff", b"\xfe"])
+                .add_float("weight", 0.1);
+        })
+    };
+    let records_of: Vec<(&[u8], Vec<u8>)> = (0..3).map(|number| (&b""[..], with(number))).collect();
+    for (name, format) in outputs() {
+        let source = foreign(dir.path(), &records_of);
+        let mut options = of(source, &dir.path().join(name), format);
+        let error = convert(&options, &(), &Cancel::new())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("--drop-feature blobs/a"), "{name}: {error}");
+        options.drop_features.insert("blobs/a".to_owned());
+        options.overwrite = true;
+        assert_eq!(done(&options).splits[0].records, 3, "{name}");
+        let back = dir.path().join(format!("{name}-back"));
+        done(&of(
+            records(&dir.path().join(name), format),
+            &back,
+            Format::INDEXED,
+        ));
+        let expected = record(b"0.jpg", |builder| {
+            builder.add_float("weight", 0.1);
+        });
+        assert!(all(&back)[0].3 == expected, "{name}");
+        options.drop_features = ["image".to_owned()].into();
+        let error = convert(&options, &(), &Cancel::new())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("images and labels stay"), "{error}");
+    }
+}

@@ -1,0 +1,109 @@
+"""Conversions to the formats of other packages and back, compared by those packages where they are installed."""
+
+from __future__ import annotations
+
+import io
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from conftest import forebay_command, png
+
+
+def convert(*args: str | pathlib.Path) -> None:
+    done = forebay_command("convert", *args)
+    assert done.returncode == 0, done.stderr
+
+
+def label_base(root: pathlib.Path) -> int:
+    return int(json.loads((root / "forebay.json").read_text())["label_base"])
+
+
+def test_webdataset_reads_what_convert_writes(packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
+    wds: Any = pytest.importorskip("webdataset")
+    convert(packed["indexed"], tmp_path / "wds", "--to", "webdataset", "--shards", "2")
+    base = label_base(packed["indexed"])
+    data = forebay.open(packed["indexed"])
+    for split in data.splits:
+        tars = sorted(str(path) for path in (tmp_path / "wds").glob(f"{split}-*.tar"))
+        found = list(wds.WebDataset(tars, shardshuffle=False, empty_check=False))
+        records = list(data.split(split))
+        assert len(found) == len(records) > 0
+        for sample, record in zip(found, records, strict=True):
+            name, extension = record.key.rsplit(".", 1)
+            assert sample["__key__"] == name
+            assert sample[extension.lower()] == record.image
+            assert record.label is not None
+            assert int(sample["cls"]) == (record.label if record.label < 0 else record.label - base)
+            assert json.loads(sample["json"])["image/width"] > 0
+
+
+def test_convert_reads_what_webdataset_writes(tmp_path: pathlib.Path) -> None:
+    wds: Any = pytest.importorskip("webdataset")
+    samples = [
+        {"__key__": f"a/{i:03d}", "png": png(8, 6, i), "cls": i % 3, "txt": f"text {i}", "emb.npy": np.full(4, i, np.float32)}
+        for i in range(10)
+    ]
+    with wds.ShardWriter(str(tmp_path / "train-%06d.tar"), maxcount=4, verbose=0) as writer:
+        for sample in samples:
+            writer.write(sample)
+    convert(f"{tmp_path}/train-{{000000..000002}}.tar", tmp_path / "fbs", "--to", "indexed")
+    records = list(forebay.open(tmp_path / "fbs").split("train"))
+    assert [record.key for record in records] == [f"a/{i:03d}.png" for i in range(10)]
+    assert [record.label for record in records] == [i % 3 for i in range(10)]
+    assert [record.image for record in records] == [sample["png"] for sample in samples]
+
+
+def read_mds(streaming: Any, root: pathlib.Path) -> list[dict[str, Any]]:
+    """The samples of a directory, decoded by the package."""
+    samples = []
+    for info in json.loads((root / "index.json").read_text())["shards"]:
+        reader = streaming.base.format.reader_from_json(str(root), None, info)
+        reader.validate(False)
+        if reader.zip_data is not None:
+            data = (root / reader.zip_data.basename).read_bytes()
+            plain = streaming.base.compression.decompress(reader.compression, data)
+            (root / reader.raw_data.basename).write_bytes(plain)
+        samples += [reader[i] for i in range(reader.samples)]
+    return samples
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd:3"])
+def test_streaming_reads_what_convert_writes(
+    packed: dict[str, pathlib.Path], tmp_path: pathlib.Path, codec: str
+) -> None:
+    streaming: Any = pytest.importorskip("streaming")
+    convert(packed["indexed"], tmp_path / "mds", "--to", "mds", "--codec", codec, "--shards", "2")
+    base = label_base(packed["indexed"])
+    data = forebay.open(packed["indexed"])
+    for split in data.splits:
+        found = read_mds(streaming, tmp_path / "mds" / split)
+        records = list(data.split(split))
+        assert len(found) == len(records) > 0
+        for sample, record in zip(found, records, strict=True):
+            assert sample["key"] == record.key
+            assert record.label is not None
+            assert sample["label"] == (record.label if record.label < 0 else record.label - base)
+            assert sample["image/width"] == sample["image"].size[0]
+            from PIL import Image
+
+            expected = np.asarray(Image.open(io.BytesIO(record.image)))
+            assert np.array_equal(np.asarray(sample["image"]), expected)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_convert_reads_what_streaming_writes(tmp_path: pathlib.Path, compression: str | None) -> None:
+    streaming: Any = pytest.importorskip("streaming")
+    columns = {"image": "png", "label": "int", "caption": "str", "box": "ndarray:float32:4"}
+    with streaming.MDSWriter(out=str(tmp_path / "mds"), columns=columns, compression=compression, size_limit=1500) as out:
+        for i in range(10):
+            box = np.full(4, i, np.float32)
+            out.write({"image": png(8, 6, i), "label": i % 3, "caption": f"text {i}", "box": box})
+    convert(tmp_path / "mds", tmp_path / "fbs", "--to", "indexed")
+    records = list(forebay.open(tmp_path / "fbs").split("train"))
+    assert [record.label for record in records] == [i % 3 for i in range(10)]
+    assert [record.image for record in records] == [png(8, 6, i) for i in range(10)]
