@@ -62,7 +62,7 @@ def read_mds(streaming: Any, root: pathlib.Path) -> list[dict[str, Any]]:
     """The samples of a directory, decoded by the package."""
     samples = []
     for info in json.loads((root / "index.json").read_text())["shards"]:
-        reader = streaming.base.format.reader_from_json(str(root), None, info)
+        reader = streaming.base.format.reader_from_json(str(root), "", info)
         reader.validate(False)
         if reader.zip_data is not None:
             data = (root / reader.zip_data.basename).read_bytes()
