@@ -47,3 +47,10 @@ def test_a_stopped_run_ends_with_the_same_network(data: pathlib.Path, tmp_path: 
         assert a.files == b.files
         for name in a.files:
             assert (a[name] == b[name]).all(), name
+
+
+def test_objects_are_where_their_pixels_are(tmp_path: pathlib.Path) -> None:
+    detection, segmentation, sheet = example("objects.py", "--data", tmp_path, "--pictures", 60).splitlines()
+    assert int(detection.split()[1]) >= 60
+    assert "'disc'" in segmentation
+    assert pathlib.Path(sheet.removeprefix("contact sheet: ")).read_bytes().startswith(b"\x89PNG")
