@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Names of features that hold images, as tools write them.
-const IMAGE_NAMES: &[&str] = &[
+pub(super) const IMAGE_NAMES: &[&str] = &[
     "image/encoded",
     "image",
     "image_raw",
@@ -26,16 +26,18 @@ const IMAGE_NAMES: &[&str] = &[
     "x",
 ];
 /// And labels: the first of these that a record has.
-const LABEL_NAMES: &[&str] = &[
+pub(super) const LABEL_NAMES: &[&str] = &[
     IMAGE_LABEL,
     "label",
     "image/label",
     "class",
     "class_id",
+    "cls",
     "target",
     "y",
 ];
-const KEY_NAMES: &[&str] = &["image/filename", "file_name", "filename", "image/id", "id"];
+pub(super) const KEY_NAMES: &[&str] =
+    &["image/filename", "file_name", "filename", "image/id", "id"];
 /// Features that are named in an error.
 const FEATURES_SHOWN: usize = 12;
 

@@ -19,12 +19,14 @@
 //! TensorFlow's keys. What a sink cannot store of a dataset (classes, label base, order) is in a
 //! [`Conversion`] beside its files, from which a source has it again.
 
+mod coco;
 mod conversion;
 mod dataset;
 mod foreign_records;
 mod key_names;
 mod mds;
 mod npy;
+mod parquet;
 mod places;
 mod shards;
 mod sink;
@@ -40,7 +42,7 @@ use crate::error::Result;
 use crate::finding::Finding;
 use forebay_cache::ReadOptions;
 use forebay_shard::example::RecordFeatures;
-use forebay_shard::manifest::{ClassEntry, EpochOrder, FeatureEntry};
+use forebay_shard::manifest::{ClassEntry, EpochOrder, FeatureEntry, block_records};
 use forebay_shard::schema::Schema;
 use forebay_store::Location;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +56,8 @@ const FORMATS: &[&dyn Format] = &[
     &tfrecord::TfRecord,
     &mds::Mds,
     &webdataset::WebDataset,
+    &parquet::Parquet,
+    &coco::Coco,
 ];
 
 /// A format that records are read from.
@@ -106,6 +110,10 @@ impl RecordFormat {
     pub const DATASET: Self = Self(&dataset::Dataset);
     /// TFRecord files of another tool.
     pub const TFRECORD: Self = Self(&tfrecord::TfRecord);
+    /// COCO's annotations and images.
+    pub const COCO: Self = Self(&coco::Coco);
+    /// Parquet files.
+    pub const PARQUET: Self = Self(&parquet::Parquet);
     /// Shards of MosaicML's Streaming.
     pub const MDS: Self = Self(&mds::Mds);
     /// Tars whose members are the columns of samples.
@@ -276,6 +284,21 @@ impl SourceFacts {
             false => self.schema.clone(),
         }
     }
+}
+
+/// How loaders order the samples of splits where nothing says.
+fn order_by_sizes(splits: &[RecordSplit]) -> EpochOrder {
+    let mut order = EpochOrder::default();
+    for split in splits {
+        let files = split.files.iter();
+        let (bytes, records) = files.fold((0, 0), |(bytes, records), file| {
+            let sizes = (0..file.records()).map(|record| file.record_bytes(record));
+            (bytes + sizes.sum::<u64>(), records + file.records())
+        });
+        let block = block_records(records, bytes);
+        order.block_records.insert(split.name.clone(), block);
+    }
+    order
 }
 
 /// The files of a split.

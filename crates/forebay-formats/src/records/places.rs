@@ -172,12 +172,20 @@ pub(super) fn by_split<T>(
     all
 }
 
+/// The characters around the numbers of files.
+fn is_numbering(c: char) -> bool {
+    c.is_ascii_digit() || c == '-' || c == '_'
+}
+
 /// The last word before the number of a name: `train` of `imagenet-train-000000.tar`.
 fn word(name: &str) -> &str {
     let stem = base(name.as_bytes());
     let stem = std::str::from_utf8(stem).unwrap_or_default();
     let stem = stem.split('.').next().unwrap_or_default();
-    let stem = stem.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '_');
+    let stem = stem.trim_end_matches(is_numbering);
+    // `train-00000-of-00128` has two numbers.
+    let stem = stem.strip_suffix("-of").unwrap_or(stem);
+    let stem = stem.trim_end_matches(is_numbering);
     let word = stem.rsplit('-').next().unwrap_or_default();
     let is_word = word.starts_with(|c: char| c.is_ascii_alphabetic())
         && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -222,6 +230,7 @@ mod tests {
         assert_eq!(splits(&["laion-000.tar", "laion-001.tar"]), ["train"]);
         assert_eq!(splits(&["000.tar", "001.tar.gz"]), ["train"]);
         assert_eq!(splits(&["imagenet-val-000.tar"]), ["val"]);
+        assert_eq!(splits(&["test-00001-of-00002.tar"]), ["test"]);
         assert_eq!(
             splits(&["extra-0.tar", "train-0.tar", "x-test-1.tar"]),
             ["extra", "test", "train"]

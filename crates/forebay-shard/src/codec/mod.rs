@@ -259,6 +259,11 @@ impl BlockCompression {
         self.codec
     }
 
+    /// Returns the level; 0 for a codec without levels.
+    pub fn level(self) -> i32 {
+        self.level
+    }
+
     /// Returns the accepted texts, for help and messages: "none, zstd or zstd:LEVEL".
     pub fn choices() -> String {
         let mut choices = Vec::new();

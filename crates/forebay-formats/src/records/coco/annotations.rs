@@ -1,0 +1,342 @@
+//! The annotation files of COCO: images, and the objects and captions of each.
+
+use crate::error::{Error, Result};
+use forebay_shard::manifest::ClassEntry;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Size limit of an annotation file; the largest of COCO has half a GiB.
+const MAX_BYTES: u64 = 4 << 30;
+/// Most keypoints of an object.
+const MAX_KEYPOINTS: usize = 1000;
+
+#[derive(Deserialize)]
+struct Document<'a> {
+    #[serde(default)]
+    images: Vec<ImageEntry>,
+    #[serde(default, borrow)]
+    annotations: Vec<Annotation<'a>>,
+    #[serde(default)]
+    categories: Vec<Category>,
+}
+
+#[derive(Deserialize)]
+struct ImageEntry {
+    id: i64,
+    file_name: String,
+    #[serde(default)]
+    width: f64,
+    #[serde(default)]
+    height: f64,
+}
+
+#[derive(Deserialize)]
+struct Annotation<'a> {
+    #[serde(default)]
+    id: Option<i64>,
+    image_id: i64,
+    #[serde(default)]
+    category_id: Option<i64>,
+    #[serde(default)]
+    bbox: Option<[f64; 4]>,
+    #[serde(default)]
+    area: Option<f64>,
+    #[serde(default)]
+    iscrowd: Option<i64>,
+    #[serde(default, borrow)]
+    segmentation: Option<&'a RawValue>,
+    #[serde(default)]
+    keypoints: Option<Vec<f64>>,
+    #[serde(default)]
+    caption: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Category {
+    id: i64,
+    name: String,
+}
+
+/// An image of a split.
+#[derive(Debug, Clone)]
+pub(super) struct Image {
+    /// Its number in COCO.
+    pub(super) id: i64,
+    /// Its name below the directory of the split.
+    pub(super) name: String,
+    pub(super) width: f64,
+    pub(super) height: f64,
+    /// Size of its file, in bytes.
+    pub(super) bytes: u64,
+    pub(super) objects: Vec<Object>,
+    pub(super) captions: Vec<String>,
+}
+
+/// An object in an image.
+#[derive(Debug, Clone)]
+pub(super) struct Object {
+    id: Option<i64>,
+    /// Its class, from 0.
+    pub(super) label: i64,
+    /// (xmin, ymin, xmax, ymax) from 0 to 1.
+    pub(super) corners: [f32; 4],
+    pub(super) area: f32,
+    pub(super) is_crowd: bool,
+    /// The JSON of its segmentation in the file.
+    pub(super) segmentation: Option<Range<u64>>,
+    /// (x, y, visibility), x and y from 0 to 1.
+    pub(super) keypoints: Vec<[f32; 3]>,
+}
+
+/// The annotations of a split.
+#[derive(Debug, Default)]
+pub(super) struct Annotations {
+    /// In the order of their names.
+    pub(super) images: Vec<Image>,
+    pub(super) classes: Vec<ClassEntry>,
+    /// The file with the objects.
+    pub(super) objects_file: Option<PathBuf>,
+    /// Keypoints of an object; 0 for none.
+    pub(super) keypoints: usize,
+    pub(super) has_captions: bool,
+    /// A hash of all files.
+    pub(super) digest: String,
+}
+
+impl Annotations {
+    /// Reads the files of a split: objects, keypoints and captions, each of them optional.
+    pub(super) fn read(files: &BTreeMap<&str, PathBuf>) -> Result<Self> {
+        let mut all = Self::default();
+        let mut numbers: HashMap<i64, usize> = HashMap::new();
+        let mut hasher = blake3::Hasher::new();
+        for task in ["instances", "person_keypoints", "captions"] {
+            let Some(path) = files.get(task) else {
+                continue;
+            };
+            let bytes = read_limited(path)?;
+            hasher.update(&bytes);
+            let document: Document<'_> = serde_json::from_slice(&bytes).map_err(|error| {
+                Error::source(path, format!("it is no annotation file of COCO: {error}"))
+            })?;
+            let refused = |what: String| Error::source(path, what);
+            if numbers.is_empty() {
+                all.add_images(document.images, &mut numbers)
+                    .map_err(refused)?;
+            }
+            let mut part = Part {
+                file: &bytes,
+                labels: HashMap::new(),
+                by_id: HashMap::new(),
+            };
+            if task == "instances" || all.objects_file.is_none() {
+                all.add_classes(document.categories, &mut part.labels)
+                    .map_err(refused)?;
+            }
+            let merges = task == "person_keypoints" && all.objects_file.is_some();
+            if merges {
+                part.index(&all.images);
+            } else if task != "captions" {
+                all.objects_file = Some(path.clone());
+            }
+            for (number, annotation) in document.annotations.into_iter().enumerate() {
+                let refused =
+                    |what: String| Error::source(path, format!("annotation {number}: {what}"));
+                let image = *numbers
+                    .get(&annotation.image_id)
+                    .ok_or_else(|| refused(format!("there is no image {}", annotation.image_id)))?;
+                match task {
+                    "captions" => {
+                        all.has_captions = true;
+                        all.images[image].captions.extend(annotation.caption);
+                    }
+                    _ if merges => {
+                        all.add_keypoints(&annotation, image, &part)
+                            .map_err(refused)?;
+                    }
+                    _ => all.add_object(&annotation, image, &part).map_err(refused)?,
+                }
+            }
+        }
+        all.digest = hasher.finalize().to_hex().to_string();
+        let count = all.keypoints;
+        for image in &mut all.images {
+            // Objects of classes without keypoints have as many that are not labeled.
+            for object in &mut image.objects {
+                object.keypoints.resize(count, [0.0; 3]);
+            }
+        }
+        all.images.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    fn add_images(
+        &mut self,
+        images: Vec<ImageEntry>,
+        numbers: &mut HashMap<i64, usize>,
+    ) -> std::result::Result<(), String> {
+        for entry in images {
+            let ImageEntry {
+                id,
+                file_name,
+                width,
+                height,
+            } = entry;
+            let is_size = |size: f64| size.is_finite() && size >= 1.0;
+            if !is_size(width) || !is_size(height) {
+                return Err(format!(
+                    "image {id}: a width and a height of 1 or more are needed"
+                ));
+            }
+            let mut parts = Path::new(&file_name).components();
+            if file_name.is_empty() || !parts.all(|p| matches!(p, std::path::Component::Normal(_)))
+            {
+                return Err(format!(
+                    "image {id}: the name {file_name:?} leads out of the directory of images"
+                ));
+            }
+            if numbers.insert(id, self.images.len()).is_some() {
+                return Err(format!("there are two images {id}"));
+            }
+            self.images.push(Image {
+                id,
+                name: file_name,
+                width,
+                height,
+                bytes: 0,
+                objects: Vec::new(),
+                captions: Vec::new(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Classes in the order of their numbers in COCO, which have gaps; labels have none.
+    fn add_classes(
+        &mut self,
+        mut categories: Vec<Category>,
+        labels: &mut HashMap<i64, i64>,
+    ) -> std::result::Result<(), String> {
+        categories.sort_by_key(|category| category.id);
+        for (label, category) in categories.into_iter().enumerate() {
+            if labels.insert(category.id, label as i64).is_some() {
+                return Err(format!("there are two categories {}", category.id));
+            }
+            self.classes.push(ClassEntry {
+                name: category.name,
+                text: None,
+            });
+        }
+        Ok(())
+    }
+
+    fn add_object(
+        &mut self,
+        annotation: &Annotation<'_>,
+        image: usize,
+        part: &Part<'_>,
+    ) -> std::result::Result<(), String> {
+        let category = annotation.category_id.ok_or("it has no category_id")?;
+        let label = part.labels.get(&category);
+        let label = *label.ok_or_else(|| format!("there is no category {category}"))?;
+        let [x, y, width, height] = annotation.bbox.ok_or("it has no bbox")?;
+        let keypoints = self.keypoints_of(annotation, image)?;
+        let image = &mut self.images[image];
+        let side = |at: f64, size: f64| (at / size).clamp(0.0, 1.0) as f32;
+        let corners = [
+            side(x, image.width),
+            side(y, image.height),
+            side(x + width, image.width),
+            side(y + height, image.height),
+        ];
+        if corners.iter().any(|side| side.is_nan()) {
+            return Err("a number of its bbox is not finite".to_owned());
+        }
+        image.objects.push(Object {
+            id: annotation.id,
+            label,
+            corners,
+            area: annotation.area.unwrap_or(width * height) as f32,
+            is_crowd: annotation.iscrowd.unwrap_or(0) != 0,
+            segmentation: annotation.segmentation.map(|json| part.range(json.get())),
+            keypoints,
+        });
+        Ok(())
+    }
+
+    fn add_keypoints(
+        &mut self,
+        annotation: &Annotation<'_>,
+        image: usize,
+        part: &Part<'_>,
+    ) -> std::result::Result<(), String> {
+        let keypoints = self.keypoints_of(annotation, image)?;
+        let object = annotation.id.and_then(|id| part.by_id.get(&id)).copied();
+        let (image, object) = object.ok_or("its object is not in the file of instances")?;
+        self.images[image].objects[object].keypoints = keypoints;
+        Ok(())
+    }
+
+    fn keypoints_of(
+        &mut self,
+        annotation: &Annotation<'_>,
+        image: usize,
+    ) -> std::result::Result<Vec<[f32; 3]>, String> {
+        let flat = annotation.keypoints.as_deref().unwrap_or_default();
+        let (points, rest) = flat.as_chunks::<3>();
+        if !rest.is_empty() || points.len() > MAX_KEYPOINTS {
+            return Err(format!("{} numbers are no keypoints", flat.len()));
+        }
+        let image = &self.images[image];
+        let (width, height) = (image.width, image.height);
+        self.keypoints = self.keypoints.max(points.len());
+        let point = |[x, y, visibility]: &[f64; 3]| {
+            let numbers = [x / width, y / height, *visibility].map(|number| number as f32);
+            numbers
+                .iter()
+                .all(|number| number.is_finite())
+                .then_some(numbers)
+        };
+        let points: Option<Vec<_>> = points.iter().map(point).collect();
+        points.ok_or_else(|| "a keypoint is not a finite number".to_owned())
+    }
+}
+
+/// State while the annotations of one file are added.
+struct Part<'a> {
+    file: &'a [u8],
+    /// Labels by category.
+    labels: HashMap<i64, i64>,
+    /// Image and number of each object that an earlier file has.
+    by_id: HashMap<i64, (usize, usize)>,
+}
+
+impl Part<'_> {
+    fn index(&mut self, images: &[Image]) {
+        for (image, entry) in images.iter().enumerate() {
+            for (number, object) in entry.objects.iter().enumerate() {
+                self.by_id.extend(object.id.map(|id| (id, (image, number))));
+            }
+        }
+    }
+
+    /// The place of a text of the file in the file.
+    fn range(&self, text: &str) -> Range<u64> {
+        let start = text.as_ptr() as usize - self.file.as_ptr() as usize;
+        start as u64..(start + text.len()) as u64
+    }
+}
+
+fn read_limited(path: &Path) -> Result<Vec<u8>> {
+    let io = |op, error| Error::io(path, op, error);
+    let len = std::fs::metadata(path)
+        .map_err(|error| io("stat", error))?
+        .len();
+    if len > MAX_BYTES {
+        let what = format!("it has {len} bytes: at most {MAX_BYTES} are read");
+        return Err(Error::source(path, what));
+    }
+    std::fs::read(path).map_err(|error| io("read", error))
+}

@@ -1,0 +1,431 @@
+//! COCO: images with objects, keypoints and captions in JSON files.
+//!
+//! A place is a directory with `annotations/TASK_SPLIT.json` and the images of each split in `SPLIT/`, or one with
+//! `_annotations.coco.json` beside its images, as Roboflow exports them.
+
+mod annotations;
+#[cfg(test)]
+mod tests;
+
+use super::{
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
+    SourceRecord, order_by_sizes,
+};
+use crate::error::{Error, Result};
+use annotations::{Annotations, Image};
+use forebay_shard::ExampleBuilder;
+use forebay_shard::example::{FeatureKind, RecordFeatures};
+use forebay_shard::manifest::FeatureEntry;
+use forebay_shard::parallel::map_parallel;
+use forebay_shard::schema::{self, Column, ColumnType, NumberType, Schema};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) struct Coco;
+
+/// The annotations of a directory of images, as Roboflow writes them.
+const BESIDE_IMAGES: &str = "_annotations.coco.json";
+/// The directory of COCO's own annotations.
+const ANNOTATIONS: &str = "annotations";
+/// The tasks whose annotations are read. Panoptic and stuff segmentations are images of their own.
+const TASKS: [&str; 3] = ["instances", "person_keypoints", "captions"];
+/// Threads that ask for the sizes of files.
+const STAT_THREADS: usize = 16;
+/// Bytes of a record beside its image, for the cutting of shards.
+const RECORD_BYTES: u64 = 1 << 10;
+
+/// The features beside the image and those of columns: lists of byte strings.
+const CAPTIONS: &str = "captions";
+const SEGMENTATION: &str = "segmentation";
+
+impl Format for Coco {
+    fn name(&self) -> &'static str {
+        "coco"
+    }
+
+    fn title(&self) -> &'static str {
+        "a COCO dataset"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        let is_split = |name: &&str| {
+            let year = name.trim_start_matches(|c: char| c.is_ascii_lowercase());
+            year.len() == 4 && year.len() < name.len() && year.bytes().all(|b| b.is_ascii_digit())
+        };
+        let named = |wanted: &str| names.iter().copied().find(|name| *name == wanted);
+        let splits = names.iter().any(|name| is_split(&name));
+        named(BESIDE_IMAGES).or_else(|| named(ANNOTATIONS).filter(|_| splits))
+    }
+
+    fn advice(&self) -> &'static str {
+        "`forebay convert` keeps the boxes, keypoints and captions of COCO; --layout packs the images alone"
+    }
+
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        let root = input.location.local_path()?;
+        let found = find(root)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut splits = Vec::new();
+        let mut all = Vec::new();
+        for (split, place) in found {
+            let mut annotations = Annotations::read(&place.files)?;
+            add_sizes(&mut annotations.images, &place.images)?;
+            for path in place.files.values() {
+                let text = path.as_os_str().as_encoded_bytes();
+                hasher.update(&(text.len() as u64).to_le_bytes());
+                hasher.update(text);
+            }
+            hasher.update(split.as_bytes());
+            hasher.update(annotations.digest.as_bytes());
+            for image in &annotations.images {
+                hasher.update(&image.bytes.to_le_bytes());
+            }
+            all.push((split, place.images, Arc::new(annotations)));
+        }
+        let columns = columns(all.iter().map(|(_, _, annotations)| &**annotations));
+        let dropped = &input.drop_features;
+        let columns = columns
+            .into_iter()
+            .filter(|column| !dropped.contains(&column.name));
+        let columns =
+            Arc::new(Schema::new(columns.collect()).map_err(|what| Error::source(root, what))?);
+        let lists: BTreeSet<&'static str> = [CAPTIONS, SEGMENTATION]
+            .into_iter()
+            .filter(|name| !dropped.contains(*name) && all.iter().any(|(_, _, a)| a.has(name)))
+            .collect();
+        let mut features = columns.features();
+        features.extend(lists.iter().map(|name| FeatureEntry {
+            name: (*name).to_owned(),
+            kind: FeatureKind::Bytes,
+            shape: vec![None],
+        }));
+        features.sort_by(|a, b| a.name.cmp(&b.name));
+        let classes = classes(root, &all)?;
+        for (name, images, annotations) in all {
+            let file = Split {
+                path: images,
+                annotations,
+                columns: columns.clone(),
+                lists: lists.clone(),
+            };
+            splits.push(RecordSplit {
+                name,
+                files: vec![Box::new(file)],
+            });
+        }
+        let identity = [
+            ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
+            (
+                "columns",
+                features
+                    .iter()
+                    .map(|f| f.name.as_str())
+                    .collect::<Vec<_>>()
+                    .join(","),
+            ),
+        ];
+        Ok(RecordSource {
+            facts: SourceFacts {
+                label_base: 0,
+                classes,
+                features,
+                schema: Schema::clone(&columns),
+                record_features: RecordFeatures::default(),
+                foreign: None,
+                findings: Vec::new(),
+                pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
+                identity: identity
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .into(),
+                order: order_by_sizes(&splits),
+            },
+            splits,
+        })
+    }
+}
+
+/// The files of a split.
+struct Place {
+    /// Annotation files by task.
+    files: BTreeMap<&'static str, PathBuf>,
+    images: PathBuf,
+}
+
+fn find(root: &Path) -> Result<BTreeMap<String, Place>> {
+    let mut found: BTreeMap<String, Place> = BTreeMap::new();
+    let beside = root.join(BESIDE_IMAGES);
+    if beside.exists() {
+        let name = root.file_name().and_then(|name| name.to_str());
+        let split = name.filter(|name| ["valid", "test", "val"].contains(name));
+        let place = Place {
+            files: BTreeMap::from([("instances", beside)]),
+            images: root.to_path_buf(),
+        };
+        found.insert(split.unwrap_or("train").to_owned(), place);
+        return Ok(found);
+    }
+    let dir = root.join(ANNOTATIONS);
+    let entries = std::fs::read_dir(&dir).map_err(|error| Error::io(&dir, "list", error))?;
+    for entry in entries {
+        let path = entry
+            .map_err(|error| Error::io(&dir, "list", error))?
+            .path();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        let name = name.strip_suffix(".json").unwrap_or_default();
+        for task in TASKS {
+            let split = name
+                .strip_prefix(task)
+                .and_then(|rest| rest.strip_prefix('_'));
+            let Some(split) = split else { continue };
+            let images = [root.join(split), root.join("images").join(split)];
+            let Some(images) = images.into_iter().find(|dir| dir.is_dir()) else {
+                continue;
+            };
+            let place = found.entry(split.to_owned()).or_insert_with(|| Place {
+                files: BTreeMap::new(),
+                images,
+            });
+            place.files.insert(task, path.clone());
+        }
+    }
+    if found.is_empty() {
+        let what = "it has no annotations/instances_SPLIT.json, person_keypoints_SPLIT.json or captions_SPLIT.json with a directory SPLIT of images";
+        return Err(Error::source(root, what));
+    }
+    Ok(found)
+}
+
+/// Asks for the size of each image.
+fn add_sizes(images: &mut [Image], dir: &Path) -> Result<()> {
+    let sizes = map_parallel(
+        images,
+        STAT_THREADS,
+        &|| false,
+        || (),
+        |(), image: &Image| {
+            let path = dir.join(&image.name);
+            let size = std::fs::metadata(&path).map(|meta| meta.len());
+            size.map_err(|error| Error::io(path, "stat", error))
+        },
+    );
+    for (image, size) in images.iter_mut().zip(sizes) {
+        image.bytes = size.unwrap_or(Err(Error::Interrupted))?;
+    }
+    Ok(())
+}
+
+/// The columns that any split has.
+fn columns<'a>(splits: impl Iterator<Item = &'a Annotations> + Clone) -> Vec<Column> {
+    let mut columns = vec![
+        Column::new(schema::IMAGE, ColumnType::Image),
+        Column::new("image_id", ColumnType::Int),
+    ];
+    if splits.clone().any(|split| split.objects_file.is_some()) {
+        columns.push(Column::new(schema::BOXES, ColumnType::Boxes));
+        let crowd = ColumnType::Vector {
+            len: None,
+            number: NumberType::Int64,
+        };
+        columns.push(Column::new("iscrowd", crowd));
+        let area = ColumnType::Vector {
+            len: None,
+            number: NumberType::Float32,
+        };
+        columns.push(Column::new("area", area));
+    }
+    if splits.clone().any(|split| split.keypoints > 0) {
+        columns.push(Column::new("keypoints", ColumnType::Keypoints));
+    }
+    columns
+}
+
+/// The classes, which all splits share.
+fn classes(
+    root: &Path,
+    splits: &[(String, PathBuf, Arc<Annotations>)],
+) -> Result<Vec<forebay_shard::manifest::ClassEntry>> {
+    let mut classes: Option<&(String, PathBuf, Arc<Annotations>)> = None;
+    for split in splits.iter().filter(|split| !split.2.classes.is_empty()) {
+        match classes {
+            Some(first) if first.2.classes != split.2.classes => {
+                let what = format!(
+                    "{} and {} have other categories: convert each by itself",
+                    first.0, split.0
+                );
+                return Err(Error::source(root, what));
+            }
+            _ => classes = Some(split),
+        }
+    }
+    Ok(classes.map_or_else(Vec::new, |split| split.2.classes.clone()))
+}
+
+impl Annotations {
+    fn has(&self, feature: &str) -> bool {
+        match feature {
+            CAPTIONS => self.has_captions,
+            _ => {
+                let mut objects = self.images.iter().flat_map(|image| &image.objects);
+                objects.any(|object| object.segmentation.is_some())
+            }
+        }
+    }
+}
+
+/// The images of a split as one file of records.
+#[derive(Debug)]
+struct Split {
+    path: PathBuf,
+    annotations: Arc<Annotations>,
+    columns: Arc<Schema>,
+    lists: BTreeSet<&'static str>,
+}
+
+impl RecordFile for Split {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.annotations
+            .images
+            .iter()
+            .map(|image| image.bytes)
+            .sum()
+    }
+
+    fn records(&self) -> u64 {
+        self.annotations.images.len() as u64
+    }
+
+    fn record_bytes(&self, record: u64) -> u64 {
+        let image = self.annotations.images.get(record as usize);
+        image.map_or(0, |image| image.bytes + RECORD_BYTES)
+    }
+
+    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
+        let json = match &self.annotations.objects_file {
+            Some(path) => {
+                let file = File::open(path).map_err(|error| Error::io(path, "open", error))?;
+                Some((path.as_path(), file))
+            }
+            None => None,
+        };
+        Ok(Box::new(Reader {
+            split: self,
+            json,
+            next: records.start as usize,
+            end: records.end.min(self.records()) as usize,
+            record: Vec::new(),
+        }))
+    }
+}
+
+struct Reader<'a> {
+    split: &'a Split,
+    json: Option<(&'a Path, File)>,
+    next: usize,
+    end: usize,
+    record: Vec<u8>,
+}
+
+impl RecordReader for Reader<'_> {
+    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let number = self.next;
+        if number >= self.end {
+            return Ok(None);
+        }
+        self.next += 1;
+        let image = &self.split.annotations.images[number];
+        let path = self.split.path.join(&image.name);
+        let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, "read", error))?;
+        if bytes.len() as u64 != image.bytes {
+            let what = "it changed since it was listed: run the command again";
+            return Err(Error::source(path, what));
+        }
+        let segmentations = self.segmentations(image)?;
+        let split = self.split;
+        let mut builder = ExampleBuilder::new();
+        let features: Vec<_> = split
+            .columns
+            .columns()
+            .iter()
+            .map(Column::features)
+            .collect();
+        for (column, features) in split.columns.columns().iter().zip(&features) {
+            let value = value_of(&column.name, image, &bytes);
+            let added = column.add(features, &value, &mut builder);
+            added.map_err(|error| Error::source(&path, error.to_string()))?;
+        }
+        let texts: Vec<&[u8]> = image.captions.iter().map(|text| text.as_bytes()).collect();
+        let json: Vec<&[u8]> = segmentations.iter().map(Vec::as_slice).collect();
+        for name in &split.lists {
+            let values = if *name == CAPTIONS { &texts } else { &json };
+            builder.add_bytes_list(name, values);
+        }
+        self.record.clear();
+        builder.encode_into(&mut self.record);
+        Ok(Some(SourceRecord {
+            number: number as u64,
+            bytes: &self.record,
+            label: None,
+            key: image.name.as_bytes(),
+        }))
+    }
+}
+
+impl Reader<'_> {
+    /// The JSON of the segmentation of each object; empty for one without.
+    fn segmentations(&self, image: &Image) -> Result<Vec<Vec<u8>>> {
+        let Some((path, file)) = &self.json else {
+            return Ok(Vec::new());
+        };
+        if !self.split.lists.contains(SEGMENTATION) {
+            return Ok(Vec::new());
+        }
+        let read = |object: &annotations::Object| match &object.segmentation {
+            Some(range) => {
+                let mut json = vec![0; (range.end - range.start) as usize];
+                let read = file.read_exact_at(&mut json, range.start);
+                read.map_err(|error| Error::io(path, "read", error))?;
+                Ok(json)
+            }
+            None => Ok(Vec::new()),
+        };
+        image.objects.iter().map(read).collect()
+    }
+}
+
+/// The value of a column of an image.
+fn value_of<'a>(column: &str, image: &Image, bytes: &'a [u8]) -> schema::ColumnValue<'a> {
+    use schema::ColumnValue;
+    let objects = image.objects.iter();
+    match column {
+        schema::IMAGE => ColumnValue::Bytes(bytes),
+        "image_id" => ColumnValue::Int(image.id),
+        schema::BOXES => ColumnValue::Boxes {
+            boxes: objects.clone().map(|object| object.corners).collect(),
+            labels: objects.map(|object| object.label).collect(),
+        },
+        "iscrowd" => ColumnValue::Ints(objects.map(|o| i64::from(o.is_crowd)).collect()),
+        "area" => ColumnValue::Floats(objects.map(|object| object.area).collect()),
+        _ => {
+            let points = objects.flat_map(|object| &object.keypoints);
+            ColumnValue::Keypoints {
+                points: points.clone().map(|[x, y, _]| [*x, *y]).collect(),
+                visibility: points.map(|[.., visibility]| *visibility as i64).collect(),
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Small datasets of COCO, written here.
+
+use crate::records::{RecordFormat, RecordInput, RecordSource};
+use forebay_shard::schema::ColumnValue;
+use forebay_shard::{ExampleView, Schema};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const SQUARE: &str = "[[ 1, 2.50, 3,4 ]]";
+
+fn instances() -> Value {
+    json!({
+        "images": [
+            {"id": 7, "file_name": "b.png", "width": 20, "height": 10},
+            {"id": 3, "file_name": "a/a.png", "width": 100, "height": 50},
+        ],
+        "annotations": [
+            {"id": 1, "image_id": 7, "category_id": 44, "bbox": [2, 1, 4, 5], "area": 9.5, "iscrowd": 1},
+            {"id": 2, "image_id": 3, "category_id": 1, "bbox": [0, 0, 100, 60]},
+            {"id": 3, "image_id": 7, "category_id": 1, "bbox": [0.0, 0.0, 20.0, 10.0], "iscrowd": 0},
+        ],
+        "categories": [{"id": 44, "name": "bottle"}, {"id": 1, "name": "person"}],
+    })
+}
+
+/// A dataset in the layout of COCO, with these annotation files.
+fn dataset(files: &[(&str, &Value)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("annotations")).unwrap();
+    for (name, json) in files {
+        // The spaces in a segmentation have to come through.
+        let text = json.to_string().replace("\"SQUARE\"", SQUARE);
+        std::fs::write(dir.path().join("annotations").join(name), text).unwrap();
+    }
+    let images = dir.path().join("val2017");
+    std::fs::create_dir_all(images.join("a")).unwrap();
+    std::fs::write(images.join("a/a.png"), b"first").unwrap();
+    std::fs::write(images.join("b.png"), b"second image").unwrap();
+    dir
+}
+
+fn open(dir: &Path, dropped: &[&str]) -> crate::Result<RecordSource> {
+    let mut input = RecordInput::new(dir);
+    input.drop_features = dropped.iter().map(|name| (*name).to_owned()).collect();
+    RecordFormat::COCO.open(&input)
+}
+
+/// The values of columns, and the lists of byte strings, of each record.
+fn records(source: &RecordSource) -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    let file = &source.splits[0].files[0];
+    let mut reader = file.read(0..file.records()).unwrap();
+    let listed = |example: ExampleView<'_>, name: &str| {
+        let list = example
+            .get(name)
+            .map(|feature| feature.bytes_list().unwrap());
+        let texts = list
+            .into_iter()
+            .flatten()
+            .map(|text| String::from_utf8_lossy(text).into_owned());
+        texts.collect::<Vec<_>>().join("|")
+    };
+    while let Some(record) = reader.next_record().unwrap() {
+        let example = ExampleView::parse(record.bytes).unwrap();
+        let schema: &Schema = &source.facts.schema;
+        let columns = schema.columns().iter();
+        let mut values: Vec<String> = columns
+            .map(|column| match column.read(example).unwrap() {
+                Some(ColumnValue::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+                Some(value) => format!("{value:?}"),
+                None => "none".to_owned(),
+            })
+            .collect();
+        values.extend(["captions", "segmentation"].map(|name| listed(example, name)));
+        found.push((String::from_utf8(record.key.to_vec()).unwrap(), values));
+    }
+    found
+}
+
+#[test]
+fn objects_become_boxes_with_labels_from_0() {
+    let mut json = instances();
+    json["annotations"][0]["segmentation"] = json!("SQUARE");
+    let dir = dataset(&[("instances_val2017.json", &json)]);
+    let names = ["annotations", "val2017"];
+    assert_eq!(RecordFormat::detect(&names).unwrap().0.name(), "coco");
+    let source = open(dir.path(), &[]).unwrap();
+    assert_eq!(source.splits[0].name, "val2017");
+    let classes: Vec<_> = source
+        .facts
+        .classes
+        .iter()
+        .map(|c| c.name.as_str())
+        .collect();
+    assert_eq!(classes, ["person", "bottle"]);
+    let found = records(&source);
+    assert_eq!(found[0].0, "a/a.png");
+    assert_eq!(
+        found[0].1,
+        [
+            "first",
+            "Int(3)",
+            "Boxes { boxes: [[0.0, 0.0, 1.0, 1.0]], labels: [0] }",
+            "Ints([0])",
+            "Floats([6000.0])",
+            "",
+            "",
+        ]
+    );
+    assert_eq!(
+        found[1].1,
+        [
+            "second image",
+            "Int(7)",
+            "Boxes { boxes: [[0.1, 0.1, 0.3, 0.6], [0.0, 0.0, 1.0, 1.0]], labels: [1, 0] }",
+            "Ints([1, 0])",
+            "Floats([9.5, 200.0])",
+            "",
+            &format!("{SQUARE}|"),
+        ]
+    );
+}
+
+#[test]
+fn captions_and_keypoints_join_their_images_and_objects() {
+    let captions = json!({
+        "images": instances()["images"],
+        "annotations": [
+            {"image_id": 7, "caption": "one"},
+            {"image_id": 3, "caption": "two"},
+            {"image_id": 7, "caption": "three"},
+        ],
+    });
+    let keypoints = json!({
+        "images": instances()["images"],
+        "categories": [{"id": 1, "name": "person"}],
+        "annotations": [{"id": 3, "image_id": 7, "category_id": 1, "keypoints": [10, 5, 2, 0, 0, 0]}],
+    });
+    let dir = dataset(&[
+        ("instances_val2017.json", &instances()),
+        ("captions_val2017.json", &captions),
+        ("person_keypoints_val2017.json", &keypoints),
+    ]);
+    let source = open(dir.path(), &[]).unwrap();
+    let found = records(&source);
+    assert_eq!(found[1].1[6], "one|three");
+    // An object without keypoints has as many that are not labeled.
+    let points =
+        "points: [[0.0, 0.0], [0.0, 0.0], [0.5, 0.5], [0.0, 0.0]], visibility: [0, 0, 2, 0]";
+    assert_eq!(found[1].1[5], format!("Keypoints {{ {points} }}"));
+    let source = open(dir.path(), &["keypoints", "captions"]).unwrap();
+    let names: Vec<_> = source
+        .facts
+        .schema
+        .columns()
+        .iter()
+        .map(|c| c.name.as_str())
+        .collect();
+    assert_eq!(names, ["image", "image_id", "boxes", "iscrowd", "area"]);
+    assert_eq!(records(&source)[1].1[5], "");
+}
+
+#[test]
+fn annotations_beside_images_are_one_split() {
+    let dir = tempfile::tempdir().unwrap();
+    let valid = dir.path().join("valid");
+    std::fs::create_dir_all(valid.join("a")).unwrap();
+    std::fs::write(valid.join("a/a.png"), b"first").unwrap();
+    std::fs::write(valid.join("b.png"), b"second").unwrap();
+    std::fs::write(
+        valid.join("_annotations.coco.json"),
+        instances().to_string(),
+    )
+    .unwrap();
+    let source = open(&valid, &[]).unwrap();
+    assert_eq!(source.splits[0].name, "valid");
+    assert_eq!(records(&source).len(), 2);
+}
+
+#[test]
+fn annotations_that_cannot_be_trusted_are_refused() {
+    type Change = fn(&mut Value);
+    let changes: [(Change, &str); 9] = [
+        (
+            |json| json["annotations"][1]["image_id"] = json!(99),
+            "annotation 1: there is no image 99",
+        ),
+        (
+            |json| json["annotations"][0]["category_id"] = json!(2),
+            "annotation 0: there is no category 2",
+        ),
+        (
+            |json| json["images"][0]["file_name"] = json!("../b.png"),
+            "leads out of the directory",
+        ),
+        (
+            |json| json["images"][0]["file_name"] = json!("/b.png"),
+            "leads out of the directory",
+        ),
+        (
+            |json| json["images"][0]["id"] = json!(3),
+            "there are two images 3",
+        ),
+        (
+            |json| json["images"][1]["width"] = json!(0),
+            "image 3: a width and a height",
+        ),
+        (
+            |json| json["categories"][1]["id"] = json!(44),
+            "there are two categories 44",
+        ),
+        (
+            |json| json["annotations"] = json!(3),
+            "no annotation file of COCO",
+        ),
+        (
+            |json| json["annotations"][2]["keypoints"] = json!([1, 2]),
+            "2 numbers are no keypoints",
+        ),
+    ];
+    for (change, said) in changes {
+        let mut json = instances();
+        change(&mut json);
+        let dir = dataset(&[("instances_val2017.json", &json)]);
+        let error = open(dir.path(), &[]).unwrap_err().to_string();
+        assert!(
+            error.contains(said) && error.contains("instances_val2017.json"),
+            "{error}"
+        );
+    }
+    let dir = dataset(&[("instances_val2017.json", &instances())]);
+    std::fs::remove_file(dir.path().join("val2017/b.png")).unwrap();
+    let error = open(dir.path(), &[]).unwrap_err().to_string();
+    assert!(error.contains("b.png"), "{error}");
+    let empty = tempfile::tempdir().unwrap();
+    std::fs::create_dir(empty.path().join("annotations")).unwrap();
+    let error = open(empty.path(), &[]).unwrap_err().to_string();
+    assert!(
+        error.contains("annotations/instances_SPLIT.json"),
+        "{error}"
+    );
+}

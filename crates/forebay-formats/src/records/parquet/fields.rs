@@ -1,0 +1,476 @@
+//! The features of a record that the columns of a Parquet file make up.
+//!
+//! A leaf of the Parquet schema becomes one feature: numbers, text and bytes, or a list of them. The
+//! names of a struct and of its member are joined by "/". A struct of `bytes` and `path`, as Hugging
+//! Face's `datasets` writes images, is an image and its key. Lists of lists, maps, decimals, dates and
+//! times have no type of column.
+
+use crate::records::RecordInput;
+use crate::records::conversion::Conversion;
+use crate::records::foreign_records::{IMAGE_NAMES, KEY_NAMES, LABEL_NAMES};
+use forebay_shard::example::FeatureKind;
+use forebay_shard::manifest::{ClassEntry, FeatureEntry};
+use forebay_shard::schema::{self, Column, ColumnType, NumberType, Schema};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
+use parquet::file::metadata::FileMetaData;
+use parquet::schema::types::{ColumnDescPtr, Type};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The metadata entry in which `datasets` describes the columns.
+pub(super) const HUGGING_FACE: &str = "huggingface";
+/// The metadata entry with the [`Schema`] of files that Forebay wrote.
+pub(super) const COLUMNS_KEY: &str = "forebay.columns";
+
+/// The type of a leaf's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeafType {
+    Bool,
+    Int,
+    Unsigned,
+    Float,
+    Double,
+    Text,
+    Bytes,
+}
+
+/// Use of a leaf in a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Use {
+    /// The key of the record; its feature is not stored.
+    Key,
+    /// A feature of this name.
+    Feature(String),
+}
+
+/// A leaf of the Parquet schema.
+#[derive(Debug, Clone)]
+pub(super) struct Field {
+    /// Number of the leaf in a row group.
+    pub(super) leaf: usize,
+    pub(super) name: String,
+    pub(super) leaf_type: LeafType,
+    pub(super) used_as: Use,
+    /// The feature with the length of a list that is stored as bytes.
+    pub(super) shape_feature: Option<String>,
+    /// Whether it is a list.
+    pub(super) is_list: bool,
+    pub(super) max_definition: i16,
+    /// The least definition level of an element of a list. A list without elements has the level below.
+    pub(super) list_definition: i16,
+    pub(super) descriptor: ColumnDescPtr,
+}
+
+/// The features of the records of a file.
+#[derive(Debug, Clone)]
+pub(super) struct Fields {
+    pub(super) fields: Vec<Field>,
+    pub(super) columns: Schema,
+    pub(super) classes: Vec<ClassEntry>,
+    /// The label of the first class in records.
+    pub(super) label_base: i64,
+    /// The number to add to labels of the file to get those of records.
+    pub(super) stored_base: i64,
+}
+
+impl Fields {
+    /// Decides by the schema and the metadata of a file.
+    pub(super) fn decide(
+        file: &FileMetaData,
+        input: &RecordInput,
+        conversion: Option<&Conversion>,
+    ) -> Result<Self, String> {
+        let options = &input.features;
+        let described = hugging_face_features(file);
+        let mut fields = leaves(file, &input.drop_features)?;
+        let image = choose_image(&fields, options.image_feature.as_deref())
+            .map_err(|what| format!("image: {what}"))?;
+        if image.is_none() && !options.without_images {
+            let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+            return Err(format!(
+                "no column holds images: the columns are {}; --image-feature chooses one of bytes",
+                names.join(", ")
+            ));
+        }
+        let is_number = |field: &Field| {
+            !field.is_list && matches!(field.leaf_type, LeafType::Int | LeafType::Unsigned)
+        };
+        let label = choose(
+            options.label_feature.as_deref(),
+            LABEL_NAMES,
+            &fields,
+            is_number,
+        )
+        .map_err(|what| format!("label: {what}"))?;
+        let class_column = |field: &Field| is_number(field) && is_class(&described, &field.name);
+        let label = label.or_else(|| fields.iter().position(class_column));
+        let mut key_names = vec!["key".to_owned(), "__key__".to_owned()];
+        let path = image.and_then(|image| fields[image].name.strip_suffix("/bytes"));
+        key_names.extend(path.map(|name| format!("{name}/path")));
+        key_names.extend(KEY_NAMES.iter().map(|name| (*name).to_owned()));
+        let key_names: Vec<&str> = key_names.iter().map(String::as_str).collect();
+        let key = choose(
+            options.key_feature.as_deref(),
+            &key_names,
+            &fields,
+            |field| !field.is_list && matches!(field.leaf_type, LeafType::Text | LeafType::Bytes),
+        );
+        let key = key.map_err(|what| format!("key: {what}"))?;
+        let mut columns = Vec::new();
+        for (number, field) in fields.iter_mut().enumerate() {
+            let column = match Some(number) {
+                this if this == image => Some(Column::new(schema::IMAGE, ColumnType::Image)),
+                this if this == label => Some(Column::new(schema::LABEL, ColumnType::Label)),
+                this if this == key => continue,
+                _ => column_type(field, is_class(&described, &field.name))
+                    .map(|column_type| Column::new(&field.name, column_type)),
+            };
+            let own = || field.name.clone();
+            let feature = column
+                .as_ref()
+                .map_or_else(own, |column| column.feature.clone());
+            let is_stored_as_bytes = field.leaf_type == LeafType::Double && field.is_list;
+            field.shape_feature = is_stored_as_bytes.then(|| format!("{feature}/shape"));
+            field.used_as = Use::Feature(feature);
+            columns.extend(column);
+        }
+        let classes = label.map(|label| class_names(&described, &fields[label].name));
+        let mut decided = Self {
+            columns: Schema::new(columns)?,
+            classes: classes.unwrap_or_default(),
+            fields,
+            stored_base: conversion.map_or(0, |known| known.label_base),
+            label_base: match conversion {
+                Some(known) => known.label_base,
+                None => options.label_base.unwrap_or(0),
+            },
+        };
+        if let Some(schema) = written_schema(file) {
+            decided.restore(schema);
+        }
+        Ok(decided)
+    }
+
+    /// Takes the columns that Forebay wrote, if the file still has them.
+    fn restore(&mut self, schema: Schema) {
+        let mut fields = self.fields.clone();
+        for name in [schema::IMAGE, schema::LABEL] {
+            let (own, its) = (self.columns.column(name), schema.column(name));
+            let (Some(own), Some(its)) = (own, its) else {
+                continue;
+            };
+            for field in &mut fields {
+                if field.used_as == Use::Feature(own.feature.clone()) {
+                    field.used_as = Use::Feature(its.feature.clone());
+                }
+            }
+        }
+        let is_held = |name: &str| {
+            let used = Use::Feature(name.to_owned());
+            let shape = Some(name.to_owned());
+            fields
+                .iter()
+                .any(|field| field.used_as == used || field.shape_feature == shape)
+        };
+        let features = schema.features();
+        if !features.iter().all(|feature| is_held(&feature.name)) {
+            return;
+        }
+        // The path of an image is a column for `datasets` only.
+        fields.retain(|field| match &field.used_as {
+            Use::Feature(name) => field.is_list || features.iter().any(|f| f.name == *name),
+            Use::Key => true,
+        });
+        self.fields = fields;
+        self.columns = schema;
+    }
+
+    /// The features of records, for a manifest.
+    pub(super) fn features(&self) -> Vec<FeatureEntry> {
+        let mut features = self.columns.features();
+        let listed: BTreeSet<_> = features.iter().map(|f| f.name.clone()).collect();
+        for field in &self.fields {
+            if let Use::Feature(name) = &field.used_as
+                && !listed.contains(name)
+            {
+                features.push(FeatureEntry {
+                    name: name.clone(),
+                    kind: FeatureKind::Bytes,
+                    shape: vec![None],
+                });
+            }
+        }
+        features.sort_by(|a, b| a.name.cmp(&b.name));
+        features
+    }
+
+    /// Returns the use of each column, for the identity of a conversion.
+    pub(super) fn uses(&self) -> Vec<(&str, &Use)> {
+        let fields = self.fields.iter();
+        fields
+            .map(|field| (field.name.as_str(), &field.used_as))
+            .collect()
+    }
+
+    /// Returns the first difference to another file of the same source.
+    pub(super) fn difference(&self, other: &Self) -> Option<String> {
+        let all = self.fields.len().max(other.fields.len());
+        for number in 0..all {
+            match (self.fields.get(number), other.fields.get(number)) {
+                (Some(own), Some(its)) if own.same_type(its) => {}
+                (Some(own), Some(its)) if own.name == its.name => {
+                    return Some(format!("the column {:?} has another type", its.name));
+                }
+                (_, Some(its)) => {
+                    return Some(format!(
+                        "the column {:?} is not in the first file",
+                        its.name
+                    ));
+                }
+                (Some(own), None) => return Some(format!("the column {:?} is missing", own.name)),
+                (None, None) => {}
+            }
+        }
+        (self.classes != other.classes).then(|| "its classes have other names".to_owned())
+    }
+}
+
+impl Field {
+    fn same_type(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.leaf_type == other.leaf_type
+            && self.is_list == other.is_list
+            && self.used_as == other.used_as
+    }
+}
+
+/// The leaves of a file's schema, in its order, without those that are dropped.
+fn leaves(file: &FileMetaData, dropped: &BTreeSet<String>) -> Result<Vec<Field>, String> {
+    let mut names = Vec::new();
+    for column in file.schema_descr().root_schema().get_fields() {
+        leaf_names(column, column.name().to_owned(), &mut names);
+    }
+    let mut fields = Vec::new();
+    for (leaf, descriptor) in file.schema_descr().columns().iter().enumerate() {
+        let name: &str = names.get(leaf).map_or("", String::as_str);
+        let column = name.split('/').next().unwrap_or_default();
+        if dropped.contains(name) || dropped.contains(column) {
+            continue;
+        }
+        let unsupported = |what: String| {
+            format!(
+                "the column {name:?} is {what}, which no type of column holds: `--drop-feature {column}` leaves it out"
+            )
+        };
+        if descriptor.max_rep_level() > 1 {
+            return Err(unsupported("a list of lists".to_owned()));
+        }
+        fields.push(Field {
+            leaf,
+            leaf_type: leaf_type(descriptor).map_err(unsupported)?,
+            name: name.to_owned(),
+            used_as: Use::Key,
+            shape_feature: None,
+            is_list: descriptor.max_rep_level() == 1,
+            max_definition: descriptor.max_def_level(),
+            list_definition: descriptor.repeated_ancestor_def_level(),
+            descriptor: descriptor.clone(),
+        });
+    }
+    Ok(fields)
+}
+
+/// The names of the leaves below a type: those of structs and members, without the groups that Parquet needs for a list.
+fn leaf_names(column: &Type, name: String, names: &mut Vec<String>) {
+    if column.is_primitive() {
+        names.push(name);
+        return;
+    }
+    let info = column.get_basic_info();
+    let is_list = info.converted_type() == ConvertedType::LIST
+        || matches!(info.logical_type_ref(), Some(LogicalType::List));
+    for member in column.get_fields() {
+        let is_repeated = member.get_basic_info().has_repetition()
+            && member.get_basic_info().repetition() == Repetition::REPEATED;
+        match (is_list && is_repeated, member.is_group()) {
+            (true, true) if member.get_fields().len() == 1 => {
+                leaf_names(&member.get_fields()[0], name.clone(), names);
+            }
+            (true, _) => leaf_names(member, name.clone(), names),
+            (false, _) => leaf_names(member, format!("{name}/{}", member.name()), names),
+        }
+    }
+}
+
+fn leaf_type(leaf: &ColumnDescPtr) -> Result<LeafType, String> {
+    let converted = leaf.converted_type();
+    let refused = || Err(format!("of the Parquet type {converted:?}"));
+    match leaf.logical_type_ref() {
+        None | Some(LogicalType::String | LogicalType::Json | LogicalType::Enum) => {}
+        Some(LogicalType::Integer { .. } | LogicalType::Bson | LogicalType::Unknown) => {}
+        Some(other) => return Err(format!("of the Parquet type {other:?}")),
+    }
+    match (leaf.physical_type(), converted) {
+        (PhysicalType::BOOLEAN, _) => Ok(LeafType::Bool),
+        (
+            PhysicalType::INT32 | PhysicalType::INT64,
+            ConvertedType::UINT_8
+            | ConvertedType::UINT_16
+            | ConvertedType::UINT_32
+            | ConvertedType::UINT_64,
+        ) => Ok(LeafType::Unsigned),
+        (
+            PhysicalType::INT32 | PhysicalType::INT64,
+            ConvertedType::NONE
+            | ConvertedType::INT_8
+            | ConvertedType::INT_16
+            | ConvertedType::INT_32
+            | ConvertedType::INT_64,
+        ) => Ok(LeafType::Int),
+        (PhysicalType::FLOAT, _) => Ok(LeafType::Float),
+        (PhysicalType::DOUBLE, _) => Ok(LeafType::Double),
+        (
+            PhysicalType::BYTE_ARRAY,
+            ConvertedType::UTF8 | ConvertedType::JSON | ConvertedType::ENUM,
+        ) => Ok(LeafType::Text),
+        (
+            PhysicalType::BYTE_ARRAY | PhysicalType::FIXED_LEN_BYTE_ARRAY,
+            ConvertedType::NONE | ConvertedType::BSON,
+        ) => Ok(LeafType::Bytes),
+        _ => refused(),
+    }
+}
+
+/// The type of the column that a leaf becomes; `None` for lists of byte strings, which are features but no columns.
+fn column_type(field: &Field, is_class: bool) -> Option<ColumnType> {
+    let vector = |number| ColumnType::Vector { len: None, number };
+    let tensor = |shape| ColumnType::Tensor {
+        shape,
+        number: NumberType::Float64,
+    };
+    match (field.leaf_type, field.is_list) {
+        (LeafType::Bool | LeafType::Int | LeafType::Unsigned, false) => Some(ColumnType::Int),
+        (LeafType::Bool | LeafType::Int | LeafType::Unsigned, true) if is_class => {
+            Some(ColumnType::Labels)
+        }
+        (LeafType::Bool | LeafType::Int | LeafType::Unsigned, true) => {
+            Some(vector(NumberType::Int64))
+        }
+        (LeafType::Float, false) => Some(ColumnType::Float),
+        (LeafType::Float, true) => Some(vector(NumberType::Float32)),
+        (LeafType::Double, false) => Some(tensor(Vec::new())),
+        (LeafType::Double, true) => Some(tensor(vec![None])),
+        (LeafType::Text, false) => Some(ColumnType::Text),
+        (LeafType::Bytes, false) => Some(ColumnType::Bytes),
+        (LeafType::Text | LeafType::Bytes, true) => None,
+    }
+}
+
+/// The leaf that an option names, or the first one with one of the usual names.
+fn choose(
+    option: Option<&str>,
+    usual: &[&str],
+    fields: &[Field],
+    fits: impl Fn(&Field) -> bool,
+) -> Result<Option<usize>, String> {
+    let position = |name: &str| fields.iter().position(|f| f.name == name && fits(f));
+    match option {
+        Some(name) => match position(name) {
+            Some(found) => Ok(Some(found)),
+            None => Err(format!(
+                "no column {name:?} of a fitting type; the columns are {}",
+                fields
+                    .iter()
+                    .map(|f| f.name.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
+        },
+        None => Ok(usual.iter().find_map(|name| position(name))),
+    }
+}
+
+/// The leaf with the image: as named, the only struct of bytes and path, or bytes of a usual name.
+fn choose_image(fields: &[Field], option: Option<&str>) -> Result<Option<usize>, String> {
+    let holds_bytes = |field: &Field| field.leaf_type == LeafType::Bytes && !field.is_list;
+    let has_path = |field: &Field| {
+        let path = field
+            .name
+            .strip_suffix("/bytes")
+            .map(|name| format!("{name}/path"));
+        path.is_some_and(|path| fields.iter().any(|f| f.name == path && !f.is_list))
+    };
+    if let Some(name) = option {
+        let member = format!("{name}/bytes");
+        let name = match fields.iter().any(|field| field.name == member) {
+            true => &member,
+            false => name,
+        };
+        return choose(Some(name), &[], fields, holds_bytes);
+    }
+    let structs = fields.iter().enumerate();
+    let mut structs = structs.filter(|(_, field)| holds_bytes(field) && has_path(field));
+    match (structs.next(), structs.next()) {
+        (Some((image, _)), None) => return Ok(Some(image)),
+        (Some((first, _)), Some((second, _))) => {
+            let usual = choose(None, &["image/bytes"], fields, holds_bytes)?;
+            let (first, second) = (&fields[first].name, &fields[second].name);
+            return match usual {
+                Some(image) => Ok(Some(image)),
+                None => Err(format!(
+                    "several columns hold images, {first} and {second}: --image-feature chooses one"
+                )),
+            };
+        }
+        _ => {}
+    }
+    choose(None, IMAGE_NAMES, fields, holds_bytes)
+}
+
+/// The metadata of a file under a key.
+fn metadata_text<'f>(file: &'f FileMetaData, key: &str) -> Option<&'f str> {
+    let mut entries = file.key_value_metadata().into_iter().flatten();
+    entries.find(|entry| entry.key == key)?.value.as_deref()
+}
+
+/// The columns as Forebay wrote them, which tell more than Parquet's types; `None` for files of other tools.
+fn written_schema(file: &FileMetaData) -> Option<Schema> {
+    let schema: Schema = serde_json::from_str(metadata_text(file, COLUMNS_KEY)?).ok()?;
+    Schema::new(schema.columns().to_vec()).ok()
+}
+
+/// The features of `datasets` in the metadata of a file.
+fn hugging_face_features(file: &FileMetaData) -> Value {
+    let text = metadata_text(file, HUGGING_FACE);
+    let all: Value = text
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default();
+    all.pointer("/info/features").cloned().unwrap_or_default()
+}
+
+/// The description of a column, or of the elements of a list.
+fn described<'v>(features: &'v Value, name: &str) -> &'v Value {
+    let mut value = features;
+    for part in name.split('/') {
+        value = &value[part];
+    }
+    match &value["feature"] {
+        Value::Null => value,
+        elements => elements,
+    }
+}
+
+fn is_class(features: &Value, name: &str) -> bool {
+    described(features, name)["_type"] == "ClassLabel"
+}
+
+/// The names of the classes of a column.
+fn class_names(features: &Value, name: &str) -> Vec<ClassEntry> {
+    let names = described(features, name)["names"].as_array();
+    let names = names.into_iter().flatten().filter_map(Value::as_str);
+    let entry = |name: &str| ClassEntry {
+        name: name.to_owned(),
+        text: None,
+    };
+    names.map(entry).collect()
+}

@@ -1,0 +1,313 @@
+//! A Parquet file: its footer, checked, and its row groups.
+
+use super::fields::Fields;
+use super::rows::Rows;
+use crate::error::{Error, Result};
+use crate::records::{RecordFile, RecordReader};
+use bytes::Bytes;
+use forebay_shard::storage::{ReadAt, Storage};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::reader::{ChunkReader, Length};
+use std::io::{self, Read};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+/// Bytes that a reader of page headers asks for at once.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+/// Most values of a list column in a row group: they are decoded into memory if one row has them all.
+const MAX_LIST_VALUES: i64 = 64 << 20;
+
+/// An open Parquet file.
+#[derive(Debug)]
+pub(super) struct ParquetFile {
+    path: PathBuf,
+    bytes: u64,
+    storage: Arc<dyn Storage>,
+    metadata: Arc<ParquetMetaData>,
+    pub(super) fields: Arc<Fields>,
+    /// First row of each row group, and the number of rows at the end.
+    starts: Vec<u64>,
+}
+
+impl ParquetFile {
+    /// Opens a file; `fields` decides by its metadata what its columns are.
+    pub(super) fn open(
+        path: &Path,
+        storage: Arc<dyn Storage>,
+        fields: impl FnOnce(&ParquetMetaData) -> Result<Fields, String>,
+    ) -> Result<Self> {
+        let file = Input::open(path, &*storage)?;
+        let metadata = decoded(path, None, || {
+            ParquetMetaDataReader::new().parse_and_finish(&file)
+        })?;
+        let fields = fields(&metadata).map_err(|what| Error::source(path, what))?;
+        let starts = check(&metadata, &fields, file.len())
+            .map_err(|what| Error::source(path, format!("it is damaged: {what}")))?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            bytes: file.len(),
+            storage,
+            metadata: Arc::new(metadata),
+            fields: Arc::new(fields),
+            starts,
+        })
+    }
+
+    /// Adds what identifies the file to a hash.
+    pub(super) fn identify(&self, split: &str, hasher: &mut blake3::Hasher) {
+        let modified = std::fs::metadata(&self.path).and_then(|meta| meta.modified());
+        let modified = modified
+            .ok()
+            .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        for text in [self.path.as_os_str().as_encoded_bytes(), split.as_bytes()] {
+            hasher
+                .update(&(text.len() as u64).to_le_bytes())
+                .update(text);
+        }
+        hasher.update(&self.bytes.to_le_bytes());
+        hasher.update(&self.records().to_le_bytes());
+        // Objects in a store have none: their size and footer have to do.
+        hasher.update(&modified.map_or(0, |time| time.as_nanos()).to_le_bytes());
+    }
+
+    /// The row group with a row, and the row's number in it.
+    fn locate(&self, row: u64) -> Option<(usize, u64)> {
+        let group = self.starts.partition_point(|start| *start <= row);
+        let group = group.checked_sub(1)?;
+        (group < self.metadata.num_row_groups()).then(|| (group, row - self.starts[group]))
+    }
+}
+
+impl RecordFile for ParquetFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn records(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// The average of the row group: Parquet does not tell the size of a row.
+    fn record_bytes(&self, record: u64) -> u64 {
+        let Some((group, _)) = self.locate(record) else {
+            return 0;
+        };
+        let group = self.metadata.row_group(group);
+        let bytes = u64::try_from(group.total_byte_size()).unwrap_or(0);
+        bytes / (group.num_rows() as u64).max(1)
+    }
+
+    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
+        let input = Arc::new(Input::open(&self.path, &*self.storage)?);
+        if input.len() != self.bytes {
+            let what = "it changed since it was opened: run the command again";
+            return Err(Error::source(&self.path, what));
+        }
+        Ok(Box::new(Reader {
+            file: self,
+            input,
+            next: records.start,
+            end: records.end.min(self.records()),
+            rows: None,
+        }))
+    }
+}
+
+/// Checks everything that the decoder takes for granted. Returns the first row of each row group.
+fn check(metadata: &ParquetMetaData, fields: &Fields, len: u64) -> Result<Vec<u64>, String> {
+    let mut starts = vec![0u64];
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let wrong = |what: String| format!("row group {number}: {what}");
+        let rows = u64::try_from(group.num_rows())
+            .map_err(|_| wrong("a negative number of rows".to_owned()))?;
+        check_columns(group, fields, len).map_err(wrong)?;
+        let start = starts[number].checked_add(rows);
+        starts.push(start.ok_or_else(|| wrong("more than 2^64 rows".to_owned()))?);
+    }
+    Ok(starts)
+}
+
+fn check_columns(group: &RowGroupMetaData, fields: &Fields, len: u64) -> Result<(), String> {
+    for field in &fields.fields {
+        let name = &field.name;
+        let chunk = group.columns().get(field.leaf);
+        let chunk = chunk.ok_or_else(|| format!("the column {name:?} is missing"))?;
+        let start = chunk
+            .dictionary_page_offset()
+            .unwrap_or_else(|| chunk.data_page_offset());
+        let (start, size) = (u64::try_from(start), u64::try_from(chunk.compressed_size()));
+        let end = match (start, size) {
+            (Ok(start), Ok(size)) => start.checked_add(size).filter(|end| *end <= len),
+            _ => None,
+        };
+        if end.is_none() {
+            return Err(format!(
+                "the column {name:?} lies outside of the file's {len} bytes"
+            ));
+        }
+        let (values, rows) = (chunk.num_values(), group.num_rows());
+        if !field.is_list && values != rows {
+            return Err(format!(
+                "the column {name:?} has {values} values for {rows} rows"
+            ));
+        }
+        if field.is_list && !(0..=MAX_LIST_VALUES).contains(&values) {
+            return Err(format!(
+                "the column {name:?} has {values} values, more than the {MAX_LIST_VALUES} that a row group may have: write smaller row groups"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Reads rows of a file, one row group after the other.
+struct Reader<'a> {
+    file: &'a ParquetFile,
+    input: Arc<Input>,
+    next: u64,
+    end: u64,
+    rows: Option<Rows>,
+}
+
+impl RecordReader for Reader<'_> {
+    fn next_record(&mut self) -> Result<Option<crate::records::SourceRecord<'_>>> {
+        if self.next >= self.end {
+            return Ok(None);
+        }
+        let (path, number) = (&self.file.path, self.next);
+        let Some((group, row)) = self.file.locate(number) else {
+            return Ok(None);
+        };
+        if row == 0 {
+            self.rows = None;
+        }
+        let rows = match &mut self.rows {
+            Some(rows) => rows,
+            none => {
+                let metadata = self.file.metadata.row_group(group);
+                let opened = decoded(path, Some(number), || {
+                    Rows::open(&self.input, metadata, &self.file.fields, row)
+                })?;
+                none.insert(opened)
+            }
+        };
+        self.next += 1;
+        decoded(path, Some(number), || rows.advance())?;
+        let record = rows
+            .record()
+            .map_err(|what| record_error(path, number, what))?;
+        Ok(Some(crate::records::SourceRecord { number, ..record }))
+    }
+}
+
+/// Runs the decoder, whose panics on damaged files become errors.
+fn decoded<T>(
+    path: &Path,
+    record: Option<u64>,
+    decode: impl FnOnce() -> ParquetResult<T>,
+) -> Result<T> {
+    let what = match catch_unwind(AssertUnwindSafe(decode)) {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(ParquetError::External(error))) => match error.downcast::<io::Error>() {
+            Ok(error) => return Err(Error::io(path, "read", *error)),
+            Err(error) => error.to_string(),
+        },
+        Ok(Err(ParquetError::General(what) | ParquetError::NYI(what))) => what,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the Parquet decoder failed on it".to_owned(),
+    };
+    Err(match record {
+        Some(record) => record_error(path, record, what),
+        None => Error::source(
+            path,
+            format!("it is not a Parquet file, or damaged: {what}"),
+        ),
+    })
+}
+
+fn record_error(path: &Path, record: u64, what: String) -> Error {
+    Error::Record {
+        path: path.to_path_buf(),
+        record,
+        what,
+    }
+}
+
+/// The bytes of a file, for the decoder.
+#[derive(Debug)]
+pub(super) struct Input(Arc<dyn ReadAt>);
+
+impl Input {
+    fn open(path: &Path, storage: &dyn Storage) -> Result<Self> {
+        let file = storage.open(path);
+        file.map(Self)
+            .map_err(|error| Error::io(path, "open", error))
+    }
+}
+
+impl Length for Input {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+impl ChunkReader for Input {
+    type T = InputReader;
+
+    fn get_read(&self, start: u64) -> ParquetResult<InputReader> {
+        Ok(InputReader {
+            input: self.0.clone(),
+            next: start,
+            buffer: Vec::new(),
+            taken: 0,
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        let left = self.0.len().saturating_sub(start);
+        if length as u64 > left {
+            return Err(ParquetError::EOF(format!(
+                "{length} bytes at offset {start} go beyond the end of the file"
+            )));
+        }
+        let mut bytes = vec![0; length];
+        let read = self.0.read_exact_at(&mut bytes, start);
+        read.map_err(|error| ParquetError::External(Box::new(error)))?;
+        Ok(bytes.into())
+    }
+}
+
+/// Reads from an offset on.
+#[derive(Debug)]
+pub(super) struct InputReader {
+    input: Arc<dyn ReadAt>,
+    next: u64,
+    buffer: Vec<u8>,
+    taken: usize,
+}
+
+impl Read for InputReader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.taken == self.buffer.len() {
+            let left = self.input.len().saturating_sub(self.next);
+            let len = left.min(READ_AHEAD_BYTES as u64) as usize;
+            self.buffer.resize(len, 0);
+            self.taken = 0;
+            self.input.read_exact_at(&mut self.buffer, self.next)?;
+            self.next += len as u64;
+        }
+        let rest = &self.buffer[self.taken..];
+        let len = rest.len().min(out.len());
+        out[..len].copy_from_slice(&rest[..len]);
+        self.taken += len;
+        Ok(len)
+    }
+}

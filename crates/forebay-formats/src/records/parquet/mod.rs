@@ -1,0 +1,155 @@
+//! Parquet files, with the layout and the metadata of Hugging Face's `datasets` or of any other tool.
+
+#[cfg(feature = "formats")]
+mod fields;
+#[cfg(feature = "formats")]
+mod file;
+#[cfg(feature = "formats")]
+mod places;
+#[cfg(feature = "formats")]
+mod rows;
+#[cfg(feature = "formats")]
+mod sink;
+#[cfg(all(test, feature = "formats"))]
+mod tests;
+
+use super::sink::{RecordSink, SinkOptions};
+use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
+use crate::error::Result;
+
+pub(super) struct Parquet;
+
+impl Format for Parquet {
+    fn name(&self) -> &'static str {
+        "parquet"
+    }
+
+    fn title(&self) -> &'static str {
+        "Parquet files"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &[".parquet"]
+    }
+
+    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        by_extension(self, names)
+    }
+
+    fn advice(&self) -> &'static str {
+        "`forebay convert` makes shards of it"
+    }
+
+    #[cfg(feature = "formats")]
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        open(input)
+    }
+
+    fn is_written(&self) -> bool {
+        true
+    }
+
+    #[cfg(feature = "formats")]
+    fn create(
+        &self,
+        facts: &SourceFacts,
+        options: &SinkOptions,
+    ) -> std::result::Result<Box<dyn RecordSink>, String> {
+        Ok(Box::new(sink::ParquetSink::new(facts, options)?))
+    }
+
+    #[cfg(not(feature = "formats"))]
+    fn create(
+        &self,
+        _facts: &SourceFacts,
+        _options: &SinkOptions,
+    ) -> std::result::Result<Box<dyn RecordSink>, String> {
+        Err("this build writes no Parquet files: build it with `--features formats`".to_owned())
+    }
+
+    #[cfg(not(feature = "formats"))]
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        let what = "this build reads no Parquet files: build it with `--features formats`";
+        Err(crate::Error::source(input.location.local_path()?, what))
+    }
+}
+
+#[cfg(feature = "formats")]
+fn open(input: &RecordInput) -> Result<RecordSource> {
+    use super::conversion::Conversion;
+    use super::{RecordFile, RecordSplit, order_by_sizes};
+    use crate::error::Error;
+    use fields::Fields;
+    use file::ParquetFile;
+    use forebay_cache::read_storage;
+    use forebay_shard::example::RecordFeatures;
+    use forebay_shard::schema::{IMAGE, LABEL};
+    use std::collections::BTreeMap;
+
+    let (root, storage) = read_storage(&input.location, &input.read)?;
+    let conversion = match input.files.is_empty() && !places::is_file(&root) {
+        true => Conversion::load(&root, &*storage)?,
+        false => None,
+    };
+    let conversion = conversion.filter(|conversion| conversion.to == "parquet");
+    let mut decided: Option<Fields> = None;
+    let mut hasher = blake3::Hasher::new();
+    let mut splits = Vec::new();
+    for (name, paths) in places::files(input, &root, &*storage)? {
+        let mut files: Vec<Box<dyn RecordFile>> = Vec::new();
+        for path in paths {
+            let file = ParquetFile::open(&path, storage.clone(), |metadata| {
+                Fields::decide(metadata.file_metadata(), input, conversion.as_ref())
+            })?;
+            match &decided {
+                None => decided = Some(Fields::clone(&file.fields)),
+                Some(first) => {
+                    if let Some(what) = first.difference(&file.fields) {
+                        let what = format!("{what}: all files of a source have the same columns");
+                        return Err(Error::source(path, what));
+                    }
+                }
+            }
+            file.identify(&name, &mut hasher);
+            files.push(Box::new(file));
+        }
+        splits.push(RecordSplit { name, files });
+    }
+    let fields = decided.ok_or_else(|| Error::source(&root, "there are no Parquet files here"))?;
+    let digest = hasher.finalize().to_hex()[..32].to_owned();
+    let identity = [
+        ("source_files", digest),
+        ("columns", format!("{:?}", fields.uses())),
+        ("label_base", fields.label_base.to_string()),
+    ];
+    let mut record_features = RecordFeatures::default();
+    for (name, feature) in [
+        (IMAGE, &mut record_features.image),
+        (LABEL, &mut record_features.label),
+    ] {
+        if let Some(column) = fields.columns.column(name) {
+            feature.clone_from(&column.feature);
+        }
+    }
+    let order = conversion.as_ref().and_then(|known| known.order.clone());
+    Ok(RecordSource {
+        facts: SourceFacts {
+            label_base: fields.label_base,
+            classes: match &conversion {
+                Some(known) => known.classes.clone(),
+                None => fields.classes.clone(),
+            },
+            features: fields.features(),
+            record_features,
+            schema: fields.columns.clone(),
+            foreign: None,
+            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
+            identity: identity
+                .map(|(name, value)| (name.to_owned(), value))
+                .into(),
+            order: order.unwrap_or_else(|| order_by_sizes(&splits)),
+            findings: Vec::new(),
+        },
+        splits,
+    })
+}

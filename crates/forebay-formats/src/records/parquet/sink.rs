@@ -1,0 +1,595 @@
+//! Writes records as Parquet files that Hugging Face's `datasets` reads with types and class names.
+//!
+//! A file has the columns `key`, `image` (a struct of `bytes` and `path`), `label` (counted from 0) and one
+//! column for each other feature. Its metadata describes them twice: for `datasets`, and as the
+//! [`Schema`] from which a source has the types again that Parquet does not know, such as tensors.
+
+use super::fields::{COLUMNS_KEY, HUGGING_FACE};
+use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
+use crate::records::{SourceFacts, SourceRecord};
+use forebay_shard::example::{FeatureKind, IMAGE_SEEK_POINTS};
+use forebay_shard::manifest::FeatureEntry;
+use forebay_shard::schema::{Column, ColumnType, NumberType};
+use forebay_shard::{BlockCompression, Codec, ExampleView};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType, ZstdLevel};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::errors::Result as ParquetResult;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Rows of a row group, at most: so many are read to get one.
+const GROUP_ROWS: usize = 1000;
+/// Bytes of a row group, at most, but for one larger row.
+const GROUP_BYTES: usize = 32 << 20;
+/// Bytes of a page.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// The files of a dataset.
+pub(super) struct ParquetSink {
+    schema: TypePtr,
+    leaves: Arc<[OutLeaf]>,
+    properties: Arc<WriterProperties>,
+}
+
+/// A leaf of the files.
+#[derive(Debug, Clone)]
+struct OutLeaf {
+    /// The value of a record that it holds.
+    holds: Held,
+    is_list: bool,
+    /// The definition level of a value.
+    defined: i16,
+}
+
+/// The part of a record that a leaf holds.
+#[derive(Debug, Clone)]
+enum Held {
+    Key,
+    /// The path of the image in this feature: of an image in a record none is known.
+    PathOf(String),
+    /// A label, and the label of the first class.
+    Label(String, i64),
+    Bytes(String),
+    Integers(String),
+    Floats(String),
+    /// A tensor of doubles.
+    Doubles(String),
+}
+
+impl ParquetSink {
+    /// Decides on the columns.
+    pub(super) fn new(facts: &SourceFacts, options: &SinkOptions) -> Result<Self, String> {
+        let schema = facts.columns();
+        let mut out = Columns::default();
+        out.leaf("key", Held::Key, false, Leaf::TEXT);
+        for column in schema.columns() {
+            out.column(column, facts);
+        }
+        let held: BTreeSet<String> = schema.features().into_iter().map(|f| f.name).collect();
+        for feature in &facts.features {
+            // Seek points are of no use to other tools, and `convert` makes them again.
+            if !held.contains(&feature.name) && feature.name != IMAGE_SEEK_POINTS {
+                out.feature(feature, Leaf::BYTES);
+            }
+        }
+        out.check()?;
+        let schema = serde_json::to_string(&schema).map_err(|error| error.to_string())?;
+        let described = json!({"info": {"features": out.described}}).to_string();
+        let metadata = [(HUGGING_FACE, described), (COLUMNS_KEY, schema)];
+        let metadata = metadata.map(|(key, value)| KeyValue::new(key.to_owned(), value));
+        let root = Type::group_type_builder("schema").with_fields(out.types);
+        Ok(Self {
+            schema: Arc::new(root.build().map_err(|error| error.to_string())?),
+            leaves: out.leaves.into(),
+            properties: Arc::new(properties(options, metadata.to_vec())?),
+        })
+    }
+}
+
+impl fmt::Debug for ParquetSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ParquetSink")
+            .field("leaves", &self.leaves)
+            .finish()
+    }
+}
+
+impl RecordSink for ParquetSink {
+    fn file_name(&self, split: &str, number: u32, count: u32) -> String {
+        format!("data/{split}-{number:05}-of-{count:05}.parquet")
+    }
+
+    fn begin(&self, _first: u64, _scratch: Scratch<'_>) -> crate::Result<Box<dyn RecordWriter>> {
+        Ok(Box::new(FileWriter {
+            leaves: self.leaves.clone(),
+            output: Output::default(),
+            file: None,
+            schema: self.schema.clone(),
+            properties: self.properties.clone(),
+            group: vec![Values::default(); self.leaves.len()],
+            rows: 0,
+            bytes: 0,
+        }))
+    }
+}
+
+/// The Parquet type of a leaf, and its name in `datasets`.
+#[derive(Debug, Clone, Copy)]
+struct Leaf {
+    physical: PhysicalType,
+    is_text: bool,
+    name: &'static str,
+}
+
+impl Leaf {
+    const fn new(physical: PhysicalType, name: &'static str) -> Self {
+        Self {
+            physical,
+            is_text: false,
+            name,
+        }
+    }
+
+    const TEXT: Self = Self {
+        is_text: true,
+        ..Self::new(PhysicalType::BYTE_ARRAY, "string")
+    };
+    const BYTES: Self = Self::new(PhysicalType::BYTE_ARRAY, "binary");
+    const INTEGER: Self = Self::new(PhysicalType::INT64, "int64");
+    const FLOAT: Self = Self::new(PhysicalType::FLOAT, "float32");
+    const DOUBLE: Self = Self::new(PhysicalType::DOUBLE, "float64");
+
+    fn parquet_type(self, name: &str, repetition: Repetition) -> ParquetResult<TypePtr> {
+        let logical = self.is_text.then_some(LogicalType::String);
+        let builder = Type::primitive_type_builder(name, self.physical);
+        let builder = builder
+            .with_repetition(repetition)
+            .with_logical_type(logical);
+        builder.build().map(Arc::new)
+    }
+}
+
+/// The columns of the files, as they are collected.
+#[derive(Default)]
+struct Columns {
+    types: Vec<TypePtr>,
+    leaves: Vec<OutLeaf>,
+    /// The columns in the words of `datasets`.
+    described: Map<String, Value>,
+    problem: Option<String>,
+}
+
+impl Columns {
+    fn column(&mut self, column: &Column, facts: &SourceFacts) {
+        let own = column.feature.clone();
+        match &column.column_type {
+            ColumnType::Image => self.image(&column.name, own),
+            ColumnType::Label => {
+                let name = &column.name;
+                self.leaf(
+                    name,
+                    Held::Label(own, facts.label_base),
+                    false,
+                    Leaf::INTEGER,
+                );
+                let classes = facts.classes.iter().map(|class| class.name.as_str());
+                let classes: Vec<&str> = classes.collect();
+                if !classes.is_empty() {
+                    self.described[name] = json!({"names": classes, "_type": "ClassLabel"});
+                }
+            }
+            ColumnType::Text => self.leaf(&own, Held::Bytes(own.clone()), false, Leaf::TEXT),
+            ColumnType::Tensor {
+                shape,
+                number: NumberType::Float64,
+            } if shape.len() <= 1 => {
+                self.leaf(
+                    &own,
+                    Held::Doubles(own.clone()),
+                    !shape.is_empty(),
+                    Leaf::DOUBLE,
+                );
+            }
+            _ => {
+                for feature in column.features() {
+                    self.feature(&feature, Leaf::BYTES);
+                }
+            }
+        }
+    }
+
+    fn feature(&mut self, feature: &FeatureEntry, bytes: Leaf) {
+        let (name, is_list) = (feature.name.clone(), !feature.shape.is_empty());
+        match feature.kind {
+            FeatureKind::Int64 => {
+                self.leaf(&feature.name, Held::Integers(name), is_list, Leaf::INTEGER);
+            }
+            FeatureKind::Float => {
+                self.leaf(&feature.name, Held::Floats(name), is_list, Leaf::FLOAT);
+            }
+            _ => self.leaf(&feature.name, Held::Bytes(name), is_list, bytes),
+        }
+    }
+
+    /// A column of one leaf.
+    fn leaf(&mut self, name: &str, holds: Held, is_list: bool, leaf: Leaf) {
+        let value = json!({"dtype": leaf.name, "_type": "Value"});
+        let (defined, made, described) = match is_list {
+            false => (1, leaf.parquet_type(name, Repetition::OPTIONAL), value),
+            true => {
+                let element = leaf.parquet_type("element", Repetition::REQUIRED);
+                let described = json!({"feature": value, "length": -1, "_type": "Sequence"});
+                (
+                    2,
+                    element.and_then(|element| list_type(name, element)),
+                    described,
+                )
+            }
+        };
+        let leaf = OutLeaf {
+            holds,
+            is_list,
+            defined,
+        };
+        self.add(name, made, described, [leaf]);
+    }
+
+    /// A struct of bytes and path.
+    fn image(&mut self, name: &str, feature: String) {
+        let members = [("bytes", Leaf::BYTES), ("path", Leaf::TEXT)]
+            .map(|(member, leaf)| leaf.parquet_type(member, Repetition::OPTIONAL));
+        let members: ParquetResult<Vec<TypePtr>> = members.into_iter().collect();
+        let made = members.and_then(|members| {
+            let group = Type::group_type_builder(name).with_fields(members);
+            group
+                .with_repetition(Repetition::OPTIONAL)
+                .build()
+                .map(Arc::new)
+        });
+        let leaves = [Held::Bytes(feature.clone()), Held::PathOf(feature)].map(|holds| OutLeaf {
+            holds,
+            is_list: false,
+            defined: 2,
+        });
+        self.add(name, made, json!({"_type": "Image"}), leaves);
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        made: ParquetResult<TypePtr>,
+        described: Value,
+        leaves: impl IntoIterator<Item = OutLeaf>,
+    ) {
+        match made {
+            Ok(made) => self.types.push(made),
+            Err(error) => self.problem = Some(format!("the column {name:?}: {error}")),
+        }
+        if self.described.insert(name.to_owned(), described).is_some() {
+            self.problem = Some(format!(
+                "two columns would be called {name:?}: `--drop-feature {name}` leaves the feature out"
+            ));
+        }
+        self.leaves.extend(leaves);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.problem.clone().map_or(Ok(()), Err)
+    }
+}
+
+fn list_type(name: &str, element: TypePtr) -> ParquetResult<TypePtr> {
+    let list = Type::group_type_builder("list")
+        .with_repetition(Repetition::REPEATED)
+        .with_fields(vec![element])
+        .build()?;
+    let outer = Type::group_type_builder(name)
+        .with_repetition(Repetition::OPTIONAL)
+        .with_logical_type(Some(LogicalType::List))
+        .with_fields(vec![Arc::new(list)]);
+    outer.build().map(Arc::new)
+}
+
+/// Images are compressed already, and have neither statistics nor a dictionary that helps.
+fn properties(options: &SinkOptions, metadata: Vec<KeyValue>) -> Result<WriterProperties, String> {
+    let refused = |error: parquet::errors::ParquetError| error.to_string();
+    let compression = match options.compression {
+        none if none == BlockCompression::NONE => Compression::UNCOMPRESSED,
+        zstd if zstd.codec() == Codec::ZSTD => {
+            Compression::ZSTD(ZstdLevel::try_new(zstd.level()).map_err(refused)?)
+        }
+        lz4 if lz4.codec() == Codec::LZ4 => Compression::LZ4_RAW,
+        other => return Err(format!("Parquet files have no compression {other}")),
+    };
+    let image = ColumnPath::new(vec!["image".to_owned(), "bytes".to_owned()]);
+    let properties = WriterProperties::builder()
+        .set_created_by("forebay".to_owned())
+        .set_key_value_metadata(Some(metadata))
+        .set_compression(compression)
+        .set_data_page_size_limit(PAGE_BYTES)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_column_compression(image.clone(), Compression::UNCOMPRESSED)
+        .set_column_dictionary_enabled(image, false);
+    Ok(properties.build())
+}
+
+/// The values of a leaf in a row group.
+#[derive(Debug, Clone, Default)]
+struct Values {
+    definitions: Vec<i16>,
+    repetitions: Vec<i16>,
+    bytes: Vec<ByteArray>,
+    integers: Vec<i64>,
+    floats: Vec<f32>,
+    doubles: Vec<f64>,
+}
+
+/// Writes one file.
+struct FileWriter {
+    schema: TypePtr,
+    leaves: Arc<[OutLeaf]>,
+    properties: Arc<WriterProperties>,
+    output: Output,
+    file: Option<SerializedFileWriter<Output>>,
+    group: Vec<Values>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl RecordWriter for FileWriter {
+    fn append(
+        &mut self,
+        record: &SourceRecord<'_>,
+        out: &mut dyn Write,
+    ) -> Result<Appended, SinkError> {
+        let example = ExampleView::parse(record.bytes)
+            .map_err(|error| SinkError::Record(format!("it is no tensorflow.Example: {error}")))?;
+        if self.rows > 0 && self.bytes + record.bytes.len() > GROUP_BYTES {
+            self.write_group(out)?;
+        }
+        for (leaf, values) in self.leaves.iter().zip(&mut self.group) {
+            values
+                .add(leaf, record.key, example)
+                .map_err(SinkError::Record)?;
+        }
+        self.rows += 1;
+        self.bytes += record.bytes.len();
+        if self.rows == GROUP_ROWS {
+            self.write_group(out)?;
+        }
+        Ok(Appended::default())
+    }
+
+    fn finish(&mut self, _name: &str, out: &mut dyn Write) -> Result<Value, SinkError> {
+        if self.rows > 0 || self.file.is_none() {
+            self.write_group(out)?;
+        }
+        if let Some(file) = self.file.take() {
+            file.close().map_err(io::Error::other)?;
+        }
+        self.output.move_to(out)?;
+        Ok(Value::Null)
+    }
+}
+
+impl FileWriter {
+    fn write_group(&mut self, out: &mut dyn Write) -> Result<(), SinkError> {
+        let rows = std::mem::take(&mut self.rows);
+        self.bytes = 0;
+        let group = self.group.iter_mut().map(std::mem::take).collect();
+        self.encode_group(group, rows).map_err(io::Error::other)?;
+        self.output.move_to(out)?;
+        Ok(())
+    }
+
+    fn encode_group(&mut self, group: Vec<Values>, rows: usize) -> ParquetResult<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(SerializedFileWriter::new(
+                self.output.clone(),
+                self.schema.clone(),
+                self.properties.clone(),
+            )?),
+        };
+        if rows == 0 {
+            return Ok(());
+        }
+        let mut writer = file.next_row_group()?;
+        for (values, leaf) in group.into_iter().zip(&*self.leaves) {
+            let Some(mut column) = writer.next_column()? else {
+                break;
+            };
+            values.write(column.untyped(), leaf.defined)?;
+            column.close()?;
+        }
+        writer.close()?;
+        Ok(())
+    }
+}
+
+impl Values {
+    /// Adds the value of a record.
+    fn add(&mut self, leaf: &OutLeaf, key: &[u8], example: ExampleView<'_>) -> Result<(), String> {
+        let feature = |name: &str| {
+            let feature = example.get(name);
+            feature.filter(|feature| feature.kind() != Ok(FeatureKind::Unset))
+        };
+        let said = |error: forebay_shard::ExampleError| error.to_string();
+        let count = match &leaf.holds {
+            Held::Key if key.is_empty() => None,
+            Held::Key => {
+                if std::str::from_utf8(key).is_err() {
+                    return Err(format!(
+                        "its key {:?} is not UTF-8",
+                        key.escape_ascii().to_string()
+                    ));
+                }
+                self.bytes.push(key.to_vec().into());
+                Some(1)
+            }
+            Held::PathOf(image) => {
+                // Null beside an image, and in an image that is null.
+                self.definitions.push(i16::from(feature(image).is_some()));
+                return Ok(());
+            }
+            Held::Label(name, base) => match feature(name) {
+                Some(label) => {
+                    let label = label.int64s().map_err(said)?;
+                    let rebased = label.iter().map(|&label| match label {
+                        label if label >= *base => label - base,
+                        label => label,
+                    });
+                    self.integers.extend(rebased);
+                    Some(label.len())
+                }
+                None => None,
+            },
+            Held::Integers(name) => match feature(name) {
+                Some(feature) => {
+                    let integers = feature.int64s().map_err(said)?;
+                    self.integers.extend(&integers);
+                    Some(integers.len())
+                }
+                None => None,
+            },
+            Held::Floats(name) => match feature(name) {
+                Some(feature) => {
+                    let floats = feature.floats().map_err(said)?;
+                    self.floats.extend(&floats);
+                    Some(floats.len())
+                }
+                None => None,
+            },
+            Held::Doubles(name) => match feature(name) {
+                Some(feature) => {
+                    let bytes = feature.bytes_list().map_err(said)?.concat();
+                    let (doubles, rest) = bytes.as_chunks::<8>();
+                    if !rest.is_empty() {
+                        return Err(format!(
+                            "feature {name} has {} bytes, not doubles",
+                            bytes.len()
+                        ));
+                    }
+                    self.doubles
+                        .extend(doubles.iter().map(|d| f64::from_le_bytes(*d)));
+                    Some(doubles.len())
+                }
+                None => None,
+            },
+            Held::Bytes(name) => match feature(name) {
+                Some(feature) => {
+                    let all = feature.bytes_list().map_err(said)?;
+                    self.bytes
+                        .extend(all.iter().map(|bytes| ByteArray::from(bytes.to_vec())));
+                    Some(all.len())
+                }
+                None => None,
+            },
+        };
+        let is_missing = matches!(count, None | Some(0));
+        match (leaf.is_list, count) {
+            (true, Some(count)) if count > 0 => {
+                self.definitions.extend((0..count).map(|_| leaf.defined));
+                self.repetitions
+                    .extend((0..count).map(|number| i16::from(number > 0)));
+            }
+            (true, count) => {
+                self.definitions.push(i16::from(count.is_some()));
+                self.repetitions.push(0);
+            }
+            (false, _) if is_missing => self.definitions.push(0),
+            (false, Some(1)) => self.definitions.push(leaf.defined),
+            (false, count) => {
+                let count = count.unwrap_or(0);
+                return Err(format!(
+                    "its column {:?} holds {count} values, expected one",
+                    leaf.holds.name()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(self, column: &mut ColumnWriter<'_>, defined: i16) -> ParquetResult<()> {
+        let definitions = Some(self.definitions.as_slice());
+        let repetitions = (!self.repetitions.is_empty()).then_some(self.repetitions.as_slice());
+        match column {
+            ColumnWriter::Int64ColumnWriter(column) => {
+                column.write_batch(&self.integers, definitions, repetitions)?;
+            }
+            ColumnWriter::FloatColumnWriter(column) => {
+                column.write_batch(&self.floats, definitions, repetitions)?;
+            }
+            ColumnWriter::DoubleColumnWriter(column) => {
+                column.write_batch(&self.doubles, definitions, repetitions)?;
+            }
+            ColumnWriter::ByteArrayColumnWriter(column) => {
+                // A page ends only between calls, so each row is one: its bytes may be an image.
+                let mut value = 0;
+                let mut level = 0;
+                while level < self.definitions.len() {
+                    let next = (level + 1..self.definitions.len())
+                        .find(|at| repetitions.is_none_or(|levels| levels[*at] == 0));
+                    let levels = level..next.unwrap_or(self.definitions.len());
+                    let definitions = &self.definitions[levels.clone()];
+                    let values = definitions.iter().filter(|d| **d == defined).count();
+                    let values = values.min(self.bytes.len() - value);
+                    column.write_batch(
+                        &self.bytes[value..value + values],
+                        Some(definitions),
+                        repetitions.map(|repetitions| &repetitions[levels.clone()]),
+                    )?;
+                    value += values;
+                    level = levels.end;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Held {
+    fn name(&self) -> &str {
+        match self {
+            Held::Key => "key",
+            Held::PathOf(name)
+            | Held::Label(name, _)
+            | Held::Bytes(name)
+            | Held::Integers(name)
+            | Held::Floats(name)
+            | Held::Doubles(name) => name,
+        }
+    }
+}
+
+/// The end of a file that is being written, which is moved on after each row group.
+#[derive(Clone, Default)]
+struct Output(Arc<Mutex<Vec<u8>>>);
+
+impl Output {
+    fn move_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        out.write_all(&bytes)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

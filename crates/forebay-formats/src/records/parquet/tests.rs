@@ -1,0 +1,343 @@
+//! Files of pyarrow and `datasets` (testdata/parquet, made by tools/make_parquet_corpus.py), and damaged ones.
+
+use crate::Error;
+use crate::records::{
+    ForeignRecords, RecordFormat, RecordInput, RecordSource, SinkError, SinkOptions,
+};
+use forebay_shard::{ExampleView, example::FeatureKind};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/parquet")
+}
+
+fn open_with(paths: &[PathBuf], features: ForeignRecords) -> crate::Result<RecordSource> {
+    open_without(paths, features, &[])
+}
+
+fn open_without(
+    paths: &[PathBuf],
+    features: ForeignRecords,
+    dropped: &[&str],
+) -> crate::Result<RecordSource> {
+    let mut input = RecordInput::new(paths[0].as_path());
+    input.files = paths.iter().map(|path| path.as_path().into()).collect();
+    input.split = Some("train".to_owned());
+    input.features = features;
+    input.drop_features = dropped.iter().map(|name| (*name).to_owned()).collect();
+    RecordFormat::PARQUET.open(&input)
+}
+
+fn open(path: &Path) -> crate::Result<RecordSource> {
+    open_with(&[path.to_path_buf()], ForeignRecords::default())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The records from one on: key, label, and features in the words of `expected.json`.
+fn rows(source: &RecordSource, first: u64) -> crate::Result<Vec<(String, Option<i64>, Value)>> {
+    let mut rows = Vec::new();
+    for file in &source.splits[0].files {
+        let mut reader = file.read(first..file.records())?;
+        while let Some(record) = reader.next_record()? {
+            assert_eq!(record.number, first + rows.len() as u64);
+            let example = ExampleView::parse(record.bytes).unwrap();
+            let mut features = json!({});
+            for feature in example.iter() {
+                let value = match feature.kind().unwrap() {
+                    FeatureKind::Int64 => json!(["ints", feature.int64s().unwrap()]),
+                    FeatureKind::Float => {
+                        let floats = feature.floats().unwrap();
+                        let floats = floats.iter().map(|f| hex(&f.to_le_bytes()));
+                        json!(["floats", floats.collect::<Vec<_>>()])
+                    }
+                    _ => {
+                        let all = feature.bytes_list().unwrap();
+                        json!(["bytes", all.iter().map(|b| hex(b)).collect::<Vec<_>>()])
+                    }
+                };
+                features[feature.name()] = value;
+            }
+            let key = String::from_utf8(record.key.to_vec()).unwrap();
+            rows.push((key, record.label, features));
+        }
+    }
+    Ok(rows)
+}
+
+/// A row of `expected.json` as a record of the same columns.
+fn as_record(row: &Value, image: &str, label: &str, key: &str) -> (String, Option<i64>, Value) {
+    let mut features = json!({});
+    let mut found = String::new();
+    for (name, value) in row.as_object().unwrap() {
+        if name == key {
+            let digits = value[1][0].as_str().unwrap();
+            let bytes = (0..digits.len()).step_by(2);
+            let bytes = bytes.map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap());
+            found = String::from_utf8(bytes.collect()).unwrap();
+            continue;
+        }
+        let feature = match name {
+            name if name == image => "image/encoded",
+            name if name == label => "image/class/label",
+            name => name,
+        };
+        features[feature] = value.clone();
+        if value[0] == "doubles" {
+            let digits = value[1].as_str().unwrap();
+            features[feature] = json!(["bytes", [digits]]);
+            if name == "doubles" {
+                features[format!("{name}/shape")] = json!(["ints", [digits.len() / 16]]);
+            }
+        }
+    }
+    let label = features["image/class/label"][1][0].as_i64();
+    if features["image/class/label"].is_null() {
+        features
+            .as_object_mut()
+            .unwrap()
+            .remove("image/class/label");
+    }
+    (found, label, features)
+}
+
+#[test]
+fn files_of_other_tools_read_as_their_libraries_do() {
+    let expected = std::fs::read_to_string(corpus().join("expected.json")).unwrap();
+    let expected: Value = serde_json::from_str(&expected).unwrap();
+    for (name, rows_of_file) in expected.as_object().unwrap() {
+        let source = open(&corpus().join(name)).unwrap();
+        let (image, label, key) = match name.as_str() {
+            "hugging_face.parquet" => ("image/bytes", "label", "image/path"),
+            "types.parquet" => ("jpg", "cls", "__key__"),
+            _ => ("image", "label", ""),
+        };
+        let rows_of_file = rows_of_file.as_array().unwrap();
+        let all: Vec<_> = rows_of_file
+            .iter()
+            .map(|row| as_record(row, image, label, key))
+            .collect();
+        assert_eq!(
+            source.splits[0].files[0].records(),
+            all.len() as u64,
+            "{name}"
+        );
+        for first in 0..=all.len() {
+            assert_eq!(
+                rows(&source, first as u64).unwrap(),
+                all[first..],
+                "{name} from {first}"
+            );
+        }
+    }
+}
+
+#[test]
+fn columns_and_classes_come_from_the_metadata() {
+    let source = open(&corpus().join("hugging_face.parquet")).unwrap();
+    let columns = source.facts.schema.columns().iter();
+    let columns: Vec<_> = columns
+        .map(|c| format!("{}: {}", c.name, c.column_type))
+        .collect();
+    assert_eq!(
+        columns,
+        [
+            "image: image",
+            "label: label",
+            "caption: text",
+            "tags: labels",
+            "embedding: vector[*]",
+            "score: tensor[float64]",
+        ]
+    );
+    let classes: Vec<_> = source
+        .facts
+        .classes
+        .iter()
+        .map(|c| c.name.as_str())
+        .collect();
+    assert_eq!(classes, ["cat", "dog", "émeu"]);
+    assert_eq!(source.facts.label_base, 0);
+    assert!(source.facts.order.block_records["train"].is_power_of_two());
+}
+
+#[test]
+fn columns_that_records_cannot_hold_are_named() {
+    for (name, said) in [
+        (
+            "refused_list_of_lists.parquet",
+            "\"list_of_lists\" is a list of lists",
+        ),
+        (
+            "refused_decimal.parquet",
+            "\"decimal\" is of the Parquet type",
+        ),
+        (
+            "refused_timestamp.parquet",
+            "`--drop-feature timestamp` leaves it out",
+        ),
+        ("refused_brotli.parquet", "rotli"),
+        (
+            "refused_null_in_list.parquet",
+            "\"nulls\" has a list with a null in it",
+        ),
+        ("refused_big.parquet", "\"big\" is 18446744073709551615"),
+    ] {
+        let path = corpus().join(name);
+        let error = open(&path)
+            .and_then(|source| rows(&source, 0).map(|_| ()))
+            .unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains(said) && error.contains(name), "{error}");
+        if name != "refused_brotli.parquet" {
+            let column = name
+                .trim_start_matches("refused_")
+                .trim_end_matches(".parquet");
+            let column = if column == "null_in_list" {
+                "nulls"
+            } else {
+                column
+            };
+            let source = open_without(&[path], ForeignRecords::default(), &[column]).unwrap();
+            assert_eq!(rows(&source, 0).unwrap().len(), 1);
+        }
+    }
+}
+
+#[test]
+fn options_choose_columns() {
+    let path = corpus().join("types.parquet");
+    let mut features = ForeignRecords {
+        image_feature: Some("raw".to_owned()),
+        label_feature: Some("i8".to_owned()),
+        key_feature: Some("words".to_owned()),
+        ..ForeignRecords::default()
+    };
+    let source = open_with(&[path.clone()], features.clone()).unwrap();
+    let (key, label, features_of_row) = rows(&source, 0).unwrap().remove(0);
+    assert_eq!((key.as_str(), label), ("one", Some(-128)));
+    assert_eq!(features_of_row["image/encoded"], json!(["bytes", [""]]));
+    features.image_feature = Some("i8".to_owned());
+    let error = open_with(&[path], features).unwrap_err().to_string();
+    assert!(
+        error.contains("image: no column \"i8\" of a fitting type"),
+        "{error}"
+    );
+}
+
+#[test]
+fn files_with_other_columns_are_refused() {
+    let paths = ["plain.parquet", "types.parquet"].map(|name| corpus().join(name));
+    let error = open_with(&paths, ForeignRecords::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("types.parquet") && error.contains("all files of a source"),
+        "{error}"
+    );
+}
+
+/// Every file with one byte changed is read or refused with its name, and never panics.
+#[test]
+fn damaged_files_are_refused_or_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("damaged.parquet");
+    let mut refused = 0;
+    for name in [
+        "types.parquet",
+        "gzip.parquet",
+        "lz4.parquet",
+        "plain.parquet",
+    ] {
+        let bytes = std::fs::read(corpus().join(name)).unwrap();
+        for at in (0..bytes.len()).step_by(23) {
+            for change in [0x01, 0x80, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= change;
+                std::fs::write(&path, &damaged).unwrap();
+                if let Err(error) = open(&path).and_then(|source| rows_of_any(&source)) {
+                    assert!(error.to_string().contains("damaged.parquet"), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        for len in (0..bytes.len()).step_by(13) {
+            std::fs::write(&path, &bytes[..len]).unwrap();
+            assert!(matches!(open(&path), Err(Error::Source { .. })));
+        }
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+fn rows_of_any(source: &RecordSource) -> crate::Result<()> {
+    for file in &source.splits[0].files {
+        let mut reader = file.read(0..file.records())?;
+        while reader.next_record()?.is_some() {}
+    }
+    Ok(())
+}
+
+/// Writes all records of a source into a file.
+fn write(source: &RecordSource, path: &Path, options: &SinkOptions) -> Result<(), SinkError> {
+    let sink = RecordFormat::PARQUET.create(&source.facts, options);
+    let sink = sink.map_err(SinkError::Record)?;
+    let scratch = || -> crate::Result<std::fs::File> { unreachable!("Parquet needs none") };
+    let mut writer = sink.begin(0, &scratch).unwrap();
+    let mut out = std::fs::File::create(path)?;
+    for file in &source.splits[0].files {
+        let mut reader = file.read(0..file.records()).unwrap();
+        while let Some(record) = reader.next_record().unwrap() {
+            writer.append(&record, &mut out)?;
+        }
+    }
+    writer.finish("a.parquet", &mut out).map(|_| ())
+}
+
+#[test]
+fn written_files_have_the_same_records() {
+    let dir = tempfile::tempdir().unwrap();
+    for codec in ["none", "zstd:5", "lz4"] {
+        let mut options = SinkOptions::default();
+        options.compression = codec.parse().unwrap();
+        for name in [
+            "types.parquet",
+            "hugging_face.parquet",
+            "plain.parquet",
+            "empty.parquet",
+        ] {
+            let path = dir.path().join(format!("{codec}-{name}"));
+            let source = open(&corpus().join(name)).unwrap();
+            write(&source, &path, &options).unwrap();
+            let again = open(&path).unwrap();
+            assert_eq!(
+                rows(&again, 0).unwrap(),
+                rows(&source, 0).unwrap(),
+                "{codec} {name}"
+            );
+            assert_eq!(again.facts.schema, source.facts.schema);
+            assert_eq!(again.facts.classes, source.facts.classes);
+            let second = dir.path().join("second.parquet");
+            write(&again, &second, &options).unwrap();
+            let bytes = [&path, &second].map(|path| std::fs::read(path).unwrap());
+            assert!(bytes[0] == bytes[1], "{codec} {name}");
+        }
+    }
+}
+
+#[test]
+fn labels_are_written_from_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.parquet");
+    let mut source = open(&corpus().join("plain.parquet")).unwrap();
+    source.facts.label_base = 1;
+    write(&source, &path, &SinkOptions::default()).unwrap();
+    let labels = rows(&open(&path).unwrap(), 0).unwrap();
+    let labels: Vec<_> = labels
+        .into_iter()
+        .map(|(_, label, _)| label.unwrap())
+        .collect();
+    assert_eq!(labels, [0, 0, 1, 2, 3]);
+}
