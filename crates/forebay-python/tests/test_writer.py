@@ -115,6 +115,33 @@ def test_values_of_every_kind(tmp_path: pathlib.Path) -> None:
     assert np.array_equal(np.asarray(images)[0], values["image"])
 
 
+def test_columns_come_back_in_batches(tmp_path: pathlib.Path) -> None:
+    features = {
+        "image": "image", "label": "label", "caption": "text", "vector": "vector[2]", "tags": "labels",
+        "tensor": "tensor[2,*,uint8]", "boxes": "boxes",
+    }  # fmt: skip
+    with forebay.Writer(tmp_path / "a", features=features, label_base=1, format="indexed") as writer:
+        for number in range(4):
+            writer.write(
+                image=png(40, 20, number), label=number, caption=f"é {number}", vector=[number, 0.5], tags=[number],
+                tensor=np.full((2, number), number, np.uint8),
+                boxes={"boxes": [[0.5, 0, 1, 1]], "labels": [number]},
+            )  # fmt: skip
+    data: Any = forebay.open(tmp_path / "a")
+    assert data.columns == features
+    columns = [column for column in features if column not in ("image", "label")]
+    options: dict[str, Any] = {"columns": columns, "transform": forebay.KeepEncoded()}
+    loader = forebay.Loader(tmp_path / "a", batch_size=4, shuffle=False, **options)
+    batch: Any = next(iter(loader))
+    assert batch.labels.tolist() == [0, 1, 2, 3]
+    assert [batch["caption"][number] for number in range(4)] == [f"é {number}" for number in range(4)]
+    assert batch["vector"].tolist() == [[number, 0.5] for number in range(4)]
+    assert [batch["tags"][number].tolist() for number in range(4)] == [[0], [1], [2], [3]]
+    assert np.array_equal(batch["tensor"][3].reshape(2, 3), np.full((2, 3), 3))
+    assert batch["boxes"][2]["boxes"].tolist() == [[20, 0, 40, 20]]
+    assert batch["boxes"][2]["labels"].tolist() == [2]
+
+
 class Tensor:
     """The part of a tensor of torch that is used."""
 

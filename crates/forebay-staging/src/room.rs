@@ -47,15 +47,16 @@ impl StagingArea {
         let shared = &self.shared;
         shared.check_process()?;
         loop {
-            if stopped() {
-                return Ok(None);
-            }
             shared.tell_failure()?;
             if let Answer::Taken = shared.take(bytes)? {
                 return Ok(Some(Reservation {
                     shared: Arc::clone(shared),
                     bytes,
                 }));
+            }
+            // Asked only where there is no room: what a writer that stops still has goes in.
+            if stopped() {
+                return Ok(None);
             }
             // Other processes give back without a word: so it looks again after a moment.
             shared.queue.wait_a_moment(LOOK);

@@ -155,6 +155,10 @@ pub(crate) struct Args {
 
 /// The list of the files of a split, in formats that have one.
 const INDEX: &str = "index.json";
+/// The extension of Parquet files, which are in directories of a source, too.
+const PARQUET: &str = ".parquet";
+/// Directories of a source whose names are looked at.
+const DIRS_SEEN: usize = 16;
 
 /// How to store progressive JPEGs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -346,12 +350,15 @@ fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Fa
         if key.contains('.') {
             return Ok(vec![key.to_owned()]);
         }
-        let listing = Store::open(location, store)?.list_dir("")?;
-        return Ok(listing
-            .objects
-            .into_iter()
-            .map(|object| object.key)
-            .collect());
+        let store = Store::open(location, store)?;
+        let listing = store.list_dir("")?;
+        let mut objects = listing.objects;
+        if objects.is_empty() {
+            for dir in listing.dirs.iter().take(DIRS_SEEN) {
+                objects.extend(store.list_dir(dir)?.objects);
+            }
+        }
+        return Ok(objects.into_iter().map(|object| object.key).collect());
     };
     if !path.is_dir() {
         return Ok(path.to_str().map(str::to_owned).into_iter().collect());
@@ -363,12 +370,15 @@ fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Fa
         names.sort();
         names
     };
-    let top = names(path);
-    let below = top
-        .iter()
-        .filter(|name| path.join(name).join(INDEX).is_file());
-    let below: Vec<String> = below.map(|name| format!("{name}/{INDEX}")).collect();
-    Ok(top.into_iter().chain(below).collect())
+    let mut all = names(path);
+    let dirs = all.iter().filter(|name| path.join(name).is_dir());
+    for dir in dirs.take(DIRS_SEEN).cloned().collect::<Vec<_>>() {
+        let below = names(&path.join(&dir)).into_iter();
+        let shows_format = |name: &String| name == INDEX || name.ends_with(PARQUET);
+        let shown = below.filter(shows_format);
+        all.extend(shown.map(|name| format!("{dir}/{name}")));
+    }
+    Ok(all)
 }
 
 /// Shows how far it is.

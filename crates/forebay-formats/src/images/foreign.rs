@@ -266,10 +266,7 @@ fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<(&'static str, String)> {
 
 /// Formats that hold images in files of their own, by the endings of their names.
 const CONTAINERS: &[(&str, &[&str])] = &[
-    (
-        "Parquet or Arrow files",
-        &[".parquet", ".arrow", ".feather"],
-    ),
+    ("Arrow files", &[".arrow", ".feather"]),
     ("an LMDB database", &["data.mdb", ".lmdb", ".mdb"]),
     ("an FFCV dataset", &[".beton"]),
     ("an MXNet RecordIO dataset", &[".rec"]),

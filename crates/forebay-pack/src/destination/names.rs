@@ -10,8 +10,12 @@ pub(crate) const LAST_FILES: [&str; 2] = [MANIFEST, Conversion::FILE_NAME];
 const SPLIT_INDEX: &str = "index.json";
 
 /// Whether a name is that of a file of records: `name-00000-of-00001` or `name-00000`, with or without `.fbs`,
-/// `name-000000.tar`, `name/shard.00000.mds` or the same compressed.
+/// `name-000000.tar`, `name/shard.00000.mds` or the same compressed, `data/name-00000-of-00001.parquet`.
 pub(crate) fn is_shard_name(name: &str) -> bool {
+    let parquet = name.strip_prefix("data/");
+    if let Some(stem) = parquet.and_then(|file| file.strip_suffix(".parquet")) {
+        return is_one_of_many(stem);
+    }
     if let Some((split, file)) = name.split_once('/') {
         let file = file.strip_prefix("shard.").unwrap_or_default();
         let file = file.strip_suffix(".zstd").unwrap_or(file);
@@ -22,13 +26,17 @@ pub(crate) fn is_shard_name(name: &str) -> bool {
         let parts = stem.rsplit_once('-');
         return parts.is_some_and(|(split, number)| is_split_name(split) && is_number(number, 6));
     }
-    let stem = name.strip_suffix(".fbs").unwrap_or(name);
+    is_one_of_many(name.strip_suffix(".fbs").unwrap_or(name)) || split_of_numbered(name).is_some()
+}
+
+/// Whether a name is `name-00000-of-00001`.
+fn is_one_of_many(stem: &str) -> bool {
     let parts: Vec<&str> = stem.rsplitn(4, '-').collect();
     match parts[..] {
         [count, "of", number, split] => {
             is_number(count, 5) && is_number(number, 5) && is_split_name(split)
         }
-        _ => split_of_numbered(name).is_some(),
+        _ => false,
     }
 }
 
@@ -70,6 +78,7 @@ mod tests {
             "a.b_c-12345.fbs",
             "train-000000.tar",
             "train/shard.00012.mds",
+            "data/train-00000-of-00001.parquet",
             "train/shard.00012.mds.zstd",
         ] {
             assert!(is_shard_name(name), "{name}");
@@ -89,6 +98,8 @@ mod tests {
             "x/train-000000.tar",
             "../shard.00012.mds",
             "a/b/shard.00012.mds",
+            "train-00000-of-00001.parquet",
+            "data/train.parquet",
             "train/shard.0.mds",
             "train/shard.00000.zstd",
         ] {

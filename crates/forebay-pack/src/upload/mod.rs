@@ -28,7 +28,7 @@ use forebay_store::{
 use keys::{files, is_of_pack, is_of_shards, is_probe};
 pub(crate) use room::{room_of, room_of_planned};
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -191,6 +191,17 @@ impl StagedDestination {
                 ),
             )),
         }
+    }
+
+    /// Waits for the uploads of all files that were handed in, of `finished` shards.
+    fn wait(&self, cancel: &Cancel, finished: usize) -> Result<()> {
+        self.area.wait(cancel).map_err(|error| match error {
+            StoreError::Cancelled { .. } => Error::Interrupted {
+                finished: finished as u64,
+                total: finished as u64,
+            },
+            error => error.into(),
+        })
     }
 
     /// Whether a directory may be one that datasets have: for indexes, the report, or the files of a split.
@@ -400,19 +411,23 @@ impl Destination for StagedDestination {
         observer.stage(Stage::Uploading);
         let (manifest, done) = (dataset.manifest, dataset.shards);
         if let Some(report) = dataset.report {
-            let bytes = std::fs::metadata(report)
-                .map_err(|error| Error::io(report, "look at", error))?
-                .len();
-            let room = self.area.reserve_found(bytes)?;
-            self.hand_in(&format!("{PACK_DIR}/{REPORT}"), None, room)?;
+            let key = format!("{PACK_DIR}/{REPORT}");
+            // A killed run may have handed in the same report: after its upload the file is gone.
+            self.wait(cancel, done.len())?;
+            match std::fs::metadata(report) {
+                Ok(file) => {
+                    let room = self.area.reserve_found(file.len())?;
+                    self.hand_in(&key, None, room)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    if self.store.head(&key)?.is_none() {
+                        return Err(Error::io(report, "look at", error));
+                    }
+                }
+                Err(error) => return Err(Error::io(report, "look at", error)),
+            }
         }
-        self.area.wait(cancel).map_err(|error| match error {
-            StoreError::Cancelled { .. } => Error::Interrupted {
-                finished: done.len() as u64,
-                total: done.len() as u64,
-            },
-            error => error.into(),
-        })?;
+        self.wait(cancel, done.len())?;
         observer.stage(Stage::Publishing);
         self.look_at_all(done)?;
         self.check_claim()?;

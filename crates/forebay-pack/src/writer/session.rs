@@ -126,7 +126,7 @@ impl Session {
                 is_continued,
             } => (lines, is_continued),
         };
-        if is_continued && !options.resume {
+        if is_continued && !options.resume && !lines.is_empty() {
             return Err(Error::Unfinished { path: shown });
         }
         let of_shards = options.of_shards();

@@ -2,7 +2,10 @@
 
 use crate::support;
 
-use forebay_pack::{Cancel, Error, Observer, PackOptions, ShardDone, Sharding, Uploaded, pack};
+use forebay_pack::{
+    Cancel, DatasetWriter, Error, Format, Observer, PackOptions, ShardDone, Sharding, Uploaded,
+    pack,
+};
 use forebay_rigs::{BUCKET, FaultProxy, Plan, S3Server};
 use forebay_staging::StagingArea;
 use forebay_store::{Location, Retry, Store, StoreOptions};
@@ -104,6 +107,45 @@ fn with_a_fifth_of_all_requests_failing() {
     assert_eq!(summary.root, Path::new("s3://bucket/data/set"));
     assert_holds(&server, &whole, dir.path());
     assert!(run(&options).unwrap().already_complete);
+    assert_holds(&server, &whole, dir.path());
+}
+
+#[test]
+fn a_writer_whose_store_fails_continues_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let samples = crate::writer::samples;
+    let local = crate::writer::writer_options(&dir.path().join("whole"), Format::TfRecord);
+    crate::writer::write(local, samples()).unwrap();
+    let whole = contents(&dir.path().join("whole"));
+    let server = S3Server::start();
+    let proxy = FaultProxy::new(server.address(), 12, Plan::rough(0.2));
+    let options = || {
+        let mut options = crate::writer::writer_options(Path::new("x"), Format::TfRecord);
+        options.dst = place();
+        options.resume = true;
+        options.upload.staging_dir = Some(dir.path().join("area"));
+        options.upload.staging_bytes = Some(4 << 20);
+        options.upload.store = patient(&proxy.url());
+        options
+    };
+    // An abandoned writer leaves shards in the area, in the store, or on their way.
+    let mut abandoned = DatasetWriter::create(options(), &Cancel::new()).unwrap();
+    for sample in samples().into_iter().take(30) {
+        abandoned.write(sample).unwrap();
+    }
+    drop(abandoned);
+    let mut unresumed = options();
+    unresumed.resume = false;
+    let error = DatasetWriter::create(unresumed, &Cancel::new()).unwrap_err();
+    assert!(matches!(error, Error::Unfinished { .. }), "{error}");
+    let summary = crate::writer::write(options(), samples()).unwrap();
+    assert!(summary.resumed_shards > 0 && !summary.already_complete);
+    assert_holds(&server, &whole, dir.path());
+    assert!(
+        crate::writer::write(options(), samples())
+            .unwrap()
+            .already_complete
+    );
     assert_holds(&server, &whole, dir.path());
 }
 

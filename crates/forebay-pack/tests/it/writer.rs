@@ -17,7 +17,7 @@ fn schema(columns: &[(&str, &str)]) -> Schema {
     Schema::new(columns.iter().map(column).collect()).unwrap()
 }
 
-fn writer_options(dst: &Path, format: Format) -> WriterOptions {
+pub(crate) fn writer_options(dst: &Path, format: Format) -> WriterOptions {
     let columns = [("image", "image"), ("label", "label"), ("caption", "text")];
     let mut options = WriterOptions::new(dst, schema(&columns));
     options.format = format;
@@ -27,7 +27,7 @@ fn writer_options(dst: &Path, format: Format) -> WriterOptions {
 }
 
 /// Samples of two splits that take turns: JPEGs as they are, and pixels.
-fn samples() -> Vec<RecordDraft> {
+pub(crate) fn samples() -> Vec<RecordDraft> {
     let sample = |number: u64| {
         let split = if number % 5 == 4 {
             "validation"
@@ -52,7 +52,7 @@ fn samples() -> Vec<RecordDraft> {
     (0..40).map(sample).collect()
 }
 
-fn write(options: WriterOptions, samples: Vec<RecordDraft>) -> Result<WriteSummary> {
+pub(crate) fn write(options: WriterOptions, samples: Vec<RecordDraft>) -> Result<WriteSummary> {
     let mut writer = DatasetWriter::create(options, &Cancel::new())?;
     for sample in samples {
         writer.write(sample)?;
