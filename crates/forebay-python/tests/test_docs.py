@@ -27,6 +27,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 NOT_RUN = {
     "forebay+dns://": "names that a cluster resolves",
     "forebays://": "a certificate",
+    "torchvision.datasets.ImageFolder": "photos, and a dataset of Hugging Face",
 }
 
 # Pages whose blocks need nothing of each other: a block runs where the packages that it imports are installed.
@@ -113,6 +114,7 @@ def test_the_python_blocks_of_a_page_run(
             pytest.skip(f"no package of {page} is installed")
     names = set(doc_blocks().READERS_NAMES.get(page, ()))
     text = "".join(block for _, block in code)
+    names = {name for name in names if re.search(rf"\b{name}\b", text)}
     needed = imports(text) | (names & {"torch", "torchvision"}) | ({"torch"} if {"model", "optimizer"} & names else set())
     for adapter in ("torch", "jax"):
         needed |= {adapter} if f"forebay.{adapter}" in text else set()
@@ -137,6 +139,21 @@ def test_blocks_that_do_not_run_exist() -> None:
         assert any(text in code for code in blocks), f"NOT_RUN names {text}, which no block has"
 
 
+class Photos:
+    """A map-style dataset of encoded images and labels."""
+
+    def __init__(self) -> None:
+        self.paths = sorted(pathlib.Path("images/packed").rglob("*.jpg"))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[bytes, int]:
+        if index >= len(self):
+            raise IndexError(index)
+        return self.paths[index].read_bytes(), index % 2
+
+
 def readers_names(names: list[str], tmp: str) -> dict[str, Any]:
     """Values for the names that a reader brings along."""
     import uuid
@@ -149,6 +166,8 @@ def readers_names(names: list[str], tmp: str) -> dict[str, Any]:
         "broadcast_from_rank_0": lambda value: value,
         "predict": lambda images: np.zeros(len(images), np.int64),
         "rank": 0,
+        "samples": [(image, number % 2, f"caption {number}") for number, (image, _) in enumerate(Photos())],
+        "torch_dataset": Photos(),
         "train": lambda model: None,
         "trainer": types.SimpleNamespace(save_to=lambda path: pathlib.Path(path).write_bytes(b"state")),
         "uuid": uuid,
