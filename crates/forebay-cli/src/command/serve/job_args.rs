@@ -102,6 +102,8 @@ mod tests {
             repeats = 2
             on_error = "skip"
             label_base = 1
+            columns = ["caption", "boxes"]
+            keep_empty_boxes = true
             weight = 2.5
             "#,
         )
@@ -158,6 +160,9 @@ mod tests {
             "skip",
             "--label-base",
             "1",
+            "--columns",
+            "caption,boxes",
+            "--keep-empty-boxes",
             "--weight",
             "2.5",
         ])

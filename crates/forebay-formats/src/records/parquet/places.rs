@@ -110,7 +110,11 @@ mod tests {
                 ],
                 &["test 1", "train 2"],
             ),
-            (&["b.parquet", "a.parquet"], &["train 2"]),
+            (
+                &["b-0.parquet", "a-0.parquet", "a-1.parquet"],
+                &["a 2", "b 1"],
+            ),
+            (&["0001.parquet", "0000.parquet"], &["train 2"]),
             (&["README.md"], &[]),
         ] {
             let dir = tempfile::tempdir().unwrap();
