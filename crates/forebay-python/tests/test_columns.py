@@ -152,7 +152,7 @@ def test_names_of_arrays_and_columns(described: pathlib.Path) -> None:
     with pytest.raises(KeyError, match="no column .lam."):
         batch["lam"]
     with pytest.raises(TypeError):
-        batch[1.5]
+        batch[1.5]  # type: ignore[index]
     with loader(described, columns=None) as it:
         with pytest.raises(KeyError, match="the loader has none"):
             next(iter(it))["caption"]
@@ -198,9 +198,9 @@ def test_maps_keep_columns(described: pathlib.Path) -> None:
         batch = next(iter(mapped))
         assert isinstance(batch, TensorBatch) and batch.columns == NAMES
         assert batch["caption"][0] == caption(int(batch["age"][0]) + 20)
-        again = TensorBatch(dict(batch), of=batch)
+        again: Any = TensorBatch(dict(batch), of=batch)
         assert again.columns == NAMES and again["ids"] is batch["ids"]
-        rebuilt = TensorBatch({name: array for name, array in batch.items()})
+        rebuilt: Any = TensorBatch({name: array for name, array in batch.items()})
         assert rebuilt.columns == NAMES and rebuilt.epoch == batch.epoch
         pickled = pickle.loads(pickle.dumps(batch))
         assert pickled.columns == NAMES and TensorBatch(dict(pickled)).columns == NAMES

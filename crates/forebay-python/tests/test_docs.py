@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ NOT_RUN = {
 # Pages whose blocks need nothing of each other: a block runs where the packages that it imports are installed.
 SEPARATE_BLOCKS = {"docs/frameworks.md"}
 
-# Text of the documents, and its replacement; {NAME} is the server of that dataset, or the directory `root`.
+# Text of the documents, and its replacement; {NAME} is the server of that dataset, the directory `root`, or a new one.
 STAND_INS = [
     (r"range\(90\)", "range(2)"),
     (r"batch_size=\d+", "batch_size=4"),
@@ -41,6 +42,7 @@ STAND_INS = [
     (r"forebay://[\w.:,]+/imagenet", "{data/imagenet}"),
     (r"forebay://[a-z][\w.:,]+/\w+", "{packed}"),
     (r"s3://bucket", "{root}/bucket"),
+    (r"\"mine/", '"{mine}/'),
     (r"\"/data/", '"{root}/data/'),
 ]
 
@@ -92,9 +94,32 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
                     shutil.copy(jpegs[(label + number) % len(jpegs)], directory / f"{number}.jpg")
         done = forebay_command("pack", tree, root / name, "--format", "indexed", "--seed", "5")
         assert done.returncode == 0, done.stderr
+    write_columns(root, [path.read_bytes() for path in jpegs])
     for name in ("photos", "sketches"):
         (root / name).symlink_to(root / "packed")
     return root
+
+
+def write_columns(root: pathlib.Path, images: list[bytes]) -> None:
+    """Datasets with columns, as docs/columns.md reads them."""
+    import numpy as np
+
+    import forebay
+
+    features = {
+        "data/products": {"caption": "text", "age": "int", "embedding": "vector[512]"},
+        "coco": {"tags": "labels", "boxes": "boxes"},
+        "ade20k": {"mask": "mask"},
+    }
+    values: dict[str, Any] = {
+        "caption": "a caption", "age": 3, "embedding": np.zeros(512, np.float32), "tags": [1, 2],
+        "boxes": {"boxes": [[0.25, 0.25, 0.75, 0.5]], "labels": [1]}, "mask": np.ones((8, 8), np.uint8),
+    }  # fmt: skip
+    for name, columns in features.items():
+        with forebay.Writer(root / name, features={"image": "image", "label": "label", **columns}) as writer:
+            for number in range(40):
+                image = images[number % len(images)]
+                writer.write(image=image, label=number % 3, **{column: values[column] for column in columns})
 
 
 @pytest.mark.parametrize("page", doc_blocks().pages())
@@ -103,6 +128,7 @@ def test_the_python_blocks_of_a_page_run(
 ) -> None:
     values = {
         "root": os.fspath(place),
+        "mine": os.fspath(tmp_path / "mine"),
         "packed": serve(place / "packed"),
         "data/imagenet": serve(place / "data/imagenet"),
     }
@@ -147,6 +173,9 @@ class Photos:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def __iter__(self) -> Iterator[tuple[bytes, int]]:
+        return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> tuple[bytes, int]:
         if index >= len(self):

@@ -45,6 +45,7 @@ __all__ = [
     "_checkpoint_share",
     "_main",
     "_op_schemas",
+    "_renamed",
     "_reopen",
     "open",
 ]

@@ -155,13 +155,13 @@ def _affine(given: _Parameters) -> object:
 
 def _iou_crop(given: _Parameters) -> object:
     names = ("min_scale", "max_scale", "min_aspect_ratio", "max_aspect_ratio")
-    numbers = [given.take(name) for name in names]
-    return own.RandomIoUCrop(*numbers, tuple(given.take("options")), given.take("trials"))
+    numbers = {name: given.take(name) for name in names}
+    return own.RandomIoUCrop(**numbers, sampler_options=tuple(given.take("options")), trials=given.take("trials"))
 
 
 def _distort(given: _Parameters) -> object:
-    bounds = (tuple(given.take(name)) for name in ("brightness", "contrast", "saturation", "hue"))
-    return own.RandomPhotometricDistort(*bounds, given.take("p"))
+    bounds: dict[str, Any] = {name: tuple(given.take(name)) for name in ("brightness", "contrast", "saturation", "hue")}
+    return own.RandomPhotometricDistort(**bounds, p=given.take("p"))
 
 
 _CONVERTED: dict[str, Callable[[_Parameters], object]] = {
