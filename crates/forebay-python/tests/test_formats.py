@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import pathlib
@@ -23,6 +24,8 @@ def label_base(root: pathlib.Path) -> int:
     return int(json.loads((root / "forebay.json").read_text())["label_base"])
 
 
+# The package leaves its files to the garbage collector.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_webdataset_reads_what_convert_writes(packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
     wds: Any = pytest.importorskip("webdataset")
     convert(packed["indexed"], tmp_path / "wds", "--to", "webdataset", "--shards", "2")
@@ -40,6 +43,7 @@ def test_webdataset_reads_what_convert_writes(packed: dict[str, pathlib.Path], t
             assert record.label is not None
             assert int(sample["cls"]) == (record.label if record.label < 0 else record.label - base)
             assert json.loads(sample["json"])["image/width"] > 0
+    gc.collect()
 
 
 def test_convert_reads_what_webdataset_writes(tmp_path: pathlib.Path) -> None:

@@ -51,6 +51,8 @@ impl ConvertSource {
         match self {
             Self::Dataset(location) => location.local_path().unwrap_or(Path::new("")),
             Self::Files(files) => &files.root,
+            // Files that are named one by one may lie beside the destination.
+            Self::Records(_, input) if !input.files.is_empty() => Path::new(""),
             Self::Records(_, input) => input.location.local_path().unwrap_or(Path::new("")),
         }
     }
