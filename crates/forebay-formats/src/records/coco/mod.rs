@@ -61,7 +61,7 @@ impl Format for Coco {
             year.len() == 4 && year.len() < name.len() && year.bytes().all(|b| b.is_ascii_digit())
         };
         let named = |wanted: &str| names.iter().copied().find(|name| *name == wanted);
-        let splits = names.iter().any(|name| is_split(&name));
+        let splits = names.iter().any(is_split);
         named(BESIDE_IMAGES).or_else(|| named(ANNOTATIONS).filter(|_| splits))
     }
 

@@ -216,7 +216,7 @@ fn options_choose_columns() {
         key_feature: Some("words".to_owned()),
         ..ForeignRecords::default()
     };
-    let source = open_with(&[path.clone()], features.clone()).unwrap();
+    let source = open_with(std::slice::from_ref(&path), features.clone()).unwrap();
     let (key, label, features_of_row) = rows(&source, 0).unwrap().remove(0);
     assert_eq!((key.as_str(), label), ("one", Some(-128)));
     assert_eq!(features_of_row["image/encoded"], json!(["bytes", [""]]));
@@ -300,8 +300,10 @@ fn write(source: &RecordSource, path: &Path, options: &SinkOptions) -> Result<()
 fn written_files_have_the_same_records() {
     let dir = tempfile::tempdir().unwrap();
     for codec in ["none", "zstd:5", "lz4"] {
-        let mut options = SinkOptions::default();
-        options.compression = codec.parse().unwrap();
+        let options = SinkOptions {
+            compression: codec.parse().unwrap(),
+            ..SinkOptions::default()
+        };
         for name in [
             "types.parquet",
             "hugging_face.parquet",
