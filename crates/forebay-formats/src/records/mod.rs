@@ -7,7 +7,7 @@
 //! The two traits that a format implements are [`RecordFile`], a file whose records are counted and can be read from any one
 //! on, and [`RecordReader`], which reads them in order. A record is an encoded `tensorflow.Example` with its key and label.
 //!
-//! A format that is written too has [`Format::create`]: it gives a [`RecordSink`], which names files and makes a
+//! A format that is written too has `create`: it gives a [`RecordSink`], which names files and makes a
 //! [`RecordWriter`] for each. A caller drives them as it drives shards: in parallel, resumable, published last. What an index
 //! of the format needs of a file is [`RecordWriter::finish`]'s result, which a journal keeps, so that
 //! [`RecordSink::index`] can be made by a later run.
