@@ -101,7 +101,7 @@ pub struct Options {
     pub columns: Arc<[String]>,
     /// Keep boxes of which less than a pixel is left.
     pub keep_empty_boxes: bool,
-    /// Of batches that vary in size.
+    /// Memory to expect of batches that vary in size.
     pub(crate) raw: RawSizes,
 }
 

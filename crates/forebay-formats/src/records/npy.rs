@@ -176,7 +176,7 @@ mod tests {
     fn headers_are_those_of_numpy() {
         let mut bytes = Vec::new();
         NpyHeader::encode(NumberType::Float32, &[2, 3], &mut bytes).unwrap();
-        // What numpy.save writes.
+        // The header that numpy.save writes.
         let expected =
             b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
         assert!(bytes.starts_with(expected) && bytes.ends_with(b" \n"));

@@ -249,7 +249,7 @@ impl DatasetWriter {
             state @ State::Writing(..) => {
                 self.state = state;
                 if let Err(what) = self.progress.check_end() {
-                    // What there was to say of the thread matters less.
+                    // This error matters more than one of the thread.
                     let _ = self.end(End::Abandon);
                     let path = self.shown.clone();
                     return Err(Error::DifferentSamples { path, what });

@@ -336,7 +336,7 @@ def _padded(values: Any, offsets: Any, fill: Any, length: int | None) -> Any:
         raise ValueError(f"length is {longest}: expected 0 or more")
     at = np.arange(longest)
     mask = at < lengths[:, None]
-    # Where each value of a row is; any value where there is none.
+    # The index of each value of a row; any index where there is no value.
     index = np.minimum(ends[:-1, None] + at, max(int(ends[-1]) - 1, 0))
     library = _library(values)
     if library == "torch":

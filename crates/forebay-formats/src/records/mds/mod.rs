@@ -309,7 +309,7 @@ fn columns(
         }
         all.push(MdsColumn::new(name, encoding, *size, target));
     }
-    // What types do not say, a first sample does.
+    // The first sample has what the types do not tell.
     let mut shards = splits.iter().flat_map(|(_, split)| &split.shards);
     let sample = match shards.find(|shard| shard.len() > 0) {
         Some(shard) => Some(read::first_sample(shard)?),

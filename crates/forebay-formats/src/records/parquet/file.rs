@@ -128,9 +128,13 @@ fn check(metadata: &ParquetMetaData, fields: &Fields, len: u64) -> Result<Vec<u6
         let wrong = |what: String| format!("row group {number}: {what}");
         let rows = u64::try_from(group.num_rows())
             .map_err(|_| wrong("a negative number of rows".to_owned()))?;
+        // A few bytes of a footer may claim any number, and a plan has an entry for each row.
+        let next = starts[number].saturating_add(rows);
+        if next > len {
+            return Err(wrong(format!("{next} rows in a file of {len} bytes")));
+        }
         check_columns(group, fields, len).map_err(wrong)?;
-        let start = starts[number].checked_add(rows);
-        starts.push(start.ok_or_else(|| wrong("more than 2^64 rows".to_owned()))?);
+        starts.push(next);
     }
     Ok(starts)
 }
@@ -309,5 +313,29 @@ impl Read for InputReader {
         out[..len].copy_from_slice(&rest[..len]);
         self.taken += len;
         Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::RecordInput;
+    use forebay_shard::storage::LocalFiles;
+
+    #[test]
+    fn more_rows_than_bytes_are_refused() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/parquet");
+        let input = RecordInput::new(dir.as_path());
+        let storage = Arc::new(LocalFiles::new(1));
+        let file = ParquetFile::open(&dir.join("plain.parquet"), storage, |metadata| {
+            Fields::decide(metadata.file_metadata(), &input, None)
+        });
+        let file = file.unwrap();
+        assert_eq!(
+            check(&file.metadata, &file.fields, file.bytes).unwrap(),
+            [0, 5]
+        );
+        let error = check(&file.metadata, &file.fields, 4).unwrap_err();
+        assert_eq!(error, "row group 0: 5 rows in a file of 4 bytes");
     }
 }
