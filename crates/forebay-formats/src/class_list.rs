@@ -96,11 +96,11 @@ impl ClassList {
 #[derive(Debug, Clone)]
 pub struct FileClasses {
     origin: PathBuf,
-    by: By,
+    lookup: ClassLookup,
 }
 
 #[derive(Debug, Clone)]
-enum By {
+enum ClassLookup {
     /// In the byte order of keys, as the lines of `synset_labels.txt` are.
     Order(Vec<u32>),
     /// By the name without its ending, in a file that is parsed when it is needed.
@@ -116,14 +116,14 @@ enum By {
 impl FileClasses {
     /// The classes of images by their names, from Kaggle's file of solutions.
     pub(crate) fn by_solution(origin: PathBuf, bytes: Vec<u8>) -> Self {
-        let by = By::Stem(bytes);
-        Self { origin, by }
+        let lookup = ClassLookup::Stem(bytes);
+        Self { origin, lookup }
     }
 
     /// The class of image number `n`, which its name ends with, is `names[lines[n - 1]]`.
     pub(crate) fn by_number(origin: PathBuf, names: Vec<Vec<u8>>, lines: Vec<u16>) -> Self {
-        let by = By::Number { names, lines };
-        Self { origin, by }
+        let lookup = ClassLookup::Number { names, lines };
+        Self { origin, lookup }
     }
 
     /// The classes of files, given in the byte order of their keys. Every file must have one.
@@ -133,22 +133,22 @@ impl FileClasses {
         count: u64,
         names: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Vec<u32>> {
-        match &self.by {
-            By::Order(classes) if classes.len() as u64 == count => Ok(classes.clone()),
-            By::Order(classes) => {
+        match &self.lookup {
+            ClassLookup::Order(classes) if classes.len() as u64 == count => Ok(classes.clone()),
+            ClassLookup::Order(classes) => {
                 let lines = classes.len();
                 let what = format!(
                     "it has {lines} lines, so it cannot tell the classes of {count} images"
                 );
                 Err(Error::list(&self.origin, what))
             }
-            By::Stem(bytes) => {
+            ClassLookup::Stem(bytes) => {
                 let classes = validation_solution(bytes, list, &self.origin)?;
                 names
                     .map(|name| class_by_stem(&classes, name, &self.origin))
                     .collect()
             }
-            By::Number {
+            ClassLookup::Number {
                 names: classes,
                 lines,
             } => names
@@ -262,7 +262,7 @@ pub(crate) fn synset_labels(
         list,
         Some(FileClasses {
             origin: path,
-            by: By::Order(classes),
+            lookup: ClassLookup::Order(classes),
         }),
     ))
 }

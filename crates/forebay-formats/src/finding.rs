@@ -8,22 +8,22 @@ use std::fmt;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Action {
-    /// It is no image and was never meant to be one; it is not in the data set.
+    /// It is no image and was never meant to be one; it is not in the dataset.
     Ignored,
-    /// It should be an image but cannot be packed; it is not in the data set.
+    /// It should be an image but cannot be packed; it is not in the dataset.
     Skipped,
     /// As skipped, and a copy of it is in the quarantine directory.
     Quarantined,
-    /// It is in the data set, byte for byte, with a remark.
+    /// It is in the dataset, byte for byte, with a remark.
     Kept,
     /// Its picture is in the dataset, transcoded to JPEG because it was odd.
     Converted,
-    /// Its picture is in the data set, made smaller as it was asked for.
+    /// Its picture is in the dataset, made smaller as it was asked for.
     Resized,
 }
 
 impl Action {
-    /// Whether a file that should have been packed is not in the data set.
+    /// Whether a file that should have been packed is not in the dataset.
     pub fn leaves_out(self) -> bool {
         matches!(self, Self::Skipped | Self::Quarantined)
     }

@@ -1,4 +1,4 @@
-//! Many findings in little memory: a data set may well have a text file beside each of a million images.
+//! Many findings in little memory: a dataset may well have a text file beside each of a million images.
 
 use crate::finding::{Action, Finding, Reason};
 use std::collections::BTreeSet;

@@ -18,7 +18,7 @@ pub enum Error {
     /// The source, its labels or its classes cannot be used.
     #[error(transparent)]
     Source(forebay_formats::Error),
-    /// The destination cannot take this data set: it holds something else, or lies inside the source.
+    /// The destination cannot take this dataset: it holds something else, or lies inside the source.
     #[error("{}: {what}", path.display())]
     Destination {
         /// The destination.
@@ -51,7 +51,7 @@ pub enum Error {
         path: PathBuf,
         /// Their names.
         missing: Vec<String>,
-        /// The parts that write them, if all were begun with one number of parts.
+        /// The parts that write them, if all were started with one number of parts.
         parts: Vec<Part>,
         /// Shards of the plan.
         total: u64,
@@ -70,7 +70,7 @@ pub enum Error {
     #[error("the source changed while it was packed: {0}")]
     SourceChanged(Box<Finding>),
     /// A store did not give the bytes of an image, however often it was asked. Leaving the image out, as one that is damaged,
-    /// would make a data set of whatever the store gave that day.
+    /// would make a dataset of whatever the store gave that day.
     #[error("the source failed while it was packed: {0}")]
     SourceFailed(Box<Finding>),
     /// The destination has too little room.
@@ -118,13 +118,13 @@ pub enum Error {
         what: String,
     },
     /// The destination holds the unfinished dataset of an earlier writer.
-    #[error("{} holds an unfinished data set", path.display())]
+    #[error("{} holds an unfinished dataset", path.display())]
     Unfinished {
         /// The destination.
         path: PathBuf,
     },
     /// The destination holds a dataset.
-    #[error("{} holds a data set", path.display())]
+    #[error("{} holds a dataset", path.display())]
     Occupied {
         /// The destination.
         path: PathBuf,
@@ -229,7 +229,7 @@ impl Error {
                     .into(),
             ),
             (Self::Claimed { .. }, _) => Some(
-                "let it finish, or run the same command again where it ran; if it is gone for good, --overwrite takes over and begins anew".into(),
+                "let it finish, or run the same command again where it ran; if it is gone for good, --overwrite takes over and starts again".into(),
             ),
             (Self::Store(forebay_store::Error::Undelivered { source, .. }), _) => {
                 let kept = "what is packed is kept in the staging area: the same command continues from there";

@@ -29,7 +29,7 @@ mod upload;
 mod write;
 mod writer;
 
-pub use against::{Against, AgainstReport, Difference, DifferenceKind};
+pub use against::{ComparisonReport, Difference, DifferenceKind, SourceComparison};
 pub use census::{Census, SplitCensus};
 pub use convert::{
     ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, OutputFormat, ProgressiveChange,

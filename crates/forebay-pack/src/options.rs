@@ -130,7 +130,7 @@ pub struct PackOptions {
     pub on_bad_image: OnBadImage,
     /// Transcodes to RGB JPEG the images that other readers stumble over: PNG or WebP under a JPEG's name, CMYK and YCCK, JPEGs
     /// without their end. As TensorFlow's ImageNet tool does.
-    pub convert_odd: bool,
+    pub transcode_nonstandard: bool,
     /// Makes images smaller whose short side has more pixels than this, so that it has this many.
     pub resize_short: Option<u32>,
     /// Makes images smaller whose long side has more pixels than this, so that it has this many.
@@ -150,7 +150,7 @@ pub struct PackOptions {
     pub durability: Durability,
     /// Refuses to start when the destination has too little room.
     pub check_space: bool,
-    /// Removes the data set (or the unfinished pack) that is in the destination first.
+    /// Removes the dataset (or the unfinished pack) that is in the destination first.
     pub overwrite: bool,
     /// Staging of shards on their way to an object store, and access to the store.
     pub upload: UploadOptions,
@@ -175,7 +175,7 @@ impl PackOptions {
             seek_points: Some(SeekDensity::Auto),
             progressive_to_baseline: false,
             on_bad_image: OnBadImage::Skip,
-            convert_odd: false,
+            transcode_nonstandard: false,
             resize_short: None,
             max_side: None,
             quality: None,
@@ -213,7 +213,7 @@ impl PackOptions {
 
     /// Whether some images may be transcoded.
     pub(crate) fn remakes(&self) -> bool {
-        self.convert_odd || self.resize_short.is_some() || self.max_side.is_some()
+        self.transcode_nonstandard || self.resize_short.is_some() || self.max_side.is_some()
     }
 
     /// Says what is wrong with the options by themselves, before anything is looked at.
@@ -333,7 +333,7 @@ mod tests {
         );
         for quality in [0, 101] {
             assert!(refused(&|o| {
-                o.convert_odd = true;
+                o.transcode_nonstandard = true;
                 o.quality = Some(quality);
             }));
         }

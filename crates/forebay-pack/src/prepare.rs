@@ -88,7 +88,7 @@ pub fn prepare(
     }
     if let OnBadImage::Quarantine(dir) = &options.on_bad_image {
         refuse_inside(src, dir, "the quarantine lies in the source")?;
-        // A data set is a directory of its own, and may not be there yet.
+        // A dataset is a directory of its own, and may not be there yet.
         let absolute =
             |path: &Path| std::path::absolute(path).map_err(|e| Error::io(path, "resolve", e));
         if absolute(dir)?.starts_with(absolute(&dst)?) {

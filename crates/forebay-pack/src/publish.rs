@@ -123,7 +123,7 @@ fn findings<'a>(
     census.iter().chain(of_shards)
 }
 
-/// Whether a data set is what the plan of this digest would give.
+/// Whether a dataset is what the plan of this digest would give.
 pub(crate) fn is_of_plan(manifest: &Manifest, plan: &str) -> bool {
     manifest
         .pack
@@ -132,7 +132,7 @@ pub(crate) fn is_of_plan(manifest: &Manifest, plan: &str) -> bool {
         == Some(plan)
 }
 
-/// The summary of a published data set at `root`. What this run did is left at "nothing".
+/// The summary of a published dataset at `root`. What this run did is left at "nothing".
 pub(crate) fn summary(root: &Path, manifest: &Manifest, tally: Tally) -> Summary {
     let splits = manifest.splits.iter().map(SplitSummary::of);
     let has_report = !tally.counts.is_empty();
@@ -394,7 +394,7 @@ fn features(prepared: &Prepared) -> Vec<FeatureEntry> {
     ] {
         add(name, kind);
     }
-    for (name, kind, list) in prepared.census.knowledge().features() {
+    for (name, kind, list) in prepared.census.extra_features().features() {
         let shape = if list { vec![None] } else { Vec::new() };
         features.push(FeatureEntry { name, kind, shape });
     }

@@ -96,7 +96,7 @@ pub struct Uploaded {
 pub struct Summary {
     /// Root of the dataset.
     pub root: PathBuf,
-    /// The data set's fingerprint, as the manifest has it.
+    /// The dataset's fingerprint, as the manifest has it.
     pub fingerprint: String,
     /// The splits in the order of the manifest.
     pub splits: Vec<SplitSummary>,
@@ -114,7 +114,7 @@ pub struct Summary {
     pub packed_bytes: u64,
     /// Files that this run read and wrote.
     pub packed_files: u64,
-    /// The data set was there already, packed with the same arguments from the same source: nothing was done.
+    /// The dataset was there already, packed with the same arguments from the same source: nothing was done.
     pub already_complete: bool,
     /// How many files met which fate, in a fixed order.
     pub findings: Vec<((Action, Reason), u64)>,

@@ -1,7 +1,7 @@
 //! Running a prepared pack: take the destination, continue or begin, write, publish.
 
 use crate::destination::{
-    Destination, Header, INDEX_DIR, LocalDestination, Request, ShardLine, Taken, telling,
+    BeginState, Destination, Header, INDEX_DIR, LocalDestination, Request, ShardLine, telling,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
@@ -51,7 +51,7 @@ pub fn pack(options: &PackOptions, observer: &dyn Observer, cancel: &Cancel) -> 
 }
 
 impl Prepared {
-    /// Writes the data set, or what is missing of it after an interruption.
+    /// Writes the dataset, or what is missing of it after an interruption.
     ///
     /// # Errors
     /// As [`pack`].
@@ -84,7 +84,7 @@ impl Prepared {
             &self.request(&header, &|manifest| self.refuse_other(manifest)),
             observer,
         )? {
-            Taken::Complete(manifest) => {
+            BeginState::Complete(manifest) => {
                 let tally = match destination.report(cancel)? {
                     Some(report) => Tally::of_report(&report)?,
                     None => Tally::default(),
@@ -95,7 +95,7 @@ impl Prepared {
                     ..publish::summary(&self.dst, &manifest, tally)
                 });
             }
-            Taken::Lines { lines, .. } => lines,
+            BeginState::Lines { lines, .. } => lines,
         };
         let work = self.finish_shards(destination, &header, lines, observer, cancel)?;
         let write_time = begin.elapsed();
@@ -178,7 +178,7 @@ impl Prepared {
         let refuse_other = |manifest: &Manifest| self.refuse_other(manifest);
         let taken = destination.begin(&self.request(&header, &refuse_other), observer)?;
         let dir = destination.dir();
-        if matches!(taken, Taken::Complete(_)) || dir.has_plan() {
+        if matches!(taken, BeginState::Complete(_)) || dir.has_plan() {
             return Ok(true);
         }
         dir.publish_plan(&header, &publish::outline(self), self.census.finding_list())?;
@@ -193,12 +193,12 @@ impl Prepared {
         Err(Error::Options(upload::NO_PARTS.into()))
     }
 
-    /// A data set that is whole stays what it is.
+    /// A dataset that is whole stays what it is.
     pub(crate) fn refuse_other(&self, manifest: &Manifest) -> Result<()> {
         if publish::is_of_plan(manifest, self.plan.digest()) {
             return Ok(());
         }
-        let what = "the destination holds another data set, or this one of a source that has changed since: \
+        let what = "the destination holds another dataset, or this one of a source that has changed since: \
                     choose another one, or replace it with --overwrite";
         Err(Error::destination(&self.dst, what))
     }

@@ -1,7 +1,7 @@
 //! One part of a pack, while other machines write the others, and the joining of all parts.
 
 use crate::destination::{
-    Begun, Destination, Difference, Header, LocalDestination, PlanFile, State,
+    Destination, Difference, Header, LocalDestination, PlanFile, State, UnfinishedPack,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
@@ -40,7 +40,7 @@ pub struct PartSummary {
     pub packed_bytes: u64,
     /// Files that this run read and wrote.
     pub packed_files: u64,
-    /// The data set is published already, so nothing was done.
+    /// The dataset is published already, so nothing was done.
     pub already_complete: bool,
     /// How many files of this part met which fate, in a fixed order.
     pub findings: Vec<((Action, Reason), u64)>,
@@ -65,7 +65,7 @@ impl PartSummary {
 
 impl Prepared {
     /// Writes one part of the shards, or what is missing of them. Other parts may be written at the same time, by any
-    /// machine that sees the same source and destination; [`finish`] publishes the data set when all are there.
+    /// machine that sees the same source and destination; [`finish`] publishes the dataset when all are there.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::DifferentPart`] when the source or the arguments are not those that other parts began
@@ -115,9 +115,9 @@ impl Prepared {
                 summary.already_complete = true;
                 return Ok(summary);
             }
-            State::Unfinished(begun) => {
-                self.agree(&begun, part, &header)?;
-                begun.into_lines()
+            State::Unfinished(unfinished) => {
+                self.agree(&unfinished, part, &header)?;
+                unfinished.into_lines()
             }
             State::Empty => Vec::new(),
         };
@@ -163,8 +163,12 @@ impl Prepared {
     }
 
     /// Compares the plan of other parts with that of this one.
-    fn agree(&self, begun: &Begun, part: Part, header: &Header) -> Result<()> {
-        differ(&self.dst, format!("part {part}"), begun.difference(header))
+    fn agree(&self, unfinished: &UnfinishedPack, part: Part, header: &Header) -> Result<()> {
+        differ(
+            &self.dst,
+            format!("part {part}"),
+            unfinished.difference(header),
+        )
     }
 
     /// Files and bytes of some shards.
@@ -231,7 +235,7 @@ pub fn finish(
     }
     let destination = LocalDestination::open(root, options.durability)?;
     let dir = destination.dir();
-    let begun = match dir.state()? {
+    let unfinished = match dir.state()? {
         State::Complete(manifest) => {
             if let Some(source) = source {
                 source.refuse_other(&manifest)?;
@@ -240,12 +244,12 @@ pub fn finish(
             dir.finish()?;
             return Ok(publish::summary(root, &manifest, tally));
         }
-        State::Unfinished(begun) => begun,
+        State::Unfinished(unfinished) => unfinished,
         State::Empty => {
             return Err(Error::destination(root, "no part has been packed into it"));
         }
     };
-    let Begun { plan, journals } = *begun;
+    let UnfinishedPack { plan, journals } = *unfinished;
     let Some(PlanFile {
         header,
         outline,

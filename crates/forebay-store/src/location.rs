@@ -1,6 +1,6 @@
 //! `Location`: a path or a URL, taken apart without touching it.
 //!
-//! Owns the grammar of what users may write where a data set or a directory of images is expected. Whether
+//! Owns the grammar of what users may write where a dataset or a directory of images is expected. Whether
 //! the place exists is for the caller to find out.
 
 use crate::store::backend::find;

@@ -1,8 +1,8 @@
 //! The bytes of archives: local files and objects, read forward or at a place, decoded if they are compressed, and the headers
 //! of tars. Both the images of an archive and the samples of a WebDataset are read with these.
 
-mod ahead;
 mod bytes;
+mod read_ahead;
 mod stream;
 pub(crate) mod tar;
 
@@ -49,12 +49,12 @@ impl VolumeKind {
 
 /// An error in an archive, and its offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct ArchiveError {
     pub(crate) offset: u64,
     pub(crate) what: String,
 }
 
-impl Trouble {
+impl ArchiveError {
     pub(crate) fn at(offset: u64, what: impl Into<String>) -> Self {
         Self {
             offset,
@@ -71,7 +71,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ArchiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "offset {}: {}", self.offset, self.what)
     }
@@ -94,13 +94,16 @@ pub(crate) fn read_head(file: &ArchiveFile, path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Fills `out` with the bytes at a position that is not before that of the stream.
-pub(crate) fn read_exact(stream: &mut Stream, at: u64, out: &mut [u8]) -> Result<(), Trouble> {
+pub(crate) fn read_exact(stream: &mut Stream, at: u64, out: &mut [u8]) -> Result<(), ArchiveError> {
     let there = stream
         .skip_to(at)
         .and_then(|there| Ok((there, stream.fill(out)?)));
     match there {
         Ok((true, filled)) if filled == out.len() => Ok(()),
-        Ok(_) => Err(Trouble::at(at, "the archive is cut short inside a member")),
-        Err(error) => Err(Trouble::io(at, &error)),
+        Ok(_) => Err(ArchiveError::at(
+            at,
+            "the archive is cut short inside a member",
+        )),
+        Err(error) => Err(ArchiveError::io(at, &error)),
     }
 }

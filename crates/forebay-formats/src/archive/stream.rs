@@ -5,8 +5,8 @@
 //! has to be decoded in any case.
 
 use super::VolumeKind;
-use super::ahead::{Ahead, Sequential};
 use super::bytes::ArchiveFile;
+use super::read_ahead::{ReadAhead, Sequential};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileExt;
@@ -47,7 +47,7 @@ enum Compressed {
 
 enum Input {
     File(Forward),
-    Object(Ahead),
+    Object(ReadAhead),
     Decoded(Box<dyn Read + Send>),
 }
 
@@ -80,7 +80,9 @@ impl Stream {
                 };
                 (Input::File(forward), None)
             }
-            ArchiveFile::Object(object) if is_plain => (Input::Object(Ahead::new(object)), None),
+            ArchiveFile::Object(object) if is_plain => {
+                (Input::Object(ReadAhead::new(object)), None)
+            }
             ArchiveFile::Local(file, _) => {
                 let known = Compressed::File(Arc::clone(&file));
                 (decoded(file, kind)?, Some(known))

@@ -2,7 +2,7 @@
 //!
 //! Only what says where members are is read. Nothing is allocated by a length that a header claims beyond small limits.
 
-use super::Trouble;
+use super::ArchiveError;
 use super::stream::Stream;
 
 const BLOCK: u64 = 512;
@@ -82,14 +82,14 @@ impl TarReader {
     }
 
     /// The next member; none at the end. Its data may be read from the stream afterwards, or not.
-    pub(crate) fn next(&mut self, stream: &mut Stream) -> Result<Option<TarMember>, Trouble> {
+    pub(crate) fn next(&mut self, stream: &mut Stream) -> Result<Option<TarMember>, ArchiveError> {
         let mut extension = Extension::default();
         let first = self.next;
         loop {
             let header = self.next;
             let Some(block) = self.block(stream)? else {
                 if header != first {
-                    return Err(Trouble::at(
+                    return Err(ArchiveError::at(
                         first,
                         "the archive ends after an extension header",
                     ));
@@ -99,11 +99,11 @@ impl TarReader {
             if !checksum_is_right(&block) {
                 let what =
                     "this is no tar header: the archive is damaged, or was cut and continued";
-                return Err(Trouble::at(header, what));
+                return Err(ArchiveError::at(header, what));
             }
             let kind = block[156];
             let mut size = number(&block[124..136])
-                .ok_or_else(|| Trouble::at(header, "the size in this header is no number"))?;
+                .ok_or_else(|| ArchiveError::at(header, "the size in this header is no number"))?;
             let data = header + BLOCK;
             let own_size = !matches!(kind, b'x' | b'g' | b'X' | b'L' | b'K');
             if own_size {
@@ -113,7 +113,7 @@ impl TarReader {
             self.next = padded
                 .and_then(|padded| data.checked_add(padded))
                 .ok_or_else(|| {
-                    Trouble::at(header, format!("a member of {size} bytes is impossible"))
+                    ArchiveError::at(header, format!("a member of {size} bytes is impossible"))
                 })?;
             let end = self.end.or(stream.len());
             if let Some(end) = end
@@ -123,7 +123,7 @@ impl TarReader {
                     "a member has {size} bytes, but {} are left: the archive is cut short",
                     end.saturating_sub(data)
                 );
-                return Err(Trouble::at(header, what));
+                return Err(ArchiveError::at(header, what));
             }
             self.data_end = data + size;
             match kind {
@@ -139,15 +139,15 @@ impl TarReader {
                 b'x' | b'X' => {
                     let records = self.content(stream, header, size, PAX_MAX_BYTES)?;
                     pax(&records, &mut extension)
-                        .ok_or_else(|| Trouble::at(header, "the pax header is damaged"))?;
+                        .ok_or_else(|| ArchiveError::at(header, "the pax header is damaged"))?;
                 }
                 b'g' => {
                     let records = self.content(stream, header, size, PAX_MAX_BYTES)?;
                     let mut global = Extension::default();
                     pax(&records, &mut global)
-                        .ok_or_else(|| Trouble::at(header, "the pax header is damaged"))?;
+                        .ok_or_else(|| ArchiveError::at(header, "the pax header is damaged"))?;
                     if global.size.is_some() {
-                        return Err(Trouble::at(
+                        return Err(ArchiveError::at(
                             header,
                             "one size for all members is impossible",
                         ));
@@ -162,7 +162,7 @@ impl TarReader {
                     let kind = member_kind(kind, &name, extension.sparse);
                     if kind == TarKind::Link && size > 0 {
                         // Tools differ in whether data follows: so it cannot be known what the next header is.
-                        return Err(Trouble::at(header, "a link with data is ambiguous"));
+                        return Err(ArchiveError::at(header, "a link with data is ambiguous"));
                     }
                     return Ok(Some(TarMember {
                         name,
@@ -177,7 +177,7 @@ impl TarReader {
     }
 
     /// The header block that comes next; none at the end.
-    fn block(&mut self, stream: &mut Stream) -> Result<Option<[u8; BLOCK as usize]>, Trouble> {
+    fn block(&mut self, stream: &mut Stream) -> Result<Option<[u8; BLOCK as usize]>, ArchiveError> {
         let at = self.next;
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
@@ -188,24 +188,27 @@ impl TarReader {
         // The padding of the last member may be missing together with the mark at the end.
         let there = stream
             .skip_to(at)
-            .map_err(|error| Trouble::io(at, &error))?;
+            .map_err(|error| ArchiveError::io(at, &error))?;
         let mut block = [0; BLOCK as usize];
         let filled = if there {
             stream
                 .fill(&mut block)
-                .map_err(|error| Trouble::io(at, &error))?
+                .map_err(|error| ArchiveError::io(at, &error))?
         } else {
             0
         };
         if filled == 0 {
             if stream.position() < self.data_end {
                 let what = "the archive is cut short inside a member";
-                return Err(Trouble::at(stream.position(), what));
+                return Err(ArchiveError::at(stream.position(), what));
             }
             return Ok(None);
         }
         if filled < block.len() {
-            return Err(Trouble::at(at, "the archive is cut short inside a header"));
+            return Err(ArchiveError::at(
+                at,
+                "the archive is cut short inside a header",
+            ));
         }
         if block == [0; BLOCK as usize] {
             self.ended = true;
@@ -221,9 +224,9 @@ impl TarReader {
         header: u64,
         size: u64,
         max: u64,
-    ) -> Result<Vec<u8>, Trouble> {
+    ) -> Result<Vec<u8>, ArchiveError> {
         if size > max {
-            return Err(Trouble::at(
+            return Err(ArchiveError::at(
                 header,
                 format!("an extension header of {size} bytes, at most {max} are read"),
             ));
@@ -231,11 +234,11 @@ impl TarReader {
         let mut content = vec![0; size as usize];
         match stream.fill(&mut content) {
             Ok(filled) if filled == content.len() => Ok(content),
-            Ok(_) => Err(Trouble::at(
+            Ok(_) => Err(ArchiveError::at(
                 header,
                 "the archive is cut short inside an extension header",
             )),
-            Err(error) => Err(Trouble::io(header, &error)),
+            Err(error) => Err(ArchiveError::io(header, &error)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 /// The members of an archive.
-fn read(bytes: &[u8]) -> Result<Vec<TarMember>, Trouble> {
+fn read(bytes: &[u8]) -> Result<Vec<TarMember>, ArchiveError> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
     let file = ArchiveFile::Local(Arc::new(file), bytes.len() as u64);

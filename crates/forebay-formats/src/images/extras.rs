@@ -8,7 +8,7 @@ use forebay_shard::example::FeatureKind;
 
 /// Facts about all images.
 #[derive(Debug, Default)]
-pub struct Knowledge {
+pub struct ExtraFeatures {
     /// Set if records have the features of boxes.
     pub boxes: Option<BoxIndex>,
     /// The columns of a file of labels.
@@ -52,7 +52,7 @@ impl<'a> Extras<'a> {
     }
 }
 
-impl Knowledge {
+impl ExtraFeatures {
     /// Features that records have because of it: name, kind, and whether there is other than one value.
     pub fn features(&self) -> Vec<(String, FeatureKind, bool)> {
         let mut features = Vec::new();

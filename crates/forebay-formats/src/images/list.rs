@@ -1,6 +1,6 @@
 //! The files of one class, kept compactly, and the view of one of them.
 
-use super::archive::MemberPlace;
+use super::archive::MemberLocation;
 use super::extras::Extras;
 use forebay_shard::MAX_RECORD_BYTES;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub struct EntryRef<'a> {
     /// The index of its class in the class list, if it has one.
     pub class: Option<u32>,
     /// Its place in the archives of the source, if those are the source.
-    pub place: Option<MemberPlace>,
+    pub place: Option<MemberLocation>,
     /// Boxes and columns of it.
     pub extras: Extras<'a>,
 }
@@ -54,10 +54,10 @@ pub struct FileList {
     dirs: Vec<(u64, u64)>,
     /// File names one after the other.
     name_bytes: Vec<u8>,
-    name_lens: Narrow<u8>,
+    name_lens: CompactNumbers<u8>,
     /// Start of the name of every `MARK_FILES`th file.
     name_marks: Vec<u64>,
-    sizes: Narrow<u32>,
+    sizes: CompactNumbers<u32>,
     /// Places of the files in their archives; empty for files of a directory.
     offsets: Vec<u64>,
     /// The first file of each run of files in the same archive, and that archive.
@@ -73,7 +73,7 @@ pub struct FileList {
 struct LeftOut {
     key: Vec<u8>,
     size: u64,
-    place: Option<MemberPlace>,
+    place: Option<MemberLocation>,
 }
 
 /// A chunk that still grows.
@@ -91,13 +91,13 @@ const MARK_FILES: usize = 64;
 
 /// Numbers that are nearly always small. With these a file takes little more than five bytes and its name.
 #[derive(Debug)]
-struct Narrow<T> {
+struct CompactNumbers<T> {
     /// The largest value says that the number is in `wide`.
     values: Vec<T>,
     wide: BTreeMap<usize, u64>,
 }
 
-impl<T> Default for Narrow<T> {
+impl<T> Default for CompactNumbers<T> {
     fn default() -> Self {
         Self {
             values: Vec::new(),
@@ -106,7 +106,7 @@ impl<T> Default for Narrow<T> {
     }
 }
 
-impl<T: Copy + TryFrom<u64> + Into<u64>> Narrow<T> {
+impl<T: Copy + TryFrom<u64> + Into<u64>> CompactNumbers<T> {
     const MARK: u64 = (1 << (8 * size_of::<T>())) - 1;
 
     fn push(&mut self, number: u64) {
@@ -172,7 +172,7 @@ impl FileListBuilder {
     }
 
     /// Adds a file of an archive.
-    pub(crate) fn push_at(&mut self, name: &[u8], size: u64, place: MemberPlace) {
+    pub(crate) fn push_at(&mut self, name: &[u8], size: u64, place: MemberLocation) {
         // The archive's own time of change counts, not that of its members.
         let chunk = &mut self.chunk;
         if chunk
@@ -187,7 +187,7 @@ impl FileListBuilder {
     }
 
     /// Keeps where an image is that cannot be packed.
-    pub(crate) fn leave_out(&mut self, key: Vec<u8>, size: u64, place: Option<MemberPlace>) {
+    pub(crate) fn leave_out(&mut self, key: Vec<u8>, size: u64, place: Option<MemberLocation>) {
         self.chunk.left_out.push(LeftOut { key, size, place });
     }
 
@@ -260,7 +260,7 @@ impl FileList {
             name: &self.name_bytes[name_start as usize..name_end as usize],
             size: self.sizes.get(index),
             class: self.class,
-            place: self.offsets.get(index).map(|offset| MemberPlace {
+            place: self.offsets.get(index).map(|offset| MemberLocation {
                 volume: self.volume_of(index as u64),
                 offset: *offset,
             }),

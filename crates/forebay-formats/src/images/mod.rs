@@ -23,9 +23,9 @@ mod top;
 mod walk;
 
 pub use crate::archive::Archive;
-pub use archive::{MemberPlace, Volume};
+pub use archive::{MemberLocation, Volume};
 pub use boxes::BoxIndex;
-pub use extras::{Extras, Knowledge};
+pub use extras::{ExtraFeatures, Extras};
 pub use foreign::LabelFile;
 pub use labels::{Columns, Labels, RowClass};
 pub use layout::{SourceLayout, SplitSource, Unit};

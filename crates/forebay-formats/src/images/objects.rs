@@ -4,7 +4,7 @@
 //! are looked at, and only those that may be one. Reading is one request for each image; what is open at once is bounded
 //! by the threads that read. A source in a store gives the shards that the same files in a directory would give.
 
-use super::archive::{MemberPlace, MemberRef, Members, Volume};
+use super::archive::{MemberLocation, MemberRef, Members, Volume};
 use super::boxes::{self, BoxIndex};
 use super::layout::Unit;
 use crate::archive::{Archive, VolumeKind, identity};
@@ -120,7 +120,7 @@ impl Objects {
     /// Appends the bytes of an object, which must still be the one that the census saw.
     pub(crate) fn append_to(
         &self,
-        place: MemberPlace,
+        place: MemberLocation,
         size: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), (Reason, String)> {
@@ -197,7 +197,7 @@ impl Objects {
             .collect();
         let found = in_parallel(&unknown, cancel, |number| {
             let size = sizes.get(number).copied().unwrap_or(0);
-            let place = MemberPlace {
+            let place = MemberLocation {
                 volume: 0,
                 offset: *number,
             };
@@ -360,7 +360,7 @@ impl Gathered {
                 ));
                 continue;
             }
-            let place = MemberPlace {
+            let place = MemberLocation {
                 volume: 0,
                 offset: number as u64,
             };
@@ -375,16 +375,14 @@ impl Gathered {
             members.push(path, *size, place, kind);
         }
         let shown = PathBuf::from(store.location().to_string());
-        members
-            .finish()
-            .map_err(|(_, trouble)| trouble.of(&shown))?;
+        members.finish().map_err(|(_, error)| error.of(&shown))?;
         let objects = Arc::new(Objects {
             store: store.clone(),
             keys: self.keys,
             ends: self.ends,
             etags: self.etags,
         });
-        texts.sort_by(|a: &(Vec<u8>, u64, MemberPlace), b| a.0.cmp(&b.0));
+        texts.sort_by(|a: &(Vec<u8>, u64, MemberLocation), b| a.0.cmp(&b.0));
         texts.truncate(TEXTS_MAX);
         let mut text_bytes = 0u64;
         texts.retain(|(_, size, _)| {

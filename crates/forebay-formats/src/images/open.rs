@@ -3,7 +3,7 @@
 //! A file is opened first and read later, so that many can be asked for ahead of time. Archives are open once, whatever the
 //! number of threads, unless there are very many.
 
-use super::archive::{MemberPlace, OpenVolumes, Volume, VolumeRef};
+use super::archive::{MemberLocation, OpenVolumes, Volume, VolumeRef};
 use super::list::EntryRef;
 use crate::error::{Error, Result};
 use crate::finding::Reason;
@@ -34,14 +34,14 @@ pub struct OpenSource {
 
 /// A file that is ready to be read.
 #[derive(Debug)]
-pub struct OpenFile<'a>(What<'a>);
+pub struct OpenFile<'a>(FileHandle<'a>);
 
 #[derive(Debug)]
-enum What<'a> {
+enum FileHandle<'a> {
     /// A file of its own.
     File(OwnedFd),
     /// A member of an archive.
-    Member(VolumeRef<'a>, MemberPlace, u64),
+    Member(VolumeRef<'a>, MemberLocation, u64),
 }
 
 impl OpenSource {
@@ -86,9 +86,9 @@ impl OpenSource {
         if let Some(place) = entry.place {
             let volume = self.volumes.get(place.volume);
             let volume = volume.map_err(|error| (Reason::SizeChanged, error.to_string()))?;
-            return Ok(OpenFile(What::Member(volume, place, entry.size)));
+            return Ok(OpenFile(FileHandle::Member(volume, place, entry.size)));
         }
-        open_file(&self.dirs[split], &entry.key()).map(|file| OpenFile(What::File(file)))
+        open_file(&self.dirs[split], &entry.key()).map(|file| OpenFile(FileHandle::File(file)))
     }
 
     /// Decodes images of a compressed archive, given as (position, size) in ascending order, into `spool`, from which they
@@ -125,7 +125,7 @@ impl OpenSource {
 
 impl From<File> for OpenFile<'_> {
     fn from(file: File) -> Self {
-        Self(What::File(file.into()))
+        Self(FileHandle::File(file.into()))
     }
 }
 
@@ -133,18 +133,18 @@ impl OpenFile<'_> {
     /// Tells the system that the bytes will be needed. Only a hint.
     pub fn will_need(&self) {
         match &self.0 {
-            What::File(file) => {
+            FileHandle::File(file) => {
                 advice::will_need(file, 0, None);
             }
-            What::Member(volume, place, size) => volume.will_need(*place, *size),
+            FileHandle::Member(volume, place, size) => volume.will_need(*place, *size),
         }
     }
 
     /// Returns whether the beginning is in memory, so that reading it needs no disk; none if the system does not say.
     pub fn is_in_memory(&self) -> Option<bool> {
         match &self.0 {
-            What::File(file) => is_in_memory(file, 0),
-            What::Member(volume, place, _) => is_in_memory(volume.file()?, place.offset),
+            FileHandle::File(file) => is_in_memory(file, 0),
+            FileHandle::Member(volume, place, _) => is_in_memory(volume.file()?, place.offset),
         }
     }
 
@@ -154,8 +154,8 @@ impl OpenFile<'_> {
     /// Why it cannot be read.
     pub fn append_to(&self, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
         match &self.0 {
-            What::File(file) => append_file(file, size, buffer),
-            What::Member(volume, place, _) => volume.append_to(*place, size, buffer),
+            FileHandle::File(file) => append_file(file, size, buffer),
+            FileHandle::Member(volume, place, _) => volume.append_to(*place, size, buffer),
         }
     }
 }

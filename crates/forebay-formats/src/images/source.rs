@@ -1,6 +1,6 @@
 //! A source of image files: a directory, or the tree of the members of one archive or several, or of the objects of a store.
 
-use super::archive::{self, Collected, Collector, MemberPlace, Members, Volume};
+use super::archive::{self, Collected, Collector, MemberLocation, Members, Volume};
 use super::boxes::{self, BoxIndex};
 use super::layout::{
     self, ArchiveFacts, Arrangement, FoundArchives, LayoutContext, SplitSource, TopFiles,
@@ -161,7 +161,7 @@ impl Source {
                 let name = object.key.as_bytes();
                 if Members::keeps_text(name) && object.len <= LIST_MAX_BYTES {
                     let text = store.get(&object.key, LIST_MAX_BYTES)?;
-                    let place = MemberPlace {
+                    let place = MemberLocation {
                         volume: 0,
                         offset: 0,
                     };

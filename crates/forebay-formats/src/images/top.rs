@@ -170,7 +170,7 @@ impl<'t> Top<'t> {
 }
 
 impl Top<'_> {
-    /// Says of each directory here but the known ones that it is no part of the data set.
+    /// Says of each directory here but the known ones that it is no part of the dataset.
     pub(super) fn outside_dirs<'a>(
         &'a self,
         known: impl Fn(&[u8]) -> bool + 'a,

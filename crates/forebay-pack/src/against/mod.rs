@@ -1,4 +1,4 @@
-//! A data set against its source: the bytes of each file are in exactly one record, and each record is of one file.
+//! A dataset against its source: the bytes of each file are in exactly one record, and each record is of one file.
 //!
 //! Records are found by their keys, so it does not matter how the set was shuffled, cut or packed. For each file there
 //! is what the census keeps, one byte that counts its records, and for each record the number of its file.
@@ -6,7 +6,7 @@
 mod report;
 mod source;
 
-pub use report::{AgainstReport, Difference, DifferenceKind};
+pub use report::{ComparisonReport, Difference, DifferenceKind};
 
 use crate::census::{Census, SplitCensus};
 use crate::error::{Error, Result};
@@ -21,8 +21,8 @@ use forebay_image::Limits;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::{ExampleView, LocalFiles, Manifest, OpenOptions, Shard, Storage};
 use forebay_store::{Location, StoreOptions};
-use report::{Accounts, Fate};
-use source::{SourceBytes, Verdict};
+use report::{PackOutcome, ReportBuilder};
+use source::{ImageComparison, SourceBytes};
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -33,17 +33,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// The number of a record that is of no file.
 const NO_FILE: u32 = u32::MAX;
 
-/// A comparison of a data set with its source. Records are shown to it one by one, in any order, by any thread.
+/// A comparison of a dataset with its source. Records are shown to it one by one, in any order, by any thread.
 #[derive(Debug)]
-pub struct Against {
+pub struct SourceComparison {
     census: Census,
     source: SourceBytes,
     shards: Vec<ShardFiles>,
     by_path: HashMap<PathBuf, usize>,
     storage: Arc<dyn Storage>,
     splits: Vec<SplitFiles>,
-    fates: HashMap<String, Fate>,
-    accounts: Mutex<Accounts>,
+    pack_outcomes: HashMap<String, PackOutcome>,
+    report: Mutex<ReportBuilder>,
     features: RecordFeatures,
 }
 
@@ -66,8 +66,8 @@ struct ShardFiles {
     files: OnceLock<Vec<u32>>,
 }
 
-impl Against {
-    /// Takes the census of a source, as the manifest of a data set in a directory says that it was packed.
+impl SourceComparison {
+    /// Takes the census of a source, as the manifest of a dataset in a directory says that it was packed.
     ///
     /// # Errors
     /// When either cannot be read, or the records have no keys.
@@ -88,7 +88,7 @@ impl Against {
         )
     }
 
-    /// [`open`](Self::open) for a data set in any storage; `src_store` says how the source is reached, where that is in a store.
+    /// [`open`](Self::open) for a dataset in any storage; `src_store` says how the source is reached, where that is in a store.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -141,9 +141,9 @@ impl Against {
         Ok(Self {
             by_path: paths.zip(0..).collect(),
             splits: census.splits().iter().map(SplitFiles::new).collect(),
-            fates: report::fates(dataset, &*storage)?,
+            pack_outcomes: report::pack_outcomes(dataset, &*storage)?,
             storage,
-            accounts: Mutex::default(),
+            report: Mutex::default(),
             features: manifest.record_features,
             census,
             source,
@@ -171,7 +171,7 @@ impl Against {
         let entry = split.get(u64::from(*file));
         let key = entry.key();
         let note = |kind, detail: String| {
-            self.accounts().note(Difference {
+            self.report().note(Difference {
                 kind,
                 split: split.name().to_owned(),
                 key: escape(&key),
@@ -192,15 +192,15 @@ impl Against {
             static FILE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         FILE.with_borrow_mut(|buffer| {
-            let fate = self.fates.get(&escape(&join(split.dir(), &key)));
-            if let Some(fate @ (Fate::Converted | Fate::Resized)) = fate {
+            let outcome = self.pack_outcomes.get(&escape(&join(split.dir(), &key)));
+            if let Some(outcome @ (PackOutcome::Converted | PackOutcome::Resized)) = outcome {
                 let remade = match self.source.read(at, &entry, buffer) {
-                    Some(Ok(())) => check_remade(*fate, payload, image, Some(buffer)),
+                    Some(Ok(())) => check_remade(*outcome, payload, image, Some(buffer)),
                     Some(Err(why)) => return note(DifferenceKind::Unreadable, why),
-                    None => check_remade(*fate, payload, image, None),
+                    None => check_remade(*outcome, payload, image, None),
                 };
                 match remade {
-                    Ok(()) => self.accounts().remade += 1,
+                    Ok(()) => self.report().remade += 1,
                     Err(what) => note(DifferenceKind::Changed, what),
                 }
                 return;
@@ -215,9 +215,9 @@ impl Against {
             };
             let image = original.as_deref().unwrap_or(image);
             match self.source.compare(at, &entry, image, buffer) {
-                Verdict::Same => self.accounts().verbatim += 1,
-                Verdict::Differs(how) => note(DifferenceKind::Changed, how),
-                Verdict::Unreadable(why) => note(DifferenceKind::Unreadable, why),
+                ImageComparison::Same => self.report().verbatim += 1,
+                ImageComparison::Differs(how) => note(DifferenceKind::Changed, how),
+                ImageComparison::Unreadable(why) => note(DifferenceKind::Unreadable, why),
             }
         });
     }
@@ -226,7 +226,7 @@ impl Against {
     ///
     /// # Errors
     /// When the keys of a shard cannot be read.
-    pub fn finish(self) -> Result<AgainstReport> {
+    pub fn finish(self) -> Result<ComparisonReport> {
         for shard in &self.shards {
             let files = self.files_of(shard);
             let counts = shard.split.map(|at| &self.splits[at].records);
@@ -241,7 +241,7 @@ impl Against {
             open_shard(&shard.path, &self.storage)?.for_each_key(|record, key| {
                 let file = usize::try_from(record).ok().and_then(|at| files.get(at));
                 if let Some(kind) = file.and_then(|file| is_odd(*file)) {
-                    self.accounts().note(Difference {
+                    self.report().note(Difference {
                         kind,
                         split: shard.split_name.clone(),
                         key: escape(key),
@@ -259,11 +259,11 @@ impl Against {
                 }
                 let key = entry.key();
                 let path = escape(&join(split.dir(), &key));
-                if self.fates.get(&path) == Some(&Fate::LeftOut) {
-                    self.accounts().left_out += 1;
+                if self.pack_outcomes.get(&path) == Some(&PackOutcome::LeftOut) {
+                    self.report().left_out += 1;
                     continue;
                 }
-                self.accounts().note(Difference {
+                self.report().note(Difference {
                     kind: DifferenceKind::Missing,
                     split: split.name().to_owned(),
                     key: escape(&key),
@@ -274,12 +274,12 @@ impl Against {
             }
         }
         let files = self.census.files();
-        let accounts = self.accounts.into_inner();
-        Ok(accounts.unwrap_or_else(|e| e.into_inner()).report(files))
+        let report = self.report.into_inner();
+        Ok(report.unwrap_or_else(|e| e.into_inner()).report(files))
     }
 
-    fn accounts(&self) -> std::sync::MutexGuard<'_, Accounts> {
-        self.accounts.lock().unwrap_or_else(|e| e.into_inner())
+    fn report(&self) -> std::sync::MutexGuard<'_, ReportBuilder> {
+        self.report.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// The files of a shard's records; counted when they are looked up first.
@@ -347,7 +347,7 @@ impl SplitFiles {
 
 /// A transcoded image is no copy of its file, but its size in pixels follows from it.
 fn check_remade(
-    fate: Fate,
+    outcome: PackOutcome,
     record: &[u8],
     image: &[u8],
     file: Option<&[u8]>,
@@ -370,8 +370,8 @@ fn check_remade(
     };
     let (from_width, from_height) = (i64::from(source.width), i64::from(source.height));
     // A picture that is turned upright has its sides swapped.
-    let fits = |from_width: i64, from_height: i64| match fate {
-        Fate::Resized => {
+    let fits = |from_width: i64, from_height: i64| match outcome {
+        PackOutcome::Resized => {
             let (w, h) = (width * from_height, height * from_width);
             width <= from_width
                 && height <= from_height

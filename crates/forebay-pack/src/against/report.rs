@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How a data set and its source differ.
+/// How a dataset and its source differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -73,7 +73,7 @@ impl fmt::Display for Difference {
 /// The whole comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct AgainstReport {
+pub struct ComparisonReport {
     /// Files of the source.
     pub files: u64,
     /// Records whose image is the file's, byte for byte.
@@ -84,11 +84,11 @@ pub struct AgainstReport {
     pub left_out: u64,
     /// How many differences there are of each kind.
     pub counts: BTreeMap<DifferenceKind, u64>,
-    /// The first of each kind, up to [`AgainstReport::KEPT`], in the order of kinds, shards and records.
+    /// The first of each kind, up to [`ComparisonReport::KEPT`], in the order of kinds, shards and records.
     pub differences: Vec<Difference>,
 }
 
-impl AgainstReport {
+impl ComparisonReport {
     /// So many differences of a kind are kept.
     pub const KEPT: usize = 10_000;
 
@@ -106,29 +106,29 @@ impl AgainstReport {
 
 /// The report while it grows.
 #[derive(Debug, Default)]
-pub(super) struct Accounts {
+pub(super) struct ReportBuilder {
     pub(super) verbatim: u64,
     pub(super) remade: u64,
     pub(super) left_out: u64,
     kinds: BTreeMap<DifferenceKind, (u64, Vec<Difference>)>,
 }
 
-impl Accounts {
+impl ReportBuilder {
     pub(super) fn note(&mut self, difference: Difference) {
         let (count, kept) = self.kinds.entry(difference.kind).or_default();
         *count += 1;
-        if kept.len() < AgainstReport::KEPT {
+        if kept.len() < ComparisonReport::KEPT {
             kept.push(difference);
         }
     }
 
-    pub(super) fn report(self, files: u64) -> AgainstReport {
-        let mut report = AgainstReport {
+    pub(super) fn report(self, files: u64) -> ComparisonReport {
+        let mut report = ComparisonReport {
             files,
             verbatim: self.verbatim,
             remade: self.remade,
             left_out: self.left_out,
-            ..AgainstReport::default()
+            ..ComparisonReport::default()
         };
         for (kind, (count, mut kept)) in self.kinds {
             let place = |d: &Difference| (d.shard.clone(), d.record);
@@ -142,7 +142,7 @@ impl Accounts {
 
 /// Outcome of a file when it was packed, where the report has a line for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fate {
+pub(super) enum PackOutcome {
     /// In its record is an image that was made of it.
     Converted,
     /// And made smaller.
@@ -151,8 +151,11 @@ pub(super) enum Fate {
     LeftOut,
 }
 
-/// The fates of files by their paths, as the pack's report has them.
-pub(super) fn fates(dataset: &Path, storage: &dyn Storage) -> Result<HashMap<String, Fate>> {
+/// The outcomes of files by their paths, as the pack's report has them.
+pub(super) fn pack_outcomes(
+    dataset: &Path,
+    storage: &dyn Storage,
+) -> Result<HashMap<String, PackOutcome>> {
     /// A line for each odd file of a source: longer ones are no reports.
     const MAX_BYTES: u64 = 4 << 30;
     /// All that is wanted of a line.
@@ -163,10 +166,10 @@ pub(super) fn fates(dataset: &Path, storage: &dyn Storage) -> Result<HashMap<Str
         path: String,
     }
     let path = dataset.join(PACK_DIR).join(REPORT);
-    let mut fates = HashMap::new();
+    let mut pack_outcomes = HashMap::new();
     let bytes = match storage.read(&path, MAX_BYTES) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(fates),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pack_outcomes),
         Err(error) => return Err(Error::io(&path, "read", error)),
     };
     let lines = bytes.split(|byte| *byte == b'\n');
@@ -178,16 +181,16 @@ pub(super) fn fates(dataset: &Path, storage: &dyn Storage) -> Result<HashMap<Str
                 format!("line {number} is not one of a report: {error}"),
             )
         })?;
-        let fate = match line.action.as_str() {
-            "converted" => Fate::Converted,
-            "resized" => Fate::Resized,
+        let outcome = match line.action.as_str() {
+            "converted" => PackOutcome::Converted,
+            "resized" => PackOutcome::Resized,
             "kept" => continue,
             // Never meant to be an image, so no file of the census; there may be as many of these as of images.
             "ignored" if line.reason != "unlisted" => continue,
-            _ => Fate::LeftOut,
+            _ => PackOutcome::LeftOut,
         };
-        let known = fates.entry(line.path).or_insert(fate);
-        *known = fate.max(*known);
+        let known = pack_outcomes.entry(line.path).or_insert(outcome);
+        *known = outcome.max(*known);
     }
-    Ok(fates)
+    Ok(pack_outcomes)
 }

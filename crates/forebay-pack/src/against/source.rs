@@ -27,7 +27,7 @@ pub(super) struct SourceBytes {
 
 /// Result of comparing an image with its file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ImageComparison {
     Same,
     /// How it differs.
     Differs(String),
@@ -88,23 +88,25 @@ impl SourceBytes {
         entry: &EntryRef<'_>,
         image: &[u8],
         buffer: &mut Vec<u8>,
-    ) -> Verdict {
+    ) -> ImageComparison {
         let sizes = || format!("it has {} bytes, the file {}", image.len(), entry.size);
         match self.read(split, entry, buffer) {
-            Some(Ok(())) if buffer.as_slice() == image => Verdict::Same,
-            Some(Ok(())) if buffer.len() != image.len() => Verdict::Differs(format!(
+            Some(Ok(())) if buffer.as_slice() == image => ImageComparison::Same,
+            Some(Ok(())) if buffer.len() != image.len() => ImageComparison::Differs(format!(
                 "it has {} bytes, the file {}",
                 image.len(),
                 buffer.len()
             )),
             Some(Ok(())) => {
                 let at = buffer.iter().zip(image).position(|(a, b)| a != b);
-                Verdict::Differs(format!("byte {} is another", at.unwrap_or(0)))
+                ImageComparison::Differs(format!("byte {} is another", at.unwrap_or(0)))
             }
-            Some(Err(why)) => Verdict::Unreadable(why),
-            None if image.len() as u64 != entry.size => Verdict::Differs(sizes()),
-            None if self.digest(entry) == Some(digest(&blake3::hash(image))) => Verdict::Same,
-            None => Verdict::Differs("its bytes are others".into()),
+            Some(Err(why)) => ImageComparison::Unreadable(why),
+            None if image.len() as u64 != entry.size => ImageComparison::Differs(sizes()),
+            None if self.digest(entry) == Some(digest(&blake3::hash(image))) => {
+                ImageComparison::Same
+            }
+            None => ImageComparison::Differs("its bytes are others".into()),
         }
     }
 

@@ -15,7 +15,7 @@ pub use split::SplitCensus;
 use crate::error::{Error, Result};
 use crate::options::{OnBadImage, PackOptions};
 use forebay_formats::images::{
-    ClassesFrom, Columns, FileList, Knowledge, LabelFile, Labels, Source, SourceLayout,
+    ClassesFrom, Columns, ExtraFeatures, FileList, LabelFile, Labels, Source, SourceLayout,
     SplitSource, Survey, Unit, Volume,
 };
 use forebay_formats::key_path::join;
@@ -35,7 +35,7 @@ pub struct Census {
     findings: FindingList,
     warnings: Vec<String>,
     volumes: Vec<Volume>,
-    knowledge: Arc<Knowledge>,
+    extra_features: Arc<ExtraFeatures>,
 }
 
 /// A file that a list of classes has no class for.
@@ -96,12 +96,12 @@ impl Census {
         note_label_files(&survey.label_files, &mut findings, &mut warnings);
         let (boxes, bad) = source.boxes(&survey, cancel)?;
         bad.iter().for_each(|finding| findings.push(finding));
-        let knowledge = Arc::new(Knowledge {
+        let extra_features = Arc::new(ExtraFeatures {
             boxes,
             columns: columns_of(labels, &survey.classes, options, &mut warnings)?,
         });
         for split in &mut splits {
-            split.knowledge = Arc::clone(&knowledge);
+            split.extra_features = Arc::clone(&extra_features);
         }
         let mut census = Self {
             src,
@@ -111,7 +111,7 @@ impl Census {
             findings,
             warnings,
             volumes: source.volumes().to_vec(),
-            knowledge,
+            extra_features,
         };
         if matches!(options.on_bad_image, OnBadImage::Quarantine(_)) {
             census.quarantine_left_out();
@@ -206,8 +206,8 @@ impl Census {
     }
 
     /// Facts about images beyond their files and classes.
-    pub(crate) fn knowledge(&self) -> &Knowledge {
-        &self.knowledge
+    pub(crate) fn extra_features(&self) -> &ExtraFeatures {
+        &self.extra_features
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::UNLABELLED;
 use crate::error::Result;
-use forebay_formats::images::{EntryRef, Extras, FileList, Knowledge};
+use forebay_formats::images::{EntryRef, ExtraFeatures, Extras, FileList};
 use forebay_formats::{ClassList, FileClasses};
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct SplitCensus {
     pub(super) listed_classes: Option<Vec<u32>>,
     /// Rows of the entries in a file of labels, if there is one.
     pub(super) rows: Vec<u32>,
-    pub(super) knowledge: Arc<Knowledge>,
+    pub(super) extra_features: Arc<ExtraFeatures>,
 }
 
 impl SplitCensus {
@@ -34,11 +34,11 @@ impl SplitCensus {
             bytes: 0,
             listed_classes: None,
             rows: Vec::new(),
-            knowledge: Arc::default(),
+            extra_features: Arc::default(),
         }
     }
 
-    /// The split's name in the data set.
+    /// The split's name in the dataset.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -72,11 +72,11 @@ impl SplitCensus {
             entry.class = class.filter(|class| *class != UNLABELLED);
         }
         entry.extras = Extras {
-            boxes: self.knowledge.boxes.as_ref(),
+            boxes: self.extra_features.boxes.as_ref(),
             row: self
                 .rows
                 .get(index as usize)
-                .map(|row| (&self.knowledge.columns, *row)),
+                .map(|row| (&self.extra_features.columns, *row)),
         };
         entry
     }

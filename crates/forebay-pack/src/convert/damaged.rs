@@ -1,4 +1,4 @@
-//! A damaged data set as a source: what is whole in its shards, and what is known of them without a whole manifest.
+//! A damaged dataset as a source: what is whole in its shards, and what is known of them without a whole manifest.
 
 use super::found_features::{KEY_FEATURE, features, find_features, first_records, recover_key};
 use super::record::Converter;
@@ -41,7 +41,7 @@ pub(super) struct DamagedShard {
     is_missing: bool,
 }
 
-/// A damaged data set, open.
+/// A damaged dataset, open.
 pub(super) struct Damaged {
     pub(super) source: Source,
     pub(super) format: Format,
@@ -57,7 +57,7 @@ struct Entry {
     crc32c: Option<u32>,
 }
 
-/// Everything that is known of a data set.
+/// Everything that is known of a dataset.
 struct Known {
     manifest: Manifest,
     splits: BTreeMap<String, Vec<Entry>>,
@@ -65,7 +65,7 @@ struct Known {
     notes: Vec<String>,
 }
 
-/// Opens a data set of which anything may be damaged. `label_base` counts where no manifest tells it.
+/// Opens a dataset of which anything may be damaged. `label_base` counts where no manifest tells it.
 pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> Result<Damaged> {
     let (root, storage) = read_storage(location, read)?;
     let known = know(&root, &*storage, label_base)?;
@@ -229,7 +229,7 @@ fn by_names(
         let ending = if is_indexed { ".fbs" } else { "" };
         if numbers.iter().any(|number| *number >= count) || splits.contains_key(&split) {
             let what = format!(
-                "without a manifest it is not clear which files the split {split:?} is made of: move those away that are of another data set"
+                "without a manifest it is not clear which files the split {split:?} is made of: move those away that are of another dataset"
             );
             return Err(Error::source(root, what));
         }
@@ -256,7 +256,7 @@ fn by_names(
         )),
         _ => Err(Error::source(
             root,
-            "without a manifest it is not clear whether its TFRecord or its indexed shards are the data set: move the others away",
+            "without a manifest it is not clear whether its TFRecord or its indexed shards are the dataset: move the others away",
         )),
     }
 }

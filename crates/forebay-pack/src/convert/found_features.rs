@@ -1,4 +1,4 @@
-//! The features of a damaged data set: those that its records have, and those that hold image, label and key.
+//! The features of a damaged dataset: those that its records have, and those that hold image, label and key.
 
 use super::damaged::DamagedShard;
 use super::source::SourceSplit;

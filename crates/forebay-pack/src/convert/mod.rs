@@ -3,7 +3,7 @@
 //!
 //! A conversion runs as a pack does: it is planned whole, shards are written in parallel, each is in a journal when it is on
 //! disk, an interrupted run goes on, and the manifest comes last, after every file was read back. What is converted is a
-//! data set, TFRecord files of another tool or, in a repair, what is whole of a damaged data set.
+//! dataset, TFRecord files of another tool or, in a repair, what is whole of a damaged dataset.
 
 mod damaged;
 mod found_features;
@@ -20,7 +20,7 @@ pub use repair::{RepairOptions, RepairSummary, repair};
 pub use source::{ConvertSource, ForeignFiles};
 
 use crate::destination::{
-    Destination, Header, INDEX_DIR, Publication, Request, ShardLine, Taken, split_dir, telling,
+    BeginState, Destination, Header, INDEX_DIR, Publication, Request, ShardLine, split_dir, telling,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
@@ -55,7 +55,7 @@ const STEP_RECORDS: u64 = 64;
 pub struct ConvertSummary {
     /// Root of the dataset.
     pub root: PathBuf,
-    /// The data set's fingerprint.
+    /// The dataset's fingerprint.
     pub fingerprint: String,
     /// The splits in the order of the manifest.
     pub splits: Vec<SplitSummary>,
@@ -207,11 +207,11 @@ impl Running<'_> {
             refuse_other: &|manifest| self.refuse_other(manifest),
         };
         let (lines, is_continued) = match destination.begin(&request, self.observer)? {
-            Taken::Complete(manifest) => {
+            BeginState::Complete(manifest) => {
                 summary.already_complete = true;
                 return Ok((*manifest, summary));
             }
-            Taken::Lines {
+            BeginState::Lines {
                 lines,
                 is_continued,
             } => (lines, is_continued),
@@ -310,7 +310,7 @@ impl Running<'_> {
         if digest == Some(&self.plan.digest) {
             return Ok(());
         }
-        let what = "the destination holds another data set: choose another one, or replace it with --overwrite";
+        let what = "the destination holds another dataset: choose another one, or replace it with --overwrite";
         Err(Error::destination(self.shown, what))
     }
 

@@ -102,7 +102,7 @@ pub struct ConvertOptions {
     pub durability: Durability,
     /// Refuses to start when the destination has too little room.
     pub check_space: bool,
-    /// Removes the data set (or the unfinished one) that is in the destination first.
+    /// Removes the dataset (or the unfinished one) that is in the destination first.
     pub overwrite: bool,
     /// Staging of shards on their way to an object store, and access to the store.
     pub upload: UploadOptions,

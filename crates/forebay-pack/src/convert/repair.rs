@@ -1,4 +1,4 @@
-//! Repair: a conversion of what is whole in a damaged data set, and a list of what is lost.
+//! Repair: a conversion of what is whole in a damaged dataset, and a list of what is lost.
 //!
 //! Each shard becomes one of the same number, without its lost records. It runs as every conversion does: resumable,
 //! and published last.
@@ -19,7 +19,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Under these names the manifest of a repaired data set counts the records that were lost, the places in which they
+/// Under these names the manifest of a repaired dataset counts the records that were lost, the places in which they
 /// were, and what was damaged.
 const LOST_RECORDS_KEY: &str = "lost_records";
 const LOST_PLACES_KEY: &str = "lost_places";
@@ -29,7 +29,7 @@ const DAMAGE_KEY: &str = "damage";
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RepairOptions {
-    /// The damaged data set.
+    /// The damaged dataset.
     pub src: Location,
     /// How the repaired one is written. Its format is the source's, whatever is given here.
     pub convert: ConvertOptions,
@@ -54,7 +54,7 @@ impl RepairOptions {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RepairSummary {
-    /// The data set that was written.
+    /// The dataset that was written.
     pub converted: ConvertSummary,
     /// Records that are lost, as far as the source's manifest or its indexes tell.
     pub lost_records: u64,
@@ -62,7 +62,7 @@ pub struct RepairSummary {
     pub lost_places: u64,
     /// Number of findings of damage in the shards.
     pub damage: u64,
-    /// The lost records, as in the report; empty where the data set was complete already and its report is not here.
+    /// The lost records, as in the report; empty where the dataset was complete already and its report is not here.
     pub lost: Vec<Lost>,
     /// Losses in the manifest that could not be recovered.
     pub notes: Vec<String>,
@@ -70,7 +70,7 @@ pub struct RepairSummary {
     pub report: Option<PathBuf>,
 }
 
-/// Writes what is whole in a damaged data set as a new one. Records, blocks, indexes and the manifest may be damaged,
+/// Writes what is whole in a damaged dataset as a new one. Records, blocks, indexes and the manifest may be damaged,
 /// and shards may be missing. Observers get the same calls as from [`convert`](super::convert).
 ///
 /// # Errors
@@ -126,7 +126,7 @@ impl Counts {
     }
 }
 
-/// Says in the manifest of a repaired data set what was lost.
+/// Says in the manifest of a repaired dataset what was lost.
 pub(super) fn record(source: &Source, done: &BTreeMap<String, ShardLine>, manifest: &mut Manifest) {
     for key in [LOST_RECORDS_KEY, LOST_PLACES_KEY, DAMAGE_KEY] {
         manifest.pack.remove(key);

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Source of the conversion.
 #[derive(Debug, Clone)]
 pub enum ConvertSource {
-    /// A data set: a directory with a manifest, or one in a store.
+    /// A dataset: a directory with a manifest, or one in a store.
     Dataset(Location),
     /// TFRecord files that another tool wrote.
     Files(ForeignFiles),

@@ -120,7 +120,7 @@ pub(crate) struct Sidecar {
 
 /// Contents of a journal file.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct JournalContents {
     pub(crate) header: Header,
     pub(crate) shards: Vec<ShardLine>,
 }
@@ -224,7 +224,7 @@ impl Header {
     pub(crate) fn difference(&self, now: &Self) -> Difference {
         let mut all = Vec::new();
         if self.version != now.version {
-            all.push("it was begun by another version of forebay".to_owned());
+            all.push("it was started by another version of forebay".to_owned());
         }
         for name in self.arguments.keys().chain(
             now.arguments
@@ -345,7 +345,7 @@ impl Journal {
     }
 
     /// Reads a journal. None if there is none, or if it has no readable first line: then no shard was finished.
-    pub(crate) fn read(path: &Path) -> Result<Option<Found>> {
+    pub(crate) fn read(path: &Path) -> Result<Option<JournalContents>> {
         let text = match forebay_shard::read_file(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -361,7 +361,7 @@ impl Journal {
             shards.retain(|known| known.name != shard.name);
             shards.push(shard);
         }
-        Ok(Some(Found { header, shards }))
+        Ok(Some(JournalContents { header, shards }))
     }
 
     fn open(path: &Path, durability: Durability) -> Result<Self> {

@@ -1,6 +1,6 @@
 //! A directory that shards are written into and stay in.
 
-use super::{Destination, Publication, Request, Taken, WorkDir, take, write_file};
+use super::{BeginState, Destination, Publication, Request, WorkDir, take, write_file};
 use crate::error::Result;
 use crate::observer::{Cancel, Observer, Stage};
 use crate::part::Part;
@@ -28,7 +28,7 @@ impl Destination for LocalDestination {
         &self.0
     }
 
-    fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<Taken> {
+    fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<BeginState> {
         take(&self.0, request, observer, &|| Ok(()))
     }
 

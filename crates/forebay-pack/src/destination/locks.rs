@@ -94,7 +94,7 @@ pub(super) fn dir(root: &Path, part: Part) -> PathBuf {
     root.join(WORK_DIR).join(part.dir_name())
 }
 
-/// The parts that have been begun, in order.
+/// The parts that have started, in order.
 pub(super) fn parts(root: &Path) -> impl Iterator<Item = Part> {
     let names = std::fs::read_dir(root.join(WORK_DIR)).into_iter().flatten();
     let mut parts: Vec<Part> = names

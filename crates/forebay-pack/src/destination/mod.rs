@@ -17,7 +17,7 @@ pub(crate) use journal::{Difference, Header, Identity, Journal, ShardLine, Sidec
 pub(crate) use local::LocalDestination;
 pub(crate) use names::{LAST_FILES, is_shard_name, is_split_index, split_dir, split_of_numbered};
 pub(crate) use plan_file::{Outline, PlanFile};
-pub(crate) use work_dir::{Begun, State, WorkDir, write_file};
+pub(crate) use work_dir::{State, UnfinishedPack, WorkDir, write_file};
 
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
@@ -47,7 +47,7 @@ pub(crate) trait Destination: Debug + Send + Sync {
     fn dir(&self) -> &WorkDir;
 
     /// Takes the destination, and finds out what earlier runs left there.
-    fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<Taken>;
+    fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<BeginState>;
 
     /// Continues with the shards of earlier runs, given by name.
     fn resume(&self, _done: &BTreeMap<String, ShardLine>) -> Result<()> {
@@ -113,7 +113,7 @@ pub(crate) struct Request<'a> {
 }
 
 /// State of the destination at the start of a run.
-pub(crate) enum Taken {
+pub(crate) enum BeginState {
     /// The dataset is whole.
     Complete(Box<Manifest>),
     /// These shards were finished by earlier runs, nothing if there were none.
@@ -154,8 +154,8 @@ pub(crate) fn take(
     request: &Request<'_>,
     observer: &dyn Observer,
     discard: &dyn Fn() -> Result<()>,
-) -> Result<Taken> {
-    let nothing = Taken::Lines {
+) -> Result<BeginState> {
+    let nothing = BeginState::Lines {
         lines: Vec::new(),
         is_continued: false,
     };
@@ -164,22 +164,22 @@ pub(crate) fn take(
         dir.clear(state, discard)?;
         return Ok(nothing);
     }
-    let begun = match state {
+    let unfinished = match state {
         State::Empty => return Ok(nothing),
         State::Complete(manifest) => {
             (request.refuse_other)(&manifest)?;
-            return Ok(Taken::Complete(manifest));
+            return Ok(BeginState::Complete(manifest));
         }
-        State::Unfinished(begun) => begun,
+        State::Unfinished(unfinished) => unfinished,
     };
-    match begun.difference(request.header) {
-        Difference::None => Ok(Taken::Lines {
-            lines: begun.into_lines(),
+    match unfinished.difference(request.header) {
+        Difference::None => Ok(BeginState::Lines {
+            lines: unfinished.into_lines(),
             is_continued: true,
         }),
         Difference::Source(differences) if request.restarts => {
             observer.begins_anew(&differences);
-            dir.clear(State::Unfinished(begun), discard)?;
+            dir.clear(State::Unfinished(unfinished), discard)?;
             Ok(nothing)
         }
         other => Err(Error::DifferentPack {

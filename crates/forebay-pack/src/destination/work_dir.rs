@@ -6,7 +6,7 @@
 //! If several machines share the work, each part has a directory `.forebay-pack/part-00003-of-00016` with a lock
 //! and a journal of its own, and all of them agree on `.forebay-pack/plan`.
 
-use super::journal::{Difference, Found, Header, Journal, ShardLine};
+use super::journal::{Difference, Header, Journal, JournalContents, ShardLine};
 use super::locks::{self, Locks};
 use super::plan_file::{self, Outline, PlanFile};
 use super::{
@@ -51,19 +51,19 @@ pub(crate) enum State {
     /// Nothing.
     Empty,
     /// An unfinished pack.
-    Unfinished(Box<Begun>),
-    /// A whole data set.
+    Unfinished(Box<UnfinishedPack>),
+    /// A whole dataset.
     Complete(Box<Manifest>),
 }
 
 /// The work of earlier runs and of parts.
-pub(crate) struct Begun {
+pub(crate) struct UnfinishedPack {
     pub(crate) plan: Option<PlanFile>,
     /// Journals with the parts that wrote them; none for a run that had the destination alone.
-    pub(crate) journals: Vec<(Option<Part>, Found)>,
+    pub(crate) journals: Vec<(Option<Part>, JournalContents)>,
 }
 
-impl Begun {
+impl UnfinishedPack {
     /// The first lines of all there is.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &Header> {
         let plan = self.plan.iter().map(|plan| &plan.header);
@@ -121,7 +121,7 @@ impl WorkDir {
             && !LAST_FILES.iter().any(|name| root.join(name).exists())
             && Journal::read(&root.join(WORK_DIR).join(JOURNAL))?.is_none()
             && let Err(foreign) = refuse_foreign(root, &BTreeSet::new())
-            // Another part may have begun in between: then the directory holds its shards.
+            // Another part may have started in between: then the directory holds its shards.
             && !plan_path(root).exists()
         {
             return Err(foreign);
@@ -195,7 +195,10 @@ impl WorkDir {
             }
         }
         if plan.is_some() || !journals.is_empty() {
-            return Ok(State::Unfinished(Box::new(Begun { plan, journals })));
+            return Ok(State::Unfinished(Box::new(UnfinishedPack {
+                plan,
+                journals,
+            })));
         }
         if self.part.is_none() {
             refuse_foreign(&self.root, &BTreeSet::new())?;
@@ -237,15 +240,15 @@ impl WorkDir {
         published.ok_or_else(|| Error::io(&target, "read", io::ErrorKind::NotFound))
     }
 
-    /// Removes the data set or unfinished pack that is there; refuses if there is anything else. `discard` gives up what
+    /// Removes the dataset or unfinished pack that is there; refuses if there is anything else. `discard` gives up what
     /// is on its way from here, before any file goes.
     pub(crate) fn clear(&self, state: State, discard: &dyn Fn() -> Result<()>) -> Result<()> {
         let shards: Vec<String> = match state {
             State::Empty => return Ok(()),
-            State::Unfinished(begun) => {
-                let listed = begun.headers().flat_map(|header| &header.shards);
+            State::Unfinished(unfinished) => {
+                let listed = unfinished.headers().flat_map(|header| &header.shards);
                 let mut shards: Vec<String> = listed.cloned().collect();
-                if begun.headers().any(Header::is_open_ended) {
+                if unfinished.headers().any(Header::is_open_ended) {
                     shards.extend(self.numbered_shards()?);
                 }
                 shards
@@ -264,7 +267,7 @@ impl WorkDir {
             .collect();
         refuse_foreign(&self.root, &shards)?;
         discard()?;
-        // The manifest first: from here on no reader takes what is left for a data set.
+        // The manifest first: from here on no reader takes what is left for a dataset.
         for name in LAST_FILES {
             self.remove(&self.path(name))?;
         }
@@ -464,7 +467,7 @@ fn refuse_foreign(root: &Path, shards: &BTreeSet<String>) -> Result<()> {
         Some(first) => Err(Error::destination(
             root,
             format!(
-                "the destination holds {} that no pack of this data set put there ({}): choose an empty or new directory",
+                "the destination holds {} that no pack of this dataset put there ({}): choose an empty or new directory",
                 if foreign.len() == 1 {
                     "a file".to_owned()
                 } else {

@@ -1,4 +1,4 @@
-//! The way back: a data set becomes a directory of images again, byte for byte.
+//! The way back: a dataset becomes a directory of images again, byte for byte.
 //!
 //! Keys come from shards that anybody may have written, so they are never trusted as paths: see [`tree`].
 
@@ -18,13 +18,13 @@ use forebay_store::{Durability, Location};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use tree::{Placed, Tree};
+use tree::{Tree, WriteOutcome};
 
 /// Options of [`export`]. Start from [`ExportOptions::new`] and change fields.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// The data set.
+    /// The dataset.
     pub dataset: Location,
     /// The directory that the images go to; made if it is not there.
     pub dst: Location,
@@ -34,7 +34,7 @@ pub struct ExportOptions {
     pub jobs: Option<usize>,
     /// Whether the files are forced to disk at the end.
     pub durability: Durability,
-    /// How a data set that is in no local directory is read.
+    /// How a dataset that is in no local directory is read.
     pub read: ReadOptions,
 }
 
@@ -72,7 +72,7 @@ pub struct ExportSummary {
     pub first_skipped: Option<SkippedRecord>,
 }
 
-/// Writes the images of a data set to files named by their keys.
+/// Writes the images of a dataset to files named by their keys.
 ///
 /// A file that is there with other content is never overwritten. A record that cannot become a file (its key is refused, its
 /// file is there with other content, it is damaged or no image) is skipped and told to the observer; the others are
@@ -277,12 +277,12 @@ fn export_shard(
         let key = keys.get(start.unwrap_or(0)..end).unwrap_or_default();
         let known = (key, shard.label(number), number);
         match export_record(bytes, known, features, prefix, writer)? {
-            Ok((Placed::New, len)) => {
+            Ok((WriteOutcome::New, len)) => {
                 counts.files.fetch_add(1, Ordering::Relaxed);
                 counts.bytes.fetch_add(len, Ordering::Relaxed);
                 observer.advanced(1, len);
             }
-            Ok((Placed::There, len)) => {
+            Ok((WriteOutcome::There, len)) => {
                 counts.unchanged.fetch_add(1, Ordering::Relaxed);
                 observer.advanced(1, len);
             }
@@ -299,7 +299,7 @@ fn export_record(
     features: &RecordFeatures,
     prefix: &[u8],
     writer: &mut tree::Writer<'_>,
-) -> Result<std::result::Result<(Placed, u64), String>> {
+) -> Result<std::result::Result<(WriteOutcome, u64), String>> {
     let example = match ExampleView::parse(record) {
         Ok(example) => example,
         Err(error) => return Ok(Err(error.to_string())),

@@ -34,7 +34,7 @@ pub(super) struct Writer<'a> {
 
 /// Outcome of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Placed {
+pub(super) enum WriteOutcome {
     New,
     /// It was there with the same content.
     There,
@@ -121,7 +121,7 @@ impl Writer<'_> {
         prefix: &[u8],
         key: &[u8],
         content: &[u8],
-    ) -> Result<Placed, Failure> {
+    ) -> Result<WriteOutcome, Failure> {
         check_key(key).map_err(|why| Failure::Key(why.to_owned()))?;
         self.path.clear();
         if !prefix.is_empty() {
@@ -144,7 +144,7 @@ impl Writer<'_> {
         };
         if let Some(same) = compare(fd, &name, content).map_err(at("read"))? {
             return if same {
-                Ok(Placed::There)
+                Ok(WriteOutcome::There)
             } else {
                 Err(differs())
             };
@@ -171,7 +171,7 @@ impl Writer<'_> {
             }
         };
         match placed {
-            Ok(()) => Ok(Placed::New),
+            Ok(()) => Ok(WriteOutcome::New),
             Err(Errno::EXIST) => {
                 // Another record of the same key came first.
                 let _ = rustix::fs::unlinkat(
@@ -180,7 +180,7 @@ impl Writer<'_> {
                     rustix::fs::AtFlags::empty(),
                 );
                 match compare(fd, &name, content).map_err(at("read"))? {
-                    Some(true) => Ok(Placed::There),
+                    Some(true) => Ok(WriteOutcome::There),
                     _ => Err(differs()),
                 }
             }
@@ -288,7 +288,7 @@ fn rename_new(dir: &OwnedFd, from: &[u8], to: &[u8]) -> Result<(), Errno> {
 mod tests {
     use super::*;
 
-    fn put(root: &Path, key: &[u8], content: &[u8]) -> Result<Placed, Failure> {
+    fn put(root: &Path, key: &[u8], content: &[u8]) -> Result<WriteOutcome, Failure> {
         let tree = Tree::open(root).unwrap();
         tree.writer(0).put(b"", key, content)
     }
@@ -334,15 +334,21 @@ mod tests {
     #[test]
     fn nothing_that_differs_is_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(put(dir.path(), b"a/b.jpg", b"one").unwrap(), Placed::New);
-        assert_eq!(put(dir.path(), b"a/b.jpg", b"one").unwrap(), Placed::There);
+        assert_eq!(
+            put(dir.path(), b"a/b.jpg", b"one").unwrap(),
+            WriteOutcome::New
+        );
+        assert_eq!(
+            put(dir.path(), b"a/b.jpg", b"one").unwrap(),
+            WriteOutcome::There
+        );
         assert!(put(dir.path(), b"a/b.jpg", b"two").is_err());
         assert!(put(dir.path(), b"a/b.jpg/c", b"two").is_err());
         assert!(put(dir.path(), b"a", b"two").is_err());
         assert_eq!(std::fs::read(dir.path().join("a/b.jpg")).unwrap(), b"one");
         assert_eq!(
             put(dir.path(), "ü/\u{1}".as_bytes(), b"").unwrap(),
-            Placed::New
+            WriteOutcome::New
         );
     }
 }

@@ -12,7 +12,7 @@ use forebay_formats::images::EntryRef;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Raised when the same arguments come to give other bytes, so that a pack begun by an older version is not
+/// Raised when the same arguments come to give other bytes, so that a pack started by an older version is not
 /// continued by a newer one.
 const PLAN_VERSION: u32 = 2;
 
@@ -260,7 +260,7 @@ fn arguments(options: &PackOptions) -> BTreeMap<String, String> {
     }
     set("seed", options.seed.to_string());
     set("label_base", options.label_base.to_string());
-    if options.convert_odd {
+    if options.transcode_nonstandard {
         set("convert_odd", "true".into());
     }
     if let Some(pixels) = options.resize_short {

@@ -50,7 +50,7 @@ impl Claim {
             id: String::new(),
             plan: String::new(),
             arguments: BTreeMap::new(),
-            by: "somebody whose claim cannot be read".into(),
+            by: "its claim cannot be read".into(),
         });
         Ok(Some(claim))
     }
@@ -78,7 +78,7 @@ impl Claim {
             Some(found) if found.is_of(self) => Ok(()),
             Some(found) => Err(self.lost_to(&found, store)),
             None => {
-                let what = "somebody removed this pack's claim while it ran: nothing was published";
+                let what = "this pack's claim was removed while it ran: nothing was published";
                 Err(Error::destination(place(store), what))
             }
         }

@@ -10,8 +10,8 @@ mod keys;
 mod room;
 
 use crate::destination::{
-    self, Destination, INDEX_DIR, Identity, LAST_FILES, LocalDestination, MANIFEST, PACK_DIR,
-    Publication, REPORT, Request, Room, ShardLine, Taken, WorkDir, write_file,
+    self, BeginState, Destination, INDEX_DIR, Identity, LAST_FILES, LocalDestination, MANIFEST,
+    PACK_DIR, Publication, REPORT, Request, Room, ShardLine, WorkDir, write_file,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
@@ -44,7 +44,7 @@ const ID_FILE: &str = "claim";
 const TELL: Duration = Duration::from_millis(200);
 /// Why parts and an upload do not go together.
 pub(crate) const NO_PARTS: &str = "parts of a pack meet in a directory that all machines see: pack them into one without a staging \
-                                   area, finish it there, and copy the data set with `forebay cp`";
+                                   area, finish it there, and copy the dataset with `forebay cp`";
 
 /// A destination that is written through a staging area.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl StagedDestination {
         let mut area = AreaOptions::new(options.area_dir());
         area.max_bytes = options.staging_bytes;
         area.session = Some(session_name(dst, options));
-        area.title = format!("data set for {dst}");
+        area.title = format!("dataset for {dst}");
         area.store = options.store.clone();
         area.limiter.clone_from(&options.limiter);
         area.paused = true;
@@ -92,7 +92,7 @@ impl StagedDestination {
         })
     }
 
-    /// The data set that is there, if it is whole.
+    /// The dataset that is there, if it is whole.
     fn manifest(&self) -> Result<Option<Manifest>> {
         for name in LAST_FILES {
             let path = place(&self.store).join(name);
@@ -112,7 +112,8 @@ impl StagedDestination {
             Ok(_) => Ok(()),
             Err(StoreError::AlreadyThere { .. }) => {
                 if self.store.get(name, MANIFEST_MAX_BYTES)? != bytes {
-                    let what = "another packer published a data set there first: this one is not published";
+                    let what =
+                        "another packer published a dataset there first: this one is not published";
                     return Err(Error::destination(place(&self.store), what));
                 }
                 Ok(())
@@ -152,7 +153,7 @@ impl StagedDestination {
             self.clear()?;
         } else if self.manifest()?.is_some() {
             // Published, and the claim gone, between the first look and the claim.
-            let what = "a data set was published there in this moment, by somebody else: look at it, or choose another destination";
+            let what = "another process published a dataset there meanwhile: inspect it, or choose another destination";
             self.store.delete(CLAIM)?;
             return Err(Error::destination(place(&self.store), what));
         }
@@ -182,7 +183,7 @@ impl StagedDestination {
             Some(first) => Err(Error::destination(
                 place(&self.store),
                 format!(
-                    "the destination holds {} that no pack of this data set put there ({first}): choose another one",
+                    "the destination holds {} that no pack of this dataset put there ({first}): choose another one",
                     if foreign.len() == 1 {
                         "an object".to_owned()
                     } else {
@@ -209,7 +210,7 @@ impl StagedDestination {
         [INDEX_DIR, PACK_DIR].contains(&dir) || is_split_name(dir)
     }
 
-    /// Removes the data set, or what there is of one.
+    /// Removes the dataset, or what there is of one.
     fn clear(&self) -> Result<()> {
         // The manifest first: from here on no reader takes the rest for a dataset.
         for name in LAST_FILES {
@@ -299,7 +300,7 @@ impl StagedDestination {
                     return Ok(());
                 }
                 let what = format!(
-                    "{key} is not what was uploaded: somebody else writes there. Nothing was published"
+                    "{key} is not what was uploaded: another process writes there; nothing was published, choose another destination"
                 );
                 Err(Error::destination(place(&self.store), what))
             },
@@ -323,18 +324,18 @@ impl Destination for StagedDestination {
         &self.dir
     }
 
-    fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<Taken> {
+    fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<BeginState> {
         if !request.overwrite
             && let Some(manifest) = self.manifest()?
         {
             (request.refuse_other)(&manifest)?;
-            return Ok(Taken::Complete(Box::new(manifest)));
+            return Ok(BeginState::Complete(Box::new(manifest)));
         }
         let discard = || -> Result<()> { Ok(self.area.discard()?) };
         let taken = destination::take(&self.dir, request, observer, &discard)?;
         let is_continued = matches!(
             taken,
-            Taken::Lines {
+            BeginState::Lines {
                 is_continued: true,
                 ..
             }

@@ -13,11 +13,11 @@ mod quarantine;
 mod read;
 mod record;
 mod records;
-mod remake;
 mod scheduler;
 mod shard;
 mod source;
 mod stream;
+mod transcode;
 
 pub(crate) use examine::examine;
 pub(crate) use output::Output;
@@ -59,7 +59,7 @@ pub(crate) fn write_shards(
     if sources.is_remote() {
         scheduler.files_are_slow();
     }
-    let room = remake::Room::new(jobs);
+    let room = transcode::Room::new(jobs);
     let stop = &AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let fail = |error: Error| {
@@ -82,11 +82,11 @@ pub(crate) fn write_shards(
             (&scheduler, &fail, &stopped, &sources, &room);
         let sender = sender.clone();
         move || {
-            let _leave = Leave { scheduler, stop };
+            let _wake = WakeOnDrop { scheduler, stop };
             let recorder = record::Recorder::new(prepared, sources, room);
-            let maker = piece::Maker::new(prepared, recorder);
+            let builder = piece::PieceBuilder::new(prepared, recorder);
             let worker = Worker {
-                maker,
+                builder,
                 stream: stream::Stream::new(scheduler, role, stopped),
                 sender,
             };
@@ -127,7 +127,7 @@ pub(crate) fn write_shards(
 }
 
 struct Worker<'a, 'b> {
-    maker: piece::Maker<'a>,
+    builder: piece::PieceBuilder<'a>,
     stream: stream::Stream<'a, 'b>,
     sender: SyncSender<shard::WrittenShard>,
 }
@@ -141,7 +141,7 @@ impl Worker<'_, '_> {
         stopped: &dyn Fn() -> bool,
     ) -> Result<()> {
         while let Some((run, piece)) = self.stream.next_run() {
-            let made = self.maker.make(&run, piece, &mut self.stream, stopped)?;
+            let made = self.builder.make(&run, piece, &mut self.stream, stopped)?;
             let Some(piece) = made else { break };
             self.stream.end_run();
             if let Some(written) = scheduler.put(&run, piece, destination, observer, stopped)? {
@@ -156,12 +156,12 @@ impl Worker<'_, '_> {
 }
 
 /// A worker that ends, however it does, wakes those who wait for what it would have written.
-struct Leave<'a, 'b> {
+struct WakeOnDrop<'a, 'b> {
     scheduler: &'a WriteScheduler<'b>,
     stop: &'a AtomicBool,
 }
 
-impl Drop for Leave<'_, '_> {
+impl Drop for WakeOnDrop<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.stop.store(true, Ordering::Relaxed);

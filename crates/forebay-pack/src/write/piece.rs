@@ -40,7 +40,7 @@ pub(super) struct PieceFile {
     pub(super) seek_point_bytes: Option<u64>,
     /// Whether a progressive JPEG, which was to become a baseline one, is one now.
     pub(super) is_baseline_now: Option<bool>,
-    pub(super) said: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
 }
 
 impl Piece {
@@ -74,14 +74,14 @@ impl Piece {
 }
 
 /// State of a worker that reads files and builds records.
-pub(super) struct Maker<'a> {
+pub(super) struct PieceBuilder<'a> {
     prepared: &'a Prepared,
     recorder: Recorder<'a>,
     ahead: ReadAhead<'a>,
     clock: Rc<Clock>,
 }
 
-impl<'a> Maker<'a> {
+impl<'a> PieceBuilder<'a> {
     /// For the thread that calls it.
     pub(super) fn new(prepared: &'a Prepared, recorder: Recorder<'a>) -> Self {
         Self {
@@ -138,13 +138,16 @@ impl<'a> Maker<'a> {
     ) -> Result<()> {
         let dir = self.prepared.census.splits()[split].dir();
         let mut payload = piece.frames.begin();
-        let put = self.recorder.put(split, file, entry, &mut payload)?;
-        let said = put.said.into_iter().map(|(action, (reason, detail))| {
-            Finding::new(action, reason, &join(dir, &self.recorder.key), detail)
-        });
-        let said = said.collect();
-        // A record that was begun and not committed is dropped when the next one begins.
-        let record = match put.label {
+        let outcome = self.recorder.put(split, file, entry, &mut payload)?;
+        let findings = outcome
+            .findings
+            .into_iter()
+            .map(|(action, (reason, detail))| {
+                Finding::new(action, reason, &join(dir, &self.recorder.key), detail)
+            });
+        let findings = findings.collect();
+        // A record that was started and not committed is dropped when the next one begins.
+        let record = match outcome.label {
             Some(label) => {
                 piece.frames.commit()?;
                 piece.keys.extend_from_slice(&self.recorder.key);
@@ -154,10 +157,10 @@ impl<'a> Maker<'a> {
         };
         piece.files.push(PieceFile {
             record,
-            image_bytes: put.image_bytes,
-            seek_point_bytes: put.seek_point_bytes,
-            is_baseline_now: put.is_baseline_now,
-            said,
+            image_bytes: outcome.image_bytes,
+            seek_point_bytes: outcome.seek_point_bytes,
+            is_baseline_now: outcome.is_baseline_now,
+            findings,
         });
         piece.source_bytes += entry.size;
         Ok(())

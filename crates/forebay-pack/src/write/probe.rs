@@ -1,12 +1,12 @@
 //! How fast a source is: a bounded sample of the plan's files, opened and read one by one, and put together as records
 //! as a pack would, without writing anything.
 
-use super::piece::{Maker, Piece};
+use super::piece::{Piece, PieceBuilder};
 use super::read::SLOW_FILE;
 use super::record::Recorder;
-use super::remake::Room;
 use super::source::Sources;
 use super::threads;
+use super::transcode::Room;
 use crate::error::{Error, Result};
 use crate::observer::Cancel;
 use crate::prepare::Prepared;
@@ -85,7 +85,7 @@ impl Prepared {
         let total = self.census.files();
         let half = (SAMPLE_FILES / 2).min(total.div_ceil(2)).max(1);
         // Two files of each stretch of the plan: one for each sample, so that the second finds nothing read.
-        let pick = |number: u64, second: u64| {
+        let entry_at = |number: u64, second: u64| {
             let at = (2 * number + second) * total / (2 * half);
             self.entry_in_plan(at)
         };
@@ -100,7 +100,7 @@ impl Prepared {
             if is_over(begin, alone.bytes) {
                 break;
             }
-            let Some((split, entry)) = pick(number, 0) else {
+            let Some((split, entry)) = entry_at(number, 0) else {
                 break;
             };
             let opening = Instant::now();
@@ -127,19 +127,19 @@ impl Prepared {
         let room = Room::new(jobs);
         let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         let begin = Instant::now();
-        let maker = || {
+        let builder = || {
             let recorder = Recorder::new(self, &sources, &room).without_quarantine();
-            (Maker::new(self, recorder), Piece::default())
+            (PieceBuilder::new(self, recorder), Piece::default())
         };
-        for_each_parallel(0..half, threads, maker, |(maker, piece), number| {
-            let Some((split, entry)) = pick(number, 1) else {
+        for_each_parallel(0..half, threads, builder, |(builder, piece), number| {
+            let Some((split, entry)) = entry_at(number, 1) else {
                 return Ok(());
             };
             if is_over(begin, bytes.load(Ordering::Relaxed)) {
                 return Ok(());
             }
             let file = sources.entry(split, &entry);
-            maker.add(split, file, &entry, piece)?;
+            builder.add(split, file, &entry, piece)?;
             *piece = std::mem::take(piece).emptied();
             files.fetch_add(1, Ordering::Relaxed);
             bytes.fetch_add(entry.size, Ordering::Relaxed);

@@ -8,8 +8,8 @@
 
 use super::examine::examine;
 use super::quarantine::Quarantine;
-use super::remake::{Remaker, Room};
 use super::source::{Opened, Sources};
+use super::transcode::{Room, Transcoder};
 use crate::error::Result;
 use crate::prepare::Prepared;
 use forebay_formats::ClassName;
@@ -34,10 +34,10 @@ pub(super) struct Recorder<'a> {
     prepared: &'a Prepared,
     sources: &'a Sources,
     quarantine: Option<Quarantine<'a>>,
-    remaker: Remaker<'a>,
+    transcoder: Transcoder<'a>,
     seek_points: Option<SeekDensity>,
     seek_point_builder: SeekPointBuilder,
-    /// The key of the record last put.
+    /// The key of the last record.
     pub(super) key: Vec<u8>,
     before: Vec<u8>,
     after: Vec<u8>,
@@ -45,7 +45,7 @@ pub(super) struct Recorder<'a> {
 }
 
 /// Outcome of an entry.
-pub(super) struct Put {
+pub(super) struct EntryOutcome {
     /// The label of its record, which is in its place; none if the entry is left out.
     pub(super) label: Option<i64>,
     /// Bytes of the image in the record.
@@ -55,7 +55,7 @@ pub(super) struct Put {
     /// Whether a progressive JPEG, which was to become a baseline one, is one now.
     pub(super) is_baseline_now: Option<bool>,
     /// Findings about it.
-    pub(super) said: Vec<(Action, Refusal)>,
+    pub(super) findings: Vec<(Action, Refusal)>,
 }
 
 /// The header's values, in the words of the features.
@@ -84,7 +84,7 @@ impl<'a> Recorder<'a> {
             prepared,
             sources,
             quarantine: Quarantine::of(options),
-            remaker: Remaker::new(options, room),
+            transcoder: Transcoder::new(options, room),
             seek_points: options.seek_points,
             seek_point_builder: SeekPointBuilder::default(),
             key: Vec::new(),
@@ -117,10 +117,10 @@ impl<'a> Recorder<'a> {
         file: Result<Opened<'_>, Refusal>,
         entry: &EntryRef<'_>,
         payload: &mut Payload<'_>,
-    ) -> Result<Put> {
+    ) -> Result<EntryOutcome> {
         entry.key_into(&mut self.key);
         match self.put_file(file, entry, payload) {
-            Ok(put) => Ok(put),
+            Ok(outcome) => Ok(outcome),
             Err((refusal, start)) => {
                 let bytes = start.and_then(|start| payload.as_slice().get(start..));
                 self.refuse(split, refusal, bytes)
@@ -134,7 +134,7 @@ impl<'a> Recorder<'a> {
         file: Result<Opened<'_>, Refusal>,
         entry: &EntryRef<'_>,
         payload: &mut Payload<'_>,
-    ) -> Result<Put, (Refusal, Option<usize>)> {
+    ) -> Result<EntryOutcome, (Refusal, Option<usize>)> {
         if let Err(refusal) = check_size(entry.size) {
             let start = (entry.size == 0).then_some(payload.len());
             return Err((refusal, start));
@@ -151,21 +151,24 @@ impl<'a> Recorder<'a> {
             .map_err(unread)?;
         let image = payload.as_slice().get(start..).unwrap_or_default();
         let bad = |refusal| (refusal, Some(start));
-        let examined = examine(image, entry.name, self.remaker.limits()).map_err(bad)?;
-        if let Some(remade) = self.remaker.remake(image, &examined).map_err(bad)? {
-            let (image, points) = (&remade.image, self.points(&remade.header, &remade.image));
+        let examined = examine(image, entry.name, self.transcoder.limits()).map_err(bad)?;
+        if let Some(transcoded) = self.transcoder.transcode(image, &examined).map_err(bad)? {
+            let (image, points) = (
+                &transcoded.image,
+                self.points(&transcoded.header, &transcoded.image),
+            );
             let more = [None, points.as_deref()];
-            self.surround(entry, label, &remade.header, more, image.len());
+            self.surround(entry, label, &transcoded.header, more, image.len());
             payload.clear();
             payload.push(&self.before);
             payload.push(image);
             payload.push(&self.after);
-            return Ok(Put {
+            return Ok(EntryOutcome {
                 label: Some(label),
                 image_bytes: image.len() as u64,
                 seek_point_bytes: points.map(|points| points.len() as u64),
                 is_baseline_now: None,
-                said: remade.said,
+                findings: transcoded.findings,
             });
         }
         let header = Header::of(&examined.probe);
@@ -173,11 +176,11 @@ impl<'a> Recorder<'a> {
             self.prepared.options.progressive_to_baseline && examined.probe.progressive;
         let points = self.points(&header, image);
         let reads_codes = self.seek_points.is_some() && !self.seek_point_builder.has_read_all();
-        let said = self.remaker.keep(image, examined, reads_codes);
-        let mut said = said.map_err(bad)?;
+        let findings = self.transcoder.keep(image, examined, reads_codes);
+        let mut findings = findings.map_err(bad)?;
         let mut is_baseline_now = None;
         if to_baseline {
-            let new = progressive_to_baseline(image, self.remaker.limits());
+            let new = progressive_to_baseline(image, self.transcoder.limits());
             is_baseline_now = Some(new.is_some());
             if let Some(Transcoded { jpeg, recipe }) = new {
                 let points = self.points(&header, &jpeg);
@@ -187,15 +190,15 @@ impl<'a> Recorder<'a> {
                 payload.push(&self.before);
                 payload.push(&jpeg);
                 payload.push(&self.after);
-                return Ok(Put {
+                return Ok(EntryOutcome {
                     label: Some(label),
                     image_bytes: jpeg.len() as u64,
                     seek_point_bytes: points.map(|points| points.len() as u64),
                     is_baseline_now,
-                    said,
+                    findings,
                 });
             }
-            said.push((Action::Kept, (Reason::Progressive, String::new())));
+            findings.push((Action::Kept, (Reason::Progressive, String::new())));
         }
         let guessed = self.before.len();
         self.surround(entry, label, &header, [None, points.as_deref()], len);
@@ -209,12 +212,12 @@ impl<'a> Recorder<'a> {
             payload.push(&self.moved);
         }
         payload.push(&self.after);
-        Ok(Put {
+        Ok(EntryOutcome {
             label: Some(label),
             image_bytes: entry.size,
             seek_point_bytes: points.map(|points| points.len() as u64),
             is_baseline_now,
-            said,
+            findings,
         })
     }
 
@@ -226,7 +229,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Leaves an entry out; `bytes` are its content if it could be read.
-    fn refuse(&self, split: usize, refusal: Refusal, bytes: Option<&[u8]>) -> Result<Put> {
+    fn refuse(&self, split: usize, refusal: Refusal, bytes: Option<&[u8]>) -> Result<EntryOutcome> {
         let action = match (&self.quarantine, bytes) {
             (Some(quarantine), Some(bytes)) => {
                 let dir = self.prepared.census.splits()[split].dir();
@@ -235,12 +238,12 @@ impl<'a> Recorder<'a> {
             }
             _ => Action::Skipped,
         };
-        Ok(Put {
+        Ok(EntryOutcome {
             label: None,
             image_bytes: 0,
             seek_point_bytes: None,
             is_baseline_now: None,
-            said: vec![(action, refusal)],
+            findings: vec![(action, refusal)],
         })
     }
 

@@ -68,7 +68,7 @@ struct State {
     spare: Vec<Piece>,
 }
 
-/// A shard that was begun.
+/// A shard that was started.
 struct ShardProgress {
     shard: usize,
     /// Start of the next run, and the end of the last.

@@ -102,9 +102,9 @@ impl OpenShard {
     ) -> Result<Option<Piece>> {
         for file in &mut piece.files {
             let mut lost = false;
-            for found in file.said.drain(..) {
+            for found in file.findings.drain(..) {
                 observer.finding(&found);
-                // A data set without the file would be that of no source there ever was.
+                // A dataset without the file would be that of no source there ever was.
                 if matches!(found.reason, Reason::Vanished | Reason::SizeChanged) {
                     return Err(Error::SourceChanged(Box::new(found)));
                 }

@@ -23,7 +23,7 @@ use forebay_image::{Decoder, Limits};
 use forebay_shard::{RecordMeta, Schema};
 use queue::{End, Queue};
 use record::Checked;
-use repeat::{Progress, Step};
+use repeat::{Progress, SampleAction};
 use session::{Session, Started};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -187,7 +187,7 @@ impl DatasetWriter {
                 path: self.shown.clone(),
                 what,
             })?;
-        if let Step::Write { split, shard } = step {
+        if let SampleAction::Write { split, shard } = step {
             self.batch_bytes += bytes;
             self.batch_begin.get_or_insert_with(Instant::now);
             self.batch.push(Checked {

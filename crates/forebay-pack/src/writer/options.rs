@@ -59,7 +59,7 @@ pub struct WriterOptions {
     pub durability: Durability,
     /// Continues an unfinished dataset: the same samples are written again, and those that are stored are skipped.
     pub resume: bool,
-    /// Removes the data set (or the unfinished one) that is in the destination first.
+    /// Removes the dataset (or the unfinished one) that is in the destination first.
     pub overwrite: bool,
     /// Staging of shards on their way to an object store, and access to the store.
     pub upload: UploadOptions,

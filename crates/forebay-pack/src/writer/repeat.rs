@@ -38,7 +38,7 @@ struct StoredShard {
 
 /// Fate of a sample.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SampleAction {
     /// It is stored.
     Skip,
     Write {
@@ -119,7 +119,11 @@ impl Progress {
     ///
     /// # Errors
     /// How it differs from what is stored.
-    pub(super) fn next(&mut self, name: &str, meta: &RecordMeta<'_>) -> Result<Step, String> {
+    pub(super) fn next(
+        &mut self,
+        name: &str,
+        meta: &RecordMeta<'_>,
+    ) -> Result<SampleAction, String> {
         let step = self.compare(name, meta);
         if let Err(difference) = &step {
             self.difference = Some(difference.clone());
@@ -127,7 +131,7 @@ impl Progress {
         step
     }
 
-    fn compare(&mut self, name: &str, meta: &RecordMeta<'_>) -> Result<Step, String> {
+    fn compare(&mut self, name: &str, meta: &RecordMeta<'_>) -> Result<SampleAction, String> {
         if !self.splits.contains_key(name) {
             self.splits.insert(name.into(), SplitProgress::default());
         }
@@ -144,7 +148,7 @@ impl Progress {
         if self.is_complete {
             split.digest.push(meta.label, meta.key);
             split.position += 1;
-            return Ok(Step::Skip);
+            return Ok(SampleAction::Skip);
         }
         let Some(stored) = split.shards.get(split.at) else {
             if split.shards.last().is_some_and(|last| last.ends_split) {
@@ -154,7 +158,7 @@ impl Progress {
                 ));
             }
             split.position += 1;
-            return Ok(Step::Write {
+            return Ok(SampleAction::Write {
                 split: Arc::clone(shared),
                 shard: None,
             });
@@ -162,8 +166,8 @@ impl Progress {
         let mut digest = split.digest;
         digest.push(meta.label, meta.key);
         let step = match stored.is_intact {
-            true => Step::Skip,
-            false => Step::Write {
+            true => SampleAction::Skip,
+            false => SampleAction::Write {
                 split: Arc::clone(shared),
                 shard: Some(split.at as u32),
             },
@@ -264,8 +268,11 @@ mod tests {
     fn stored_samples_are_skipped_and_lost_shards_written_again() {
         let mut progress = stored(&[(&["a", "b"], true, false), (&["c"], false, false)]);
         let mut next = |key| progress.next("train", &meta(key)).unwrap();
-        assert_eq!((next("a"), next("b")), (Step::Skip, Step::Skip));
-        let write = |shard| Step::Write {
+        assert_eq!(
+            (next("a"), next("b")),
+            (SampleAction::Skip, SampleAction::Skip)
+        );
+        let write = |shard| SampleAction::Write {
             split: "train".into(),
             shard,
         };

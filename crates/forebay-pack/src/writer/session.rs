@@ -6,7 +6,7 @@ use super::record::RecordEncoder;
 use super::repeat::Progress;
 use super::shards::{OpenShards, room_of};
 use crate::destination::{
-    Destination, Header, INDEX_DIR, Journal, Publication, Request, ShardLine, Taken,
+    BeginState, Destination, Header, INDEX_DIR, Journal, Publication, Request, ShardLine,
 };
 use crate::error::{Error, Result};
 use crate::observer::Cancel;
@@ -34,7 +34,7 @@ const WRITER_KEY: &str = "writer";
 pub struct WriteSummary {
     /// Root of the dataset.
     pub root: PathBuf,
-    /// The data set's fingerprint.
+    /// The dataset's fingerprint.
     pub fingerprint: String,
     /// The splits in the order of the manifest.
     pub splits: Vec<SplitSummary>,
@@ -116,12 +116,12 @@ impl Session {
             refuse_other: &|manifest| refuse_other(options, &plan, manifest, &shown),
         };
         let (lines, is_continued) = match destination.begin(&request, &())? {
-            Taken::Complete(manifest) => {
+            BeginState::Complete(manifest) => {
                 // The last writer may have been killed between publishing and this.
                 destination.end(&plan)?;
                 return Ok(Started::Complete(manifest));
             }
-            Taken::Lines {
+            BeginState::Lines {
                 lines,
                 is_continued,
             } => (lines, is_continued),

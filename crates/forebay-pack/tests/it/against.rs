@@ -1,17 +1,19 @@
-//! Data sets against their sources: every layout proves itself, and every kind of difference is found.
+//! Datasets against their sources: every layout proves itself, and every kind of difference is found.
 
 use crate::layout;
 use crate::support;
 
-use forebay_pack::{Against, AgainstReport, Cancel, DifferenceKind, Format, PackOptions};
+use forebay_pack::{
+    Cancel, ComparisonReport, DifferenceKind, Format, PackOptions, SourceComparison,
+};
 use forebay_shard::verify::{Options, verify_dataset};
 use forebay_shard::{Dataset, RecordMeta, indexed};
 use layout::*;
 use std::path::Path;
 use support::*;
 
-fn compare(dst: &Path, src: &Path) -> AgainstReport {
-    let against = Against::open(dst, src, &(), &Cancel::new()).unwrap();
+fn compare(dst: &Path, src: &Path) -> ComparisonReport {
+    let against = SourceComparison::open(dst, src, &(), &Cancel::new()).unwrap();
     let check = |shard: &Path, record: u64, payload: &[u8]| {
         against.check(shard, record, payload);
         Ok(())
@@ -29,7 +31,7 @@ fn pack(options: &PackOptions) -> u64 {
 }
 
 /// Kinds, keys and details of what was found.
-fn found(report: &AgainstReport) -> Vec<(DifferenceKind, &str, &str)> {
+fn found(report: &ComparisonReport) -> Vec<(DifferenceKind, &str, &str)> {
     let all = report.differences.iter();
     all.map(|d| (d.kind, d.key.as_str(), d.detail.as_str()))
         .collect()

@@ -256,7 +256,7 @@ fn another_data_set_is_only_replaced_when_told() {
     other.format = forebay_pack::Format::INDEXED;
     let error = run(&other).unwrap_err().to_string();
     assert!(
-        error.contains("another data set") && error.contains("--overwrite"),
+        error.contains("another dataset") && error.contains("--overwrite"),
         "{error}"
     );
     assert_eq!(before, contents(&dst));

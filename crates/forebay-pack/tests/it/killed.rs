@@ -68,7 +68,7 @@ fn source(dir: &Path) -> std::path::PathBuf {
     src
 }
 
-/// Whatever is there after a kill, no manifest means a data set that is not whole, and a rerun makes it whole.
+/// Whatever is there after a kill, no manifest means a dataset that is not whole, and a rerun makes it whole.
 fn assert_recovers(src: &Path, dst: &Path, whole: &Path, moment: &str) {
     if dst.join("forebay.json").exists() {
         forebay_shard::Dataset::open(dst)

@@ -67,9 +67,13 @@ fn a_split_column_divides_a_directory() {
     let features = Manifest::load(&dst).unwrap().features;
     assert!(features.iter().all(|feature| feature.name != "split"));
     // The proof against the source finds each file in the split that the column gave it.
-    let against =
-        forebay_pack::Against::open(&dst, src.as_path(), &(), &forebay_pack::Cancel::new())
-            .unwrap();
+    let against = forebay_pack::SourceComparison::open(
+        &dst,
+        src.as_path(),
+        &(),
+        &forebay_pack::Cancel::new(),
+    )
+    .unwrap();
     let dataset = Dataset::open(&dst).unwrap();
     for name in ["train", "validation", "test"] {
         for shard in dataset.split(name).unwrap().shards() {

@@ -34,7 +34,7 @@ fn report(dst: &Path) -> Vec<Finding> {
         .collect()
 }
 
-/// The features of a record by its key, as a reader of the data set sees them.
+/// The features of a record by its key, as a reader of the dataset sees them.
 fn example(dst: &Path, split: &str, key: &str, look: impl Fn(&ExampleView<'_>)) {
     let dataset = Dataset::open(dst).unwrap();
     let split = dataset.split(split).unwrap();

@@ -388,7 +388,7 @@ fn an_export_passes_over_records_that_cannot_become_files() {
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 5);
     run(&options(&src, &dst)).unwrap();
-    // A foreign data set with keys that no file system takes, in the middle of others.
+    // A foreign dataset with keys that no file system takes, in the middle of others.
     let manifest = Manifest::load(&dst).unwrap();
     let shard = &manifest.splits[0].shards[0];
     let path = dst.join(&shard.name);
@@ -470,7 +470,7 @@ fn an_export_never_leaves_its_directory() {
     let mut options = options(&dir.path().join("src"), &dst);
     options.sharding = forebay_pack::Sharding::Count(1);
     run(&options).unwrap();
-    // A record of the same length whose key climbs out, in a data set that is otherwise in order.
+    // A record of the same length whose key climbs out, in a dataset that is otherwise in order.
     let manifest = Manifest::load(&dst).unwrap();
     let shard = &manifest.splits[0].shards[0];
     let path = dst.join(&shard.name);

@@ -188,7 +188,7 @@ fn odd_images_become_plain_jpegs_where_that_is_asked_for() {
         put(&src, format!("n00000001/{name}").as_bytes(), content);
     }
     let mut convert = options(&src, &dst);
-    convert.convert_odd = true;
+    convert.transcode_nonstandard = true;
     let summary = run(&convert).unwrap();
     assert_eq!((summary.records(), summary.skipped()), (37, 0));
     let found = records(&dst, "train");

@@ -1,4 +1,4 @@
-//! Repairs: what is whole stays, what is lost is listed, and the result is a whole data set.
+//! Repairs: what is whole stays, what is lost is listed, and the result is a whole dataset.
 
 use crate::support;
 
@@ -206,7 +206,7 @@ fn zeroed_64_kib_of_64_mib_lose_exactly_what_verify_lists() {
     }
 }
 
-/// Damages a packed data set and repairs it. Gives the places of the records that stay, and whether
+/// Damages a packed dataset and repairs it. Gives the places of the records that stay, and whether
 /// the sample fingerprint does.
 fn survivors(format: Format, damage: impl Fn(&Path, &Path)) -> (RepairSummary, Vec<u64>, bool) {
     let dir = tempfile::tempdir().unwrap();

@@ -266,7 +266,7 @@ fn of_two_packers_one_has_the_destination() {
         &dir.path().join("whole of the other"),
         &dir.path().join("there"),
     );
-    // A data set that is whole is replaced only where somebody says so.
+    // A dataset that is whole is replaced only where somebody says so.
     assert!(matches!(run(&one), Err(Error::Destination { .. })));
     let mut replacing = one.clone();
     replacing.overwrite = true;

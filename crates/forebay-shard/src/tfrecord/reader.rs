@@ -270,8 +270,10 @@ impl<R: Read> Reader<R> {
                 self.next += 1;
                 Ok(Some(info))
             }
-            Err(Trouble::Damage(damage)) => Err(damage.record(self.next).shard(&self.path).into()),
-            Err(Trouble::Io(source)) => Err(Error::io(&self.path, "read", source)),
+            Err(FrameError::Damage(damage)) => {
+                Err(damage.record(self.next).shard(&self.path).into())
+            }
+            Err(FrameError::Io(source)) => Err(Error::io(&self.path, "read", source)),
         }
     }
 }
@@ -294,12 +296,12 @@ fn open<R: Read>(mut reader: R, known: Option<Compression>) -> io::Result<Input<
 }
 
 /// Why there is no frame.
-pub(super) enum Trouble {
+pub(super) enum FrameError {
     Damage(Corruption),
     Io(io::Error),
 }
 
-impl From<Corruption> for Trouble {
+impl From<Corruption> for FrameError {
     fn from(damage: Corruption) -> Self {
         Self::Damage(damage)
     }
@@ -318,7 +320,7 @@ pub(super) struct Frames<'a, R: Read> {
 
 impl<R: Read> Frames<'_, R> {
     /// Ensures that bytes are buffered. Bytes that the decoder refuses count as damage.
-    pub(super) fn fill(&mut self, len: usize) -> Result<usize, Trouble> {
+    pub(super) fn fill(&mut self, len: usize) -> Result<usize, FrameError> {
         let compression = self.input.reader().compression();
         self.input.fill(len).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData
@@ -330,12 +332,12 @@ impl<R: Read> Frames<'_, R> {
                 let what = format!("{compression} stream (byte of what it expands to)");
                 Corruption::new(at, what, "a valid stream", error).into()
             }
-            _ => Trouble::Io(error),
+            _ => FrameError::Io(error),
         })
     }
 
     /// Consumes the next frame; returns its offset and its payload's length.
-    fn next(&mut self) -> Result<Option<(u64, u64)>, Trouble> {
+    fn next(&mut self) -> Result<Option<(u64, u64)>, FrameError> {
         let offset = self.input.position();
         let Some(len) = self.check()? else {
             return Ok(None);
@@ -346,7 +348,7 @@ impl<R: Read> Frames<'_, R> {
 
     /// Verifies the frame at the current position without consuming it; `None` at the end of the
     /// stream.
-    pub(super) fn check(&mut self) -> Result<Option<usize>, Trouble> {
+    pub(super) fn check(&mut self) -> Result<Option<usize>, FrameError> {
         let Some(len) = self.check_head()? else {
             return Ok(None);
         };
@@ -374,7 +376,7 @@ impl<R: Read> Frames<'_, R> {
     }
 
     /// Verifies the head at the current position.
-    pub(super) fn check_head(&mut self) -> Result<Option<usize>, Trouble> {
+    pub(super) fn check_head(&mut self) -> Result<Option<usize>, FrameError> {
         let offset = self.input.position();
         let found = self.fill(HEAD_BYTES)?;
         let Some(head) = self.input.window().first_chunk::<HEAD_BYTES>() else {

@@ -7,7 +7,7 @@
 use std::io::Read;
 
 use super::compress::Compression;
-use super::reader::{Frames, Trouble};
+use super::reader::{FrameError, Frames};
 use crate::error::Corruption;
 use crate::frame::{HEAD_BYTES, OVERHEAD_BYTES};
 
@@ -39,7 +39,7 @@ impl<R: Read> Frames<'_, R> {
     pub(super) fn next_valid(
         &mut self,
         lost: &mut Vec<LostRange>,
-    ) -> Result<Option<(u64, u64)>, Trouble> {
+    ) -> Result<Option<(u64, u64)>, FrameError> {
         let start = self.input.position();
         let cause = match self.check() {
             Ok(Some(len)) => {
@@ -47,8 +47,8 @@ impl<R: Read> Frames<'_, R> {
                 return Ok(Some((start, len as u64)));
             }
             Ok(None) => return Ok(None),
-            Err(Trouble::Io(error)) => return Err(Trouble::Io(error)),
-            Err(Trouble::Damage(cause)) => cause,
+            Err(FrameError::Io(error)) => return Err(FrameError::Io(error)),
+            Err(FrameError::Damage(cause)) => cause,
         };
         let found = self.resume();
         let end = self.input.position();
@@ -68,7 +68,7 @@ impl<R: Read> Frames<'_, R> {
     }
 
     /// Moves to the next valid frame, or to the end. Returns the frame's length.
-    fn resume(&mut self) -> Result<Option<usize>, Trouble> {
+    fn resume(&mut self) -> Result<Option<usize>, FrameError> {
         let start = self.input.position();
         loop {
             match self.skip_frame_with_bad_payload() {
@@ -76,16 +76,16 @@ impl<R: Read> Frames<'_, R> {
                 Ok(true) => match self.check() {
                     // The next frame is intact, or damaged in its payload too.
                     Ok(found) => return Ok(found),
-                    Err(Trouble::Damage(_)) => continue,
+                    Err(FrameError::Damage(_)) => continue,
                     Err(error) => return Err(error),
                 },
                 // The compressed stream itself ends here.
-                Err(Trouble::Damage(_)) => return Ok(self.abandon()),
+                Err(FrameError::Damage(_)) => return Ok(self.abandon()),
                 Err(error) => return Err(error),
             }
             match self.search(start) {
                 Ok(found) => return Ok(found),
-                Err(Trouble::Damage(_)) => return Ok(self.abandon()),
+                Err(FrameError::Damage(_)) => return Ok(self.abandon()),
                 Err(error) => return Err(error),
             }
         }
@@ -99,7 +99,7 @@ impl<R: Read> Frames<'_, R> {
     }
 
     /// If a valid head is here and another head or the end follows at its length, moves there.
-    fn skip_frame_with_bad_payload(&mut self) -> Result<bool, Trouble> {
+    fn skip_frame_with_bad_payload(&mut self) -> Result<bool, FrameError> {
         let Ok(Some(len)) = self.check_head() else {
             return Ok(false);
         };
@@ -121,7 +121,7 @@ impl<R: Read> Frames<'_, R> {
     }
 
     /// Tries every byte after this one. `start` is the beginning of the damage.
-    fn search(&mut self, start: u64) -> Result<Option<usize>, Trouble> {
+    fn search(&mut self, start: u64) -> Result<Option<usize>, FrameError> {
         self.fill(1)?;
         self.input.consume(1);
         loop {
@@ -141,7 +141,7 @@ impl<R: Read> Frames<'_, R> {
             if *self.vain + len <= VAIN_BYTES.saturating_add(most) {
                 match self.check() {
                     Ok(Some(len)) => return Ok(Some(len)),
-                    Ok(None) | Err(Trouble::Damage(_)) => *self.vain += len,
+                    Ok(None) | Err(FrameError::Damage(_)) => *self.vain += len,
                     Err(error) => return Err(error),
                 }
             }

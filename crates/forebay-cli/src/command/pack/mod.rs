@@ -393,7 +393,7 @@ impl OptionArgs {
         options.seek_points = self.seek_points.density();
         options.progressive_to_baseline = self.progressive == Progressive::Baseline;
         options.on_bad_image = self.on_bad_image.clone();
-        options.convert_odd = self.transcode_nonstandard;
+        options.transcode_nonstandard = self.transcode_nonstandard;
         options.resize_short = self.resize_short.map(NonZeroU32::get);
         options.max_side = self.max_side.map(NonZeroU32::get);
         options.quality = self.quality;

@@ -215,7 +215,7 @@ impl Observer for Watch<'_> {
     fn begins_anew(&self, differences: &[String]) {
         let differences = printable(&differences.join("; "));
         self.console.warning(format!(
-            "the source has changed since this pack was begun, so it begins anew: {differences}"
+            "the source has changed since this pack started, so it starts again: {differences}"
         ));
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_pack::{Against, AgainstReport, Cancel, DifferenceKind, Observer, Stage};
+use forebay_pack::{Cancel, ComparisonReport, DifferenceKind, Observer, SourceComparison, Stage};
 use forebay_store::{Location, StoreOptions};
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    pub(super) fn new(report: &AgainstReport) -> Self {
+    pub(super) fn new(report: &ComparisonReport) -> Self {
         Self {
             files: report.files,
             verbatim: report.verbatim,
@@ -70,7 +70,7 @@ pub(super) fn open(
     source: &Path,
     store: &StoreOptions,
     console: &Console,
-) -> Result<Against, Failure> {
+) -> Result<SourceComparison, Failure> {
     let [dataset] = inputs else {
         return Err(one_dataset());
     };
@@ -85,7 +85,7 @@ pub(super) fn open(
     let cancel = Cancel::from_flag(console.interrupt().flag());
     let source = Location::parse(source)?;
     let (root, storage) = (dataset.path(), dataset.shared_storage());
-    let opened = Against::open_in(root, storage, source, store, &watch, &cancel);
+    let opened = SourceComparison::open_in(root, storage, source, store, &watch, &cancel);
     opened.map_err(|error| match error {
         forebay_pack::Error::Interrupted { .. } => {
             Failure::interrupted("the source was not yet looked at as a whole")
@@ -99,7 +99,7 @@ fn one_dataset() -> Failure {
         .hint("name the directory that holds forebay.json")
 }
 
-pub(super) fn print(report: &AgainstReport, console: &Console) {
+pub(super) fn print(report: &ComparisonReport, console: &Console) {
     let mut shown = (None, 0);
     for difference in &report.differences {
         console.event("difference", difference);
@@ -148,7 +148,7 @@ pub(super) fn print(report: &AgainstReport, console: &Console) {
 }
 
 /// The comparison's effect on the exit code.
-pub(super) fn outcome(report: &AgainstReport) -> Result<Outcome, Failure> {
+pub(super) fn outcome(report: &ComparisonReport) -> Result<Outcome, Failure> {
     if report.is_ok() {
         return Ok(match report.count(DifferenceKind::Unreadable) {
             0 => Outcome::Done,

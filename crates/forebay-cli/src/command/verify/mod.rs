@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args as ClapArgs;
 use forebay_image::{Decoder, ImageError, Limits, SeekPointBuilder, check_structure};
 use forebay_pack::original_image;
-use forebay_pack::{Against, AgainstReport};
+use forebay_pack::{ComparisonReport, SourceComparison};
 use forebay_shard::ExampleView;
 use forebay_shard::example::IMAGE_SEEK_POINTS;
 use forebay_shard::example::RecordFeatures;
@@ -34,7 +34,7 @@ Damage is listed with shard, record and byte, and the exit code is 1; `forebay r
 whole. Images of a kind that loaders do not read are listed too, as far as their headers show it.
 
 --compare-source SRC proves a dataset against what it was packed from, a directory or archives: the bytes of
-every file are in exactly one record. What the pack's report says was left out or written anew is
+every file are in exactly one record. What the pack's report says was left out or rewritten is
 counted apart. Files that are missing, extra, doubled or changed make the exit code 1; files that
 cannot be read now make it 3.
 
@@ -104,7 +104,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             }
         }
     }
-    let compared = against.map(Against::finish).transpose()?;
+    let compared = against.map(SourceComparison::finish).transpose()?;
     if let Some(report) = &compared {
         against::print(report, console);
     }
@@ -165,7 +165,7 @@ pub(crate) fn verify(
 fn verify_with(
     input: &Input,
     deep: bool,
-    against: Option<&Against>,
+    against: Option<&SourceComparison>,
     jobs: usize,
     console: &Console,
 ) -> Result<Verified, Failure> {
@@ -388,7 +388,7 @@ impl Totals {
     fn event(
         &self,
         exit_code: i32,
-        compared: Option<&AgainstReport>,
+        compared: Option<&ComparisonReport>,
         elapsed: Duration,
         console: &Console,
     ) {

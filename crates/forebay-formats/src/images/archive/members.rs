@@ -1,13 +1,13 @@
 //! The members of archives as one sorted tree of paths, kept compactly: 32 bytes and the path for each.
 
-use crate::archive::Trouble;
+use crate::archive::ArchiveError;
 use crate::class_list;
 use crate::sniff::Kind;
 use std::collections::BTreeMap;
 
 /// Place of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemberPlace {
+pub struct MemberLocation {
     /// Which archive of the source.
     pub volume: u16,
     /// Position of its data in the decoded tar stream, or of its record in a zip's directory.
@@ -19,7 +19,7 @@ pub struct MemberPlace {
 pub(crate) struct MemberRef<'a> {
     pub(crate) path: &'a [u8],
     pub(crate) size: u64,
-    pub(crate) place: MemberPlace,
+    pub(crate) place: MemberLocation,
     pub(crate) kind: Kind,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    pub(crate) fn push(&mut self, path: &[u8], size: u64, place: MemberPlace, kind: Kind) {
+    pub(crate) fn push(&mut self, path: &[u8], size: u64, place: MemberLocation, kind: Kind) {
         let known = self.kinds.iter().position(|known| *known == kind);
         let kind = known.unwrap_or_else(|| {
             self.kinds.push(kind);
@@ -69,7 +69,7 @@ impl Members {
     pub(crate) fn append(&mut self, other: &Self, volumes: u16) {
         for at in 0..other.items.len() {
             let member = other.get(at);
-            let place = MemberPlace {
+            let place = MemberLocation {
                 volume: member.place.volume + volumes,
                 offset: member.place.offset,
             };
@@ -79,7 +79,7 @@ impl Members {
 
     /// Sorts by path. A path that is there twice is an error: which of both was meant cannot be known. Directories
     /// may be named more than once.
-    pub(crate) fn finish(&mut self) -> Result<(), (u16, Trouble)> {
+    pub(crate) fn finish(&mut self) -> Result<(), (u16, ArchiveError)> {
         let paths = &self.paths;
         let path =
             |item: &Item| &paths[item.start as usize..item.start as usize + usize::from(item.len)];
@@ -95,7 +95,7 @@ impl Members {
                     crate::finding::escape(path(second)),
                     first.offset,
                 );
-                return Err((second.volume, Trouble::at(second.offset, what)));
+                return Err((second.volume, ArchiveError::at(second.offset, what)));
             }
         }
         self.items
@@ -129,7 +129,7 @@ impl Members {
         MemberRef {
             path: self.path(index),
             size: item.size,
-            place: MemberPlace {
+            place: MemberLocation {
                 volume: item.volume,
                 offset: item.offset,
             },
@@ -217,7 +217,7 @@ mod tests {
                 Some(path) => (path, Kind::Directory),
                 None => (*path, Kind::Image),
             };
-            let place = MemberPlace {
+            let place = MemberLocation {
                 volume: 0,
                 offset: number as u64,
             };
@@ -254,10 +254,10 @@ mod tests {
 
     #[test]
     fn a_path_twice_is_refused() {
-        let (volume, trouble) = members(&["a/1", "b", "a/1"]).finish().unwrap_err();
+        let (volume, error) = members(&["a/1", "b", "a/1"]).finish().unwrap_err();
         assert_eq!(volume, 0);
         assert_eq!(
-            (trouble.offset, trouble.what.contains("at offset 0")),
+            (error.offset, error.what.contains("at offset 0")),
             (2, true)
         );
         assert!(members(&["a/", "a"]).finish().is_err());

@@ -9,7 +9,7 @@ mod read;
 mod volume;
 mod zip;
 
-pub use members::MemberPlace;
+pub use members::MemberLocation;
 pub(crate) use members::{MemberRef, Members};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use read::OpenVolume;
@@ -18,7 +18,7 @@ pub use volume::Volume;
 
 use super::boxes::BoxIndex;
 use crate::archive::tar::{self, TarKind, TarReader};
-use crate::archive::{Archive, ArchiveFile, Stream, Trouble, VolumeKind, read_exact};
+use crate::archive::{Archive, ArchiveError, ArchiveFile, Stream, VolumeKind, read_exact};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{self, base, join, stem};
@@ -104,7 +104,7 @@ impl<'a> Collector<'a> {
                 false,
             ),
         };
-        done.map_err(|trouble| trouble.of(path))?;
+        done.map_err(|error| error.of(path))?;
         for warning in self.collected.warnings.iter_mut().skip(known) {
             *warning = format!("{}: {warning}", path.display());
         }
@@ -158,7 +158,7 @@ impl<'a> Collector<'a> {
         let all = &mut self.collected;
         let first = all.volumes.len() as u16;
         // The directory of an archive without members.
-        let place = MemberPlace {
+        let place = MemberLocation {
             volume: first,
             offset: 0,
         };
@@ -173,9 +173,9 @@ impl<'a> Collector<'a> {
     /// The tree of all archives.
     pub(crate) fn finish(mut self) -> Result<Collected> {
         let volumes = &self.collected.volumes;
-        let of = |(volume, trouble): (u16, Trouble)| match volumes.get(usize::from(volume)) {
-            Some(volume) => trouble.of(&volume.path),
-            None => trouble.of(Path::new("")),
+        let of = |(volume, error): (u16, ArchiveError)| match volumes.get(usize::from(volume)) {
+            Some(volume) => error.of(&volume.path),
+            None => error.of(Path::new("")),
         };
         self.collected.members.finish().map_err(of)?;
         let first = volumes
@@ -197,7 +197,7 @@ impl<'a> Collector<'a> {
         mount: &Mount<'_>,
         inside: &[u8],
         inner: bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ArchiveError> {
         while let Some(member) = reader.next(stream)? {
             if self.step(stream) {
                 return Ok(());
@@ -228,7 +228,7 @@ impl<'a> Collector<'a> {
                 }
                 TarKind::File => {
                     let read = |stream: &mut Stream, out: &mut [u8]| {
-                        read_exact(stream, member.data, out).map_err(|trouble| trouble.what)
+                        read_exact(stream, member.data, out).map_err(|error| error.what)
                     };
                     let place = (volume, member.data);
                     self.file(path, member.size, place, mount, |len, out| {
@@ -266,7 +266,7 @@ impl<'a> Collector<'a> {
         number: u16,
         stream: &mut Stream,
         mount: &Mount<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ArchiveError> {
         let mut directory = zip::Directory::find(file, volume.len)?;
         let base = directory.base;
         while let Some(member) = directory.next(stream)? {
@@ -384,7 +384,7 @@ impl<'a> Collector<'a> {
     }
 
     fn push(&mut self, path: &[u8], size: u64, (volume, offset): (u16, u64), kind: Kind) {
-        let place = MemberPlace { volume, offset };
+        let place = MemberLocation { volume, offset };
         self.collected.members.push(path, size, place, kind);
     }
 
@@ -444,13 +444,13 @@ pub(crate) fn inner_dir(path: &[u8]) -> Option<&[u8]> {
 
 /// Reads to the end, so that the checksum of a compressed stream is verified. Returns where something other than
 /// padding begins.
-fn drain(stream: &mut Stream) -> Result<Option<u64>, Trouble> {
+fn drain(stream: &mut Stream) -> Result<Option<u64>, ArchiveError> {
     let mut block = vec![0; 64 << 10];
     loop {
         let at = stream.position();
         let read = stream
             .fill(&mut block)
-            .map_err(|error| Trouble::io(at, &error))?;
+            .map_err(|error| ArchiveError::io(at, &error))?;
         if read == 0 {
             return Ok(None);
         }
@@ -493,10 +493,7 @@ pub(crate) fn read_files<const N: usize>(
     let mut stream = volume.stream(file)?;
     let mut reader = TarReader::new(0, None);
     let mut found = [const { None }; N];
-    while let Some(member) = reader
-        .next(&mut stream)
-        .map_err(|trouble| trouble.of(path))?
-    {
+    while let Some(member) = reader.next(&mut stream).map_err(|error| error.of(path))? {
         if member.kind != TarKind::File || member.size > max_bytes {
             continue;
         }
@@ -505,8 +502,7 @@ pub(crate) fn read_files<const N: usize>(
         });
         if let Some(slot) = wanted.and_then(|at| found.get_mut(at)) {
             let mut content = vec![0; member.size as usize];
-            read_exact(&mut stream, member.data, &mut content)
-                .map_err(|trouble| trouble.of(path))?;
+            read_exact(&mut stream, member.data, &mut content).map_err(|error| error.of(path))?;
             *slot = Some(content);
         }
     }

@@ -3,8 +3,8 @@
 // Bytes are read where they stay: clearing the room for each image first costs a seventh of a pack's time.
 #![allow(unsafe_code)]
 
-use super::{MemberPlace, Volume, zip};
-use crate::archive::{ArchiveFile, Fetched, ReadAt, Trouble, VolumeKind};
+use super::{MemberLocation, Volume, zip};
+use crate::archive::{ArchiveError, ArchiveFile, Fetched, ReadAt, VolumeKind};
 use crate::error::{Error, Result};
 use crate::finding::Reason;
 use crate::progress::Progress;
@@ -182,13 +182,13 @@ impl OpenVolume {
                 let at = position + done;
                 let step = (size - done).min(buffer.len() as u64) as usize;
                 super::read_exact(&mut stream, at, &mut buffer[..step])
-                    .map_err(|trouble| trouble.of(path))?;
+                    .map_err(|error| error.of(path))?;
                 take(at, &buffer[..step])?;
                 done += step as u64;
             }
         }
         // To its end: its checksum is the last thing in it.
-        super::drain(&mut stream).map_err(|trouble| trouble.of(path))?;
+        super::drain(&mut stream).map_err(|error| error.of(path))?;
         Ok(true)
     }
 
@@ -203,7 +203,7 @@ impl OpenVolume {
     }
 
     /// Tells the system that a member will be needed.
-    pub(crate) fn will_need(&self, place: MemberPlace, size: u64) {
+    pub(crate) fn will_need(&self, place: MemberLocation, size: u64) {
         let (Some(file), false) = (
             self.file(),
             matches!(self.volume.kind, VolumeKind::Zip { .. }),
@@ -217,7 +217,7 @@ impl OpenVolume {
     /// Appends the content of a member.
     pub(crate) fn append_to(
         &self,
-        place: MemberPlace,
+        place: MemberLocation,
         size: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), (Reason, String)> {
@@ -232,7 +232,7 @@ impl OpenVolume {
         match (self.volume.kind, file) {
             (VolumeKind::Zip { base }, ArchiveFile::Local(..)) => {
                 let member = zip::member_at(file, self.volume.len, place.offset)
-                    .map_err(|trouble| unreadable(trouble.to_string()))?;
+                    .map_err(|error| unreadable(error.to_string()))?;
                 same_size(&member, size)?;
                 member
                     .append_to(file, base, u64::MAX, out)
@@ -247,7 +247,7 @@ impl OpenVolume {
                     false => (Reason::Unreadable, what),
                 };
                 let member = zip::member_at(&record, self.volume.len, place.offset)
-                    .map_err(|trouble| fail(&record, trouble.to_string()))?;
+                    .map_err(|error| fail(&record, error.to_string()))?;
                 same_size(&member, size)?;
                 let (start, len) = member.stored(base);
                 // Deflate adds next to nothing where it saves nothing. What the directory says may be anything.
@@ -258,7 +258,7 @@ impl OpenVolume {
                     .map_err(|what| fail(&stored, what))
             }
             (_, ArchiveFile::Local(file, _)) => read_at(file, place.offset, size, out)
-                .map_err(|trouble| unreadable(trouble.to_string())),
+                .map_err(|error| unreadable(error.to_string())),
             (_, ArchiveFile::Object(_)) => {
                 let size = usize::try_from(size).map_err(|_| unreadable("too large".to_owned()))?;
                 let start = out.len();
@@ -284,8 +284,9 @@ fn same_size(member: &zip::ZipMember, size: u64) -> Result<(), (Reason, String)>
 }
 
 /// Appends exactly `size` bytes from `offset`.
-fn read_at(file: &File, offset: u64, size: u64, out: &mut Vec<u8>) -> Result<(), Trouble> {
-    let size = usize::try_from(size).map_err(|_| Trouble::at(offset, "a member is too large"))?;
+fn read_at(file: &File, offset: u64, size: u64, out: &mut Vec<u8>) -> Result<(), ArchiveError> {
+    let size =
+        usize::try_from(size).map_err(|_| ArchiveError::at(offset, "a member is too large"))?;
     out.reserve(size);
     let end = out.len() + size;
     let mut at = offset;
@@ -293,7 +294,10 @@ fn read_at(file: &File, offset: u64, size: u64, out: &mut Vec<u8>) -> Result<(),
         let room = end - out.len();
         match rustix::io::pread(file, &mut out.spare_capacity_mut()[..room], at) {
             Ok(([], _)) => {
-                return Err(Trouble::at(at, "the archive ends here, it is cut short"));
+                return Err(ArchiveError::at(
+                    at,
+                    "the archive ends here, it is cut short",
+                ));
             }
             Ok((read, _)) => {
                 let read = read.len();
@@ -303,7 +307,7 @@ fn read_at(file: &File, offset: u64, size: u64, out: &mut Vec<u8>) -> Result<(),
                 unsafe { out.set_len(len) };
             }
             Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(Trouble::io(at, &io::Error::from(errno))),
+            Err(errno) => return Err(ArchiveError::io(at, &io::Error::from(errno))),
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! The directory is read forward and nothing of it is kept but what the census keeps of any file; a member is found
 //! again by the position of its record. Zip64 is read; members are stored or deflated.
 
-use crate::archive::{ReadAt, Stream, Trouble};
+use crate::archive::{ArchiveError, ReadAt, Stream};
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use std::io;
 
@@ -50,7 +50,7 @@ pub(crate) struct ZipMember {
 
 impl Directory {
     /// Finds the directory of a zip archive of `len` bytes.
-    pub(crate) fn find(file: &dyn ReadAt, len: u64) -> Result<Self, Trouble> {
+    pub(crate) fn find(file: &dyn ReadAt, len: u64) -> Result<Self, ArchiveError> {
         let tail_len = len.min((END_RECORD_BYTES + COMMENT_MAX_BYTES) as u64) as usize;
         let tail_start = len - tail_len as u64;
         let mut tail = vec![0; tail_len];
@@ -65,7 +65,7 @@ impl Directory {
                     })
             });
         let Some(at) = found else {
-            return Err(Trouble::at(
+            return Err(ArchiveError::at(
                 len,
                 "there is no end record: the zip archive is cut short",
             ));
@@ -73,7 +73,7 @@ impl Directory {
         let end_record = tail_start + at as u64;
         let record = &tail[at..at + END_RECORD_BYTES];
         if u16_at(record, 4) != 0 && u16_at(record, 4) != 0xffff {
-            return Err(Trouble::at(
+            return Err(ArchiveError::at(
                 end_record,
                 "zip archives of several files are not read",
             ));
@@ -93,14 +93,14 @@ impl Directory {
                 let at = u64_at(&locator, 8);
                 let mut record = [0; 56];
                 if at.checked_add(56).is_none_or(|end| end > end_record) {
-                    return Err(Trouble::at(
+                    return Err(ArchiveError::at(
                         end_record,
                         "the zip64 end record lies outside of the archive",
                     ));
                 }
                 read_exact(file, at, &mut record)?;
                 if !record.starts_with(b"PK\x06\x06") {
-                    return Err(Trouble::at(at, "this is no zip64 end record"));
+                    return Err(ArchiveError::at(at, "this is no zip64 end record"));
                 }
                 (left, size, offset) = (
                     u64_at(&record, 32),
@@ -113,7 +113,9 @@ impl Directory {
         let start = directory_end
             .checked_sub(size)
             .filter(|start| *start >= offset)
-            .ok_or_else(|| Trouble::at(end_record, "the directory lies outside of the archive"))?;
+            .ok_or_else(|| {
+                ArchiveError::at(end_record, "the directory lies outside of the archive")
+            })?;
         Ok(Self {
             base: start - offset,
             next: start,
@@ -123,10 +125,10 @@ impl Directory {
     }
 
     /// The next record; none at the end.
-    pub(crate) fn next(&mut self, stream: &mut Stream) -> Result<Option<ZipMember>, Trouble> {
+    pub(crate) fn next(&mut self, stream: &mut Stream) -> Result<Option<ZipMember>, ArchiveError> {
         if self.left == 0 {
             if self.next != self.end {
-                return Err(Trouble::at(
+                return Err(ArchiveError::at(
                     self.next,
                     "the directory is longer than its count of members",
                 ));
@@ -137,11 +139,14 @@ impl Directory {
         let mut fixed = [0; RECORD_BYTES];
         stream
             .skip_to(at)
-            .map_err(|error| Trouble::io(at, &error))?;
+            .map_err(|error| ArchiveError::io(at, &error))?;
         let mut record = read_record_part(stream, at, &mut fixed)?.to_vec();
         let rest = variable_len(&record);
         if at + (RECORD_BYTES + rest) as u64 > self.end {
-            return Err(Trouble::at(at, "a record reaches beyond the directory"));
+            return Err(ArchiveError::at(
+                at,
+                "a record reaches beyond the directory",
+            ));
         }
         record.resize(RECORD_BYTES + rest, 0);
         read_record_part(stream, at, &mut record[RECORD_BYTES..])?;
@@ -156,14 +161,14 @@ fn read_record_part<'b>(
     stream: &mut Stream,
     at: u64,
     out: &'b mut [u8],
-) -> Result<&'b [u8], Trouble> {
+) -> Result<&'b [u8], ArchiveError> {
     match stream.fill(out) {
         Ok(filled) if filled == out.len() => Ok(out),
-        Ok(_) => Err(Trouble::at(
+        Ok(_) => Err(ArchiveError::at(
             at,
             "the archive is cut short inside its directory",
         )),
-        Err(error) => Err(Trouble::io(at, &error)),
+        Err(error) => Err(ArchiveError::io(at, &error)),
     }
 }
 
@@ -175,9 +180,9 @@ fn variable_len(fixed: &[u8]) -> usize {
 }
 
 /// Parses a whole record.
-fn parse(record: &[u8], at: u64) -> Result<ZipMember, Trouble> {
+fn parse(record: &[u8], at: u64) -> Result<ZipMember, ArchiveError> {
     if !record.starts_with(b"PK\x01\x02") {
-        return Err(Trouble::at(at, "this is no record of a zip directory"));
+        return Err(ArchiveError::at(at, "this is no record of a zip directory"));
     }
     let (name_len, extra_len) = (
         usize::from(u16_at(record, 28)),
@@ -204,7 +209,7 @@ fn parse(record: &[u8], at: u64) -> Result<ZipMember, Trouble> {
                 if *value == 0xffff_ffff {
                     *value = values
                         .next()
-                        .ok_or_else(|| Trouble::at(at, "the zip64 field is too short"))?;
+                        .ok_or_else(|| ArchiveError::at(at, "the zip64 field is too short"))?;
                 }
             }
         }
@@ -277,7 +282,7 @@ impl ZipMember {
             .checked_add(base)
             .ok_or("its local header is nowhere")?;
         let mut local = [0; LOCAL_BYTES];
-        read_exact(file, at, &mut local).map_err(|trouble| trouble.to_string())?;
+        read_exact(file, at, &mut local).map_err(|error| error.to_string())?;
         if !local.starts_with(b"PK\x03\x04") {
             return Err(format!("there is no local header at offset {at}"));
         }
@@ -303,7 +308,7 @@ impl ZipMember {
             usize::try_from(self.size.min(limit)).map_err(|_| "it is too large".to_owned())?;
         if self.method == 0 {
             out.resize(start + wanted, 0);
-            read_exact(file, at, &mut out[start..]).map_err(|trouble| trouble.to_string())?;
+            read_exact(file, at, &mut out[start..]).map_err(|error| error.to_string())?;
         } else {
             let mut left = self.stored_size;
             let mut decoder = Decompress::new(false);
@@ -311,7 +316,7 @@ impl ZipMember {
             out.reserve(wanted.max(1));
             loop {
                 let count = left.min(input.len() as u64) as usize;
-                read_exact(file, at, &mut input[..count]).map_err(|trouble| trouble.to_string())?;
+                read_exact(file, at, &mut input[..count]).map_err(|error| error.to_string())?;
                 let before = decoder.total_in();
                 let mut fed = 0;
                 let mut status = Status::Ok;
@@ -358,12 +363,16 @@ impl ZipMember {
 }
 
 /// The member whose record is at a position.
-pub(crate) fn member_at(file: &dyn ReadAt, len: u64, record: u64) -> Result<ZipMember, Trouble> {
+pub(crate) fn member_at(
+    file: &dyn ReadAt,
+    len: u64,
+    record: u64,
+) -> Result<ZipMember, ArchiveError> {
     let there = len.saturating_sub(record).min(RECORD_PEEK_BYTES as u64) as usize;
     let mut bytes = vec![0; there];
     read_exact(file, record, &mut bytes)?;
     if there < RECORD_BYTES {
-        return Err(Trouble::at(
+        return Err(ArchiveError::at(
             record,
             "the archive is cut short inside its directory",
         ));
@@ -377,13 +386,13 @@ pub(crate) fn member_at(file: &dyn ReadAt, len: u64, record: u64) -> Result<ZipM
     parse(&bytes, record)
 }
 
-fn read_exact(file: &dyn ReadAt, at: u64, out: &mut [u8]) -> Result<(), Trouble> {
+fn read_exact(file: &dyn ReadAt, at: u64, out: &mut [u8]) -> Result<(), ArchiveError> {
     file.read_exact_at(out, at)
         .map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
-                Trouble::at(at, "the archive ends here, it is cut short")
+                ArchiveError::at(at, "the archive ends here, it is cut short")
             }
-            _ => Trouble::io(at, &error),
+            _ => ArchiveError::io(at, &error),
         })
 }
 

@@ -99,7 +99,7 @@ impl Values {
 }
 
 /// Why a value is not taken into a column.
-pub(super) enum Refused {
+pub(super) enum AppendError {
     /// The first reading of the file found other values.
     Changed,
     TooMany,
@@ -125,7 +125,7 @@ impl Column {
     }
 
     /// Adds the next row's value or values.
-    pub(super) fn push(&mut self, cell: Option<&Cell<'_>>) -> Result<(), Refused> {
+    pub(super) fn push(&mut self, cell: Option<&Cell<'_>>) -> Result<(), AppendError> {
         let cell = cell.unwrap_or(&Cell::Empty);
         let is_text = matches!(self.values, Values::Bytes { .. }) && !self.has_lists;
         let values = match cell {
@@ -133,13 +133,13 @@ impl Column {
             cell => cell.values(),
         };
         for value in values {
-            self.values.push(value).ok_or(Refused::Changed)?;
+            self.values.push(value).ok_or(AppendError::Changed)?;
         }
         if values.len() != 1 && self.ends.is_none() {
             self.ends = Some((1..=self.rows).collect());
         }
         if let Some(ends) = &mut self.ends {
-            let end = u32::try_from(self.values.len()).map_err(|_| Refused::TooMany)?;
+            let end = u32::try_from(self.values.len()).map_err(|_| AppendError::TooMany)?;
             ends.push(end);
         }
         self.rows += 1;

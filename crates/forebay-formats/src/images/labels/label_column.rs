@@ -16,16 +16,16 @@ pub(super) enum LabelValue<'a> {
 #[derive(Debug, Default)]
 pub(super) struct LabelKinds {
     /// Digits without leading zeros.
-    digits: Option<Seen>,
+    digits: Option<FirstValue>,
     /// Digits with leading zeros, which are names such as `007`.
-    padded: Option<Seen>,
+    padded: Option<FirstValue>,
     /// Other integers: `-1`, `1.0`.
-    number: Option<Seen>,
-    name: Option<Seen>,
+    number: Option<FirstValue>,
+    name: Option<FirstValue>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct FirstValue {
     line: u64,
     text: String,
 }
@@ -66,7 +66,7 @@ impl LabelKinds {
             Class::Number => &mut self.number,
             Class::Name => &mut self.name,
         };
-        slot.get_or_insert_with(|| Seen {
+        slot.get_or_insert_with(|| FirstValue {
             line,
             text: escape(text),
         });

@@ -104,19 +104,19 @@ pub(super) struct Rows {
 
 enum Format {
     Delimited {
-        reader: Box<csv::Reader<Fuse<BufReader<File>>>>,
+        reader: Box<csv::Reader<BudgetReader<BufReader<File>>>>,
         budget: Rc<Shared<u64>>,
     },
     JsonLines(BufReader<File>),
 }
 
 /// Stops reading when the budget is spent.
-struct Fuse<R> {
+struct BudgetReader<R> {
     inner: R,
     budget: Rc<Shared<u64>>,
 }
 
-impl<R: Read> Read for Fuse<R> {
+impl<R: Read> Read for BudgetReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(out)?;
         let left = self.budget.get().checked_sub(read as u64);
@@ -151,7 +151,7 @@ impl Rows {
             None => Format::JsonLines(file),
             Some(delimiter) => {
                 let budget = Rc::new(Shared::new(LINE_MAX_BYTES));
-                let fuse = Fuse {
+                let fuse = BudgetReader {
                     inner: file,
                     budget: Rc::clone(&budget),
                 };

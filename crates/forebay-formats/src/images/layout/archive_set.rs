@@ -44,31 +44,31 @@ pub(crate) struct ArchiveFacts {
 pub(crate) struct TopFiles<'a> {
     pub(crate) dirs: Vec<Vec<u8>>,
     pub(crate) files: Vec<Vec<u8>>,
-    place: TopPlace<'a>,
+    place: TopLocation<'a>,
 }
 
-enum TopPlace<'a> {
+enum TopLocation<'a> {
     Directory(&'a Path),
     Store(&'a Store),
 }
 
 impl<'a> TopFiles<'a> {
     pub(crate) fn of_directory(path: &'a Path, dirs: Vec<Vec<u8>>, files: Vec<Vec<u8>>) -> Self {
-        let place = TopPlace::Directory(path);
+        let place = TopLocation::Directory(path);
         Self { dirs, files, place }
     }
 
     pub(crate) fn of_store(store: &'a Store, dirs: Vec<Vec<u8>>, mut files: Vec<Vec<u8>>) -> Self {
         files.sort();
-        let place = TopPlace::Store(store);
+        let place = TopLocation::Store(store);
         Self { dirs, files, place }
     }
 
     /// A file as an archive.
     pub(crate) fn archive(&self, name: &[u8]) -> Archive {
         match self.place {
-            TopPlace::Directory(path) => Archive::Local(path.join(OsStr::from_bytes(name))),
-            TopPlace::Store(store) => {
+            TopLocation::Directory(path) => Archive::Local(path.join(OsStr::from_bytes(name))),
+            TopLocation::Store(store) => {
                 Archive::Object(store.clone(), String::from_utf8_lossy(name).into_owned())
             }
         }

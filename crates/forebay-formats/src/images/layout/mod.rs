@@ -167,7 +167,7 @@ pub(crate) struct Arrangement {
 /// One split of the source.
 #[derive(Debug)]
 pub struct SplitSource {
-    /// The split's name in the data set.
+    /// The split's name in the dataset.
     pub name: String,
     /// Its directory relative to the source, empty for the source itself.
     pub dir: Vec<u8>,

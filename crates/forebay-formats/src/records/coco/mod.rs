@@ -75,10 +75,10 @@ impl Format for Coco {
         let mut hasher = blake3::Hasher::new();
         let mut splits = Vec::new();
         let mut all = Vec::new();
-        for (split, place) in found {
-            let mut annotations = Annotations::read(&place.files)?;
-            add_sizes(&mut annotations.images, &place.images)?;
-            for path in place.files.values() {
+        for (split, split_files) in found {
+            let mut annotations = Annotations::read(&split_files.files)?;
+            add_sizes(&mut annotations.images, &split_files.images)?;
+            for path in split_files.files.values() {
                 let text = path.as_os_str().as_encoded_bytes();
                 hasher.update(&(text.len() as u64).to_le_bytes());
                 hasher.update(text);
@@ -88,7 +88,7 @@ impl Format for Coco {
             for image in &annotations.images {
                 hasher.update(&image.bytes.to_le_bytes());
             }
-            all.push((split, place.images, Arc::new(annotations)));
+            all.push((split, split_files.images, Arc::new(annotations)));
         }
         let columns = columns(all.iter().map(|(_, _, annotations)| &**annotations));
         let dropped = &input.drop_features;
@@ -153,23 +153,23 @@ impl Format for Coco {
 }
 
 /// The files of a split.
-struct Place {
+struct SplitFiles {
     /// Annotation files by task.
     files: BTreeMap<&'static str, PathBuf>,
     images: PathBuf,
 }
 
-fn find(root: &Path) -> Result<BTreeMap<String, Place>> {
-    let mut found: BTreeMap<String, Place> = BTreeMap::new();
+fn find(root: &Path) -> Result<BTreeMap<String, SplitFiles>> {
+    let mut found: BTreeMap<String, SplitFiles> = BTreeMap::new();
     let beside = root.join(BESIDE_IMAGES);
     if beside.exists() {
         let name = root.file_name().and_then(|name| name.to_str());
         let split = name.filter(|name| ["valid", "test", "val"].contains(name));
-        let place = Place {
+        let split_files = SplitFiles {
             files: BTreeMap::from([("instances", beside)]),
             images: root.to_path_buf(),
         };
-        found.insert(split.unwrap_or("train").to_owned(), place);
+        found.insert(split.unwrap_or("train").to_owned(), split_files);
         return Ok(found);
     }
     let dir = root.join(ANNOTATIONS);
@@ -192,11 +192,11 @@ fn find(root: &Path) -> Result<BTreeMap<String, Place>> {
             let Some(images) = images.into_iter().find(|dir| dir.is_dir()) else {
                 continue;
             };
-            let place = found.entry(split.to_owned()).or_insert_with(|| Place {
+            let split_files = found.entry(split.to_owned()).or_insert_with(|| SplitFiles {
                 files: BTreeMap::new(),
                 images,
             });
-            place.files.insert(task, path.clone());
+            split_files.files.insert(task, path.clone());
         }
     }
     if found.is_empty() {

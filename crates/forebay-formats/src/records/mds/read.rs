@@ -263,7 +263,7 @@ pub(super) fn settle(columns: &mut [MdsColumn], sample: &[u8]) -> std::result::R
 
 /// Label and key of a sample.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct SampleMeta {
     label: Option<i64>,
     key: Vec<u8>,
 }
@@ -274,8 +274,8 @@ pub(super) fn encode(
     sample: &[u8],
     label_base: i64,
     record: &mut Vec<u8>,
-) -> std::result::Result<Told, String> {
-    let mut told = Told::default();
+) -> std::result::Result<SampleMeta, String> {
+    let mut meta = SampleMeta::default();
     let mut builder = ExampleBuilder::new();
     for (column, bytes) in columns.iter().zip(values(columns, sample)?) {
         let refused = |what: String| format!("column {:?}: {what}", column.name);
@@ -289,20 +289,20 @@ pub(super) fn encode(
                     bytes.len()
                 )));
             }
-            told.key.extend_from_slice(bytes);
+            meta.key.extend_from_slice(bytes);
             if column.target == Target::Key {
                 continue;
             }
         }
         let value = column.value(bytes, label_base).map_err(refused)?;
         if let (Target::Label, ColumnValue::Int(label)) = (column.target, &value) {
-            told.label = Some(*label);
+            meta.label = Some(*label);
         }
         let added = column.column.add(&column.features, &value, &mut builder);
         added.map_err(|error| refused(error.to_string()))?;
     }
     builder.encode_into(record);
-    Ok(told)
+    Ok(meta)
 }
 
 /// The first sample of a shard, and the path of the shard.
@@ -331,12 +331,12 @@ fn read_sample(
         out.resize(len.min(start + STEP_BYTES), 0);
         let piece = out.get_mut(start..).unwrap_or_default();
         let read = read_exact(stream, at + start as u64, piece);
-        read.map_err(|trouble| {
+        read.map_err(|error| {
             Error::source(
                 path,
                 format!(
                     "offset {}: the shard is cut short inside a sample",
-                    trouble.offset
+                    error.offset
                 ),
             )
         })?;
@@ -391,7 +391,7 @@ impl RecordFile for MdsFile {
             records,
             sample: Vec::new(),
             record: Vec::new(),
-            told: Told::default(),
+            meta: SampleMeta::default(),
         }))
     }
 }
@@ -403,7 +403,7 @@ struct Reader<'a> {
     records: Range<u64>,
     sample: Vec<u8>,
     record: Vec<u8>,
-    told: Told,
+    meta: SampleMeta,
 }
 
 impl RecordReader for Reader<'_> {
@@ -427,16 +427,16 @@ impl RecordReader for Reader<'_> {
             Some(_) => 0,
             None => columns.label_base,
         };
-        let told = encode(&columns.columns, &self.sample, base, &mut self.record);
-        self.told = told.map_err(refused)?;
+        let meta = encode(&columns.columns, &self.sample, base, &mut self.record);
+        self.meta = meta.map_err(refused)?;
         if let Some(schema) = &columns.foreign {
             schema.check(&self.record).map_err(refused)?;
         }
         Ok(Some(SourceRecord {
             number,
             bytes: &self.record,
-            label: self.told.label,
-            key: &self.told.key,
+            label: self.meta.label,
+            key: &self.meta.key,
         }))
     }
 }

@@ -42,16 +42,16 @@ pub(super) struct ParquetSink {
 /// A leaf of the files.
 #[derive(Debug, Clone)]
 struct OutLeaf {
-    /// The value of a record that it holds.
-    holds: Held,
+    /// The value of a record that it has.
+    value: LeafValue,
     is_list: bool,
     /// The definition level of a value.
     defined: i16,
 }
 
-/// The part of a record that a leaf holds.
+/// The value of a record that a leaf has.
 #[derive(Debug, Clone)]
-enum Held {
+enum LeafValue {
     Key,
     /// The path of the image in this feature: of an image in a record none is known.
     PathOf(String),
@@ -69,7 +69,7 @@ impl ParquetSink {
     pub(super) fn new(facts: &SourceFacts, options: &SinkOptions) -> Result<Self, String> {
         let schema = facts.columns();
         let mut out = Columns::default();
-        out.leaf("key", Held::Key, false, Leaf::TEXT);
+        out.leaf("key", LeafValue::Key, false, Leaf::TEXT);
         for column in schema.columns() {
             out.column(column, facts);
         }
@@ -176,7 +176,7 @@ impl Columns {
                 let name = &column.name;
                 self.leaf(
                     name,
-                    Held::Label(own, facts.label_base),
+                    LeafValue::Label(own, facts.label_base),
                     false,
                     Leaf::INTEGER,
                 );
@@ -186,14 +186,14 @@ impl Columns {
                     self.described[name] = json!({"names": classes, "_type": "ClassLabel"});
                 }
             }
-            ColumnType::Text => self.leaf(&own, Held::Bytes(own.clone()), false, Leaf::TEXT),
+            ColumnType::Text => self.leaf(&own, LeafValue::Bytes(own.clone()), false, Leaf::TEXT),
             ColumnType::Tensor {
                 shape,
                 number: NumberType::Float64,
             } if shape.len() <= 1 => {
                 self.leaf(
                     &own,
-                    Held::Doubles(own.clone()),
+                    LeafValue::Doubles(own.clone()),
                     !shape.is_empty(),
                     Leaf::DOUBLE,
                 );
@@ -210,23 +210,28 @@ impl Columns {
         let (name, is_list) = (feature.name.clone(), !feature.shape.is_empty());
         match feature.kind {
             FeatureKind::Int64 => {
-                self.leaf(&feature.name, Held::Integers(name), is_list, Leaf::INTEGER);
+                self.leaf(
+                    &feature.name,
+                    LeafValue::Integers(name),
+                    is_list,
+                    Leaf::INTEGER,
+                );
             }
             FeatureKind::Float => {
-                self.leaf(&feature.name, Held::Floats(name), is_list, Leaf::FLOAT);
+                self.leaf(&feature.name, LeafValue::Floats(name), is_list, Leaf::FLOAT);
             }
-            _ => self.leaf(&feature.name, Held::Bytes(name), is_list, bytes),
+            _ => self.leaf(&feature.name, LeafValue::Bytes(name), is_list, bytes),
         }
     }
 
     /// A column of one leaf.
-    fn leaf(&mut self, name: &str, holds: Held, is_list: bool, leaf: Leaf) {
-        let value = json!({"dtype": leaf.name, "_type": "Value"});
+    fn leaf(&mut self, name: &str, value: LeafValue, is_list: bool, leaf: Leaf) {
+        let dtype = json!({"dtype": leaf.name, "_type": "Value"});
         let (defined, made, described) = match is_list {
-            false => (1, leaf.parquet_type(name, Repetition::OPTIONAL), value),
+            false => (1, leaf.parquet_type(name, Repetition::OPTIONAL), dtype),
             true => {
                 let element = leaf.parquet_type("element", Repetition::REQUIRED);
-                let described = json!({"feature": value, "length": -1, "_type": "Sequence"});
+                let described = json!({"feature": dtype, "length": -1, "_type": "Sequence"});
                 (
                     2,
                     element.and_then(|element| list_type(name, element)),
@@ -235,7 +240,7 @@ impl Columns {
             }
         };
         let leaf = OutLeaf {
-            holds,
+            value,
             is_list,
             defined,
         };
@@ -254,8 +259,12 @@ impl Columns {
                 .build()
                 .map(Arc::new)
         });
-        let leaves = [Held::Bytes(feature.clone()), Held::PathOf(feature)].map(|holds| OutLeaf {
-            holds,
+        let leaves = [
+            LeafValue::Bytes(feature.clone()),
+            LeafValue::PathOf(feature),
+        ]
+        .map(|value| OutLeaf {
+            value,
             is_list: false,
             defined: 2,
         });
@@ -423,9 +432,9 @@ impl Values {
             feature.filter(|feature| feature.kind() != Ok(FeatureKind::Unset))
         };
         let said = |error: forebay_shard::ExampleError| error.to_string();
-        let count = match &leaf.holds {
-            Held::Key if key.is_empty() => None,
-            Held::Key => {
+        let count = match &leaf.value {
+            LeafValue::Key if key.is_empty() => None,
+            LeafValue::Key => {
                 if std::str::from_utf8(key).is_err() {
                     return Err(format!(
                         "its key {:?} is not UTF-8",
@@ -435,12 +444,12 @@ impl Values {
                 self.bytes.push(key.to_vec().into());
                 Some(1)
             }
-            Held::PathOf(image) => {
+            LeafValue::PathOf(image) => {
                 // Null beside an image, and in an image that is null.
                 self.definitions.push(i16::from(feature(image).is_some()));
                 return Ok(());
             }
-            Held::Label(name, base) => match feature(name) {
+            LeafValue::Label(name, base) => match feature(name) {
                 Some(label) => {
                     let label = label.int64s().map_err(said)?;
                     let rebased = label.iter().map(|&label| match label {
@@ -452,7 +461,7 @@ impl Values {
                 }
                 None => None,
             },
-            Held::Integers(name) => match feature(name) {
+            LeafValue::Integers(name) => match feature(name) {
                 Some(feature) => {
                     let integers = feature.int64s().map_err(said)?;
                     self.integers.extend(&integers);
@@ -460,7 +469,7 @@ impl Values {
                 }
                 None => None,
             },
-            Held::Floats(name) => match feature(name) {
+            LeafValue::Floats(name) => match feature(name) {
                 Some(feature) => {
                     let floats = feature.floats().map_err(said)?;
                     self.floats.extend(&floats);
@@ -468,7 +477,7 @@ impl Values {
                 }
                 None => None,
             },
-            Held::Doubles(name) => match feature(name) {
+            LeafValue::Doubles(name) => match feature(name) {
                 Some(feature) => {
                     let bytes = feature.bytes_list().map_err(said)?.concat();
                     let (doubles, rest) = bytes.as_chunks::<8>();
@@ -484,7 +493,7 @@ impl Values {
                 }
                 None => None,
             },
-            Held::Bytes(name) => match feature(name) {
+            LeafValue::Bytes(name) => match feature(name) {
                 Some(feature) => {
                     let all = feature.bytes_list().map_err(said)?;
                     self.bytes
@@ -511,7 +520,7 @@ impl Values {
                 let count = count.unwrap_or(0);
                 return Err(format!(
                     "its column {:?} holds {count} values, expected one",
-                    leaf.holds.name()
+                    leaf.value.name()
                 ));
             }
         }
@@ -557,16 +566,16 @@ impl Values {
     }
 }
 
-impl Held {
+impl LeafValue {
     fn name(&self) -> &str {
         match self {
-            Held::Key => "key",
-            Held::PathOf(name)
-            | Held::Label(name, _)
-            | Held::Bytes(name)
-            | Held::Integers(name)
-            | Held::Floats(name)
-            | Held::Doubles(name) => name,
+            LeafValue::Key => "key",
+            LeafValue::PathOf(name)
+            | LeafValue::Label(name, _)
+            | LeafValue::Bytes(name)
+            | LeafValue::Integers(name)
+            | LeafValue::Floats(name)
+            | LeafValue::Doubles(name) => name,
         }
     }
 }

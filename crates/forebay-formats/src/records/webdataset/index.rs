@@ -5,7 +5,9 @@ use super::super::{OnBadRecord, RecordInput};
 use super::columns::{Columns, is_image_extension, is_npy, is_refused};
 use super::skipped;
 use crate::archive::tar::{TarKind, TarMember, TarReader};
-use crate::archive::{Archive, HEAD_BYTES, Stream, Trouble, VolumeKind, read_exact, read_head};
+use crate::archive::{
+    Archive, ArchiveError, HEAD_BYTES, Stream, VolumeKind, read_exact, read_head,
+};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, escape};
 use crate::key_path::{base, normal};
@@ -58,7 +60,7 @@ struct Open {
     image: Vec<u8>,
     members: Vec<Member>,
     /// Why it is left out.
-    trouble: Option<(Vec<u8>, Trouble)>,
+    error: Option<(Vec<u8>, ArchiveError)>,
 }
 
 impl TarIndex {
@@ -239,32 +241,32 @@ impl Scan<'_> {
             match reader.next(stream) {
                 Ok(Some(member)) => self.member(&member, stream)?,
                 Ok(None) => break,
-                Err(trouble) => {
+                Err(error) => {
                     // The sample that the damage is in, or before, may not be whole.
                     if let Some(open) = &mut self.open {
-                        open.trouble.get_or_insert((Vec::new(), trouble.clone()));
+                        open.error.get_or_insert((Vec::new(), error.clone()));
                     }
                     self.close()?;
-                    return self.trouble(b"", trouble);
+                    return self.refuse(b"", error);
                 }
             }
         }
         self.close()?;
         if !reader.ended {
             let what = "the tar has no end mark: it is cut short";
-            return self.trouble(b"", Trouble::at(stream.position(), what));
+            return self.refuse(b"", ArchiveError::at(stream.position(), what));
         }
         Ok(())
     }
 
     /// Fails, or lists what is left out.
-    fn trouble(&mut self, member: &[u8], trouble: Trouble) -> Result<()> {
+    fn refuse(&mut self, member: &[u8], error: ArchiveError) -> Result<()> {
         if self.input.on_bad_record == OnBadRecord::Skip {
-            let found = skipped(&self.index.path, member, trouble.to_string());
+            let found = skipped(&self.index.path, member, error.to_string());
             self.index.findings.push(found);
             return Ok(());
         }
-        let Trouble { offset, what } = trouble;
+        let ArchiveError { offset, what } = error;
         let what = match member {
             [] => format!("offset {offset}: {what}"),
             name => format!("offset {offset}: member {:?}: {what}", escape(name)),
@@ -277,14 +279,16 @@ impl Scan<'_> {
         match member.kind {
             TarKind::Directory => return Ok(()),
             TarKind::File => {}
-            TarKind::Link => return self.trouble(&member.name, Trouble::at(at, "it is a link")),
+            TarKind::Link => {
+                return self.refuse(&member.name, ArchiveError::at(at, "it is a link"));
+            }
             TarKind::Special | TarKind::Sparse => {
-                return self.trouble(&member.name, Trouble::at(at, "it is no plain file"));
+                return self.refuse(&member.name, ArchiveError::at(at, "it is no plain file"));
             }
         }
         let name = match normal(&member.name) {
             Ok(name) => name,
-            Err(why) => return self.trouble(&member.name, Trouble::at(at, why)),
+            Err(why) => return self.refuse(&member.name, ArchiveError::at(at, why)),
         };
         let Some((sample, extension)) = take_apart(&name) else {
             return Ok(());
@@ -296,17 +300,17 @@ impl Scan<'_> {
                 name: sample.to_vec(),
                 image: Vec::new(),
                 members: Vec::new(),
-                trouble: None,
+                error: None,
             });
             if self.seen.contains(&hash(sample)) {
                 let what = "a sample of this name is there already: the members of a sample lie together, and each has a name of its own";
-                self.blame(&name, Trouble::at(at, what));
+                self.mark_bad(&name, ArchiveError::at(at, what));
             }
         }
         let extension = match std::str::from_utf8(extension) {
             Ok(text) => text.to_lowercase(),
             Err(_) => {
-                self.blame(&name, Trouble::at(at, "the extension is not UTF-8"));
+                self.mark_bad(&name, ArchiveError::at(at, "the extension is not UTF-8"));
                 return Ok(());
             }
         };
@@ -334,18 +338,21 @@ impl Scan<'_> {
             .is_some_and(|open| open.members.iter().any(|old| old.extension == number));
         if is_twice {
             let what = format!("the sample has a member {extension:?} already");
-            self.blame(&name, Trouble::at(at, what));
+            self.mark_bad(&name, ArchiveError::at(at, what));
         } else if !first_image.is_empty() {
             let what = format!(
                 "the sample has another image, {:?}: --image-feature EXTENSION says which one it is",
                 escape(first_image)
             );
-            self.blame(&name, Trouble::at(at, what));
+            self.mark_bad(&name, ArchiveError::at(at, what));
         } else if member.size > MAX_RECORD_BYTES {
             let what = format!("{} bytes are more than a record may have", member.size);
-            self.blame(&name, Trouble::at(at, what));
+            self.mark_bad(&name, ArchiveError::at(at, what));
         } else if name.len() > MAX_KEY_BYTES {
-            self.blame(&name, Trouble::at(at, "the name is too long for a key"));
+            self.mark_bad(
+                &name,
+                ArchiveError::at(at, "the name is too long for a key"),
+            );
         } else if is_npy(&extension) {
             self.array(number, member, stream)?;
         }
@@ -380,9 +387,9 @@ impl Scan<'_> {
     /// Looks at the header of an array.
     fn array(&mut self, extension: u16, member: &TarMember, stream: &mut Stream) -> Result<()> {
         let mut head = vec![0; member.size.min(HEADER_MAX_BYTES as u64) as usize];
-        if let Err(trouble) = read_exact(stream, member.data, &mut head) {
+        if let Err(error) = read_exact(stream, member.data, &mut head) {
             // The next header is not there either, and says so.
-            self.blame(&member.name, trouble);
+            self.mark_bad(&member.name, error);
             return Ok(());
         }
         if let Some((_, column)) = self.index.extensions.get_mut(usize::from(extension)) {
@@ -392,9 +399,9 @@ impl Scan<'_> {
     }
 
     /// Says why the open sample is left out; the first reason counts.
-    fn blame(&mut self, member: &[u8], trouble: Trouble) {
+    fn mark_bad(&mut self, member: &[u8], error: ArchiveError) {
         if let Some(open) = &mut self.open {
-            open.trouble.get_or_insert((member.to_vec(), trouble));
+            open.error.get_or_insert((member.to_vec(), error));
         }
     }
 
@@ -404,9 +411,9 @@ impl Scan<'_> {
             return Ok(());
         };
         self.seen.insert(hash(&open.name));
-        if let Some((member, trouble)) = open.trouble {
+        if let Some((member, error)) = open.error {
             let member = if member.is_empty() { open.name } else { member };
-            return self.trouble(&member, trouble);
+            return self.refuse(&member, error);
         }
         let index = &mut self.index;
         index.names.extend_from_slice(&open.name);

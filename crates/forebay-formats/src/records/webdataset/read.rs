@@ -109,7 +109,7 @@ impl RecordReader for Reader<'_> {
             bytes.clear();
             bytes.resize(member.size as usize, 0);
             read_exact(&mut self.stream, member.offset, bytes)
-                .map_err(|trouble| trouble.of(&index.path))?;
+                .map_err(|error| error.of(&index.path))?;
         }
         let with_bytes = || members.iter().copied().zip(&self.members);
         let mut json = Vec::new();
@@ -207,14 +207,14 @@ fn value<'a>(
 
 /// A feature of the JSON member.
 #[derive(Debug, PartialEq)]
-enum List {
+enum JsonList {
     Bytes(Vec<String>),
     Ints(Vec<i64>),
     Floats(Vec<f32>),
     Unset,
 }
 
-impl List {
+impl JsonList {
     fn add<'a>(&'a self, name: &'a str, builder: &mut ExampleBuilder<'a>) {
         match self {
             Self::Bytes(values) => {
@@ -263,13 +263,13 @@ impl List {
 fn features(
     bytes: &[u8],
     known: &BTreeMap<String, FeatureEntry>,
-) -> std::result::Result<Vec<(String, List)>, String> {
+) -> std::result::Result<Vec<(String, JsonList)>, String> {
     let read: BTreeMap<String, Value> = serde_json::from_slice(bytes)
         .map_err(|error| format!("this is no JSON object of features: {error}"))?;
     let mut all = Vec::new();
     for (name, value) in read {
         let kind = known.get(&name).map(|feature| feature.kind);
-        let list = List::of(value, kind);
+        let list = JsonList::of(value, kind);
         let list =
             list.ok_or_else(|| format!("feature {name:?} is no list of texts or of numbers"))?;
         all.push((name, list));
@@ -307,11 +307,11 @@ mod tests {
             &known,
         );
         let expected = [
-            ("e", List::Ints(vec![])),
-            ("f", List::Floats(vec![1.0, 2.5])),
-            ("i", List::Ints(vec![3])),
-            ("n", List::Unset),
-            ("t", List::Bytes(vec!["x".into()])),
+            ("e", JsonList::Ints(vec![])),
+            ("f", JsonList::Floats(vec![1.0, 2.5])),
+            ("i", JsonList::Ints(vec![3])),
+            ("n", JsonList::Unset),
+            ("t", JsonList::Bytes(vec!["x".into()])),
         ];
         let expected = expected.map(|(name, list)| (name.to_owned(), list));
         assert_eq!(read.unwrap(), expected);

@@ -28,20 +28,20 @@ const LONG_NAME: &[u8] = b"././@LongLink";
 /// Places of features in a sample.
 #[derive(Debug)]
 struct Layout {
-    places: BTreeMap<String, Place>,
+    targets: BTreeMap<String, FeatureTarget>,
     features: RecordFeatures,
     label_base: i64,
     json_is_column: bool,
 }
 
 #[derive(Debug)]
-enum Place {
+enum FeatureTarget {
     Image,
     Label,
     Member(String, Box<Column>),
     ImageMember(String),
-    /// Told by another one.
-    Nowhere,
+    /// Readers know it from another member or from the name.
+    Derived,
 }
 
 /// A WebDataset that is being written.
@@ -56,17 +56,19 @@ impl Sink {
         if options.compression != BlockCompression::NONE {
             return Err("WebDatasets are written as plain tars, whose samples can be read at their places: leave --codec out".to_owned());
         }
-        let mut places = BTreeMap::new();
+        let mut targets = BTreeMap::new();
         let mut extensions: BTreeMap<String, String> = BTreeMap::new();
         for column in facts.columns().columns() {
-            let (extension, place) = match Placement::of(column, &facts.record_features) {
-                Placement::Image => (None, Place::Image),
-                Placement::Label => (None, Place::Label),
+            let (extension, target) = match Placement::of(column, &facts.record_features) {
+                Placement::Image => (None, FeatureTarget::Image),
+                Placement::Label => (None, FeatureTarget::Label),
                 Placement::Member(extension) => (
                     Some(extension.clone()),
-                    Place::Member(extension, Box::new(column.clone())),
+                    FeatureTarget::Member(extension, Box::new(column.clone())),
                 ),
-                Placement::ImageMember(name) => (Some(name.clone()), Place::ImageMember(name)),
+                Placement::ImageMember(name) => {
+                    (Some(name.clone()), FeatureTarget::ImageMember(name))
+                }
                 Placement::Json => continue,
             };
             if let Some(extension) = extension
@@ -78,14 +80,14 @@ impl Sink {
                 ));
             }
             for feature in column.features() {
-                places.insert(feature.name, Place::Nowhere);
+                targets.insert(feature.name, FeatureTarget::Derived);
             }
-            places.insert(column.feature.clone(), place);
+            targets.insert(column.feature.clone(), target);
         }
         // Loaders compute them again; they are of no use to other readers.
-        places.insert(IMAGE_SEEK_POINTS.to_owned(), Place::Nowhere);
+        targets.insert(IMAGE_SEEK_POINTS.to_owned(), FeatureTarget::Derived);
         Ok(Self(Arc::new(Layout {
-            places,
+            targets,
             features: facts.record_features.clone(),
             label_base: facts.label_base,
             json_is_column: extensions.contains_key(JSON_EXTENSION),
@@ -272,14 +274,14 @@ impl Layout {
                     "feature {name:?} cannot be a member of a tar: {what}; --drop-feature {name} leaves it out"
                 )
             };
-            match self.places.get(name) {
-                Some(Place::Image | Place::Label | Place::Nowhere) => {}
-                Some(Place::Member(extension, column)) => {
+            match self.targets.get(name) {
+                Some(FeatureTarget::Image | FeatureTarget::Label | FeatureTarget::Derived) => {}
+                Some(FeatureTarget::Member(extension, column)) => {
                     if let Some(bytes) = member(column, example).map_err(refused)? {
                         others.push((extension.clone(), bytes));
                     }
                 }
-                Some(Place::ImageMember(extension)) => {
+                Some(FeatureTarget::ImageMember(extension)) => {
                     let bytes = example.bytes(name).map_err(|e| refused(e.to_string()))?;
                     if let Some(bytes) = bytes {
                         let end = extension_of(forebay_image::sniff(bytes));

@@ -13,30 +13,30 @@ const PIECE_BYTES: u64 = 4 << 20;
 const PIECES: usize = 6;
 
 /// An object that is read at positions that mostly grow.
-pub(super) struct Ahead {
+pub(super) struct ReadAhead {
     file: ObjectFile,
     /// Position of the piece at hand.
     start: u64,
     piece: Vec<u8>,
-    coming: VecDeque<Coming>,
+    pending: VecDeque<PendingRead>,
     /// Offset of the next request.
     next: u64,
     /// How many requests are worth being on their way.
     depth: usize,
 }
 
-struct Coming {
+struct PendingRead {
     start: u64,
     bytes: JoinHandle<io::Result<Vec<u8>>>,
 }
 
-impl Ahead {
+impl ReadAhead {
     pub(super) fn new(file: ObjectFile) -> Self {
         Self {
             file,
             start: 0,
             piece: Vec::new(),
-            coming: VecDeque::new(),
+            pending: VecDeque::new(),
             next: 0,
             depth: 1,
         }
@@ -67,31 +67,31 @@ impl Ahead {
 
     /// Takes the next piece on the way to `position`.
     fn advance(&mut self, position: u64) -> io::Result<()> {
-        let comes =
-            |coming: &Coming| (coming.start..coming.start + PIECE_BYTES).contains(&position);
-        if self.coming.iter().any(comes) {
-            while !self.coming.front().is_some_and(comes) {
-                self.coming.pop_front();
+        let covers =
+            |read: &PendingRead| (read.start..read.start + PIECE_BYTES).contains(&position);
+        if self.pending.iter().any(covers) {
+            while !self.pending.front().is_some_and(covers) {
+                self.pending.pop_front();
             }
         } else if position != self.next {
             // What is on its way is of no use: it was skipped. Its threads end by themselves.
-            self.coming.clear();
+            self.pending.clear();
             self.next = position;
             self.depth = 1;
         }
-        while self.coming.len() < self.depth && self.next < self.len() {
+        while self.pending.len() < self.depth && self.next < self.len() {
             self.request();
         }
-        let Some(coming) = self.coming.pop_front() else {
+        let Some(read) = self.pending.pop_front() else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
         self.depth = (self.depth + 1).min(PIECES);
-        while self.coming.len() + 1 < self.depth && self.next < self.len() {
+        while self.pending.len() + 1 < self.depth && self.next < self.len() {
             self.request();
         }
         let panicked = |_| io::Error::other("a thread that read ahead ended");
-        self.piece = coming.bytes.join().map_err(panicked)??;
-        self.start = coming.start;
+        self.piece = read.bytes.join().map_err(panicked)??;
+        self.start = read.start;
         Ok(())
     }
 
@@ -105,20 +105,20 @@ impl Ahead {
             file.read_exact_at(&mut bytes, start)?;
             Ok(bytes)
         });
-        self.coming.push_back(Coming { start, bytes });
+        self.pending.push_back(PendingRead { start, bytes });
     }
 }
 
 /// The whole object, for decoders; tells how far it is.
 pub(super) struct Sequential {
-    ahead: Ahead,
+    ahead: ReadAhead,
     position: Arc<AtomicU64>,
 }
 
 impl Sequential {
     pub(super) fn new(file: ObjectFile, position: Arc<AtomicU64>) -> Self {
         Self {
-            ahead: Ahead::new(file),
+            ahead: ReadAhead::new(file),
             position,
         }
     }
@@ -152,7 +152,7 @@ mod tests {
         else {
             panic!("an object was opened");
         };
-        let mut ahead = Ahead::new(file.clone());
+        let mut ahead = ReadAhead::new(file.clone());
         let end = len as u64;
         for position in [
             0,

@@ -35,7 +35,7 @@ pub(super) struct Room {
 }
 
 /// A part of the room, given back when it is dropped.
-struct Taken<'a>(&'a Room, u64);
+struct RoomPart<'a>(&'a Room, u64);
 
 impl Room {
     pub(super) fn new(jobs: usize) -> Self {
@@ -47,7 +47,7 @@ impl Room {
     }
 
     /// Waits until there is room.
-    fn take(&self, bytes: u64) -> Taken<'_> {
+    fn take(&self, bytes: u64) -> RoomPart<'_> {
         let bytes = bytes.min(self.bytes);
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = self
@@ -55,11 +55,11 @@ impl Room {
             .wait_while(taken, |taken| *taken + bytes > self.bytes)
             .unwrap_or_else(PoisonError::into_inner);
         *taken += bytes;
-        Taken(self, bytes)
+        RoomPart(self, bytes)
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for RoomPart<'_> {
     fn drop(&mut self) {
         let mut taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
         *taken = taken.saturating_sub(self.1);
@@ -70,27 +70,27 @@ impl Drop for Taken<'_> {
 
 /// An image as it goes into its record.
 #[derive(Debug)]
-pub(super) struct Remade {
+pub(super) struct TranscodedImage {
     pub(super) image: Vec<u8>,
     pub(super) header: Header,
     /// The changes to it, and its remaining oddities.
-    pub(super) said: Vec<(Action, Refusal)>,
+    pub(super) findings: Vec<(Action, Refusal)>,
 }
 
 /// A worker's decoder, and what it is to do.
 #[derive(Debug)]
-pub(super) struct Remaker<'a> {
-    convert_odd: bool,
+pub(super) struct Transcoder<'a> {
+    transcode_nonstandard: bool,
     shrink: Shrink,
     quality: Option<u8>,
     decoder: Decoder,
     room: &'a Room,
 }
 
-impl<'a> Remaker<'a> {
+impl<'a> Transcoder<'a> {
     pub(super) fn new(options: &PackOptions, room: &'a Room) -> Self {
         Self {
-            convert_odd: options.convert_odd,
+            transcode_nonstandard: options.transcode_nonstandard,
             shrink: Shrink {
                 short: options.resize_short,
                 long: options.max_side,
@@ -107,14 +107,15 @@ impl<'a> Remaker<'a> {
     }
 
     /// Transcodes an image where the options ask for it. None: it stays as it is.
-    pub(super) fn remake(
+    pub(super) fn transcode(
         &mut self,
         file: &[u8],
         examined: &Examined,
-    ) -> Result<Option<Remade>, Refusal> {
+    ) -> Result<Option<TranscodedImage>, Refusal> {
         let probe = &examined.probe;
         let size = self.shrink.size(probe.width, probe.height);
-        let converts = self.convert_odd && examined.oddities.iter().any(|odd| odd.is_convertible);
+        let converts =
+            self.transcode_nonstandard && examined.oddities.iter().any(|odd| odd.is_convertible);
         if size.is_none() && !converts {
             return Ok(None);
         }
@@ -133,10 +134,10 @@ impl<'a> Remaker<'a> {
             set_orientation(&mut image, tag);
         }
         check_size(image.len() as u64)?;
-        let remade = forebay_image::probe(&image, self.limits()).map_err(not_encoded)?;
-        Ok(Some(Remade {
-            header: Header::of(&remade),
-            said: said_of(examined, size, quality),
+        let transcoded = forebay_image::probe(&image, self.limits()).map_err(not_encoded)?;
+        Ok(Some(TranscodedImage {
+            header: Header::of(&transcoded),
+            findings: findings_of(examined, size, quality),
             image,
         }))
     }
@@ -188,9 +189,13 @@ fn pixels(probe: &Probe) -> u64 {
 }
 
 /// Findings about a transcoded image.
-fn said_of(examined: &Examined, size: Option<(u32, u32)>, quality: u8) -> Vec<(Action, Refusal)> {
+fn findings_of(
+    examined: &Examined,
+    size: Option<(u32, u32)>,
+    quality: u8,
+) -> Vec<(Action, Refusal)> {
     let probe = &examined.probe;
-    let mut said = Vec::new();
+    let mut findings = Vec::new();
     for odd in &examined.oddities {
         let mut detail = odd.detail.clone();
         let action = if odd.ends_with_conversion {
@@ -200,16 +205,16 @@ fn said_of(examined: &Examined, size: Option<(u32, u32)>, quality: u8) -> Vec<(A
         } else {
             Action::Kept
         };
-        said.push((action, (odd.reason, detail)));
+        findings.push((action, (odd.reason, detail)));
     }
     if let Some((width, height)) = size {
         let detail = format!(
             "{} {}x{}, now a JPEG of {width}x{height}, quality {quality}",
             probe.format, probe.width, probe.height
         );
-        said.push((Action::Resized, (Reason::LargerThanAsked, detail)));
+        findings.push((Action::Resized, (Reason::LargerThanAsked, detail)));
     }
-    said
+    findings
 }
 
 #[cfg(test)]
