@@ -75,7 +75,7 @@ impl Place {
         Ok(Place { server, url, split })
     }
 
-    /// So many streams: the ranks of so many trainings.
+    /// This many streams: the ranks of the trainings.
     fn ranks(
         &self,
         options: &ClientsOptions,
@@ -252,7 +252,7 @@ pub fn clients(options: &ClientsOptions) -> Result<Report> {
     })
 }
 
-/// What trainers get of one server while one of them is slow, beside what they get when none is, and when it is away.
+/// Measures the throughput of trainers on one server while one of them is slow, while none is, and while it is disconnected.
 ///
 /// # Errors
 /// A server that does not start.

@@ -1,4 +1,4 @@
-//! How long a trainer waits when its server dies, and when it is asked to stop.
+//! How long a trainer waits when its server dies, and when it shuts down.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub struct FailoverOptions {
     pub transport: Transport,
     /// How long the trainer works on a batch.
     pub step: Duration,
-    /// How often a server is killed, and how often one is asked to stop.
+    /// How often a server is killed, and how often one shuts down.
     pub rounds: usize,
 }
 
@@ -165,7 +165,7 @@ struct Trainer<'a> {
 }
 
 impl Trainer<'_> {
-    /// Takes so many batches, and works on each; the longest wait for one.
+    /// Takes this many batches, and works on each; the longest wait for one.
     fn longest(&mut self, batches: usize) -> Result<Duration> {
         let mut longest = Duration::ZERO;
         let mut taken = 0;

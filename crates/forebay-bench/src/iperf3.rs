@@ -23,7 +23,7 @@ pub(crate) fn is_there() -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Moves so many bytes over one connection on loopback.
+/// Moves this many bytes over one connection on loopback.
 ///
 /// # Errors
 /// Runs iperf3, with a few attempts.
@@ -79,7 +79,7 @@ fn attempt(bytes: u64) -> Result<Sample> {
     }
 }
 
-/// What arrived, and in which time; or what went wrong, in iperf3's words: it reports that in the same place, and not always
+/// Reads the bytes that arrived and their time, or iperf3's error message: it reports that in the same place, and not always
 /// with an exit code.
 fn figures(client: &Output) -> Result<Sample> {
     let report: serde_json::Value = serde_json::from_slice(&client.stdout).unwrap_or_default();

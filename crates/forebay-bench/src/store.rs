@@ -27,7 +27,7 @@ pub struct StoreBenchOptions {
     pub reads: u64,
     /// Bytes of a small read.
     pub read_bytes: u64,
-    /// Where the local file is; none: the system's directory for temporary files.
+    /// Path of the local file; none selects the system's directory for temporary files.
     pub scratch: Option<PathBuf>,
     /// Counted runs.
     pub runs: usize,
@@ -156,7 +156,7 @@ impl<'a> Scratch<'a> {
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        // Whatever made the measurement end is told; a leftover has a name that says what it is.
+        // The error of the measurement is reported, not that of the removal; a leftover file has a descriptive name.
         let _ = self.store.delete(&self.key);
         let _ = std::fs::remove_dir_all(&self.dir);
     }

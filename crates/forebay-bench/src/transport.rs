@@ -286,7 +286,7 @@ fn handovers(url: &str, way: Way, count: u64) -> Result<Vec<f64>> {
     waits(&mut stream, count, |_, _| {})
 }
 
-/// How long each of `count` batches takes that is asked for after `prepare`, which is told how many were taken. Those before
+/// Times each of `count` batches that is requested after `prepare`, which gets the number of batches taken. Those before
 /// them do not count: the first ones of a stream come in memory that is new.
 fn waits(
     stream: &mut forebay_client::Stream,

@@ -163,7 +163,7 @@ impl CachedObject {
         with(&mut self.0.blocks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes that so many bytes are read of a block with this payload, and tells what was before.
+    /// Notes that this many bytes are read of a block with this payload, and tells what was before.
     pub(super) fn note_read(&self, block: u64, bytes: u64, payload: u64, now: u64) -> Before {
         self.uses(|blocks| {
             let uses = blocks.entry(block).or_default();

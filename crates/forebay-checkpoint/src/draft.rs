@@ -72,7 +72,7 @@ impl Shared {
 }
 
 impl Draft {
-    /// A draft of about so many bytes.
+    /// A draft of about this many bytes.
     pub(super) fn begin(area: &Path, bytes: u64) -> Result<Self> {
         let (entry, owner) = Unit::create(area)?;
         entry.promise(bytes);

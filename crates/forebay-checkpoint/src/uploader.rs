@@ -159,7 +159,7 @@ impl Uploader {
         &self.0.area.options.dir
     }
 
-    /// Begins a checkpoint of about so many bytes. Waits at most so long for room; none if there was none.
+    /// Begins a checkpoint of about this many bytes. Waits at most so long for room; none if there was none.
     pub fn begin(&self, bytes: u64, wait: Duration) -> Result<Option<Draft>> {
         let began = Instant::now();
         loop {
@@ -281,7 +281,7 @@ impl Job {
 }
 
 impl Area {
-    /// A draft of about so many bytes, if there is room for it.
+    /// A draft of about this many bytes, if there is room for it.
     fn try_begin(&self, bytes: u64) -> Result<Option<Draft>> {
         // Who looks and who takes is one: others that use the directory count what this draft will be.
         let _lock = AreaLock::lock(&self.options.dir)?;

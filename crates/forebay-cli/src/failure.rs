@@ -1,4 +1,4 @@
-//! What goes wrong, as the user reads it: one line that says what and where, one that says what
+//! Errors as the user reads them: one line that says what and where, one that says what
 //! to do, and an exit code.
 
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! What a location on the command line is: a dataset with its manifest, or one shard. Recognised by
+//! Opens a location on the command line: a dataset with its manifest, or one shard. Recognized by
 //! looking, never by name alone.
 
 use std::fs;

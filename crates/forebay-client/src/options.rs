@@ -271,7 +271,7 @@ impl fmt::Display for Via {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OpenOptions {
-    /// What the batches are a function of. The server fills in what is not given; where it has a job, what is given must agree.
+    /// The options that determine the batches. The server fills in what is not given; where it has a job, what is given must agree.
     pub options: LoaderOptions,
     /// First epoch.
     pub epoch: u64,

@@ -6,7 +6,7 @@ use crate::finding::Finding;
 pub trait Progress: Sync {
     /// This many more image files of this many bytes together were listed.
     fn counted(&self, _files: u64, _bytes: u64) {}
-    /// An archive is read through: this far, of so many bytes of its file.
+    /// An archive is read through: this far, of this many bytes of its file.
     fn archive_read(&self, _bytes: u64, _len: u64) {}
     /// A file is left out, or needs a remark.
     fn finding(&self, _finding: &Finding) {}

@@ -17,7 +17,7 @@ use crate::plan::Batches;
 use crate::source::{Classes, Source, SplitSource};
 use crate::stats::{Queues, ReadTimes, Stats};
 
-/// Makes the batches of one rank, in order, ahead of whoever takes them.
+/// Makes the batches of one rank, in order, ahead of the consumer.
 ///
 /// Its threads read, decode and transform until the memory budget or the number of batches ahead stops them,
 /// across the ends of epochs. The batches are a pure function of the split and of the
@@ -47,10 +47,10 @@ pub struct Loader {
     classes: Classes,
     records: u64,
     bytes: u64,
-    /// Of an epoch.
+    /// Samples of an epoch.
     samples: u64,
     epoch: u64,
-    /// Where the next global batch begins.
+    /// Position of the next global batch.
     position: u64,
     digests: Digests,
 }
@@ -107,7 +107,7 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// As [`Loader::new`]; weights or labels that cannot be.
+    /// As [`Loader::new`]; invalid weights or labels.
     pub fn mixed(mix: &Mix, options: Options) -> Result<Self> {
         Self::resume_mixed(mix, options, (0, 0), None)
     }
@@ -188,7 +188,7 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// What went wrong with the first sample that cannot be had; batches before it were handed out. It stays
+    /// Error of the first sample that cannot be read or decoded; batches before it were handed out. It stays
     /// so until [`Loader::seek`]. [`Error::Interrupted`] after [`Monitor::interrupt`].
     pub fn next_batch(&mut self) -> Result<Option<Batch>> {
         self.next_until(None)
@@ -292,7 +292,7 @@ impl Loader {
         self.position
     }
 
-    /// What was handed out of the epoch of the last batch, for ranks and runs to compare. An epoch that began elsewhere,
+    /// Digest of the delivered part of the last batch's epoch, for ranks and runs to compare. An epoch that began elsewhere,
     /// or was left by [`Loader::seek`], has a part.
     #[must_use]
     pub fn epoch_digest(&self) -> EpochDigest {
@@ -375,7 +375,7 @@ impl Loader {
         &self.classes.names
     }
 
-    /// Where the time went so far.
+    /// Times and waits of each stage so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.pipeline.shared().stats()
@@ -429,19 +429,19 @@ impl std::fmt::Debug for Loader {
 }
 
 impl Monitor {
-    /// Ends the loader: whoever waits in [`Loader::next_batch`] gets [`Error::Interrupted`], now and from now on,
+    /// Ends the loader: threads that wait in [`Loader::next_batch`] get [`Error::Interrupted`], now and from now on,
     /// and its threads end.
     pub fn interrupt(&self) {
         self.shared.stop();
     }
 
-    /// Where the time went so far.
+    /// Times and waits of each stage so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
-    /// What waits in the pipeline right now.
+    /// Numbers of items in the pipeline's queues now.
     #[must_use]
     pub fn queues(&self) -> Queues {
         self.shared.queues()

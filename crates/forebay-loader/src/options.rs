@@ -1,4 +1,4 @@
-//! What a loader is asked to do, and what that comes to for one split.
+//! Options of a loader, and the values that they resolve to for one split.
 //!
 //! Owns defaults and validation. Where a value shapes the order of samples, its default is in
 //! [`plan::defaults`] and depends on the dataset alone.
@@ -27,7 +27,7 @@ const MAX_THREADS: usize = 1024;
 /// larger than others.
 pub(crate) const RAW_EXTRA: u64 = 2;
 
-/// What becomes of the system's copies of records that were read from local files.
+/// Page cache policy for records that were read from local files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PageCache {
     /// The system decides. Right where the dataset fits into memory, or nothing else wants it.
@@ -37,7 +37,7 @@ pub enum PageCache {
     Drop,
 }
 
-/// What a loader is asked to do. A number of 0 means: choose well.
+/// Options of a loader. The number 0 selects a value automatically.
 ///
 /// ```
 /// use forebay_image::{TrainTransform, Transform};
@@ -73,7 +73,7 @@ pub struct Options {
     pub drop_last: bool,
     /// Which records epochs are made of.
     pub sampling: Sampling,
-    /// What becomes of samples that cannot be read or decoded.
+    /// Policy for samples that cannot be read or decoded.
     pub on_error: OnError,
     /// The label of the first class, in batches and in `sampling`.
     pub label_base: LabelBase,
@@ -93,7 +93,7 @@ pub struct Options {
     /// handed out are not counted. A single record or batch that is larger is still made; memory that is used again may be
     /// somewhat larger than what it holds.
     pub memory_bytes: u64,
-    /// What becomes of the system's copies of records.
+    /// Page cache policy for records.
     pub page_cache: PageCache,
     /// How images are decoded: whose pixels, EXIF orientation, scaled decoding, limits against decompression bombs.
     pub decode: DecodeOptions,

@@ -35,7 +35,7 @@ pub struct Sampling {
     pub classes: Vec<String>,
     /// Only records with these labels, as batches have them. With `classes`: and those of these labels.
     pub labels: Vec<i64>,
-    /// Only the first so many, in storage order, of the records that are left; 0 for all.
+    /// Only the first this many, in storage order, of the records that are left; 0 for all.
     pub limit: u64,
     /// How likely each of the records that are left is, if they are drawn.
     pub weights: Weights,
@@ -62,7 +62,7 @@ pub enum Weights {
     BySample(Arc<[f32]>),
 }
 
-/// What the options leave of each part, as often as its weight says.
+/// The records that the options select from each part, as often as its weight says.
 fn portion(picks: u64, list: Vec<u32>, portions: &Portions) -> Result<Selection> {
     let below = |&end: &u64| list.partition_point(|&record| u64::from(record) < end);
     let starts: Vec<usize> = portions.starts.iter().map(below).collect();
@@ -96,7 +96,7 @@ impl Sampling {
         self.repeats.max(1)
     }
 
-    /// What tells these options apart from others, in a word, for states that are resumed: of
+    /// A fingerprint of these options for states that are resumed: of
     /// [resolved](crate::Loader::options) options.
     #[must_use]
     pub fn identity(&self) -> String {

@@ -256,7 +256,7 @@ options! {
     indices: Vec<u64> = Kind::Indices, "";
     /// Only records of these classes, by name or label
     classes: Vec<Class> = Kind::Classes, "";
-    /// Only the first so many records
+    /// At most this many records, the first ones
     /// In storage order, of those that other options leave: the same in each epoch.
     limit: u64 = Kind::Count(1), "";
     /// Weights of classes or of each record, for draws with replacement

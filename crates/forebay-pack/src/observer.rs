@@ -58,14 +58,14 @@ pub trait Observer: Sync {
     fn stage(&self, _stage: Stage) {}
     /// The census has seen this many more image files of this many bytes together.
     fn counted(&self, _files: u64, _bytes: u64) {}
-    /// An archive is read through, in the census or while its images are decoded: this far, of so many bytes of its file.
+    /// An archive is read through, in the census or while its images are decoded: this far, of this many bytes of its file.
     fn archive_read(&self, _bytes: u64, _len: u64) {}
     /// The plan stands. Comes before the first shard.
     fn planned(&self, _census: &Census, _plan: &Plan) {}
     /// The source is not what it was when an earlier, unfinished pack of it began: its shards are removed, and everything
     /// is packed again from the start. `differences` lists the changes.
     fn begins_anew(&self, _differences: &[String]) {}
-    /// This run writes a part of the plan, of so many files and bytes (sizes as in the census). Comes before the
+    /// This run writes a part of the plan, of this many files and bytes (sizes as in the census). Comes before the
     /// first shard.
     fn assigned(&self, _files: u64, _bytes: u64) {}
     /// This many more files of the plan are dealt with, of this many bytes (sizes as in the census): packed,

@@ -16,7 +16,7 @@ pub struct SeekPointCount {
 }
 
 impl SeekPointCount {
-    /// Counts an image, whose seek points take so many bytes if it has any.
+    /// Counts an image, whose seek points take this many bytes if it has any.
     pub(crate) fn add(&mut self, bytes: Option<u64>) {
         if let Some(bytes) = bytes {
             self.images += 1;

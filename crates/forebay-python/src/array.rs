@@ -1,9 +1,9 @@
 //! Memory of a batch as arrays that Python libraries read and write in place.
 //!
-//! Owns the lifetime: whoever holds a view (numpy through the array interface,
+//! Owns the lifetime: an object that holds a view (numpy through the array interface,
 //! torch and JAX through DLPack) holds the memory, and the last one to let go
 //! sends it back to its pool, on whatever thread and without the interpreter.
-//! What is in the arrays is the loader's.
+//! The loader owns the contents of the arrays.
 
 // SAFETY of this file: it hands addresses to foreign code. `Memory` never makes
 // a Rust reference into its bytes once an address was taken, so foreign writes

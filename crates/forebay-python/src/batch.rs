@@ -14,10 +14,10 @@ use crate::array::Array;
 use crate::column::{Column, Further};
 use crate::failure::{Failure, Kind};
 
-/// Of which `one_hot` makes rows: more are a slip, and would take all memory.
+/// Most classes of `one_hot`: more are a mistake, and would take all memory.
 const MOST_CLASSES: usize = 1 << 24;
 
-/// Where images that stay encoded are, and what their headers say.
+/// Positions of images that stay encoded, and the fields of their headers.
 struct Encoded {
     images: EncodedImages,
     offsets: Column,

@@ -1,4 +1,4 @@
-//! What goes wrong, on its way from a library's error to a Python exception.
+//! Converts the errors of the libraries into Python exceptions.
 //!
 //! Owns the table from library errors to exception classes. The classes are in
 //! `forebay/_errors.py`: plain Python, so that they pickle and document
@@ -342,7 +342,7 @@ fn server_of(error: &forebay_client::Error) -> Option<&str> {
     }
 }
 
-/// That a value is of a type that is not taken. The name of an argument is added as a note.
+/// The error for a value of an unsupported type. The name of an argument is added as a note.
 pub(crate) fn unexpected(given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     let class = given.get_type();
     let class = class
@@ -363,7 +363,7 @@ impl From<Failure> for PyErr {
 mod tests {
     use super::*;
 
-    /// Where stores' errors get their hints; copying has those of its own, for commands.
+    /// Adds hints to the errors of stores; copying has those of its own, for commands.
     const HINTS: [&str; 3] = [
         include_str!("../../forebay-store/src/error.rs"),
         include_str!("../../forebay-store/src/store/cloud/fault.rs"),

@@ -43,7 +43,7 @@ impl Deadline {
 
 /// The result of `work`, which may block as it likes: it runs on a thread of its
 /// own. When Ctrl-C or the deadline comes first, `cancel` is raised, which ends the work
-/// where that looks at it, and nobody waits for the thread.
+/// where that looks at it, and no thread waits for it.
 pub(crate) fn patiently<T: Send + 'static>(
     py: Python<'_>,
     deadline: Deadline,
@@ -55,7 +55,7 @@ pub(crate) fn patiently<T: Send + 'static>(
     std::thread::Builder::new()
         .name("forebay-open".into())
         .spawn(move || {
-            // Nobody may be there any more to hear of it.
+            // The receiver may be gone.
             let _ = sender.send(work());
         })
         .map_err(|e| Failure::new(Kind::Other, format!("cannot start a thread: {e}")))?;

@@ -16,7 +16,7 @@ use forebay_wire::Batch;
 
 use crate::failure::{Failure, Kind};
 
-/// Where batches come from.
+/// A source of batches.
 pub(crate) trait Source: Send + 'static {
     /// The next batch; `None` at the end of an epoch, after which the next
     /// epoch's batches follow.
@@ -33,7 +33,7 @@ pub(crate) struct Place {
     pub(crate) position: u64,
 }
 
-/// What a taker gets.
+/// The result of a wait.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A batch, and whether it is the last one of its epoch.
@@ -83,7 +83,7 @@ struct State {
     batches: Batches,
     /// Up to where batches were taken.
     place: Place,
-    /// What they were.
+    /// Digests of the taken batches.
     digests: Digests,
     phase: Phase,
     /// The epoch of the next loop, where it was chosen while a loop was running.
@@ -93,7 +93,7 @@ struct State {
     /// The loop that came to the end of its epoch last.
     ended: Option<u64>,
     ready: Option<Event>,
-    /// Where the thread is to continue, if not behind what it made last.
+    /// The position from which the thread continues, if not behind its last batch.
     order: Option<Place>,
     /// The source failed; the thread waits for an order.
     halted: bool,
@@ -220,7 +220,7 @@ impl Pump {
         }
     }
 
-    /// What follows for the loop `generation`, waiting for it at most `patience`.
+    /// Returns the next result for the loop `generation`, waiting for it at most `patience`.
     pub(crate) fn take(&self, generation: u64, patience: Duration) -> Result<Event, NoEvent> {
         let deadline = Instant::now().checked_add(patience);
         let mut state = self.shared.lock();

@@ -162,7 +162,7 @@ pub(crate) fn batch_transform(item: &Bound<'_, PyAny>) -> PyResult<BatchTransfor
     BatchTransform::new(choices).map_err(invalid)
 }
 
-/// Refuses a way to mix a batch whose numbers cannot be.
+/// Refuses invalid parameters of mixing.
 #[pyfunction]
 #[pyo3(signature = (transform, /))]
 pub(crate) fn _check_batch_transform(transform: &Bound<'_, PyAny>) -> PyResult<()> {

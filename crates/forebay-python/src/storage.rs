@@ -1,4 +1,4 @@
-//! Where a dataset is, how that is reached and what is kept of it: `storage_options`.
+//! Location of a dataset, access to its store and its cache: `storage_options`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -58,7 +58,7 @@ pub(crate) fn location(text: impl AsRef<OsStr>) -> Result<Location, Failure> {
     let path = location
         .local_path()
         .map_err(|error| Failure::new(Kind::Option, error))?;
-    // Whoever names the manifest means what it is the manifest of.
+    // The path of a manifest means its dataset.
     match path.parent() {
         Some(root) if path.ends_with(FILE_NAME) && path.is_file() => {
             let root = Path::new(".").join(root);
@@ -76,7 +76,7 @@ pub(crate) fn open_dataset(place: &Location, read: &ReadOptions) -> Result<Datas
     })
 }
 
-/// What is there in place of a dataset, where the manifest could not be opened because there is none.
+/// Explains what a location without a manifest holds.
 fn no_manifest(place: &Location, error: &forebay_shard::Error) -> Option<Failure> {
     let forebay_shard::Error::Io { path, source, .. } = error else {
         return None;
@@ -169,7 +169,7 @@ pub(crate) fn reading(
     Ok(Reading { store, keep })
 }
 
-/// What is kept of what a store gave.
+/// Options of the cache for a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Keep {
     dir: Option<PathBuf>,
@@ -234,7 +234,7 @@ fn seconds(name: &str, value: &str) -> Result<Duration, Failure> {
         .ok_or_else(|| refused(name, "seconds, more than 0, as a string"))
 }
 
-/// The value is not shown: nobody knows what somebody put there.
+/// The value is not shown, because it may hold a secret.
 fn refused(name: &str, expected: &str) -> Failure {
     let message = format!("storage_options: {name} is not what it can be: expected {expected}");
     Failure::new(Kind::Option, message)

@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 const VERSION: u32 = 1;
 /// A longer journal is no journal: it is rewritten long before.
 const MAX_BYTES: u64 = 256 << 20;
-/// A journal is rewritten without what is done after so many lines that say so.
+/// A journal is rewritten without what is done after this many lines that say so.
 const REWRITE_AFTER_LINES: u64 = 4096;
 /// Longest key of an object that any store takes.
 const MAX_KEY_BYTES: usize = 1024;

@@ -25,7 +25,7 @@ enum Answer {
 }
 
 impl StagingArea {
-    /// Takes room for so many bytes, and waits while there is none.
+    /// Takes room for this many bytes, and waits while there is none.
     ///
     /// # Errors
     /// [`Error::AreaTooSmall`] if the area could never have that much; the error of a file that could not be brought to its place,
@@ -224,7 +224,7 @@ impl Reservation {
         }
     }
 
-    /// The room is now that of a file of so many bytes, be they more or less than was reserved.
+    /// The room is now that of a file of this many bytes, be they more or less than was reserved.
     pub(super) fn becomes(mut self, len: u64) -> Result<()> {
         let reserved = std::mem::take(&mut self.bytes);
         self.shared.own.hold(|held| {

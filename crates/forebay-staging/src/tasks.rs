@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Returns the wait after so many failed tries.
+/// Returns the wait after this many failed tries.
 pub fn backoff(tries: u32) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(1 << tries.saturating_sub(1).min(8));
     doubled.min(LONGEST_WAIT)
@@ -65,7 +65,7 @@ impl<T> std::fmt::Debug for TaskQueue<T> {
 }
 
 impl<T: Send + Sync + 'static> TaskQueue<T> {
-    /// A queue whose tasks `step` tries, on so many threads of this name. A paused one begins with [`resume`](Self::resume).
+    /// A queue whose tasks `step` tries, on this many threads of this name. A paused one begins with [`resume`](Self::resume).
     pub fn new(
         name: &'static str,
         most_threads: usize,

@@ -57,7 +57,7 @@ impl DirLock {
 
     /// Locks `dir` together with others that share it, so that no process can [`acquire`](Self::acquire) it. Never waits.
     ///
-    /// Where the file system has no `flock` this keeps no process out: take a lock in a place of your own after it,
+    /// On file systems without `flock` this keeps no process out: take a lock in a place of your own after it,
     /// which the process that acquires `dir` looks at, and then ask [`confirm`](Self::confirm).
     pub fn share(dir: &Path) -> Result<Self> {
         Self::acquire_by(dir, Hold::Shared, |file, operation| {

@@ -40,7 +40,7 @@ struct Account {
 }
 
 impl Limiter {
-    /// A limiter of so many bytes a second; none does not limit. A rate of 0 lets nothing through until it is changed.
+    /// A limiter of this many bytes a second; none does not limit. A rate of 0 lets nothing through until it is changed.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
         let account = Account {
             rate: bytes_per_second,

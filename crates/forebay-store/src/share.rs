@@ -122,7 +122,7 @@ pub struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Says that so many bytes have come.
+    /// Says that this many bytes have come.
     pub fn moved(&self, bytes: u64) {
         self.share.moved(bytes);
     }

@@ -1,4 +1,4 @@
-//! A cluster on paper: how many GPUs so many servers feed, and what gives out first.
+//! Size of a cluster: how many GPUs a number of servers feeds, and the first bottleneck.
 //!
 //! [`Plan`] says what there is. [`Plan::limits`] is arithmetic: what each kind of machine could do if it alone counted.
 //! [`run`] moves batches through queues, one by one, so that it also shows what arithmetic does not: uneven placement, slow

@@ -126,7 +126,7 @@ fn a_training_is_as_fast_as_its_fullest_server() {
         outcome.most_streams > 6 && outcome.fewest_streams < 6,
         "{outcome:?}"
     );
-    // The fullest gives 4,000 images a second to so many streams, and all others wait for these.
+    // The fullest gives 4,000 images a second to this many streams, and all others wait for these.
     near(
         outcome.images_per_s,
         60.0 * 4000.0 / outcome.most_streams as f64,

@@ -141,9 +141,9 @@ const REST: u32 = 20;
 /// Blocks that may make room, those first that are needed least.
 #[derive(Debug, Default)]
 pub(super) struct Victims {
-    /// Of objects that no process has open, the one used longest ago first.
+    /// Objects that no process has open, the least recently used first.
     pub(super) unused: VecDeque<Listed>,
-    /// Of all others, in the same order.
+    /// All other objects, in the same order.
     pub(super) in_use: VecDeque<Listed>,
     surveyed: Option<(Instant, Duration)>,
     /// How often objects had been closed by then.

@@ -77,7 +77,7 @@ enum What {
     Clients(served::Clients),
     /// Uploads, downloads and small reads of a place for objects; what is put there is removed
     Store(files::Store),
-    /// A cluster on paper: how many GPUs so many servers feed, and what gives out first
+    /// Estimates how many GPUs a number of servers feeds, and the first bottleneck
     ///
     /// Measures nothing: arithmetic, and batches moved through queues one by one. The same options give the same figures on
     /// every machine. docs/scale.md shows how to read them.
@@ -88,7 +88,7 @@ enum What {
 
 /// A measurement with its arguments.
 trait Experiment {
-    /// Measures, with so many counted runs of each alternative.
+    /// Measures, with this many counted runs of each alternative.
     fn measure(self, runs: usize, console: &Console) -> Result<Vec<Report>, Failure>;
 }
 

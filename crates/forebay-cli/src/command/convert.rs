@@ -390,7 +390,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// With a bar that goes up to so many bytes.
+    /// With a bar that goes up to this many bytes.
     pub(super) fn start(console: &'a Console, what: &'static str, total: Option<u64>) -> Self {
         Self {
             console,

@@ -1,4 +1,4 @@
-//! What users get wrong and what disks do: each ends in one line that names the place, the
+//! Errors of users and of disks: each ends in one line that names the place, the
 //! documented exit code, and nothing half-published.
 
 use crate::support;

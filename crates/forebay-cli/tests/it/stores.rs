@@ -371,7 +371,7 @@ fn a_bucket_that_is_not_there_is_told_from_a_dataset_that_is_not() {
     let server = Gcs::start();
     let reach = Reach::default().and("GOOGLE_BASE_URL", server.url(), server.settings());
     for command in ["verify", "inspect", "ls"] {
-        let ran = reach.run([command, "gs://nobody-has-this/set"]).code(1);
+        let ran = reach.run([command, "gs://no-such-bucket-4711/set"]).code(1);
         ran.explains("error: ", &["there is no such bucket"]);
     }
     let ran = reach.run(["verify", "gs://bucket/set"]).code(1);

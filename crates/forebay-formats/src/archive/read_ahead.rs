@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 /// Bytes of a request.
 const PIECE_BYTES: u64 = 4 << 20;
-/// Requests on their way at once, and so pieces in memory. It takes so many pieces in a row before they are.
+/// Requests on their way at once, and so pieces in memory. It takes this many pieces in a row before they are.
 const PIECES: usize = 6;
 
 /// An object that is read at positions that mostly grow.

@@ -23,12 +23,12 @@ use std::sync::{Arc, Mutex};
 
 /// Requests at the same time: a listing, a small object, the first bytes of one.
 const REQUESTS: usize = 32;
-/// With so many directories at the top, each is listed as a whole; with fewer, those below them are, so that there are
+/// With this many directories at the top, each is listed as a whole; with fewer, those below them are, so that there are
 /// always enough to be listed at the same time.
 const MANY_DIRS: usize = 64;
 /// An object that is said to be larger counts as one of this size, which no record holds either.
 const SIZE_MAX_BYTES: u64 = 1 << 40;
-/// Lists of classes larger than this are none, and so many there may be.
+/// Lists of classes larger than this are none, and this many there may be.
 const TEXT_MAX_BYTES: u64 = 64 << 20;
 const TEXTS_MAX: usize = 64;
 /// So many bytes they may have together: they stay in memory.
@@ -337,7 +337,7 @@ impl Gathered {
         self.identity = self.identity.wrapping_add(identity(&object));
         self.keys.extend_from_slice(object.key.as_bytes());
         self.ends.push(self.keys.len() as u64);
-        // What a store says may be anything; so many of these can be added up.
+        // What a store says may be anything; this many of these can be added up.
         self.sizes.push(object.len.min(SIZE_MAX_BYTES));
         self.etags.push(object.etag);
     }

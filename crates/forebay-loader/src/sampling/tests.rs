@@ -1,4 +1,4 @@
-//! What options come to for a split of a few labels.
+//! Options resolved for a split of a few labels.
 
 use std::ops::Range;
 

@@ -64,7 +64,7 @@ pub(crate) trait Destination: Debug + Send + Sync {
         jobs
     }
 
-    /// Waits for room to write a shard of about so many bytes; none if `stopped` says so.
+    /// Waits for room to write a shard of about this many bytes; none if `stopped` says so.
     fn reserve(&self, _bytes: u64, _stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
         Ok(Some(Room::default()))
     }

@@ -9,7 +9,7 @@ const SIDECAR_RECORD_BYTES: u64 = 192;
 /// And for each shard.
 const SIDECAR_BYTES: u64 = 64 << 10;
 
-/// Bytes that a shard of so many bytes and records may take with all that belongs to it.
+/// Bytes that a shard of this many bytes and records may take with all that belongs to it.
 pub(crate) fn room_of(bytes: u64, records: u64, format: Format, has_fine_points: bool) -> u64 {
     let points = if has_fine_points {
         bytes / 12

@@ -271,7 +271,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Whether a file, or an image, of so many bytes can be in a record.
+/// Whether a file, or an image, of this many bytes can be in a record.
 pub(super) fn check_size(bytes: u64) -> Result<(), Refusal> {
     if bytes > MAX_IMAGE_BYTES {
         return Err((

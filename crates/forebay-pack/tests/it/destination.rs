@@ -1,4 +1,4 @@
-//! What a destination may hold, and what it may not.
+//! Allowed and refused contents of a destination.
 
 use crate::support;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::*;
 
-/// Stops a pack in the shard after so many, of a hundred files each.
+/// Stops a pack in the shard after this many, of a hundred files each.
 struct StopAfter(u64, AtomicU64, Cancel);
 
 impl StopAfter {
@@ -123,7 +123,7 @@ fn other_arguments_or_another_source_are_refused_by_name() {
     assert_same(&dst, &clean);
 }
 
-/// Remembers why a pack began anew.
+/// Remembers why a pack started again.
 #[derive(Default)]
 struct Anew(std::sync::Mutex<Vec<String>>);
 
@@ -210,7 +210,7 @@ fn a_file_that_vanishes_or_changes_under_the_pack_is_never_left_out_silently() {
             let mut options = options(&src, &dst);
             options.jobs = Some(jobs);
             if jobs == 3 {
-                // The change has been made: one that nobody sees between census and reading.
+                // The change has been made: one that no check sees between census and reading.
                 run(&options).unwrap();
             } else {
                 let error = pack(&options, &Meanwhile(change), &Cancel::new()).unwrap_err();

@@ -206,7 +206,7 @@ fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
         (&zip, "zip"),
     ];
     for (source, name) in sources {
-        // The tar finds those of the directory in place, and the last ones have them all anew.
+        // The tar finds those of the directory in place, and the last ones have new copies of all.
         if ["compressed", "zip"].contains(&name) {
             std::fs::remove_dir_all(&aside).unwrap();
             put(&aside, b"n00000000/text.jpg", b"somebody else's");

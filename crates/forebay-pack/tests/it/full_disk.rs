@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::*;
 
-/// A mounted tmpfs of so many KiB.
+/// A mounted tmpfs of this many KiB.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {

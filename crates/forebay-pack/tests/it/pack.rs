@@ -1,4 +1,4 @@
-//! What a pack writes: every image once, the right features, the same bytes for any number of jobs.
+//! Contents of a pack: every image once, the right features, the same bytes for any number of jobs.
 
 use crate::support;
 

@@ -152,7 +152,7 @@ fn a_run_without_part_completes_what_parts_left() {
     let options = options(&src, &dst);
     run(&support::options(&src, &whole)).unwrap();
     run_part(&options, part(2, 3)).unwrap();
-    // Another number of parts goes on with what is there as well.
+    // Another number of parts also continues with the finished shards.
     let other = run_part(&options, part(2, 2)).unwrap();
     assert_eq!((other.shards, other.resumed_shards), (4, 2));
     let summary = run(&options).unwrap();
@@ -197,7 +197,7 @@ fn parts_that_do_not_fit_together_are_named() {
     run_part(&options, part(2, 2)).unwrap();
     std::fs::rename(work.join("kept"), work.join("plan")).unwrap();
     differs(join(&dst).unwrap_err(), "part 2/2", what);
-    // A plan made anew clears that away, and the parts pack the source as it is now.
+    // A new plan clears that away, and the parts pack the source as it is now.
     let prepared = prepare(&options, &(), &Cancel::new()).unwrap();
     assert!(!prepared.record_plan(&()).unwrap());
     assert!(prepared.record_plan(&()).unwrap());
@@ -280,7 +280,7 @@ fn the_same_part_twice_is_refused_and_others_are_not() {
     });
     join(&dst).unwrap();
     assert_same(&whole, &dst);
-    // And while somebody has all of it, no part begins.
+    // While a process holds the whole destination, no part begins.
     let lock = forebay_store::DirLock::acquire(&dst).unwrap();
     let error = run_part(&options, part(1, 2)).unwrap_err().to_string();
     assert!(error.contains("is in use by process"), "{error}");

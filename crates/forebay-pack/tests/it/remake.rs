@@ -1,4 +1,4 @@
-//! Images that are written anew: made smaller, or odd ones as plain JPEG.
+//! Images that are transcoded: made smaller, or odd ones as plain JPEG.
 
 use crate::support;
 
@@ -113,7 +113,7 @@ fn large_images_become_smaller_and_the_others_keep_their_bytes() {
 
 #[test]
 fn the_output_does_not_depend_on_threads_or_interruptions() {
-    /// Stops after so many shards.
+    /// Stops after this many shards.
     struct Stopper<'a>(&'a Cancel, AtomicUsize);
     impl Observer for Stopper<'_> {
         fn shard_done(&self, _shard: &ShardDone) {
@@ -309,7 +309,7 @@ fn a_progressive_image_that_would_not_come_back_stays_and_is_reported() {
         (line.action, line.reason, line.path.as_str()),
         (Action::Kept, Reason::Progressive, "a/odd.jpg")
     );
-    // Nobody asked: nothing to say.
+    // Without the option there are no findings.
     let as_it_is = dir.path().join("as_it_is");
     options = support::options(&src, &as_it_is);
     assert_eq!(run(&options).unwrap().report, None);

@@ -17,7 +17,7 @@ use support::*;
 
 const SRC: &str = "FOREBAY_TEST_STAGED_SRC";
 const DIR: &str = "FOREBAY_TEST_STAGED_DIR";
-/// Crashes of the test below; more where somebody asks for them.
+/// Crashes of the test below; an environment variable raises the number.
 const KILLS: &str = "FOREBAY_TEST_KILLS";
 
 fn staged(src: &Path, dir: &Path, bytes: u64) -> PackOptions {
@@ -35,7 +35,7 @@ fn source(dir: &Path) -> PathBuf {
     src
 }
 
-/// What a local pack of it gives.
+/// The files that a local pack of it writes.
 fn whole(src: &Path, dir: &Path) -> PathBuf {
     let whole = dir.join("whole");
     let mut options = options(src, &whole);
@@ -121,7 +121,7 @@ fn an_area_that_is_too_small_is_refused_before_anything_is_written() {
     assert!(matches!(run(&options), Err(Error::Destination { .. })));
 }
 
-/// Stops a pack when so many shards are done.
+/// Stops a pack when this many shards are done.
 struct StopsAfter {
     left: AtomicU64,
     cancel: Cancel,
@@ -251,7 +251,7 @@ fn of_two_packers_one_has_the_destination() {
         "{differences:?}"
     );
     assert!(error.hint().unwrap().contains("--overwrite"));
-    // It may take over if it is told to; then the first one finds that out, and publishes nothing.
+    // With the option it takes over; then the first one finds that out, and publishes nothing.
     let stops = StopsAfter::shards(2);
     other.overwrite = true;
     assert!(pack(&other, &stops, &stops.cancel).is_err());
@@ -266,7 +266,7 @@ fn of_two_packers_one_has_the_destination() {
         &dir.path().join("whole of the other"),
         &dir.path().join("there"),
     );
-    // A dataset that is whole is replaced only where somebody says so.
+    // A whole dataset is replaced only with the option.
     assert!(matches!(run(&one), Err(Error::Destination { .. })));
     let mut replacing = one.clone();
     replacing.overwrite = true;
@@ -449,7 +449,7 @@ fn killed_at_any_moment_it_goes_on() {
     }
 }
 
-/// What is told of the upload grows to all of it.
+/// The reported bytes of the upload grow to the total.
 #[derive(Default)]
 struct Tells(Mutex<Vec<Uploaded>>);
 

@@ -19,7 +19,7 @@ use support::*;
 const SRC: &str = "FOREBAY_TEST_S3_SRC";
 const DIR: &str = "FOREBAY_TEST_S3_DIR";
 const URL: &str = "FOREBAY_TEST_S3_URL";
-/// Crashes of the test below; more where somebody asks for them.
+/// Crashes of the test below; an environment variable raises the number.
 const KILLS: &str = "FOREBAY_TEST_KILLS";
 
 fn place() -> Location {
@@ -257,7 +257,7 @@ fn killed_while_parts_are_sent() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // After so many requests; how far each has come is nobody's choice.
+        // After this many requests; the progress of each varies.
         while proxy.requests() < 6 + kill * 7 % 40 && child.try_wait().unwrap().is_none() {
             std::thread::yield_now();
         }

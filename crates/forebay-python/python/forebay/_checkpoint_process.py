@@ -157,7 +157,7 @@ def tell() -> None:
 
 
 def pending() -> list[Saved]:
-    """What this process has on its way, the oldest first.
+    """The unfinished saves of this process, the oldest first.
 
     Returns
     -------

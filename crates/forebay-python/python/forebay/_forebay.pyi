@@ -140,7 +140,7 @@ class _CheckpointBuffer:
     def begin(
         self, request: _CheckpointRequest, bytes: int, timeout: float | None
     ) -> _CheckpointDraft:
-        """Begins a checkpoint of about so many bytes; waits for room."""
+        """Begins a checkpoint of about this many bytes; waits for room."""
     def save(
         self, draft: _CheckpointDraft, request: _CheckpointRequest, content: str
     ) -> Saved:
@@ -148,7 +148,7 @@ class _CheckpointBuffer:
     def recover(self, prefix: str | None, storage_options: dict[str, str]) -> list[Saved]:
         """Takes up what processes that are gone have left."""
     def pending(self) -> list[Saved]:
-        """What this process has on its way, the oldest first."""
+        """The unfinished saves of this process, the oldest first."""
     def close(self) -> None:
         """Stops draining and cleans up what was under way."""
 
@@ -230,13 +230,13 @@ class Saved:
     """A checkpoint that `save` made safe on the fast disk, on its way to where it belongs."""
     @property
     def location(self) -> str:
-        """Where the checkpoint belongs."""
+        """The location of the checkpoint."""
     @property
     def bytes(self) -> int:
         """The size of all its files, in bytes."""
     @property
     def drained(self) -> int:
-        """How many of its bytes are through by now."""
+        """The number of bytes that are uploaded."""
     @property
     def done(self) -> bool:
         """Whether it is complete where it belongs. If not, it is safe on the fast disk of this machine."""
@@ -248,7 +248,7 @@ class Saved:
         """"on its way", "failing" (tries go on), "failed" (they do not), or "done"."""
     @property
     def missing_ranks(self) -> list[int]:
-        """Of a checkpoint of several ranks: those whose parts are not there yet, while this is known."""
+        """The ranks whose parts of the checkpoint are still missing, while this is known."""
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the checkpoint is complete where it belongs.
 
@@ -285,7 +285,7 @@ class Dataset:
         """The format of the shards: "tfrecord" or "indexed"."""
     @property
     def fingerprint(self) -> str:
-        """What tells this dataset apart from every other."""
+        """The identifier of this dataset."""
     @property
     def sample_fingerprint(self) -> str | None:
         """The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where a
@@ -863,7 +863,7 @@ class Loader:
     classes : sequence of str or int, optional
         Only records of these classes, by name or label.
     limit : int, optional
-        Only the first so many records.
+        At most this many records, the first ones.
         In storage order, of those that other options leave: the same in each epoch.
     weights : dict or sequence of float, optional
         Weights of classes or of each record, for draws with replacement.
@@ -998,10 +998,10 @@ class Loader:
     ) -> Self: ...
     @property
     def source(self) -> str:
-        """Where batches come from, as given."""
+        """The source of the batches, as given."""
     @property
     def fingerprint(self) -> str:
-        """What tells the dataset apart from every other."""
+        """The identifier of the dataset."""
     @property
     def sample_fingerprint(self) -> str | None:
         """The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where it
@@ -1089,7 +1089,7 @@ class Loader:
             "records", "seed", "lanes" (`virtual_ranks`), "shuffle" and "label_base"; "digest", see `epoch_digest`.
         """
     def epoch_digest(self) -> EpochDigest:
-        """What was delivered of the epoch of the last batch.
+        """A digest of the delivered part of the last batch's epoch.
 
         The digests of all ranks, added up, are the same for every number of ranks, every batch size and whatever died on the
         way, if each sample came exactly once. After a loop it is the digest of that loop's epoch.
@@ -1115,7 +1115,7 @@ class Loader:
             When it is of another dataset, seed, shuffle or label base, or no state at all.
         """
     def stats(self) -> _Stats:
-        """Where the time went so far.
+        """Times and waits of each stage so far.
 
         Returns
         -------

@@ -375,12 +375,12 @@ class Front(Generic[Prepared, Item]):
 
     @property
     def source(self) -> str:
-        """Where batches come from, as given."""
+        """The source of the batches, as given."""
         return self._inner.source
 
     @property
     def fingerprint(self) -> str:
-        """What tells the dataset apart from every other."""
+        """The identifier of the dataset."""
         return self._inner.fingerprint
 
     @property
@@ -507,7 +507,7 @@ class Front(Generic[Prepared, Item]):
             self._running = False
 
     def epoch_digest(self) -> EpochDigest:
-        """What was handed out of the epoch of the last batch.
+        """A digest of the delivered part of the last batch's epoch.
 
         Returns
         -------
@@ -517,7 +517,7 @@ class Front(Generic[Prepared, Item]):
         return of_state(self.state_dict())
 
     def stats(self) -> Any:
-        """Where the time went so far.
+        """Times and waits of each stage so far.
 
         Returns
         -------

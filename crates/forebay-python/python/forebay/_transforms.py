@@ -61,7 +61,7 @@ class CutMix:
 
 @dataclasses.dataclass(frozen=True)
 class RandomChoice:
-    """One of several ways to mix a batch, drawn anew for each batch.
+    """One of several ways to mix a batch, drawn for each batch.
 
     For `batch_transform` of a loader.
 

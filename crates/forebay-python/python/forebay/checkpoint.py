@@ -106,7 +106,7 @@ def save(
     stage : str or os.PathLike, optional
         The staging area; by default what `configure` says.
     keep : int, optional
-        Once this checkpoint is complete, only so many of its run stay: the newest ones up to it. Those that are pinned,
+        Number of checkpoints of the run to keep once this one is complete: the newest ones up to it. Those that are pinned,
         or being read on this machine, stay as well. By default none is removed.
     overwrite : bool, default True
         Whether another checkpoint in that place is replaced, at the moment that this one is complete.

@@ -1,4 +1,4 @@
-"""Batches as arrays of JAX, on their devices before they are asked for.
+"""Batches as arrays of JAX, on their devices before the loop needs them.
 
     loader = forebay.jax.Loader("packed/", batch_size=256, sharding=NamedSharding(mesh, P("data")))
     for images, labels in loader:

@@ -1,4 +1,4 @@
-"""Batches as tensors of PyTorch, on the GPU before they are asked for.
+"""Batches as tensors of PyTorch, on the GPU before the loop needs them.
 
     loader = forebay.torch.Loader("packed/", batch_size=256, device="cuda",
                                   normalize=(forebay.torch.IMAGENET_MEAN, forebay.torch.IMAGENET_STD))
@@ -136,7 +136,7 @@ class Loader(Front[Any, Any]):
 
     @property
     def device(self) -> torch.device:
-        """Where tensors are."""
+        """The device of the tensors."""
         return self._device
 
     @property

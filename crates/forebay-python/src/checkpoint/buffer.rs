@@ -18,7 +18,7 @@ use super::{StorageOptions, location, same_process, store_options};
 use crate::failure::{Failure, Kind};
 use crate::patience::{Deadline, SLICE, patiently};
 
-/// What is to become of a checkpoint.
+/// The request for a checkpoint.
 #[pyclass(frozen, module = "forebay._forebay", name = "_CheckpointRequest")]
 pub(crate) struct PyRequest(Request);
 
@@ -98,7 +98,7 @@ impl PyBuffer {
         self.buffer.dir().to_path_buf()
     }
 
-    /// Begins a checkpoint of about so many bytes; waits for room.
+    /// Begins a checkpoint of about this many bytes; waits for room.
     fn begin(
         &self,
         py: Python<'_>,
@@ -189,7 +189,7 @@ impl PyBuffer {
             .collect())
     }
 
-    /// What this process has on its way, the oldest first.
+    /// The unfinished saves of this process, the oldest first.
     fn pending(&self) -> PyResult<Vec<Saved>> {
         same_process(self.process)?;
         let pending = self.buffer.pending().into_iter();
@@ -368,7 +368,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 #[pymethods]
 impl Saved {
-    /// Where the checkpoint belongs.
+    /// The location of the checkpoint.
     #[getter]
     fn location(&self) -> &str {
         self.saved.location()
@@ -380,7 +380,7 @@ impl Saved {
         self.saved.bytes()
     }
 
-    /// How many of its bytes are through by now.
+    /// The number of bytes that are uploaded.
     #[getter]
     fn drained(&self) -> u64 {
         self.saved.moved()
@@ -411,7 +411,7 @@ impl Saved {
         }
     }
 
-    /// Of a checkpoint of several ranks: those whose parts are not there yet, while this is known.
+    /// The ranks whose parts of the checkpoint are still missing, while this is known.
     #[getter]
     fn missing_ranks(&self) -> Vec<u32> {
         self.saved.missing_ranks()

@@ -1,4 +1,4 @@
-//! What `forebay/checkpoint.py` is made of: the staging area, drafts, handles of what was saved, and checkpoints that are
+//! The classes behind `forebay/checkpoint.py`: the staging area, drafts, handles of what was saved, and checkpoints that are
 //! read back.
 //!
 //! Owns waiting without the interpreter, and the refusal of what a fork left behind. What Python objects become which

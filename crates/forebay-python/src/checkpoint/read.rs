@@ -118,7 +118,7 @@ impl PyCheckpoint {
     }
 }
 
-/// A run, with what is asked of it on another thread.
+/// A run, with a request to it on another thread.
 fn of_run<T: Send + 'static>(
     py: Python<'_>,
     prefix: &str,
@@ -211,13 +211,13 @@ pub(crate) fn _checkpoint_pin(
     })
 }
 
-/// Where checkpoints are staged unless somebody says otherwise.
+/// Default directory of the staging area.
 #[pyfunction]
 pub(crate) fn _checkpoint_area() -> PyResult<PathBuf> {
     Ok(checkpoint::default_area().map_err(Failure::from)?)
 }
 
-/// What draining gets of the bytes while training reads, in percent.
+/// Bandwidth share of uploads while training reads, in percent.
 #[pyfunction]
 pub(crate) fn _checkpoint_share(percent: u8) {
     BandwidthShare::process().set_percent(percent);

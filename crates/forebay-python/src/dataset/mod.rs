@@ -49,7 +49,7 @@ struct Reached {
 
 impl Drop for Reached {
     fn drop(&mut self) {
-        // Reads that Ctrl-C left to themselves: nobody wants what they give.
+        // Reads that Ctrl-C abandoned: their results are dropped.
         self.cancel.cancel();
     }
 }
@@ -211,7 +211,7 @@ impl PyDataset {
         self.dataset.manifest().shard_format.name()
     }
 
-    /// What tells this dataset apart from every other.
+    /// The identifier of this dataset.
     #[getter]
     fn fingerprint(&self) -> &str {
         self.dataset.fingerprint()
@@ -403,7 +403,7 @@ pub(crate) struct Records {
     state: Arc<Mutex<Run>>,
 }
 
-/// What was read last, and how far the iteration came.
+/// The last records read, and the position of the iteration.
 #[derive(Default)]
 struct Run {
     /// The next record, counted within the view.
@@ -411,7 +411,7 @@ struct Run {
     /// Number, among all records, of the first one in the block.
     first: u64,
     block: Arc<RecordBlock>,
-    /// Blocks whose records may be gone by now.
+    /// Blocks whose records may be freed.
     spare: Vec<Arc<RecordBlock>>,
 }
 
@@ -476,7 +476,7 @@ impl Records {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, unless somebody reads.
+    /// The same, unless a read is in progress.
     fn try_lock(&self) -> Option<MutexGuard<'_, Run>> {
         match self.state.try_lock() {
             Ok(run) => Some(run),

@@ -1,4 +1,4 @@
-//! A record as Python sees it: its bytes, and what is in them once somebody asks.
+//! A record as Python sees it: its bytes, and its features, parsed on first use.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -79,7 +79,7 @@ impl Record {
         })
     }
 
-    /// What an Example's parser found, with the place.
+    /// The error of an Example's parser, with the place.
     fn refuse(&self, source: ExampleError) -> Failure {
         let (path, record) = self.place();
         let shard = path.to_owned();

@@ -18,14 +18,14 @@ mod keywords;
 mod loader_args;
 mod schema;
 
-/// What a server is shown, and how it is trusted.
+/// Credentials for a server, and its trusted certificates.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(crate) credential: Option<Credential>,
     pub(crate) tls: ClientTls,
 }
 
-/// What is given for servers; what is not comes from the environment.
+/// Options for servers; the environment supplies missing ones.
 pub(crate) fn access(
     token: Option<&str>,
     token_file: Option<PathBuf>,
@@ -102,7 +102,7 @@ impl LoaderArgs {
     }
 }
 
-/// An option that cannot be.
+/// Invalid option value.
 fn refused(name: &str, found: impl std::fmt::Display, expected: &str) -> Failure {
     let message = format!("option {name} is {found}: expected {expected}");
     Failure::new(Kind::Option, message)

@@ -1,4 +1,4 @@
-//! What Python calls of a `Loader`.
+//! The methods of `Loader` in Python.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -81,13 +81,13 @@ impl PyLoader {
         })
     }
 
-    /// Where batches come from, as given.
+    /// The source of the batches, as given.
     #[getter]
     fn source(&self) -> &str {
         &self.name
     }
 
-    /// What tells the dataset apart from every other.
+    /// The identifier of the dataset.
     #[getter]
     fn fingerprint(&self) -> String {
         self.current().opened.fingerprint.clone()
@@ -245,7 +245,7 @@ impl PyLoader {
         current.identity().save(py, place, &digest)
     }
 
-    /// What was delivered of the epoch of the last batch.
+    /// A digest of the delivered part of the last batch's epoch.
     ///
     /// The digests of all ranks, added up, are the same for every number of ranks, every batch size and whatever died on the
     /// way, if each sample came exactly once. After a loop it is the digest of that loop's epoch.
@@ -289,7 +289,7 @@ impl PyLoader {
         Ok(())
     }
 
-    /// Where the time went so far.
+    /// Times and waits of each stage so far.
     ///
     /// Returns
     /// -------
@@ -313,7 +313,7 @@ impl PyLoader {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let current = self.current();
         let handle = &current.opened.handle;
-        // A server is asked.
+        // A server needs a request.
         let counters = py.detach(|| handle.counters());
         let stats = counters.wire;
         let stages = PyDict::new(py);
@@ -429,7 +429,7 @@ impl PyLoader {
     }
 }
 
-/// What a store and its cache counted.
+/// Counters of a store and its cache.
 fn storage<'py>(
     py: Python<'py>,
     traffic: Option<&wire::Traffic>,

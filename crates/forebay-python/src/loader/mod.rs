@@ -108,7 +108,7 @@ impl PyLoader {
 
     /// Up to where batches were handed out.
     fn place(&self) -> Result<Place, Failure> {
-        // After a fork nobody would ever free the lock that this takes.
+        // After a fork no thread would ever free the lock that this takes.
         self.check_process()?;
         Ok(self.pump.place())
     }
@@ -221,7 +221,7 @@ fn closed() -> Failure {
 impl Drop for PyLoader {
     fn drop(&mut self) {
         if self.process == std::process::id() {
-            // Nobody waits here: the thread frees its source when it ends.
+            // Nothing waits here: the thread frees its source when it ends.
             self.pump.close();
             self.current().opened.handle.cancel();
         } else {

@@ -1,4 +1,4 @@
-//! Where the batches of a loader come from: a dataset in this process, or a server.
+//! Source of a loader's batches: a dataset in this process, or a server.
 
 mod local;
 mod remote;
@@ -27,7 +27,7 @@ pub(super) struct Opened {
     pub(super) sample_fingerprint: Option<String>,
     pub(super) split: String,
     pub(super) records: u64,
-    /// Of an epoch, all ranks together and padding not counted.
+    /// Samples of an epoch, all ranks together and padding not counted.
     pub(super) samples: u64,
     /// The batches of an epoch.
     pub(super) batches: Batches,
@@ -58,7 +58,7 @@ pub(super) trait Handle: Send + Sync {
     fn interrupt(&self);
     /// The same, and all that is opened by the same [`Opener`].
     fn cancel(&self);
-    /// Where the time went.
+    /// Times and waits of each stage.
     fn counters(&self) -> Counters;
     /// How batches come now, if they come from a server.
     fn transport(&self) -> Option<&'static str> {
@@ -72,20 +72,20 @@ pub(super) trait Handle: Send + Sync {
 
 /// The servers of a stream, and how it fared with them.
 pub(super) struct Servers {
-    /// Where batches come from now.
+    /// The current source of batches.
     pub(super) now: String,
     pub(super) used: Vec<ServerUse>,
     pub(super) stats: StreamStats,
 }
 
-/// Where the time of a source went.
+/// Times and waits of each stage of a source.
 pub(super) struct Counters {
     pub(super) wire: wire::Stats,
-    /// What holds the trainer back, in a sentence.
+    /// The bottleneck, in a sentence.
     pub(super) bottleneck: Option<String>,
 }
 
-/// Where samples come from, as given.
+/// The source of samples, as given.
 pub(super) enum Origin {
     One(OsString),
     Several(GivenMix),

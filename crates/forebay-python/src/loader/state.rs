@@ -14,14 +14,14 @@ const VERSION: u64 = 1;
 /// The key of `virtual_ranks`: saved states have this name, which is older than the option's.
 const VIRTUAL_RANKS: &str = "lanes";
 
-/// What the order of samples follows from. The batch size, the world size and the
+/// The options that determine the order of samples. The batch size, the world size and the
 /// transform are not in it: they may change.
 pub(crate) struct Identity<'a> {
     pub(crate) fingerprint: &'a str,
     pub(crate) sample_fingerprint: Option<&'a str>,
     pub(crate) split: &'a str,
     pub(crate) records: u64,
-    /// Of an epoch.
+    /// Samples of an epoch.
     pub(crate) samples: u64,
     /// Which records epochs are made of, in a word.
     pub(crate) sampling: String,
@@ -64,7 +64,7 @@ impl Identity<'_> {
         Ok(state)
     }
 
-    /// What was delivered up to the place that a state tells, and to which rank of how many.
+    /// The position of a state, its digest, and the rank and world size that it is of.
     pub(crate) fn digest(
         state: &Bound<'_, PyMapping>,
     ) -> PyResult<Option<(EpochDigest, (u64, u64))>> {

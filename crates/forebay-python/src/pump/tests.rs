@@ -64,7 +64,7 @@ fn pump(gate: Option<(Sender<()>, Receiver<()>)>) -> (Pump, Receiver<Place>) {
     (Pump::new(source, batches(4)), seen)
 }
 
-/// The batches of two of an epoch of so many records.
+/// The batches of two of an epoch of this many records.
 fn batches(records: u64) -> Batches {
     Batches::new(records, 2, 0, 1, true).unwrap()
 }

@@ -313,7 +313,7 @@ fn killed_at_any_moment_nothing_is_lost() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut safe = BTreeMap::new();
-        // Killed after so many files; how far each has come by then is random.
+        // Killed after this many files; how far each has come by then is random.
         for line in lines.by_ref().map_while(Result::ok) {
             if let Some(number) = line
                 .strip_prefix("safe ")

@@ -145,7 +145,7 @@ fn wrong_keys_are_refused_and_not_shown() {
 fn a_missing_bucket_is_no_missing_object() {
     let server = S3Server::start();
     let options = options(&server.url(), server.settings());
-    let store = open("s3://nobody-made-this/x", &options);
+    let store = open("s3://no-such-bucket-4711/x", &options);
     let error = store.list("").unwrap_err();
     assert!(error.to_string().contains("bucket"), "{error}");
 }

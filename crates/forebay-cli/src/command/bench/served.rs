@@ -45,7 +45,7 @@ impl ServedArgs {
         })
     }
 
-    /// Options for so many clients, which take batches for `time`.
+    /// Options for this many clients, which take batches for `time`.
     fn clients(self, active: usize, time: Duration) -> Result<ClientsOptions, Failure> {
         Ok(ClientsOptions {
             serving: self.serving()?,

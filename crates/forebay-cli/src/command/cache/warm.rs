@@ -1,6 +1,6 @@
 //! `forebay cache warm`: a dataset is fetched before it is needed.
 //!
-//! By several threads, each a piece at a time, in storage order or in that of a rank's epoch. What is there already is passed over, so the same command
+//! By several threads, each a piece at a time, in storage order or in that of a rank's epoch. Cached pieces are skipped, so the same command
 //! again goes on.
 
 use std::io::ErrorKind;

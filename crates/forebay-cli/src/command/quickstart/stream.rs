@@ -76,7 +76,7 @@ pub(super) fn one_epoch(
             ..ClientOptions::default()
         },
     )?;
-    // As trainers do it, epoch after epoch: the server is asked where its time went while it has the
+    // As trainers do it, epoch after epoch: the server reports its times while it has the
     // stream. One epoch of it is taken.
     let mut stream = client.open(options.to_schema().with_split(&split.name))?;
     let mut figures = StreamFigures {
@@ -160,7 +160,7 @@ fn next_batch(stream: &mut Stream, interrupt: &Interrupt) -> Result<Option<Batch
     Err(stopped())
 }
 
-/// The stages in the order in which a sample passes them. The loader's last one, whoever takes the
+/// The stages in the order in which a sample passes them. The loader's last one, the consumer of
 /// batches, is the server's sending here.
 fn stages(stats: &wire::Stats) -> Vec<StageFigures> {
     stats

@@ -240,7 +240,7 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
         + 1
 }
 
-/// What was meant by a key that is not known: serde's message has it and those that are, in backquotes.
+/// Suggests a known key for an unknown one: serde's message has both in backquotes.
 fn suggestion(message: &str) -> Option<String> {
     // The message of an earlier name says what to use.
     if !message.contains("unknown field") || message.contains("`: use `") {
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// What is written about the file.
+    /// Warnings about the file.
     const DOCUMENT: &str = include_str!("../../../../../docs/serving.md");
 
     #[test]

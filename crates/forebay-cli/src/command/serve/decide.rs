@@ -30,13 +30,13 @@ pub(super) struct Decided {
     pub(super) health_listen: Option<SocketAddr>,
     /// Whether the dashboard shows pictures, where that was said.
     admin_images: Option<bool>,
-    /// What datasets in stores are read through.
+    /// The cache for datasets in stores.
     cache: Option<Arc<Cache>>,
     options: ServerOptions,
     /// How datasets in stores are reached.
     read: ReadOptions,
     datasets: Vec<(String, PathBuf)>,
-    /// Of datasets.
+    /// Weights of datasets.
     weights: BTreeMap<String, f64>,
     jobs: Vec<(String, Job)>,
     file: Option<PathBuf>,
@@ -84,7 +84,7 @@ impl Decided {
         })
     }
 
-    /// What is shown on `address`. Pictures may be private: others than those on this machine see them when that was said.
+    /// Options of the dashboard on `address`. Pictures may be private: other machines see them only with the option.
     pub(super) fn admin_options(&self, address: SocketAddr) -> AdminOptions {
         AdminOptions {
             images: self.admin_images.unwrap_or(address.ip().is_loopback()),
@@ -93,7 +93,7 @@ impl Decided {
         }
     }
 
-    /// What a URL begins with.
+    /// Returns the prefix of URLs.
     pub(super) fn scheme(&self) -> &'static str {
         match self.options.tls {
             Some(_) => "forebays",
@@ -101,7 +101,7 @@ impl Decided {
         }
     }
 
-    /// What works but should be known.
+    /// Warnings about valid but surprising settings.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let options = &self.options;

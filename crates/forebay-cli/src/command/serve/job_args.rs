@@ -32,7 +32,7 @@ impl Without for NotOfJobs {
 }
 
 impl JobArgs {
-    /// The job that is asked for, with its name.
+    /// The requested job, with its name.
     pub(super) fn job(&self) -> Result<Option<(String, Job)>, Failure> {
         let Some(name) = &self.job else {
             let weight = self.weight.map(|_| "weight".to_owned());

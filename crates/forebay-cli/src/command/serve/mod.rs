@@ -1,6 +1,6 @@
 //! `forebay serve`: datasets, decoded, for trainers on this machine and on the network.
 //!
-//! Owns what is asked for: flags, then the environment, then CONFIG.toml, then defaults. What is decided is in
+//! Owns the options: flags, then the environment, then CONFIG.toml, then defaults. Decisions are in
 //! [`decide`], the file's keys are in [`config`], jobs in [`job`], the log in [`log`].
 
 mod config;
@@ -63,8 +63,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
 
-    /// A dashboard, health, readiness and metrics over HTTP on this address: /, /healthz, /readyz, /metrics. They
-    /// say what is served, how fast and to whom, to whoever asks [default: none]
+    /// Serves a dashboard, health, readiness and metrics over HTTP on this address: /, /healthz, /readyz, /metrics. They
+    /// show datasets, rates and clients to everyone who can connect [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     admin_listen: Option<SocketAddr>,
 
@@ -115,7 +115,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     memory: Option<u64>,
 
-    /// The same for all streams together; one that does not fit holds less, or is told that the server is busy
+    /// The same for all streams together; one that does not fit holds less, or gets the error that the server is busy
     /// [default: half of what this machine or container has]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     total_memory: Option<u64>,
@@ -140,7 +140,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     max_batch_bytes: Option<u64>,
 
-    /// Trainers at the same time; a further one is told that the server is busy [default: 1024]
+    /// Trainers at the same time; a further one gets the error that the server is busy [default: 1024]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     max_connections: Option<usize>,
 

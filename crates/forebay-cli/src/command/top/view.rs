@@ -349,7 +349,7 @@ fn rate(value: f64) -> String {
     }
 }
 
-/// The last of `points` values in so many characters: each is the mean of those that fall on it, the latest at the right.
+/// The last of `points` values in this many characters: each is the mean of those that fall on it, the latest at the right.
 fn spark(values: &[f64], points: usize, characters: usize) -> String {
     let a_character = points.max(1).div_ceil(characters);
     let means: Vec<f64> = values

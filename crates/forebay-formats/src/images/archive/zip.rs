@@ -13,7 +13,7 @@ const RECORD_BYTES: usize = 46;
 const LOCAL_BYTES: usize = 30;
 /// Deflated data is read in pieces of this size.
 const INPUT_BYTES: usize = 64 << 10;
-/// Deflated data is at most so many times longer when it is inflated.
+/// Deflated data is at most this many times longer when it is inflated.
 const DEFLATE_MOST: u64 = 1032;
 /// Most records, extra fields included, are shorter: one read is enough.
 pub(super) const RECORD_PEEK_BYTES: usize = 512;
@@ -249,7 +249,7 @@ impl ZipMember {
         }
     }
 
-    /// As [`refusal`](Self::refusal), also where an archive of so many bytes cannot hold what the directory says.
+    /// As [`refusal`](Self::refusal), also where an archive of this many bytes cannot hold what the directory says.
     pub(crate) fn refusal_in(&self, archive_len: u64) -> Option<String> {
         self.refusal().or_else(|| {
             let most = self.stored_size.saturating_mul(DEFLATE_MOST);

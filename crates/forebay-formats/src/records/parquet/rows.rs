@@ -213,7 +213,7 @@ impl Leaf {
         })
     }
 
-    /// Decodes up to so many rows in place of those before.
+    /// Decodes up to this many rows in place of those before.
     fn read(&mut self, rows: usize) -> ParquetResult<usize> {
         self.definitions.clear();
         self.repetitions.clear();

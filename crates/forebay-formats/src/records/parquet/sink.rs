@@ -25,7 +25,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rows of a row group, at most: so many are read to get one.
+/// Rows of a row group, at most: this many are read to get one.
 const GROUP_ROWS: usize = 1000;
 /// Bytes of a row group, at most, but for one larger row.
 const GROUP_BYTES: usize = 32 << 20;

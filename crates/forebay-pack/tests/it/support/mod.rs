@@ -150,7 +150,7 @@ pub(crate) fn assert_same(one: &Path, other: &Path) {
     }
 }
 
-/// What the tests want to know of a record.
+/// The values of a record that the tests compare.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Seen {
     pub image: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What Python gives, read into values: with errors that name the option, and say what was expected.
+//! Reads arguments from Python into values: errors name the option and the expected value.
 
 use forebay_loader::Shuffle;
 use pyo3::exceptions::PyOverflowError;

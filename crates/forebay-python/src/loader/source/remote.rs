@@ -31,8 +31,8 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
         credential: access.credential,
         tls: access.tls,
         name: concat!("forebay-python/", env!("CARGO_PKG_VERSION")).to_owned(),
-        // Whoever takes batches counts the time that is allowed; a client that
-        // gave up first would only be asked again.
+        // The consumer of batches counts the time that is allowed; a client that
+        // gave up first would only have to ask again.
         batch_timeout: ENDLESS,
         transport: transport_from_environment(args.transport)?,
         connections: args.connections,
@@ -137,7 +137,7 @@ struct Remote {
 /// How long a look at the counters waits for the server's.
 const STATS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What other threads see.
+/// The state that other threads see.
 struct Shared {
     opened: Instant,
     batch_size: u64,
@@ -145,7 +145,7 @@ struct Shared {
     now: Mutex<Now>,
 }
 
-/// Of the stream's present connection.
+/// State of the stream's present connection.
 struct Now {
     interrupter: Interrupter,
     stats: StreamStats,

@@ -181,7 +181,7 @@ impl Live {
         Ok(bytes)
     }
 
-    /// Waits until so many bytes are within the store's share of bandwidth. Outside of `run`: to wait for that is not to
+    /// Waits until this many bytes are within the store's share of bandwidth. Outside of `run`: to wait for that is not to
     /// stand still.
     pub(super) async fn share(&self, bytes: u64) {
         if let Some(limiter) = &self.0.limiter {

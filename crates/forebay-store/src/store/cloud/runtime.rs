@@ -55,7 +55,7 @@ pub(super) fn wait_for<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     runtime()?.block_on(work)
 }
 
-/// As [`wait_for`], until `is_stopped` says so: then `work` is dropped, and none is returned. It is asked before each step of
+/// As [`wait_for`], until `is_stopped` says so: then `work` is dropped, and none is returned. It is called before each step of
 /// `work`, so that nothing is begun once it says so.
 pub(super) fn wait_unless<T>(
     is_stopped: impl Fn() -> bool,
