@@ -50,26 +50,11 @@ FORBIDDEN_WITHOUT_FEATURES = {
 # Dependencies between modules of a crate that are still part of a cycle: (crate, module, module that it names). An entry
 # whose dependency is gone, or is on no cycle without it, is an error: the list only gets shorter.
 KNOWN_CYCLES = {
-    ("forebay-cache", "object", "disk"),
-    ("forebay-checkpoint", "retention", "drain"),
     ("forebay-cli", "args", "command"),
-    ("forebay-client", "tls", "connection"),
     ("forebay-image", "error", "format"),
-    ("forebay-loader", "source", "options"),
     ("forebay-server", "server", "connection"),
     ("forebay-server", "server", "dataset"),
-    ("forebay-server", "snapshot", "link"),
-    ("forebay-shard", "codec", "index"),
-    ("forebay-shard", "frames", "writer"),
-    ("forebay-shard", "index", "shard"),
-    ("forebay-shard", "indexed", "writer"),
-    ("forebay-shard", "samples", "index"),
-    ("forebay-shard", "scan", "shard"),
-    ("forebay-shard", "storage", "index"),
-    ("forebay-shard", "tfrecord", "index"),
-    ("forebay-shard", "tfrecord", "writer"),
     ("forebay-store", "location", "store"),
-    ("forebay-synthetic", "storage", "recipe"),
     ("forebay-wire", "error", "message"),
 }
 

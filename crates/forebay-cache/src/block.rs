@@ -24,7 +24,7 @@
 //! the one that the others imply. A read checks each chunk that it touches. So a file that a power cut left full of zeros, cut short or half
 //! written is never taken for data, and nothing has to be synced to disk when a block is stored: what is lost is fetched again.
 
-use super::object::ObjectId;
+use super::object_id::ObjectId;
 
 /// Bytes before the payload: one page, so that the payload begins on one.
 pub(super) const HEADER_BYTES: usize = 4096;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use super::object::ObjectId;
+use super::object_id::ObjectId;
 use forebay_store::Error;
 
 pub(super) type Key = (ObjectId, u64);

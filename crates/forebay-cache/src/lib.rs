@@ -52,6 +52,7 @@ mod flight;
 mod memory;
 mod notices;
 mod object;
+mod object_id;
 mod remote;
 mod run;
 mod stats;
@@ -79,7 +80,8 @@ use stats::Counters;
 pub use block::fuzz as fuzz_block;
 pub use disk::{CacheContents, CachedLocation, Cleared, clear, contents};
 pub use notices::Observer;
-pub use object::{CachedObject, ObjectId};
+pub use object::CachedObject;
+pub use object_id::ObjectId;
 pub use remote::{
     ReadError, ReadOptions, RemoteStorage, open_dataset, open_shard, read_storage, shard_storage,
 };
@@ -358,7 +360,7 @@ impl Cache {
             id: object.id(),
             number,
             payload_len,
-            reads: object::Reads::default(),
+            reads: object_id::Reads::default(),
         })
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::flight::Key;
-use super::object::{ObjectId, Reads};
+use super::object_id::{ObjectId, Reads};
 use super::stats::Counters;
 
 /// Overhead of a block: its entries in the maps.

@@ -3,7 +3,7 @@
 use super::manifest::{MANIFEST_NAME, Manifest, PIN_NAME};
 use super::marker::Marker;
 use super::name::{Place, absolute, step_of};
-use super::{Error, Result, drain, read, reading, retention};
+use super::{Error, Result, read, reading, retention};
 use forebay_staging::unit::{Unit, UnitState};
 use forebay_store::{Location, Put, Store, StoreOptions};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub fn list(prefix: &Location, options: &StoreOptions, area: Option<&Path>) -> R
         if !has(MANIFEST_NAME) {
             continue;
         }
-        let Some((_, manifest)) = drain::find(&store, &place)? else {
+        let Some((_, manifest)) = Manifest::find(&store, &place)? else {
             continue;
         };
         let is_staged = manifest.as_ref().is_ok_and(|manifest| {
@@ -112,7 +112,7 @@ pub fn latest(
                         prefix: prefix.clone(),
                         name: name.clone(),
                     };
-                    if let Some((_, Ok(_))) = drain::find(&store, &place)? {
+                    if let Some((_, Ok(_))) = Manifest::find(&store, &place)? {
                         break;
                     }
                     names.pop();
@@ -180,7 +180,7 @@ pub fn pin(location: &Location, options: &StoreOptions, pinned: bool) -> Result<
     if !pinned {
         return Ok(store.delete(&place.key(PIN_NAME))?);
     }
-    if drain::find(&store, &place)?.is_none() {
+    if Manifest::find(&store, &place)?.is_none() {
         return Err(Error::Missing {
             place: place.location(),
             hint: None,

@@ -14,9 +14,7 @@ use super::marker::Marker;
 use super::name::{Place, family_of, step_of};
 use super::{Error, Result, draft, retention};
 use forebay_staging::unit::Unit;
-use forebay_store::{
-    Cancel, Limiter, Object, Put, Store, StoreOptions, Transfer, for_each_parallel,
-};
+use forebay_store::{Cancel, Limiter, Put, Store, StoreOptions, Transfer, for_each_parallel};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -201,26 +199,10 @@ fn verify_file(
     }
 }
 
-/// A manifest with the object that it is; a damaged one is an error within.
-pub(super) fn find(store: &Store, place: &Place) -> Result<Option<(Object, Result<Manifest>)>> {
-    let key = place.key(MANIFEST_NAME);
-    let Some(object) = store.head(&key)? else {
-        return Ok(None);
-    };
-    match store.get(&key, MANIFEST_MAX_BYTES) {
-        Ok(bytes) => {
-            let shown = format!("{}/{MANIFEST_NAME}", place.location());
-            Ok(Some((object, Manifest::parse(&bytes, &shown))))
-        }
-        Err(forebay_store::Error::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Whether there is nothing to do any more: this attempt is there or was, or the same content is, saved by whomever. Another
 /// one that is not to be replaced is an error.
 fn is_there(store: &Store, place: &Place, own: &Manifest, overwrite: bool) -> Result<bool> {
-    match find(store, place)? {
+    match Manifest::find(store, place)? {
         Some((_, Ok(found))) if found.is_same(own) || found.has_replaced(&own.attempt) => Ok(true),
         Some((_, Ok(found))) if !overwrite && found.parts == own.parts => Ok(true),
         Some(_) if !overwrite => Err(Error::Exists {
@@ -232,7 +214,7 @@ fn is_there(store: &Store, place: &Place, own: &Manifest, overwrite: bool) -> Re
 
 /// Whether an attempt was complete here and has been replaced.
 fn has_been(store: &Store, place: &Place, attempt: &str) -> Result<bool> {
-    let found = find(store, place)?.and_then(|(_, found)| found.ok());
+    let found = Manifest::find(store, place)?.and_then(|(_, found)| found.ok());
     Ok(found.is_some_and(|found| found.has_replaced(attempt)))
 }
 
@@ -240,7 +222,7 @@ fn has_been(store: &Store, place: &Place, attempt: &str) -> Result<bool> {
 fn publish(store: &Store, place: &Place, manifest: &Manifest, overwrite: bool) -> Result<()> {
     let key = place.key(MANIFEST_NAME);
     for _ in 0..PUBLISH_TRIES {
-        let found = find(store, place)?;
+        let found = Manifest::find(store, place)?;
         let (put, old) = match found {
             None => (Put::IfAbsent, None),
             Some((_, Ok(found))) if found.is_same(manifest) => return Ok(()),
@@ -303,7 +285,7 @@ fn read_part(
 
 /// Publishes the manifest if all ranks' parts are there. Every rank tries; they all write the same checkpoint.
 fn join(store: &Store, place: &Place, marker: &Marker) -> Result<Drained> {
-    if let Some((_, Ok(found))) = find(store, place)? {
+    if let Some((_, Ok(found))) = Manifest::find(store, place)? {
         let is_it = found.attempt == marker.attempt && found.world_size() == marker.world_size;
         if is_it || found.has_replaced(&marker.attempt) {
             return Ok(Drained::Complete);

@@ -4,7 +4,9 @@
 //! that was changed anywhere is refused. Keys of files are derived from it, never read from it: nothing that it says
 //! can lead a reader out of the checkpoint's own directory.
 
+use super::name::Place;
 use super::{Error, Result, name};
+use forebay_store::{Object, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
@@ -109,6 +111,22 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Reads the manifest of a place, with its object; a damaged one is an error within.
+    pub(super) fn find(store: &Store, place: &Place) -> Result<Option<(Object, Result<Manifest>)>> {
+        let key = place.key(MANIFEST_NAME);
+        let Some(object) = store.head(&key)? else {
+            return Ok(None);
+        };
+        match store.get(&key, MANIFEST_MAX_BYTES) {
+            Ok(bytes) => {
+                let shown = format!("{}/{MANIFEST_NAME}", place.location());
+                Ok(Some((object, Manifest::parse(&bytes, &shown))))
+            }
+            Err(forebay_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The manifest of these parts. `attempt` is what [`Manifest::new_attempt`] gives, or what all ranks agreed upon.
     pub(super) fn new(attempt: String, parts: Vec<Part>) -> Self {
         let mut made = Self {

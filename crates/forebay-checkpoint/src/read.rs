@@ -2,7 +2,6 @@
 //!
 //! Every file is compared with its checksum before a caller sees it as read.
 
-use super::drain::find;
 use super::error::io_error;
 use super::manifest::{FileEntry, MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest};
 use super::marker::Marker;
@@ -81,7 +80,7 @@ impl Checkpoint {
             _ => None,
         };
         let store = Store::open(&place.prefix, options)?;
-        let Some((_, manifest)) = find(&store, &place)? else {
+        let Some((_, manifest)) = Manifest::find(&store, &place)? else {
             // Only a read of an object tells that it is the whole bucket that is not there.
             return Err(
                 match store.get(&place.key(MANIFEST_NAME), MANIFEST_MAX_BYTES) {

@@ -6,7 +6,6 @@
 //! finished by the next one. Without a manifest only data of savers that died long ago goes: of lower steps than all that
 //! stay, untouched for a day, and not in this host's staging area.
 
-use super::drain::find;
 use super::manifest::{
     DATA_PREFIX, MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest, PIN_NAME, PartManifest,
 };
@@ -39,7 +38,7 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
         .collect();
     siblings.sort_unstable();
     // Nothing goes unless what replaces it is there, and can be read.
-    let Some((saved, Ok(_))) = find(store, place)? else {
+    let Some((saved, Ok(_))) = Manifest::find(store, place)? else {
         return Ok(Vec::new());
     };
     let mut kept = 0;
@@ -60,7 +59,7 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
         if has(MANIFEST_NAME) {
             // One with a damaged manifest cannot be loaded: it counts as none, and stays for a person to look at.
             if kept < keep.max(1) {
-                let is_good = matches!(find(store, &sibling), Ok(Some((_, Ok(_)))));
+                let is_good = matches!(Manifest::find(store, &sibling), Ok(Some((_, Ok(_)))));
                 kept += u32::from(is_good);
             } else if !has(PIN_NAME) {
                 surplus.push(sibling);
@@ -148,7 +147,7 @@ fn newest_dir(dir: &Path, depth: u32) -> Option<SystemTime> {
 
 /// Removes a checkpoint, or what an interrupted removal left of it; false if there is neither.
 pub(super) fn remove(store: &Store, place: &Place) -> Result<bool> {
-    let manifest = match find(store, place)? {
+    let manifest = match Manifest::find(store, place)? {
         Some((_, Ok(manifest))) => manifest,
         // A damaged manifest does not say which files are the checkpoint's.
         Some((_, Err(_))) => return Ok(false),

@@ -10,8 +10,8 @@ use forebay_wire::frame::PROTOCOL_VERSIONS;
 use forebay_wire::text::printable_start;
 use forebay_wire::transport::random_bytes;
 use forebay_wire::{
-    Error as WireError, Foreign, FrameReader, FrameWriter, Limits, LocalSocket, Message, Peer,
-    Socket, TcpSocket, Token, wire,
+    Error as WireError, FrameReader, FrameWriter, Limits, LocalSocket, Message, Peer, Socket,
+    TcpSocket, Token, wire,
 };
 
 use crate::error::{Error, Result};
@@ -463,7 +463,7 @@ pub(crate) fn broken(server: &str, what: &str, silence: Duration, source: WireEr
     }
     let (server, what) = (server.to_owned(), what.to_owned());
     if let Some(foreign) = source.foreign() {
-        return foreign_error(server, foreign);
+        return Error::foreign(server, foreign);
     }
     if source.is_timeout() {
         Error::Silent {
@@ -480,23 +480,6 @@ pub(crate) fn broken(server: &str, what: &str, silence: Duration, source: WireEr
     } else {
         Error::Protocol { server, source }
     }
-}
-
-/// The error for a peer that speaks another protocol.
-pub(crate) fn foreign_error(server: String, foreign: Foreign) -> Error {
-    let what = match foreign {
-        Foreign::Tls => {
-            let what = "it speaks TLS: use forebays:// instead of forebay://".to_owned();
-            return Error::Tls { server, what };
-        }
-        Foreign::HttpAnswer => {
-            "it speaks HTTP; give the address of forebay serve --listen, not that of its dashboard"
-        }
-        Foreign::HttpRequest => {
-            "it asks something by HTTP; give the address of forebay serve --listen"
-        }
-    };
-    Error::Foreign { server, what }
 }
 
 /// Maximum length of a server's message, in characters.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_wire::Foreign;
 use forebay_wire::wire::error::Kind;
 
 /// A result of this crate.
@@ -222,6 +223,23 @@ fn hint(e: &io::Error) -> &'static str {
 }
 
 impl Error {
+    /// The error for a peer that speaks another protocol.
+    pub(crate) fn foreign(server: String, foreign: Foreign) -> Self {
+        let what = match foreign {
+            Foreign::Tls => {
+                let what = "it speaks TLS: use forebays:// instead of forebay://".to_owned();
+                return Error::Tls { server, what };
+            }
+            Foreign::HttpAnswer => {
+                "it speaks HTTP; give the address of forebay serve --listen, not that of its dashboard"
+            }
+            Foreign::HttpRequest => {
+                "it asks something by HTTP; give the address of forebay serve --listen"
+            }
+        };
+        Error::Foreign { server, what }
+    }
+
     /// Returns whether the error is transient: a retry, or another server, may deliver the same
     /// batches, since they depend on the position only.
     #[must_use]

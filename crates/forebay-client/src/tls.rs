@@ -8,7 +8,6 @@ use forebay_wire::transport::tls::{ClientConfig, ClientConnection, ServerName};
 use forebay_wire::{Error as WireError, Foreign, Socket, TcpSocket, frame};
 use rustls::{AlertDescription, CertificateError, Error as TlsError};
 
-use crate::connection::foreign_error;
 use crate::error::{Error, Result};
 use crate::options::ClientOptions;
 use crate::url::{Authority, Url};
@@ -51,7 +50,7 @@ pub(crate) fn shake_hands(socket: &Socket, server: &str, limit: Duration) -> Res
         };
         let first = socket.first_bytes();
         if let Some(foreign @ Foreign::HttpAnswer) = first.and_then(Foreign::of) {
-            return Err(foreign_error(server.to_owned(), foreign));
+            return Err(Error::foreign(server.to_owned(), foreign));
         }
         if first == Some(frame::MAGIC) {
             let what = "it speaks no TLS: use forebay://, or start the server with --tls-cert and --tls-key";

@@ -13,7 +13,8 @@ use forebay_shard::{Dataset, Split};
 use crate::error::{Error, Result};
 use crate::loader::Loader;
 use crate::mix::Mix;
-use crate::options::{Options, PageCache};
+use crate::options::Options;
+use crate::source::PageCache;
 
 /// The samples of a loader: a dataset, by path or opened, one of its splits, or a [`Mix`] of several.
 #[derive(Debug, Clone)]

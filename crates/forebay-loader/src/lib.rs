@@ -47,10 +47,11 @@ pub use forebay_options::{
 pub use forebay_shard::{self as shard, Dataset, Split};
 pub use loader::{EpochBatches, Loader, Monitor};
 pub use mix::{Mix, MixLabels};
-pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, Options, PageCache};
+pub use options::{DEFAULT_MEMORY_BYTES, Options};
 pub use plan::Shuffle;
 pub use sampling::{Sampling, Weights};
 pub use schema::MAX_BATCH_BYTES;
+pub use source::{DEFAULT_READERS, PageCache};
 pub use stats::{
     Bottleneck, Bound, CoresElsewhere, Network, Queues, READ_BOUNDS_S, ReadLevel, ReadTimes,
     StageStats, Stats,

@@ -15,8 +15,9 @@ use forebay_shard::{RecordBlock, Schema, Split, StorageStats};
 
 use crate::error::{Error, Place, Result};
 use crate::labels::Relabel;
-use crate::options::{DEFAULT_READERS, PageCache};
-use crate::source::{Classes, MAX_GAP_BYTES, Portions, Source, SplitSource};
+use crate::source::{
+    Classes, DEFAULT_READERS, MAX_GAP_BYTES, PageCache, Portions, Source, SplitSource,
+};
 
 /// Splits of several datasets that are read as one.
 ///

@@ -11,13 +11,12 @@ use crate::error::{Error, Result};
 use crate::fair::FairShare;
 use crate::plan::{self, Batches, Shuffle, defaults};
 use crate::sampling::Sampling;
+use crate::source::{DEFAULT_READERS, PageCache};
 use forebay_options::{LabelBase, OnError};
 
 /// Memory that a loader may hold when nothing is said: the windows of the default shuffle (at most 512 MiB),
 /// what is being read ahead, and a few batches.
 pub const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
-/// Reads in flight when nothing is said: enough for local disks to be busy and for a network to be worth it.
-pub const DEFAULT_READERS: usize = 4;
 /// Batches in the making or ready when nothing is said.
 const DEFAULT_BATCHES_AHEAD: usize = 4;
 /// One is being finished while the next is being begun.
@@ -26,16 +25,6 @@ const MAX_THREADS: usize = 1024;
 /// Batches of encoded images that there is room for besides: one is there twice while it is put together, and some are
 /// larger than others.
 pub(crate) const RAW_EXTRA: u64 = 2;
-
-/// Page cache policy for records that were read from local files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum PageCache {
-    /// The system decides. Right where the dataset fits into memory, or nothing else wants it.
-    #[default]
-    Keep,
-    /// Given up as soon as they were read. Right where a dataset larger than memory would drive out what others read.
-    Drop,
-}
 
 /// Options of a loader. The number 0 selects a value automatically.
 ///

@@ -13,11 +13,22 @@ use forebay_shard::{ReadProfile, RecordBlock, Schema, Shard, Split, StorageStats
 
 use crate::error::{Error, Place, Result};
 use crate::labels::Relabel;
-use crate::options::{DEFAULT_READERS, PageCache};
 
 /// Maximum gap between two records of local files, in bytes, up to which the gap is read too
 /// instead of reading the records separately.
 pub(crate) const MAX_GAP_BYTES: u64 = 64 << 10;
+/// Reads in flight when nothing is said: enough for local disks to be busy and for a network to be worth it.
+pub const DEFAULT_READERS: usize = 4;
+
+/// Page cache policy for records that were read from local files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PageCache {
+    /// The system decides. Right where the dataset fits into memory, or nothing else wants it.
+    #[default]
+    Keep,
+    /// Given up as soon as they were read. Right where a dataset larger than memory would drive out what others read.
+    Drop,
+}
 
 /// Records by number, read in pieces, by several threads concurrently.
 pub(crate) trait Source: Send + Sync {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Buffer, FrameWriter, Message, Peer, Socket};
 
-use crate::snapshot::Live;
+use crate::snapshot::{Live, Stream, Totals};
 use crate::source::Monitor;
 use crate::stats::StreamStats;
 
@@ -447,6 +447,35 @@ impl Link {
     /// Returns the monitor of the stream's source, once the stream is open.
     pub(crate) fn monitor(&self) -> Option<Arc<dyn Monitor>> {
         lock(&self.flow).monitor.clone()
+    }
+
+    /// Adds the stream of this connection to the totals of its name.
+    pub(crate) fn add_to(&self, totals: &mut Totals) {
+        let reads = self.monitor().map(|monitor| monitor.reads());
+        totals.add(&self.counted_stats(), &reads.unwrap_or_default());
+        totals.starved_s += self.stats().trainer_starved.as_secs_f64();
+    }
+
+    /// Returns the stream of this connection with its statistics, if it is open.
+    pub(crate) fn stream(&self) -> Option<Stream> {
+        let live = self.live()?;
+        let monitor = self.monitor();
+        Some(Stream {
+            connection: self.id,
+            peer: self.peer,
+            transport: match (self.socket.local(), self.socket.is_tls()) {
+                (Some(_), _) => "shm",
+                (None, true) => "tls",
+                (None, false) => "tcp",
+            },
+            connections: 1 + self.lanes() as u64,
+            live,
+            stats: self.stats_message(),
+            counted: self.counted_stats(),
+            starved_s: self.stats().trainer_starved.as_secs_f64(),
+            queues: monitor.as_ref().map(|m| m.queues()).unwrap_or_default(),
+            reads: monitor.map(|m| m.reads()).unwrap_or_default(),
+        })
     }
 
     /// Number of additional connections.

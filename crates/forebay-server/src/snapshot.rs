@@ -1,14 +1,11 @@
 //! A snapshot of a server: the data behind metrics, the dashboard and the report.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use forebay_loader::{Queues, ReadTimes};
 use forebay_options::StreamInfo;
 use forebay_wire::{Peer, wire};
 
-use crate::link::Link;
-use crate::source::Monitor;
 use crate::stats::{ServerStats, add_levels};
 
 /// State of a server at one moment.
@@ -69,13 +66,6 @@ impl Totals {
         self.reads.add(reads);
         add_levels(&mut self.levels, &stats.reads);
     }
-
-    /// Adds the stream of a connection.
-    pub(crate) fn add_link(&mut self, link: &Link) {
-        let reads = link.monitor().map(|monitor| monitor.reads());
-        self.add(&link.counted_stats(), &reads.unwrap_or_default());
-        self.starved_s += link.stats().trainer_starved.as_secs_f64();
-    }
 }
 
 /// An open stream, as its connection knows it.
@@ -131,28 +121,4 @@ pub(crate) struct Stream {
     pub(crate) starved_s: f64,
     pub(crate) queues: Queues,
     pub(crate) reads: ReadTimes,
-}
-
-impl Stream {
-    /// Reads the stream of a connection, if it is open.
-    pub(crate) fn of(link: &Link) -> Option<Stream> {
-        let live = link.live()?;
-        let monitor: Option<Arc<dyn Monitor>> = link.monitor();
-        Some(Stream {
-            connection: link.id,
-            peer: link.peer,
-            transport: match (link.socket.local(), link.socket.is_tls()) {
-                (Some(_), _) => "shm",
-                (None, true) => "tls",
-                (None, false) => "tcp",
-            },
-            connections: 1 + link.lanes() as u64,
-            live,
-            stats: link.stats_message(),
-            counted: link.counted_stats(),
-            starved_s: link.stats().trainer_starved.as_secs_f64(),
-            queues: monitor.as_ref().map(|m| m.queues()).unwrap_or_default(),
-            reads: monitor.map(|m| m.reads()).unwrap_or_default(),
-        })
-    }
 }

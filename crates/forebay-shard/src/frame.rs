@@ -6,7 +6,7 @@
 use std::io::{self, Read};
 
 use crate::checksum::{Crc32c, crc32c, mask};
-use crate::error::Corruption;
+use crate::error::{Corruption, Error};
 
 /// Bytes before the payload: its length and the checksum of the length.
 pub(crate) const HEAD_BYTES: usize = 12;
@@ -16,6 +16,13 @@ pub(crate) const TAIL_BYTES: usize = 4;
 pub const OVERHEAD_BYTES: usize = HEAD_BYTES + TAIL_BYTES;
 /// The longest record that is written, and the default limit when reading.
 pub const MAX_RECORD_BYTES: u64 = 256 << 20;
+
+/// The error for a record above [`MAX_RECORD_BYTES`].
+pub(crate) fn too_long(len: u64) -> Error {
+    Error::invalid(format!(
+        "a record of {len} bytes: the longest is {MAX_RECORD_BYTES}"
+    ))
+}
 
 /// Encodes the head of a frame with a payload of `len` bytes.
 pub(crate) fn encode_head(len: u64) -> [u8; HEAD_BYTES] {

@@ -8,8 +8,11 @@ use std::ops::Range;
 
 use crate::checksum::{Crc32c, combine};
 use crate::error::{Error, Result};
-use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload};
-use crate::writer::too_long;
+use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload, too_long};
+
+/// Maximum capacity that a reused buffer keeps: one huge record must not hold its memory until the
+/// end.
+pub(crate) const KEEP_BYTES: usize = 4 << 20;
 
 /// Finished frames in a reusable buffer.
 ///

@@ -12,8 +12,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "blake3")]
-use crate::index::NO_LABEL;
+/// "No label" on disk and in digests. In memory it is the lowest value of the narrower type.
+pub(crate) const NO_LABEL: i64 = i64::MIN;
 
 /// The modulus: a Mersenne prime, so that reduction needs shifts only.
 const MODULUS: u128 = (1 << 127) - 1;

@@ -37,8 +37,15 @@ pub struct Scan {
     ahead: Option<Ahead>,
 }
 
+impl Shard {
+    /// Iterates over records in order, with large reads.
+    pub fn scan(&self, records: Range<u64>) -> Scan {
+        Scan::new(self.clone(), records)
+    }
+}
+
 impl Scan {
-    pub(crate) fn new(shard: Shard, records: Range<u64>) -> Self {
+    fn new(shard: Shard, records: Range<u64>) -> Self {
         Self {
             shard,
             rest: records,

@@ -3,13 +3,7 @@
 //! The URL defines a synthetic dataset completely: two processes with the same URL have the same
 //! bytes.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
-
-use forebay_shard::{Dataset, Storage};
-
-use crate::storage::SyntheticStorage;
 
 /// URL scheme of synthetic datasets.
 const SCHEME: &str = "synthetic://";
@@ -213,32 +207,6 @@ impl Recipe {
     #[must_use]
     pub fn name(&self) -> &'static str {
         NAME
-    }
-
-    /// Generates the images, and returns the files as a storage with its root.
-    ///
-    /// # Errors
-    /// `decode=off`, which has no files; errors of generating images.
-    pub fn storage(&self) -> forebay_shard::Result<(PathBuf, Arc<dyn Storage>)> {
-        if !self.decode {
-            return Err(forebay_shard::Error::Invalid {
-                problem: format!(
-                    "{}: decode=off has no records to read: only `forebay serve` hands out batches of it",
-                    self.url
-                ),
-            });
-        }
-        let storage = SyntheticStorage::new(self)?;
-        Ok((PathBuf::from(&self.url), Arc::new(storage)))
-    }
-
-    /// Opens it as a dataset.
-    ///
-    /// # Errors
-    /// As [`storage`](Self::storage).
-    pub fn open(&self) -> forebay_shard::Result<Dataset> {
-        let (root, storage) = self.storage()?;
-        Dataset::options().storage(storage).open(root)
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use forebay_shard::dataset::INDEX_DIRECTORY;
 use forebay_shard::manifest::{ClassEntry, FILE_NAME, ShardEntry, SplitEntry};
-use forebay_shard::{Manifest, ReadAt, ReadProfile, Result, ShardFormat, Storage};
+use forebay_shard::{Dataset, Manifest, ReadAt, ReadProfile, Result, ShardFormat, Storage};
 
 use crate::pictures::{self, Random};
 use crate::recipe::Recipe;
@@ -24,6 +24,34 @@ use crate::shard::{Body, CLASSES, LABEL_BASE, class_name};
 const FAR_PARALLEL: usize = 32;
 const FAR_GAP_BYTES: u64 = 512 << 10;
 const FAR_TAIL_BYTES: u64 = 64 << 10;
+
+impl Recipe {
+    /// Generates the images, and returns the files as a storage with its root.
+    ///
+    /// # Errors
+    /// `decode=off`, which has no files; errors of generating images.
+    pub fn storage(&self) -> forebay_shard::Result<(PathBuf, Arc<dyn Storage>)> {
+        if !self.decode {
+            return Err(forebay_shard::Error::Invalid {
+                problem: format!(
+                    "{}: decode=off has no records to read: only `forebay serve` hands out batches of it",
+                    self.url()
+                ),
+            });
+        }
+        let storage = SyntheticStorage::new(self)?;
+        Ok((PathBuf::from(self.url()), Arc::new(storage)))
+    }
+
+    /// Opens it as a dataset.
+    ///
+    /// # Errors
+    /// As [`storage`](Self::storage).
+    pub fn open(&self) -> forebay_shard::Result<Dataset> {
+        let (root, storage) = self.storage()?;
+        Dataset::options().storage(storage).open(root)
+    }
+}
 
 /// The files of a synthetic dataset.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{Timespec, Timestamps};
 
 use super::super::block::Header;
-use super::super::object::ObjectId;
+use super::super::object_id::ObjectId;
 
 /// Enough that records read one by one find their block open.
 const MOST_FILES: usize = 64;

@@ -12,7 +12,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::super::block::Header;
-use super::super::object::ObjectId;
+use super::super::object_id::ObjectId;
 use super::{Disk, survey};
 
 /// How often an object's directory is made again that others remove because it is empty.

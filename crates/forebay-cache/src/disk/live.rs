@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, OFlags};
 
-use super::super::object::ObjectId;
+use super::super::object_id::ObjectId;
 use forebay_store::{Error, Result};
 
 const ID_BYTES: usize = 32;

@@ -12,7 +12,7 @@ use super::room::BASE_BYTES;
 use super::survey::{self, Listed};
 use super::{cost, is_at, live};
 use crate::block::{HEADER_BYTES, Header, is_block_size};
-use crate::object::ObjectId;
+use crate::object_id::ObjectId;
 use forebay_store::{AtomicFile, Durability, Error, Result, is_temporary};
 
 pub(super) const MARKER: &str = "forebay-cache.json";

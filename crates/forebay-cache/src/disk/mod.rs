@@ -33,7 +33,7 @@ use rustix::io::Errno;
 
 use super::block::{HEADER_BYTES, Header, MIN_BLOCK_BYTES};
 use super::notices::{Notice, Notices};
-use super::object::{ObjectId, Reads};
+use super::object_id::{ObjectId, Reads};
 use super::stats::Counters;
 use files::{OpenFile, OpenFiles};
 pub(super) use fill::Filling;

@@ -8,7 +8,7 @@ use super::survey::{self, Listed};
 use super::{Disk, Wanted, block_cost, cost, live};
 use crate::block::HEADER_BYTES;
 use crate::notices::Notice;
-use crate::object::{ObjectId, Reads};
+use crate::object_id::{ObjectId, Reads};
 use forebay_store::{Error, Result, free_bytes};
 
 /// Bytes that an empty directory takes.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags};
 
-use super::super::object::ObjectId;
+use super::super::object_id::ObjectId;
 use super::live;
 use forebay_store::{Error, Result};
 

@@ -18,7 +18,7 @@ use super::layout::split_name;
 use crate::error::{Error, Result};
 use crate::finding::escape;
 pub use columns::Columns;
-use columns::{Column, Groups, Kind, OBJECT_LABELS, Refused};
+use columns::{AppendError, Column, Groups, Kind, OBJECT_LABELS};
 use label_column::{LabelKinds, LabelValue, label_value};
 use rows::{COLUMNS_MAX, Cell, Rows};
 use std::collections::BTreeMap;
@@ -265,8 +265,8 @@ impl Labels {
             for column in &mut labels.columns.columns {
                 match column.push(cell(&column.name)) {
                     Ok(()) => {}
-                    Err(Refused::Changed) => return Err(changed(file)),
-                    Err(Refused::TooMany) => {
+                    Err(AppendError::Changed) => return Err(changed(file)),
+                    Err(AppendError::TooMany) => {
                         return Err(at(format!(
                             "the column {:?} has more than 4294967295 values",
                             column.name

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::extent::{Extent, Store};
 use crate::error::Result;
-use crate::options::{DEFAULT_READERS, Options};
+use crate::options::Options;
 use crate::plan::{Batches, Epoch, Footprint, PlanOptions, Reading, Run, Selection};
-use crate::source::Source;
+use crate::source::{DEFAULT_READERS, Source};
 
 /// Maximum number of samples planned ahead without a place in a batch, which bounds the memory of
 /// the plan itself.

@@ -152,7 +152,7 @@ impl Shared {
         links.remove(&link.id);
         if let Some(live) = link.live() {
             let mut ended = lock(&self.ended);
-            ended.entry(live.name).or_default().add_link(link);
+            link.add_to(ended.entry(live.name).or_default());
         }
         drop(links);
         self.link_gone.notify_all();

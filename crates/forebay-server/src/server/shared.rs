@@ -89,7 +89,7 @@ impl Shared {
             totals.entry(name).or_default().failures = failures;
         }
         let mut streams: Vec<Stream> = Vec::new();
-        for stream in open.iter().filter_map(|link| Stream::of(link)) {
+        for stream in open.iter().filter_map(|link| link.stream()) {
             let of_name = totals.entry(stream.live.name.clone()).or_default();
             of_name.add(&stream.counted, &stream.reads);
             of_name.starved_s += stream.starved_s;

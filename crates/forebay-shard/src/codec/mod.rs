@@ -15,8 +15,6 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::index::PIECE_BYTES;
-use crate::index::layout::announced_features;
 
 /// Every codec that compresses. Ids and feature bits are part of the format: see FORMAT.md.
 static TABLE: [BlockCodec; 2] = [zstd::CODEC, lz4::CODEC];
@@ -103,14 +101,6 @@ impl Codec {
     /// Returns the incompatible feature bit of shards that may contain such blocks.
     pub(crate) fn feature_bit(self) -> u32 {
         self.entry().map_or(0, |codec| codec.feature_bit)
-    }
-
-    /// Returns the codec named by the feature bits in the header of an indexed shard; `None` if the
-    /// bytes are not such a header.
-    pub fn of_shard(header: &[u8; PIECE_BYTES]) -> Option<Self> {
-        let bits = announced_features(header)?.incompatible;
-        let named = Self::all().find(|codec| codec.feature_bit() & bits != 0);
-        Some(named.unwrap_or_default())
     }
 
     /// Returns the default size at which a block is closed; for raw blocks the size of one write.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::column::{Labels, NO_LABEL, Offsets};
+use super::column::{Labels, Offsets};
 use super::keys::PageBuilder;
 use super::layout::{
     BLOCK_ENTRY_BYTES, Features, FileKind, Header, IndexHead, PIECE_BYTES, Trailer,
@@ -12,7 +12,8 @@ use super::{Block, Index, MAX_KEY_BYTES};
 use crate::checksum::Crc32c;
 use crate::error::{Corruption, Error, Result};
 use crate::frame::OVERHEAD_BYTES;
-use crate::samples::SampleDigest;
+use crate::frames::Frames;
+use crate::samples::{NO_LABEL, SampleDigest};
 
 /// The label and the key of a record, which the index stores with its offset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -141,6 +142,25 @@ impl IndexBuilder {
         self.keys.push(meta.key);
         self.samples.push(meta.label, meta.key);
         Ok(())
+    }
+
+    /// Adds the records of `frames` to the index.
+    pub(crate) fn push_frames<'m>(
+        &mut self,
+        frames: &Frames,
+        metas: impl IntoIterator<Item = RecordMeta<'m>>,
+    ) -> Result<()> {
+        let mut metas = metas.into_iter();
+        for record in 0..frames.len() {
+            let (Some(len), Some(meta)) = (frames.record_len(record), metas.next()) else {
+                return Err(Error::invalid("fewer labels and keys than records"));
+            };
+            self.push(len, &meta)?;
+        }
+        match metas.next() {
+            None => Ok(()),
+            Some(_) => Err(Error::invalid("more labels and keys than records")),
+        }
     }
 
     /// Refuses an index with records longer than `max_record`.

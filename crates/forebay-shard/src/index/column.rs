@@ -3,6 +3,7 @@
 //! On disk offsets are always `u64` and labels `i64`; for a shard below 4 GiB with a thousand
 //! classes, six bytes of memory per record suffice instead of sixteen.
 
+use crate::samples::NO_LABEL;
 use std::ops::Range;
 
 /// The start of each frame, and the end of the last one.
@@ -63,9 +64,6 @@ impl Offsets {
         }
     }
 }
-
-/// "No label" on disk. In memory it is the lowest value of the narrower type.
-pub(crate) const NO_LABEL: i64 = i64::MIN;
 
 /// Labels of records.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -241,15 +241,16 @@ impl Header {
     }
 }
 
-/// Returns the feature flags in the header of a shard without verifying it: the rest of the header
-/// may be damaged.
-pub(crate) fn announced_features(header: &Piece) -> Option<Features> {
-    let mut take = Take(header.strip_prefix(&FileKind::Shard.magic())?);
-    let _version = take.u32();
-    Some(Features {
-        compatible: take.u32(),
-        incompatible: take.u32(),
-    })
+impl Codec {
+    /// Returns the codec named by the feature bits in the header of an indexed shard; `None` if the
+    /// bytes are not such a header.
+    pub fn of_shard(header: &[u8; PIECE_BYTES]) -> Option<Self> {
+        // The rest of the header may be damaged: it is not verified.
+        let mut take = Take(header.strip_prefix(&FileKind::Shard.magic())?);
+        let (_version, _compatible, bits) = (take.u32(), take.u32(), take.u32());
+        let named = Self::all().find(|codec| codec.feature_bit() & bits != 0);
+        Some(named.unwrap_or_default())
+    }
 }
 
 /// The 64 bytes before the payload of a block.

@@ -10,7 +10,6 @@ mod dali;
 mod keys;
 pub(crate) mod layout;
 mod parse;
-mod sidecar;
 
 use std::ops::Range;
 
@@ -18,16 +17,12 @@ use crate::codec::Codec;
 use crate::error::{Corruption, CorruptionKind, Error, Records, Result};
 
 pub use builder::{IndexBuilder, RecordMeta};
-#[cfg(feature = "blake3")]
-pub(crate) use column::NO_LABEL;
 pub use column::{Labels, Offsets};
 pub use dali::{parse_idx, write_idx};
 pub use keys::MAX_KEY_BYTES;
 pub(crate) use keys::{Page, page_records, pages};
 pub use layout::{BLOCK_ALIGN, FORMAT_VERSION, Features, FileKind, KEY_PAGE_RECORDS, PIECE_BYTES};
-pub use parse::{Found, SUFFIX_BYTES, parse_suffix};
-pub(crate) use sidecar::scan_tfrecord_in;
-pub use sidecar::{build_sidecar, scan_tfrecord};
+pub use parse::{Found, parse_suffix};
 
 /// The offsets, labels and blocks of the records of a shard.
 #[derive(Debug, Clone)]

@@ -14,10 +14,6 @@ use crate::codec::{self, Codec};
 use crate::error::{Corruption, Error, Result};
 use crate::frame::OVERHEAD_BYTES;
 
-/// Bytes to read first from a file's end: enough for the index of some ten thousand records, and
-/// about as much as storage returns at the cost of one byte.
-pub const SUFFIX_BYTES: u64 = 256 << 10;
-
 /// The result of parsing the end of a file.
 #[derive(Debug)]
 pub enum Found {
@@ -28,7 +24,7 @@ pub enum Found {
 }
 
 /// Parses the index at the end of a file of `file_len` bytes. `suffix` is any number of its last
-/// bytes; [`SUFFIX_BYTES`] are a good start.
+/// bytes; [`SUFFIX_BYTES`](crate::storage::SUFFIX_BYTES) are a good start.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if the bytes are damaged, [`Error::Version`] and [`Error::Feature`] if a

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use crate::checksum::{Crc32c, crc32c};
 use crate::codec::{self, BlockCompression, Codec, Compressor};
 use crate::error::{Error, Result};
-use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload};
-use crate::frames::Frames;
+use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload, too_long};
+use crate::frames::{Frames, KEEP_BYTES};
 use crate::index::layout::{BLOCK_ALIGN, BlockHeader, Header};
 use crate::index::{Block, Features, FileKind, IndexBuilder, RecordMeta};
+use crate::summary::ShardSummary;
 use crate::tfrecord::RecordInfo;
-use crate::writer::{KEEP_BYTES, ShardSummary, index_frames, too_long};
 
 /// Upper bound of the size at which a block is closed.
 pub const MAX_BLOCK_BYTES: usize = 64 << 20;
@@ -165,7 +165,7 @@ impl<W: Write> Writer<W> {
         metas: impl IntoIterator<Item = RecordMeta<'m>>,
     ) -> Result<Option<Frames>> {
         self.frames.rollback();
-        index_frames(&mut self.index, &frames, metas)?;
+        self.index.push_frames(&frames, metas)?;
         let mut from = 0;
         for record in 0..frames.len() {
             self.open.records += 1;

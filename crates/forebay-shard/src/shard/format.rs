@@ -8,7 +8,6 @@ use crate::error::{Error, Result};
 use crate::frame::HEAD_BYTES;
 use crate::index::FileKind;
 use crate::storage::{self, LocalFiles, Storage};
-use crate::tfrecord::Compression;
 
 /// The formats of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -93,17 +92,4 @@ pub(crate) fn detect_format(storage: &dyn Storage, path: &Path) -> Result<ShardF
     let mut start = vec![0; file.len().min(HEAD_BYTES as u64) as usize];
     storage::read_exact_at(&*file, path, &mut start, 0)?;
     Ok(ShardFormat::detect(&start))
-}
-
-/// Refuses compressed TFRecords where offsets of records are needed.
-pub(crate) fn refuse_compressed(path: &Path, start: &[u8]) -> Result<()> {
-    match Compression::detect(start) {
-        Compression::None => Ok(()),
-        compression => Err(Error::Unsupported {
-            path: path.to_owned(),
-            problem: format!(
-                "is compressed as a whole ({compression}): its records can only be read in order"
-            ),
-        }),
-    }
 }

@@ -15,12 +15,12 @@ use crate::error::{Corruption, Error, Records, Result};
 use crate::frame::{MAX_RECORD_BYTES, OVERHEAD_BYTES};
 use crate::index::{self, FileKind, Found, Index, Page, page_records};
 use crate::record_block::RecordBlock;
-use crate::scan::Scan;
 use crate::storage::{self, Ahead, LocalFiles, ReadAt, Storage};
+use crate::tfrecord;
 
 pub(crate) use decode::{expand_block, indexed_block_limit};
 pub use format::{ShardFormat, find_sidecar};
-pub(crate) use format::{detect_format, find_sidecar_in, refuse_compressed};
+pub(crate) use format::{detect_format, find_sidecar_in};
 use frame_io::{check_split_frame, read_frame_at};
 
 /// Options for opening and reading shards.
@@ -164,7 +164,7 @@ impl Shard {
                 (index, Some(sidecar.to_owned()))
             }
             (ShardFormat::TfRecord, None) => (
-                index::scan_tfrecord_in(&*storage, path, options.max_record)?.into_index(None),
+                tfrecord::scan_heads(&*storage, path, options.max_record)?.into_index(None),
                 None,
             ),
         };
@@ -427,11 +427,6 @@ impl Shard {
             .map_err(|error| Error::io(&self.inner.path, "read", error))?;
         let checked = check_split_frame(&ends, out, read, frame.start, self.inner.options.verify);
         checked.map_err(|damage| damage.record(record).shard(&self.inner.path).into())
-    }
-
-    /// Iterates over records in order, with large reads.
-    pub fn scan(&self, records: Range<u64>) -> Scan {
-        Scan::new(self.clone(), records)
     }
 
     /// Returns the storage of the shard.

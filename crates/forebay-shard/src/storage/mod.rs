@@ -27,6 +27,10 @@ pub use stream::Stream;
 
 use crate::error::{Corruption, Error, Result};
 
+/// Bytes to read first from a file's end: enough for the index of some ten thousand records, and
+/// about as much as storage returns at the cost of one byte.
+pub const SUFFIX_BYTES: u64 = 256 << 10;
+
 /// A place that holds files.
 ///
 /// A path is composed of the dataset's root and a name, such as `/data/imagenet/forebay.json` or
@@ -157,7 +161,7 @@ impl Default for ReadProfile {
             parallel: 8,
             gap_bytes: 0,
             readahead_bytes: 0,
-            tail_bytes: crate::index::SUFFIX_BYTES,
+            tail_bytes: SUFFIX_BYTES,
         }
     }
 }

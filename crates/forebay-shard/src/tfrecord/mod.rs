@@ -25,10 +25,13 @@ mod expanded;
 mod input;
 mod reader;
 mod salvage;
+mod sidecar;
 mod writer;
 
 pub use compress::Compression;
 pub use expanded::ExpandedFiles;
 pub use reader::{Mode, Reader, ReaderBuilder, Record, RecordInfo, Records};
 pub use salvage::LostRange;
+pub use sidecar::build_sidecar;
+pub(crate) use sidecar::scan_heads;
 pub use writer::{Writer, WriterBuilder};

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use super::compress::{Compression, Encoder};
 use super::reader::RecordInfo;
 use crate::error::{Error, Result};
-use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, Payload};
-use crate::frames::Frames;
+use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, Payload, too_long};
+use crate::frames::{Frames, KEEP_BYTES};
 use crate::index::{IndexBuilder, RecordMeta};
-use crate::writer::{KEEP_BYTES, ShardSummary, index_frames, too_long};
+use crate::summary::ShardSummary;
 
 /// Frames are collected up to this size before they are written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -151,7 +151,7 @@ impl<W: Write> Writer<W> {
         metas: impl IntoIterator<Item = RecordMeta<'m>>,
     ) -> Result<Option<Frames>> {
         self.flush()?;
-        index_frames(&mut self.index, &frames, metas)?;
+        self.index.push_frames(&frames, metas)?;
         let (bytes, sum) = frames.part(0..frames.len());
         self.encoder
             .write_summed(bytes, sum)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use forebay_shard::example::{FeatureKind, FeatureView};
 use forebay_shard::tfrecord::{Compression, Reader, ReaderBuilder, WriterBuilder};
 use forebay_shard::verify::{Options, verify_shard};
-use forebay_shard::{ExampleBuilder, ExampleView, Shard, index};
+use forebay_shard::{ExampleBuilder, ExampleView, Shard, index, tfrecord};
 use prost::Message;
 use serde_json::Value;
 
@@ -197,7 +197,7 @@ fn frames_and_text_indexes_are_written_to_the_same_bytes() {
         assert_eq!(summary.to_idx().unwrap(), idx);
         let parsed = index::parse_idx(&file.path, idx.as_bytes(), bytes.len() as u64).unwrap();
         assert_eq!(parsed.to_idx(), idx);
-        let (found, crc32c) = index::build_sidecar(&file.path, None, None, &|_| Ok(())).unwrap();
+        let (found, crc32c) = tfrecord::build_sidecar(&file.path, None, None, &|_| Ok(())).unwrap();
         assert_eq!((found.to_idx(), crc32c), (idx, summary.crc32c));
     }
 }
@@ -213,7 +213,7 @@ fn compressed_files_hold_the_same_records_and_have_no_places() {
             error.contains(&format!("compressed as a whole ({name})")),
             "{error}"
         );
-        let error = index::build_sidecar(&path, None, None, &|_| Ok(()))
+        let error = tfrecord::build_sidecar(&path, None, None, &|_| Ok(()))
             .unwrap_err()
             .to_string();
         assert!(error.contains("an index cannot point into it"), "{error}");

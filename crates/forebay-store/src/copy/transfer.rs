@@ -5,7 +5,8 @@ use super::plan::PlannedItem;
 use super::{CopyError, CopyOptions, CopySource, CopyTarget};
 use crate::{Cancel, Error, Object, Store, Transfer};
 use forebay_shard::MAX_RECORD_BYTES;
-use forebay_shard::index::{FileKind, Found, SUFFIX_BYTES, parse_suffix};
+use forebay_shard::index::{FileKind, Found, parse_suffix};
+use forebay_shard::storage::SUFFIX_BYTES;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 

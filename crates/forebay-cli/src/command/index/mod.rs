@@ -16,11 +16,11 @@ use clap::Args as ClapArgs;
 use forebay_pack::{ForeignRecords, ForeignSchema, class_names};
 use forebay_shard::dataset::INDEX_DIRECTORY;
 use forebay_shard::example::{FeatureKind, feature_kinds};
-use forebay_shard::index::build_sidecar;
 use forebay_shard::manifest::{
     EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,
 };
 use forebay_shard::parallel::map_parallel;
+use forebay_shard::tfrecord::build_sidecar;
 use forebay_shard::tfrecord::{Compression, ReaderBuilder};
 use forebay_shard::{Dataset, SampleDigest, Shard, ShardFormat};
 use forebay_store::{AtomicFile, Durability, sync_dir};

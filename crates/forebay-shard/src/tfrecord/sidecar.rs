@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{IndexBuilder, RecordMeta};
+use super::{Compression, ReaderBuilder};
 use crate::checksum::Crc32c;
 use crate::error::{Error, Result};
 use crate::example::ExampleView;
 use crate::frame::HEAD_BYTES;
-use crate::shard::refuse_compressed;
-use crate::storage::{self, Ahead, LocalFiles, ReadAt, Storage};
-use crate::tfrecord::{Compression, ReaderBuilder};
+use crate::index::{IndexBuilder, MAX_KEY_BYTES, RecordMeta};
+use crate::samples::NO_LABEL;
+use crate::storage::{self, Ahead, ReadAt, Storage};
 
 /// Reads and verifies a whole TFRecord file and indexes it. Returns the index and the CRC32C of the
 /// file. Labels come from the feature `label_feature` of records that are Examples and have it,
@@ -40,10 +40,8 @@ pub fn build_sidecar(
             .zip(example)
             .and_then(|(name, e)| e.bytes(name).ok().flatten());
         let meta = RecordMeta {
-            label: label.filter(|&label| label != super::column::NO_LABEL),
-            key: key
-                .filter(|key| key.len() <= super::MAX_KEY_BYTES)
-                .unwrap_or(b""),
+            label: label.filter(|&label| label != NO_LABEL),
+            key: key.filter(|key| key.len() <= MAX_KEY_BYTES).unwrap_or(b""),
         };
         index.push(record.info.len, &meta)?;
         sum_frame(&mut sum, record.bytes);
@@ -67,18 +65,10 @@ fn sum_frame(sum: &mut Crc32c, payload: &[u8]) {
     sum.update(&crate::checksum::mask(crc).to_le_bytes());
 }
 
-/// Finds the frames of a TFRecord file by their heads, whose checksums are verified; payloads are
-/// not read. Labels and keys are unknown.
-///
-/// # Errors
-/// If the file cannot be read, a head is damaged, or the file is compressed as a whole.
-pub fn scan_tfrecord(path: &Path, max_record: u64) -> Result<IndexBuilder> {
-    scan_tfrecord_in(&LocalFiles::new(1), path, max_record)
-}
-
-/// [`scan_tfrecord`] in any storage. If a separate read costs more than the bytes between two
-/// heads, those are read too.
-pub(crate) fn scan_tfrecord_in(
+/// Finds the frames of a TFRecord file by their heads, whose checksums are verified. Labels and keys
+/// are unknown. Payloads are not read, unless a separate read costs more than the bytes between two
+/// heads.
+pub(crate) fn scan_heads(
     storage: &dyn Storage,
     path: &Path,
     max_record: u64,
@@ -165,5 +155,18 @@ impl<'a> Heads<'a> {
         };
         buf.copy_from_slice(&self.bytes[place]);
         Ok(())
+    }
+}
+
+/// Refuses compressed TFRecords where offsets of records are needed.
+fn refuse_compressed(path: &Path, start: &[u8]) -> Result<()> {
+    match Compression::detect(start) {
+        Compression::None => Ok(()),
+        compression => Err(Error::Unsupported {
+            path: path.to_owned(),
+            problem: format!(
+                "is compressed as a whole ({compression}): its records can only be read in order"
+            ),
+        }),
     }
 }

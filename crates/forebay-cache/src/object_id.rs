@@ -1,0 +1,116 @@
+//! The identity of an object, and the times at which its blocks were read.
+
+use std::fmt;
+
+/// Identity of an object's bytes: the same only for the same location, key, version and length.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId([u8; 32]);
+
+impl ObjectId {
+    /// Before every other one.
+    pub(super) const LEAST: Self = Self([0; 32]);
+
+    /// The BLAKE3 hash of the four, each text with its length before it. Without a version, an object that is replaced by
+    /// another one of its length is taken for the one that was there before.
+    #[must_use]
+    pub fn of(location: &str, key: &str, version: Option<&str>, len: u64) -> Self {
+        let mut hash = blake3::Hasher::new();
+        hash.update(b"forebay cache 1\0");
+        for text in [Some(location), Some(key), version] {
+            match text {
+                Some(text) => {
+                    hash.update(&[1]);
+                    hash.update(&(text.len() as u64).to_le_bytes());
+                    hash.update(text.as_bytes());
+                }
+                None => {
+                    hash.update(&[0]);
+                }
+            }
+        }
+        hash.update(&len.to_le_bytes());
+        Self(*hash.finalize().as_bytes())
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// 64 hexadecimal digits.
+    pub(super) fn to_hex(self) -> String {
+        self.to_string()
+    }
+
+    /// Reads what [`to_hex`](Self::to_hex) wrote, and nothing else.
+    pub(super) fn from_hex(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        if text.len() != 64 || text.bytes().any(|digit| digit.is_ascii_uppercase()) {
+            return None;
+        }
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).ok()?;
+            if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+                return None;
+            }
+            *byte = u8::from_str_radix(digits, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// When as many bytes of a block had been read as it has, and when as many before them: nanoseconds since 1970, 0 for never.
+///
+/// Counted in bytes, because a block may be read at once or record by record: either way once an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Reads {
+    pub(super) last: u64,
+    pub(super) before_last: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_differ_where_anything_does() {
+        let ids = [
+            ObjectId::of("a", "bc", Some("1"), 9),
+            ObjectId::of("ab", "c", Some("1"), 9),
+            ObjectId::of("a", "bc", Some("2"), 9),
+            ObjectId::of("a", "bc", None, 9),
+            ObjectId::of("a", "bc", Some(""), 9),
+            ObjectId::of("a", "bc", Some("1"), 10),
+        ];
+        for (i, id) in ids.iter().enumerate() {
+            assert!(!ids[..i].contains(id), "{i}");
+            assert_eq!(ObjectId::from_hex(&id.to_hex()), Some(*id));
+        }
+        assert_eq!(ids[0], ObjectId::of("a", "bc", Some("1"), 9));
+    }
+
+    #[test]
+    fn other_names_are_not_identities() {
+        let hex = ObjectId::of("a", "b", None, 1).to_hex();
+        let upper = format!("A{}", &hex[1..]);
+        let plus = format!("+{}", &hex[1..]);
+        for name in ["", "..", &hex[1..], &upper, &plus, &format!("{hex}0")] {
+            assert_eq!(ObjectId::from_hex(name), None, "{name}");
+        }
+    }
+}
