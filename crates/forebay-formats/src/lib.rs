@@ -1,9 +1,10 @@
-//! Sources: where images and records come from, whatever tool or archive holds them.
+//! Formats of images and records, of Forebay and of other tools.
 //!
-//! This crate lists and reads; it writes nothing. `forebay-pack` decides what becomes of a source.
+//! This crate lists and reads sources, and writes the files of a format; it plans nothing. `forebay-pack` decides which
+//! records go into which file.
 //!
 //! - [`images`]: image files in directories, archives and stores, their layouts, classes, labels and boxes.
-//! - [`records`]: encoded records of datasets and of other tools' files.
+//! - [`records`]: encoded records of datasets and of other tools' files, read and written.
 //!
 //! Files that cannot be used are no errors but [`Finding`]s, one line of a report each. Lists come in the byte order of keys,
 //! with sizes and times of last change, so that a caller can continue only what is still the same source.

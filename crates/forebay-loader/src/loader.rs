@@ -144,27 +144,29 @@ impl Loader {
         let mut options = options;
         let (sampling, selection) = options.sampling.resolve(&*source)?;
         options.sampling = sampling;
-        let picks = selection.len();
-        let picked_bytes = match (source.portions(), selection.portions()) {
+        let num_samples = selection.len();
+        let selected_bytes = match (source.portions(), selection.portions()) {
             (Some(portions), Some(counts)) => portions.bytes_of(counts),
             _ => {
-                let bytes = u128::from(bytes) * u128::from(picks) / u128::from(records.max(1));
+                let bytes =
+                    u128::from(bytes) * u128::from(num_samples) / u128::from(records.max(1));
                 u64::try_from(bytes).unwrap_or(u64::MAX)
             }
         };
         let columns = Columns::resolve(&options, &source.schemas())?;
         options.raw.columns = columns.as_ref().map_or(0, Columns::sample_bytes);
-        let options = options.resolve_within(picks, picked_bytes, source.block_records())?;
-        let samples = picks.saturating_mul(options.sampling.times());
+        let options =
+            options.resolve_within(num_samples, selected_bytes, source.block_records())?;
+        let samples = num_samples.saturating_mul(options.sampling.times());
         let batches = options.batches(samples)?;
         check_position(position, samples)?;
-        let mean_bytes = (picked_bytes / picks.max(1)).max(1);
-        let picked = (selection, mean_bytes);
+        let mean_bytes = (selected_bytes / num_samples.max(1)).max(1);
+        let selected = (selection, mean_bytes);
         let pipeline = Pipeline::start(
             source,
             options.clone(),
             columns,
-            picked,
+            selected,
             pool,
             (epoch, position),
         )?;

@@ -63,7 +63,7 @@ pub enum Weights {
 }
 
 /// The records that the options select from each part, as often as its weight says.
-fn portion(picks: u64, list: Vec<u32>, portions: &Portions) -> Result<Selection> {
+fn portion(num_samples: u64, list: Vec<u32>, portions: &Portions) -> Result<Selection> {
     let below = |&end: &u64| list.partition_point(|&record| u64::from(record) < end);
     let starts: Vec<usize> = portions.starts.iter().map(below).collect();
     for (part, weight) in portions.weights.iter().enumerate() {
@@ -72,7 +72,7 @@ fn portion(picks: u64, list: Vec<u32>, portions: &Portions) -> Result<Selection>
             return refused("sampling", found, "records of each dataset with a weight");
         }
     }
-    Selection::portioned(picks, starts, list, &portions.weights)
+    Selection::portioned(num_samples, starts, list, &portions.weights)
 }
 
 fn refused<T>(name: &'static str, found: impl ToString, expected: impl ToString) -> Result<T> {

@@ -151,7 +151,7 @@ pub(crate) struct Portions {
 }
 
 impl Portions {
-    /// Returns the size of `counts` picks of each part, if all records had the average size.
+    /// Returns the size of `counts` records of each part, if all records had the average size.
     pub(crate) fn bytes_of(&self, counts: &[u64]) -> u64 {
         let of = |part: usize| {
             let records = self.starts[part + 1] - self.starts[part];

@@ -1,5 +1,7 @@
 //! `forebay convert`: records in another format, shards of another size, seek points made or removed.
 
+mod summary;
+
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -9,9 +11,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use forebay_cache::{ReadOptions, read_storage};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, Observer, OnBadRecord,
-    OutputFormat, ProgressiveChange, RecordFormat, RecordInput, SeekPointChange, ShardDone,
-    Sharding, Stage, convert, expand_braces, has_braces,
+    Cancel, ConvertOptions, ConvertSource, ForeignFiles, Observer, OnBadRecord, OutputFormat,
+    ProgressiveChange, RecordFormat, RecordInput, SeekPointChange, ShardDone, Sharding, Stage,
+    convert, expand_braces, has_braces,
 };
 use forebay_shard::{BlockCompression, Manifest, ShardFormat};
 use forebay_store::{Location, Store, StoreOptions};
@@ -23,11 +25,11 @@ use super::pack::{Kind, codec_help, format_of};
 use super::seek_points::SeekPoints;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::input::{Input, MANIFEST, local, show};
+use crate::input::{Input, MANIFEST, local};
 use crate::paint::printable;
 use crate::progress::Bar;
-use crate::quantity::{self, parse_size};
-use crate::staging_args::{self, StagingArgs, UploadedEvent};
+use crate::quantity::parse_size;
+use crate::staging_args::StagingArgs;
 use crate::store_args::StoreArgs;
 
 /// Convert records: another format, other shards, seek points made or removed
@@ -451,7 +453,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     for note in &summary.notes {
         console.note(printable(note));
     }
-    print(&summary, console);
+    summary::print(&summary, console);
     Ok(match summary.skipped {
         0 => Outcome::Done,
         _ => Outcome::SomeUnreadable,
@@ -471,128 +473,4 @@ fn source_bytes(source: &ConvertSource, read: &ReadOptions) -> Option<u64> {
         // Their records have other sizes than their files.
         ConvertSource::Records(..) => None,
     }
-}
-
-fn print(summary: &ConvertSummary, console: &Console) {
-    let records: u64 = summary.splits.iter().map(|split| split.records).sum();
-    let shards: u64 = summary.splits.iter().map(|split| split.shards).sum();
-    let bytes: u64 = summary.splits.iter().map(|split| split.bytes).sum();
-    let root = show(&summary.root);
-    console.heading(if summary.already_complete {
-        format!("{root} is complete already: the same conversion of the same source")
-    } else {
-        format!(
-            "Converted {} of {} into {} in {} ({})",
-            quantity::counted(records, "record", "records"),
-            quantity::bytes(summary.source_bytes),
-            quantity::counted(shards, "shard", "shards"),
-            quantity::duration(summary.time),
-            quantity::byte_rate(summary.source_bytes, summary.time),
-        )
-    });
-    for split in &summary.splits {
-        console.line(format!(
-            "  {}: {} in {}, {}",
-            split.name,
-            quantity::counted(split.records, "record", "records"),
-            quantity::counted(split.shards, "shard", "shards"),
-            quantity::bytes(split.bytes),
-        ));
-    }
-    if summary.resumed_shards > 0 {
-        console.line(format!(
-            "  {} of an earlier run checked and kept",
-            quantity::counted(summary.resumed_shards, "shard", "shards"),
-        ));
-    }
-    if summary.seek_points.images > 0 {
-        console.line(format!(
-            "  seek points of {}, {}",
-            quantity::counted(summary.seek_points.images, "image", "images"),
-            quantity::bytes(summary.seek_points.bytes),
-        ));
-    }
-    if let Some(uploaded) = &summary.uploaded {
-        console.line(format!("  uploaded {}", staging_args::in_words(uploaded)));
-    }
-    let progressive = summary.progressive;
-    if progressive.changed + progressive.left > 0 {
-        console.line(format!(
-            "  {} made baseline, {} left alone",
-            quantity::counted(
-                progressive.changed,
-                "progressive image",
-                "progressive images"
-            ),
-            quantity::count(progressive.left),
-        ));
-    }
-    for (count, what) in [
-        (summary.skipped, "could not be read and left out"),
-        (
-            summary.changed_keys,
-            "with other keys than before, since the format cannot hold those",
-        ),
-    ] {
-        if count > 0 {
-            console.line(format!(
-                "  {} {what}: see {}",
-                quantity::counted(count, "record", "records"),
-                show(&summary.root.join("pack/report.jsonl")),
-            ));
-        }
-    }
-    console.line(format!(
-        "  manifest {}",
-        show(&summary.root.join(summary.manifest))
-    ));
-    console.line(format!("  fingerprint {}", summary.fingerprint));
-
-    #[derive(Serialize)]
-    struct Event<'a> {
-        command: &'static str,
-        exit_code: i32,
-        root: String,
-        fingerprint: &'a str,
-        records: u64,
-        shards: u64,
-        source_bytes: u64,
-        shard_bytes: u64,
-        seek_point_images: u64,
-        seek_point_bytes: u64,
-        progressive_changed: u64,
-        progressive_left: u64,
-        skipped: u64,
-        changed_keys: u64,
-        notes: &'a [String],
-        already_complete: bool,
-        resumed_shards: u64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        uploaded: Option<UploadedEvent>,
-        seconds: f64,
-    }
-    console.event(
-        "summary",
-        &Event {
-            command: "convert",
-            exit_code: if summary.skipped > 0 { 3 } else { 0 },
-            root: summary.root.display().to_string(),
-            fingerprint: &summary.fingerprint,
-            records,
-            shards,
-            source_bytes: summary.source_bytes,
-            shard_bytes: bytes,
-            seek_point_images: summary.seek_points.images,
-            seek_point_bytes: summary.seek_points.bytes,
-            progressive_changed: progressive.changed,
-            progressive_left: progressive.left,
-            skipped: summary.skipped,
-            changed_keys: summary.changed_keys,
-            notes: &summary.notes,
-            already_complete: summary.already_complete,
-            resumed_shards: summary.resumed_shards,
-            uploaded: summary.uploaded.as_ref().map(UploadedEvent::from),
-            seconds: summary.time.as_secs_f64(),
-        },
-    );
 }

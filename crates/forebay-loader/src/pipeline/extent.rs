@@ -57,7 +57,7 @@ pub(super) struct Store {
     next_id: u64,
     reads: VecDeque<Arc<Extent>>,
     /// Number of entries at the front of `reads` that were announced to the system.
-    told: usize,
+    announced: usize,
     /// Memory of released extents. Reusing it is several times faster than using fresh pages.
     /// Extents are released and read in bursts, which are larger than the number of concurrent
     /// reads.
@@ -120,7 +120,7 @@ impl Store {
     /// Takes the next extent to read, with memory for it.
     pub(super) fn next_read(&mut self) -> Option<(Arc<Extent>, RecordBlock)> {
         let extent = self.reads.pop_front()?;
-        self.told = self.told.saturating_sub(1);
+        self.announced = self.announced.saturating_sub(1);
         // Of similar size: excess memory would count in the budget without being used.
         let bytes = extent.bytes.load(Ordering::Relaxed);
         let sizes = self.spare.iter().map(|block| block.memory_bytes() as u64);
@@ -134,12 +134,12 @@ impl Store {
     }
 
     /// Returns the records of the next `ahead` reads that have not been announced, each once.
-    pub(super) fn coming(&mut self, ahead: usize) -> Vec<Range<u64>> {
+    pub(super) fn announce(&mut self, ahead: usize) -> Vec<Range<u64>> {
         let end = self.reads.len().min(ahead);
-        let first = self.told;
-        self.told = first.max(end);
-        let coming = self.reads.iter().take(end).skip(first);
-        coming.map(|extent| extent.records.clone()).collect()
+        let first = self.announced;
+        self.announced = first.max(end);
+        let next = self.reads.iter().take(end).skip(first);
+        next.map(|extent| extent.records.clone()).collect()
     }
 
     /// Records that an extent was read, or could not be.
@@ -175,7 +175,7 @@ impl Store {
 
     /// Cancels pending reads.
     pub(super) fn forget_reads(&mut self) {
-        self.told = 0;
+        self.announced = 0;
         while let Some(extent) = self.reads.pop_front() {
             self.release(extent);
         }
@@ -227,29 +227,29 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_told_once() {
+    fn each_read_is_announced_once() {
         let mut store = Store::new(1000, 1);
         let mut extents: Vec<_> = (0..5)
             .map(|i| store.admit(i * 10..i * 10 + 10, 1))
             .collect();
         let starts = |ranges: Vec<Range<u64>>| ranges.iter().map(|r| r.start).collect::<Vec<_>>();
         extents.extend(store.next_read().map(|(extent, _)| extent));
-        assert_eq!(starts(store.coming(2)), [10, 20]);
-        assert!(store.coming(2).is_empty());
+        assert_eq!(starts(store.announce(2)), [10, 20]);
+        assert!(store.announce(2).is_empty());
         extents.extend(store.next_read().map(|(extent, _)| extent));
-        assert_eq!(starts(store.coming(2)), [30]);
+        assert_eq!(starts(store.announce(2)), [30]);
         for _ in 0..2 {
             extents.extend(store.next_read().map(|(extent, _)| extent));
         }
-        assert_eq!(starts(store.coming(2)), [40]);
+        assert_eq!(starts(store.announce(2)), [40]);
         extents.push(store.admit(50..60, 1));
-        assert_eq!(starts(store.coming(2)), [50]);
+        assert_eq!(starts(store.announce(2)), [50]);
         // A canceled read is announced again when it is requested again.
         store.forget_reads();
         extents.push(store.admit(40..50, 1));
-        assert_eq!(starts(store.coming(2)), [40]);
+        assert_eq!(starts(store.announce(2)), [40]);
         store.forget_reads();
-        assert!(store.coming(2).is_empty());
+        assert!(store.announce(2).is_empty());
         for extent in extents {
             store.release(extent);
         }

@@ -51,7 +51,7 @@ fn take(shared: &Shared, me: usize) -> Option<(Arc<Extent>, RecordBlock, Vec<Ran
                 count: extent.records.end - extent.records.start,
                 since: Instant::now(),
             });
-            let coming = state.store.coming(TOLD_AHEAD);
+            let coming = state.store.announce(TOLD_AHEAD);
             shared.wake(&state);
             return Some((extent, block, coming));
         }

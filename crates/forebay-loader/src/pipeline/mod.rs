@@ -12,6 +12,7 @@ mod extent;
 mod fetch;
 mod planner;
 mod raw;
+mod sizes;
 mod state;
 mod task;
 mod waits;
@@ -30,7 +31,7 @@ use forebay_options::OnError;
 
 use crate::columns::Columns;
 use crate::error::{Error, Result};
-use crate::options::{Machine, Options, RAW_EXTRA, usable_cores};
+use crate::options::{Machine, Options, usable_cores};
 use crate::plan::{Batches, Selection};
 use crate::source::Source;
 use crate::stats::{
@@ -40,7 +41,8 @@ use batch_buffer::BatchBuffer;
 use cores::CpuShares;
 use planner::{Planner, Reach, most_readers};
 use raw::Gathered;
-use state::{PendingBatch, Sizes, State};
+use sizes::Sizes;
+use state::{PendingBatch, State};
 
 /// Timeout for joining the threads when a loader is dropped. Only a blocked read takes longer, and
 /// it cannot be interrupted: its thread is left behind, and ends with the read.
@@ -154,7 +156,7 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     /// Starts threads that make batches from `position` of `epoch` on. `options` have all defaults
-    /// filled in, and `selection` is made from them; `mean_bytes` is the mean size of a pick.
+    /// filled in, and `selection` is made from them; `mean_bytes` is the mean size of a sample.
     pub(crate) fn start(
         source: Box<dyn Source>,
         options: Options,
@@ -166,11 +168,11 @@ impl Pipeline {
         let machine = Machine::new(&options)?;
         let batches = options.batches(selection.len() * options.sampling.times())?;
         let (wanted, gap_bytes) = source.read_profile();
-        let (picks, record_bytes) = (selection.len(), machine.record_bytes);
+        let (num_samples, record_bytes) = (selection.len(), machine.record_bytes);
         let reach = |readers| {
             Reach::new(
                 &options,
-                picks,
+                num_samples,
                 mean_bytes,
                 record_bytes,
                 gap_bytes,
@@ -191,27 +193,11 @@ impl Pipeline {
             position,
         )?;
         let batch_bytes = options.batch_bytes()?;
-        let batch_size = usize::try_from(options.batch_size).unwrap_or(usize::MAX);
-        let pixel_bytes = options.pixel_bytes();
-        let sizes = Sizes {
-            readers: machine.readers,
-            threads: machine.threads,
-            batches_ahead: machine.batches_ahead,
-            batch_size,
-            pixel_bytes: pixel_bytes as u64,
-            varying_bytes: (batch_bytes - pixel_bytes) as u64,
-            is_raw: options.is_raw(),
-            has_columns: columns.is_some(),
-            varying_budget: options.varies().then(|| {
-                let batches = machine.batches_ahead as u64 + RAW_EXTRA;
-                (batch_bytes as u64).saturating_mul(batches)
-            }),
-            record_bytes: machine.record_bytes,
-        };
+        let sizes = Sizes::new(&options, &machine, batch_bytes, columns.is_some());
         let for_batches = (batch_bytes as u64).saturating_mul(machine.batches_ahead as u64);
         // If records are read one by one, each sample with a place in a batch may hold its own
         // record.
-        let placed = (batch_size as u64).saturating_mul(machine.batches_ahead as u64);
+        let placed = (sizes.batch_size as u64).saturating_mul(machine.batches_ahead as u64);
         let placed = placed.saturating_mul(if reach.single { mean_bytes } else { 0 });
         let for_records = reach.bytes.saturating_add(placed);
         let planned_bytes = for_batches.saturating_add(for_records.min(machine.record_bytes));
@@ -228,7 +214,7 @@ impl Pipeline {
             reach,
             planned_bytes,
             pool: pool.unwrap_or_else(|| BufferPool::new(kept)),
-            pixel_bytes,
+            pixel_bytes: sizes.pixel_bytes as usize,
             state: Mutex::new(State::new(&sizes, planner, reach)),
             to_readers: Condvar::new(),
             to_workers: Condvar::new(),

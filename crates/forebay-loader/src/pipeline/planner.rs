@@ -47,17 +47,17 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// Determines whether the windows of the order, with picks of `mean` bytes, fit into `budget`,
+    /// Determines whether the windows of the order, with records of `mean` bytes, fit into `budget`,
     /// and how much to read ahead. The order itself never depends on this.
     pub(super) fn new(
         options: &Options,
-        picks: u64,
+        num_samples: u64,
         mean: u64,
         budget: u64,
         gap_bytes: u64,
         readers: usize,
     ) -> Self {
-        let records = picks.max(1);
+        let records = num_samples.max(1);
         let readers = readers as u64;
         // Two reads in progress per reader, and as many queued.
         let reads = readers * 4;
@@ -181,15 +181,18 @@ impl Planner {
         // read one by one: it would otherwise wait for the windows of all virtual ranks, which are hundreds
         // of megabytes and are read after it.
         let single = self.reach.single || padding || self.batch == 0;
-        let (pick, extent) = if single {
-            let pick = self.plan.at(position);
-            let alone = pick.sample..pick.sample + 1;
-            (pick, admit(&alone, pick.sample, source, store, urgent))
+        let (planned, extent) = if single {
+            let planned = self.plan.at(position);
+            let alone = planned.sample..planned.sample + 1;
+            (
+                planned,
+                admit(&alone, planned.sample, source, store, urgent),
+            )
         } else {
             let reading = self.plan.run_at(position);
-            let sample = reading.pick.sample;
+            let sample = reading.planned.sample;
             let extent = self.held(sample, &reading.run, source, store, urgent);
-            (reading.pick, extent)
+            (reading.planned, extent)
         };
         let Some(extent) = extent else {
             return Ok(None);
@@ -198,8 +201,8 @@ impl Planner {
             batch: self.batch,
             epoch: self.plan.epoch(),
             start: self.start,
-            sample: pick.sample,
-            occurrence: pick.occurrence,
+            sample: planned.sample,
+            occurrence: planned.occurrence,
             padding,
             extent,
         };

@@ -16,6 +16,7 @@ use super::batch_buffer::{BatchBuffer, Slot};
 use super::extent::{Extent, Store};
 use super::planner::{Planned, Planner, Reach};
 use super::raw::{Gather, Gathered, RawImage};
+use super::sizes::Sizes;
 use super::task::Task;
 use crate::columns::SampleColumns;
 use crate::error::Error;
@@ -143,20 +144,6 @@ pub(super) struct State {
     pub(super) idle_reason: Activity,
     pub(super) reading: Vec<Option<Working>>,
     pub(super) decoding: Vec<Option<Working>>,
-}
-
-/// Sizes for a new state.
-pub(super) struct Sizes {
-    pub(super) readers: usize,
-    pub(super) threads: usize,
-    pub(super) batches_ahead: usize,
-    pub(super) batch_size: usize,
-    pub(super) pixel_bytes: u64,
-    pub(super) varying_bytes: u64,
-    pub(super) is_raw: bool,
-    pub(super) has_columns: bool,
-    pub(super) varying_budget: Option<u64>,
-    pub(super) record_bytes: u64,
 }
 
 impl State {

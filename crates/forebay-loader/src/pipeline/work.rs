@@ -11,6 +11,7 @@ use forebay_shard::{ColumnValue, RecordBlock};
 
 use super::Shared;
 use super::cores::CpuPermit;
+use super::extent::Extent;
 use super::raw::{Gather, RawImage};
 use super::state::{Done, Job, Working};
 use super::task::Task;
@@ -161,42 +162,43 @@ fn gather(shared: &Shared, samples: Gather) {
     shared.wake(&state);
 }
 
+/// Returns the record of a sample, on its own in `alone` if it failed together with its neighbors.
+fn read_record<'a>(
+    shared: &Shared,
+    extent: &'a Extent,
+    sample: u64,
+    alone: &'a mut RecordBlock,
+) -> Result<&'a [u8]> {
+    match extent.record(sample) {
+        // Its neighbors may be at fault: a read of several records fails as a whole.
+        Some(Err(_)) if shared.options.on_error != OnError::Raise && !extent.is_of_one_record() => {
+            shared.source.read(&(sample..sample + 1), alone)?;
+            Ok(alone.get(0))
+        }
+        Some(record) => record,
+        None => Err(Error::Record {
+            place: Box::new(shared.source.place(sample)),
+            what: "the record was not read".to_owned(),
+        }),
+    }
+}
+
 /// Decodes a sample into its slot, or copies it if it stays encoded.
 fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Done, Timing)> {
-    let place = |sample| Box::new(shared.source.place(sample));
     let mut alone = RecordBlock::default();
-    let record = match task.extent.record(task.sample) {
-        // Its neighbors may be at fault: a read of several records fails as a whole.
-        Some(Err(_))
-            if shared.options.on_error != OnError::Raise && !task.extent.is_of_one_record() =>
-        {
-            let sample = task.sample;
-            shared.source.read(&(sample..sample + 1), &mut alone)?;
-            alone.get(0)
-        }
-        Some(record) => record?,
-        None => {
-            return Err(Error::Record {
-                place: place(task.sample),
-                what: "the record was not read".to_owned(),
-            });
-        }
-    };
+    let whole = read_record(shared, &task.extent, task.sample, &mut alone)?;
     let features = shared.source.record_features(task.sample);
-    let whole = record;
+    let place = || Box::new(shared.source.place(task.sample));
+    let bad_record = |what| Error::Record {
+        place: place(),
+        what,
+    };
     let record = features
-        .image_record(record)
-        .map_err(|error| Error::Record {
-            place: place(task.sample),
-            what: format!("not an Example with an image: {error}"),
-        })?;
+        .image_record(whole)
+        .map_err(|error| bad_record(format!("not an Example with an image: {error}")))?;
     let label = match record.label {
         Some(stored) => shared.source.label(task.sample, stored)?,
         None => NO_LABEL,
-    };
-    let bad_record = |what| Error::Record {
-        place: place(task.sample),
-        what,
     };
     let (columns, sample) = (shared.columns.as_ref(), task.sample);
     let relabel = |stored| shared.source.relabel(sample, stored);
@@ -219,7 +221,7 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
     };
     let options = &shared.options;
     let bad_image = |source| Error::Image {
-        place: place(task.sample),
+        place: place(),
         source,
     };
     if let Transform::KeepEncoded = options.transform {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 #[cfg(test)]
 use super::Shuffle;
-use super::selection::{Picks, Selection};
+use super::selection::{Indices, Selection};
 use super::{EpochPlan, PlanOptions, Run};
 use crate::error::{Error, Result};
 
@@ -16,38 +16,38 @@ const MAX_POSITIONS: u64 = 1 << 48;
 
 /// The sample at a position of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pick {
+pub struct PlannedSample {
     /// The record's number in the split.
     pub sample: u64,
-    /// Number of preceding picks of the same sample in this epoch: 0, 1, 2, ... Random transforms
+    /// Number of preceding indices of the same sample in this epoch: 0, 1, 2, ... Random transforms
     /// use it to differ between repetitions.
     pub occurrence: u64,
 }
 
-/// A [`Pick`] and the records to read for it: see [`Epoch::run_at`].
+/// A [`PlannedSample`] and the records to read for it: see [`Epoch::run_at`].
 pub(crate) struct Reading {
-    pub(crate) pick: Pick,
-    /// In numbers of picks, not of records.
+    pub(crate) planned: PlannedSample,
+    /// In numbers of indices, not of records.
     pub(crate) run: Run,
 }
 
 /// One epoch, as a map from position to sample.
 ///
-/// The plan orders the picks of the [`Selection`]. With `repeats` above 1, each pick occurs that
-/// many times. Position `p` is in row `g = p / (w * repeats)` of `w` picks (the virtual ranks; 1 without
-/// shuffle; the remainder in the last row), and is pick `g * w + o % w` of the plan for the `o /
+/// The plan orders the indices of the [`Selection`]. With `repeats` above 1, each occurs that
+/// many times. Position `p` is in row `g = p / (w * repeats)` of `w` indices (the virtual ranks; 1 without
+/// shuffle; the remainder in the last row), and is index `g * w + o % w` of the plan for the `o /
 /// w`-th time, with `o = p % (w * repeats)`. So repetitions of a sample go to the same rank, close
 /// to each other, and are read once.
 #[derive(Debug)]
 pub struct Epoch {
     plan: EpochPlan,
-    picks: Picks,
+    indices: Indices,
     repeats: u64,
     row: u64,
 }
 
 impl Epoch {
-    /// Creates an epoch of `options`, whose number of records is the selection's number of picks.
+    /// Creates an epoch of `options`, whose number of records is the selection's number of samples.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Epoch {
         }
         Ok(Epoch {
             plan: EpochPlan::new(options)?,
-            picks: selection.picks(options.seed, options.shuffle.order_of(options.epoch)),
+            indices: selection.indices(options.seed, options.shuffle.order_of(options.epoch)),
             repeats,
             row: options.shuffle.row(options.virtual_ranks),
         })
@@ -80,20 +80,20 @@ impl Epoch {
         self.plan.records() * self.repeats
     }
 
-    /// Returns the pick at `position`, taken modulo the number of positions.
+    /// Returns the sample at `position`, taken modulo the number of positions.
     #[must_use]
-    pub fn at(&self, position: u64) -> Pick {
+    pub fn at(&self, position: u64) -> PlannedSample {
         let (place, time) = self.place(position);
-        self.pick(self.plan.sample_at(place), time)
+        self.planned(self.plan.sample_at(place), time)
     }
 
-    /// Returns the pick at `position`, taken modulo the number of positions, and the records to
+    /// Returns the sample at `position`, taken modulo the number of positions, and the records to
     /// read for it.
     pub(crate) fn run_at(&self, position: u64) -> Reading {
         let (place, time) = self.place(position);
         let run = self.plan.run_at(place);
         Reading {
-            pick: self.pick(run.sample, time),
+            planned: self.planned(run.sample, time),
             run,
         }
     }
@@ -101,10 +101,10 @@ impl Epoch {
     /// Returns the records of a run to read together: those around its sample, as far as at most
     /// `gap` unwanted records lie between two wanted ones.
     pub(crate) fn stretch(&self, run: &Run, gap: u64) -> Range<u64> {
-        if matches!(self.picks, Picks::First) {
+        if matches!(self.indices, Indices::First) {
             return run.records.clone();
         }
-        let record = |v| self.picks.record(v);
+        let record = |v| self.indices.record(v);
         let near = |a: u64, b: u64| b - a <= gap + 1;
         let (mut from, mut to) = (run.sample, run.sample);
         while from > run.records.start && near(record(from - 1), record(from)) {
@@ -116,10 +116,10 @@ impl Epoch {
         record(from)..record(to) + 1
     }
 
-    fn pick(&self, v: u64, time: u64) -> Pick {
-        Pick {
-            sample: self.picks.record(v),
-            occurrence: self.picks.occurrence(v) * self.repeats + time,
+    fn planned(&self, v: u64, time: u64) -> PlannedSample {
+        PlannedSample {
+            sample: self.indices.record(v),
+            occurrence: self.indices.occurrence(v) * self.repeats + time,
         }
     }
 
@@ -175,13 +175,13 @@ mod tests {
                 prop_assert_eq!(epoch.positions(), list.len() as u64 * repeats);
                 let mut found: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
                 for p in 0..epoch.positions() {
-                    let pick = epoch.at(p);
-                    found.entry(pick.sample).or_default().push((pick.occurrence, p));
+                    let planned = epoch.at(p);
+                    found.entry(planned.sample).or_default().push((planned.occurrence, p));
                     let reading = epoch.run_at(p);
-                    prop_assert_eq!(reading.pick, pick);
+                    prop_assert_eq!(reading.planned, planned);
                     for gap in [0, 3, 1000] {
                         let stretch = epoch.stretch(&reading.run, gap);
-                        prop_assert!(stretch.contains(&pick.sample));
+                        prop_assert!(stretch.contains(&planned.sample));
                         prop_assert!(list.contains(&(stretch.start as u32)));
                         prop_assert!(list.contains(&(stretch.end as u32 - 1)));
                     }
@@ -209,7 +209,7 @@ mod tests {
             for shuffle in shuffles() {
                 let epoch = epoch(&selection, virtual_ranks, 1, shuffle);
                 for p in 0..records {
-                    let expected = Pick { sample: epoch.plan.sample_at(p), occurrence: 0 };
+                    let expected = PlannedSample { sample: epoch.plan.sample_at(p), occurrence: 0 };
                     prop_assert_eq!(epoch.at(p), expected);
                     let run = epoch.plan.run_at(p);
                     prop_assert_eq!(epoch.stretch(&run, 0), run.records);
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn each_epoch_draws_anew() {
         let selection = Selection::drawn(100, vec![0, 50], (0..50).collect(), &[1.0]).unwrap();
-        let picks = |seed, epoch| {
+        let indices = |seed, epoch| {
             let options = PlanOptions {
                 records: 100,
                 seed,
@@ -288,9 +288,9 @@ mod tests {
             let epoch = Epoch::new(&options, &selection, 1).unwrap();
             (0..100).map(|p| epoch.at(p).sample).collect::<Vec<_>>()
         };
-        assert_eq!(picks(1, 0), picks(1, 0));
-        assert_ne!(picks(1, 0), picks(1, 1));
-        assert_ne!(picks(1, 0), picks(2, 0));
+        assert_eq!(indices(1, 0), indices(1, 0));
+        assert_ne!(indices(1, 0), indices(1, 1));
+        assert_ne!(indices(1, 0), indices(2, 0));
     }
 
     #[test]

@@ -25,7 +25,7 @@
 //!   world_size`; rank `r` has those at `s + r + i * world_size`. Positions from `N` on are
 //!   padding: `p mod N`.
 //! - [`Selection`]: if only some records are selected, or some of them several times, `N` is the
-//!   number of *picks*, and the samples above are numbers of picks, which the selection maps to
+//!   number of *indices*, and the samples above are indices, which the selection maps to
 //!   records. [`Epoch`] repeats them.
 //!
 //! ```
@@ -54,7 +54,7 @@ mod virtual_ranks;
 
 pub use batches::Batches;
 pub(crate) use epoch::MAX_REPEATS;
-pub use epoch::{Epoch, Pick};
+pub use epoch::{Epoch, PlannedSample};
 pub(crate) use permutation::Key;
 pub use selection::Selection;
 pub(crate) use shuffle::{Footprint, Reading};

@@ -1,11 +1,11 @@
 //! The records of an epoch: all of a split, some of them, draws with replacement, or quotas of
 //! several datasets.
 //!
-//! A [`Selection`] numbers the *picks* of an epoch from 0 on, in storage order, and the
+//! A [`Selection`] numbers the *indices* of an epoch from 0 on, in storage order, and the
 //! [plan](super) orders those numbers as it orders the records of a whole split. So neighbors stay
 //! neighbors, and reads stay sequential for every selection.
 //!
-//! Each epoch makes new, independent draws: the picks of an epoch are the drawn records, sorted.
+//! Each epoch makes new, independent draws: the indices of an epoch are the drawn records, sorted.
 //! The arithmetic is a contract, as the plan's is. With `K` the epoch's key, `D = K.child(5)` and
 //! `k = D.child(v)`, draw `v` is:
 //!
@@ -18,10 +18,10 @@
 //!
 //! Portions (exact per-epoch quotas) cycle through each group repeatedly, in a new order each time,
 //! and each epoch continues where the previous one ended: a record repeats only after all others of
-//! its group occurred. With `T` picks per epoch and `s(g)` the sum of the weights of the groups up
-//! to `g`, in their order and in double precision, group `g` has the picks of each epoch from
+//! its group occurred. With `T` indices per epoch and `s(g)` the sum of the weights of the groups up
+//! to `g`, in their order and in double precision, group `g` has the indices of each epoch from
 //! `floor(T * (s(g - 1) / s) + 0.5)` to `floor(T * (s(g) / s) + 0.5)`, where `s` is the sum of all.
-//! With `c` picks of a group of `n` members, epoch `e` has numbers `e * c` to `(e + 1) * c` of the
+//! With `c` indices of a group of `n` members, epoch `e` has numbers `e * c` to `(e + 1) * c` of the
 //! group's endless sequence: number `i` is member `permutation(n, K)(i % n)`, with `K =
 //! Key::root(seed).child(6).child(g).child(i / n)`.
 
@@ -44,11 +44,11 @@ enum Kind {
     Portioned(Arc<Portions>),
 }
 
-/// Groups of records, with the number of picks of each per epoch.
+/// Groups of records, with the number of samples of each per epoch.
 #[derive(Debug)]
 struct Portions {
-    picks: u64,
-    /// Number of picks of each group.
+    num_samples: u64,
+    /// Number of samples of each group.
     counts: Vec<u64>,
     /// Start of each group in `members`, followed by the number of members.
     starts: Vec<usize>,
@@ -101,7 +101,7 @@ impl Selection {
         }))))
     }
 
-    /// Selects `picks` records per epoch, with a quota for each group by its weight: see the
+    /// Selects `num_samples` records per epoch, with a quota for each group by its weight: see the
     /// module. `members` are in ascending order, and `starts` holds the start of each group,
     /// followed by their number; no group with a weight is empty.
     ///
@@ -109,7 +109,7 @@ impl Selection {
     ///
     /// Weights that are negative, not finite, or all zero.
     pub(crate) fn portioned(
-        picks: u64,
+        num_samples: u64,
         starts: Vec<usize>,
         members: Vec<u32>,
         weights: &[f64],
@@ -119,19 +119,19 @@ impl Selection {
         let (mut partial, mut before) = (0.0, 0);
         for weight in weights {
             partial += weight;
-            let end = (picks as f64 * (partial / sum) + 0.5) as u64;
+            let end = (num_samples as f64 * (partial / sum) + 0.5) as u64;
             counts.push(end - before);
             before = end;
         }
         Ok(Selection(Kind::Portioned(Arc::new(Portions {
-            picks,
+            num_samples,
             counts,
             starts,
             members,
         }))))
     }
 
-    /// Returns the number of picks of each group per epoch, if the selection has quotas.
+    /// Returns the number of samples of each group per epoch, if the selection has quotas.
     pub(crate) fn portions(&self) -> Option<&[u64]> {
         match &self.0 {
             Kind::Portioned(portions) => Some(&portions.counts),
@@ -139,14 +139,14 @@ impl Selection {
         }
     }
 
-    /// Returns the number of picks per epoch, which is constant.
+    /// Returns the number of samples per epoch, which is constant.
     #[must_use]
     pub fn len(&self) -> u64 {
         match &self.0 {
             Kind::First(records) => *records,
             Kind::Listed(records) => records.len() as u64,
             Kind::Drawn(sampler) => sampler.num_samples,
-            Kind::Portioned(portions) => portions.picks,
+            Kind::Portioned(portions) => portions.num_samples,
         }
     }
 
@@ -156,37 +156,37 @@ impl Selection {
         self.len() == 0
     }
 
-    /// Returns the picks of one epoch. Free except for draws and quotas, which are computed here.
-    pub(super) fn picks(&self, seed: u64, epoch: u64) -> Picks {
+    /// Returns the indices of one epoch. Free except for draws and quotas, which are computed here.
+    pub(super) fn indices(&self, seed: u64, epoch: u64) -> Indices {
         let key = Key::root(seed);
         match &self.0 {
-            Kind::First(_) => Picks::First,
-            Kind::Listed(records) => Picks::Listed(Arc::clone(records)),
+            Kind::First(_) => Indices::First,
+            Kind::Listed(records) => Indices::Listed(Arc::clone(records)),
             Kind::Drawn(sampler) => {
-                Picks::Drawn(sampler.draw(key.child(epoch).domain(Domain::Draws)))
+                Indices::Drawn(sampler.draw(key.child(epoch).domain(Domain::Draws)))
             }
             Kind::Portioned(portions) => {
-                Picks::Drawn(portions.deal(key.domain(Domain::Portions), epoch))
+                Indices::Drawn(portions.assign(key.domain(Domain::Portions), epoch))
             }
         }
     }
 }
 
 impl Portions {
-    fn deal(&self, key: Key, epoch: u64) -> Vec<u32> {
-        let mut picks = Vec::with_capacity(usize::try_from(self.picks).unwrap_or(0));
+    fn assign(&self, key: Key, epoch: u64) -> Vec<u32> {
+        let mut indices = Vec::with_capacity(usize::try_from(self.num_samples).unwrap_or(0));
         for (group, &count) in self.counts.iter().enumerate() {
             let members = &self.members[self.starts[group]..self.starts[group + 1]];
             let times = times(members.len(), key.child(group as u64), epoch, count);
             for (&record, times) in members.iter().zip(times) {
-                picks.extend(std::iter::repeat_n(record, times as usize));
+                indices.extend(std::iter::repeat_n(record, times as usize));
             }
         }
-        picks
+        indices
     }
 }
 
-/// How often each of `members` members occurs among the `count` picks of an epoch.
+/// How often each of `members` members occurs among the `count` samples of an epoch.
 fn times(members: usize, key: Key, epoch: u64, count: u64) -> Vec<u32> {
     let mut times = vec![0u32; members];
     let size = members as u128;
@@ -222,44 +222,44 @@ impl WeightedSampler {
         let mut counts = vec![0u32; universe];
         for v in 0..self.num_samples {
             let key = key.child(v);
-            let group = self.alias.pick(key);
+            let group = self.alias.group(key);
             let (start, end) = (self.starts[group], self.starts[group + 1]);
             let member = u64::from(start) + key.child(3).below(u64::from(end - start));
             counts[self.members[member as usize] as usize] += 1;
         }
-        let mut picks = Vec::with_capacity(usize::try_from(self.num_samples).unwrap_or(0));
+        let mut indices = Vec::with_capacity(usize::try_from(self.num_samples).unwrap_or(0));
         for (record, &count) in (0u32..).zip(&counts) {
-            picks.extend(std::iter::repeat_n(record, count as usize));
+            indices.extend(std::iter::repeat_n(record, count as usize));
         }
-        picks
+        indices
     }
 }
 
-/// The picks of one epoch, as a map from pick number to record.
+/// The indices of one epoch, as a map from index to record.
 #[derive(Debug)]
-pub(super) enum Picks {
-    /// Pick `v` is record `v`.
+pub(super) enum Indices {
+    /// Index `v` is record `v`.
     First,
     Listed(Arc<[u32]>),
     /// In ascending order; a record that was drawn several times is repeated.
     Drawn(Vec<u32>),
 }
 
-impl Picks {
-    /// Returns the record of pick `v`, which must be below the number of picks.
+impl Indices {
+    /// Returns the record of index `v`, which must be below the number of samples.
     pub(super) fn record(&self, v: u64) -> u64 {
         match self {
-            Picks::First => v,
-            Picks::Listed(records) => u64::from(records[v as usize]),
-            Picks::Drawn(records) => u64::from(records[v as usize]),
+            Indices::First => v,
+            Indices::Listed(records) => u64::from(records[v as usize]),
+            Indices::Drawn(records) => u64::from(records[v as usize]),
         }
     }
 
-    /// Returns the number of picks of the same record before pick `v`.
+    /// Returns the number of earlier indices of the same record.
     pub(super) fn occurrence(&self, v: u64) -> u64 {
         match self {
-            Picks::First | Picks::Listed(_) => 0,
-            Picks::Drawn(records) => {
+            Indices::First | Indices::Listed(_) => 0,
+            Indices::Drawn(records) => {
                 let record = records[v as usize];
                 v - records.partition_point(|&other| other < record) as u64
             }
@@ -323,7 +323,7 @@ impl Alias {
         })
     }
 
-    fn pick(&self, key: Key) -> usize {
+    fn group(&self, key: Key) -> usize {
         let column = key.child(1).below(self.thresholds.len() as u64) as usize;
         if key.child(2).below(WHOLE) < self.thresholds[column] {
             column
@@ -340,9 +340,9 @@ mod tests {
     fn counts(selection: &Selection, epochs: u64, records: usize) -> Vec<u64> {
         let mut counts = vec![0; records];
         for epoch in 0..epochs {
-            let picks = selection.picks(3, epoch);
+            let indices = selection.indices(3, epoch);
             for v in 0..selection.len() {
-                counts[picks.record(v) as usize] += 1;
+                counts[indices.record(v) as usize] += 1;
             }
         }
         counts
@@ -387,15 +387,15 @@ mod tests {
     }
 
     #[test]
-    fn a_pick_knows_the_picks_of_its_record() {
+    fn an_index_knows_the_earlier_ones_of_its_record() {
         let selection = Selection::drawn(50, vec![0, 3], vec![2, 5, 9], &[1.0]).unwrap();
-        let picks = selection.picks(1, 0);
+        let indices = selection.indices(1, 0);
         let mut seen = [0u64; 10];
         for v in 0..50 {
-            let record = picks.record(v) as usize;
-            assert_eq!(picks.occurrence(v), seen[record]);
+            let record = indices.record(v) as usize;
+            assert_eq!(indices.occurrence(v), seen[record]);
             seen[record] += 1;
-            assert!(v == 0 || picks.record(v - 1) <= picks.record(v));
+            assert!(v == 0 || indices.record(v - 1) <= indices.record(v));
         }
         assert_eq!(seen.iter().sum::<u64>(), 50);
         assert_eq!(seen[2] + seen[5] + seen[9], 50);
@@ -423,7 +423,7 @@ mod tests {
             }
         }
         // No overflow in a distant epoch.
-        let Picks::Drawn(far) = selection.picks(3, u64::MAX) else {
+        let Indices::Drawn(far) = selection.indices(3, u64::MAX) else {
             panic!("portions are dealt");
         };
         assert_eq!(far.len(), 97);
@@ -434,8 +434,8 @@ mod tests {
     fn each_pass_has_an_order_of_its_own() {
         let members = (0..100).collect();
         let selection = Selection::portioned(50, vec![0, 100], members, &[2.0]).unwrap();
-        let half = |epoch| match selection.picks(8, epoch) {
-            Picks::Drawn(records) => records,
+        let half = |epoch| match selection.indices(8, epoch) {
+            Indices::Drawn(records) => records,
             _ => panic!("portions are dealt"),
         };
         let mut pass = [half(0), half(1)].concat();

@@ -50,21 +50,21 @@ mod tests {
     proptest! {
         #[test]
         fn segments_tile_the_sequence(records in 0u64..5000, virtual_ranks in 1u64..300) {
-            let dealt = VirtualRanks::new(records, virtual_ranks);
+            let assigned = VirtualRanks::new(records, virtual_ranks);
             let mut next = 0;
             for virtual_rank in 0..virtual_ranks {
-                prop_assert_eq!(dealt.start(virtual_rank), next);
-                next += dealt.len(virtual_rank);
+                prop_assert_eq!(assigned.start(virtual_rank), next);
+                next += assigned.len(virtual_rank);
             }
             prop_assert_eq!(next, records);
         }
 
         #[test]
         fn each_position_is_within_its_virtual_rank(records in 1u64..5000, virtual_ranks in 1u64..300) {
-            let dealt = VirtualRanks::new(records, virtual_ranks);
+            let assigned = VirtualRanks::new(records, virtual_ranks);
             for p in 0..records {
-                let (virtual_rank, j) = dealt.of(p);
-                prop_assert!(j < dealt.len(virtual_rank));
+                let (virtual_rank, j) = assigned.of(p);
+                prop_assert!(j < assigned.len(virtual_rank));
             }
         }
     }

@@ -18,18 +18,24 @@ fn the_source_is_told_what_will_be_read() {
         options.readers = 1;
         let (_directory, mut loader) = gated(&Recipe::default(), options, &gate);
         let begun = Instant::now();
-        while gate.told.lock().unwrap().len() < 8 {
-            assert!(begun.elapsed() < SOON, "nothing was told");
+        while gate.announced.lock().unwrap().len() < 8 {
+            assert!(begun.elapsed() < SOON, "nothing was announced");
             std::thread::yield_now();
         }
-        let told = gate.told.lock().unwrap().clone();
-        assert_eq!(told.len(), 8, "not everything at once");
+        let announced = gate.announced.lock().unwrap().clone();
+        assert_eq!(announced.len(), 8, "not everything at once");
         gate.open();
         while loader.next_batch().unwrap().is_some() {}
         let read = gate.read.lock().unwrap().clone();
-        assert_eq!(read[1..9], told[..], "{shuffle:?}");
-        let told = gate.told.lock().unwrap().clone();
-        let known = told.iter().filter(|piece| read.contains(piece)).count();
-        assert!(known + 8 >= told.len(), "{shuffle:?}: {told:?}, {read:?}");
+        assert_eq!(read[1..9], announced[..], "{shuffle:?}");
+        let announced = gate.announced.lock().unwrap().clone();
+        let known = announced
+            .iter()
+            .filter(|piece| read.contains(piece))
+            .count();
+        assert!(
+            known + 8 >= announced.len(),
+            "{shuffle:?}: {announced:?}, {read:?}"
+        );
     }
 }

@@ -168,13 +168,16 @@ fn samples_of_a_bad_read_fail_at_the_first_of_them_in_order() {
         .unwrap();
     file.write_all_at(b"!", damaged.start + 40).unwrap();
     drop(file);
-    let mut told = Vec::new();
+    let mut errors = Vec::new();
     for threads in [1, 2, 8] {
         let mut options = options();
         options.threads = threads;
         let mut loader = Loader::new(dataset::open(directory.path()), options).unwrap();
         let (batches, error) = run_into_error(&mut loader);
-        told.push((batches, error.to_string()));
+        errors.push((batches, error.to_string()));
     }
-    assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "{told:?}");
+    assert!(
+        errors.windows(2).all(|pair| pair[0] == pair[1]),
+        "{errors:?}"
+    );
 }

@@ -54,7 +54,7 @@ struct Gate {
     /// A read of this record panics.
     broken: Option<u64>,
     /// Announced reads.
-    told: Mutex<Vec<Range<u64>>>,
+    announced: Mutex<Vec<Range<u64>>>,
     /// Reads.
     read: Mutex<Vec<Range<u64>>>,
     decoding: Crowd,
@@ -147,7 +147,7 @@ impl Source for Gated {
     }
 
     fn will_need(&self, piece: &Range<u64>) {
-        self.gate.told.lock().unwrap().push(piece.clone());
+        self.gate.announced.lock().unwrap().push(piece.clone());
         self.inner.will_need(piece);
     }
 

@@ -125,7 +125,7 @@ fn weights_are_shares_of_the_epoch() {
             counts[sample.2 as usize] += 1;
         }
     }
-    // 100 picks of 100 records, and 300 of 37.
+    // 100 samples of 100 records, and 300 of 37.
     assert!(counts[..100].iter().all(|&count| count == 1), "{counts:?}");
     assert!(
         counts[100..].iter().all(|count| [8, 9].contains(count)),

@@ -92,12 +92,7 @@ fn fields(event: &Event<'_>, level: Level, now: SystemTime) -> Map<String, Value
 /// Returns the name of an event and its fields.
 fn details(event: &Event<'_>) -> (&'static str, Value) {
     match event {
-        Event::Listening { address } => (
-            "listening",
-            json!({
-                "address": address.to_string(),
-            }),
-        ),
+        Event::Listening { address } => ("listening", json!({"address": address.to_string()})),
         Event::Welcomed {
             connection,
             peer,
@@ -169,41 +164,23 @@ fn details(event: &Event<'_>) -> (&'static str, Value) {
             max_connections,
         } => (
             "refused",
-            json!({
-                "peer": peer.to_string(),
-                "max_connections": max_connections,
-            }),
+            json!({"peer": peer.to_string(), "max_connections": max_connections}),
         ),
         Event::RefusedAddress {
             peer,
             max_connections,
         } => (
             "refused",
-            json!({
-                "peer": peer.to_string(),
-                "max_connections_per_address": max_connections,
-            }),
+            json!({"peer": peer.to_string(), "max_connections_per_address": max_connections}),
         ),
-        Event::Reloaded { what, problem } => (
-            "reloaded",
-            json!({
-                "what": what,
-                "problem": problem,
-            }),
-        ),
+        Event::Reloaded { what, problem } => {
+            ("reloaded", json!({"what": what, "problem": problem}))
+        }
         Event::AcceptFailed { error, retry_in } => (
             "accept_failed",
-            json!({
-                "error": error.to_string(),
-                "retry_in_s": retry_in.as_secs_f64(),
-            }),
+            json!({"error": error.to_string(), "retry_in_s": retry_in.as_secs_f64()}),
         ),
-        Event::Stopping { connections } => (
-            "stopping",
-            json!({
-                "connections": connections,
-            }),
-        ),
+        Event::Stopping { connections } => ("stopping", json!({"connections": connections})),
         Event::Stopped => ("stopped", Value::Null),
         _ => ("other", Value::Null),
     }

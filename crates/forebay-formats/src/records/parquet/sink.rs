@@ -5,6 +5,7 @@
 //! [`Schema`] from which a source has the types again that Parquet does not know, such as tensors.
 
 use super::fields::{COLUMNS_KEY, HUGGING_FACE};
+use super::output::Output;
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_shard::example::{FeatureKind, IMAGE_SEEK_POINTS};
@@ -23,7 +24,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Rows of a row group, at most: this many are read to get one.
 const GROUP_ROWS: usize = 1000;
@@ -577,28 +578,5 @@ impl LeafValue {
             | LeafValue::Floats(name)
             | LeafValue::Doubles(name) => name,
         }
-    }
-}
-
-/// The end of a file that is being written, which is moved on after each row group.
-#[derive(Clone, Default)]
-struct Output(Arc<Mutex<Vec<u8>>>);
-
-impl Output {
-    fn move_to(&self, out: &mut dyn Write) -> io::Result<()> {
-        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        out.write_all(&bytes)
-    }
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -149,7 +149,7 @@ impl Shuffle {
         self.kind.footprint(self, reading)
     }
 
-    /// Returns the number of picks per row if samples are repeated.
+    /// Returns the number of indices per row if samples are repeated.
     pub(super) fn row(&self, virtual_ranks: u64) -> u64 {
         self.kind.row(virtual_ranks)
     }
@@ -238,7 +238,7 @@ pub(super) trait Kind: Sync {
         false
     }
 
-    /// Returns the number of picks per row if samples are repeated: the number of virtual ranks, so that
+    /// Returns the number of indices per row if samples are repeated: the number of virtual ranks, so that
     /// repetitions stay on one rank.
     fn row(&self, virtual_ranks: u64) -> u64 {
         virtual_ranks
@@ -253,7 +253,7 @@ pub(super) trait Kind: Sync {
 
 /// How a rank reads an epoch.
 pub(crate) struct Reading {
-    /// Picks in the epoch.
+    /// Samples in the epoch.
     pub(crate) records: u64,
     /// Average size of a record, in bytes.
     pub(crate) mean_bytes: u64,

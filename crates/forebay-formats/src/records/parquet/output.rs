@@ -1,0 +1,27 @@
+//! The bytes that the Parquet library has written.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The end of a file that is being written, which is moved on after each row group.
+#[derive(Clone, Default)]
+pub(super) struct Output(Arc<Mutex<Vec<u8>>>);
+
+impl Output {
+    pub(super) fn move_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        out.write_all(&bytes)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
