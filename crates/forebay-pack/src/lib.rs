@@ -40,7 +40,7 @@ pub use export::{ExportOptions, ExportSummary, export};
 pub use forebay_formats::images::{EntryRef, SourceLayout};
 pub use forebay_formats::records::{
     ForeignRecords, ForeignSchema, OnBadRecord, RecordFormat, RecordInput, class_names,
-    expand_braces, has_braces,
+    expand_braces, has_braces, pickled_advice,
 };
 pub use forebay_formats::{
     Action, ClassList, ClassName, Error as SourceError, Finding, Reason, escape,

@@ -111,3 +111,56 @@ def test_convert_reads_what_streaming_writes(tmp_path: pathlib.Path, compression
     records = list(forebay.open(tmp_path / "fbs").split("train"))
     assert [record.label for record in records] == [i % 3 for i in range(10)]
     assert [record.image for record in records] == [png(8, 6, i) for i in range(10)]
+
+
+def load_arrays(path: pathlib.Path) -> dict[str, Any]:
+    """The arrays of a file, loaded by its own package."""
+    if path.suffix == ".npz":
+        with np.load(path) as arrays:
+            return dict(arrays)
+    load_file: Any = pytest.importorskip("safetensors.numpy").load_file
+    return dict(load_file(path))
+
+
+@pytest.mark.parametrize("name", ["npz", "safetensors"])
+def test_arrays_go_to_records_and_back(tmp_path: pathlib.Path, name: str) -> None:
+    rng = np.random.default_rng(3)
+    arrays = {
+        "images": rng.integers(0, 256, (20, 6, 8, 3), dtype=np.uint8),
+        "labels": np.arange(20) % 4 - 1,
+        "embedding": rng.standard_normal((20, 5)),
+        "score": rng.random(20, dtype=np.float32),
+    }
+    src = tmp_path / "src"
+    src.mkdir()
+    if name == "npz":
+        arrays["keys"] = np.array([f"k/{i}" for i in range(20)])
+        arrays["caption"] = np.array([f"text {i} ü" * (i % 3) for i in range(20)])
+        np.savez_compressed(src / "val.npz", **arrays)  # type: ignore[arg-type]
+    else:
+        pytest.importorskip("safetensors.numpy").save_file(arrays, src / "val.safetensors")
+    convert(src, tmp_path / "fbs", "--to", "indexed")
+    records = list(forebay.open(tmp_path / "fbs").split("val"))
+    assert [record.label for record in records] == list(arrays["labels"])
+    if name == "npz":
+        assert [record.key for record in records] == list(arrays["keys"])
+    for jobs in "13":
+        convert(tmp_path / "fbs", tmp_path / jobs, "--to", name, "--shards", "3", "--jobs", jobs)
+    files = sorted((tmp_path / "1").glob(f"val-*.{name}"))
+    assert [file.name for file in files] == [f"val-0000{i}.{name}" for i in range(3)]
+    for file in files:
+        assert file.read_bytes() == (tmp_path / "3" / file.name).read_bytes()
+    parts = [load_arrays(file) for file in files]
+    for array, values in arrays.items():
+        assert np.array_equal(np.concatenate([part[array] for part in parts]), values), array
+    # The facts of the conversion bring the same records back.
+    convert(tmp_path / "1", tmp_path / "back", "--to", "indexed")
+    again = list(forebay.open(tmp_path / "back").split("val"))
+    assert [(r.key, r.label, r.image) for r in again] == [(r.key, r.label, r.image) for r in records]
+
+
+def test_pickled_files_are_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.pt").write_bytes(b"PK\x03\x04")
+    done = forebay_command("convert", tmp_path / "a.pt", tmp_path / "dst", "--to", "indexed")
+    assert done.returncode == 2
+    assert "would execute what it says" in done.stderr

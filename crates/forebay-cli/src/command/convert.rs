@@ -13,7 +13,7 @@ use forebay_cache::{ReadOptions, read_storage};
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, ForeignFiles, Observer, OnBadRecord, OutputFormat,
     ProgressiveChange, RecordFormat, RecordInput, SeekPointChange, ShardDone, Sharding, Stage,
-    convert, expand_braces, has_braces,
+    convert, expand_braces, has_braces, pickled_advice,
 };
 use forebay_shard::{BlockCompression, Manifest, ShardFormat};
 use forebay_store::{Location, Store, StoreOptions};
@@ -48,11 +48,11 @@ Examples:
   forebay convert part.tfrecord dataset/ --image-feature img --label-feature y --label-base 0
   forebay convert 'wds/train-{000..127}.tar' fbs/ --to indexed --shard-size 256MiB
   forebay convert shards/ wds/ --to webdataset
+  forebay convert cifar.npz fbs/ --to indexed
 
-SRC is a dataset, or files that another tool wrote: a directory of them, one file, or a pattern. They are
-TFRecords (GZIP and ZLIB too) or a WebDataset (tar, tar.gz, tar.zst). The features that hold image and label
-are found by their names, and printed. Records without an image are refused. docs/formats.md says what each
-format can hold.")]
+SRC is a dataset, or files that another tool wrote: a directory of them, one file, or a pattern. --from lists
+the formats. The features that hold image and label are found by their names, and printed. Records without an
+image are refused. docs/formats.md says what each format can hold.")]
 pub(crate) struct Args {
     /// The dataset, or files of another tool; train-{000..127}.tar names many
     #[arg(value_name = "SRC")]
@@ -157,8 +157,8 @@ pub(crate) struct Args {
 
 /// The list of the files of a split, in formats that have one.
 const INDEX: &str = "index.json";
-/// The extension of Parquet files, which are in directories of a source, too.
-const PARQUET: &str = ".parquet";
+/// The extensions of files that may be in directories of a source, one for each split.
+const IN_DIRS: [&str; 4] = [".parquet", ".npz", ".npy", ".safetensors"];
 /// Directories of a source whose names are looked at.
 const DIRS_SEEN: usize = 16;
 
@@ -242,7 +242,15 @@ impl Args {
                     false => vec![text.to_owned()],
                 };
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                RecordFormat::detect(&names).map(|(format, _)| format)
+                let found = RecordFormat::detect(&names);
+                if found.is_none()
+                    && let Some((name, advice)) = names
+                        .iter()
+                        .find_map(|name| Some((name, pickled_advice(name)?)))
+                {
+                    return Err(Failure::usage(format!("{name}: {advice}")));
+                }
+                found.map(|(format, _)| format)
             }
         };
         let is_shards = |format: RecordFormat| {
@@ -376,7 +384,8 @@ fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Fa
     let dirs = all.iter().filter(|name| path.join(name).is_dir());
     for dir in dirs.take(DIRS_SEEN).cloned().collect::<Vec<_>>() {
         let below = names(&path.join(&dir)).into_iter();
-        let shows_format = |name: &String| name == INDEX || name.ends_with(PARQUET);
+        let shows_format =
+            |name: &String| name == INDEX || IN_DIRS.iter().any(|end| name.ends_with(end));
         let shown = below.filter(shows_format);
         all.extend(shown.map(|name| format!("{dir}/{name}")));
     }

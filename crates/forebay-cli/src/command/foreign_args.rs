@@ -3,9 +3,9 @@
 use clap::Args;
 use forebay_pack::ForeignRecords;
 
-/// TFRecords of another tool.
+/// Records of another tool.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "TFRecords of another tool")]
+#[command(next_help_heading = "Records of another tool")]
 pub(crate) struct ForeignArgs {
     /// All files belong to this split [default: as their names say]
     #[arg(long, value_name = "NAME")]

@@ -1,14 +1,17 @@
 //! The bytes of archives: local files and objects, read forward or at a place, decoded if they are compressed, and the headers
-//! of tars. Both the images of an archive and the samples of a WebDataset are read with these.
+//! of tars and zips. Both the images of an archive and the samples of a WebDataset are read with these.
 
 mod bytes;
 mod read_ahead;
 mod stream;
 pub(crate) mod tar;
+pub(crate) mod zip;
+mod zip_writer;
 
 pub use bytes::Archive;
 pub(crate) use bytes::{ArchiveFile, Fetched, ReadAt, identity};
 pub(crate) use stream::Stream;
+pub(crate) use zip_writer::ZipWriter;
 
 use crate::error::{Error, Result};
 use std::fmt;

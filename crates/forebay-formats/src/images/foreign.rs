@@ -8,7 +8,7 @@ use super::source::Tree;
 use super::{Top, labels};
 use crate::error::{Error, Result};
 use crate::key_path::base;
-use crate::records::RecordFormat;
+use crate::records::{PICKLED, RecordFormat};
 use crate::sniff::has_image_name;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -271,7 +271,7 @@ const CONTAINERS: &[(&str, &[&str])] = &[
     ("an FFCV dataset", &[".beton"]),
     ("an MXNet RecordIO dataset", &[".rec"]),
     ("HDF5 files", &[".h5", ".hdf5"]),
-    ("NumPy arrays", &[".npz", ".npy"]),
+    ("pickled data", PICKLED),
     ("MNIST's files", &["-ubyte", "-ubyte.gz"]),
     (
         "CIFAR's batches",

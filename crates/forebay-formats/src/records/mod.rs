@@ -19,6 +19,7 @@
 //! TensorFlow's keys. What a sink cannot store of a dataset (classes, label base, order) is in a
 //! [`Conversion`] beside its files, from which a source has it again.
 
+mod arrays;
 mod coco;
 mod conversion;
 mod dataset;
@@ -26,8 +27,11 @@ mod foreign_records;
 mod key_names;
 mod mds;
 mod npy;
+mod npz;
+mod numbers;
 mod parquet;
 mod places;
+mod safetensors;
 mod shards;
 mod sink;
 mod tfrecord;
@@ -58,7 +62,20 @@ const FORMATS: &[&dyn Format] = &[
     &webdataset::WebDataset,
     &parquet::Parquet,
     &coco::Coco,
+    &safetensors::Safetensors,
+    &npz::Npz,
 ];
+
+/// The endings of files that are pickled: reading one executes what it says, so none is read.
+pub(crate) const PICKLED: &[&str] = &[".pt", ".pth", ".pkl", ".pickle"];
+
+/// Returns why a file of this name is not read, if it is pickled, and what to do instead.
+pub fn pickled_advice(name: &str) -> Option<&'static str> {
+    let is_pickled = PICKLED.iter().any(|ending| name.ends_with(ending));
+    is_pickled.then_some(
+        "it is pickled, and reading it would execute what it says: load it yourself, and save its tensors with `safetensors.torch.save_file` or `numpy.savez`",
+    )
+}
 
 /// A format that records are read from.
 pub(crate) trait Format: Send + Sync {
@@ -112,6 +129,10 @@ impl RecordFormat {
     pub const TFRECORD: Self = Self(&tfrecord::TfRecord);
     /// COCO's annotations and images.
     pub const COCO: Self = Self(&coco::Coco);
+    /// NumPy's arrays.
+    pub const NPZ: Self = Self(&npz::Npz);
+    /// Tensors of safetensors.
+    pub const SAFETENSORS: Self = Self(&safetensors::Safetensors);
     /// Parquet files.
     pub const PARQUET: Self = Self(&parquet::Parquet);
     /// Shards of MosaicML's Streaming.

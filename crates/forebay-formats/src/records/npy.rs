@@ -23,6 +23,69 @@ impl NpyHeader {
     /// Parses the beginning of a file of `size` bytes. Nothing for an array that is no tensor: of objects, of text, of a
     /// big-endian or structured type, in Fortran's order, or not of this size.
     pub(super) fn parse(head: &[u8], size: u64) -> Option<Self> {
+        let described = Description::parse(head)?;
+        let number = number_of(described.descr)?;
+        let is_tensor = !described.is_big_endian() && !described.is_fortran;
+        let numbers = described
+            .shape
+            .iter()
+            .try_fold(number.bytes() as u64, |all, dim| all.checked_mul(*dim))?;
+        let fits = numbers.checked_add(described.len as u64) == Some(size);
+        (is_tensor && fits && described.shape.len() <= MAX_DIMENSIONS).then_some(Self {
+            number,
+            shape: described.shape,
+            len: described.len,
+        })
+    }
+
+    /// Appends the header of an array as NumPy writes it; nothing if NumPy has no such type.
+    pub(super) fn encode(number: NumberType, shape: &[u64], out: &mut Vec<u8>) -> Option<()> {
+        let descr = NUMBERS.iter().find(|(_, known)| *known == number)?.0;
+        encode_header(descr, shape, out)
+    }
+}
+
+/// Appends the header of an array of this type, by NumPy's name of it.
+pub(super) fn encode_header(descr: &str, shape: &[u64], out: &mut Vec<u8>) -> Option<()> {
+    let mut dims = String::new();
+    for (at, dim) in shape.iter().enumerate() {
+        dims += &match at {
+            0 => format!("{dim}"),
+            _ => format!(", {dim}"),
+        };
+    }
+    if shape.len() == 1 {
+        dims.push(',');
+    }
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
+    let start = MAGIC.len() + 4;
+    let len = (start + text.len() + 1).next_multiple_of(ALIGN_BYTES);
+    while start + text.len() + 1 < len {
+        text.push(' ');
+    }
+    text.push('\n');
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&[1, 0]);
+    out.extend_from_slice(&u16::try_from(text.len()).ok()?.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+    Some(())
+}
+
+/// The header of an array of any type.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Description<'a> {
+    /// NumPy's name of the type.
+    pub(super) descr: &'a str,
+    /// Whether the first index varies fastest.
+    pub(super) is_fortran: bool,
+    pub(super) shape: Vec<u64>,
+    /// Bytes of the header.
+    pub(super) len: usize,
+}
+
+impl<'a> Description<'a> {
+    /// Parses the beginning of a file; nothing for what is none, or is of a structured type.
+    pub(super) fn parse(head: &'a [u8]) -> Option<Self> {
         let rest = head.strip_prefix(MAGIC)?;
         let (text_len, start) = match rest {
             [1, _, a, b, ..] => (usize::from(u16::from_le_bytes([*a, *b])), 10),
@@ -37,18 +100,11 @@ impl NpyHeader {
             return None;
         }
         let text = std::str::from_utf8(head.get(start..len)?).ok()?;
-        let header = Self::of_text(text, len)?;
-        let numbers = header
-            .shape
-            .iter()
-            .try_fold(header.number.bytes() as u64, |all, dim| {
-                all.checked_mul(*dim)
-            })?;
-        (numbers.checked_add(len as u64) == Some(size)).then_some(header)
+        Self::of_text(text, len)
     }
 
     /// `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`
-    fn of_text(text: &str, len: usize) -> Option<Self> {
+    fn of_text(text: &'a str, len: usize) -> Option<Self> {
         let text = text.trim().strip_prefix('{')?.strip_suffix('}')?;
         let value = |key: &str| {
             let (_, rest) = text.split_once(key)?;
@@ -56,8 +112,8 @@ impl NpyHeader {
         };
         let descr = value("'descr'")?.strip_prefix('\'')?;
         let (descr, _) = descr.split_once('\'')?;
-        let number = NUMBERS.iter().find(|(name, _)| *name == descr)?.1;
-        let is_c_order = value("'fortran_order'")?.starts_with("False");
+        let order = value("'fortran_order'")?;
+        let is_fortran = order.starts_with("True");
         let (shape, _) = value("'shape'")?.strip_prefix('(')?.split_once(')')?;
         let mut dims = Vec::new();
         let mut parts: Vec<&str> = shape.split(',').map(str::trim).collect();
@@ -67,40 +123,29 @@ impl NpyHeader {
         for part in parts {
             dims.push(part.parse().ok()?);
         }
-        (is_c_order && dims.len() <= MAX_DIMENSIONS).then_some(Self {
-            number,
+        (is_fortran || order.starts_with("False")).then_some(Self {
+            descr,
+            is_fortran,
             shape: dims,
             len,
         })
     }
 
-    /// Appends the header of an array as NumPy writes it; nothing if NumPy has no such type.
-    pub(super) fn encode(number: NumberType, shape: &[u64], out: &mut Vec<u8>) -> Option<()> {
-        let descr = NUMBERS.iter().find(|(_, known)| *known == number)?.0;
-        let mut dims = String::new();
-        for (at, dim) in shape.iter().enumerate() {
-            dims += &match at {
-                0 => format!("{dim}"),
-                _ => format!(", {dim}"),
-            };
-        }
-        if shape.len() == 1 {
-            dims.push(',');
-        }
-        let mut text =
-            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
-        let start = MAGIC.len() + 4;
-        let len = (start + text.len() + 1).next_multiple_of(ALIGN_BYTES);
-        while start + text.len() + 1 < len {
-            text.push(' ');
-        }
-        text.push('\n');
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&[1, 0]);
-        out.extend_from_slice(&u16::try_from(text.len()).ok()?.to_le_bytes());
-        out.extend_from_slice(text.as_bytes());
-        Some(())
+    /// Whether the highest byte of each element comes first.
+    pub(super) fn is_big_endian(&self) -> bool {
+        self.descr.starts_with('>')
     }
+}
+
+/// The type of numbers by NumPy's name of it, in either byte order.
+pub(super) fn number_of(descr: &str) -> Option<NumberType> {
+    let kind = descr.get(1..)?;
+    let order = descr.get(..1)?;
+    let is_known = |(name, _): &&(&str, NumberType)| {
+        name[1..] == *kind
+            && (order == &name[..1] || order == ">" || order == "|" && name.ends_with('1'))
+    };
+    NUMBERS.iter().find(is_known).map(|(_, number)| *number)
 }
 
 /// The types by NumPy's names of them. A number of one byte has no order.
@@ -197,8 +242,20 @@ mod tests {
         );
     }
 
+    /// A header, and zeros up to a file of one KiB.
+    fn file(text: &str) -> Vec<u8> {
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((text.len() as u16).to_le_bytes());
+        bytes.extend(text.as_bytes());
+        bytes.resize(1 << 10, 0);
+        bytes
+    }
+
     #[test]
     fn arrays_that_are_no_tensors_are_bytes() {
+        let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }";
+        let len = 10 + text.len() as u64;
+        assert!(NpyHeader::parse(&file(text), len + 8).is_some());
         for text in [
             "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
             "{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }",
@@ -209,7 +266,7 @@ mod tests {
             "{",
             "",
         ] {
-            assert_eq!(NpyHeader::of_text(text, 0), None, "{text}");
+            assert_eq!(NpyHeader::parse(&file(text), 1 << 10), None, "{text}");
         }
         assert_eq!(
             NpyHeader::parse(b"\x93NUMPY\x01\x00\xff\xff{", 1 << 40),

@@ -172,6 +172,22 @@ pub(super) fn by_split<T>(
     all
 }
 
+/// The split that the name of an array tells, and the name without it: `x_train`, `train/images`.
+pub(super) fn split_of_array(name: &str) -> Option<(String, String)> {
+    let is_separator = |c: char| c == '_' || c == '/' || c == '.';
+    SPLITS.iter().find_map(|split| {
+        let after = name
+            .strip_prefix(split)
+            .and_then(|rest| rest.strip_prefix(is_separator));
+        let before = || {
+            name.strip_suffix(split)
+                .and_then(|rest| rest.strip_suffix(is_separator))
+        };
+        let rest = after.or_else(before).filter(|rest| !rest.is_empty())?;
+        Some(((*split).to_owned(), rest.to_owned()))
+    })
+}
+
 /// The characters around the numbers of files.
 fn is_numbering(c: char) -> bool {
     c.is_ascii_digit() || c == '-' || c == '_'

@@ -7,7 +7,6 @@
 mod members;
 mod read;
 mod volume;
-mod zip;
 
 pub use members::MemberLocation;
 pub(crate) use members::{MemberRef, Members};
@@ -18,7 +17,7 @@ pub use volume::Volume;
 
 use super::boxes::BoxIndex;
 use crate::archive::tar::{self, TarKind, TarReader};
-use crate::archive::{Archive, ArchiveError, ArchiveFile, Stream, VolumeKind, read_exact};
+use crate::archive::{Archive, ArchiveError, ArchiveFile, Stream, VolumeKind, read_exact, zip};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{self, base, join, stem};

@@ -3,8 +3,8 @@
 // Bytes are read where they stay: clearing the room for each image first costs a seventh of a pack's time.
 #![allow(unsafe_code)]
 
-use super::{MemberLocation, Volume, zip};
-use crate::archive::{ArchiveError, ArchiveFile, Fetched, ReadAt, VolumeKind};
+use super::{MemberLocation, Volume};
+use crate::archive::{ArchiveError, ArchiveFile, Fetched, ReadAt, VolumeKind, zip};
 use crate::error::{Error, Result};
 use crate::finding::Reason;
 use crate::progress::Progress;

@@ -1,7 +1,6 @@
 //! One archive of a source: how its members are stored, and how it is opened.
 
-use super::zip;
-use crate::archive::{Archive, ArchiveFile, Stream, VolumeKind, read_head};
+use crate::archive::{Archive, ArchiveFile, Stream, VolumeKind, read_head, zip};
 use crate::error::{Error, Result};
 use crate::images::objects::Objects;
 use std::path::PathBuf;

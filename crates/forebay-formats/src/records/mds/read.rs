@@ -5,6 +5,7 @@ use super::encoding::{Encoding, array};
 use super::index::OpenShard;
 use crate::archive::{Stream, read_exact};
 use crate::error::{Error, Result};
+use crate::records::numbers::{self, float32s, int64s, is_integer};
 use crate::records::{Conversion, RecordFile, RecordReader, SourceRecord};
 use forebay_shard::ExampleBuilder;
 use forebay_shard::index::MAX_KEY_BYTES;
@@ -164,41 +165,13 @@ impl MdsColumn {
     }
 }
 
-fn int64s(bytes: &[u8]) -> Vec<i64> {
-    let words = bytes.chunks_exact(8);
-    words
-        .map(|word| i64::from_le_bytes(word.try_into().unwrap_or_default()))
-        .collect()
-}
-
-fn float32s(bytes: &[u8]) -> Vec<f32> {
-    let words = bytes.chunks_exact(4);
-    words
-        .map(|word| f32::from_le_bytes(word.try_into().unwrap_or_default()))
-        .collect()
-}
-
 /// The value of a number, which fits into an i64.
 fn integer(encoding: &Encoding, bytes: &[u8]) -> std::result::Result<i64, String> {
     let Encoding::Scalar(name, number) = encoding else {
         return Err("it is no integer".to_owned());
     };
-    let is_signed = matches!(
-        number,
-        NumberType::Int8 | NumberType::Int16 | NumberType::Int32 | NumberType::Int64
-    );
-    let is_unsigned = matches!(
-        number,
-        NumberType::Uint8 | NumberType::Uint16 | NumberType::Uint32
-    );
-    let is_negative = is_signed && bytes.last().is_some_and(|last| last & 0x80 != 0);
-    let mut whole = [if is_negative { 0xff } else { 0 }; 8];
-    whole
-        .iter_mut()
-        .zip(bytes)
-        .for_each(|(to, from)| *to = *from);
-    match is_signed || is_unsigned {
-        true => Ok(i64::from_le_bytes(whole)),
+    match is_integer(*number) {
+        true => Ok(numbers::integer(*number, bytes)),
         false => Err(format!("{name} is no integer")),
     }
 }

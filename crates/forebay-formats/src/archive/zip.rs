@@ -16,7 +16,7 @@ const INPUT_BYTES: usize = 64 << 10;
 /// Deflated data is at most this many times longer when it is inflated.
 const DEFLATE_MOST: u64 = 1032;
 /// Most records, extra fields included, are shorter: one read is enough.
-pub(super) const RECORD_PEEK_BYTES: usize = 512;
+pub(crate) const RECORD_PEEK_BYTES: usize = 512;
 
 /// The central directory, read forward.
 #[derive(Debug)]
@@ -275,8 +275,18 @@ impl ZipMember {
         )
     }
 
+    /// Whether the content is not compressed.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.method == 0
+    }
+
+    /// Bytes of the content as it is stored, and its checksum.
+    pub(crate) fn stored_size_and_crc32(&self) -> (u64, u32) {
+        (self.stored_size, self.crc32)
+    }
+
     /// Position of the data.
-    fn data(&self, file: &dyn ReadAt, base: u64) -> Result<u64, String> {
+    pub(crate) fn data(&self, file: &dyn ReadAt, base: u64) -> Result<u64, String> {
         let at = self
             .local
             .checked_add(base)

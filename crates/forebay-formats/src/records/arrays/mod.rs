@@ -1,0 +1,174 @@
+//! Arrays with one row a record, as files of NumPy, safetensors, HDF5 and Zarr hold them.
+//!
+//! A format lists the arrays of its files and reads their rows ([`ArrayFile`]). Which array holds images, labels and keys
+//! is decided in `table`, records are made of rows in `read`, and rows of records in `write`.
+
+pub(super) mod places;
+mod read;
+mod table;
+mod write;
+
+pub(super) use read::open;
+pub(super) use write::{ArrayEncoder, ArraySink, SpooledArray, TextAs};
+
+use crate::archive::{ArchiveFile, ReadAt};
+use crate::error::Result;
+use forebay_shard::schema::NumberType;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Bytes of small rows that are read at once, from a file and from a store.
+const READ_BYTES: u64 = 256 << 10;
+const OBJECT_READ_BYTES: u64 = 4 << 20;
+/// Most bytes of a row, and of the values of a row of any length.
+const MAX_ROW_BYTES: u64 = 1 << 30;
+/// The name of the array with the offsets of rows of any length, after that of their values.
+const OFFSETS: &str = ".offsets";
+
+/// The type of an array's elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Element {
+    Number(NumberType),
+    /// Text of four bytes a character, filled up with zeros.
+    Utf32,
+    /// Byte strings filled up with zeros.
+    Padded,
+    /// None that a column has, and why.
+    Other(String),
+}
+
+/// An array of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ArrayInfo {
+    pub(super) name: String,
+    pub(super) element: Element,
+    /// Bytes of an element.
+    pub(super) width: u64,
+    pub(super) is_big_endian: bool,
+    /// The dimensions, of which the first one is the number of rows.
+    pub(super) shape: Vec<u64>,
+}
+
+impl ArrayInfo {
+    fn rows(&self) -> u64 {
+        self.shape.first().copied().unwrap_or(0)
+    }
+
+    fn row_shape(&self) -> &[u64] {
+        self.shape.get(1..).unwrap_or_default()
+    }
+
+    /// Bytes of a row, unless they are more than any file has.
+    pub(super) fn row_bytes(&self) -> Option<u64> {
+        let dims = self.row_shape().iter();
+        dims.copied().try_fold(self.width, u64::checked_mul)
+    }
+
+    /// Bytes of all rows.
+    pub(super) fn all_bytes(&self) -> Option<u64> {
+        self.row_bytes()?.checked_mul(match self.shape.first() {
+            Some(rows) => *rows,
+            None => 1,
+        })
+    }
+
+    /// Whether it has numbers of this type.
+    fn holds(&self, number: NumberType) -> bool {
+        self.element == Element::Number(number)
+    }
+}
+
+impl fmt::Display for ArrayInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.element {
+            Element::Number(number) => number.name(),
+            Element::Utf32 => "text",
+            Element::Padded => "bytes",
+            Element::Other(_) => "other",
+        };
+        write!(f, "{:?} ({kind}, shape {:?})", self.name, self.shape)
+    }
+}
+
+/// A file of arrays.
+pub(super) trait ArrayFile: fmt::Debug + Send + Sync {
+    /// Returns the path, for messages.
+    fn path(&self) -> &Path;
+
+    /// Returns the size in bytes.
+    fn bytes(&self) -> u64;
+
+    /// Returns what tells whether it is still the same later.
+    fn modified(&self) -> i128;
+
+    /// Returns the arrays.
+    fn arrays(&self) -> &[ArrayInfo];
+
+    /// Reads rows of an array in order, from one on.
+    fn rows(&self, array: usize, first: u64) -> Result<Box<dyn RowReader + '_>>;
+}
+
+/// Reads rows of one array in order.
+pub(super) trait RowReader {
+    /// Appends the bytes of further rows, little-endian as far as they are numbers of that order in the file.
+    fn read(&mut self, rows: u64, out: &mut Vec<u8>) -> io::Result<()>;
+}
+
+/// Rows that lie one behind the other in a file.
+pub(super) struct Contiguous {
+    file: ArchiveFile,
+    next: u64,
+    end: u64,
+    row_bytes: u64,
+    buffer: Vec<u8>,
+    taken: usize,
+}
+
+impl Contiguous {
+    /// The rows from `first` on, of an array whose `bytes` begin at `start` and lie in the file.
+    pub(super) fn new(file: ArchiveFile, start: u64, info: &ArrayInfo, first: u64) -> Self {
+        let row_bytes = info.row_bytes().unwrap_or(0);
+        let end = start + info.all_bytes().unwrap_or(0);
+        let next = first.saturating_mul(row_bytes).saturating_add(start);
+        Self {
+            file,
+            next: next.min(end),
+            end,
+            row_bytes,
+            buffer: Vec::new(),
+            taken: 0,
+        }
+    }
+}
+
+impl RowReader for Contiguous {
+    fn read(&mut self, rows: u64, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut left = rows.saturating_mul(self.row_bytes);
+        while left > 0 {
+            if self.taken == self.buffer.len() {
+                let ahead = match self.file.is_object() {
+                    true => OBJECT_READ_BYTES,
+                    false => READ_BYTES,
+                };
+                let len = ahead.max(left.min(MAX_ROW_BYTES)).min(self.end - self.next);
+                if len == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                self.buffer.resize(len as usize, 0);
+                self.taken = 0;
+                self.file.read_exact_at(&mut self.buffer, self.next)?;
+                self.next += len;
+            }
+            let there = &self.buffer[self.taken..];
+            let len = there.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            out.extend_from_slice(&there[..len]);
+            self.taken += len;
+            left -= len as u64;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

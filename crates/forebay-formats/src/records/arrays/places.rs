@@ -1,0 +1,77 @@
+//! The files of arrays at a place, by split.
+
+use crate::archive::Archive;
+use crate::error::{Error, Result};
+use crate::records::RecordInput;
+use crate::records::conversion::Conversion;
+use crate::records::places::{by_split, file_at, files_at};
+use forebay_store::{Location, Store};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Directories of a place that are looked into.
+const MAX_DIRS: usize = 64;
+
+/// Named files of each split.
+pub(in crate::records) type Found = BTreeMap<String, Vec<(String, Archive)>>;
+
+/// Finds the files with an ending: those of the conversion that made them, those that were named, the place itself, those
+/// in it, or those in a directory for each split.
+pub(in crate::records) fn find(
+    input: &RecordInput,
+    conversion: Option<&Conversion>,
+    ending: &str,
+) -> Result<Found> {
+    if let Some(conversion) = conversion {
+        let mut found = Found::new();
+        for split in &conversion.splits {
+            let shards = split.shards.iter();
+            let files = shards.map(|shard| file_at(&input.location.join(&shard.name), &input.read));
+            found.insert(split.name.clone(), files.collect::<Result<_>>()?);
+        }
+        return Ok(found);
+    }
+    if !input.files.is_empty() {
+        let files = input.files.iter().map(|file| file_at(file, &input.read));
+        let files = files.collect::<Result<Vec<_>>>()?;
+        return Ok(by_split(files, input.split.as_deref()));
+    }
+    let has_ending = |name: &str| name.ends_with(ending);
+    let files = files_at(&input.location, &input.read, &has_ending)?;
+    if !files.is_empty() {
+        return Ok(by_split(files, input.split.as_deref()));
+    }
+    let mut found = Found::new();
+    for dir in dirs(input)?.into_iter().take(MAX_DIRS) {
+        let files = files_at(&input.location.join(&dir), &input.read, &has_ending)?;
+        if !files.is_empty() {
+            let split = input.split.as_ref().unwrap_or(&dir);
+            found.entry(split.clone()).or_default().extend(files);
+        }
+    }
+    Ok(found)
+}
+
+/// The directories at a place, in order, without hidden ones.
+pub(in crate::records) fn dirs(input: &RecordInput) -> Result<Vec<String>> {
+    let location: &Location = &input.location;
+    let mut names = match location.local_path() {
+        Ok(path) => local_dirs(path)?,
+        Err(_) => Store::open(location, &input.read.store)?.list_dir("")?.dirs,
+    };
+    names.retain(|name| !name.starts_with('.'));
+    names.sort();
+    Ok(names)
+}
+
+fn local_dirs(path: &Path) -> Result<Vec<String>> {
+    let fail = |error| Error::io(path, "list", error);
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        if entry.path().is_dir() {
+            names.extend(entry.file_name().into_string().ok());
+        }
+    }
+    Ok(names)
+}

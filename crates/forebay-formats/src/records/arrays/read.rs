@@ -1,0 +1,492 @@
+//! Reading rows in order: an `Example` is made of those of all arrays.
+
+use super::table::{self, Pixels, Table, TableColumn, Target, Values};
+use super::{ArrayFile, ArrayInfo, Element, MAX_ROW_BYTES, RowReader};
+use crate::error::{Error, Result};
+use crate::finding::escape;
+use crate::records::conversion::Conversion;
+use crate::records::numbers::{float32s, int64s, integer, is_integer};
+use crate::records::{
+    RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts, SourceRecord,
+    order_by_sizes,
+};
+use forebay_image::encode_png_samples;
+use forebay_shard::ExampleBuilder;
+use forebay_shard::index::MAX_KEY_BYTES;
+use forebay_shard::schema::{ColumnType, ColumnValue, NumberType};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// About what a record takes beside its arrays.
+const RECORD_BYTES: u64 = 128;
+/// Bytes that are allocated before they were read.
+const STEP_BYTES: u64 = 4 << 20;
+
+/// Files by their splits, in the order of both.
+pub(in crate::records) type SplitFiles = Vec<(String, Vec<Arc<dyn ArrayFile>>)>;
+
+/// Makes a source of files. Where all arrays of a file tell a split, these are the splits.
+pub(in crate::records) fn open(
+    files: SplitFiles,
+    input: &RecordInput,
+    conversion: Option<&Conversion>,
+    root: &Path,
+) -> Result<RecordSource> {
+    let mut hasher = blake3::Hasher::new();
+    let mut decided: Option<Table> = None;
+    let mut splits: BTreeMap<String, Vec<Box<dyn RecordFile>>> = BTreeMap::new();
+    for (split, files) in files {
+        for file in files {
+            identify(&*file, &split, &mut hasher);
+            let told = match conversion.is_some() || input.split.is_some() {
+                true => None,
+                false => table::by_split(file.arrays(), input),
+            };
+            let whole = || {
+                let names = file.arrays().iter().map(|array| array.name.clone());
+                BTreeMap::from([(split.clone(), names.zip(0..).collect())])
+            };
+            for (split, named) in told.unwrap_or_else(whole) {
+                let mut first = |values| first_row(&*file, values);
+                let table = Table::decide(&named, file.arrays(), input, conversion, &mut first);
+                let table = table.map_err(|what| Error::source(file.path(), what))?;
+                if let Some(what) = decided.as_ref().and_then(|first| first.difference(&table)) {
+                    return Err(Error::source(file.path(), what));
+                }
+                // A few bytes may claim any number, and a plan has an entry for each row.
+                if table.rows > file.bytes() {
+                    let (rows, bytes) = (table.rows, file.bytes());
+                    let what = format!("it is damaged: {rows} rows in {bytes} bytes");
+                    return Err(Error::source(file.path(), what));
+                }
+                decided.get_or_insert_with(|| table.clone());
+                let rows = Rows {
+                    file: Arc::clone(&file),
+                    row_bytes: row_bytes(&*file, &table),
+                    table,
+                };
+                splits.entry(split).or_default().push(Box::new(rows));
+            }
+        }
+    }
+    let table = decided.ok_or_else(|| Error::source(root, "it has no arrays"))?;
+    let splits = splits
+        .into_iter()
+        .map(|(name, files)| RecordSplit { name, files });
+    let splits: Vec<RecordSplit> = splits.collect();
+    let uses = table.columns.iter().map(|column| {
+        let kind = match column.target {
+            Target::Pixels(_) => "pixels".to_owned(),
+            target => format!("{target:?}"),
+        };
+        format!("{}={kind}", column.column.feature)
+    });
+    let identity = [
+        ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
+        ("columns", uses.collect::<Vec<_>>().join(",")),
+        ("label_base", table.label_base.to_string()),
+    ];
+    let order = conversion.and_then(|known| known.order.clone());
+    let schema = match conversion {
+        Some(known) => known.columns.clone(),
+        None => table.schema().map_err(|what| Error::source(root, what))?,
+    };
+    Ok(RecordSource {
+        facts: SourceFacts {
+            label_base: table.label_base,
+            classes: conversion.map_or_else(Vec::new, |known| known.classes.clone()),
+            features: match conversion {
+                Some(known) => known.features.clone(),
+                None => table.features(),
+            },
+            record_features: match conversion {
+                Some(known) => known.record_features.clone(),
+                None => table.record_features(),
+            },
+            schema,
+            foreign: None,
+            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
+            identity: identity
+                .map(|(name, value)| (name.to_owned(), value))
+                .into(),
+            order: order.unwrap_or_else(|| order_by_sizes(&splits)),
+            findings: Vec::new(),
+        },
+        splits,
+    })
+}
+
+fn identify(file: &dyn ArrayFile, split: &str, hasher: &mut blake3::Hasher) {
+    for text in [file.path().as_os_str().as_encoded_bytes(), split.as_bytes()] {
+        hasher
+            .update(&(text.len() as u64).to_le_bytes())
+            .update(text);
+    }
+    hasher.update(&file.bytes().to_le_bytes());
+    hasher.update(&file.modified().to_le_bytes());
+}
+
+/// The values of the first record; empty without a record.
+fn first_row(file: &dyn ArrayFile, values: Values) -> std::result::Result<Vec<u8>, String> {
+    let array = &file.arrays()[values.array()];
+    if array.rows() == 0 {
+        return Ok(Vec::new());
+    }
+    let mut reader = ColumnReader::open(file, values, 0).map_err(|error| error.to_string())?;
+    let mut row = Vec::new();
+    reader.read(&mut row).map_err(|error| error.to_string())?;
+    Ok(row)
+}
+
+/// About the bytes of a record.
+fn row_bytes(file: &dyn ArrayFile, table: &Table) -> u64 {
+    let columns = table.columns.iter().map(|column| {
+        let array = &file.arrays()[column.values.array()];
+        match column.values {
+            Values::Rows(_) => array.row_bytes().unwrap_or(0),
+            Values::Ragged { .. } => array.all_bytes().unwrap_or(0) / table.rows.max(1),
+        }
+    });
+    columns.sum::<u64>() + RECORD_BYTES
+}
+
+/// The rows of a split in a file.
+#[derive(Debug)]
+struct Rows {
+    file: Arc<dyn ArrayFile>,
+    table: Table,
+    row_bytes: u64,
+}
+
+impl RecordFile for Rows {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+
+    fn records(&self) -> u64 {
+        self.table.rows
+    }
+
+    fn record_bytes(&self, record: u64) -> u64 {
+        match record < self.table.rows {
+            true => self.row_bytes,
+            false => 0,
+        }
+    }
+
+    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
+        let columns = self.table.columns.iter();
+        let readers =
+            columns.map(|column| ColumnReader::open(&*self.file, column.values, records.start));
+        Ok(Box::new(Reader {
+            rows: self,
+            readers: readers.collect::<Result<_>>()?,
+            next: records.start,
+            end: records.end.min(self.table.rows),
+            values: vec![Vec::new(); self.table.columns.len()],
+            key: Vec::new(),
+            record: Vec::new(),
+        }))
+    }
+}
+
+/// The offsets of a column whose rows have any length.
+struct Offsets<'a> {
+    reader: Box<dyn RowReader + 'a>,
+    is_big_endian: bool,
+    /// Where the values of the next row begin.
+    start: u64,
+}
+
+impl Offsets<'_> {
+    fn next(&mut self) -> io::Result<u64> {
+        let mut word = Vec::with_capacity(8);
+        self.reader.read(1, &mut word)?;
+        let word: [u8; 8] = word.try_into().unwrap_or_default();
+        let offset = match self.is_big_endian {
+            true => i64::from_be_bytes(word),
+            false => i64::from_le_bytes(word),
+        };
+        u64::try_from(offset).map_err(|_| invalid(format!("{offset} is no offset")))
+    }
+}
+
+fn invalid(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Reads the values of one column in order.
+struct ColumnReader<'a> {
+    values: Box<dyn RowReader + 'a>,
+    offsets: Option<Offsets<'a>>,
+    info: &'a ArrayInfo,
+    row_bytes: u64,
+}
+
+impl<'a> ColumnReader<'a> {
+    fn open(file: &'a dyn ArrayFile, values: Values, first: u64) -> Result<Self> {
+        let info = &file.arrays()[values.array()];
+        let row_bytes = info.row_bytes().unwrap_or(0);
+        let (first, offsets) = match values {
+            Values::Rows(_) => (first, None),
+            Values::Ragged { offsets, .. } => {
+                let mut offsets = Offsets {
+                    reader: file.rows(offsets, first)?,
+                    is_big_endian: file.arrays()[offsets].is_big_endian,
+                    start: 0,
+                };
+                let start = offsets.next();
+                offsets.start = start.map_err(|error| Error::io(file.path(), "read", error))?;
+                (offsets.start, Some(offsets))
+            }
+        };
+        Ok(Self {
+            values: file.rows(values.array(), first)?,
+            offsets,
+            info,
+            row_bytes,
+        })
+    }
+
+    /// Reads the values of the next record, little-endian.
+    fn read(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut rows = 1;
+        if let Some(offsets) = &mut self.offsets {
+            let (start, end) = (offsets.start, offsets.next()?);
+            let len = end.checked_sub(start).filter(|_| end <= self.info.rows());
+            let refused = || invalid(format!("{start} and {end} are no offsets of its values"));
+            rows = len.ok_or_else(refused)?;
+            offsets.start = end;
+        }
+        let bytes = rows.checked_mul(self.row_bytes);
+        if bytes.is_none_or(|bytes| bytes > MAX_ROW_BYTES) {
+            return Err(invalid(format!("{rows} rows are larger than 1 GiB")));
+        }
+        out.clear();
+        let step = (STEP_BYTES / self.row_bytes.max(1)).max(1);
+        while rows > 0 {
+            let count = rows.min(step);
+            self.values.read(count, out)?;
+            rows -= count;
+        }
+        if self.info.is_big_endian {
+            swap(out, &self.info.element);
+        }
+        Ok(())
+    }
+}
+
+/// Reverses the bytes of each number or character.
+fn swap(bytes: &mut [u8], element: &Element) {
+    let width = match element {
+        Element::Number(number) => number.bytes(),
+        Element::Utf32 => 4,
+        Element::Padded | Element::Other(_) => 1,
+    };
+    bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+}
+
+/// Reads records in order.
+struct Reader<'a> {
+    rows: &'a Rows,
+    readers: Vec<ColumnReader<'a>>,
+    next: u64,
+    end: u64,
+    values: Vec<Vec<u8>>,
+    key: Vec<u8>,
+    record: Vec<u8>,
+}
+
+impl RecordReader for Reader<'_> {
+    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let (file, table) = (&self.rows.file, &self.rows.table);
+        let number = self.next;
+        if number >= self.end {
+            return Ok(None);
+        }
+        self.next += 1;
+        for (reader, value) in self.readers.iter_mut().zip(&mut self.values) {
+            // What follows damaged bytes cannot be trusted either, so this stops a conversion under any policy.
+            reader.read(value).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
+                    let what = format!("record {number}: array {:?}: {error}", reader.info.name);
+                    Error::source(file.path(), what)
+                }
+                _ => Error::io(file.path(), "read", error),
+            })?;
+        }
+        self.key.clear();
+        self.record.clear();
+        let label = encode(
+            table,
+            file.arrays(),
+            &self.values,
+            &mut self.key,
+            &mut self.record,
+        );
+        let label = label.map_err(|what| Error::Record {
+            path: file.path().to_path_buf(),
+            record: number,
+            what,
+        })?;
+        Ok(Some(SourceRecord {
+            number,
+            bytes: &self.record,
+            label,
+            key: &self.key,
+        }))
+    }
+}
+
+/// Appends the record of the values of all columns. Returns its label.
+fn encode(
+    table: &Table,
+    arrays: &[ArrayInfo],
+    values: &[Vec<u8>],
+    key: &mut Vec<u8>,
+    record: &mut Vec<u8>,
+) -> std::result::Result<Option<i64>, String> {
+    let mut label = None;
+    let mut owned: Vec<Cow<'_, [u8]>> = Vec::with_capacity(values.len());
+    for (column, value) in table.columns.iter().zip(values) {
+        let array = &arrays[column.values.array()];
+        let refused = |what: String| format!("array {:?}: {what}", array.name);
+        owned.push(match (column.target, &array.element) {
+            (Target::Pixels(pixels), _) => Cow::Owned(png(pixels, value).map_err(refused)?),
+            (_, Element::Utf32) => Cow::Owned(text_of_utf32(value).map_err(refused)?),
+            (_, Element::Padded) => Cow::Borrowed(unpadded(value)),
+            _ => Cow::Borrowed(value),
+        });
+    }
+    let mut builder = ExampleBuilder::new();
+    for (column, value) in table.columns.iter().zip(&owned) {
+        let array = &arrays[column.values.array()];
+        let refused = |what: String| format!("array {:?}: {what}", array.name);
+        if matches!(column.target, Target::Key | Target::FeatureAndKey) {
+            if value.len() > MAX_KEY_BYTES {
+                let what = format!("a key of {} bytes is too long", value.len());
+                return Err(refused(what));
+            }
+            key.extend_from_slice(value);
+            if column.target == Target::Key {
+                continue;
+            }
+        }
+        let value = column_value(column, array, value).map_err(refused)?;
+        let value = match (column.target, value) {
+            (Target::Label, ColumnValue::Int(stored)) => {
+                let stored = table.stored_label(stored).map_err(refused)?;
+                label = Some(stored);
+                ColumnValue::Int(stored)
+            }
+            (_, value) => value,
+        };
+        let added = column.column.add(&column.features, &value, &mut builder);
+        added.map_err(|error| refused(error.to_string()))?;
+    }
+    builder.encode_into(record);
+    Ok(label)
+}
+
+impl Table {
+    /// A label as records store it: -1 means none, whatever the first class is called.
+    fn stored_label(&self, label: i64) -> std::result::Result<i64, String> {
+        let stored = match label {
+            -1 => return Ok(-1),
+            label => label.checked_add(self.stored_base),
+        };
+        let is_valid = |stored: &i64| *stored >= self.label_base;
+        stored.filter(is_valid).ok_or_else(|| {
+            let first = self.label_base - self.stored_base;
+            format!("its label is {label}, and the first class has label {first}, -1 is none: --label-base says which label is the first")
+        })
+    }
+}
+
+/// Without the zeros at the end.
+fn unpadded(value: &[u8]) -> &[u8] {
+    let end = value.iter().rposition(|byte| *byte != 0);
+    &value[..end.map_or(0, |at| at + 1)]
+}
+
+fn text_of_utf32(value: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let words = value.chunks_exact(4);
+    let mut text = String::new();
+    for word in words {
+        let number = u32::from_le_bytes(word.try_into().unwrap_or_default());
+        let character = char::from_u32(number);
+        text.push(character.ok_or_else(|| format!("{number:#x} is no character"))?);
+    }
+    Ok(text.trim_end_matches('\0').to_owned().into_bytes())
+}
+
+/// The pixels of a row as PNG.
+fn png(pixels: Pixels, value: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let interleaved: Vec<u8>;
+    let mut data = value;
+    let channels = pixels.format.pixel_bytes();
+    if pixels.is_planar && channels > 1 {
+        let plane = value.len() / channels;
+        let samples = (0..plane).flat_map(|at| (0..channels).map(move |c| c * plane + at));
+        interleaved = samples.map(|at| value[at]).collect();
+        data = &interleaved;
+    }
+    let encoded = encode_png_samples(data, pixels.width, pixels.height, pixels.format);
+    encoded.map_err(|error| format!("it cannot be encoded: {error}"))
+}
+
+/// The value of a column, of little-endian bytes.
+fn column_value<'a>(
+    column: &TableColumn,
+    array: &ArrayInfo,
+    bytes: &'a [u8],
+) -> std::result::Result<ColumnValue<'a>, String> {
+    let number = match &array.element {
+        Element::Number(number) => *number,
+        _ => return Ok(ColumnValue::Bytes(bytes)),
+    };
+    let mismatch =
+        |expected: &ColumnType| Err(format!("numbers of {} are no {expected}", number.name()));
+    match &column.column.column_type {
+        ColumnType::Label | ColumnType::Int if is_integer(number) => {
+            Ok(ColumnValue::Int(integer(number, bytes)))
+        }
+        ColumnType::Float if number == NumberType::Float32 => {
+            let word = bytes.try_into().unwrap_or_default();
+            Ok(ColumnValue::Float(f32::from_le_bytes(word)))
+        }
+        ColumnType::Vector { number: own, .. } if *own == number => Ok(match own {
+            NumberType::Int64 => ColumnValue::Ints(int64s(bytes)),
+            _ => ColumnValue::Floats(float32s(bytes)),
+        }),
+        ColumnType::Labels if number == NumberType::Int64 => Ok(ColumnValue::Ints(int64s(bytes))),
+        ColumnType::Tensor { number: own, .. } if *own == number => {
+            let mut shape = array.row_shape().to_vec();
+            if let Values::Ragged { .. } = column.values {
+                let row = array.row_bytes().unwrap_or(0).max(1);
+                shape.insert(0, bytes.len() as u64 / row);
+            }
+            Ok(ColumnValue::Tensor { shape, bytes })
+        }
+        // Texts and bytes of any length, and images.
+        ColumnType::Text | ColumnType::Bytes | ColumnType::Image | ColumnType::Mask => {
+            if column.column.column_type == ColumnType::Text && std::str::from_utf8(bytes).is_err()
+            {
+                return Err(format!(
+                    "{:?} is not UTF-8",
+                    escape(&bytes[..bytes.len().min(64)])
+                ));
+            }
+            Ok(ColumnValue::Bytes(bytes))
+        }
+        other => mismatch(other),
+    }
+}

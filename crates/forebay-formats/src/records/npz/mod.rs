@@ -1,0 +1,126 @@
+//! Arrays of NumPy: `.npz` archives, and directories of `.npy` files.
+
+mod file;
+mod write;
+
+use super::arrays::{self, ArrayFile, ArraySink};
+use super::conversion::Conversion;
+use super::places::files_at;
+use super::sink::{RecordSink, SinkOptions};
+use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
+use crate::archive::Archive;
+use crate::error::{Error, Result};
+use file::NpyFile;
+use forebay_cache::read_storage;
+use std::sync::Arc;
+
+pub(super) struct Npz;
+
+const NPZ: &str = ".npz";
+const NPY: &str = ".npy";
+/// Split of a directory that has its arrays itself.
+const DEFAULT_SPLIT: &str = "train";
+
+impl Format for Npz {
+    fn name(&self) -> &'static str {
+        "npz"
+    }
+
+    fn title(&self) -> &'static str {
+        "NumPy arrays"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &[NPZ, NPY]
+    }
+
+    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        by_extension(self, names)
+    }
+
+    fn advice(&self) -> &'static str {
+        "`forebay convert SRC DST --to indexed` makes records of the rows of arrays"
+    }
+
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        let (root, storage) = read_storage(&input.location, &input.read)?;
+        let is_file = !input.files.is_empty()
+            || root
+                .extension()
+                .is_some_and(|end| end == "npz" || end == "npy");
+        let conversion = match is_file {
+            true => None,
+            false => Conversion::load(&root, &*storage)?,
+        };
+        let conversion = conversion.filter(|conversion| conversion.to == self.name());
+        let mut splits = Vec::new();
+        for (split, files) in arrays::places::find(input, conversion.as_ref(), NPZ)? {
+            let files = files
+                .into_iter()
+                .map(|(name, archive)| -> Result<Arc<dyn ArrayFile>> {
+                    match name.ends_with(NPY) {
+                        true => Ok(Arc::new(NpyFile::of_npy(
+                            archive.shown(),
+                            vec![(name, archive)],
+                        )?)),
+                        false => Ok(Arc::new(NpyFile::of_npz(archive)?)),
+                    }
+                });
+            splits.push((split, files.collect::<Result<_>>()?));
+        }
+        let dirs = match is_file || conversion.is_some() {
+            true => Vec::new(),
+            false => npy_dirs(input)?,
+        };
+        if !splits.is_empty() && !dirs.is_empty() {
+            let what = "it has .npz and .npy files: convert the files of each kind by themselves";
+            return Err(Error::source(&root, what));
+        }
+        for (split, dir, files) in dirs {
+            let file: Arc<dyn ArrayFile> = Arc::new(NpyFile::of_npy(root.join(dir), files)?);
+            splits.push((split, vec![file]));
+        }
+        if splits.is_empty() {
+            return Err(Error::source(&root, "there are no .npz or .npy files here"));
+        }
+        arrays::open(splits, input, conversion.as_ref(), &root)
+    }
+
+    fn is_written(&self) -> bool {
+        true
+    }
+
+    fn create(
+        &self,
+        facts: &SourceFacts,
+        options: &SinkOptions,
+    ) -> std::result::Result<Box<dyn RecordSink>, String> {
+        Ok(Box::new(ArraySink::new(facts, options, write::Npz)?))
+    }
+}
+
+/// A directory of arrays: its split, its name below the place, and its files.
+type NpyDir = (String, String, Vec<(String, Archive)>);
+
+/// The directories with arrays: the place itself, or one for each split.
+fn npy_dirs(input: &RecordInput) -> Result<Vec<NpyDir>> {
+    let is_array = |name: &str| name.ends_with(NPY);
+    let files = files_at(&input.location, &input.read, &is_array)?;
+    if !files.is_empty() {
+        let split = input.split.clone();
+        let split = split.unwrap_or_else(|| DEFAULT_SPLIT.to_owned());
+        return Ok(vec![(split, String::new(), files)]);
+    }
+    let mut found = Vec::new();
+    for dir in arrays::places::dirs(input)? {
+        let wanted = input.split.as_ref().is_none_or(|split| *split == dir);
+        let files = match wanted {
+            true => files_at(&input.location.join(&dir), &input.read, &is_array)?,
+            false => Vec::new(),
+        };
+        if !files.is_empty() {
+            found.push((dir.clone(), dir, files));
+        }
+    }
+    Ok(found)
+}
