@@ -102,10 +102,18 @@ fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
     }
     let dir = |name: &str| names.dirs.contains(&name);
     if let Some(year) = names.dir(|name| name == "VOCdevkit" || is_year(name, "VOC")) {
-        return tree("a Pascal VOC dataset", format!("{year}/"), WRITE_LABELS);
+        return tree(
+            RecordFormat::VOC.title(),
+            format!("{year}/"),
+            RecordFormat::VOC.advice(),
+        );
     }
     if dir("JPEGImages") && (dir("Annotations") || dir("ImageSets")) {
-        return tree("a Pascal VOC dataset", "JPEGImages/".into(), WRITE_LABELS);
+        return tree(
+            RecordFormat::VOC.title(),
+            "JPEGImages/".into(),
+            RecordFormat::VOC.advice(),
+        );
     }
     let is_open_images = |name: &str| {
         name.ends_with("annotations-bbox.csv")

@@ -35,6 +35,7 @@ mod safetensors;
 mod shards;
 mod sink;
 mod tfrecord;
+mod voc;
 mod webdataset;
 
 pub use conversion::Conversion;
@@ -62,6 +63,7 @@ const FORMATS: &[&dyn Format] = &[
     &webdataset::WebDataset,
     &parquet::Parquet,
     &coco::Coco,
+    &voc::Voc,
     &safetensors::Safetensors,
     &npz::Npz,
 ];
@@ -129,6 +131,8 @@ impl RecordFormat {
     pub const TFRECORD: Self = Self(&tfrecord::TfRecord);
     /// COCO's annotations and images.
     pub const COCO: Self = Self(&coco::Coco);
+    /// Pascal VOC's annotations and images.
+    pub const VOC: Self = Self(&voc::Voc);
     /// NumPy's arrays.
     pub const NPZ: Self = Self(&npz::Npz);
     /// Tensors of safetensors.

@@ -153,7 +153,7 @@ struct TensorFile {
     bytes: u64,
     modified: i128,
     arrays: Vec<ArrayInfo>,
-    /// Where each tensor begins.
+    /// Offset of each tensor.
     starts: Vec<u64>,
 }
 

@@ -202,7 +202,7 @@ impl RecordFile for Rows {
 struct Offsets<'a> {
     reader: Box<dyn RowReader + 'a>,
     is_big_endian: bool,
-    /// Where the values of the next row begin.
+    /// The offset of the next row's values.
     start: u64,
 }
 

@@ -35,7 +35,7 @@ struct Member {
     archive: Archive,
     /// The size of the whole file, and what tells whether it is still the same.
     version: (u64, i128),
-    /// Where the header begins, as it is stored.
+    /// Offset of the header, as it is stored.
     start: u64,
     header: u64,
     /// Bytes of the deflated header and rows, if they are.

@@ -1,0 +1,504 @@
+//! Pascal VOC: images in `JPEGImages/`, an XML file with the objects of each in `Annotations/`, and lists of the images of
+//! each split in `ImageSets/Main/`.
+//!
+//! A place is such a directory, or one with several of them, such as `VOCdevkit` with `VOC2007` and `VOC2012`.
+
+mod annotation;
+#[cfg(test)]
+mod tests;
+
+use super::{
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
+    SourceRecord, order_by_sizes,
+};
+use crate::error::{Error, Result};
+use annotation::Annotation;
+use forebay_shard::ExampleBuilder;
+use forebay_shard::example::{FeatureKind, RecordFeatures};
+use forebay_shard::manifest::{ClassEntry, FeatureEntry};
+use forebay_shard::parallel::map_parallel;
+use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) struct Voc;
+
+const IMAGES: &str = "JPEGImages";
+const ANNOTATIONS: &str = "Annotations";
+const DEVKIT: &str = "VOCdevkit";
+/// The lists of splits. Those of single classes have a name with an underscore.
+const LISTS: &str = "ImageSets/Main";
+/// The union of the splits `train` and `val`.
+const TRAINVAL: &str = "trainval";
+const ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "JPG", "JPEG", "PNG"];
+/// The classes of VOC: files with some of them count as the others do.
+const CLASSES: [&str; 20] = [
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "chair",
+    "cow",
+    "diningtable",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "sofa",
+    "train",
+    "tvmonitor",
+];
+/// Longest list and longest annotation.
+const MAX_BYTES: u64 = 64 << 20;
+/// Threads that read small files.
+const THREADS: usize = 16;
+/// Bytes of a record beside its image, for the cutting of shards.
+const RECORD_BYTES: u64 = 512;
+
+/// Columns with one number for each box.
+const FLAGS: [&str; 3] = ["difficult", "truncated", "occluded"];
+/// A feature with one text for each box.
+const POSE: &str = "pose";
+
+impl Format for Voc {
+    fn name(&self) -> &'static str {
+        "voc"
+    }
+
+    fn title(&self) -> &'static str {
+        "a Pascal VOC dataset"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        let named = |wanted: &str| names.iter().copied().find(|name| *name == wanted);
+        let year = || names.iter().copied().find(|name| is_year(name));
+        named(IMAGES)
+            .filter(|_| names.contains(&ANNOTATIONS))
+            .or_else(|| named(DEVKIT))
+            .or_else(year)
+    }
+
+    fn advice(&self) -> &'static str {
+        "`forebay convert` keeps the boxes of Pascal VOC; --layout packs the images alone"
+    }
+
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        let root = input.location.local_path()?;
+        let mut parts: Vec<(String, Vec<Entry>, PathBuf)> = Vec::new();
+        for place in places(root)? {
+            for (split, ids) in lists(&place, input.split.as_deref())? {
+                let entries = read_all(&place, &ids)?;
+                parts.push((split, entries, place.clone()));
+            }
+        }
+        parts.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.2.cmp(&b.2)));
+        let all = || parts.iter().flat_map(|(_, entries, _)| entries);
+        let classes = classes(all());
+        let has_boxes = all().any(|entry| entry.annotation.is_some());
+        let kept = |name: &str| !input.drop_features.contains(name);
+        let schema = Schema::new(columns(all(), has_boxes, &kept));
+        let schema = Arc::new(schema.map_err(|what| Error::source(root, what))?);
+        let mut poses = all().flat_map(Entry::objects).map(|object| &object.pose);
+        let has_pose = kept(POSE) && poses.any(|pose| !pose.is_empty() && pose != "Unspecified");
+        let mut features = schema.features();
+        features.extend(has_pose.then(|| FeatureEntry {
+            name: POSE.to_owned(),
+            kind: FeatureKind::Bytes,
+            shape: vec![None],
+        }));
+        features.sort_by(|a, b| a.name.cmp(&b.name));
+        let names = features.iter().map(|feature| feature.name.as_str());
+        let identity = [
+            ("source_files", digest(&parts)),
+            ("columns", names.collect::<Vec<_>>().join(",")),
+        ];
+        let labels: BTreeMap<String, i64> = classes.iter().cloned().zip(0..).collect();
+        let labels = Arc::new(labels);
+        let mut splits: BTreeMap<String, Vec<Box<dyn RecordFile>>> = BTreeMap::new();
+        for (split, entries, place) in parts {
+            let file = Images {
+                path: place.join(IMAGES),
+                entries,
+                schema: Arc::clone(&schema),
+                labels: Arc::clone(&labels),
+                has_pose,
+            };
+            splits.entry(split).or_default().push(Box::new(file));
+        }
+        let splits = splits
+            .into_iter()
+            .map(|(name, files)| RecordSplit { name, files });
+        let splits: Vec<RecordSplit> = splits.collect();
+        let class = |name| ClassEntry { name, text: None };
+        Ok(RecordSource {
+            facts: SourceFacts {
+                label_base: 0,
+                classes: classes.into_iter().map(class).collect(),
+                features,
+                schema: Schema::clone(&schema),
+                record_features: RecordFeatures::default(),
+                foreign: None,
+                findings: Vec::new(),
+                pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
+                identity: identity
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .into(),
+                order: order_by_sizes(&splits),
+            },
+            splits,
+        })
+    }
+}
+
+/// `VOC2012`
+fn is_year(name: &str) -> bool {
+    let year = name.strip_prefix("VOC").unwrap_or_default();
+    year.len() == 4 && year.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The directories with images and annotations: the place itself, or those of the years.
+fn places(root: &Path) -> Result<Vec<PathBuf>> {
+    let is_place = |dir: &Path| dir.join(IMAGES).is_dir() && dir.join(ANNOTATIONS).is_dir();
+    if is_place(root) {
+        return Ok(vec![root.to_path_buf()]);
+    }
+    let mut found = Vec::new();
+    for dir in [root.to_path_buf(), root.join(DEVKIT)] {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten() {
+            let entry = entry.map_err(|error| Error::io(&dir, "list", error))?;
+            let is_named = entry.file_name().to_str().is_some_and(is_year);
+            found.extend(Some(entry.path()).filter(|path| is_named && is_place(path)));
+        }
+    }
+    found.sort();
+    match found.is_empty() {
+        true => Err(Error::source(
+            root,
+            format!(
+                "there is no directory with {IMAGES}/ and {ANNOTATIONS}/, neither here nor in VOC2012/ and the like"
+            ),
+        )),
+        false => Ok(found),
+    }
+}
+
+/// The images of each split, in the order of its list.
+fn lists(place: &Path, forced: Option<&str>) -> Result<BTreeMap<String, Vec<String>>> {
+    let dir = place.join(LISTS);
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(&dir).into_iter().flatten() {
+        let path = entry
+            .map_err(|error| Error::io(&dir, "list", error))?
+            .path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let split = name.and_then(|name| name.strip_suffix(".txt"));
+        // Lists of a class say for each image whether it has such an object.
+        let Some(split) = split.filter(|split| !split.contains('_')) else {
+            continue;
+        };
+        let text = String::from_utf8(read_limited(&path)?)
+            .map_err(|_| Error::source(&path, "it is not UTF-8"))?;
+        let ids = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
+        found.insert(split.to_owned(), ids.map(str::to_owned).collect());
+    }
+    let has_parts = found.contains_key("train") && found.contains_key("val");
+    if has_parts && forced != Some(TRAINVAL) {
+        found.remove(TRAINVAL);
+    }
+    if let Some(split) = forced
+        && !found.is_empty()
+    {
+        found.retain(|name, _| name == split);
+        if found.is_empty() {
+            return Err(Error::source(&dir, format!("there is no list {split}.txt")));
+        }
+    }
+    if found.is_empty() {
+        let dir = place.join(ANNOTATIONS);
+        let mut ids = Vec::new();
+        for entry in std::fs::read_dir(&dir).map_err(|error| Error::io(&dir, "list", error))? {
+            let entry = entry.map_err(|error| Error::io(&dir, "list", error))?;
+            let name = entry.file_name();
+            let id = name.to_str().and_then(|name| name.strip_suffix(".xml"));
+            ids.extend(id.map(str::to_owned));
+        }
+        ids.sort();
+        found.insert(forced.unwrap_or("train").to_owned(), ids);
+    }
+    Ok(found)
+}
+
+fn read_limited(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = forebay_shard::open_file(path).map_err(|error| Error::io(path, "open", error))?;
+    let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
+    match read.map_err(|error| Error::io(path, "read", error))? as u64 {
+        ..=MAX_BYTES => Ok(bytes),
+        _ => Err(Error::source(path, "it is larger than 64 MiB")),
+    }
+}
+
+/// An image of a split.
+#[derive(Debug, Clone)]
+struct Entry {
+    /// Name below the directory of images, which is the key.
+    name: String,
+    bytes: u64,
+    annotation: Option<Annotation>,
+    digest: [u8; 32],
+}
+
+impl Entry {
+    fn objects(&self) -> &[annotation::Object] {
+        self.annotation
+            .as_ref()
+            .map_or(&[], |annotation| &annotation.objects)
+    }
+}
+
+/// Reads the annotations of images, and finds these. A split has an annotation for each image, or none at all.
+fn read_all(place: &Path, ids: &[String]) -> Result<Vec<Entry>> {
+    let read = |_: &mut (), id: &String| read_one(place, id);
+    let read = map_parallel(ids, THREADS, &|| false, || (), read);
+    let mut entries = Vec::with_capacity(ids.len());
+    for entry in read {
+        entries.push(entry.unwrap_or(Err(Error::Interrupted))?);
+    }
+    let missing = entries.iter().find(|entry| entry.annotation.is_none());
+    if let Some(missing) = missing
+        && entries.iter().any(|entry| entry.annotation.is_some())
+    {
+        let what = format!(
+            "{}: there is no annotation of it, and others of its split have one",
+            missing.name
+        );
+        return Err(Error::source(place.join(ANNOTATIONS), what));
+    }
+    let mut names = BTreeSet::new();
+    if let Some(twice) = entries.iter().find(|entry| !names.insert(&entry.name)) {
+        let what = format!("{}: a list names it twice", twice.name);
+        return Err(Error::source(place.join(LISTS), what));
+    }
+    Ok(entries)
+}
+
+fn read_one(place: &Path, id: &str) -> Result<Entry> {
+    if !is_inside(id) {
+        let what = format!("the name {id:?} leads out of the directory of images");
+        return Err(Error::source(place.join(LISTS), what));
+    }
+    let path = place.join(ANNOTATIONS).join(format!("{id}.xml"));
+    let mut digest = [0; 32];
+    let annotation = match path.exists() {
+        true => {
+            let xml = read_limited(&path)?;
+            digest = *blake3::hash(&xml).as_bytes();
+            Some(annotation::parse(&xml).map_err(|what| Error::source(&path, what))?)
+        }
+        false => None,
+    };
+    let images = place.join(IMAGES);
+    let named = annotation
+        .as_ref()
+        .map(|annotation| annotation.filename.clone());
+    let named = named.filter(|name| Path::new(name).file_stem().is_some_and(|stem| stem == id));
+    let usual = ENDINGS.iter().map(|ending| format!("{id}.{ending}"));
+    let mut names = named
+        .into_iter()
+        .filter(|name| is_inside(name))
+        .chain(usual);
+    let name = names.find(|name| images.join(name).is_file());
+    let name =
+        name.ok_or_else(|| Error::source(images.join(id), "there is no image of this name"))?;
+    let path = images.join(&name);
+    let meta = std::fs::metadata(&path).map_err(|error| Error::io(&path, "stat", error))?;
+    Ok(Entry {
+        name,
+        bytes: meta.len(),
+        annotation,
+        digest,
+    })
+}
+
+fn is_inside(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// The names of classes in the order of their labels.
+fn classes<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<String> {
+    let objects = entries.flat_map(Entry::objects);
+    let found: BTreeSet<&str> = objects.map(|object| object.name.as_str()).collect();
+    let names: Vec<&str> = match found.iter().all(|name| CLASSES.contains(name)) {
+        true => CLASSES.to_vec(),
+        false => found.into_iter().collect(),
+    };
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn columns<'a>(
+    entries: impl Iterator<Item = &'a Entry>,
+    has_boxes: bool,
+    kept: &dyn Fn(&str) -> bool,
+) -> Vec<Column> {
+    let mut columns = vec![Column::new(schema::IMAGE, ColumnType::Image)];
+    if !has_boxes {
+        return columns;
+    }
+    columns.extend(
+        Some(Column::new(schema::BOXES, ColumnType::Boxes)).filter(|_| kept(schema::BOXES)),
+    );
+    let mut objects = entries.flat_map(Entry::objects);
+    let has_occluded = objects.any(|object| object.is_occluded);
+    for name in FLAGS {
+        if kept(name) && (name != "occluded" || has_occluded) {
+            let number = NumberType::Int64;
+            columns.push(Column::new(name, ColumnType::Vector { len: None, number }));
+        }
+    }
+    columns
+}
+
+fn digest(parts: &[(String, Vec<Entry>, PathBuf)]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for (split, entries, place) in parts {
+        for text in [split.as_bytes(), place.as_os_str().as_encoded_bytes()] {
+            hasher
+                .update(&(text.len() as u64).to_le_bytes())
+                .update(text);
+        }
+        hasher.update(&(entries.len() as u64).to_le_bytes());
+        for entry in entries {
+            hasher.update(&(entry.name.len() as u64).to_le_bytes());
+            hasher.update(entry.name.as_bytes());
+            hasher.update(&entry.bytes.to_le_bytes());
+            hasher.update(&entry.digest);
+        }
+    }
+    hasher.finalize().to_hex()[..32].to_owned()
+}
+
+/// The images of a split in one directory, as one file of records.
+#[derive(Debug)]
+struct Images {
+    path: PathBuf,
+    entries: Vec<Entry>,
+    schema: Arc<Schema>,
+    labels: Arc<BTreeMap<String, i64>>,
+    has_pose: bool,
+}
+
+impl RecordFile for Images {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.bytes).sum()
+    }
+
+    fn records(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    fn record_bytes(&self, record: u64) -> u64 {
+        let entry = self.entries.get(record as usize);
+        entry.map_or(0, |entry| entry.bytes + RECORD_BYTES)
+    }
+
+    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
+        Ok(Box::new(Reader {
+            images: self,
+            next: records.start,
+            end: records.end.min(self.records()),
+            record: Vec::new(),
+        }))
+    }
+}
+
+struct Reader<'a> {
+    images: &'a Images,
+    next: u64,
+    end: u64,
+    record: Vec<u8>,
+}
+
+impl RecordReader for Reader<'_> {
+    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let number = self.next;
+        if number >= self.end {
+            return Ok(None);
+        }
+        self.next += 1;
+        let images = self.images;
+        let entry = &images.entries[number as usize];
+        let path = images.path.join(&entry.name);
+        let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, "read", error))?;
+        if bytes.len() as u64 != entry.bytes {
+            let what = "it changed since it was listed: run the command again";
+            return Err(Error::source(path, what));
+        }
+        let mut builder = ExampleBuilder::new();
+        let columns = images.schema.columns();
+        let features: Vec<_> = columns.iter().map(Column::features).collect();
+        for (column, features) in columns.iter().zip(&features) {
+            let value = images.value(&column.name, entry, &bytes);
+            let added = column.add(features, &value, &mut builder);
+            added.map_err(|error| Error::source(&path, error.to_string()))?;
+        }
+        let poses: Vec<&[u8]> = entry.objects().iter().map(|o| o.pose.as_bytes()).collect();
+        if images.has_pose {
+            builder.add_bytes_list(POSE, &poses);
+        }
+        self.record.clear();
+        builder.encode_into(&mut self.record);
+        Ok(Some(SourceRecord {
+            number,
+            bytes: &self.record,
+            label: None,
+            key: entry.name.as_bytes(),
+        }))
+    }
+}
+
+impl Images {
+    /// The value of a column of an image.
+    fn value<'a>(&self, column: &str, entry: &Entry, bytes: &'a [u8]) -> ColumnValue<'a> {
+        let objects = entry.objects().iter();
+        let flags = |flag: fn(&annotation::Object) -> bool| {
+            ColumnValue::Ints(
+                objects
+                    .clone()
+                    .map(|object| i64::from(flag(object)))
+                    .collect(),
+            )
+        };
+        match column {
+            schema::IMAGE => ColumnValue::Bytes(bytes),
+            schema::BOXES => ColumnValue::Boxes {
+                boxes: objects.clone().map(|object| object.corners).collect(),
+                labels: objects
+                    .map(|object| self.labels.get(&object.name).copied().unwrap_or(-1))
+                    .collect(),
+            },
+            "difficult" => flags(|object| object.is_difficult),
+            "truncated" => flags(|object| object.is_truncated),
+            _ => flags(|object| object.is_occluded),
+        }
+    }
+}

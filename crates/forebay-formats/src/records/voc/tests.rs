@@ -1,0 +1,195 @@
+//! Small datasets of Pascal VOC, written here.
+
+use crate::records::{RecordFormat, RecordInput, RecordSource};
+use forebay_shard::ExampleView;
+use forebay_shard::schema::ColumnValue;
+use std::path::Path;
+
+fn xml(name: &str, objects: &[(&str, u32)]) -> String {
+    let object = |(class, x): &(&str, u32)| {
+        format!(
+            "<object><name>{class}</name><pose>Left</pose><difficult>{}</difficult>\
+             <bndbox><xmin>{x}</xmin><ymin>0</ymin><xmax>10</xmax><ymax>5</ymax></bndbox></object>",
+            x % 2
+        )
+    };
+    let objects: String = objects.iter().map(object).collect();
+    format!(
+        "<annotation><filename>{name}</filename><size><width>20</width><height>10</height></size>{objects}</annotation>"
+    )
+}
+
+fn write(path: &Path, content: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+/// Three images of one year, with lists.
+fn dataset(root: &Path) {
+    for (id, objects) in [
+        ("1", &[("dog", 1), ("cat", 4)][..]),
+        ("2", &[]),
+        ("3", &[("dog", 0)]),
+    ] {
+        let name = format!("{id}.jpg");
+        write(
+            &root.join("Annotations").join(format!("{id}.xml")),
+            &xml(&name, objects),
+        );
+        write(&root.join("JPEGImages").join(&name), &format!("image {id}"));
+    }
+    let lists = root.join("ImageSets/Main");
+    write(&lists.join("train.txt"), "2\n1\n");
+    write(&lists.join("val.txt"), "3\n");
+    write(&lists.join("trainval.txt"), "1\n2\n3\n");
+    write(&lists.join("dog_train.txt"), "1  1\n2 -1\n");
+}
+
+fn open(root: &Path, split: Option<&str>, dropped: &[&str]) -> crate::Result<RecordSource> {
+    let mut input = RecordInput::new(root);
+    input.split = split.map(str::to_owned);
+    input.drop_features = dropped.iter().map(|name| (*name).to_owned()).collect();
+    RecordFormat::VOC.open(&input)
+}
+
+/// The key, and the columns in words, of each record of a split.
+fn records(source: &RecordSource, split: usize) -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    for file in &source.splits[split].files {
+        let mut reader = file.read(0..file.records()).unwrap();
+        while let Some(record) = reader.next_record().unwrap() {
+            let example = ExampleView::parse(record.bytes).unwrap();
+            let columns = source.facts.schema.columns().iter();
+            let text = columns.map(|column| match column.read(example).unwrap() {
+                Some(ColumnValue::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+                Some(value) => format!("{value:?}"),
+                None => "none".to_owned(),
+            });
+            let mut text: Vec<String> = text.collect();
+            if let Some(poses) = example.get("pose") {
+                text.push(format!("{} poses", poses.bytes_list().unwrap().len()));
+            }
+            found.push((String::from_utf8(record.key.to_vec()).unwrap(), text));
+        }
+    }
+    found
+}
+
+#[test]
+fn lists_are_splits_and_objects_are_boxes() {
+    let dir = tempfile::tempdir().unwrap();
+    dataset(dir.path());
+    let names = ["Annotations", "ImageSets", "JPEGImages"];
+    assert_eq!(RecordFormat::detect(&names).unwrap().0.name(), "voc");
+    let source = open(dir.path(), None, &[]).unwrap();
+    let names: Vec<_> = source
+        .splits
+        .iter()
+        .map(|split| split.name.as_str())
+        .collect();
+    assert_eq!(names, ["train", "val"]);
+    // A few of VOC's classes are numbered as in the whole.
+    assert_eq!(source.facts.classes.len(), 20);
+    assert_eq!(source.facts.classes[7].name, "cat");
+    let train = records(&source, 0);
+    assert_eq!(
+        train[0],
+        (
+            "2.jpg".to_owned(),
+            [
+                "image 2",
+                "Boxes { boxes: [], labels: [] }",
+                "Ints([])",
+                "Ints([])",
+                "0 poses"
+            ]
+            .map(str::to_owned)
+            .to_vec()
+        )
+    );
+    assert_eq!(
+        train[1],
+        (
+            "1.jpg".to_owned(),
+            [
+                "image 1",
+                "Boxes { boxes: [[0.05, 0.0, 0.5, 0.5], [0.2, 0.0, 0.5, 0.5]], labels: [11, 7] }",
+                "Ints([1, 0])",
+                "Ints([0, 0])",
+                "2 poses",
+            ]
+            .map(str::to_owned)
+            .to_vec()
+        )
+    );
+    let source = open(dir.path(), Some("trainval"), &["pose", "truncated"]).unwrap();
+    assert_eq!(records(&source, 0).len(), 3);
+    assert_eq!(records(&source, 0)[0].1.len(), 3);
+    let error = open(dir.path(), Some("no"), &[]).unwrap_err().to_string();
+    assert!(error.contains("no.txt"), "{error}");
+}
+
+#[test]
+fn years_are_joined_and_own_classes_are_sorted() {
+    let dir = tempfile::tempdir().unwrap();
+    for year in ["VOC2007", "VOC2012"] {
+        dataset(&dir.path().join("VOCdevkit").join(year));
+    }
+    write(
+        &dir.path().join("VOCdevkit/VOC2012/Annotations/3.xml"),
+        &xml("3.jpg", &[("zebra", 0)]),
+    );
+    let source = open(dir.path(), None, &[]).unwrap();
+    assert_eq!(source.splits[0].files.len(), 2);
+    let names: Vec<_> = source
+        .facts
+        .classes
+        .iter()
+        .map(|c| c.name.as_str())
+        .collect();
+    assert_eq!(names, ["cat", "dog", "zebra"]);
+    // Without lists, every annotation is of the split.
+    let year = dir.path().join("VOCdevkit/VOC2007");
+    std::fs::remove_dir_all(year.join("ImageSets")).unwrap();
+    let source = open(&year, None, &[]).unwrap();
+    assert_eq!(records(&source, 0)[2].0, "3.jpg");
+}
+
+#[test]
+fn a_test_split_may_have_no_annotations_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    dataset(dir.path());
+    write(&dir.path().join("JPEGImages/4.png"), "image 4");
+    write(&dir.path().join("ImageSets/Main/test.txt"), "4\n");
+    let source = open(dir.path(), None, &[]).unwrap();
+    assert_eq!(records(&source, 0)[0].0, "4.png");
+    write(&dir.path().join("ImageSets/Main/test.txt"), "4\n1\n");
+    let error = open(dir.path(), None, &[]).unwrap_err().to_string();
+    assert!(error.contains("4.png: there is no annotation"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_trusted_is_refused() {
+    for (file, content, said) in [
+        ("ImageSets/Main/val.txt", "../../3\n", "leads out of"),
+        ("ImageSets/Main/val.txt", "/etc/passwd\n", "leads out of"),
+        (
+            "ImageSets/Main/val.txt",
+            "9\n",
+            "there is no image of this name",
+        ),
+        ("ImageSets/Main/val.txt", "3\n3\n", "names it twice"),
+        ("Annotations/3.xml", "<annotation>", "cut short"),
+        ("Annotations/3.xml", "<a/>", "no element <annotation>"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        dataset(dir.path());
+        write(&dir.path().join(file), content);
+        let error = open(dir.path(), None, &[]).unwrap_err().to_string();
+        let place = dir.path().to_str().unwrap();
+        assert!(error.contains(said) && error.contains(place), "{error}");
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let error = open(empty.path(), None, &[]).unwrap_err().to_string();
+    assert!(error.contains("JPEGImages/"), "{error}");
+}
