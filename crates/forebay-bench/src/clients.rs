@@ -11,7 +11,7 @@ use forebay_loader::Options;
 
 use crate::failover::at;
 use crate::fleet::{Served, Serving};
-use crate::measure::{Report, Row, median};
+use crate::measure::{BenchReport, Row, median};
 use crate::{Error, Result};
 
 /// Options of [`clients`] and [`fairness`].
@@ -173,7 +173,7 @@ fn together(
 ///
 /// # Errors
 /// A server that does not start; limits of the system on open files.
-pub fn clients(options: &ClientsOptions) -> Result<Report> {
+pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
     let place = Place::start(options)?;
     let server = &place.server;
     let cpu_of = |time: Duration| -> f64 {
@@ -236,7 +236,7 @@ pub fn clients(options: &ClientsOptions) -> Result<Report> {
         options.batch_size
     )];
     drop(idle);
-    Ok(Report {
+    Ok(BenchReport {
         title: format!(
             "One server, {} idle and {} active clients, ranks of {}, by {}",
             options.idle,
@@ -256,7 +256,7 @@ pub fn clients(options: &ClientsOptions) -> Result<Report> {
 ///
 /// # Errors
 /// A server that does not start.
-pub fn fairness(options: &ClientsOptions) -> Result<Report> {
+pub fn fairness(options: &ClientsOptions) -> Result<BenchReport> {
     let place = Place::start(options)?;
     let count = options.active.max(2);
     let mut streams = place.ranks(options, count, count)?;
@@ -287,7 +287,7 @@ pub fn fairness(options: &ClientsOptions) -> Result<Report> {
             median(&slow[1..]) / median(&without).max(1e-9)
         ),
     ];
-    Ok(Report {
+    Ok(BenchReport {
         title: format!("{count} trainers of one server, by {}", options.transport),
         rows: vec![
             row(format!("{count} alike, each"), "batches/s", even),

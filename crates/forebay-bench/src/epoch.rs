@@ -10,7 +10,7 @@ use forebay_loader::{Loader, Options};
 use forebay_store::Location;
 use forebay_synthetic::{Recipe, is_synthetic};
 
-use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
 use crate::{Error, Result};
 
 /// The dataset to load, and how.
@@ -33,7 +33,7 @@ pub struct EpochOptions {
 ///
 /// # Errors
 /// A dataset that cannot be read or decoded, or another one than the first.
-pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<Report> {
+pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<BenchReport> {
     let known: RefCell<Option<String>> = RefCell::default();
     // Of the last run of each place, in their order.
     let notes: RefCell<BTreeMap<usize, String>> = RefCell::default();
@@ -64,7 +64,7 @@ pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<Report> {
     Ok(report)
 }
 
-fn one(place: &Location, options: &EpochOptions) -> Result<(Sample, String, String)> {
+fn one(place: &Location, options: &EpochOptions) -> Result<(Measurement, String, String)> {
     let begin = Instant::now();
     let text = place.to_string();
     let dataset = match is_synthetic(&text) {
@@ -91,7 +91,7 @@ fn one(place: &Location, options: &EpochOptions) -> Result<(Sample, String, Stri
         first.get_or_insert_with(|| begin.elapsed());
         images += batch.samples.len();
     }
-    let sample = Sample {
+    let sample = Measurement {
         amount: images as f64,
         seconds: begin.elapsed().as_secs_f64(),
     };

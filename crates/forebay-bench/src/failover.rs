@@ -7,7 +7,7 @@ use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
 
 use crate::fleet::{Served, Serving};
-use crate::measure::{Report, Row, median};
+use crate::measure::{BenchReport, Row, median};
 use crate::{Error, Result};
 
 /// Batches after an event among which the longest wait is looked for: those that were ready, and those after.
@@ -43,7 +43,7 @@ enum What {
 ///
 /// # Errors
 /// Servers that do not start; a batch that is not the next one.
-pub fn failover(options: &FailoverOptions) -> Result<Report> {
+pub fn failover(options: &FailoverOptions) -> Result<BenchReport> {
     let mut servers = [
         Served::start(&options.serving, 0)?,
         Served::start(&options.serving, 0)?,
@@ -90,7 +90,7 @@ pub fn failover(options: &FailoverOptions) -> Result<Report> {
         }
     }
     let stats = stream.stats();
-    Ok(Report {
+    Ok(BenchReport {
         title: format!(
             "The longest wait for a batch among {AFTER}, over {} rounds; batches of {} by {}",
             options.rounds, options.batch_size, options.transport

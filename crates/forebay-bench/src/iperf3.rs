@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::measure::Sample;
+use crate::measure::Measurement;
 use crate::{Error, Result};
 
 const GB: f64 = 1e9;
@@ -27,7 +27,7 @@ pub(crate) fn is_there() -> bool {
 ///
 /// # Errors
 /// Runs iperf3, with a few attempts.
-pub(crate) fn measure(bytes: u64) -> Result<Sample> {
+pub(crate) fn measure(bytes: u64) -> Result<Measurement> {
     let mut last = Error::from("iperf3 did not run");
     for _ in 0..ATTEMPTS {
         match attempt(bytes) {
@@ -48,7 +48,7 @@ impl Drop for Server {
     }
 }
 
-fn attempt(bytes: u64) -> Result<Sample> {
+fn attempt(bytes: u64) -> Result<Measurement> {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
         .local_addr()?
         .port();
@@ -81,14 +81,14 @@ fn attempt(bytes: u64) -> Result<Sample> {
 
 /// Reads the bytes that arrived and their time, or iperf3's error message: it reports that in the same place, and not always
 /// with an exit code.
-fn figures(client: &Output) -> Result<Sample> {
+fn figures(client: &Output) -> Result<Measurement> {
     let report: serde_json::Value = serde_json::from_slice(&client.stdout).unwrap_or_default();
     let received = &report["end"]["sum_received"];
     let number = |name: &str| received[name].as_f64().filter(|&number| number > 0.0);
     if let (None, Some(bytes), Some(seconds)) =
         (report["error"].as_str(), number("bytes"), number("seconds"))
     {
-        return Ok(Sample {
+        return Ok(Measurement {
             amount: bytes / GB,
             seconds,
         });
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    fn told(stdout: &str, stderr: &str) -> Result<Sample> {
+    fn told(stdout: &str, stderr: &str) -> Result<Measurement> {
         figures(&Output {
             status: ExitStatus::default(),
             stdout: stdout.into(),

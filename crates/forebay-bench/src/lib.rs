@@ -21,12 +21,13 @@ pub use epoch::{EpochOptions, epoch};
 pub use failover::{FailoverOptions, failover};
 pub use fleet::Serving;
 pub use load::{LoadOptions, load};
-pub use measure::{Alternative, Report, Row, Sample, side_by_side};
+pub use measure::{Alternative, BenchReport, Measurement, Row, side_by_side};
 pub use pack::{PackBenchOptions, pack};
 pub use read::read;
 pub use sharing::{SharingOptions, sharing};
 pub use simulate::{
-    Limit, OneMore, Outcome, Placement, Plan, PlanError, Resource, Use, one_more, run as simulate,
+    ClusterPlan, Limit, OneMore, Outcome, Placement, PlanError, Resource, Use, one_more,
+    run as simulate,
 };
 pub use start::start;
 pub use store::{StoreBenchOptions, store};

@@ -10,7 +10,7 @@ use forebay_loader::{Loader, Options, Stats};
 use forebay_shard::Split;
 
 use crate::Result;
-use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
 use crate::read::open;
 
 /// The dataset to load, and how.
@@ -34,7 +34,7 @@ pub struct LoadOptions {
 ///
 /// # Errors
 /// A dataset that cannot be read or decoded.
-pub fn load(root: &Path, options: &LoadOptions) -> Result<Report> {
+pub fn load(root: &Path, options: &LoadOptions) -> Result<BenchReport> {
     let split = open(root, options.split.as_deref())?;
     // Of the last run of each alternative, in their order.
     let accounts: RefCell<BTreeMap<usize, Vec<String>>> = RefCell::default();
@@ -102,7 +102,7 @@ fn epochs(
     transform: &Transform,
     threads: usize,
     options: &LoadOptions,
-) -> Result<(Sample, Stats)> {
+) -> Result<(Measurement, Stats)> {
     let mut asked = options.options.clone();
     asked.transform = transform.clone();
     asked.threads = threads;
@@ -123,7 +123,7 @@ fn epochs(
             None => {}
         }
     }
-    let sample = Sample {
+    let sample = Measurement {
         amount: images as f64,
         seconds: start.elapsed().as_secs_f64(),
     };

@@ -14,22 +14,22 @@ use crate::Result;
 
 /// The result of one run of one alternative.
 #[derive(Debug, Clone, Copy)]
-pub struct Sample {
+pub struct Measurement {
     /// Amount of work done, in the row's unit without "/s".
     pub amount: f64,
     /// Seconds it took.
     pub seconds: f64,
 }
 
-impl Sample {
+impl Measurement {
     /// Times `work`, which says how much it did.
     ///
     /// # Errors
     /// Those of `work`.
-    pub fn time(work: impl FnOnce() -> Result<f64>) -> Result<Sample> {
+    pub fn time(work: impl FnOnce() -> Result<f64>) -> Result<Measurement> {
         let start = Instant::now();
         let amount = work()?;
-        Ok(Sample {
+        Ok(Measurement {
             amount,
             seconds: start.elapsed().as_secs_f64(),
         })
@@ -60,7 +60,7 @@ pub struct Row {
 
 /// A table of alternatives that ran side by side.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct BenchReport {
     /// The subject of the measurement.
     pub title: String,
     /// The alternatives; the first is what the others are compared with.
@@ -69,7 +69,7 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
-impl Report {
+impl BenchReport {
     /// How a row's median relates to the first row's; absent for the first row and
     /// where the units differ.
     pub fn ratio(&self, row: usize) -> Option<f64> {
@@ -84,7 +84,7 @@ pub struct Alternative<'a> {
     name: String,
     unit: &'static str,
     in_process: bool,
-    run: Box<dyn FnMut() -> Result<Sample> + 'a>,
+    run: Box<dyn FnMut() -> Result<Measurement> + 'a>,
 }
 
 impl<'a> Alternative<'a> {
@@ -92,7 +92,7 @@ impl<'a> Alternative<'a> {
     pub fn here(
         name: impl Into<String>,
         unit: &'static str,
-        run: impl FnMut() -> Result<Sample> + 'a,
+        run: impl FnMut() -> Result<Measurement> + 'a,
     ) -> Self {
         Alternative {
             name: name.into(),
@@ -106,7 +106,7 @@ impl<'a> Alternative<'a> {
     pub fn elsewhere(
         name: impl Into<String>,
         unit: &'static str,
-        run: impl FnMut() -> Result<Sample> + 'a,
+        run: impl FnMut() -> Result<Measurement> + 'a,
     ) -> Self {
         Alternative {
             in_process: false,
@@ -123,7 +123,7 @@ pub fn side_by_side(
     title: impl Into<String>,
     runs: usize,
     mut alternatives: Vec<Alternative<'_>>,
-) -> Result<Report> {
+) -> Result<BenchReport> {
     let mut rows: Vec<Row> = alternatives
         .iter()
         .map(|alternative| Row {
@@ -159,7 +159,7 @@ pub fn side_by_side(
         row.median = median(&row.rates);
         row.cpu_seconds_each = (!cpu.is_empty()).then(|| median(cpu));
     }
-    Ok(Report {
+    Ok(BenchReport {
         title: title.into(),
         rows,
         notes: Vec::new(),
@@ -258,7 +258,7 @@ mod tests {
         let order = std::cell::RefCell::new(Vec::new());
         let step = |name: &'static str, amount: f64| {
             order.borrow_mut().push(name);
-            Ok(Sample {
+            Ok(Measurement {
                 amount,
                 seconds: 2.0,
             })

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use forebay_image::SeekDensity;
-use forebay_pack::{Cancel, Format, PackOptions, pack as run_pack};
+use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack as run_pack};
 use forebay_store::{Durability, Location};
 
-use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
 use crate::{Error, Result};
 
 const MB: f64 = 1e6;
@@ -30,7 +30,7 @@ pub struct PackBenchOptions {
 ///
 /// # Errors
 /// A source that cannot be packed, a scratch directory without room.
-pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<Report> {
+pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<BenchReport> {
     fs::create_dir_all(&options.scratch)?;
     let scratch = &Scratch(options.scratch.join("forebay-bench-pack"));
     let bytes = source_bytes(source)?;
@@ -43,8 +43,8 @@ pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<Report> {
             move || cat(source, scratch, bytes, synced),
         ));
         for (name, format) in [
-            ("pack --format tfrecord", Format::TfRecord),
-            ("pack --format indexed", Format::INDEXED),
+            ("pack --format tfrecord", DatasetFormat::TfRecord),
+            ("pack --format indexed", DatasetFormat::INDEXED),
         ] {
             for (without, seek_points) in
                 [(" --seek-points off", None), ("", Some(SeekDensity::Auto))]
@@ -111,7 +111,7 @@ fn source_bytes(source: &Path) -> Result<u64> {
     Ok(total)
 }
 
-fn cat(source: &Path, scratch: &Scratch, bytes: u64, synced: bool) -> Result<Sample> {
+fn cat(source: &Path, scratch: &Scratch, bytes: u64, synced: bool) -> Result<Measurement> {
     scratch.clear()?;
     fs::create_dir_all(&scratch.0)?;
     let target = scratch.0.join("cat");
@@ -133,7 +133,7 @@ fn cat(source: &Path, scratch: &Scratch, bytes: u64, synced: bool) -> Result<Sam
     if synced {
         File::open(&target)?.sync_all()?;
     }
-    Ok(Sample {
+    Ok(Measurement {
         amount: bytes as f64 / MB,
         seconds: start.elapsed().as_secs_f64(),
     })
@@ -144,7 +144,7 @@ fn pack_once(
     scratch: &Scratch,
     bytes: u64,
     synced: bool,
-) -> Result<Sample> {
+) -> Result<Measurement> {
     scratch.clear()?;
     options.durability = if synced {
         Durability::Synced
@@ -153,7 +153,7 @@ fn pack_once(
     };
     let start = Instant::now();
     run_pack(&options, &(), &Cancel::new())?;
-    Ok(Sample {
+    Ok(Measurement {
         amount: bytes as f64 / MB,
         seconds: start.elapsed().as_secs_f64(),
     })

@@ -7,7 +7,7 @@ use std::path::Path;
 use forebay_shard::{Dataset, Split};
 use forebay_synthetic::{Recipe, is_synthetic};
 
-use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
 use crate::{Error, Result};
 
 /// Records a random run reads.
@@ -19,7 +19,7 @@ const MB: f64 = 1e6;
 ///
 /// # Errors
 /// A dataset that cannot be read.
-pub fn read(datasets: &[&Path], split: Option<&str>, runs: usize) -> Result<Vec<Report>> {
+pub fn read(datasets: &[&Path], split: Option<&str>, runs: usize) -> Result<Vec<BenchReport>> {
     let splits = datasets
         .iter()
         .map(|root| Ok((root.display().to_string(), open(root, split)?)))
@@ -34,17 +34,17 @@ pub fn read(datasets: &[&Path], split: Option<&str>, runs: usize) -> Result<Vec<
         sequential.push(Alternative::here(
             format!("plain reads, 1 MiB each, no checksum: {name}"),
             "MB/s",
-            || Sample::time(|| plain(split)),
+            || Measurement::time(|| plain(split)),
         ));
         sequential.push(Alternative::here(
             format!("records in order, verified ({format}): {name}"),
             "MB/s",
-            || Sample::time(|| in_order(split)),
+            || Measurement::time(|| in_order(split)),
         ));
         random.push(Alternative::here(
             format!("records at random, verified ({format}): {name}"),
             "records/s",
-            || Sample::time(|| at_random(split)),
+            || Measurement::time(|| at_random(split)),
         ));
     }
     let bytes: u64 = splits.first().map_or(0, |(_, split)| stored_bytes(split));

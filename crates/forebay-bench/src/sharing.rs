@@ -9,7 +9,7 @@ use forebay_client::{Client, ClientOptions, Stream, Transport};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
 
-use crate::measure::{Alternative, Report, Sample, Threads, median, side_by_side};
+use crate::measure::{Alternative, BenchReport, Measurement, Threads, median, side_by_side};
 use crate::read::{dataset, split_of};
 use crate::stream::{NAME, SIDE, serve};
 use crate::{Error, Result};
@@ -66,7 +66,7 @@ struct Took {
 ///
 /// # Errors
 /// A dataset that cannot be read or decoded; fewer than two trainers.
-pub fn sharing(root: &Path, options: &SharingOptions) -> Result<Report> {
+pub fn sharing(root: &Path, options: &SharingOptions) -> Result<BenchReport> {
     let count = options.trainers;
     if count < 2 {
         return Err(Error::from("two trainers or more can share"));
@@ -100,7 +100,7 @@ pub fn sharing(root: &Path, options: &SharingOptions) -> Result<Report> {
         let run = move || {
             let run = trainers_at(url, split, trainers, options)?;
             let quick = trainers.iter().filter(|t| t.pause.is_zero()).count();
-            let sample = Sample {
+            let sample = Measurement {
                 amount: run.batches as f64 / quick.max(1) as f64,
                 seconds: run.seconds,
             };

@@ -12,7 +12,7 @@ use forebay_shard::{
 };
 
 use crate::Result;
-use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
 
 const SHARDS: u64 = 16;
 const CLASSES: u64 = 1000;
@@ -22,16 +22,16 @@ const CLASSES: u64 = 1000;
 ///
 /// # Errors
 /// A directory that cannot be written.
-pub fn start(directory: &Path, records: u64, runs: usize) -> Result<Report> {
+pub fn start(directory: &Path, records: u64, runs: usize) -> Result<BenchReport> {
     let present = Manifest::load(directory)
         .is_ok_and(|manifest| manifest.splits.iter().any(|split| split.records == records));
     if !present {
         synthesise(directory, records)?;
     }
     let once = |work: &dyn Fn() -> Result<()>| {
-        let sample = Sample::time(|| work().map(|()| 1.0))?;
+        let sample = Measurement::time(|| work().map(|()| 1.0))?;
         // Reported as milliseconds: an amount over one second.
-        Ok(Sample {
+        Ok(Measurement {
             amount: sample.seconds * 1e3,
             seconds: 1.0,
         })

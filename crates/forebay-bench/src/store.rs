@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer};
 
-use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
 use crate::{Error, Result};
 
 const MB: f64 = 1e6;
@@ -40,7 +40,7 @@ pub struct StoreBenchOptions {
 ///
 /// # Errors
 /// When the location cannot be written or read.
-pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<Report> {
+pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchReport> {
     if options.read_bytes == 0 || options.read_bytes > options.bytes {
         return Err("a small read has to fit into the object".into());
     }
@@ -48,14 +48,14 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<Report>
     let scratch = Scratch::new(&store, options)?;
     let transfer = || Transfer::new(&options.cancel).with_parallel(options.parallel);
     let upload = || {
-        Sample::time(|| {
+        Measurement::time(|| {
             let transfer = transfer();
             let sent = store.upload_file(&scratch.key, &scratch.file("source"), &transfer)?;
             Ok(sent.len as f64 / MB)
         })
     };
     let download = || {
-        Sample::time(|| {
+        Measurement::time(|| {
             let transfer = transfer();
             let got = store.download_file(&scratch.key, &scratch.file("copy"), &transfer)?;
             Ok(got.len as f64 / MB)
@@ -78,7 +78,7 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<Report>
     };
     let slowest = || Ok(as_is(quantile(&times.borrow(), 0.99)));
     let together = || {
-        Sample::time(|| {
+        Measurement::time(|| {
             read_together(&store, &scratch.key, &offsets, options)?;
             Ok(options.reads.max(1) as f64)
         })
@@ -259,8 +259,8 @@ fn refuse_stop(cancel: &Cancel) -> Result<()> {
 }
 
 /// A value that is a result itself.
-fn as_is(value: f64) -> Sample {
-    Sample {
+fn as_is(value: f64) -> Measurement {
+    Measurement {
         amount: value,
         seconds: 1.0,
     }

@@ -10,7 +10,7 @@ use forebay_loader::{Loader, Options};
 use forebay_server::{Server, ServerHandle, ServerOptions};
 
 use crate::Result;
-use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
 use crate::read::{dataset, split_of};
 
 pub(crate) const SIDE: u32 = 224;
@@ -29,7 +29,7 @@ pub fn stream(
     transports: &[Transport],
     duration: Duration,
     runs: usize,
-) -> Result<Report> {
+) -> Result<BenchReport> {
     let dataset = dataset(root)?;
     let split = split_of(&dataset, root, split)?;
     let (server, url) = serve(|server| Ok(server.add_dataset(NAME, &dataset)?))?;
@@ -86,13 +86,13 @@ fn options(threads: usize) -> Options {
     options
 }
 
-fn until(time: Duration, mut next: impl FnMut() -> Result<Option<usize>>) -> Result<Sample> {
+fn until(time: Duration, mut next: impl FnMut() -> Result<Option<usize>>) -> Result<Measurement> {
     let start = Instant::now();
     let mut batches = 0u64;
     while start.elapsed() < time {
         batches += u64::from(next()?.is_some());
     }
-    Ok(Sample {
+    Ok(Measurement {
         amount: batches as f64,
         seconds: start.elapsed().as_secs_f64(),
     })

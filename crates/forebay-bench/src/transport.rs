@@ -13,7 +13,7 @@ use forebay_loader::Options;
 use forebay_server::{Pixels, Synthetic};
 
 use crate::iperf3;
-use crate::measure::{Alternative, Report, Sample, Threads, median, side_by_side};
+use crate::measure::{Alternative, BenchReport, Measurement, Threads, median, side_by_side};
 use crate::stream::{BATCH, NAME, SIDE, serve};
 use crate::{Error, Result};
 
@@ -45,7 +45,7 @@ pub struct TransportOptions {
 ///
 /// # Errors
 /// Sockets that cannot be opened.
-pub fn transport(options: &TransportOptions) -> Result<Report> {
+pub fn transport(options: &TransportOptions) -> Result<BenchReport> {
     let (batches, ranks) = (options.batches.max(1), options.ranks.max(1));
     let (server, url) = serve(|server| {
         let source = Synthetic::new(u64::MAX >> 20, Pixels::Arbitrary);
@@ -83,7 +83,7 @@ pub fn transport(options: &TransportOptions) -> Result<Report> {
     let source = vec![1u8; BATCH_BYTES];
     let mut target = vec![0u8; BATCH_BYTES];
     alternatives.push(Alternative::here("memcpy, one thread", "GB/s", move || {
-        Sample::time(|| {
+        Measurement::time(|| {
             for _ in 0..batches {
                 target.copy_from_slice(std::hint::black_box(&source));
                 std::hint::black_box(&mut target);
@@ -207,14 +207,14 @@ fn take(stream: &mut forebay_client::Stream) -> Result<Batch> {
 }
 
 /// Moves batches to all ranks. With the sample come the CPU seconds of server and clients.
-fn run(url: &str, way: Way, ranks: u64, batches: u64) -> Result<(Sample, [f64; 2])> {
+fn run(url: &str, way: Way, ranks: u64, batches: u64) -> Result<(Measurement, [f64; 2])> {
     let mut streams = (0..ranks)
         .map(|rank| open(url, client(way), (rank, ranks)))
         .collect::<Result<Vec<_>>>()?;
     let each = batches.div_ceil(ranks);
     let takers_cpu = Cell::new(0.0);
     let before = used();
-    let sample = Sample::time(|| {
+    let sample = Measurement::time(|| {
         std::thread::scope(|scope| {
             let takers: Vec<_> = streams
                 .iter_mut()
@@ -309,7 +309,7 @@ fn waits(
 }
 
 /// The throughput of the system itself: one connection, the same buffer again and again.
-fn bare_tcp(batches: u64) -> Result<Sample> {
+fn bare_tcp(batches: u64) -> Result<Measurement> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
     std::thread::scope(|scope| {
@@ -326,7 +326,7 @@ fn bare_tcp(batches: u64) -> Result<Sample> {
         });
         let mut socket = TcpStream::connect(address)?;
         let mut buffer = vec![1u8; BATCH_BYTES];
-        let sample = Sample::time(|| {
+        let sample = Measurement::time(|| {
             for _ in 0..batches {
                 socket.read_exact(&mut buffer)?;
             }

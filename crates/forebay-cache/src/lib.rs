@@ -79,7 +79,7 @@ use stats::Counters;
 #[doc(hidden)]
 pub use block::fuzz as fuzz_block;
 pub use disk::{CacheContents, CachedLocation, Cleared, clear, contents};
-pub use notices::Observer;
+pub use notices::CacheObserver;
 pub use object::CachedObject;
 pub use object_id::ObjectId;
 pub use remote::{
@@ -113,7 +113,7 @@ pub struct CacheOptions {
     /// Bytes of a block: a power of two from 4 KiB to 16 MiB. A directory that is a cache already keeps its own.
     pub block_bytes: u32,
     /// Told what is not as it should be, each kind of thing once. All of it is in [`CacheStats::warnings`] as well.
-    pub on_warning: Option<Observer>,
+    pub on_warning: Option<CacheObserver>,
 }
 
 impl Default for CacheOptions {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Receives warnings.
-pub type Observer = Arc<dyn Fn(&str) + Send + Sync>;
+pub type CacheObserver = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The kinds of warnings. None of them stops a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,11 +23,11 @@ pub(super) enum Notice {
 #[derive(Default)]
 pub(super) struct Notices {
     said: Mutex<Vec<(Notice, String)>>,
-    observer: Option<Observer>,
+    observer: Option<CacheObserver>,
 }
 
 impl Notices {
-    pub(super) fn new(observer: Option<Observer>) -> Self {
+    pub(super) fn new(observer: Option<CacheObserver>) -> Self {
         Self {
             said: Mutex::default(),
             observer,

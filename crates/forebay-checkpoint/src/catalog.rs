@@ -1,6 +1,6 @@
 //! Which checkpoints there are: of a run, and in a staging area.
 
-use super::manifest::{MANIFEST_NAME, Manifest, PIN_NAME};
+use super::manifest::{CheckpointManifest, MANIFEST_NAME, PIN_NAME};
 use super::marker::Marker;
 use super::name::{Place, absolute, step_of};
 use super::{Error, Result, read, reading, retention};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A complete checkpoint of a run.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Found {
+pub struct CheckpointEntry {
     /// The location.
     pub location: String,
     /// Its name in the run.
@@ -21,7 +21,7 @@ pub struct Found {
     /// The number in its name.
     pub step: Option<u64>,
     /// Its manifest; an error if that is damaged.
-    pub manifest: std::result::Result<Manifest, String>,
+    pub manifest: std::result::Result<CheckpointManifest, String>,
     /// Whether it is where it belongs. If not, it is in the staging area and on its way.
     pub is_stored: bool,
     /// Whether the staging area has it.
@@ -32,7 +32,11 @@ pub struct Found {
 
 /// The complete checkpoints right below `prefix`: those without a number by name, then the others by their number. With an
 /// area, those that are acknowledged there and on their way are among them.
-pub fn list(prefix: &Location, options: &StoreOptions, area: Option<&Path>) -> Result<Vec<Found>> {
+pub fn list(
+    prefix: &Location,
+    options: &StoreOptions,
+    area: Option<&Path>,
+) -> Result<Vec<CheckpointEntry>> {
     let prefix = run_of(prefix)?;
     let staged = staged_below(&prefix, area)?;
     let store = Store::open(&prefix, options)?;
@@ -47,7 +51,7 @@ pub fn list(prefix: &Location, options: &StoreOptions, area: Option<&Path>) -> R
         if !has(MANIFEST_NAME) {
             continue;
         }
-        let Some((_, manifest)) = Manifest::find(&store, &place)? else {
+        let Some((_, manifest)) = CheckpointManifest::find(&store, &place)? else {
             continue;
         };
         let is_staged = manifest.as_ref().is_ok_and(|manifest| {
@@ -76,7 +80,7 @@ pub fn list(prefix: &Location, options: &StoreOptions, area: Option<&Path>) -> R
             );
         }
     }
-    let mut found: Vec<Found> = found.into_values().collect();
+    let mut found: Vec<CheckpointEntry> = found.into_values().collect();
     found.sort_by(|a, b| (a.step, &a.name).cmp(&(b.step, &b.name)));
     Ok(found)
 }
@@ -112,7 +116,7 @@ pub fn latest(
                         prefix: prefix.clone(),
                         name: name.clone(),
                     };
-                    if let Some((_, Ok(_))) = Manifest::find(&store, &place)? {
+                    if let Some((_, Ok(_))) = CheckpointManifest::find(&store, &place)? {
                         break;
                     }
                     names.pop();
@@ -130,12 +134,12 @@ pub fn latest(
 
 fn entry(
     place: &Place,
-    manifest: std::result::Result<Manifest, String>,
+    manifest: std::result::Result<CheckpointManifest, String>,
     is_stored: bool,
     is_staged: bool,
     is_pinned: bool,
-) -> Found {
-    Found {
+) -> CheckpointEntry {
+    CheckpointEntry {
         location: place.location(),
         step: step_of(&place.name),
         name: place.name.clone(),
@@ -150,7 +154,7 @@ fn entry(
 fn staged_below(
     prefix: &Location,
     area: Option<&Path>,
-) -> Result<BTreeMap<String, (Manifest, UnitState)>> {
+) -> Result<BTreeMap<String, (CheckpointManifest, UnitState)>> {
     let mut found = BTreeMap::new();
     if let Some(area) = area {
         for (_, place, manifest, stage) in read::all_copies(area)? {
@@ -180,7 +184,7 @@ pub fn pin(location: &Location, options: &StoreOptions, pinned: bool) -> Result<
     if !pinned {
         return Ok(store.delete(&place.key(PIN_NAME))?);
     }
-    if Manifest::find(&store, &place)?.is_none() {
+    if CheckpointManifest::find(&store, &place)?.is_none() {
         return Err(Error::Missing {
             place: place.location(),
             hint: None,
@@ -227,7 +231,7 @@ pub fn remove(location: &Location, options: &StoreOptions, area: Option<&Path>) 
 /// A checkpoint in a staging area, as anybody sees it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Status {
+pub struct CheckpointStatus {
     /// The checkpoint's location; empty if its marker cannot be read.
     pub location: String,
     /// Which part of how many.
@@ -263,7 +267,7 @@ pub enum State {
 }
 
 /// Returns the checkpoints in a staging area, the oldest first. An area that does not exist is empty.
-pub fn status(area: &Path) -> Result<Vec<Status>> {
+pub fn status(area: &Path) -> Result<Vec<CheckpointStatus>> {
     let mut all = Vec::new();
     for entry in Unit::all(area)? {
         // Taken for a moment, to see whether another process has it.
@@ -284,7 +288,7 @@ pub fn status(area: &Path) -> Result<Vec<Status>> {
             .as_ref()
             .and_then(|marker| marker.place().ok())
             .map(|place| place.location());
-        all.push(Status {
+        all.push(CheckpointStatus {
             location: location.unwrap_or_default(),
             rank: marker.as_ref().map_or(0, |marker| marker.rank),
             world_size: marker.as_ref().map_or(1, |marker| marker.world_size),

@@ -4,7 +4,7 @@
 //! to do. What is dropped before it is committed leaves nothing.
 
 use super::error::io_error;
-use super::manifest::{FileEntry, Part};
+use super::manifest::{CheckpointPart, FileEntry};
 use super::marker::{Marker, Orders};
 use super::{Error, Result, name};
 use forebay_staging::make_dirs;
@@ -228,14 +228,14 @@ impl Draft {
         };
         sync_dirs(&self.entry.files())?;
         sync_dir(self.entry.path())?;
-        let part = Part {
+        let part = CheckpointPart {
             content: content.to_owned(),
             metadata,
             files,
         };
         part.check().map_err(|what| Error::Option { what })?;
         if orders.world_size == 1 && orders.attempt.is_empty() {
-            orders.attempt = super::manifest::Manifest::new_attempt()?;
+            orders.attempt = super::manifest::CheckpointManifest::new_attempt()?;
         }
         let marker = Marker::new(orders, part);
         self.entry.acknowledge(&marker.to_bytes())?;

@@ -9,7 +9,9 @@
 //! condition that what was there has not changed since.
 
 use super::error::io_error;
-use super::manifest::{MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest, PartManifest, data_key};
+use super::manifest::{
+    CheckpointManifest, MANIFEST_MAX_BYTES, MANIFEST_NAME, PartManifest, data_key,
+};
 use super::marker::Marker;
 use super::name::{Place, family_of, step_of};
 use super::{Error, Result, draft, retention};
@@ -56,7 +58,7 @@ pub(super) fn drain(entry: &Unit, marker: &Marker, way: &DrainContext<'_>) -> Re
     options.cancel = Some(way.cancel.clone());
     let store = Store::open(&place.prefix, &options)?;
     if marker.world_size == 1 {
-        let manifest = Manifest::new(marker.attempt.clone(), vec![marker.part.clone()]);
+        let manifest = CheckpointManifest::new(marker.attempt.clone(), vec![marker.part.clone()]);
         if is_there(&store, &place, &manifest, marker.overwrite)? {
             return Ok(Drained::Complete);
         }
@@ -201,8 +203,13 @@ fn verify_file(
 
 /// Whether there is nothing to do any more: this attempt is there or was, or the same content is, saved by whomever. Another
 /// one that is not to be replaced is an error.
-fn is_there(store: &Store, place: &Place, own: &Manifest, overwrite: bool) -> Result<bool> {
-    match Manifest::find(store, place)? {
+fn is_there(
+    store: &Store,
+    place: &Place,
+    own: &CheckpointManifest,
+    overwrite: bool,
+) -> Result<bool> {
+    match CheckpointManifest::find(store, place)? {
         Some((_, Ok(found))) if found.is_same(own) || found.has_replaced(&own.attempt) => Ok(true),
         Some((_, Ok(found))) if !overwrite && found.parts == own.parts => Ok(true),
         Some(_) if !overwrite => Err(Error::Exists {
@@ -214,15 +221,20 @@ fn is_there(store: &Store, place: &Place, own: &Manifest, overwrite: bool) -> Re
 
 /// Whether an attempt was complete here and has been replaced.
 fn has_been(store: &Store, place: &Place, attempt: &str) -> Result<bool> {
-    let found = Manifest::find(store, place)?.and_then(|(_, found)| found.ok());
+    let found = CheckpointManifest::find(store, place)?.and_then(|(_, found)| found.ok());
     Ok(found.is_some_and(|found| found.has_replaced(attempt)))
 }
 
 /// Makes the checkpoint complete. What it replaces is removed afterwards.
-fn publish(store: &Store, place: &Place, manifest: &Manifest, overwrite: bool) -> Result<()> {
+fn publish(
+    store: &Store,
+    place: &Place,
+    manifest: &CheckpointManifest,
+    overwrite: bool,
+) -> Result<()> {
     let key = place.key(MANIFEST_NAME);
     for _ in 0..PUBLISH_TRIES {
-        let found = Manifest::find(store, place)?;
+        let found = CheckpointManifest::find(store, place)?;
         let (put, old) = match found {
             None => (Put::IfAbsent, None),
             Some((_, Ok(found))) if found.is_same(manifest) => return Ok(()),
@@ -285,7 +297,7 @@ fn read_part(
 
 /// Publishes the manifest if all ranks' parts are there. Every rank tries; they all write the same checkpoint.
 fn join(store: &Store, place: &Place, marker: &Marker) -> Result<Drained> {
-    if let Some((_, Ok(found))) = Manifest::find(store, place)? {
+    if let Some((_, Ok(found))) = CheckpointManifest::find(store, place)? {
         let is_it = found.attempt == marker.attempt && found.world_size() == marker.world_size;
         if is_it || found.has_replaced(&marker.attempt) {
             return Ok(Drained::Complete);
@@ -300,7 +312,7 @@ fn join(store: &Store, place: &Place, marker: &Marker) -> Result<Drained> {
         }
     }
     if missing.is_empty() {
-        let manifest = Manifest::new(marker.attempt.clone(), parts);
+        let manifest = CheckpointManifest::new(marker.attempt.clone(), parts);
         publish(store, place, &manifest, marker.overwrite)?;
         return Ok(Drained::Complete);
     }

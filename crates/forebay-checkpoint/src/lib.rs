@@ -30,13 +30,15 @@ mod retention;
 mod tests;
 mod uploader;
 
-pub use catalog::{Found, State, Status, latest, list, pin, remove, status};
+pub use catalog::{CheckpointEntry, CheckpointStatus, State, latest, list, pin, remove, status};
 pub use draft::{Draft, DraftFile};
 pub use error::{Error, Result};
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub use manifest::fuzz as fuzz_manifest;
-pub use manifest::{FileEntry, MANIFEST_NAME, Manifest, PIN_NAME, Part, WORLD_SIZE_MAX};
+pub use manifest::{
+    CheckpointManifest, CheckpointPart, FileEntry, MANIFEST_NAME, PIN_NAME, WORLD_SIZE_MAX,
+};
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub use marker::fuzz as fuzz_marker;

@@ -42,7 +42,7 @@ pub struct FileEntry {
 /// The files of one rank; a checkpoint that is not distributed has one part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Part {
+pub struct CheckpointPart {
     /// The kind of content: "bytes", "directory", "torch" and so on.
     pub content: String,
     /// The user's metadata.
@@ -52,7 +52,7 @@ pub struct Part {
     pub files: Vec<FileEntry>,
 }
 
-impl Part {
+impl CheckpointPart {
     /// The size of all files together.
     pub fn bytes(&self) -> u64 {
         self.files
@@ -96,7 +96,7 @@ impl Part {
 /// A complete checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Manifest {
+pub struct CheckpointManifest {
     format: String,
     version: u32,
     /// Identifies this attempt to save the checkpoint: part of the names of its data.
@@ -106,13 +106,16 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     replaced: Vec<String>,
     /// The parts, by rank.
-    pub parts: Vec<Part>,
+    pub parts: Vec<CheckpointPart>,
     fingerprint: String,
 }
 
-impl Manifest {
+impl CheckpointManifest {
     /// Reads the manifest of a place, with its object; a damaged one is an error within.
-    pub(super) fn find(store: &Store, place: &Place) -> Result<Option<(Object, Result<Manifest>)>> {
+    pub(super) fn find(
+        store: &Store,
+        place: &Place,
+    ) -> Result<Option<(Object, Result<CheckpointManifest>)>> {
         let key = place.key(MANIFEST_NAME);
         let Some(object) = store.head(&key)? else {
             return Ok(None);
@@ -120,15 +123,15 @@ impl Manifest {
         match store.get(&key, MANIFEST_MAX_BYTES) {
             Ok(bytes) => {
                 let shown = format!("{}/{MANIFEST_NAME}", place.location());
-                Ok(Some((object, Manifest::parse(&bytes, &shown))))
+                Ok(Some((object, CheckpointManifest::parse(&bytes, &shown))))
             }
             Err(forebay_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The manifest of these parts. `attempt` is what [`Manifest::new_attempt`] gives, or what all ranks agreed upon.
-    pub(super) fn new(attempt: String, parts: Vec<Part>) -> Self {
+    /// The manifest of these parts. `attempt` is what [`CheckpointManifest::new_attempt`] gives, or what all ranks agreed upon.
+    pub(super) fn new(attempt: String, parts: Vec<CheckpointPart>) -> Self {
         let mut made = Self {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -243,12 +246,12 @@ impl Manifest {
 /// A manifest with a right fingerprint: what it names lies below the checkpoint.
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz(bytes: &[u8]) {
-    let _ = Manifest::parse(bytes, "here");
-    let Ok(mut made) = serde_json::from_slice::<Manifest>(bytes) else {
+    let _ = CheckpointManifest::parse(bytes, "here");
+    let Ok(mut made) = serde_json::from_slice::<CheckpointManifest>(bytes) else {
         return;
     };
     made.fingerprint = made.expected_fingerprint();
-    let Ok(made) = Manifest::parse(&made.to_bytes(), "here") else {
+    let Ok(made) = CheckpointManifest::parse(&made.to_bytes(), "here") else {
         return;
     };
     for (rank, part) in (0..).zip(&made.parts) {
@@ -268,12 +271,12 @@ pub(super) struct PartManifest {
     pub(super) attempt: String,
     pub(super) rank: u32,
     pub(super) world_size: u32,
-    pub(super) part: Part,
+    pub(super) part: CheckpointPart,
     fingerprint: String,
 }
 
 impl PartManifest {
-    pub(super) fn new(attempt: String, rank: u32, world_size: u32, part: Part) -> Self {
+    pub(super) fn new(attempt: String, rank: u32, world_size: u32, part: CheckpointPart) -> Self {
         let mut made = Self {
             format: PART_FORMAT.to_owned(),
             version: VERSION,
@@ -411,7 +414,7 @@ mod tests {
         forebay_rigs::replay_corpus(corpus.as_ref(), super::fuzz);
     }
 
-    fn part() -> Part {
+    fn part() -> CheckpointPart {
         let file = |name: &str, bytes| FileEntry {
             name: name.to_owned(),
             bytes,
@@ -419,7 +422,7 @@ mod tests {
         };
         let mut metadata = Map::new();
         metadata.insert("step".to_owned(), Value::from(1000));
-        Part {
+        CheckpointPart {
             content: "files".to_owned(),
             metadata,
             files: vec![file("a/model.bin", 9), file("b", 9)],
@@ -428,9 +431,10 @@ mod tests {
 
     #[test]
     fn it_comes_back() {
-        let made = Manifest::new(Manifest::new_attempt().unwrap(), vec![part()]);
+        let made =
+            CheckpointManifest::new(CheckpointManifest::new_attempt().unwrap(), vec![part()]);
         let bytes = made.to_bytes();
-        assert_eq!(Manifest::parse(&bytes, "x").unwrap(), made);
+        assert_eq!(CheckpointManifest::parse(&bytes, "x").unwrap(), made);
         assert_eq!(made.bytes(), 18);
         assert_eq!(made.key(0, "b"), format!("data-{}/b", made.attempt));
         assert_eq!(made.parts[0].file("b").unwrap().bytes, 9);
@@ -439,15 +443,18 @@ mod tests {
 
     #[test]
     fn it_knows_what_was_in_its_place() {
-        let mut last = Manifest::new("0".to_owned(), vec![part()]);
+        let mut last = CheckpointManifest::new("0".to_owned(), vec![part()]);
         let bare = last.to_bytes();
         assert!(!String::from_utf8(bare).unwrap().contains("replaced"));
         for number in 1..100 {
-            let own = Manifest::new(number.to_string(), vec![part()]);
+            let own = CheckpointManifest::new(number.to_string(), vec![part()]);
             let next = own.replacing(Some(&last));
             assert!(next.is_same(&own) && !next.is_same(&last));
             assert_ne!(next.fingerprint(), own.fingerprint());
-            assert_eq!(Manifest::parse(&next.to_bytes(), "x").unwrap(), next);
+            assert_eq!(
+                CheckpointManifest::parse(&next.to_bytes(), "x").unwrap(),
+                next
+            );
             last = next;
         }
         for (attempt, is_known) in [("99", false), ("98", true), ("35", true), ("34", false)] {
@@ -456,28 +463,35 @@ mod tests {
         assert!(!last.replacing(None).has_replaced("98"));
         last.replaced.push("34".to_owned());
         last.fingerprint = last.expected_fingerprint();
-        assert!(Manifest::parse(&last.to_bytes(), "x").is_err());
+        assert!(CheckpointManifest::parse(&last.to_bytes(), "x").is_err());
         last.replaced = vec!["../x".to_owned()];
         last.fingerprint = last.expected_fingerprint();
-        assert!(Manifest::parse(&last.to_bytes(), "x").is_err());
+        assert!(CheckpointManifest::parse(&last.to_bytes(), "x").is_err());
     }
 
     #[test]
     fn every_changed_byte_and_every_cut_is_refused() {
-        let old = Manifest::new("run-0".to_owned(), vec![part()]);
-        let made = Manifest::new("run-1".to_owned(), vec![part(), part()]);
+        let old = CheckpointManifest::new("run-0".to_owned(), vec![part()]);
+        let made = CheckpointManifest::new("run-1".to_owned(), vec![part(), part()]);
         let bytes = made.replacing(Some(&old)).to_bytes();
         for at in 0..bytes.len() - 1 {
             for flip in [1_u8, 0x20, 0x80] {
                 let mut changed = bytes.clone();
                 changed[at] ^= flip;
                 // White space may become other white space: then the content is the same.
-                if let Ok(read) = Manifest::parse(&changed, "x") {
-                    assert_eq!(read, Manifest::parse(&bytes, "x").unwrap(), "byte {at}");
+                if let Ok(read) = CheckpointManifest::parse(&changed, "x") {
+                    assert_eq!(
+                        read,
+                        CheckpointManifest::parse(&bytes, "x").unwrap(),
+                        "byte {at}"
+                    );
                     assert!(bytes[at].is_ascii_whitespace(), "byte {at}");
                 }
             }
-            assert!(Manifest::parse(&bytes[..at], "x").is_err(), "cut at {at}");
+            assert!(
+                CheckpointManifest::parse(&bytes[..at], "x").is_err(),
+                "cut at {at}"
+            );
         }
     }
 
@@ -499,25 +513,36 @@ mod tests {
                 bytes: 1,
                 crc32c: 0,
             }];
-            let bytes = Manifest::new("run-1".to_owned(), vec![evil]).to_bytes();
+            let bytes = CheckpointManifest::new("run-1".to_owned(), vec![evil]).to_bytes();
             assert!(
-                matches!(Manifest::parse(&bytes, "x"), Err(Error::Manifest { .. })),
+                matches!(
+                    CheckpointManifest::parse(&bytes, "x"),
+                    Err(Error::Manifest { .. })
+                ),
                 "{bad:?}"
             );
         }
         for bad in ["", "../..", "a/b", "A b"] {
-            let bytes = Manifest::new(bad.to_owned(), vec![part()]).to_bytes();
-            assert!(Manifest::parse(&bytes, "x").is_err(), "{bad:?}");
+            let bytes = CheckpointManifest::new(bad.to_owned(), vec![part()]).to_bytes();
+            assert!(CheckpointManifest::parse(&bytes, "x").is_err(), "{bad:?}");
         }
         let mut twice = part();
         twice.files[1].name = "a/model.bin".to_owned();
         assert!(
-            Manifest::parse(&Manifest::new("r".to_owned(), vec![twice]).to_bytes(), "x").is_err()
+            CheckpointManifest::parse(
+                &CheckpointManifest::new("r".to_owned(), vec![twice]).to_bytes(),
+                "x"
+            )
+            .is_err()
         );
         let mut huge = part();
         huge.files[0].bytes = u64::MAX;
         assert!(
-            Manifest::parse(&Manifest::new("r".to_owned(), vec![huge]).to_bytes(), "x").is_err()
+            CheckpointManifest::parse(
+                &CheckpointManifest::new("r".to_owned(), vec![huge]).to_bytes(),
+                "x"
+            )
+            .is_err()
         );
     }
 

@@ -1,6 +1,6 @@
 //! The marker of a staged checkpoint: its destination, written beside its files.
 
-use super::manifest::{MANIFEST_MAX_BYTES, Part};
+use super::manifest::{CheckpointPart, MANIFEST_MAX_BYTES};
 use super::name::{self, Place};
 use super::{Error, Result};
 use forebay_staging::unit::Unit;
@@ -32,7 +32,7 @@ pub(super) struct Marker {
     pub(super) attempt: String,
     pub(super) rank: u32,
     pub(super) world_size: u32,
-    pub(super) part: Part,
+    pub(super) part: CheckpointPart,
 }
 
 /// The fields of a marker besides the files.
@@ -58,7 +58,7 @@ impl Marker {
         Ok(Some(marker))
     }
 
-    pub(super) fn new(orders: &Orders, part: Part) -> Self {
+    pub(super) fn new(orders: &Orders, part: CheckpointPart) -> Self {
         Self {
             version: VERSION,
             prefix: orders.place.prefix.to_string(),
@@ -175,7 +175,7 @@ pub(super) mod tests {
         }];
         Marker::new(
             &orders,
-            Part {
+            CheckpointPart {
                 content: "bytes".to_owned(),
                 metadata: serde_json::Map::new(),
                 files,

@@ -3,7 +3,7 @@
 //! Every file is compared with its checksum before a caller sees it as read.
 
 use super::error::io_error;
-use super::manifest::{FileEntry, MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest};
+use super::manifest::{CheckpointManifest, FileEntry, MANIFEST_MAX_BYTES, MANIFEST_NAME};
 use super::marker::Marker;
 use super::name::Place;
 use super::reading::{self, ReadingLock};
@@ -27,7 +27,7 @@ const REMOVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Checkpoint {
     place: Place,
-    manifest: Manifest,
+    manifest: CheckpointManifest,
     local: Option<Local>,
     store: Option<Store>,
     #[expect(dead_code, reason = "held for its lock")]
@@ -80,7 +80,7 @@ impl Checkpoint {
             _ => None,
         };
         let store = Store::open(&place.prefix, options)?;
-        let Some((_, manifest)) = Manifest::find(&store, &place)? else {
+        let Some((_, manifest)) = CheckpointManifest::find(&store, &place)? else {
             // Only a read of an object tells that it is the whole bucket that is not there.
             return Err(
                 match store.get(&place.key(MANIFEST_NAME), MANIFEST_MAX_BYTES) {
@@ -120,7 +120,7 @@ impl Checkpoint {
     }
 
     /// Returns the manifest.
-    pub fn manifest(&self) -> &Manifest {
+    pub fn manifest(&self) -> &CheckpointManifest {
         &self.manifest
     }
 
@@ -408,7 +408,10 @@ fn cancelled(place: &Place) -> Error {
 }
 
 /// Returns the copies of a checkpoint in the area, the oldest first. Parts of distributed checkpoints do not count.
-pub(super) fn copies_of(area: &Path, place: &Place) -> Result<Vec<(Unit, Manifest, UnitState)>> {
+pub(super) fn copies_of(
+    area: &Path,
+    place: &Place,
+) -> Result<Vec<(Unit, CheckpointManifest, UnitState)>> {
     let mut found = Vec::new();
     for (entry, of, manifest, stage) in all_copies(area)? {
         if of == *place {
@@ -419,7 +422,7 @@ pub(super) fn copies_of(area: &Path, place: &Place) -> Result<Vec<(Unit, Manifes
 }
 
 /// All checkpoints that an area has whole. What cannot be read is none.
-pub(super) fn all_copies(area: &Path) -> Result<Vec<(Unit, Place, Manifest, UnitState)>> {
+pub(super) fn all_copies(area: &Path) -> Result<Vec<(Unit, Place, CheckpointManifest, UnitState)>> {
     let mut found = Vec::new();
     for entry in Unit::all(area)?.into_iter().filter(Unit::is_own) {
         let Ok(Some(marker)) = Marker::of(&entry) else {
@@ -428,7 +431,7 @@ pub(super) fn all_copies(area: &Path) -> Result<Vec<(Unit, Place, Manifest, Unit
         if marker.world_size == 1
             && let Ok(place) = marker.place()
         {
-            let manifest = Manifest::new(marker.attempt.clone(), vec![marker.part]);
+            let manifest = CheckpointManifest::new(marker.attempt.clone(), vec![marker.part]);
             let stage = entry.stage();
             found.push((entry, place, manifest, stage));
         }

@@ -7,7 +7,7 @@
 //! stay, untouched for a day, and not in this host's staging area.
 
 use super::manifest::{
-    DATA_PREFIX, MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest, PIN_NAME, PartManifest,
+    CheckpointManifest, DATA_PREFIX, MANIFEST_MAX_BYTES, MANIFEST_NAME, PIN_NAME, PartManifest,
 };
 use super::marker::Marker;
 use super::name::{Place, family_of, step_of};
@@ -38,7 +38,7 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
         .collect();
     siblings.sort_unstable();
     // Nothing goes unless what replaces it is there, and can be read.
-    let Some((saved, Ok(_))) = Manifest::find(store, place)? else {
+    let Some((saved, Ok(_))) = CheckpointManifest::find(store, place)? else {
         return Ok(Vec::new());
     };
     let mut kept = 0;
@@ -59,7 +59,10 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
         if has(MANIFEST_NAME) {
             // One with a damaged manifest cannot be loaded: it counts as none, and stays for a person to look at.
             if kept < keep.max(1) {
-                let is_good = matches!(Manifest::find(store, &sibling), Ok(Some((_, Ok(_)))));
+                let is_good = matches!(
+                    CheckpointManifest::find(store, &sibling),
+                    Ok(Some((_, Ok(_))))
+                );
                 kept += u32::from(is_good);
             } else if !has(PIN_NAME) {
                 surplus.push(sibling);
@@ -147,7 +150,7 @@ fn newest_dir(dir: &Path, depth: u32) -> Option<SystemTime> {
 
 /// Removes a checkpoint, or what an interrupted removal left of it; false if there is neither.
 pub(super) fn remove(store: &Store, place: &Place) -> Result<bool> {
-    let manifest = match Manifest::find(store, place)? {
+    let manifest = match CheckpointManifest::find(store, place)? {
         Some((_, Ok(manifest))) => manifest,
         // A damaged manifest does not say which files are the checkpoint's.
         Some((_, Err(_))) => return Ok(false),
@@ -174,7 +177,7 @@ fn finish(store: &Store, place: &Place) -> Result<()> {
         Err(forebay_store::Error::NotFound { .. }) => return Ok(()),
         other => other?,
     };
-    if let Ok(manifest) = Manifest::parse(&bytes, &key) {
+    if let Ok(manifest) = CheckpointManifest::parse(&bytes, &key) {
         for key in keys(place, &manifest) {
             store.delete(&key)?;
         }
@@ -186,7 +189,12 @@ fn finish(store: &Store, place: &Place) -> Result<()> {
 
 /// Deletes the files of a manifest that was replaced, but for those that the new one has as well. What cannot be deleted stays
 /// without harm.
-pub(super) fn remove_data(store: &Store, place: &Place, old: &Manifest, new: Option<&Manifest>) {
+pub(super) fn remove_data(
+    store: &Store,
+    place: &Place,
+    old: &CheckpointManifest,
+    new: Option<&CheckpointManifest>,
+) {
     let kept = new.map_or_else(BTreeSet::new, |new| keys(place, new).into_iter().collect());
     for key in keys(place, old) {
         if !kept.contains(&key) {
@@ -197,7 +205,7 @@ pub(super) fn remove_data(store: &Store, place: &Place, old: &Manifest, new: Opt
 }
 
 /// The keys of all that a manifest speaks of.
-fn keys(place: &Place, manifest: &Manifest) -> Vec<String> {
+fn keys(place: &Place, manifest: &CheckpointManifest) -> Vec<String> {
     let mut keys = Vec::new();
     for (rank, part) in (0_u32..).zip(&manifest.parts) {
         keys.extend(

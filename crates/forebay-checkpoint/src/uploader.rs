@@ -2,7 +2,7 @@
 //!
 //! One for each staging area and process, with one [`TaskQueue`], whose single thread drains one checkpoint at a time.
 
-use super::catalog::{self, Status};
+use super::catalog::{self, CheckpointStatus};
 use super::draft::Draft;
 use super::drain::{self, DrainContext, Drained};
 use super::marker::Marker;
@@ -237,7 +237,7 @@ impl Uploader {
     }
 
     /// Everything in the area, also of other processes.
-    pub fn status(&self) -> Result<Vec<Status>> {
+    pub fn status(&self) -> Result<Vec<CheckpointStatus>> {
         catalog::status(self.dir())
     }
 

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_options::part::{self, MOST_PARTS, Part};
+use forebay_options::part::{self, BatchPart, MOST_PARTS};
 use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{BufferPool, Dtype, wire};
 
 use crate::back_off::while_busy;
 use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
-use crate::options::{ClientOptions, OpenOptions};
+use crate::options::{ClientOptions, StreamOptions};
 use crate::placement::Unit;
 use crate::resolver::{self, Resolver};
 use crate::server_stream::ServerStream;
@@ -148,11 +148,11 @@ impl Client {
     /// [`Error::Remote`] when the server refuses: a split it has not, options that
     /// make no sense, another dataset than the fingerprint's. [`Error::Option`] when a batch is
     /// larger than the options allow. Connection errors as in [`Client::connect`].
-    pub fn open(&self, open: impl Into<OpenOptions>) -> Result<Stream> {
+    pub fn open(&self, open: impl Into<StreamOptions>) -> Result<Stream> {
         self.open_inner(open.into())
     }
 
-    fn open_inner(&self, mut open: OpenOptions) -> Result<Stream> {
+    fn open_inner(&self, mut open: StreamOptions) -> Result<Stream> {
         // A stream may move to another server, which must have the same dataset.
         open.fingerprint
             .get_or_insert_with(|| self.welcome.fingerprint.clone());
@@ -196,9 +196,9 @@ impl Client {
     /// that accepts it.
     fn open_part(
         &self,
-        open: &OpenOptions,
+        open: &StreamOptions,
         asked: &LoaderOptions,
-        part: Part,
+        part: BatchPart,
     ) -> Result<(Connection, StreamInfo)> {
         let mut placed = asked.clone();
         if let ([only], None) = (self.splits(), &placed.split) {
@@ -251,9 +251,9 @@ impl Client {
 
     fn config(
         &self,
-        open: &OpenOptions,
+        open: &StreamOptions,
         asked: &LoaderOptions,
-        part: Part,
+        part: BatchPart,
         connection: &Connection,
         info: StreamInfo,
     ) -> Result<StreamConfig> {

@@ -5,17 +5,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_options::StreamInfo;
-use forebay_options::part::Part;
+use forebay_options::part::BatchPart;
 use forebay_wire::frame::PROTOCOL_VERSIONS;
 use forebay_wire::text::printable_start;
 use forebay_wire::transport::random_bytes;
 use forebay_wire::{
-    Error as WireError, FrameReader, FrameWriter, Limits, LocalSocket, Message, Peer, Socket,
+    Error as WireError, FrameLimits, FrameReader, FrameWriter, LocalSocket, Message, Peer, Socket,
     TcpSocket, Token, wire,
 };
 
 use crate::error::{Error, Result};
-use crate::options::{ClientOptions, OpenOptions, Transport};
+use crate::options::{ClientOptions, StreamOptions, Transport};
 use crate::resolver::Server;
 use crate::tls::{self, Trust};
 use crate::url::Url;
@@ -267,7 +267,10 @@ fn say_hello(
     socket
         .set_timeouts(patience, WRITE_TIMEOUT)
         .map_err(failed)?;
-    let reader = FrameReader::new(socket.clone(), Limits::from_server(options.max_batch_bytes));
+    let reader = FrameReader::new(
+        socket.clone(),
+        FrameLimits::from_server(options.max_batch_bytes),
+    );
     let reader = match socket.local() {
         // Payloads do not follow the messages, so messages can be read ahead.
         Some(_) => reader.read_ahead(),
@@ -391,8 +394,8 @@ impl Connection {
     /// Opens the stream without credit, because the size of its batches is not known yet.
     pub(crate) fn open(
         &mut self,
-        open: &OpenOptions,
-        (part, parts): Part,
+        open: &StreamOptions,
+        (part, parts): BatchPart,
         checksum: bool,
         url: &Url,
         options: &ClientOptions,
@@ -414,7 +417,10 @@ impl Connection {
             },
         };
         let request = Message::from(request);
-        let (bytes, most) = (request.encoded_len(), Limits::from_client().header_bytes);
+        let (bytes, most) = (
+            request.encoded_len(),
+            FrameLimits::from_client().header_bytes,
+        );
         if bytes > most as usize {
             return Err(Error::Option {
                 name: "options",

@@ -264,13 +264,13 @@ impl fmt::Display for Via {
 /// Selects a stream and its start position.
 ///
 /// ```
-/// use forebay_client::{LoaderOptions, OpenOptions};
+/// use forebay_client::{LoaderOptions, StreamOptions};
 ///
-/// let from_the_start = OpenOptions::from(LoaderOptions::default());
-/// let resumed = OpenOptions { epoch: 3, position: 5120, ..from_the_start };
+/// let from_the_start = StreamOptions::from(LoaderOptions::default());
+/// let resumed = StreamOptions { epoch: 3, position: 5120, ..from_the_start };
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct OpenOptions {
+pub struct StreamOptions {
     /// The options that determine the batches. The server fills in what is not given; where it has a job, what is given must agree.
     pub options: LoaderOptions,
     /// First epoch.
@@ -283,11 +283,11 @@ pub struct OpenOptions {
     pub fingerprint: Option<String>,
 }
 
-impl From<LoaderOptions> for OpenOptions {
+impl From<LoaderOptions> for StreamOptions {
     fn from(options: LoaderOptions) -> Self {
-        OpenOptions {
+        StreamOptions {
             options,
-            ..OpenOptions::default()
+            ..StreamOptions::default()
         }
     }
 }

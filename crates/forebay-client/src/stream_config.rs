@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use forebay_options::part::{self, Part};
+use forebay_options::part::{self, BatchPart};
 use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{BufferPool, Layout, Socket};
 
 use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
-use crate::options::{ClientOptions, OpenOptions};
+use crate::options::{ClientOptions, StreamOptions};
 use crate::placement::Unit;
 use crate::resolver::{self, Resolver, Server};
 use crate::sequence::Place;
@@ -19,7 +19,7 @@ pub(crate) struct StreamConfig {
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) options: ClientOptions,
     /// The slice of each batch.
-    pub(crate) part: Part,
+    pub(crate) part: BatchPart,
     /// As the server opened it, for this slice.
     pub(crate) info: StreamInfo,
     pub(crate) fingerprint: String,
@@ -37,7 +37,7 @@ pub(crate) fn run(name: &str, options: &LoaderOptions) -> String {
 }
 
 /// A stream among those that share its epochs; `run` is [`run`]'s, `options` are the part's own.
-pub(crate) fn unit<'a>(run: &'a str, options: &LoaderOptions, (_, parts): Part) -> Unit<'a> {
+pub(crate) fn unit<'a>(run: &'a str, options: &LoaderOptions, (_, parts): BatchPart) -> Unit<'a> {
     let count = options.world_size.unwrap_or(1).max(1);
     Unit {
         run,
@@ -80,8 +80,8 @@ impl StreamConfig {
     }
 
     /// The options that open the stream from `place` on.
-    pub(crate) fn open_at(&self, (epoch, position): Place) -> OpenOptions {
-        OpenOptions {
+    pub(crate) fn open_at(&self, (epoch, position): Place) -> StreamOptions {
+        StreamOptions {
             options: self.options(),
             epoch,
             position,

@@ -5,7 +5,7 @@ use forebay_image::Format;
 
 /// Kind of a file of a source, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ContentKind {
     /// A directory.
     Directory,
     /// Its name or its first bytes are those of an image.
@@ -78,12 +78,14 @@ fn is_bmp(head: &[u8]) -> bool {
 }
 
 /// Kind of a file by its first bytes.
-pub fn kind(head: &[u8]) -> Kind {
+pub fn kind(head: &[u8]) -> ContentKind {
     if forebay_image::sniff(head).is_some() {
-        return Kind::Image;
+        return ContentKind::Image;
     }
     let other = OTHER_FORMATS.iter().find(|other| other.begins(head));
-    other.map_or(Kind::NotAnImage, |other| Kind::OtherImage(other.name))
+    other.map_or(ContentKind::NotAnImage, |other| {
+        ContentKind::OtherImage(other.name)
+    })
 }
 
 /// The name of the format that the ending of a file's name claims, if it is that of an image.
@@ -115,16 +117,16 @@ mod tests {
 
     #[test]
     fn content_and_name_are_told_apart() {
-        assert_eq!(kind(b"\xff\xd8\xff\xe0"), Kind::Image);
-        assert_eq!(kind(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), Kind::Image);
-        assert_eq!(kind(b"RIFF\x10\0\0\0WEBPVP8 "), Kind::Image);
-        assert_eq!(kind(b"RIFF\x10\0\0\0WAVEfmt "), Kind::NotAnImage);
-        assert_eq!(kind(b"II*\0\x08\0\0\0"), Kind::Image);
-        assert_eq!(kind(b"GIF89a"), Kind::OtherImage("GIF"));
-        assert_eq!(kind(b"BM1234\0\0\0\0"), Kind::OtherImage("BMP"));
-        assert_eq!(kind(b"BM is a text"), Kind::NotAnImage);
+        assert_eq!(kind(b"\xff\xd8\xff\xe0"), ContentKind::Image);
+        assert_eq!(kind(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), ContentKind::Image);
+        assert_eq!(kind(b"RIFF\x10\0\0\0WEBPVP8 "), ContentKind::Image);
+        assert_eq!(kind(b"RIFF\x10\0\0\0WAVEfmt "), ContentKind::NotAnImage);
+        assert_eq!(kind(b"II*\0\x08\0\0\0"), ContentKind::Image);
+        assert_eq!(kind(b"GIF89a"), ContentKind::OtherImage("GIF"));
+        assert_eq!(kind(b"BM1234\0\0\0\0"), ContentKind::OtherImage("BMP"));
+        assert_eq!(kind(b"BM is a text"), ContentKind::NotAnImage);
         for head in [b"".as_slice(), b"\xff", b"\xff\xd8", b"hello", b"\x89PNG"] {
-            assert_eq!(kind(head), Kind::NotAnImage, "{head:?}");
+            assert_eq!(kind(head), ContentKind::NotAnImage, "{head:?}");
         }
         assert_eq!(claimed(b"a.b.JPEG"), Some("JPEG"));
         assert_eq!(claimed(b"\xff.Png"), Some("PNG"));

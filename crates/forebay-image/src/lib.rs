@@ -46,7 +46,7 @@ pub use format::{
     Color, Ending, Format, Probe, check_structure, ending, probe, sniff, trailing_bytes,
 };
 pub use limits::Limits;
-pub use mix::{BatchTransform, Mix, Mixing};
+pub use mix::{BatchMix, BatchTransform, Mixing};
 pub use ops::{Compose, Op, Size};
 pub use options::{DecodeOptions, ResizeLike};
 pub use orientation::{orientation, set_orientation};

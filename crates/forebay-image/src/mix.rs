@@ -65,7 +65,7 @@ enum Drawn {
 
 /// How the samples of one batch are mixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mix {
+pub struct BatchMix {
     drawn: Drawn,
     height: usize,
     width: usize,
@@ -109,7 +109,7 @@ impl BatchTransform {
 
     /// Draws the random decision for the batch at `position` of an epoch, whose samples have a
     /// size; a pure function.
-    pub fn draw(&self, seed: u64, epoch: u64, position: u64, (height, width): Size) -> Mix {
+    pub fn draw(&self, seed: u64, epoch: u64, position: u64, (height, width): Size) -> BatchMix {
         let place = SampleSeed {
             seed,
             epoch,
@@ -148,7 +148,7 @@ impl BatchTransform {
             }
             Mixing::Nothing => Drawn::Nothing,
         };
-        Mix {
+        BatchMix {
             drawn,
             height: height as usize,
             width: width as usize,
@@ -203,7 +203,7 @@ fn normal(draws: &mut Draws) -> f64 {
     }
 }
 
-impl Mix {
+impl BatchMix {
     /// Returns the weight of each sample itself; the rest is its partner's. 1 if nothing is mixed.
     pub fn lam(&self) -> f32 {
         match self.drawn {
@@ -328,7 +328,7 @@ fn blend_short(
 mod tests {
     use super::*;
 
-    fn mixed(mixing: Mixing, position: u64) -> Mix {
+    fn mixed(mixing: Mixing, position: u64) -> BatchMix {
         BatchTransform::new(vec![(mixing, 1.0)])
             .unwrap()
             .draw(3, 0, position, (12, 20))
@@ -471,9 +471,9 @@ mod tests {
         let before = bytes.clone();
         mix.apply(&Output::default(), &[0], &mut bytes);
         assert_eq!(bytes, before);
-        assert_eq!(Mix::partners(&[4]).collect::<Vec<_>>(), [(4, 4)]);
+        assert_eq!(BatchMix::partners(&[4]).collect::<Vec<_>>(), [(4, 4)]);
         assert_eq!(
-            Mix::partners(&[1, 4, 5]).collect::<Vec<_>>(),
+            BatchMix::partners(&[1, 4, 5]).collect::<Vec<_>>(),
             [(1, 5), (4, 1), (5, 4)]
         );
     }

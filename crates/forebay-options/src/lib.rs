@@ -40,7 +40,7 @@ pub const DEFAULT_BATCH_SIZE: u64 = 32;
 /// The values of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum OptionKind {
     /// A whole number, this or more.
     Count(u64),
     /// A number of bytes, 1 or more.
@@ -71,28 +71,28 @@ pub enum Kind {
     Normalize,
 }
 
-impl Kind {
+impl OptionKind {
     /// The possible values, for errors.
     #[must_use]
     pub fn expected(self) -> String {
         match self {
-            Kind::Count(least) => format!("a whole number from {least} to 2^64 - 1"),
-            Kind::Bytes => "a number of bytes, 1 or more".to_owned(),
-            Kind::Flag => "true or false".to_owned(),
-            Kind::Text => "a name".to_owned(),
-            Kind::Choice(names) => one_of(names),
-            Kind::Transform | Kind::BatchTransform => {
+            OptionKind::Count(least) => format!("a whole number from {least} to 2^64 - 1"),
+            OptionKind::Bytes => "a number of bytes, 1 or more".to_owned(),
+            OptionKind::Flag => "true or false".to_owned(),
+            OptionKind::Text => "a name".to_owned(),
+            OptionKind::Choice(names) => one_of(names),
+            OptionKind::Transform | OptionKind::BatchTransform => {
                 "a name, a table with a kind, or a list of tables".to_owned()
             }
-            Kind::Indices => "numbers of records".to_owned(),
-            Kind::Classes => "names or labels of classes".to_owned(),
-            Kind::Columns => "names of columns".to_owned(),
-            Kind::Weights => {
+            OptionKind::Indices => "numbers of records".to_owned(),
+            OptionKind::Classes => "names or labels of classes".to_owned(),
+            OptionKind::Columns => "names of columns".to_owned(),
+            OptionKind::Weights => {
                 "a table of classes to numbers, or a number for each record".to_owned()
             }
-            Kind::Base => "0, 1 or \"stored\"".to_owned(),
-            Kind::Shuffle => "true, false or the name of a shuffle".to_owned(),
-            Kind::Normalize => "a table of mean and std, three numbers each".to_owned(),
+            OptionKind::Base => "0, 1 or \"stored\"".to_owned(),
+            OptionKind::Shuffle => "true, false or the name of a shuffle".to_owned(),
+            OptionKind::Normalize => "a table of mean and std, three numbers each".to_owned(),
         }
     }
 }
@@ -114,7 +114,7 @@ pub struct LoaderOption {
     /// Name, the same everywhere; the command line has dashes for underscores.
     pub name: &'static str,
     /// The kind of its values.
-    pub kind: Kind,
+    pub kind: OptionKind,
     /// The help of the command line.
     pub doc: &'static str,
     /// Details, for interfaces with more room.
@@ -192,99 +192,99 @@ macro_rules! options {
 options! {
     /// Split
     /// May be left out where there is only one.
-    split: String = Kind::Text, "the only one";
+    split: String = OptionKind::Text, "the only one";
     /// Samples a batch, of each rank
-    batch_size: u64 = Kind::Count(0), "32";
+    batch_size: u64 = OptionKind::Count(0), "32";
     /// Rank, from 0
     /// Give it with `world_size`, or neither: then it comes from libraries and launchers (docs/loader.md has the rules).
-    rank: u64 = Kind::Count(0), "";
+    rank: u64 = OptionKind::Count(0), "";
     /// Ranks
     /// Has to divide `virtual_ranks`. All ranks get the same number of batches.
-    world_size: u64 = Kind::Count(0), "any number";
+    world_size: u64 = OptionKind::Count(0), "any number";
     /// Seed of the order and of random transforms
-    seed: u64 = Kind::Count(0), "0";
+    seed: u64 = OptionKind::Count(0), "0";
     /// Order of samples: "blocks", "window", "full" or "none"
     /// "blocks" reads neighbors together and mixes blocks of them, so that storage is read in large pieces. "window" mixes in the
     /// same way but reads the blocks in the order of storage: for records that are stored in random order. "full" is a
     /// permutation of all samples. True is "blocks", False is "none".
-    shuffle: ShuffleSpec = Kind::Shuffle, "blocks";
+    shuffle: ShuffleSpec = OptionKind::Shuffle, "blocks";
     /// Another order in each epoch; false keeps that of epoch 0
     /// Random transforms differ from epoch to epoch all the same.
-    reshuffle: bool = Kind::Flag, "true";
+    reshuffle: bool = OptionKind::Flag, "true";
     /// Records read together, in a shuffle of blocks
-    block_records: u64 = Kind::Count(0), "by their size";
+    block_records: u64 = OptionKind::Count(0), "by their size";
     /// Blocks mixed together in a virtual rank, in a shuffle of blocks
-    window_blocks: u64 = Kind::Count(0), "2";
+    window_blocks: u64 = OptionKind::Count(0), "2";
     /// Parts of the epoch that are read side by side, a multiple of the ranks
     /// The order of samples depends on it.
-    virtual_ranks: u64 = Kind::Count(0), "64";
+    virtual_ranks: u64 = OptionKind::Count(0), "64";
     /// Transform of images: "train", "eval" or "keep_encoded", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list
     /// A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
     /// and `RandomErasing`. With `KeepEncoded` images stay encoded.
-    transform: Transforms = Kind::Transform, "train";
+    transform: Transforms = OptionKind::Transform, "train";
     /// How a batch is mixed: { kind = "Mixup", alpha = 0.2 }
     /// See `Batch.labels_b`, `Batch.lam` and `Batch.one_hot`.
-    batch_transform: Transforms = Kind::BatchTransform, "not";
+    batch_transform: Transforms = OptionKind::BatchTransform, "not";
     /// Order of the axes
-    layout: Layout = Kind::Choice(&["nhwc", "nchw"]), "nhwc";
+    layout: Layout = OptionKind::Choice(&["nhwc", "nchw"]), "nhwc";
     /// Type of the numbers
     /// In a floating-point type bytes are divided by 255 and normalized where an option asks for it.
-    dtype: Dtype = Kind::Choice(&["uint8", "float32", "float16", "bfloat16"]), "uint8; float32 where normalized";
+    dtype: Dtype = OptionKind::Choice(&["uint8", "float32", "float16", "bfloat16"]), "uint8; float32 where normalized";
     /// Mean and standard deviation that pixels are normalized with: { mean = [...], std = [...] }
     /// Three numbers each, of values from 0 to 1. For a list of transforms it stands for `Normalize` at its end.
-    normalize: NormalizeSpec = Kind::Normalize, "";
+    normalize: NormalizeSpec = OptionKind::Normalize, "";
     /// The library whose pixels a resize gives
     /// Pillow's are antialiased, as torchvision's default; the others are those of OpenCV's INTER_LINEAR and of tf.image.resize
     /// without antialiasing.
-    resize_like: String = Kind::Choice(&["pillow", "opencv", "tensorflow"]), "pillow";
+    resize_like: String = OptionKind::Choice(&["pillow", "opencv", "tensorflow"]), "pillow";
     /// Turn images as EXIF says
-    exif_orientation: bool = Kind::Flag, "";
+    exif_orientation: bool = OptionKind::Flag, "";
     /// Decode JPEG smaller where the crop allows it
     /// Faster, with slightly other pixels; the decoded crop is never smaller than the output.
-    dct_scaling: bool = Kind::Flag, "";
+    dct_scaling: bool = OptionKind::Flag, "";
     /// Most pixels of an image
     /// Larger ones are refused before they are decoded: 64 Mi pixels by default, and a server has limits of its own.
-    max_pixels: u64 = Kind::Count(1), "";
+    max_pixels: u64 = OptionKind::Count(1), "";
     /// Most bytes of a decoded image
     /// Larger ones are refused before they are decoded: 256 MiB by default, and a server has limits of its own.
-    max_image_bytes: u64 = Kind::Bytes, "";
+    max_image_bytes: u64 = OptionKind::Bytes, "";
     /// Leave out the last, short batch of an epoch; false pads it
     /// Then every rank gets every step, and `Batch.padding` tells what was added.
-    drop_last: bool = Kind::Flag, "true";
+    drop_last: bool = OptionKind::Flag, "true";
     /// Only these records, by number
     /// In any order: they come as they are stored.
-    indices: Vec<u64> = Kind::Indices, "";
+    indices: Vec<u64> = OptionKind::Indices, "";
     /// Only records of these classes, by name or label
-    classes: Vec<Class> = Kind::Classes, "";
+    classes: Vec<Class> = OptionKind::Classes, "";
     /// At most this many records, the first ones
     /// In storage order, of those that other options leave: the same in each epoch.
-    limit: u64 = Kind::Count(1), "";
+    limit: u64 = OptionKind::Count(1), "";
     /// Weights of classes or of each record, for draws with replacement
     /// Classes are given by name or label, and those that are not given weigh 1.
-    weights: WeightsSpec = Kind::Weights, "";
+    weights: WeightsSpec = OptionKind::Weights, "";
     /// Draw each class as often as any other
     /// With replacement.
-    class_balanced: bool = Kind::Flag, "";
+    class_balanced: bool = OptionKind::Flag, "";
     /// Samples drawn for an epoch
     /// By default as many as records are left. Also where the datasets of a `Mix` have weights.
-    num_samples: u64 = Kind::Count(1), "";
+    num_samples: u64 = OptionKind::Count(1), "";
     /// How often each sample comes in an epoch
     /// Each time transformed with other random numbers.
-    repeats: u64 = Kind::Count(1), "1";
+    repeats: u64 = OptionKind::Count(1), "1";
     /// Handling of samples that cannot be read or decoded
     /// "skip" puts the next good sample of the batch in its place, "zero" zeros and the label -1; `Batch.failed` tells where,
     /// `stats` how often and why.
-    on_error: OnError = Kind::Choice(&["raise", "skip", "zero"]), "raise";
+    on_error: OnError = OptionKind::Choice(&["raise", "skip", "zero"]), "raise";
     /// Label of the first class in batches: 0, 1, or "stored" for labels as they are stored
     /// `classes` and `weights` count in the same way. The label -1 of a record without one stays; a stored label below the dataset's
     /// first class is a damaged sample for `on_error`.
-    label_base: LabelBase = Kind::Base, "0";
+    label_base: LabelBase = OptionKind::Base, "0";
     /// Columns of the records that batches have too, by name
     /// `forebay inspect` lists the columns of a dataset, and docs/columns.md says what each type is in a batch.
-    columns: Vec<String> = Kind::Columns, "";
+    columns: Vec<String> = OptionKind::Columns, "";
     /// Keep boxes of which less than a pixel is left
     /// Otherwise they are left out of a batch, with their labels: those outside of a crop, and very small ones.
-    keep_empty_boxes: bool = Kind::Flag, "";
+    keep_empty_boxes: bool = OptionKind::Flag, "";
 }
 
 impl<'de> Deserialize<'de> for LoaderOptions {
@@ -406,7 +406,11 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-fn read<T: DeserializeOwned>(name: &str, kind: Kind, value: Value) -> Result<Option<T>, String> {
+fn read<T: DeserializeOwned>(
+    name: &str,
+    kind: OptionKind,
+    value: Value,
+) -> Result<Option<T>, String> {
     if value.is_null() {
         return Ok(None);
     }
@@ -415,9 +419,9 @@ fn read<T: DeserializeOwned>(name: &str, kind: Kind, value: Value) -> Result<Opt
         format!("option {name} is {found}: expected {expected}")
     };
     let possible = match (kind, value.as_u64(), value.as_str()) {
-        (Kind::Count(least), Some(number), _) => number >= least,
-        (Kind::Bytes, Some(number), _) => number > 0,
-        (Kind::Choice(names), _, Some(chosen)) => names.contains(&chosen),
+        (OptionKind::Count(least), Some(number), _) => number >= least,
+        (OptionKind::Bytes, Some(number), _) => number > 0,
+        (OptionKind::Choice(names), _, Some(chosen)) => names.contains(&chosen),
         _ => true,
     };
     if !possible {
@@ -426,7 +430,7 @@ fn read<T: DeserializeOwned>(name: &str, kind: Kind, value: Value) -> Result<Opt
     T::deserialize(&value)
         .map(Some)
         .map_err(|error| match kind {
-            Kind::Transform | Kind::BatchTransform => format!("option {name}: {error}"),
+            OptionKind::Transform | OptionKind::BatchTransform => format!("option {name}: {error}"),
             _ => refused(),
         })
 }

@@ -11,14 +11,14 @@ use crate::{DEFAULT_BATCH_SIZE, LoaderOptions, OnError};
 pub const MOST_PARTS: u64 = 64;
 
 /// Index of a slice and number of slices; `(0, 1)` is the whole batch.
-pub type Part = (u64, u64);
+pub type BatchPart = (u64, u64);
 
 /// Turns the options of whole batches into those of a part.
 ///
 /// # Errors
 ///
 /// The expected number of parts, in words.
-pub fn split(options: &mut LoaderOptions, (part, parts): Part) -> Result<(), String> {
+pub fn split(options: &mut LoaderOptions, (part, parts): BatchPart) -> Result<(), String> {
     if parts <= 1 {
         return Ok(());
     }
@@ -55,7 +55,7 @@ pub fn split(options: &mut LoaderOptions, (part, parts): Part) -> Result<(), Str
 }
 
 /// Turns the options of a part into those of whole batches again.
-pub fn whole(options: &mut LoaderOptions, (part, parts): Part) {
+pub fn whole(options: &mut LoaderOptions, (part, parts): BatchPart) {
     if parts > 1 {
         let world_size = options.world_size.unwrap_or(0) / parts;
         let before = part.saturating_mul(world_size);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_needs_whole_batches_is_refused() {
-        let refused = |more: Value, part: Part, words: &str| {
+        let refused = |more: Value, part: BatchPart, words: &str| {
             let mut options = options(more).or(&of_two());
             let e = split(&mut options, part).unwrap_err();
             assert!(e.contains(words), "{e}");

@@ -1,7 +1,7 @@
 //! Packs a directory and prints how fast that was:
 //! `cargo run --release -p forebay-pack --example pack_directory -- SRC DST [tfrecord|indexed|zstd] [JOBS] [cached]`
 
-use forebay_pack::{Cancel, Format, PackOptions, pack};
+use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
 use forebay_store::{Durability, Location};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,9 +12,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut options = PackOptions::new(Location::parse(src)?, Location::parse(dst)?);
     for arg in rest {
         match arg.to_str() {
-            Some("tfrecord") => options.format = Format::TfRecord,
-            Some("indexed") => options.format = Format::INDEXED,
-            Some("zstd") => options.format = Format::Indexed(forebay_shard::Codec::ZSTD.into()),
+            Some("tfrecord") => options.format = DatasetFormat::TfRecord,
+            Some("indexed") => options.format = DatasetFormat::INDEXED,
+            Some("zstd") => {
+                options.format = DatasetFormat::Indexed(forebay_shard::Codec::ZSTD.into())
+            }
             Some("cached") => options.durability = Durability::Cached,
             Some("unshuffled") => options.shuffle = forebay_pack::ShuffleWhen::Never,
             other => options.jobs = Some(other.unwrap_or_default().parse()?),

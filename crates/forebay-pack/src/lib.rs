@@ -46,7 +46,7 @@ pub use forebay_formats::{
     Action, ClassList, ClassName, Error as SourceError, Finding, Reason, escape,
 };
 pub use observer::{Cancel, Observer, ShardDone, Stage};
-pub use options::{Format, OnBadImage, PackOptions, Sharding, ShuffleWhen, UploadOptions};
+pub use options::{DatasetFormat, OnBadImage, PackOptions, Sharding, ShuffleWhen, UploadOptions};
 pub use original::original_image;
 pub use part::Part;
 pub use plan::{Plan, PlannedShard, PlannedSplit};
@@ -56,7 +56,7 @@ pub use report::{
 };
 pub use run::pack;
 pub use run_part::{FinishOptions, PartSummary, finish};
-pub use write::{Sample, SourceProbe};
+pub use write::{ProbeSample, SourceProbe};
 pub use writer::{
     DatasetWriter, DraftPixels, DraftValue, ImageEncoding, RecordDraft, WriteSummary, WriterOptions,
 };

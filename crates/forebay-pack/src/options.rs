@@ -18,14 +18,14 @@ pub(crate) const MAX_SHARDS: u32 = 99_999;
 /// The kind of shard to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Format {
+pub enum DatasetFormat {
     /// Plain TFRecord, with sidecar indexes in `index/`.
     TfRecord,
     /// Indexed shards (`.fbs`) whose blocks are stored in this way.
     Indexed(BlockCompression),
 }
 
-impl Format {
+impl DatasetFormat {
     /// Indexed shards whose blocks are stored as they are.
     pub const INDEXED: Self = Self::Indexed(BlockCompression::NONE);
 
@@ -101,7 +101,7 @@ pub struct PackOptions {
     /// Destination: a directory that is missing, empty, or holds the unfinished work of the same pack.
     pub dst: Location,
     /// The kind of shard.
-    pub format: Format,
+    pub format: DatasetFormat,
     /// How many shards.
     pub sharding: Sharding,
     /// With splits in the source: pack only this one. Without: the name of the split that is written.
@@ -163,7 +163,7 @@ impl PackOptions {
             src: src.into(),
             src_store: StoreOptions::default(),
             dst: dst.into(),
-            format: Format::TfRecord,
+            format: DatasetFormat::TfRecord,
             sharding: Sharding::Bytes(DEFAULT_SHARD_BYTES),
             split: None,
             layout: None,

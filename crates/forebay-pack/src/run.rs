@@ -5,7 +5,7 @@ use crate::destination::{
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
-use crate::options::{Format, OnBadImage, PackOptions};
+use crate::options::{DatasetFormat, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::{Prepared, prepare};
 use crate::publish::{self, Tally};
@@ -37,11 +37,11 @@ struct Work {
 ///
 /// # Examples
 /// ```no_run
-/// use forebay_pack::{Cancel, Format, PackOptions, pack};
+/// use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
 /// use std::path::Path;
 ///
 /// let mut options = PackOptions::new(Path::new("imagenet"), Path::new("packed"));
-/// options.format = Format::INDEXED;
+/// options.format = DatasetFormat::INDEXED;
 /// let summary = pack(&options, &(), &Cancel::new())?;
 /// println!("{} records in {} bytes", summary.records(), summary.shard_bytes());
 /// # Ok::<(), forebay_pack::Error>(())
@@ -247,7 +247,7 @@ impl Prepared {
         let missing: Vec<PlannedShard> = missing.cloned().collect();
         self.check_space(&missing)?;
         let journal = destination.dir().begin_journal(header, done.values())?;
-        if self.options.format == Format::TfRecord {
+        if self.options.format == DatasetFormat::TfRecord {
             destination.dir().create_dir(INDEX_DIR)?;
         }
         observer.stage(Stage::Writing);
@@ -291,7 +291,7 @@ impl Prepared {
         let is_staged = self.options.upload.are_for(&self.options.dst);
         if !self.options.check_space
             || is_staged
-            || matches!(self.options.format, Format::Indexed(compression) if compression != BlockCompression::NONE)
+            || matches!(self.options.format, DatasetFormat::Indexed(compression) if compression != BlockCompression::NONE)
         {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use forebay_wire::frame::{self, PROTOCOL_VERSIONS};
 use forebay_wire::transport::tls::{ServerConfig, ServerConnection};
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{
-    Error as WireError, Foreign, FrameReader, FrameWriter, Limits, Message, Socket,
+    Error as WireError, Foreign, FrameLimits, FrameReader, FrameWriter, Message, Socket,
 };
 
 use crate::deadline_reader::DeadlineReader;
@@ -44,16 +44,16 @@ pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
         tick,
         options.handshake_timeout,
     );
-    let limits = Limits {
+    let limits = FrameLimits {
         header_bytes: HELLO_BYTES,
-        ..Limits::from_client()
+        ..FrameLimits::from_client()
     };
     let mut deadline_reader = deadline_reader;
     let greeted = shake_hands(server, link, &mut deadline_reader);
     let mut reader = FrameReader::new(deadline_reader, limits);
     let ending = match greeted.and_then(|()| handshake(server, link, &mut reader)) {
         Ok(Greeted::Stream(name, served)) => {
-            reader.set_limits(Limits::from_client());
+            reader.set_limits(FrameLimits::from_client());
             let ending = listen(server, link, &mut reader, &name, &served);
             link.end_lanes();
             ending

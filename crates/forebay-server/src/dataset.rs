@@ -1,4 +1,4 @@
-//! A packed dataset as a [`Source`]: each stream has its own loader.
+//! A packed dataset as a [`StreamSource`]: each stream has its own loader.
 
 use std::sync::Arc;
 
@@ -10,7 +10,9 @@ use forebay_wire::Batch;
 use forebay_wire::wire::{self, error::Kind};
 
 use crate::counters;
-use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
+use crate::source::{
+    BatchSource, Description, Failure, StreamMonitor, StreamRequest, StreamSource,
+};
 
 /// Size limit of the class names in `Opened`, in bytes: a quarter of the largest header.
 const MAX_CLASS_BYTES: usize = 4 << 20;
@@ -66,7 +68,7 @@ impl DatasetSource {
     }
 }
 
-impl Source for DatasetSource {
+impl StreamSource for DatasetSource {
     fn describe(&self) -> Description {
         self.description.clone()
     }
@@ -151,7 +153,7 @@ impl BatchSource for Batches {
         batch.map_err(|error| self.discretion.failure(error))
     }
 
-    fn monitor(&self) -> Arc<dyn Monitor> {
+    fn monitor(&self) -> Arc<dyn StreamMonitor> {
         Arc::new(Watch {
             monitor: self.loader.monitor(),
             discretion: self.discretion.clone(),
@@ -168,7 +170,7 @@ struct Watch {
     discretion: Discretion,
 }
 
-impl Monitor for Watch {
+impl StreamMonitor for Watch {
     fn cancel(&self) {
         self.monitor.interrupt();
     }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a server cannot start or continue. Failures of single clients are not errors of the server;
-/// the [`Observer`](crate::Observer) and the client receive them.
+/// the [`ServerObserver`](crate::ServerObserver) and the client receive them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

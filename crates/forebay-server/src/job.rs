@@ -7,7 +7,7 @@ use forebay_options::{LoaderOptions, StreamInfo, shown};
 use forebay_wire::wire::{self, error::Kind};
 
 use crate::options::ServerOptions;
-use crate::source::{Failure, Source, StreamRequest};
+use crate::source::{Failure, StreamRequest, StreamSource};
 use crate::wire_options;
 
 /// A job: a dataset and all options that determine its batches.
@@ -23,7 +23,7 @@ pub struct JobOptions {
 /// A dataset or job that is served under a name.
 #[derive(Clone)]
 pub(crate) struct Served {
-    pub(crate) source: Arc<dyn Source>,
+    pub(crate) source: Arc<dyn StreamSource>,
     pub(crate) job: Option<Arc<Job>>,
     /// Share of CPU and bandwidth of all streams of the name together.
     pub(crate) share: FairShare,
@@ -43,7 +43,7 @@ impl Job {
     /// Opens a stream as the first rank would, to validate the options.
     pub(crate) fn new(
         job: JobOptions,
-        source: &dyn Source,
+        source: &dyn StreamSource,
         server: &ServerOptions,
     ) -> Result<Job, Failure> {
         let configured = job.options;

@@ -1,10 +1,10 @@
 //! The batch server: sessions, flow control by credit, limits.
 //!
-//! A [`Server`] serves named [`Source`]s of batches to many clients at once. It
+//! A [`Server`] serves named [`StreamSource`]s of batches to many clients at once. It
 //! holds nothing that a crash could lose: a stream is a function of its options and
 //! of the position the client asks for. Each connection has a thread that listens and,
 //! once a stream is open, one that sends; how batches are made is behind the
-//! [`Source`] it serves.
+//! [`StreamSource`] it serves.
 
 mod access;
 mod admin;
@@ -46,9 +46,9 @@ pub use forebay_wire::Token;
 pub use forebay_wire::token::TokenError;
 pub use forebay_wire::transport::tls::{ServerTls, key_is_readable_by_others};
 pub use job::JobOptions;
-pub use observer::{Event, Observer};
+pub use observer::{Event, ServerObserver};
 pub use options::ServerOptions;
-pub use server::{Reloader, Server, ServerHandle, Status, Stopper};
-pub use source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
-pub use stats::{ServerStats, StreamStats};
+pub use server::{Reloader, Server, ServerHandle, ServerStatus, Stopper};
+pub use source::{BatchSource, Description, Failure, StreamMonitor, StreamRequest, StreamSource};
+pub use stats::{ServerStats, ServerStreamStats};
 pub use synthetic::{Pixels, Synthetic};

@@ -12,8 +12,8 @@ use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Buffer, FrameWriter, Message, Peer, Socket};
 
 use crate::snapshot::{Live, Stream, Totals};
-use crate::source::Monitor;
-use crate::stats::StreamStats;
+use crate::source::StreamMonitor;
+use crate::stats::ServerStreamStats;
 
 /// Why a stream ends before its last batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +55,9 @@ struct Flow {
     /// Bytes sent beyond the credit, for batches whose size is not known in advance.
     debt: u64,
     stop: Option<Stop>,
-    monitor: Option<Arc<dyn Monitor>>,
+    monitor: Option<Arc<dyn StreamMonitor>>,
     ending: Option<Ending>,
-    stats: StreamStats,
+    stats: ServerStreamStats,
     /// When the oldest unanswered ping was sent.
     unanswered: Option<Instant>,
     /// The stream, once it is open. The credit in it is not updated.
@@ -424,7 +424,7 @@ impl Link {
     }
 
     /// From now on, stopping the stream also cancels the source.
-    pub(crate) fn watch(&self, monitor: Arc<dyn Monitor>) {
+    pub(crate) fn watch(&self, monitor: Arc<dyn StreamMonitor>) {
         let mut flow = lock(&self.flow);
         let stopped = flow.stop.is_some();
         flow.monitor = Some(Arc::clone(&monitor));
@@ -445,7 +445,7 @@ impl Link {
     }
 
     /// Returns the monitor of the stream's source, once the stream is open.
-    pub(crate) fn monitor(&self) -> Option<Arc<dyn Monitor>> {
+    pub(crate) fn monitor(&self) -> Option<Arc<dyn StreamMonitor>> {
         lock(&self.flow).monitor.clone()
     }
 
@@ -505,11 +505,11 @@ impl Link {
         })
     }
 
-    pub(crate) fn stats(&self) -> StreamStats {
+    pub(crate) fn stats(&self) -> ServerStreamStats {
         lock(&self.flow).stats
     }
 
-    pub(crate) fn set_stats(&self, stats: StreamStats) {
+    pub(crate) fn set_stats(&self, stats: ServerStreamStats) {
         lock(&self.flow).stats = stats;
     }
 
@@ -525,7 +525,7 @@ impl Link {
         self.stats_of(|monitor| monitor.counted())
     }
 
-    fn stats_of(&self, work: impl FnOnce(Arc<dyn Monitor>) -> wire::Stats) -> wire::Stats {
+    fn stats_of(&self, work: impl FnOnce(Arc<dyn StreamMonitor>) -> wire::Stats) -> wire::Stats {
         let flow = lock(&self.flow);
         let (monitor, stats) = (flow.monitor.clone(), flow.stats);
         drop(flow);

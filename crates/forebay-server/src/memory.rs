@@ -12,16 +12,18 @@ use forebay_wire::{Batch, wire};
 use wire::error::Kind;
 
 use crate::sharing::Budget;
-use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
+use crate::source::{
+    BatchSource, Description, Failure, StreamMonitor, StreamRequest, StreamSource,
+};
 
 /// A source whose streams share a memory budget.
 pub(crate) struct Bounded {
-    source: Arc<dyn Source>,
+    source: Arc<dyn StreamSource>,
     budget: Arc<Budget>,
 }
 
 impl Bounded {
-    pub(crate) fn new(source: Arc<dyn Source>, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(source: Arc<dyn StreamSource>, budget: Arc<Budget>) -> Self {
         Bounded { source, budget }
     }
 
@@ -40,7 +42,7 @@ impl Bounded {
     }
 }
 
-impl Source for Bounded {
+impl StreamSource for Bounded {
     fn describe(&self) -> Description {
         self.source.describe()
     }
@@ -95,7 +97,7 @@ impl BatchSource for Admitted {
         self.stream.next_batch()
     }
 
-    fn monitor(&self) -> Arc<dyn Monitor> {
+    fn monitor(&self) -> Arc<dyn StreamMonitor> {
         self.stream.monitor()
     }
 
@@ -161,7 +163,7 @@ mod tests {
 
     struct Stream(u64);
 
-    impl Source for Holds {
+    impl StreamSource for Holds {
         fn describe(&self) -> Description {
             Description::default()
         }
@@ -177,7 +179,7 @@ mod tests {
 
     struct Nothing;
 
-    impl Monitor for Nothing {
+    impl StreamMonitor for Nothing {
         fn cancel(&self) {}
 
         fn stats(&self) -> wire::Stats {
@@ -194,7 +196,7 @@ mod tests {
             Ok(None)
         }
 
-        fn monitor(&self) -> Arc<dyn Monitor> {
+        fn monitor(&self) -> Arc<dyn StreamMonitor> {
             Arc::new(Nothing)
         }
 

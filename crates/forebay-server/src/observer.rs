@@ -8,10 +8,10 @@ use std::time::Duration;
 use forebay_options::StreamInfo;
 use forebay_wire::Peer;
 
-use crate::stats::StreamStats;
+use crate::stats::ServerStreamStats;
 
 /// Receives events, on the thread on which they occur, so it should return quickly.
-pub trait Observer: Send + Sync {
+pub trait ServerObserver: Send + Sync {
     /// Called for each event. [`Event`] prints as one line.
     fn event(&self, event: &Event<'_>);
 }
@@ -19,11 +19,11 @@ pub trait Observer: Send + Sync {
 /// The observer that does nothing.
 pub(crate) struct Silent;
 
-impl Observer for Silent {
+impl ServerObserver for Silent {
     fn event(&self, _: &Event<'_>) {}
 }
 
-impl<F: Fn(&Event<'_>) + Send + Sync> Observer for F {
+impl<F: Fn(&Event<'_>) + Send + Sync> ServerObserver for F {
     fn event(&self, event: &Event<'_>) {
         self(event);
     }
@@ -87,7 +87,7 @@ pub enum Event<'a> {
         /// Whether the end was orderly.
         clean: bool,
         /// Counters of its stream.
-        stats: &'a StreamStats,
+        stats: &'a ServerStreamStats,
     },
     /// A client was rejected because of the limit on connections.
     Refused {

@@ -10,7 +10,7 @@ use forebay_wire::transport::tls::ServerTls;
 
 use crate::access::Tokens;
 use crate::error::{Error, Result};
-use crate::observer::{Observer, Silent};
+use crate::observer::{ServerObserver, Silent};
 
 /// Options of a [`Server`](crate::Server). The defaults suit most uses.
 ///
@@ -72,7 +72,7 @@ pub struct ServerOptions {
     /// Maximum bytes per second sent to other machines, shared by weight; 0 for no limit.
     pub bandwidth: u64,
     /// Receives events.
-    pub observer: Arc<dyn Observer>,
+    pub observer: Arc<dyn ServerObserver>,
 }
 
 impl Default for ServerOptions {

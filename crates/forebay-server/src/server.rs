@@ -31,10 +31,10 @@ use crate::observer::Event;
 use crate::options::ServerOptions;
 use crate::sharing::{Budget, Sharing};
 use crate::snapshot::Totals;
-use crate::source::Source;
+use crate::source::StreamSource;
 use crate::stats::Counters;
 use crate::telemetry::Telemetry;
-pub use handle::{Reloader, ServerHandle, Status};
+pub use handle::{Reloader, ServerHandle, ServerStatus};
 
 /// Stack size of receiving threads, which parse small messages only.
 const LISTEN_STACK: usize = 256 << 10;
@@ -192,7 +192,7 @@ impl Server {
     /// # Errors
     ///
     /// [`Error::Name`] for a name that is not valid in a URL, [`Error::Duplicate`].
-    pub fn add_source(&mut self, name: &str, source: Arc<dyn Source>) -> Result<()> {
+    pub fn add_source(&mut self, name: &str, source: Arc<dyn StreamSource>) -> Result<()> {
         let share = FairShare::default();
         self.add(
             name,

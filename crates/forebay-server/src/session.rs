@@ -18,8 +18,8 @@ use crate::observer::Event;
 use crate::previews::PreviewSampler;
 use crate::server::Shared;
 use crate::snapshot::Live;
-use crate::source::{BatchSource, Failure, Source, StreamRequest};
-use crate::stats::{Counters, StreamStats};
+use crate::source::{BatchSource, Failure, StreamRequest, StreamSource};
+use crate::stats::{Counters, ServerStreamStats};
 use crate::wire_options;
 
 /// Maximum number of shared-memory slots per stream: those that the loader fills ahead, those in
@@ -37,7 +37,7 @@ pub(crate) fn run(
     server: &Shared,
     link: &Link,
     dataset: &str,
-    source: &dyn Source,
+    source: &dyn StreamSource,
     options: &LoaderOptions,
     open: &wire::Open,
 ) {
@@ -106,7 +106,7 @@ struct Session<'a> {
     sender: Sender<'a>,
     /// Buffers with slots that the client maps, if shared memory is available.
     pool: Option<BufferPool>,
-    stats: StreamStats,
+    stats: ServerStreamStats,
     /// Captures previews of sent batches.
     sampler: PreviewSampler<'a>,
 }
@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
         server: &'a Shared,
         link: &'a Link,
         dataset: &str,
-        source: &dyn Source,
+        source: &dyn StreamSource,
         options: &LoaderOptions,
         open: &wire::Open,
     ) -> Result<Session<'a>, End> {
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
             checksum: open.payload_checksum,
             sender: server.egress.sender(&share),
             pool,
-            stats: StreamStats::default(),
+            stats: ServerStreamStats::default(),
             sampler,
         })
     }

@@ -1,6 +1,6 @@
 //! The interface between the server and the producers of batches.
 //!
-//! The server handles sockets, credit and limits; a [`Source`] handles data. `dataset.rs`
+//! The server handles sockets, credit and limits; a [`StreamSource`] handles data. `dataset.rs`
 //! implements it with the loader, tests and benchmarks with synthetic batches.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use forebay_wire::{Batch, BufferPool, wire};
 
 /// Produces batches that a server serves under a name. All clients share it; state of a single
 /// client is in the [`BatchSource`] that it opens.
-pub trait Source: Send + Sync {
+pub trait StreamSource: Send + Sync {
     /// Returns the description that a client receives before it opens a stream.
     fn describe(&self) -> Description;
 
@@ -26,7 +26,7 @@ pub trait Source: Send + Sync {
     fn open(&self, request: &StreamRequest<'_>) -> Result<Box<dyn BatchSource>, Failure>;
 }
 
-/// Description of a [`Source`] for clients.
+/// Description of a [`StreamSource`] for clients.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Description {
     /// Identifies the dataset; clients that resume compare it with theirs.
@@ -77,7 +77,7 @@ pub trait BatchSource: Send {
     fn next_batch(&mut self) -> Result<Option<Batch>, Failure>;
 
     /// Returns a handle for other threads.
-    fn monitor(&self) -> Arc<dyn Monitor>;
+    fn monitor(&self) -> Arc<dyn StreamMonitor>;
 
     /// Bytes that the stream plans to hold, without batches already handed out; 0 if negligible.
     fn memory_bytes(&self) -> u64 {
@@ -86,7 +86,7 @@ pub trait BatchSource: Send {
 }
 
 /// A handle to a [`BatchSource`] for other threads.
-pub trait Monitor: Send + Sync {
+pub trait StreamMonitor: Send + Sync {
     /// Cancels the stream: a waiting `next_batch` and every later one return an error soon.
     fn cancel(&self);
 

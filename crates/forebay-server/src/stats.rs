@@ -7,7 +7,7 @@ use forebay_wire::wire;
 
 /// Counters of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct StreamStats {
+pub struct ServerStreamStats {
     /// Batches sent.
     pub batches: u64,
     /// Samples sent, padding included.
@@ -25,7 +25,7 @@ pub struct StreamStats {
     pub trainer_starved: Duration,
 }
 
-impl StreamStats {
+impl ServerStreamStats {
     /// As the last stage of the pipeline, `send`.
     pub(crate) fn stage(&self) -> wire::Stage {
         wire::Stage {

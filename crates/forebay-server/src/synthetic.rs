@@ -13,7 +13,9 @@ use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Batch, BufferPool, Dtype, Layout};
 
-use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
+use crate::source::{
+    BatchSource, Description, Failure, StreamMonitor, StreamRequest, StreamSource,
+};
 
 /// The one split.
 const SPLIT: &str = "train";
@@ -58,7 +60,7 @@ impl Synthetic {
     }
 }
 
-impl Source for Synthetic {
+impl StreamSource for Synthetic {
     fn describe(&self) -> Description {
         Description {
             fingerprint: format!("synthetic-{}", self.records),
@@ -218,15 +220,15 @@ impl BatchSource for SyntheticBatches {
         Ok(Some(batch))
     }
 
-    fn monitor(&self) -> Arc<dyn Monitor> {
-        Arc::clone(&self.cancelled) as Arc<dyn Monitor>
+    fn monitor(&self) -> Arc<dyn StreamMonitor> {
+        Arc::clone(&self.cancelled) as Arc<dyn StreamMonitor>
     }
 }
 
 #[derive(Default)]
 struct Cancelled(AtomicBool);
 
-impl Monitor for Cancelled {
+impl StreamMonitor for Cancelled {
     fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }

@@ -8,10 +8,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Client, OpenOptions, Transport};
+use forebay_client::{Client, StreamOptions, Transport};
 use forebay_image::{EvalTransform, Transform};
 use forebay_loader::Options;
-use forebay_pack::{Cancel, Format, PackOptions, pack};
+use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
 use forebay_server::Server;
 use forebay_shard::Dataset;
 use support::{LONG, Log, options, over, resident_bytes, url};
@@ -26,7 +26,7 @@ fn memory_of_greedy_streams_goes_back() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("set");
     let mut packing = PackOptions::new(pictures.as_path(), root.as_path());
-    packing.format = Format::INDEXED;
+    packing.format = DatasetFormat::INDEXED;
     pack(&packing, &(), &Cancel::new()).unwrap();
     let mut server = Server::bind(options(&Log::default())).unwrap();
     server
@@ -45,7 +45,7 @@ fn memory_of_greedy_streams_goes_back() {
         // With replacement, so batches can be larger than the dataset.
         (spec.class_balanced, spec.num_samples) = (Some(true), Some(1 << 16));
         let client = Client::connect(&url(server.addr()), over(Transport::Tcp)).unwrap();
-        client.open(OpenOptions::from(spec)).unwrap()
+        client.open(StreamOptions::from(spec)).unwrap()
     };
     // Warm up: one-time allocations stay.
     stream(8, 0, false).next_batch().unwrap().unwrap();

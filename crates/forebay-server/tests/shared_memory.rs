@@ -16,7 +16,8 @@ use forebay_client::{Batch, BufferPool, Client, ClientOptions, Error, Stream, Tr
 use forebay_server::{Pixels, ServerOptions, Synthetic};
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{
-    FrameReader, FrameWriter, Limits, LocalListener, LocalSocket, Message, Socket, TcpSocket, wire,
+    FrameLimits, FrameReader, FrameWriter, LocalListener, LocalSocket, Message, Socket, TcpSocket,
+    wire,
 };
 use support::{
     BATCH_BYTES, LONG, Log, connect, epochs, hello, options, over, plain, spec, start, url,
@@ -209,7 +210,7 @@ fn raw_local(
     };
     change(&mut greeting);
     writer.write(&greeting.into(), &[]).unwrap();
-    let limits = Limits::from_server(1 << 30);
+    let limits = FrameLimits::from_server(1 << 30);
     (FrameReader::new(socket, limits), writer)
 }
 
@@ -348,7 +349,7 @@ fn told(act: impl FnOnce(&mut Lie) + Send + 'static) -> Error {
             ..Default::default()
         };
         let door = TcpSocket::new(tcp.accept().unwrap().0).unwrap();
-        let mut reader = FrameReader::new(door.clone(), Limits::from_client());
+        let mut reader = FrameReader::new(door.clone(), FrameLimits::from_client());
         reader.read().unwrap();
         let mut writer = FrameWriter::new(door);
         writer
@@ -361,7 +362,7 @@ fn told(act: impl FnOnce(&mut Lie) + Send + 'static) -> Error {
                 Err(_) => assert!(began.elapsed() < LONG),
             }
         };
-        let mut reader = FrameReader::new(socket.clone(), Limits::from_client());
+        let mut reader = FrameReader::new(socket.clone(), FrameLimits::from_client());
         let mut writer = FrameWriter::new(socket.clone());
         reader.read().unwrap();
         writer.write(&welcome(None).into(), &[]).unwrap();

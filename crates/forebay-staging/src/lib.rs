@@ -25,7 +25,7 @@ pub use queue::Ticket;
 pub use room::Reservation;
 pub use room::reserved;
 pub use session::{AreaLock, Sealed, StagedFile, make_dirs};
-pub use status::{AreaStatus, LeftFile, Progress, SessionStatus};
+pub use status::{AreaStatus, LeftFile, SessionStatus, UploadProgress};
 
 use forebay_store::{Cancel, Error, Limiter, Location, Result, Store, StoreOptions, sync_dir};
 use journal::{Condition, Submitted};
@@ -202,10 +202,10 @@ impl StagingArea {
     ///
     /// # Errors
     /// The first file's that could not be brought to its place; all others were tried too, and it stays.
-    pub fn recover(options: &AreaOptions, cancel: &Cancel) -> Result<Progress> {
+    pub fn recover(options: &AreaOptions, cancel: &Cancel) -> Result<UploadProgress> {
         let dir = std::path::absolute(&options.dir)
             .map_err(|error| Error::io(&options.dir, "resolve", error))?;
-        let mut sum = Progress::default();
+        let mut sum = UploadProgress::default();
         let mut failure = None;
         for session in status::look(&dir)?.sessions {
             let is_wanted = options
@@ -334,9 +334,9 @@ impl StagingArea {
     }
 
     /// How far it is.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> UploadProgress {
         let sent_bytes = self.shared.sent_bytes.load(Ordering::Relaxed);
-        Progress {
+        UploadProgress {
             sent_bytes,
             ..self.shared.ledger().progress()
         }

@@ -3,7 +3,7 @@
 use super::Shared;
 use super::journal::Submitted;
 use super::session::Session;
-use super::status::Progress;
+use super::status::UploadProgress;
 use super::tasks::backoff;
 use forebay_store::{Cancel, Error, Result};
 use std::collections::BTreeMap;
@@ -146,8 +146,8 @@ impl Ledger {
         all
     }
 
-    pub(super) fn progress(&self) -> Progress {
-        Progress {
+    pub(super) fn progress(&self) -> UploadProgress {
+        UploadProgress {
             submitted_files: self.submitted.0,
             submitted_bytes: self.submitted.1,
             stored_files: self.stored.0,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// How far a session is. Bytes and files of an earlier process that were taken up count as handed in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Progress {
+pub struct UploadProgress {
     /// Files handed in.
     pub submitted_files: u64,
     /// Their bytes.
@@ -24,7 +24,7 @@ pub struct Progress {
     pub trouble: Option<String>,
 }
 
-impl Progress {
+impl UploadProgress {
     pub(super) fn plus(mut self, other: Self) -> Self {
         self.submitted_files += other.submitted_files;
         self.submitted_bytes += other.submitted_bytes;

@@ -24,7 +24,7 @@ const CHECKSUM_AT: usize = 20;
 
 /// Limits of a reader, and the expected sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct FrameLimits {
     /// The side that sends the frames.
     pub from: Side,
     /// Maximum length of an encoded message, in bytes.
@@ -33,11 +33,11 @@ pub struct Limits {
     pub payload_bytes: u64,
 }
 
-impl Limits {
+impl FrameLimits {
     /// Limits of a server: messages of up to 1 MiB, no payload.
     #[must_use]
     pub const fn from_client() -> Self {
-        Limits {
+        FrameLimits {
             from: Side::Client,
             header_bytes: 1 << 20,
             payload_bytes: 0,
@@ -48,7 +48,7 @@ impl Limits {
     /// for half a million labels and sample numbers.
     #[must_use]
     pub const fn from_server(payload_bytes: u64) -> Self {
-        Limits {
+        FrameLimits {
             from: Side::Server,
             header_bytes: 16 << 20,
             payload_bytes,
@@ -78,7 +78,7 @@ impl Head {
     ///
     /// The first violation: not a frame, another layout, an unknown kind, a message that the side
     /// may not send, or a length above its limit.
-    pub fn parse(bytes: &[u8; HEAD_LEN], limits: &Limits) -> Result<Head> {
+    pub fn parse(bytes: &[u8; HEAD_LEN], limits: &FrameLimits) -> Result<Head> {
         let found = field::<4>(bytes, 0);
         if found != MAGIC {
             return Err(Error::Magic { found });
@@ -189,7 +189,7 @@ pub fn encode(message: &Message, payload_len: u64, out: &mut Vec<u8>) -> Result<
 #[allow(clippy::type_complexity)]
 pub fn decode<'a>(
     bytes: &'a [u8],
-    limits: &Limits,
+    limits: &FrameLimits,
 ) -> Result<Option<(Message, &'a [u8], &'a [u8])>> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD_LEN>() else {
         return Ok(None);

@@ -10,13 +10,13 @@
 //! `docs/wire.md` describes the protocol, with examples as bytes.
 //!
 //! ```
-//! use forebay_wire::frame::{self, Limits};
+//! use forebay_wire::frame::{self, FrameLimits};
 //! use forebay_wire::{Message, wire};
 //!
 //! let mut bytes = Vec::new();
 //! let credit = wire::Credit { bytes: 38_535_168, ..wire::Credit::default() };
 //! frame::encode(&Message::from(credit.clone()), 0, &mut bytes)?;
-//! let (message, payload, rest) = frame::decode(&bytes, &Limits::from_client())?.unwrap();
+//! let (message, payload, rest) = frame::decode(&bytes, &FrameLimits::from_client())?.unwrap();
 //! assert_eq!(message, Message::Credit(credit));
 //! assert!(payload.is_empty() && rest.is_empty());
 //! # Ok::<(), forebay_wire::Error>(())
@@ -37,7 +37,7 @@ pub use forebay_batch::{
     Batch, Buffer, BufferPool, Dtype, EncodedImages, Layout, Lender, Mixed, PoolStats, SharedMemory,
 };
 pub use forebay_proto::wire;
-pub use frame::Limits;
+pub use frame::FrameLimits;
 pub use message::{Kind, Message, Side};
 pub use open::open_input;
 pub use stream::{FrameReader, FrameWriter};

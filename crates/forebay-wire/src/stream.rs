@@ -7,7 +7,7 @@
 use std::io::{ErrorKind, IoSlice, Read, Write};
 
 use crate::error::{Error, Result};
-use crate::frame::{self, HEAD_LEN, Head, Limits};
+use crate::frame::{self, FrameLimits, HEAD_LEN, Head};
 use crate::message::Message;
 
 /// Header buffers grow by this much as bytes arrive, so that a length alone does not cause a large
@@ -28,7 +28,7 @@ const SENT_PIECE: usize = 1 << 20;
 #[derive(Debug)]
 pub struct FrameReader<R> {
     inner: R,
-    limits: Limits,
+    limits: FrameLimits,
     /// Head and header of the current frame, and bytes read ahead.
     bytes: Vec<u8>,
     filled: usize,
@@ -42,7 +42,7 @@ pub struct FrameReader<R> {
 impl<R: Read> FrameReader<R> {
     /// Creates a reader that enforces `limits`. If they allow no payload, frames are [read
     /// ahead](FrameReader::read_ahead).
-    pub fn new(inner: R, limits: Limits) -> Self {
+    pub fn new(inner: R, limits: FrameLimits) -> Self {
         FrameReader {
             inner,
             limits,
@@ -64,7 +64,7 @@ impl<R: Read> FrameReader<R> {
     }
 
     /// Sets the limits of subsequent frames.
-    pub fn set_limits(&mut self, limits: Limits) {
+    pub fn set_limits(&mut self, limits: FrameLimits) {
         self.limits = limits;
     }
 

@@ -1,6 +1,6 @@
 //! Size of a cluster: how many GPUs a number of servers feeds, and the first bottleneck.
 //!
-//! [`Plan`] says what there is. [`Plan::limits`] is arithmetic: what each kind of machine could do if it alone counted.
+//! [`ClusterPlan`] says what there is. [`ClusterPlan::limits`] is arithmetic: what each kind of machine could do if it alone counted.
 //! [`run`] moves batches through queues, one by one, so that it also shows what arithmetic does not: uneven placement, slow
 //! servers, servers that die, steps that wait for the last of many. It is a function of the plan and its seed; nothing of this
 //! machine is in it.
@@ -9,7 +9,7 @@ mod event;
 mod plan;
 mod run;
 
-pub use plan::{Limit, Placement, Plan, PlanError, Resource};
+pub use plan::{ClusterPlan, Limit, Placement, PlanError, Resource};
 pub use run::{Outcome, Use, run};
 
 /// The effect of one more of a resource.
@@ -26,13 +26,13 @@ pub struct OneMore {
 }
 
 /// A resource, and how the plan gets one more of it.
-type Change = (&'static str, fn(&mut Plan));
+type Change = (&'static str, fn(&mut ClusterPlan));
 
 /// Runs the plan again with one more of each thing. `base` is what it gave without.
 ///
 /// # Errors
 /// As [`run`].
-pub fn one_more(plan: &Plan, base: &Outcome) -> Result<Vec<OneMore>, PlanError> {
+pub fn one_more(plan: &ClusterPlan, base: &Outcome) -> Result<Vec<OneMore>, PlanError> {
     let changes: [Change; 6] = [
         ("server", |plan| plan.servers += 1),
         ("core in each server", |plan| plan.cores += 1),

@@ -26,7 +26,7 @@ impl std::str::FromStr for Placement {
 
 /// A cluster. All machines of a kind are alike, apart from slow servers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Plan {
+pub struct ClusterPlan {
     /// GPUs that train.
     pub gpus: u64,
     /// Images a second that one GPU takes when it never waits.
@@ -85,10 +85,10 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Default for Plan {
+impl Default for ClusterPlan {
     /// A thousand GPUs, a hundred servers.
     fn default() -> Self {
-        Plan {
+        ClusterPlan {
             gpus: 1000,
             gpu_images_per_s: 2500.0,
             jobs: 1,
@@ -177,7 +177,7 @@ pub struct Limit {
 
 const GBIT: f64 = 1e9 / 8.0;
 
-impl Plan {
+impl ClusterPlan {
     /// Whether the plan can be.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use super::event::{Events, Random, Time, seconds};
-use super::plan::{Limit, Placement, Plan, PlanError, Resource};
+use super::plan::{ClusterPlan, Limit, Placement, PlanError, Resource};
 
 const GBIT: f64 = 1e9 / 8.0;
 
@@ -124,7 +124,7 @@ enum Stage {
 }
 
 struct World<'a> {
-    plan: &'a Plan,
+    plan: &'a ClusterPlan,
     events: Events<Event>,
     random: Random,
     /// The measured window, from and to.
@@ -143,7 +143,7 @@ struct World<'a> {
 ///
 /// # Errors
 /// Returns an error for an invalid plan.
-pub fn run(plan: &Plan) -> Result<Outcome, PlanError> {
+pub fn run(plan: &ClusterPlan) -> Result<Outcome, PlanError> {
     plan.check()?;
     let mut world = World::new(plan);
     world.run();
@@ -167,7 +167,7 @@ fn within(from: Time, to: Time, window: (Time, Time)) -> Time {
 }
 
 impl<'a> World<'a> {
-    fn new(plan: &'a Plan) -> Self {
+    fn new(plan: &'a ClusterPlan) -> Self {
         let mut random = Random::new(plan.seed);
         let count = plan.servers as usize;
         let mut order: Vec<usize> = (0..count).collect();

@@ -1,8 +1,8 @@
 use super::*;
 
 /// A server and a GPU that nothing slows down; a test takes one thing away.
-fn free() -> Plan {
-    Plan {
+fn free() -> ClusterPlan {
+    ClusterPlan {
         gpus: 1,
         gpus_per_trainer: 1,
         servers: 1,
@@ -17,7 +17,7 @@ fn free() -> Plan {
         seconds: 20.0,
         warm_up_s: 2.0,
         cache_bytes: 0,
-        ..Plan::default()
+        ..ClusterPlan::default()
     }
 }
 
@@ -57,7 +57,7 @@ fn each_limit_is_what_arithmetic_says() {
         (
             Resource::Cores,
             250.0,
-            (|plan| (plan.cores, plan.core_images_per_s) = (5, 50.0)) as fn(&mut Plan),
+            (|plan| (plan.cores, plan.core_images_per_s) = (5, 50.0)) as fn(&mut ClusterPlan),
         ),
         // Decoding takes 1 ms, sending 0.1 MB at 10 s a GB another.
         (Resource::Cores, 500.0, |plan| {
@@ -112,7 +112,7 @@ fn a_cache_that_holds_all_needs_no_storage() {
 
 #[test]
 fn a_training_is_as_fast_as_its_fullest_server() {
-    let mut plan = Plan {
+    let mut plan = ClusterPlan {
         gpus: 60,
         gpus_per_trainer: 60,
         servers: 10,
@@ -144,7 +144,7 @@ fn a_training_is_as_fast_as_its_fullest_server() {
 
 #[test]
 fn a_server_that_dies_costs_what_waiting_for_its_streams_costs() {
-    let mut plan = Plan {
+    let mut plan = ClusterPlan {
         gpus: 8,
         gpus_per_trainer: 8,
         servers: 4,
@@ -174,7 +174,7 @@ fn a_server_that_dies_costs_what_waiting_for_its_streams_costs() {
 
 #[test]
 fn the_same_plan_gives_the_same_figures() {
-    let mut plan = Plan {
+    let mut plan = ClusterPlan {
         gpus: 40,
         servers: 7,
         placement: Placement::Hash,
@@ -183,7 +183,7 @@ fn the_same_plan_gives_the_same_figures() {
         failures: 2,
         slow_servers: 1,
         seconds: 5.0,
-        ..Plan::default()
+        ..ClusterPlan::default()
     };
     let first = run(&plan).unwrap();
     assert_eq!(run(&plan).unwrap(), first);
@@ -193,7 +193,7 @@ fn the_same_plan_gives_the_same_figures() {
 
 #[test]
 fn one_more_of_what_is_short_helps_and_of_nothing_else() {
-    let plan = Plan {
+    let plan = ClusterPlan {
         gpus: 10,
         servers: 2,
         cores: 4,
@@ -214,7 +214,7 @@ fn one_more_of_what_is_short_helps_and_of_nothing_else() {
 #[test]
 fn plans_that_cannot_be_say_why() {
     for (name, change) in [
-        ("gpus", (|plan| plan.gpus = 0) as fn(&mut Plan)),
+        ("gpus", (|plan| plan.gpus = 0) as fn(&mut ClusterPlan)),
         ("servers", |plan| plan.servers = 0),
         ("jobs", |plan| plan.jobs = plan.gpus + 1),
         ("gpu-images", |plan| plan.gpu_images_per_s = f64::NAN),
@@ -224,7 +224,7 @@ fn plans_that_cannot_be_say_why() {
         ("slow-servers", |plan| plan.slow_servers = 1000),
         ("duration", |plan| plan.seconds = 1e6),
     ] {
-        let mut plan = Plan::default();
+        let mut plan = ClusterPlan::default();
         change(&mut plan);
         assert_eq!(run(&plan).unwrap_err().name, name);
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_cache::{ReadError, ReadOptions, RemoteStorage, open_dataset, open_shard};
-use forebay_shard::verify::{Options, Report, verify_dataset, verify_dataset_in};
+use forebay_shard::verify::{VerifyOptions, VerifyReport, verify_dataset, verify_dataset_in};
 use forebay_shard::{Dataset, ShardFormat, Split, Storage};
 use forebay_store::{Error, Location, Store, StoreOptions};
 use packed::Recipe;
@@ -52,9 +52,9 @@ fn contents(split: &Split) -> Vec<(Vec<u8>, Vec<u8>, Option<i64>)> {
     all
 }
 
-fn findings(report: &Report) -> (Vec<String>, u64, u64, u64, usize) {
+fn findings(report: &VerifyReport) -> (Vec<String>, u64, u64, u64, usize) {
     let findings = report.findings.iter().map(ToString::to_string).collect();
-    let Report {
+    let VerifyReport {
         shards,
         records,
         bytes,
@@ -115,7 +115,7 @@ fn verification_finds_the_same() {
                     std::fs::write(dir.path().join("train-00000-of-00099"), b"").unwrap();
                 }
             }
-            let options = Options::default();
+            let options = VerifyOptions::default();
             let expected = verify_dataset(dir.path(), &options, &|_| {}).unwrap();
             assert_eq!(expected.is_ok(), round == 0);
             // Each verification looks again.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebay_cache::{Cache, CacheOptions};
 use forebay_cache::{ReadError, ReadOptions, open_dataset, read_storage};
-use forebay_shard::verify::{Options, verify_dataset_in};
+use forebay_shard::verify::{VerifyOptions, verify_dataset_in};
 use forebay_shard::{ShardFormat, Split};
 use forebay_store::{Error, Location, Retry, StoreOptions};
 use packed::{Recipe, record};
@@ -143,7 +143,8 @@ fn a_bad_day_changes_nothing() {
             .unwrap();
         read_all(&split, recipe.most_bytes);
         let (root, storage) = read_storage(&location, &patient()).unwrap();
-        let report = verify_dataset_in(root, &*storage, &Options::default(), &|_| {}).unwrap();
+        let report =
+            verify_dataset_in(root, &*storage, &VerifyOptions::default(), &|_| {}).unwrap();
         assert!(report.is_ok(), "{report}");
         assert_eq!(
             (report.records, report.shards),

@@ -7,7 +7,7 @@ mod size_cluster;
 mod stream;
 
 use clap::{Args as ClapArgs, Subcommand};
-use forebay_bench::{Report, Row};
+use forebay_bench::{BenchReport, Row};
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -89,7 +89,7 @@ enum What {
 /// A measurement with its arguments.
 trait Experiment {
     /// Measures, with this many counted runs of each alternative.
-    fn measure(self, runs: usize, console: &Console) -> Result<Vec<Report>, Failure>;
+    fn measure(self, runs: usize, console: &Console) -> Result<Vec<BenchReport>, Failure>;
 }
 
 impl From<forebay_bench::Error> for Failure {
@@ -131,7 +131,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-fn print(report: &Report, console: &Console) {
+fn print(report: &BenchReport, console: &Console) {
     console.heading(&report.title);
     let mut table = Table::new(&[
         ("", Align::Left),

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use clap::builder::ValueRange;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use forebay_options::{Kind, LoaderOption, LoaderOptions, OPTIONS};
+use forebay_options::{LoaderOption, LoaderOptions, OPTIONS, OptionKind};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ impl<W: Without> LoaderFlags<W> {
             let wrong = |what: String| {
                 let failure = Failure::usage(format!("--{} {text}: {what}", flag(option)));
                 match option.kind {
-                    Kind::Transform | Kind::BatchTransform => failure
+                    OptionKind::Transform | OptionKind::BatchTransform => failure
                         .hint(r#"write it as in CONFIG.toml: { kind = "train", size = 160 }"#),
                     _ => failure,
                 }
@@ -55,7 +55,7 @@ impl<W: Without> LoaderFlags<W> {
             options
                 .set(option.name, value)
                 .map_err(|what| match option.kind {
-                    Kind::Transform | Kind::BatchTransform => wrong(what),
+                    OptionKind::Transform | OptionKind::BatchTransform => wrong(what),
                     kind => wrong(format!("expected {}", kind.expected())),
                 })?;
         }
@@ -64,7 +64,7 @@ impl<W: Without> LoaderFlags<W> {
 }
 
 /// A value as it is typed: a word, a list with commas, or a table or list as TOML has it.
-fn value(kind: Kind, text: &str) -> Result<Value, String> {
+fn value(kind: OptionKind, text: &str) -> Result<Value, String> {
     if text.trim_start().starts_with(['{', '[']) {
         let mut table: BTreeMap<String, Value> = toml::from_str(&format!("value = {text}"))
             .map_err(|e| e.message().replace('\n', " "))?;
@@ -76,14 +76,14 @@ fn value(kind: Kind, text: &str) -> Result<Value, String> {
         number.map_or_else(|_| Value::from(text), Value::from)
     };
     Ok(match kind {
-        Kind::Count(_) | Kind::Bytes | Kind::Base => number(text),
-        Kind::Flag => match text {
+        OptionKind::Count(_) | OptionKind::Bytes | OptionKind::Base => number(text),
+        OptionKind::Flag => match text {
             "true" => true.into(),
             "false" => false.into(),
             _ => text.into(),
         },
-        Kind::Indices => text.split(',').map(number).collect(),
-        Kind::Classes | Kind::Columns => text.split(',').collect(),
+        OptionKind::Indices => text.split(',').map(number).collect(),
+        OptionKind::Classes | OptionKind::Columns => text.split(',').collect(),
         _ => text.into(),
     })
 }
@@ -110,7 +110,7 @@ impl<W: Without> Args for LoaderFlags<W> {
     fn augment_args(command: Command) -> Command {
         command.args(Self::options().map(|option| {
             let mut help = option.doc.trim().to_owned();
-            if let Kind::Choice(names) = option.kind {
+            if let OptionKind::Choice(names) = option.kind {
                 help += &format!(": {}", names.join(", "));
             }
             if !option.default.is_empty() {
@@ -118,19 +118,19 @@ impl<W: Without> Args for LoaderFlags<W> {
             }
             let arg = Arg::new(option.name).long(flag(option)).help(help);
             match option.kind {
-                Kind::Flag => arg
+                OptionKind::Flag => arg
                     .value_name("true|false")
                     .num_args(ValueRange::new(0..=1))
                     .require_equals(true)
                     .default_missing_value("true"),
-                Kind::Count(_) => arg.value_name("N"),
-                Kind::Bytes => arg.value_name("BYTES"),
-                Kind::Indices => arg.value_name("N,..."),
-                Kind::Classes | Kind::Columns => arg.value_name("NAME,..."),
-                Kind::Transform | Kind::BatchTransform => arg.value_name("TRANSFORM"),
-                Kind::Base => arg.value_name("BASE"),
-                Kind::Weights => arg.value_name("WEIGHTS"),
-                Kind::Normalize => arg.value_name("NUMBERS"),
+                OptionKind::Count(_) => arg.value_name("N"),
+                OptionKind::Bytes => arg.value_name("BYTES"),
+                OptionKind::Indices => arg.value_name("N,..."),
+                OptionKind::Classes | OptionKind::Columns => arg.value_name("NAME,..."),
+                OptionKind::Transform | OptionKind::BatchTransform => arg.value_name("TRANSFORM"),
+                OptionKind::Base => arg.value_name("BASE"),
+                OptionKind::Weights => arg.value_name("WEIGHTS"),
+                OptionKind::Normalize => arg.value_name("NUMBERS"),
                 _ => arg.value_name("NAME"),
             }
         }))

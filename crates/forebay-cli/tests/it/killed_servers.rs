@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_client::{Batch, Client, ClientOptions, Error, OpenOptions, Stream, Transport};
+use forebay_client::{Batch, Client, ClientOptions, Error, Stream, StreamOptions, Transport};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
 use forebay_shard::Dataset;
@@ -144,9 +144,9 @@ fn open(url: &str, transport: Transport, epochs: u64) -> Stream {
         look_every: Duration::from_millis(50),
         ..ClientOptions::default()
     };
-    let open = OpenOptions {
+    let open = StreamOptions {
         epochs,
-        ..OpenOptions::from(options().to_schema().with_split("train"))
+        ..StreamOptions::from(options().to_schema().with_split("train"))
     };
     Client::connect(url, client).unwrap().open(open).unwrap()
 }

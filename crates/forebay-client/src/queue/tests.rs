@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 
 use forebay_options::StreamInfo;
 use forebay_wire::{
-    BufferPool, Dtype, EncodedImages, FrameReader, Layout, Limits, Message, TcpSocket,
+    BufferPool, Dtype, EncodedImages, FrameLimits, FrameReader, Layout, Message, TcpSocket,
 };
 
 use super::*;
@@ -41,7 +41,7 @@ fn connect(queue: &Queue, budget: u64) -> FrameReader<TcpStream> {
     queue
         .connected("server", writer, Vec::new(), budget)
         .unwrap();
-    FrameReader::new(far, Limits::from_client())
+    FrameReader::new(far, FrameLimits::from_client())
 }
 
 fn credit(reader: &mut FrameReader<TcpStream>) -> u64 {

@@ -2,10 +2,10 @@
 
 use super::archive::{self, Members, OpenVolume};
 use super::layout::{ArchiveFacts, academic};
-use super::{BoxIndex, Labels, RowClass, boxes as annotations, mat as matlab};
+use super::{BoxIndex, LabelTable, RowClass, boxes as annotations, mat as matlab};
 use crate::archive::{Archive, VolumeKind};
 use crate::key_path::{join, normal};
-use crate::sniff::Kind;
+use crate::sniff::ContentKind;
 use forebay_shard::{ExampleBuilder, ExampleView};
 use forebay_store::Cancel;
 use std::path::Path;
@@ -57,7 +57,7 @@ fn read_archive(bytes: &[u8], scratch: &Path) {
             assert_eq!(normal(part).as_deref(), Ok(part));
             assert!(!part.is_empty());
         }
-        if member.kind == Kind::Directory {
+        if member.kind == ContentKind::Directory {
             continue;
         }
         files += 1;
@@ -139,7 +139,7 @@ pub fn mat(bytes: &[u8]) {
 pub fn labels(bytes: &[u8], scratch: &Path) {
     let file = scratch.join("labels");
     std::fs::write(&file, bytes).unwrap();
-    let labels = match Labels::read(&file, false) {
+    let labels = match LabelTable::read(&file, false) {
         Ok(labels) => labels,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };

@@ -61,12 +61,12 @@ const RESERVED: &[&str] = &[
     "image/width",
 ];
 
-/// No label, in `Labels::labels`.
+/// No label, in `LabelTable::labels`.
 const NONE: i64 = i64::MIN;
 
 /// A whole file of labels.
 #[derive(Debug)]
-pub struct Labels {
+pub struct LabelTable {
     file: PathBuf,
     paths: Vec<u8>,
     /// End of each path, which is the start of the next.
@@ -211,7 +211,7 @@ impl Header {
     }
 }
 
-impl Labels {
+impl LabelTable {
     /// Reads and checks a file of labels. With a class list, a column `class` holds names whatever they look like.
     pub fn read(file: &Path, has_class_list: bool) -> Result<Self> {
         let header = Header::read(file, has_class_list)?;

@@ -1,25 +1,25 @@
 //! The entries of one unit of a split whose source is archives.
 
 use super::archive::{Members, Volume};
-use super::layout::Unit;
+use super::layout::LayoutUnit;
 use super::list::{FileList, FileListBuilder};
 use crate::class_list::is_list_path;
 use crate::finding::{Action, Finding, Reason};
 use crate::finding_list::FindingList;
 use crate::key_path::join;
-use crate::sniff::Kind;
+use crate::sniff::ContentKind;
 
 /// Collects the images of a unit, in the byte order of their keys.
 pub(super) fn collect(
     members: &Members,
     volumes: &[Volume],
     split_dir: &[u8],
-    unit: &Unit,
+    unit: &LayoutUnit,
 ) -> (FileList, FindingList) {
     let (name, deep) = match unit {
-        Unit::Class(name) => (name.as_slice(), true),
-        Unit::Flat => (b"".as_slice(), false),
-        Unit::All => (b"".as_slice(), true),
+        LayoutUnit::Class(name) => (name.as_slice(), true),
+        LayoutUnit::Flat => (b"".as_slice(), false),
+        LayoutUnit::All => (b"".as_slice(), true),
     };
     let mut chunk = FileListBuilder::new(name);
     let mut findings = FindingList::default();
@@ -44,7 +44,7 @@ pub(super) fn collect(
             Some(slash) => (&key[..slash], &key[slash + 1..]),
             None => (b"".as_slice(), key),
         };
-        if member.kind == Kind::Directory || (!deep && !dir.is_empty()) {
+        if member.kind == ContentKind::Directory || (!deep && !dir.is_empty()) {
             continue;
         }
         if let Some(top) = hidden_part(key, name.len()) {
@@ -56,7 +56,7 @@ pub(super) fn collect(
             continue;
         }
         match member.kind {
-            Kind::Image => {
+            ContentKind::Image => {
                 if let Some(detail) = super::list::too_large(member.size) {
                     note(Action::Skipped, Reason::TooLarge, member.path, &detail);
                     continue;
@@ -70,7 +70,7 @@ pub(super) fn collect(
                     own_volumes.push(member.place.volume);
                 }
             }
-            Kind::OtherImage(format) => {
+            ContentKind::OtherImage(format) => {
                 chunk.leave_out(key.to_vec(), member.size, Some(member.place));
                 note(Action::Skipped, Reason::OtherFormat, member.path, format)
             }

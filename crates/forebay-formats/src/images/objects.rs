@@ -6,13 +6,13 @@
 
 use super::archive::{MemberLocation, MemberRef, Members, Volume};
 use super::boxes::{self, BoxIndex};
-use super::layout::Unit;
+use super::layout::LayoutUnit;
 use crate::archive::{Archive, VolumeKind, identity};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{base, join, stem};
 use crate::progress::Progress;
-use crate::sniff::{self, Kind};
+use crate::sniff::{self, ContentKind};
 use forebay_shard::MAX_RECORD_BYTES;
 use forebay_shard::parallel::map_parallel;
 use forebay_store::Cancel;
@@ -168,15 +168,15 @@ impl Objects {
         &self,
         members: &mut Members,
         split_dir: &[u8],
-        units: &[Unit],
+        units: &[LayoutUnit],
         cancel: &Cancel,
     ) -> Result<()> {
         let mut unknown = Vec::new();
         for unit in units {
             let (below, deep) = match unit {
-                Unit::Class(name) => (join(split_dir, name), true),
-                Unit::Flat => (split_dir.to_vec(), false),
-                Unit::All => (split_dir.to_vec(), true),
+                LayoutUnit::Class(name) => (join(split_dir, name), true),
+                LayoutUnit::Flat => (split_dir.to_vec(), false),
+                LayoutUnit::All => (split_dir.to_vec(), true),
             };
             let prefix = if below.is_empty() { 0 } else { below.len() + 1 };
             let here = members.below(&below).filter(|member| {
@@ -184,7 +184,7 @@ impl Objects {
                 let is_hidden = key
                     .split(|byte| *byte == b'/')
                     .any(|part| part.starts_with(b"."));
-                member.kind == Kind::Unlooked && !is_hidden && (deep || !key.contains(&b'/'))
+                member.kind == ContentKind::Unlooked && !is_hidden && (deep || !key.contains(&b'/'))
             });
             unknown.extend(here.map(|member| member.place.offset));
         }
@@ -192,7 +192,7 @@ impl Objects {
         unknown.dedup();
         let sizes: BTreeMap<u64, u64> = members
             .below(b"")
-            .filter(|member| member.kind == Kind::Unlooked)
+            .filter(|member| member.kind == ContentKind::Unlooked)
             .map(|member| (member.place.offset, member.size))
             .collect();
         let found = in_parallel(&unknown, cancel, |number| {
@@ -205,7 +205,7 @@ impl Objects {
                 path: b"",
                 size,
                 place,
-                kind: Kind::Unlooked,
+                kind: ContentKind::Unlooked,
             };
             self.head(&member, sniff::SNIFF_BYTES as u64)
                 .map(|head| sniff::kind(&head))
@@ -213,7 +213,7 @@ impl Objects {
         let mut kinds = BTreeMap::new();
         for (number, kind) in unknown.iter().zip(found) {
             let kind = match kind {
-                None => Kind::NotAnImage,
+                None => ContentKind::NotAnImage,
                 Some(Ok(kind)) => kind,
                 // What it is decides what is packed: not a matter of what the store gives today.
                 Some(Err(what)) => {
@@ -365,12 +365,12 @@ impl Gathered {
                 offset: number as u64,
             };
             let kind = if sniff::has_image_name(path) {
-                Kind::Image
+                ContentKind::Image
             } else if Members::keeps_text(path) && *size <= TEXT_MAX_BYTES {
                 texts.push((path.to_vec(), *size, place));
-                Kind::NotAnImage
+                ContentKind::NotAnImage
             } else {
-                Kind::Unlooked
+                ContentKind::Unlooked
             };
             members.push(path, *size, place, kind);
         }
@@ -390,7 +390,7 @@ impl Gathered {
             text_bytes <= TEXTS_MAX_BYTES
         });
         let read = in_parallel(&texts, cancel, |(path, size, place)| {
-            let (size, place, kind) = (*size, *place, Kind::NotAnImage);
+            let (size, place, kind) = (*size, *place, ContentKind::NotAnImage);
             objects.head(
                 &MemberRef {
                     path,

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::finding_list::FindingList;
 use crate::progress::Progress;
-use crate::sniff::Kind;
+use crate::sniff::ContentKind;
 use forebay_shard::parallel::map_parallel;
 use forebay_store::{Cancel, CopyError, CopySource, Location, Store, StoreOptions};
 use std::fmt::Display;
@@ -166,7 +166,7 @@ impl Source {
                         offset: 0,
                     };
                     let members = &mut collector.collected.members;
-                    members.push(name, text.len() as u64, place, Kind::NotAnImage);
+                    members.push(name, text.len() as u64, place, ContentKind::NotAnImage);
                     members.texts.insert(name.to_vec(), text);
                 }
             }

@@ -1,7 +1,7 @@
 //! Facts about a source besides its files: layout, splits, class names, boxes, and lists that are not used.
 
 use super::foreign::{self, ForeignTree, LabelFile};
-use super::labels::Labels;
+use super::labels::LabelTable;
 use super::layout::SplitSource;
 use super::source::Source;
 use super::{SourceLayout, classes};
@@ -16,7 +16,7 @@ pub enum ClassesFrom<'a> {
     /// The layout, and lists beside the images.
     Layout,
     /// A file of labels; none if it is not at hand.
-    Labels(Option<&'a Labels>),
+    LabelTable(Option<&'a LabelTable>),
 }
 
 /// The layout of a source, and what is known before its files are listed.
@@ -51,15 +51,15 @@ impl Source {
     /// classes that does not fit.
     pub fn survey(&self, from: ClassesFrom<'_>, classes: Option<&Path>) -> Result<Survey> {
         let top = self.top()?;
-        let labelled = matches!(from, ClassesFrom::Labels(_));
+        let labelled = matches!(from, ClassesFrom::LabelTable(_));
         let (layout, mut arrangement) = self.arrange(&top, labelled)?;
         let label_files = match labelled {
             true => Vec::new(),
             false => foreign::unused_label_files(&top, &arrangement.splits)?,
         };
         let container = foreign::container(&top)?;
-        if let ClassesFrom::Labels(labels) = from {
-            let names = labels.and_then(Labels::names);
+        if let ClassesFrom::LabelTable(labels) = from {
+            let names = labels.and_then(LabelTable::names);
             arrangement.class_dirs = names.unwrap_or_default().to_vec();
             arrangement.validation = None;
         }

@@ -1,12 +1,12 @@
 //! Walking one unit of a split: all files below a directory, sorted, links followed but never in circles.
 
-use super::layout::Unit;
+use super::layout::LayoutUnit;
 use super::list::{FileList, FileListBuilder, too_large};
 use crate::finding::{Action, Finding, Reason};
 use crate::finding_list::FindingList;
 use crate::key_path::{base, join};
 use crate::progress::Progress;
-use crate::sniff::{self, Kind};
+use crate::sniff::{self, ContentKind};
 use forebay_store::Cancel;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -24,14 +24,14 @@ const COUNT_FILES: u64 = 256;
 pub(super) fn walk(
     src: &Path,
     split_dir: &[u8],
-    unit: &Unit,
+    unit: &LayoutUnit,
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> (FileList, FindingList) {
     let (dir, recurse) = match unit {
-        Unit::Class(name) => (name.as_slice(), true),
-        Unit::Flat => (b"".as_slice(), false),
-        Unit::All => (b"".as_slice(), true),
+        LayoutUnit::Class(name) => (name.as_slice(), true),
+        LayoutUnit::Flat => (b"".as_slice(), false),
+        LayoutUnit::All => (b"".as_slice(), true),
     };
     let mut walk = Walk {
         root: src.join(OsStr::from_bytes(split_dir)),
@@ -259,8 +259,8 @@ impl Walk<'_> {
             return too_large.is_none();
         }
         match first_bytes(path) {
-            Ok(Kind::Image) => true,
-            Ok(Kind::OtherImage(format)) => {
+            Ok(ContentKind::Image) => true,
+            Ok(ContentKind::OtherImage(format)) => {
                 self.chunk.leave_out(key.to_vec(), size, None);
                 self.note(Action::Skipped, Reason::OtherFormat, key, format);
                 false
@@ -312,7 +312,7 @@ fn text(error: &walkdir::Error) -> String {
         .map_or_else(|| error.to_string(), io::Error::to_string)
 }
 
-fn first_bytes(path: &Path) -> io::Result<Kind> {
+fn first_bytes(path: &Path) -> io::Result<ContentKind> {
     // Non-blocking, should the file have become a pipe in the meantime.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path)?;

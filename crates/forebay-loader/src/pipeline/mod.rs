@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use forebay_batch::{BatchColumn, BufferPool, EncodedImages, Mixed};
 use forebay_batch::{FLAG_FAILED, FLAG_SAMPLE};
-use forebay_image::Mix;
+use forebay_image::BatchMix;
 
 use forebay_options::OnError;
 
@@ -139,7 +139,7 @@ impl FinishedBatch {
         if members.len() > 1 {
             let pixels = &mut self.payload[..options.pixel_bytes()];
             mix.apply(&options.output, &members, pixels);
-            for (sample, partner) in Mix::partners(&members) {
+            for (sample, partner) in BatchMix::partners(&members) {
                 mixed.labels[sample] = self.labels[partner];
                 mixed.lam[sample] = mix.lam();
             }

@@ -2,13 +2,13 @@
 
 use super::{SplitCensus, UNLABELLED};
 use crate::error::{Error, Result};
-use forebay_formats::images::{Columns, FileList, FileListBuilder, Labels, RowClass};
+use forebay_formats::images::{Columns, FileList, FileListBuilder, LabelTable, RowClass};
 use forebay_formats::key_path::{base, join, stem};
 use forebay_formats::{Action, ClassList, Finding, FindingList, Reason, escape};
 use std::path::Path;
 
 pub(super) struct LabelJoin<'a> {
-    labels: &'a Labels,
+    labels: &'a LabelTable,
     classes: &'a ClassList,
     label_base: u8,
     used: Vec<bool>,
@@ -17,7 +17,7 @@ pub(super) struct LabelJoin<'a> {
 }
 
 impl<'a> LabelJoin<'a> {
-    pub(super) fn new(labels: &'a Labels, classes: &'a ClassList, label_base: u8) -> Self {
+    pub(super) fn new(labels: &'a LabelTable, classes: &'a ClassList, label_base: u8) -> Self {
         Self {
             labels,
             classes,
@@ -211,7 +211,7 @@ fn without_ending(path: &[u8]) -> &[u8] {
 
 /// The columns of a file of labels, with the label of each line where images have several.
 pub(super) fn object_labels(
-    labels: Labels,
+    labels: LabelTable,
     classes: &ClassList,
     label_base: u8,
 ) -> Result<Columns> {

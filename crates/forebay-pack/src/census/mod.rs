@@ -15,8 +15,8 @@ pub use split::SplitCensus;
 use crate::error::{Error, Result};
 use crate::options::{OnBadImage, PackOptions};
 use forebay_formats::images::{
-    ClassesFrom, Columns, ExtraFeatures, FileList, LabelFile, Labels, Source, SourceLayout,
-    SplitSource, Survey, Unit, Volume,
+    ClassesFrom, Columns, ExtraFeatures, FileList, LabelFile, LabelTable, LayoutUnit, Source,
+    SourceLayout, SplitSource, Survey, Volume,
 };
 use forebay_formats::key_path::join;
 use forebay_formats::{ClassList, Finding, FindingList, Progress, Reason, escape, is_list_path};
@@ -45,7 +45,7 @@ impl Census {
     /// Walks the source. Directories are listed in parallel, the result is the same for any number of threads.
     pub fn take(options: &PackOptions, progress: &dyn Progress, cancel: &Cancel) -> Result<Self> {
         let labels = match options.labels.as_deref() {
-            Some(file) => Some(Labels::read(file, options.classes.is_some())?),
+            Some(file) => Some(LabelTable::read(file, options.classes.is_some())?),
             None => None,
         };
         let source = open(options, progress, cancel)?;
@@ -66,14 +66,14 @@ impl Census {
     /// Takes the census of an open source.
     fn of(
         mut source: Source,
-        (labels, labelled): (Option<Labels>, bool),
+        (labels, labelled): (Option<LabelTable>, bool),
         options: &PackOptions,
         progress: &dyn Progress,
         cancel: &Cancel,
     ) -> Result<Self> {
         let src = options.place();
         let from = match labelled {
-            true => ClassesFrom::Labels(labels.as_ref()),
+            true => ClassesFrom::LabelTable(labels.as_ref()),
             false => ClassesFrom::Layout,
         };
         let mut survey = source.survey(from, options.classes.as_deref())?;
@@ -281,7 +281,7 @@ impl Files<'_> {
     /// The splits that a file of labels makes of those of the layout.
     fn labelled_splits(
         &self,
-        labels: &Labels,
+        labels: &LabelTable,
         findings: &mut FindingList,
     ) -> Result<Vec<SplitCensus>> {
         let wanted = self.options.split.as_deref();
@@ -309,7 +309,7 @@ impl Files<'_> {
         let classes = &self.survey.classes;
         let mut chunks = Vec::new();
         for (unit, (mut chunk, found)) in split.units.iter().zip(listed) {
-            if let Unit::Class(name) = unit {
+            if let LayoutUnit::Class(name) = unit {
                 let index = classes.index_of(name);
                 chunk.class = Some(index.ok_or_else(|| classes.unknown(self.src, name))?);
             }
@@ -334,7 +334,7 @@ fn note_label_files(files: &[LabelFile], findings: &mut FindingList, warnings: &
 
 /// The further columns of a file of labels.
 fn columns_of(
-    labels: Option<Labels>,
+    labels: Option<LabelTable>,
     classes: &ClassList,
     options: &PackOptions,
     warnings: &mut Vec<String>,

@@ -2,7 +2,7 @@
 //! the same listing and the same ranged reads, without a server.
 
 use super::*;
-use crate::options::Format;
+use crate::options::DatasetFormat;
 use crate::plan::Plan;
 use crate::prepare::Prepared;
 use crate::report::Summary;
@@ -125,7 +125,7 @@ fn odd_files_are_told_alike() {
         .collect();
     std::fs::write(src.join("classes.txt"), list).unwrap();
     let mut options = PackOptions::new(src.as_path(), dir.path().join("x").as_path());
-    options.format = Format::INDEXED;
+    options.format = DatasetFormat::INDEXED;
     let [local, remote] = both(&options, dir.path());
     assert_eq!(local.records(), files.len() as u64 + 2);
     assert_eq!(local.records(), remote.records());

@@ -6,7 +6,7 @@ use super::run::Run;
 use super::source::{Source, SourceSplit};
 use super::{STEP_BYTES, STEP_RECORDS};
 use crate::error::{Error, Result};
-use crate::options::Format;
+use crate::options::DatasetFormat;
 use crate::plan::PlannedShard;
 use crate::report::{ProgressiveCount, SeekPointCount};
 use crate::upload;
@@ -17,7 +17,7 @@ use forebay_shard::dataset::sidecar_path;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::index::PIECE_BYTES;
 use forebay_shard::manifest::{EpochOrder, FILE_NAME, Manifest, block_records};
-use forebay_shard::verify::{IntactRecord, Lost, Options, ShardPlace, salvage_shard_in};
+use forebay_shard::verify::{IntactRecord, Lost, ShardPlace, VerifyOptions, salvage_shard_in};
 use forebay_shard::{Codec, ExampleView, OpenOptions, RecordMeta, Shard, ShardFormat, Storage};
 use forebay_store::Location;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub(super) struct DamagedShard {
 /// A damaged dataset, open.
 pub(super) struct Damaged {
     pub(super) source: Source,
-    pub(super) format: Format,
+    pub(super) format: DatasetFormat,
     /// Losses in the manifest.
     pub(super) notes: Vec<String>,
 }
@@ -105,7 +105,7 @@ pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> 
         .map(|(name, shards)| SourceSplit::damaged(name, shards));
     let splits: Vec<SourceSplit> = splits.collect();
     let format = match manifest.shard_format {
-        ShardFormat::TfRecord => Format::TfRecord,
+        ShardFormat::TfRecord => DatasetFormat::TfRecord,
         ShardFormat::Indexed => indexed_format(&manifest, &splits),
     };
     let features = match is_whole {
@@ -273,13 +273,13 @@ fn take_apart(name: &str) -> Option<(&str, u32, u32)> {
 }
 
 /// The codec of indexed shards: as the manifest says, or as a shard's header says that is there.
-fn indexed_format(manifest: &Manifest, splits: &[SourceSplit]) -> Format {
+fn indexed_format(manifest: &Manifest, splits: &[SourceSplit]) -> DatasetFormat {
     if let Some(codec) = manifest.pack.get("codec").and_then(|codec| codec.as_str()) {
-        return Format::Indexed(codec.parse().unwrap_or_default());
+        return DatasetFormat::Indexed(codec.parse().unwrap_or_default());
     }
     let mut shards = splits.iter().flat_map(|split| &split.damaged);
     let codec = shards.find_map(|shard| shard.codec().filter(|&codec| codec != Codec::NONE));
-    Format::Indexed(codec.unwrap_or_default().into())
+    DatasetFormat::Indexed(codec.unwrap_or_default().into())
 }
 
 impl DamagedShard {
@@ -467,10 +467,10 @@ impl Run<'_> {
             }
         };
         let stop = || stopped() || failed.load(Ordering::Relaxed);
-        let options = Options {
+        let options = VerifyOptions {
             label_feature: None,
             stop: Some(&stop),
-            ..Options::default()
+            ..VerifyOptions::default()
         };
         let (mut findings, mut lost) = (Vec::new(), Vec::new());
         if shard.is_missing {

@@ -24,7 +24,7 @@ use crate::destination::{
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
-use crate::options::{Format, PackOptions};
+use crate::options::{DatasetFormat, PackOptions};
 use crate::prepare::refuse_nesting;
 use crate::publish::{identify_samples, shard_entry, write_report};
 use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary, Uploaded};
@@ -323,7 +323,7 @@ impl Running<'_> {
         let journal = destination
             .dir()
             .begin_journal(self.header, done.values())?;
-        if self.options.format == Format::TfRecord.into() {
+        if self.options.format == DatasetFormat::TfRecord.into() {
             destination.dir().create_dir(INDEX_DIR)?;
         }
         let dirs = self

@@ -1,7 +1,7 @@
 //! Everything that a conversion can be told.
 
 use super::source::ConvertSource;
-use crate::options::{Format, PackOptions, Sharding, UploadOptions, seek_points_argument};
+use crate::options::{DatasetFormat, PackOptions, Sharding, UploadOptions, seek_points_argument};
 use forebay_cache::ReadOptions;
 use forebay_formats::records::{OnBadRecord, RecordFormat};
 use forebay_image::SeekDensity;
@@ -40,13 +40,13 @@ pub enum ProgressiveChange {
 #[non_exhaustive]
 pub enum OutputFormat {
     /// Shards, which Forebay reads.
-    Shards(Format),
+    Shards(DatasetFormat),
     /// Files of another tool's format, and the compression of whole files.
     Records(RecordFormat, BlockCompression),
 }
 
-impl From<Format> for OutputFormat {
-    fn from(format: Format) -> Self {
+impl From<DatasetFormat> for OutputFormat {
+    fn from(format: DatasetFormat) -> Self {
         Self::Shards(format)
     }
 }
@@ -143,7 +143,7 @@ impl ConvertOptions {
         // Files of other formats have no sidecars either.
         options.format = match self.format {
             OutputFormat::Shards(format) => format,
-            OutputFormat::Records(..) => Format::INDEXED,
+            OutputFormat::Records(..) => DatasetFormat::INDEXED,
         };
         options.index_text = self.index_text;
         (options.blake3, options.durability) = (self.blake3, self.durability);

@@ -11,7 +11,7 @@ use crate::observer::{Cancel, Observer, Stage};
 use crate::prepare::refuse_nesting;
 use crate::upload;
 use forebay_shard::Manifest;
-use forebay_shard::verify::{Finding, Lost};
+use forebay_shard::verify::{Lost, VerifyFinding};
 use forebay_store::{AtomicFile, Location};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl RepairOptions {
         let source = ConvertSource::Dataset(src.clone());
         Self {
             src,
-            convert: ConvertOptions::new(source, dst, crate::Format::TfRecord),
+            convert: ConvertOptions::new(source, dst, crate::DatasetFormat::TfRecord),
             label_base: 1,
         }
     }
@@ -150,7 +150,7 @@ pub(super) fn record(source: &Source, done: &BTreeMap<String, ShardLine>, manife
 enum ReportLine {
     Damaged {
         #[serde(flatten)]
-        finding: Finding,
+        finding: VerifyFinding,
     },
     Lost {
         shard: PathBuf,

@@ -95,7 +95,7 @@ pub(crate) struct ShardLine {
     pub(crate) ends_split: bool,
     /// Damage in the shard that this one was salvaged from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) damage: Vec<verify::Finding>,
+    pub(crate) damage: Vec<verify::VerifyFinding>,
     /// Records that are lost to it, and how many those are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lost: Vec<verify::Lost>,

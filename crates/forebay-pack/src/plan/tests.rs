@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Cancel, Format, PackOptions};
+use crate::{Cancel, DatasetFormat, PackOptions};
 use forebay_shard::Codec;
 use std::path::Path;
 
@@ -108,8 +108,8 @@ fn the_digest_tells_arguments_names_and_sizes_apart() {
     let changes: [&dyn Fn(&mut PackOptions); 7] = [
         &|o| o.seed = 1,
         &|o| o.label_base = 0,
-        &|o| o.format = Format::INDEXED,
-        &|o| o.format = Format::Indexed(Codec::ZSTD.into()),
+        &|o| o.format = DatasetFormat::INDEXED,
+        &|o| o.format = DatasetFormat::Indexed(Codec::ZSTD.into()),
         &|o| o.sharding = Sharding::Count(1),
         &|o| o.shuffle = ShuffleWhen::Never,
         &|o| o.split = Some("other".into()),

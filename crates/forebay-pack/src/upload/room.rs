@@ -1,6 +1,6 @@
 //! How much of the staging area a shard takes.
 
-use crate::options::{Format, PackOptions};
+use crate::options::{DatasetFormat, PackOptions};
 use crate::plan::PlannedShard;
 use forebay_image::SeekDensity;
 
@@ -10,17 +10,22 @@ const SIDECAR_RECORD_BYTES: u64 = 192;
 const SIDECAR_BYTES: u64 = 64 << 10;
 
 /// Bytes that a shard of this many bytes and records may take with all that belongs to it.
-pub(crate) fn room_of(bytes: u64, records: u64, format: Format, has_fine_points: bool) -> u64 {
+pub(crate) fn room_of(
+    bytes: u64,
+    records: u64,
+    format: DatasetFormat,
+    has_fine_points: bool,
+) -> u64 {
     let points = if has_fine_points {
         bytes / 12
     } else {
         bytes / 50
     };
     let sidecars = match format {
-        Format::TfRecord => {
+        DatasetFormat::TfRecord => {
             SIDECAR_BYTES.saturating_add(records.saturating_mul(SIDECAR_RECORD_BYTES))
         }
-        Format::Indexed(_) => SIDECAR_BYTES,
+        DatasetFormat::Indexed(_) => SIDECAR_BYTES,
     };
     bytes.saturating_add(points).saturating_add(sidecars)
 }

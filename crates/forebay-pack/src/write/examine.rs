@@ -5,7 +5,7 @@
 
 use forebay_formats::Reason;
 use forebay_formats::images::Refusal;
-use forebay_formats::sniff::{self, Kind};
+use forebay_formats::sniff::{self, ContentKind};
 use forebay_image::{Color, Ending, Format, ImageError, Limits, Probe};
 
 /// Results for a file that has an image's header.
@@ -30,7 +30,7 @@ pub(crate) struct Oddity {
 
 /// Examines a whole file, or says why it is no image that can be packed.
 pub(crate) fn examine(image: &[u8], name: &[u8], limits: &Limits) -> Result<Examined, Refusal> {
-    if let Kind::OtherImage(format) = sniff::kind(image) {
+    if let ContentKind::OtherImage(format) = sniff::kind(image) {
         return Err((Reason::OtherFormat, format.into()));
     }
     let probe = forebay_image::probe(image, limits).map_err(bad_header)?;

@@ -21,7 +21,7 @@ mod transcode;
 
 pub(crate) use examine::examine;
 pub(crate) use output::Output;
-pub use probe::{Sample, SourceProbe};
+pub use probe::{ProbeSample, SourceProbe};
 pub(crate) use records::RecordFileWriter;
 pub(crate) use shard::{WrittenShard, open as open_shard};
 

@@ -25,9 +25,9 @@ const SAMPLE_TIME: Duration = Duration::from_secs(2);
 #[non_exhaustive]
 pub struct SourceProbe {
     /// Files opened and read one after the other by one thread.
-    pub alone: Sample,
+    pub alone: ProbeSample,
     /// Files put together as records by all threads that a pack would use, the disk's or network's waits overlapped.
-    pub together: Sample,
+    pub together: ProbeSample,
     /// Threads of the second sample.
     pub threads: usize,
     /// The part of the first sample's files that was in memory already; none if the system does not say.
@@ -39,7 +39,7 @@ pub struct SourceProbe {
 /// Files that were read, and what they took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Sample {
+pub struct ProbeSample {
     /// How many.
     pub files: u64,
     /// Their bytes.
@@ -50,7 +50,7 @@ pub struct Sample {
     pub open_time: Duration,
 }
 
-impl Sample {
+impl ProbeSample {
     /// Files a second.
     pub fn files_per_second(&self) -> f64 {
         self.files as f64 / self.time.as_secs_f64().max(1e-9)
@@ -92,7 +92,7 @@ impl Prepared {
         let is_over = |begin: Instant, bytes: u64| {
             begin.elapsed() > SAMPLE_TIME / 2 || bytes > SAMPLE_BYTES / 2 || cancel.is_cancelled()
         };
-        let mut alone = Sample::default();
+        let mut alone = ProbeSample::default();
         let mut cached = Some(0);
         let mut buffer = Vec::new();
         let begin = Instant::now();
@@ -145,7 +145,7 @@ impl Prepared {
             bytes.fetch_add(entry.size, Ordering::Relaxed);
             Ok::<_, Error>(())
         })?;
-        let together = Sample {
+        let together = ProbeSample {
             files: files.into_inner(),
             bytes: bytes.into_inner(),
             time: begin.elapsed(),

@@ -6,7 +6,7 @@ use super::records::WrittenFile;
 use crate::destination::{Destination, INDEX_DIR, Journal, Room, ShardLine, Sidecar};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
-use crate::options::{Format, OnBadImage, PackOptions};
+use crate::options::{DatasetFormat, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use crate::report::{ProgressiveCount, SeekPointCount};
@@ -48,7 +48,7 @@ pub(crate) struct WrittenShard {
     progressive: ProgressiveCount,
     labels: Option<(i64, i64)>,
     findings: Vec<Finding>,
-    damage: Vec<verify::Finding>,
+    damage: Vec<verify::VerifyFinding>,
     lost: Vec<verify::Lost>,
     lost_records: u64,
     ends_split: bool,
@@ -168,7 +168,7 @@ impl WrittenShard {
             lost: Vec::new(),
             lost_records: 0,
             ends_split: false,
-            with_sidecars: options.format == Format::TfRecord,
+            with_sidecars: options.format == DatasetFormat::TfRecord,
             index_text: options.index_text,
             entry: None,
             room: Room::default(),
@@ -227,7 +227,7 @@ impl WrittenShard {
     /// Says what was damaged in its source, and which records are lost to it.
     pub(crate) fn with_losses(
         self,
-        damage: Vec<verify::Finding>,
+        damage: Vec<verify::VerifyFinding>,
         lost: Vec<verify::Lost>,
         lost_records: u64,
     ) -> Self {
@@ -306,10 +306,10 @@ impl WrittenShard {
 pub(crate) fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Output>> {
     let output = create(path, options)?;
     Ok(match options.format {
-        Format::TfRecord => tfrecord::WriterBuilder::new()
+        DatasetFormat::TfRecord => tfrecord::WriterBuilder::new()
             .from_writer(output, path)
             .into(),
-        Format::Indexed(compression) => indexed::WriterBuilder::new()
+        DatasetFormat::Indexed(compression) => indexed::WriterBuilder::new()
             .compression(compression)
             .from_writer(output, path)?
             .into(),

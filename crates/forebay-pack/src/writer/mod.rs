@@ -47,7 +47,7 @@ const MAX_SPLITS: usize = 200;
 /// destination, for a writer that [resumes](WriterOptions::resume).
 ///
 /// ```
-/// use forebay_pack::{Cancel, DatasetWriter, Format, RecordDraft, WriterOptions};
+/// use forebay_pack::{Cancel, DatasetWriter, DatasetFormat, RecordDraft, WriterOptions};
 /// use forebay_shard::{Column, Schema};
 ///
 /// let dir = tempfile::tempdir()?;
@@ -55,7 +55,7 @@ const MAX_SPLITS: usize = 200;
 /// let columns = columns.map(|(name, kind)| Ok(Column::new(name, kind.parse()?)));
 /// let columns: Result<_, forebay_shard::schema::ParseColumnTypeError> = columns.into_iter().collect();
 /// let mut options = WriterOptions::new(dir.path().join("mine").as_path(), Schema::new(columns?)?);
-/// options.format = Format::INDEXED;
+/// options.format = DatasetFormat::INDEXED;
 /// let mut writer = DatasetWriter::create(options, &Cancel::new())?;
 /// # let png = forebay_image::encode_png(&[1, 2, 3], 1, 1);
 /// let sample = RecordDraft::new("train").key("a.png").value("image", png);

@@ -1,6 +1,6 @@
 //! Everything that a writer can be told.
 
-use crate::options::{DEFAULT_SHARD_BYTES, Format, PackOptions, UploadOptions};
+use crate::options::{DEFAULT_SHARD_BYTES, DatasetFormat, PackOptions, UploadOptions};
 use forebay_image::SeekDensity;
 use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::ClassEntry;
@@ -34,7 +34,7 @@ pub struct WriterOptions {
     /// writer.
     pub dst: Location,
     /// The kind of shard.
-    pub format: Format,
+    pub format: DatasetFormat,
     /// The columns of the samples.
     pub schema: Schema,
     /// A shard ends with the record that brings it to this many bytes, before compression.
@@ -70,7 +70,7 @@ impl WriterOptions {
     pub fn new(dst: impl Into<Location>, schema: Schema) -> Self {
         Self {
             dst: dst.into(),
-            format: Format::TfRecord,
+            format: DatasetFormat::TfRecord,
             schema,
             shard_bytes: DEFAULT_SHARD_BYTES,
             shard_records: None,

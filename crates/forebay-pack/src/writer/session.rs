@@ -10,7 +10,7 @@ use crate::destination::{
 };
 use crate::error::{Error, Result};
 use crate::observer::Cancel;
-use crate::options::{Format, PackOptions};
+use crate::options::{DatasetFormat, PackOptions};
 use crate::publish::{IMAGE_BYTES_KEY, identify_samples, shard_entry};
 use crate::report::{SeekPointCount, SplitSummary, Uploaded};
 use crate::resume;
@@ -203,7 +203,7 @@ impl Session {
     fn write(&self, queue: &Queue, lines: &mut Vec<ShardLine>) -> Result<()> {
         let dir = self.destination.dir();
         let journal = dir.begin_journal(&self.header, self.done.values())?;
-        if self.options.format == Format::TfRecord {
+        if self.options.format == DatasetFormat::TfRecord {
             dir.create_dir(INDEX_DIR)?;
         }
         let stop = AtomicBool::new(false);

@@ -4,9 +4,9 @@ use crate::layout;
 use crate::support;
 
 use forebay_pack::{
-    Cancel, ComparisonReport, DifferenceKind, Format, PackOptions, SourceComparison,
+    Cancel, ComparisonReport, DatasetFormat, DifferenceKind, PackOptions, SourceComparison,
 };
-use forebay_shard::verify::{Options, verify_dataset};
+use forebay_shard::verify::{VerifyOptions, verify_dataset};
 use forebay_shard::{Dataset, RecordMeta, indexed};
 use layout::*;
 use std::path::Path;
@@ -18,9 +18,9 @@ fn compare(dst: &Path, src: &Path) -> ComparisonReport {
         against.check(shard, record, payload);
         Ok(())
     };
-    let options = Options {
+    let options = VerifyOptions {
         record_check: Some(&check),
-        ..Options::default()
+        ..VerifyOptions::default()
     };
     verify_dataset(dst, &options, &|_| {}).unwrap();
     against.finish().unwrap()
@@ -56,12 +56,12 @@ fn every_layout_proves_itself() {
         sources.push(archive);
     }
     for (number, src) in sources.iter().enumerate() {
-        for format in [Format::TfRecord, Format::INDEXED] {
+        for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
             let dst = dir.path().join(format!("{number} {format:?}"));
             let mut options = options(src, &dst);
             options.format = format;
             // A progressive picture made baseline is still its file's.
-            options.progressive_to_baseline = format == Format::INDEXED;
+            options.progressive_to_baseline = format == DatasetFormat::INDEXED;
             let records = pack(&options);
             let report = compare(&dst, src);
             assert!(
@@ -78,7 +78,7 @@ fn every_layout_proves_itself() {
         }
     }
     // An archive is as good a witness as the directory that it was made of.
-    let dst = dir.path().join(format!("0 {:?}", Format::INDEXED));
+    let dst = dir.path().join(format!("0 {:?}", DatasetFormat::INDEXED));
     for src in &sources[4..] {
         assert!(compare(&dst, src).is_ok(), "{}", src.display());
     }
@@ -92,11 +92,11 @@ fn every_kind_of_difference_is_found() {
     put(&src, b"n00000001/bad.jpg", b"bad");
     put(&src, b"n00000001/notes.txt", b"x");
     for (format, archive) in [
-        (Format::TfRecord, None),
-        (Format::INDEXED, None),
-        (Format::TfRecord, Some("a.tar")),
-        (Format::TfRecord, Some("a.tar.gz")),
-        (Format::INDEXED, Some("a.zip")),
+        (DatasetFormat::TfRecord, None),
+        (DatasetFormat::INDEXED, None),
+        (DatasetFormat::TfRecord, Some("a.tar")),
+        (DatasetFormat::TfRecord, Some("a.tar.gz")),
+        (DatasetFormat::INDEXED, Some("a.zip")),
     ] {
         let dst = dir.path().join(format!("{format:?} {archive:?}"));
         let mut options = options(&src, &dst);
@@ -168,7 +168,7 @@ fn a_record_that_is_there_twice_is_found() {
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 6);
     let mut one = options(&src, &dst);
-    (one.format, one.sharding) = (Format::INDEXED, forebay_pack::Sharding::Count(1));
+    (one.format, one.sharding) = (DatasetFormat::INDEXED, forebay_pack::Sharding::Count(1));
     pack(&one);
     // The same set again, with its third record once more in the place of the last one.
     let split = Dataset::open(&dst).unwrap().split("train").unwrap();

@@ -4,8 +4,8 @@ use crate::support;
 
 use forebay_image::{SeekDensity, build_seek_points};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ConvertSummary, Error, ForeignFiles, Format, Observer,
-    ProgressiveChange, Result, SeekPointChange, ShardDone, Sharding, convert,
+    Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, Error, ForeignFiles,
+    Observer, ProgressiveChange, Result, SeekPointChange, ShardDone, Sharding, convert,
 };
 use forebay_shard::checksum::crc32c;
 use forebay_shard::verify::{self, verify_dataset};
@@ -20,7 +20,7 @@ use support::options as pack_options;
 use support::*;
 
 /// The project's pictures, packed into three shards for each split.
-fn pictures(dst: &Path, format: Format, seek_points: Option<SeekDensity>) {
+fn pictures(dst: &Path, format: DatasetFormat, seek_points: Option<SeekDensity>) {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let mut options = options(&src, dst);
     (options.format, options.seek_points) = (format, seek_points);
@@ -28,7 +28,7 @@ fn pictures(dst: &Path, format: Format, seek_points: Option<SeekDensity>) {
     run(&options).unwrap();
 }
 
-fn of(src: &Path, dst: &Path, format: Format) -> ConvertOptions {
+fn of(src: &Path, dst: &Path, format: DatasetFormat) -> ConvertOptions {
     let source = ConvertSource::Dataset(Location::from(src));
     let mut options = ConvertOptions::new(source, Location::from(dst), format);
     options.durability = Durability::Cached;
@@ -59,7 +59,7 @@ fn all(root: &Path) -> Vec<Seen> {
 }
 
 fn assert_verifies(root: &Path) {
-    let report = verify_dataset(root, &verify::Options::default(), &|_| {}).unwrap();
+    let report = verify_dataset(root, &verify::VerifyOptions::default(), &|_| {}).unwrap();
     assert!(report.is_ok(), "{report}");
 }
 
@@ -77,11 +77,13 @@ fn formats_and_seek_points_convert_into_what_pack_writes() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let name = |format| match format {
-        Format::Indexed(BlockCompression::NONE) => "indexed".to_owned(),
-        Format::Indexed(compression) => compression.codec().to_string(),
+        DatasetFormat::Indexed(BlockCompression::NONE) => "indexed".to_owned(),
+        DatasetFormat::Indexed(compression) => compression.codec().to_string(),
         _ => "tfrecord".to_owned(),
     };
-    let kinds: Vec<_> = Format::all().map(|format| (name(format), format)).collect();
+    let kinds: Vec<_> = DatasetFormat::all()
+        .map(|format| (name(format), format))
+        .collect();
     for (name, format) in &kinds {
         let format = *format;
         pictures(&at(name), format, None);
@@ -103,14 +105,14 @@ fn formats_and_seek_points_convert_into_what_pack_writes() {
             assert_verifies(&dst);
         }
     }
-    let mut make = of(&at("tfrecord"), &at("made"), Format::INDEXED);
+    let mut make = of(&at("tfrecord"), &at("made"), DatasetFormat::INDEXED);
     make.seek_points = SeekPointChange::Make(SeekDensity::Auto);
     let summary = done(&make);
     assert!(summary.seek_points.images > 0);
     assert_eq!(data(&at("made")), data(&at("indexed-seek")));
     let features = |root: &Path| Manifest::load(root).unwrap().features;
     assert_eq!(features(&at("made")), features(&at("indexed-seek")));
-    let mut remove = of(&at("made"), &at("removed"), Format::TfRecord);
+    let mut remove = of(&at("made"), &at("removed"), DatasetFormat::TfRecord);
     remove.seek_points = SeekPointChange::Remove;
     assert_eq!(done(&remove).seek_points.images, 0);
     assert_eq!(data(&at("removed")), data(&at("tfrecord")));
@@ -126,7 +128,7 @@ fn formats_and_seek_points_convert_into_what_pack_writes() {
         Manifest::load(at("made")).unwrap().fingerprint.as_str()
     );
     // Kept, they go along.
-    done(&of(&at("made"), &at("kept"), Format::TfRecord));
+    done(&of(&at("made"), &at("kept"), DatasetFormat::TfRecord));
     assert_eq!(data(&at("kept")), data(&at("tfrecord-seek")));
 }
 
@@ -134,8 +136,8 @@ fn formats_and_seek_points_convert_into_what_pack_writes() {
 fn conversions_keep_the_sample_fingerprint_and_the_order_of_epochs() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    pictures(&at("packed"), Format::TfRecord, None);
-    pictures(&at("packed-indexed"), Format::INDEXED, None);
+    pictures(&at("packed"), DatasetFormat::TfRecord, None);
+    pictures(&at("packed-indexed"), DatasetFormat::INDEXED, None);
     let mut packed = Manifest::load(at("packed")).unwrap();
     assert!(packed.version == 2 && packed.sample_fingerprint.is_some());
     let splits = packed.splits.iter().map(|split| split.name.clone());
@@ -148,7 +150,7 @@ fn conversions_keep_the_sample_fingerprint_and_the_order_of_epochs() {
         let mut options = of(
             &at("packed"),
             &at(name),
-            Format::Indexed(Codec::ZSTD.into()),
+            DatasetFormat::Indexed(Codec::ZSTD.into()),
         );
         options.sharding = Some(Sharding::Count(2));
         options.seek_points = SeekPointChange::Make(SeekDensity::Fine);
@@ -185,14 +187,14 @@ fn conversions_keep_the_sample_fingerprint_and_the_order_of_epochs() {
 #[test]
 fn verify_compares_the_sample_fingerprint_with_the_indexes() {
     let dir = tempfile::tempdir().unwrap();
-    for format in [Format::TfRecord, Format::INDEXED] {
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
         let root = dir.path().join(format!("{format:?}"));
         pictures(&root, format, None);
         assert_verifies(&root);
         let mut manifest = Manifest::load(&root).unwrap();
         manifest.sample_fingerprint = Some("0".repeat(32));
         std::fs::write(root.join("forebay.json"), manifest.to_json().unwrap()).unwrap();
-        let report = verify_dataset(&root, &verify::Options::default(), &|_| {}).unwrap();
+        let report = verify_dataset(&root, &verify::VerifyOptions::default(), &|_| {}).unwrap();
         assert_eq!(report.findings.len(), 1, "{report}");
         assert!(
             report.findings[0]
@@ -222,7 +224,7 @@ fn shards_of_other_sizes_hold_the_same_records_for_any_number_of_jobs() {
         let mut outputs = Vec::new();
         for jobs in [1, 4] {
             let dst = dir.path().join(format!("{sharding:?}-{jobs}"));
-            let mut options = of(&packed, &dst, Format::INDEXED);
+            let mut options = of(&packed, &dst, DatasetFormat::INDEXED);
             (options.sharding, options.jobs) = (Some(sharding), Some(jobs));
             let summary = done(&options);
             let shards = summary.splits[0].shards;
@@ -294,7 +296,7 @@ fn records_of_other_tools_are_converted_as_they_are() {
     let mut files = ForeignFiles::new(&root, BTreeMap::from([("train".to_owned(), paths)]));
     files.records.label_base = Some(0);
     // No loader reads them: without a word that they are wanted they are refused, with their place.
-    let mut refused = of(&root, &dir.path().join("refused"), Format::INDEXED);
+    let mut refused = of(&root, &dir.path().join("refused"), DatasetFormat::INDEXED);
     refused.src = ConvertSource::Files(files.clone());
     let error = convert(&refused, &(), &Cancel::new())
         .unwrap_err()
@@ -312,7 +314,7 @@ fn records_of_other_tools_are_converted_as_they_are() {
         let mut options = ConvertOptions::new(
             source.clone(),
             Location::from(dst.as_path()),
-            Format::INDEXED,
+            DatasetFormat::INDEXED,
         );
         (options.seek_points, options.durability) = (change, Durability::Cached);
         let summary = done(&options);
@@ -397,7 +399,7 @@ fn progressive_images_become_baseline_and_come_back() {
     progressive_pictures(&at("src"));
     run(&pack_options(&at("src"), &at("packed"))).unwrap();
     let records = all(&at("packed")).len() as u64;
-    let mut options = of(&at("packed"), &at("baseline"), Format::INDEXED);
+    let mut options = of(&at("packed"), &at("baseline"), DatasetFormat::INDEXED);
     options.progressive = ProgressiveChange::Baseline;
     options.seek_points = SeekPointChange::Make(SeekDensity::Auto);
     let summary = done(&options);
@@ -432,7 +434,7 @@ fn progressive_images_become_baseline_and_come_back() {
     }
     // Packed so in the first place, they are the same.
     let mut direct = pack_options(&at("src"), &at("direct"));
-    (direct.format, direct.progressive_to_baseline) = (Format::INDEXED, true);
+    (direct.format, direct.progressive_to_baseline) = (DatasetFormat::INDEXED, true);
     let packed = run(&direct).unwrap();
     assert_eq!(
         (packed.progressive, packed.seek_points),
@@ -440,7 +442,7 @@ fn progressive_images_become_baseline_and_come_back() {
     );
     assert_eq!(data(&at("direct")), data(&at("baseline")));
     // And converted back.
-    let mut options = of(&at("baseline"), &at("back"), Format::TfRecord);
+    let mut options = of(&at("baseline"), &at("back"), DatasetFormat::TfRecord);
     options.progressive = ProgressiveChange::Original;
     options.seek_points = SeekPointChange::Make(SeekDensity::Auto);
     done(&options);
@@ -472,7 +474,7 @@ fn an_interrupted_conversion_goes_on() {
     tree(&src, 3, 20);
     run(&options(&src, &packed)).unwrap();
     let to = |name: &str| {
-        let mut options = of(&packed, &dir.path().join(name), Format::INDEXED);
+        let mut options = of(&packed, &dir.path().join(name), DatasetFormat::INDEXED);
         (options.sharding, options.jobs) = (Some(Sharding::Count(6)), Some(1));
         options
     };
@@ -523,7 +525,12 @@ fn a_damaged_source_is_an_error_and_leaves_no_dataset() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&shard, bytes).unwrap();
-    let error = convert(&of(&packed, &dst, Format::INDEXED), &(), &Cancel::new()).unwrap_err();
+    let error = convert(
+        &of(&packed, &dst, DatasetFormat::INDEXED),
+        &(),
+        &Cancel::new(),
+    )
+    .unwrap_err();
     let text = error.to_string();
     assert!(
         text.contains("train-00000-of-00004") && text.contains("record"),
@@ -532,7 +539,7 @@ fn a_damaged_source_is_an_error_and_leaves_no_dataset() {
     assert!(!dst.join("forebay.json").exists());
     // Into itself.
     let error = convert(
-        &of(&packed, &packed.join("x"), Format::INDEXED),
+        &of(&packed, &packed.join("x"), DatasetFormat::INDEXED),
         &(),
         &Cancel::new(),
     );

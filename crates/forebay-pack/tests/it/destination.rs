@@ -101,7 +101,7 @@ fn other_arguments_or_another_source_are_refused_by_name() {
         refused(&|o| o.shuffle = ShuffleWhen::Never).contains("shuffle: then training, now never")
     );
     assert!(
-        refused(&|o| o.format = forebay_pack::Format::INDEXED)
+        refused(&|o| o.format = forebay_pack::DatasetFormat::INDEXED)
             .contains("format: then tfrecord, now indexed")
     );
     // The same pictures elsewhere are another source, unless they are the same to the byte and the second.
@@ -253,7 +253,7 @@ fn another_data_set_is_only_replaced_when_told() {
     run(&options(&src, &dst)).unwrap();
     let before = contents(&dst);
     let mut other = options(&src, &dst);
-    other.format = forebay_pack::Format::INDEXED;
+    other.format = forebay_pack::DatasetFormat::INDEXED;
     let error = run(&other).unwrap_err().to_string();
     assert!(
         error.contains("another dataset") && error.contains("--overwrite"),

@@ -3,7 +3,7 @@
 use crate::support;
 
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, Format, Observer,
+    Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, ForeignFiles, Observer,
     OutputFormat, RecordFormat, RecordInput, ShardDone, Sharding, convert,
 };
 use forebay_shard::{BlockCompression, Dataset, ExampleBuilder, Manifest, RecordMeta, tfrecord};
@@ -73,7 +73,7 @@ fn datasets_come_back_from_other_formats_as_they_were() {
     let path = |name: &str| dir.path().join(name);
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let mut packing = options(&src, &path("packed"));
-    (packing.format, packing.seek_points) = (Format::INDEXED, None);
+    (packing.format, packing.seek_points) = (DatasetFormat::INDEXED, None);
     packing.sharding = Sharding::Count(3);
     run(&packing).unwrap();
     let packed = Manifest::load(path("packed")).unwrap();
@@ -91,14 +91,18 @@ fn datasets_come_back_from_other_formats_as_they_were() {
         done(&options);
         assert_eq!(contents(&there), contents(&path("parallel")), "{name}");
         // And another dataset takes the place of an old one.
-        let mut options = of(dataset(&path("packed")), &path("parallel"), Format::INDEXED);
+        let mut options = of(
+            dataset(&path("packed")),
+            &path("parallel"),
+            DatasetFormat::INDEXED,
+        );
         options.overwrite = true;
         done(&options);
         assert!(!path("parallel/train").exists());
         std::fs::remove_dir_all(path("parallel")).unwrap();
 
         let back = path(&format!("{name}-back"));
-        done(&of(records(&there, format), &back, Format::INDEXED));
+        done(&of(records(&there, format), &back, DatasetFormat::INDEXED));
         assert!(all(&path("packed")) == all(&back), "{name}");
         let manifest = Manifest::load(&back).unwrap();
         assert_eq!(manifest.sample_fingerprint, packed.sample_fingerprint);
@@ -197,7 +201,7 @@ fn keys_that_no_name_of_a_member_can_be_are_changed_and_listed() {
         "{report}"
     );
     let back = dir.path().join("back");
-    done(&of(records(&dst, format), &back, Format::INDEXED));
+    done(&of(records(&dst, format), &back, DatasetFormat::INDEXED));
     let found: Vec<String> = all(&back)
         .into_iter()
         .map(|(_, key, ..)| String::from_utf8(key).unwrap())
@@ -241,7 +245,7 @@ fn features_that_a_format_cannot_hold_are_named_or_left_out_when_told() {
         done(&of(
             records(&dir.path().join(name), format),
             &back,
-            Format::INDEXED,
+            DatasetFormat::INDEXED,
         ));
         let expected = record(b"0.jpg", |builder| {
             builder.add_float("weight", 0.1);

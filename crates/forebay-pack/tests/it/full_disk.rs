@@ -4,7 +4,7 @@
 
 use crate::support;
 
-use forebay_pack::{Error, Format, OnBadImage};
+use forebay_pack::{DatasetFormat, Error, OnBadImage};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::*;
@@ -47,7 +47,7 @@ fn a_full_disk_is_an_error_and_more_room_continues() {
     let dir = tempfile::tempdir().unwrap();
     let (src, disk) = (dir.path().join("src"), dir.path().join("disk"));
     tree(&src, 3, 60);
-    for format in [Format::TfRecord, Format::INDEXED] {
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
         let whole = dir.path().join(format!("{format:?}"));
         let mut clean = options(&src, &whole);
         clean.format = format;

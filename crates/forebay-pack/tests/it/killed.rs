@@ -4,7 +4,7 @@
 
 use crate::support;
 
-use forebay_pack::{Cancel, FinishOptions, Format, Sharding, finish, prepare};
+use forebay_pack::{Cancel, DatasetFormat, FinishOptions, Sharding, finish, prepare};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
@@ -27,7 +27,7 @@ fn child() {
     let mut options = options(Path::new(&src), Path::new(&dst));
     (options.jobs, options.sharding) = (Some(1), Sharding::Count(2));
     if Path::new(&dst).to_string_lossy().contains("indexed") {
-        options.format = Format::INDEXED;
+        options.format = DatasetFormat::INDEXED;
     }
     match std::env::var(PART) {
         Ok(part) => {

@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use forebay_pack::{Action, Cancel, ExportOptions, Format, Sharding, ShuffleWhen, export};
+use forebay_pack::{Action, Cancel, DatasetFormat, ExportOptions, Sharding, ShuffleWhen, export};
 use forebay_shard::{Dataset, Manifest};
 use forebay_store::Durability;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn the_output_is_the_same_for_any_number_of_jobs() {
     tree(&src, 5, 12);
     put(&src, b"n00000001/notes.txt", b"no image");
     put(&src, b"n00000002/broken.jpg", b"no image");
-    for format in Format::all() {
+    for format in DatasetFormat::all() {
         let packed = |name: &str, jobs, durability| {
             let dst = dir.path().join(format!("{format:?}{name}"));
             let mut options = options(&src, &dst);
@@ -52,7 +52,7 @@ fn one_shard_is_the_same_for_any_number_of_jobs() {
         };
         put(&src, format!("c/{number:04}.jpg").as_bytes(), &image);
     }
-    for format in Format::all() {
+    for format in DatasetFormat::all() {
         let packed = |jobs| {
             let dst = dir.path().join(format!("{format:?}{jobs}"));
             let mut options = options(&src, &dst);
@@ -93,7 +93,7 @@ fn every_image_is_there_once_with_its_features() {
         b"n00000002/\xff\xfe odd\nname.jpg",
         &jpeg(66, 33, 3, b"odd"),
     );
-    for format in Format::all() {
+    for format in DatasetFormat::all() {
         let dst = dir.path().join(format!("{format:?}"));
         let mut options = options(&src, &dst);
         options.format = format;
@@ -346,7 +346,7 @@ fn an_export_gives_the_source_back() {
         b"train/n00000001/deep/\xff.jpg",
         &jpeg(20, 20, 3, b"a"),
     );
-    for format in Format::all() {
+    for format in DatasetFormat::all() {
         let dst = dir.path().join(format!("{format:?}"));
         let mut options = options(&src, &dst);
         (options.format, options.shuffle) = (format, ShuffleWhen::Always);

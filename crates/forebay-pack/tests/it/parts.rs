@@ -3,7 +3,7 @@
 use crate::support;
 
 use forebay_pack::{
-    Cancel, Error, FinishOptions, Format, Observer, PackOptions, Part, PartSummary, Result,
+    Cancel, DatasetFormat, Error, FinishOptions, Observer, PackOptions, Part, PartSummary, Result,
     Summary, finish, prepare,
 };
 use std::path::Path;
@@ -44,7 +44,7 @@ fn source(dir: &Path) -> std::path::PathBuf {
 fn parts_in_any_order_and_at_once_give_what_one_machine_gives() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
-    for format in [Format::TfRecord, Format::INDEXED] {
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
         let whole = dir.path().join(format!("{format:?} whole"));
         let mut options = options(&src, &whole);
         options.format = format;

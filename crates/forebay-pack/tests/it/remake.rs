@@ -4,8 +4,8 @@ use crate::support;
 
 use forebay_image::{Decoder, Limits, RgbImage, encode_jpeg, probe};
 use forebay_pack::{
-    Action, Cancel, Error, Finding, Format, Observer, OnBadImage, PackOptions, Reason, ShardDone,
-    Sharding, pack,
+    Action, Cancel, DatasetFormat, Error, Finding, Observer, OnBadImage, PackOptions, Reason,
+    ShardDone, Sharding, pack,
 };
 use forebay_shard::manifest::Manifest;
 use std::path::Path;
@@ -130,7 +130,7 @@ fn the_output_does_not_depend_on_threads_or_interruptions() {
         cut.truncate(cut.len() / 2);
         cut
     });
-    for format in [Format::TfRecord, Format::INDEXED] {
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
         let packed = |name: &str, jobs, shards| {
             let mut options = small(&src, &dir.path().join(format!("{name}-{format:?}")));
             options.format = format;

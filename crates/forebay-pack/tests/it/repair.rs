@@ -3,7 +3,7 @@
 use crate::support;
 
 use forebay_pack::{
-    Cancel, Error, Format, Observer, RepairOptions, RepairSummary, ShardDone, repair,
+    Cancel, DatasetFormat, Error, Observer, RepairOptions, RepairSummary, ShardDone, repair,
 };
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{FILE_NAME, ShardEntry, SplitEntry};
@@ -27,13 +27,13 @@ fn of(src: &Path, dst: &Path) -> RepairOptions {
 
 fn repaired(src: &Path, dst: &Path) -> RepairSummary {
     let summary = repair(&of(src, dst), &(), &Cancel::new()).unwrap();
-    let report = verify_dataset(dst, &verify::Options::default(), &|_| {}).unwrap();
+    let report = verify_dataset(dst, &verify::VerifyOptions::default(), &|_| {}).unwrap();
     assert!(report.is_ok(), "{report}");
     summary
 }
 
 /// Classes of images in four shards, packed.
-fn packed(dir: &Path, format: Format) -> PathBuf {
+fn packed(dir: &Path, format: DatasetFormat) -> PathBuf {
     let (src, dst) = (dir.join("src"), dir.join("packed"));
     tree(&src, 3, 20);
     let mut options = options(&src, &dst);
@@ -95,7 +95,7 @@ fn reported(root: &Path) -> BTreeMap<String, BTreeSet<u64>> {
 
 #[test]
 fn a_whole_dataset_loses_nothing() {
-    for format in Format::all() {
+    for format in DatasetFormat::all() {
         let dir = tempfile::tempdir().unwrap();
         let src = packed(dir.path(), format);
         let dst = dir.path().join("repaired");
@@ -170,7 +170,7 @@ fn zeroed_64_kib_of_64_mib_lose_exactly_what_verify_lists() {
             let middle = bytes.len() / 2;
             bytes[middle..middle + 65_536].fill(0);
         });
-        let report = verify_dataset(&src, &verify::Options::default(), &|_| {}).unwrap();
+        let report = verify_dataset(&src, &verify::VerifyOptions::default(), &|_| {}).unwrap();
         let listed: BTreeSet<u64> = report
             .lost
             .iter()
@@ -208,7 +208,10 @@ fn zeroed_64_kib_of_64_mib_lose_exactly_what_verify_lists() {
 
 /// Damages a packed dataset and repairs it. Gives the places of the records that stay, and whether
 /// the sample fingerprint does.
-fn survivors(format: Format, damage: impl Fn(&Path, &Path)) -> (RepairSummary, Vec<u64>, bool) {
+fn survivors(
+    format: DatasetFormat,
+    damage: impl Fn(&Path, &Path),
+) -> (RepairSummary, Vec<u64>, bool) {
     let dir = tempfile::tempdir().unwrap();
     let src = packed(dir.path(), format);
     let (before, samples) = (all(&src), Manifest::load(&src).unwrap().sample_fingerprint);
@@ -233,7 +236,7 @@ fn survivors(format: Format, damage: impl Fn(&Path, &Path)) -> (RepairSummary, V
 
 #[test]
 fn damaged_indexes_lose_no_record() {
-    for format in Format::all().filter(|&format| format != Format::TfRecord) {
+    for format in DatasetFormat::all().filter(|&format| format != DatasetFormat::TfRecord) {
         let (summary, _, same) = survivors(format, |_, shard| {
             change(shard, |bytes| {
                 let end = bytes.len();
@@ -256,7 +259,7 @@ fn damaged_indexes_lose_no_record() {
         },
     ];
     for damage in damages {
-        let (summary, _, same) = survivors(Format::TfRecord, |root, shard| {
+        let (summary, _, same) = survivors(DatasetFormat::TfRecord, |root, shard| {
             let name = shard.file_name().unwrap().to_str().unwrap();
             damage(&root.join("index").join(format!("{name}.fbi")));
         });
@@ -267,7 +270,7 @@ fn damaged_indexes_lose_no_record() {
 #[test]
 fn without_an_index_damage_costs_only_the_damaged_piece() {
     // The index and a record in the middle.
-    let (summary, places, _) = survivors(Format::INDEXED, |_, shard| {
+    let (summary, places, _) = survivors(DatasetFormat::INDEXED, |_, shard| {
         change(shard, |bytes| {
             let (middle, end) = (bytes.len() / 3, bytes.len());
             bytes[middle] ^= 1;
@@ -276,7 +279,7 @@ fn without_an_index_damage_costs_only_the_damaged_piece() {
     });
     assert_eq!((places.len(), summary.lost_records), (59, 1));
     // The header of the only block as well: its frames cannot be told from other bytes.
-    let (summary, places, _) = survivors(Format::Indexed(Codec::ZSTD.into()), |_, shard| {
+    let (summary, places, _) = survivors(DatasetFormat::Indexed(Codec::ZSTD.into()), |_, shard| {
         change(shard, |bytes| {
             let end = bytes.len();
             bytes[64..128].fill(0);
@@ -288,13 +291,13 @@ fn without_an_index_damage_costs_only_the_damaged_piece() {
 
 #[test]
 fn shards_that_are_cut_or_missing_cost_what_is_gone() {
-    for format in Format::all() {
+    for format in DatasetFormat::all() {
         let (summary, places, _) =
             survivors(format, |_, shard| std::fs::remove_file(shard).unwrap());
         assert_eq!((places.len(), summary.lost_records), (45, 15));
         assert_eq!(summary.lost[0].records, Some(0..15));
     }
-    for format in [Format::TfRecord, Format::INDEXED] {
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
         let (summary, places, _) = survivors(format, |_, shard| {
             change(shard, |bytes| bytes.truncate(bytes.len() / 2))
         });
@@ -302,7 +305,7 @@ fn shards_that_are_cut_or_missing_cost_what_is_gone() {
         assert!(places.len() > 45, "{summary:?}");
     }
     // Between two records, where a TFRecord is a valid, shorter one.
-    let (summary, _, _) = survivors(Format::TfRecord, |root, shard| {
+    let (summary, _, _) = survivors(DatasetFormat::TfRecord, |root, shard| {
         let name = shard.file_name().unwrap().to_str().unwrap();
         let index = root.join("index").join(format!("{name}.idx"));
         let text = std::fs::read_to_string(index).unwrap();
@@ -316,7 +319,7 @@ fn shards_that_are_cut_or_missing_cost_what_is_gone() {
 
 #[test]
 fn a_damaged_manifest_is_rebuilt() {
-    for format in Format::all() {
+    for format in DatasetFormat::all() {
         let dir = tempfile::tempdir().unwrap();
         let src = packed(dir.path(), format);
         let whole = Manifest::load(&src).unwrap();
@@ -362,7 +365,7 @@ fn a_damaged_manifest_is_rebuilt() {
 #[test]
 fn any_changed_byte_of_the_manifest_is_repaired() {
     let dir = tempfile::tempdir().unwrap();
-    let src = packed(dir.path(), Format::INDEXED);
+    let src = packed(dir.path(), DatasetFormat::INDEXED);
     let path = src.join(FILE_NAME);
     let json = std::fs::read(&path).unwrap();
     let samples = Manifest::load(&src).unwrap().sample_fingerprint;
@@ -370,7 +373,7 @@ fn any_changed_byte_of_the_manifest_is_repaired() {
         let mut changed = json.clone();
         changed[at] ^= 0x04;
         std::fs::write(&path, &changed).unwrap();
-        verify_dataset(&src, &verify::Options::default(), &|_| {}).unwrap_err();
+        verify_dataset(&src, &verify::VerifyOptions::default(), &|_| {}).unwrap_err();
         let dst = dir.path().join(at.to_string());
         match repair(&of(&src, &dst), &(), &Cancel::new()) {
             Ok(summary) => {
@@ -435,7 +438,7 @@ fn features_of_other_names_stay_or_are_found() {
         let mut options = of(&src, &dst);
         options.label_base = 0;
         let summary = repair(&options, &(), &Cancel::new()).unwrap();
-        let report = verify_dataset(&dst, &verify::Options::default(), &|_| {}).unwrap();
+        let report = verify_dataset(&dst, &verify::VerifyOptions::default(), &|_| {}).unwrap();
         assert!(report.is_ok() && summary.lost_places == 0, "{report}");
         let repaired = Manifest::load(&dst).unwrap();
         assert_eq!(repaired.record_features, manifest.record_features, "{name}");
@@ -470,7 +473,7 @@ fn damage_record(shard: &Path, within: Range<usize>) {
 #[test]
 fn an_interrupted_repair_goes_on_and_reports_all_that_was_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let src = packed(dir.path(), Format::TfRecord);
+    let src = packed(dir.path(), DatasetFormat::TfRecord);
     for number in 0..4 {
         damage_record(&shard(&src, number), 1000..1010);
     }

@@ -3,7 +3,7 @@
 use crate::support;
 
 use forebay_image::{SeekDensity, SeekPointBuilder};
-use forebay_pack::Format;
+use forebay_pack::DatasetFormat;
 use forebay_shard::{Codec, Dataset, Manifest, image_record};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,11 @@ use support::*;
 type Found = (Vec<u8>, Option<Vec<u8>>);
 
 /// The project's pictures: image and seek points by key.
-fn packed(dst: &Path, density: Option<SeekDensity>, format: Format) -> BTreeMap<Vec<u8>, Found> {
+fn packed(
+    dst: &Path,
+    density: Option<SeekDensity>,
+    format: DatasetFormat,
+) -> BTreeMap<Vec<u8>, Found> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let mut options = options(&src, dst);
     (options.seek_points, options.format) = (density, format);
@@ -50,15 +54,15 @@ fn packed(dst: &Path, density: Option<SeekDensity>, format: Format) -> BTreeMap<
 fn images_get_the_points_that_were_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let mut builder = SeekPointBuilder::default();
-    let plain = packed(&dir.path().join("off"), None, Format::TfRecord);
+    let plain = packed(&dir.path().join("off"), None, DatasetFormat::TfRecord);
     assert!(plain.values().all(|(_, points)| points.is_none()));
     for (name, density, format) in [
-        ("auto", SeekDensity::Auto, Format::TfRecord),
-        ("on", SeekDensity::Rows, Format::INDEXED),
+        ("auto", SeekDensity::Auto, DatasetFormat::TfRecord),
+        ("on", SeekDensity::Rows, DatasetFormat::INDEXED),
         (
             "fine",
             SeekDensity::Fine,
-            Format::Indexed(Codec::ZSTD.into()),
+            DatasetFormat::Indexed(Codec::ZSTD.into()),
         ),
     ] {
         let found = packed(&dir.path().join(name), Some(density), format);

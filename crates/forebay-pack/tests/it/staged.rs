@@ -5,8 +5,8 @@
 use crate::support;
 
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, Error, Format, Observer, PackOptions, Part, Sharding,
-    Stage, Uploaded, convert, pack, prepare,
+    Cancel, ConvertOptions, ConvertSource, DatasetFormat, Error, Observer, PackOptions, Part,
+    Sharding, Stage, Uploaded, convert, pack, prepare,
 };
 use forebay_staging::StagingArea;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn assert_area_is_empty(dir: &Path) {
 fn what_arrives_is_what_a_local_pack_gives() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
-    for format in [Format::TfRecord, Format::INDEXED] {
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
         let whole = dir.path().join(format!("whole {format:?}"));
         let mut local = options(&src, &whole);
         (local.format, local.sharding) = (format, Sharding::Count(6));
@@ -75,7 +75,7 @@ fn what_arrives_is_what_a_local_pack_gives() {
         let uploaded = summary.uploaded.unwrap();
         assert_eq!(
             uploaded.files,
-            if format == Format::TfRecord {
+            if format == DatasetFormat::TfRecord {
                 6 * 3 + 1
             } else {
                 6 + 1
@@ -358,13 +358,13 @@ fn conversions_go_the_same_way() {
     let local = ConvertOptions::new(
         source(),
         dir.path().join("local").as_path(),
-        Format::INDEXED,
+        DatasetFormat::INDEXED,
     );
     convert(&local, &(), &Cancel::new()).unwrap();
     let mut options = ConvertOptions::new(
         source(),
         dir.path().join("there").as_path(),
-        Format::INDEXED,
+        DatasetFormat::INDEXED,
     );
     options.jobs = Some(1);
     options.upload.staging_dir = Some(dir.path().join("area"));

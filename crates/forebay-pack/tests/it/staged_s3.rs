@@ -3,8 +3,8 @@
 use crate::support;
 
 use forebay_pack::{
-    Cancel, DatasetWriter, Error, Format, Observer, PackOptions, ShardDone, Sharding, Uploaded,
-    pack,
+    Cancel, DatasetFormat, DatasetWriter, Error, Observer, PackOptions, ShardDone, Sharding,
+    Uploaded, pack,
 };
 use forebay_rigs::{BUCKET, FaultProxy, Plan, S3Server};
 use forebay_staging::StagingArea;
@@ -114,13 +114,13 @@ fn with_a_fifth_of_all_requests_failing() {
 fn a_writer_whose_store_fails_continues_there() {
     let dir = tempfile::tempdir().unwrap();
     let samples = crate::writer::samples;
-    let local = crate::writer::writer_options(&dir.path().join("whole"), Format::TfRecord);
+    let local = crate::writer::writer_options(&dir.path().join("whole"), DatasetFormat::TfRecord);
     crate::writer::write(local, samples()).unwrap();
     let whole = contents(&dir.path().join("whole"));
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 12, Plan::rough(0.2));
     let options = || {
-        let mut options = crate::writer::writer_options(Path::new("x"), Format::TfRecord);
+        let mut options = crate::writer::writer_options(Path::new("x"), DatasetFormat::TfRecord);
         options.dst = place();
         options.resume = true;
         options.upload.staging_dir = Some(dir.path().join("area"));

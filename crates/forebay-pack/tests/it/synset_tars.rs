@@ -4,8 +4,8 @@ use crate::layout;
 use crate::support;
 
 use forebay_pack::{
-    Action, Cancel, Error, FinishOptions, Format, Observer, Part, Reason, ShardDone, Sharding,
-    SourceComparison, SourceLayout, finish, prepare,
+    Action, Cancel, DatasetFormat, Error, FinishOptions, Observer, Part, Reason, ShardDone,
+    Sharding, SourceComparison, SourceLayout, finish, prepare,
 };
 use layout::*;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn tars_of_synsets_give_the_shards_of_the_extracted_tree() {
     put(&src, b"n00000004/bad.jpg", b"bad");
     std::fs::create_dir(src.join("n00000099")).unwrap();
     let tars = tars_of(&src);
-    for format in [Format::TfRecord, Format::INDEXED] {
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
         let whole = dir.path().join(format!("{format:?}"));
         let mut given = options(&src, &whole);
         given.format = format;

@@ -4,8 +4,8 @@ use crate::support;
 
 use forebay_image::{Decoder, Limits, SampleFormat};
 use forebay_pack::{
-    Cancel, DatasetWriter, DraftPixels, DraftValue, Error, Format, ImageEncoding, RecordDraft,
-    Result, WriteSummary, WriterOptions,
+    Cancel, DatasetFormat, DatasetWriter, DraftPixels, DraftValue, Error, ImageEncoding,
+    RecordDraft, Result, WriteSummary, WriterOptions,
 };
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::{Column, ColumnValue, Dataset, ExampleView, Manifest, Schema, verify};
@@ -17,7 +17,7 @@ fn schema(columns: &[(&str, &str)]) -> Schema {
     Schema::new(columns.iter().map(column).collect()).unwrap()
 }
 
-pub(crate) fn writer_options(dst: &Path, format: Format) -> WriterOptions {
+pub(crate) fn writer_options(dst: &Path, format: DatasetFormat) -> WriterOptions {
     let columns = [("image", "image"), ("label", "label"), ("caption", "text")];
     let mut options = WriterOptions::new(dst, schema(&columns));
     options.format = format;
@@ -64,8 +64,8 @@ pub(crate) fn write(options: WriterOptions, samples: Vec<RecordDraft>) -> Result
 pub(crate) fn write_in_child(dst: &Path) {
     let name = dst.to_string_lossy().into_owned();
     let format = match name.contains("tfrecord") {
-        true => Format::TfRecord,
-        false => Format::INDEXED,
+        true => DatasetFormat::TfRecord,
+        false => DatasetFormat::INDEXED,
     };
     let mut options = writer_options(dst, format);
     // The order of its system calls is the same in each run then.
@@ -103,7 +103,7 @@ fn value(
 
 #[test]
 fn a_dataset_reads_back_as_it_was_written() {
-    for format in Format::all() {
+    for format in DatasetFormat::all() {
         let dir = tempfile::tempdir().unwrap();
         let mut options = writer_options(&dir.path().join("a"), format);
         options.label_base = 1;
@@ -152,7 +152,8 @@ fn a_dataset_reads_back_as_it_was_written() {
             let decoded = Decoder::new(Limits::default()).decode(png).unwrap();
             assert_eq!(decoded.data, noise(3, 40 * 30 * 3));
         });
-        let report = verify::verify_dataset(&root, &verify::Options::default(), &|_| {}).unwrap();
+        let report =
+            verify::verify_dataset(&root, &verify::VerifyOptions::default(), &|_| {}).unwrap();
         assert!(report.is_ok(), "{report}");
     }
 }
@@ -161,7 +162,7 @@ fn a_dataset_reads_back_as_it_was_written() {
 fn bytes_depend_on_samples_alone() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    for format in [Format::TfRecord, Format::INDEXED] {
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
         let mut one = writer_options(&at(&format!("{format:?} one")), format);
         one.jobs = Some(1);
         write(one, samples()).unwrap();
@@ -188,9 +189,9 @@ fn bytes_depend_on_samples_alone() {
 fn a_dropped_writer_is_continued_and_one_that_is_whole_compared() {
     let dir = tempfile::tempdir().unwrap();
     let (whole, dst) = (dir.path().join("whole"), dir.path().join("dst"));
-    write(writer_options(&whole, Format::INDEXED), samples()).unwrap();
+    write(writer_options(&whole, DatasetFormat::INDEXED), samples()).unwrap();
     let resumed = || {
-        let mut options = writer_options(&dst, Format::INDEXED);
+        let mut options = writer_options(&dst, DatasetFormat::INDEXED);
         options.resume = true;
         options
     };
@@ -205,7 +206,7 @@ fn a_dropped_writer_is_continued_and_one_that_is_whole_compared() {
     // Files of no journal go, and shards that are damaged are written again.
     std::fs::write(dst.join("train-00077.fbs"), b"left by a killed writer").unwrap();
     std::fs::write(dst.join("train-00000.fbs"), b"damaged").unwrap();
-    let plain = DatasetWriter::create(writer_options(&dst, Format::INDEXED), &Cancel::new());
+    let plain = DatasetWriter::create(writer_options(&dst, DatasetFormat::INDEXED), &Cancel::new());
     assert!(matches!(plain.unwrap_err(), Error::Unfinished { .. }));
     let other = write(resumed(), samples().into_iter().rev().collect()).unwrap_err();
     assert!(matches!(other, Error::DifferentSamples { .. }), "{other}");
@@ -217,10 +218,10 @@ fn a_dropped_writer_is_continued_and_one_that_is_whole_compared() {
     assert_eq!(again.fingerprint, summary.fingerprint);
     let fewer = write(resumed(), samples().into_iter().skip(1).collect()).unwrap_err();
     assert!(matches!(fewer, Error::DifferentSamples { .. }), "{fewer}");
-    let plain = DatasetWriter::create(writer_options(&dst, Format::INDEXED), &Cancel::new());
+    let plain = DatasetWriter::create(writer_options(&dst, DatasetFormat::INDEXED), &Cancel::new());
     assert!(matches!(plain.unwrap_err(), Error::Occupied { .. }));
     assert_same(&whole, &dst);
-    let mut replaced = writer_options(&dst, Format::TfRecord);
+    let mut replaced = writer_options(&dst, DatasetFormat::TfRecord);
     replaced.overwrite = true;
     write(replaced, samples()).unwrap();
     assert!(!dst.join("train-00000.fbs").exists() && dst.join("train-00000").exists());
@@ -476,7 +477,7 @@ fn images_of_pixels_are_jpegs_where_that_is_wanted() {
 #[test]
 fn senseless_options_and_empty_datasets_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let good = || writer_options(&dir.path().join("a"), Format::TfRecord);
+    let good = || writer_options(&dir.path().join("a"), DatasetFormat::TfRecord);
     let refused = |change: &dyn Fn(&mut WriterOptions)| {
         let mut options = good();
         change(&mut options);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_checkpoint::{self as checkpoint, Checkpoint, FileEntry, Found};
+use forebay_checkpoint::{self as checkpoint, Checkpoint, CheckpointEntry, FileEntry};
 use forebay_store::{BandwidthShare, Cancel, Location, StoreOptions};
 use pyo3::prelude::*;
 
@@ -147,7 +147,7 @@ type Row = (
     Option<String>,
 );
 
-fn row(found: Found) -> Row {
+fn row(found: CheckpointEntry) -> Row {
     let (bytes, world_size, metadata, error) = match &found.manifest {
         Ok(manifest) => {
             let metadata = manifest.parts.first().map(|part| &part.metadata);
@@ -161,7 +161,7 @@ fn row(found: Found) -> Row {
         }
         Err(why) => (0, 0, "{}".to_owned(), Some(why.clone())),
     };
-    let Found {
+    let CheckpointEntry {
         location,
         step,
         is_stored,

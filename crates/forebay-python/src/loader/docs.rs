@@ -1,6 +1,6 @@
 //! The docstring and the signature of `Loader`, with the options of the schema.
 
-use forebay_options::{Kind, LoaderOption, OPTIONS};
+use forebay_options::{LoaderOption, OPTIONS, OptionKind};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use serde_json::Value;
@@ -107,12 +107,12 @@ const OTHERS: [(&str, &str, &str); 13] = [
 ];
 
 /// The types of an option: for people, and for checkers.
-fn types(kind: Kind) -> (String, String) {
+fn types(kind: OptionKind) -> (String, String) {
     let known = match kind {
-        Kind::Count(_) => ("int", "int"),
-        Kind::Bytes => ("int or str", "int | str"),
-        Kind::Flag => ("bool", "bool"),
-        Kind::Choice(names) => {
+        OptionKind::Count(_) => ("int", "int"),
+        OptionKind::Bytes => ("int or str", "int | str"),
+        OptionKind::Flag => ("bool", "bool"),
+        OptionKind::Choice(names) => {
             let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
             let names = names.join(", ");
             let (of_library, checked) = match names.contains("float32") {
@@ -127,24 +127,24 @@ fn types(kind: Kind) -> (String, String) {
                 format!("Literal[{names}]{checked}"),
             );
         }
-        Kind::Transform => (
+        OptionKind::Transform => (
             "TrainTransform, EvalTransform, list of transforms or KeepEncoded",
             "_Transform",
         ),
-        Kind::BatchTransform => ("Mixup, CutMix or RandomChoice", "_BatchTransform"),
-        Kind::Indices => (
+        OptionKind::BatchTransform => ("Mixup, CutMix or RandomChoice", "_BatchTransform"),
+        OptionKind::Indices => (
             "sequence, array or tensor of int",
             "Sequence[int] | npt.NDArray[np.integer[Any]] | _Tensor",
         ),
-        Kind::Classes => ("sequence of str or int", "Sequence[str | int]"),
-        Kind::Columns => ("sequence of str", "Sequence[str]"),
-        Kind::Weights => (
+        OptionKind::Classes => ("sequence of str or int", "Sequence[str | int]"),
+        OptionKind::Columns => ("sequence of str", "Sequence[str]"),
+        OptionKind::Weights => (
             "dict or sequence of float",
             "Mapping[str, float] | Mapping[int, float] | Sequence[float] | npt.NDArray[np.floating[Any]]",
         ),
-        Kind::Base => (r#"{0, 1, "stored"}"#, r#"Literal[0, 1, "stored"]"#),
-        Kind::Shuffle => ("bool or str", "bool | str"),
-        Kind::Normalize => (
+        OptionKind::Base => (r#"{0, 1, "stored"}"#, r#"Literal[0, 1, "stored"]"#),
+        OptionKind::Shuffle => ("bool or str", "bool | str"),
+        OptionKind::Normalize => (
             "tuple of two sequences of float",
             "tuple[Sequence[float], Sequence[float]] | Normalize",
         ),
@@ -162,10 +162,10 @@ fn default(option: &LoaderOption) -> Value {
             .map_or(Value::Null, Value::from)
     };
     match option.kind {
-        Kind::Count(_) | Kind::Base => number(),
-        Kind::Flag => Value::from(option.default == "true"),
-        Kind::Choice(names) if !names.contains(&option.default) => Value::Null,
-        Kind::Choice(_) | Kind::Shuffle => Value::from(option.default),
+        OptionKind::Count(_) | OptionKind::Base => number(),
+        OptionKind::Flag => Value::from(option.default == "true"),
+        OptionKind::Choice(names) if !names.contains(&option.default) => Value::Null,
+        OptionKind::Choice(_) | OptionKind::Shuffle => Value::from(option.default),
         _ => Value::Null,
     }
 }

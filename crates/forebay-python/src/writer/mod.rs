@@ -8,7 +8,9 @@ mod value;
 use std::collections::BTreeMap;
 
 use forebay_image::SeekDensity;
-use forebay_pack::{DatasetWriter, Error, Format, ImageEncoding, RecordDraft, WriterOptions};
+use forebay_pack::{
+    DatasetFormat, DatasetWriter, Error, ImageEncoding, RecordDraft, WriterOptions,
+};
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::{BlockCompression, Column, Schema, ShardFormat};
 use forebay_store::{Cancel, Location};
@@ -225,9 +227,9 @@ impl<'py> Given<'_, 'py> {
         let codec = codec.transpose().map_err(|error| invalid("codec", error))?;
         let format = self.text("format")?.unwrap_or_default();
         options.format = match (format.as_str(), codec) {
-            (name, None) if name == ShardFormat::TfRecord.name() => Format::TfRecord,
+            (name, None) if name == ShardFormat::TfRecord.name() => DatasetFormat::TfRecord,
             (name, codec) if name == ShardFormat::Indexed.name() => {
-                Format::Indexed(codec.unwrap_or_default())
+                DatasetFormat::Indexed(codec.unwrap_or_default())
             }
             (name, Some(_)) if name == ShardFormat::TfRecord.name() => {
                 return Err(invalid(

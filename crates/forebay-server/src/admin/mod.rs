@@ -30,7 +30,7 @@ use crate::environment::Environment;
 use crate::error::Result;
 use crate::history::{History, TICK};
 use crate::report::ReportBuilder;
-use crate::server::Status;
+use crate::server::ServerStatus;
 use http::Listening;
 use images::Album;
 use listener::Deadlines;
@@ -69,7 +69,7 @@ pub struct Health(Listening);
 
 /// State shared by all requests.
 struct Room {
-    status: Status,
+    status: ServerStatus,
     options: AdminOptions,
     history: Mutex<History>,
     album: Album,
@@ -88,7 +88,11 @@ impl Admin {
     ///
     /// [`Error::PortTaken`](crate::Error::PortTaken), [`Error::Listen`](crate::Error::Listen),
     /// [`Error::System`](crate::Error::System).
-    pub fn start(address: SocketAddr, status: Status, options: AdminOptions) -> Result<Admin> {
+    pub fn start(
+        address: SocketAddr,
+        status: ServerStatus,
+        options: AdminOptions,
+    ) -> Result<Admin> {
         let deadlines = Deadlines {
             header: options.header_timeout,
             lifetime: options.connection_lifetime,
@@ -123,7 +127,7 @@ impl Health {
     /// # Errors
     ///
     /// As [`Admin::start`].
-    pub fn start(address: SocketAddr, status: Status) -> Result<Health> {
+    pub fn start(address: SocketAddr, status: ServerStatus) -> Result<Health> {
         let deadlines = Deadlines {
             header: HEADER_TIMEOUT,
             // A probe sends a single request.
@@ -200,7 +204,7 @@ fn router(room: Arc<Room>) -> Router {
 }
 
 /// `/healthz`: whether the process works; `/readyz`: whether it accepts trainers.
-fn health(status: Status) -> Router {
+fn health(status: ServerStatus) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -211,7 +215,7 @@ async fn status(State(room): State<Arc<Room>>) -> impl IntoResponse {
     (headers(JSON), room.report())
 }
 
-async fn ready(State(status): State<Status>) -> (StatusCode, &'static str) {
+async fn ready(State(status): State<ServerStatus>) -> (StatusCode, &'static str) {
     match status.is_ready() {
         true => (StatusCode::OK, "ready\n"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),

@@ -13,11 +13,11 @@ use crate::telemetry::Telemetry;
 
 /// Read access to a server's state, for monitoring.
 #[derive(Clone)]
-pub struct Status {
+pub struct ServerStatus {
     shared: Arc<Shared>,
 }
 
-impl Status {
+impl ServerStatus {
     /// Returns whether the server accepts new clients.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -95,8 +95,8 @@ impl ServerHandle {
 
     /// Returns a view of the server for other threads.
     #[must_use]
-    pub fn status(&self) -> Status {
-        Status {
+    pub fn status(&self) -> ServerStatus {
+        ServerStatus {
             shared: Arc::clone(&self.shared),
         }
     }

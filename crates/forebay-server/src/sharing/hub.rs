@@ -10,7 +10,7 @@ use forebay_wire::wire::error::Kind;
 
 use super::sums::Work;
 use super::{Asked, Budget, lock};
-use crate::source::{BatchSource, Failure, Monitor};
+use crate::source::{BatchSource, Failure, StreamMonitor};
 
 /// Epoch, and position in it of the next batch, in samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +67,7 @@ pub(super) struct Hub {
     pub(super) info: StreamInfo,
     steps: Steps,
     feed: Mutex<Box<dyn BatchSource>>,
-    pub(super) monitor: Arc<dyn Monitor>,
+    pub(super) monitor: Arc<dyn StreamMonitor>,
     budget: Arc<Budget>,
     pub(super) state: Mutex<State>,
     pub(super) changed: Condvar,

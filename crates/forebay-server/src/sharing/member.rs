@@ -11,7 +11,7 @@ use forebay_wire::{Batch, BufferPool, wire};
 use super::hub::{Hub, Kept, Place, Steps, Taken, cancellation};
 use super::sums::{Work, less, more};
 use super::{Asked, Common, lock};
-use crate::source::{BatchSource, Failure, Monitor};
+use crate::source::{BatchSource, Failure, StreamMonitor};
 
 /// A stream that is a member of a hub.
 pub(super) struct Member {
@@ -188,8 +188,8 @@ impl BatchSource for Member {
         Ok(batch)
     }
 
-    fn monitor(&self) -> Arc<dyn Monitor> {
-        Arc::clone(&self.monitor) as Arc<dyn Monitor>
+    fn monitor(&self) -> Arc<dyn StreamMonitor> {
+        Arc::clone(&self.monitor) as Arc<dyn StreamMonitor>
     }
 }
 
@@ -214,7 +214,7 @@ struct Now {
     /// The current hub, with the statistics of its source when the stream joined; `None` once the
     /// stream has ended.
     hub: Option<(Arc<Hub>, wire::Stats)>,
-    own: Option<Arc<dyn Monitor>>,
+    own: Option<Arc<dyn StreamMonitor>>,
     /// Statistics of earlier sources, as this stream saw them.
     past: wire::Stats,
     /// The part of that work that this stream reports.
@@ -292,7 +292,7 @@ impl MemberMonitor {
     }
 }
 
-impl Monitor for MemberMonitor {
+impl StreamMonitor for MemberMonitor {
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.pass_on_cancellation();

@@ -33,7 +33,7 @@ use forebay_loader::FairShare;
 use forebay_options::LoaderOptions;
 use forebay_wire::BufferPool;
 
-use crate::source::{BatchSource, Description, Failure, Source, StreamRequest};
+use crate::source::{BatchSource, Description, Failure, StreamRequest, StreamSource};
 use hub::{Arrival, Hub, Place};
 use member::{Member, NewMember};
 
@@ -91,14 +91,14 @@ pub(crate) struct Sharing {
 }
 
 struct Common {
-    source: Arc<dyn Source>,
+    source: Arc<dyn StreamSource>,
     budget: Arc<Budget>,
     hubs: Mutex<Vec<Weak<Hub>>>,
     next_member: AtomicU64,
 }
 
 impl Sharing {
-    pub(crate) fn new(source: Arc<dyn Source>, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(source: Arc<dyn StreamSource>, budget: Arc<Budget>) -> Self {
         Sharing {
             common: Arc::new(Common {
                 source,
@@ -110,7 +110,7 @@ impl Sharing {
     }
 }
 
-impl Source for Sharing {
+impl StreamSource for Sharing {
     fn describe(&self) -> Description {
         self.common.source.describe()
     }
@@ -168,7 +168,11 @@ impl Asked {
         }
     }
 
-    fn open(&self, source: &dyn Source, place: Place) -> Result<Box<dyn BatchSource>, Failure> {
+    fn open(
+        &self,
+        source: &dyn StreamSource,
+        place: Place,
+    ) -> Result<Box<dyn BatchSource>, Failure> {
         source.open(&StreamRequest {
             options: &self.options,
             epoch: place.0,

@@ -3,7 +3,7 @@
 use forebay_loader::ReadTimes;
 use forebay_wire::wire;
 
-use crate::source::Monitor;
+use crate::source::StreamMonitor;
 use crate::stats::{add_levels, take_levels};
 
 /// Work of a source, as counted in totals.
@@ -15,7 +15,7 @@ pub(super) struct Work {
 
 impl Work {
     /// Work done so far.
-    pub(super) fn of(monitor: &dyn Monitor) -> Work {
+    pub(super) fn of(monitor: &dyn StreamMonitor) -> Work {
         Work {
             stats: monitor.counted(),
             reads: monitor.reads(),

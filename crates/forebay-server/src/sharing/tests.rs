@@ -6,7 +6,7 @@ use forebay_wire::wire::{self, error::Kind};
 
 use super::hub::Steps;
 use super::*;
-use crate::{Monitor, Pixels, Synthetic};
+use crate::{Pixels, StreamMonitor, Synthetic};
 
 /// A source of synthetic batches that counts how many it made.
 struct Counted {
@@ -24,7 +24,7 @@ struct CountedBatches {
     bad: Option<(u64, u64)>,
 }
 
-impl Source for Counted {
+impl StreamSource for Counted {
     fn describe(&self) -> Description {
         self.source.describe()
     }
@@ -56,7 +56,7 @@ impl BatchSource for CountedBatches {
         Ok(batch)
     }
 
-    fn monitor(&self) -> Arc<dyn Monitor> {
+    fn monitor(&self) -> Arc<dyn StreamMonitor> {
         Arc::new(CountedMonitor {
             monitor: self.batches.monitor(),
             made: Arc::clone(&self.made),
@@ -71,11 +71,11 @@ impl Drop for CountedBatches {
 }
 
 struct CountedMonitor {
-    monitor: Arc<dyn Monitor>,
+    monitor: Arc<dyn StreamMonitor>,
     made: Arc<AtomicUsize>,
 }
 
-impl Monitor for CountedMonitor {
+impl StreamMonitor for CountedMonitor {
     fn cancel(&self) {
         self.monitor.cancel();
     }

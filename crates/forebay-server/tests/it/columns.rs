@@ -1,9 +1,9 @@
 //! Columns travel with their batches: the same bytes in process and over every transport.
 
-use forebay_client::{Client, ClientOptions, OpenOptions, Transport, Via};
+use forebay_client::{Client, ClientOptions, StreamOptions, Transport, Via};
 use forebay_image::{EvalTransform, Transform};
 use forebay_loader::{Loader, Options};
-use forebay_pack::Format;
+use forebay_pack::DatasetFormat;
 use forebay_server::{Server, ServerOptions};
 use forebay_shard::{ColumnType, Dataset};
 use forebay_wire::wire::error::Kind;
@@ -24,7 +24,7 @@ fn names(dataset: &Dataset) -> Vec<String> {
 
 #[test]
 fn columns_are_the_same_over_every_transport() {
-    let (_dir, dataset) = packed(Format::INDEXED);
+    let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let names = names(&dataset);
     assert!(names.len() >= 4, "{names:?}");
     let authority = Authority::new();
@@ -94,7 +94,7 @@ fn columns_are_the_same_over_every_transport() {
 
 #[test]
 fn trainings_that_share_batches_have_the_same_columns() {
-    let (_dir, dataset) = packed(Format::TfRecord);
+    let (_dir, dataset) = packed(DatasetFormat::TfRecord);
     let own = ServerOptions {
         shared_batches_bytes: 64 << 20,
         ..options(&Log::default())
@@ -107,7 +107,7 @@ fn trainings_that_share_batches_have_the_same_columns() {
     let open = |transport| {
         let client = Client::connect(&url(server.addr()), over(transport)).unwrap();
         let spec = options.to_schema().with_split("train");
-        client.open(OpenOptions::from(spec)).unwrap()
+        client.open(StreamOptions::from(spec)).unwrap()
     };
     let (mut first, mut second) = (open(Transport::Tcp), open(Transport::Shm));
     for _ in 0..2 {
@@ -117,14 +117,14 @@ fn trainings_that_share_batches_have_the_same_columns() {
 
 #[test]
 fn clients_learn_which_columns_there_are() {
-    let (_dir, dataset) = packed(Format::INDEXED);
+    let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let mut server = Server::bind(options(&Log::default())).unwrap();
     server.add_dataset("set", &dataset).unwrap();
     let server = server.spawn().unwrap();
     let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
     let spec = given(r#"{"split": "train", "batch_size": 2, "columns": ["captions"]}"#);
     let error = client
-        .open(OpenOptions::from(spec))
+        .open(StreamOptions::from(spec))
         .map(|_| ())
         .unwrap_err();
     let forebay_client::Error::Remote { kind, message, .. } = &error else {

@@ -4,21 +4,21 @@ use crate::support;
 
 use std::path::{Path, PathBuf};
 
-use forebay_client::{Client, ClientOptions, Error, OpenOptions, Transport};
+use forebay_client::{Client, ClientOptions, Error, StreamOptions, Transport};
 use forebay_image::{
     BatchTransform, Dtype, EvalTransform, Layout, Mixing, Normalize, ResizeLike, TrainTransform,
     Transform,
 };
 use forebay_loader::{LabelBase, Loader, OnError, Options, Weights};
 use forebay_options::Transforms;
-use forebay_pack::{Cancel, Format, PackOptions, pack};
+use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
 use forebay_server::{Server, ServerHandle};
 use forebay_shard::Dataset;
 use forebay_wire::Batch;
 use forebay_wire::wire::error::Kind;
 use support::{Log, options, url};
 
-pub(crate) fn packed(format: Format) -> (tempfile::TempDir, Dataset) {
+pub(crate) fn packed(format: DatasetFormat) -> (tempfile::TempDir, Dataset) {
     let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("set");
@@ -54,7 +54,7 @@ pub(crate) fn same(here: Option<Batch>, there: Option<Batch>) -> bool {
 
 #[test]
 fn batches_are_those_of_the_loader() {
-    for format in [Format::TfRecord, Format::INDEXED] {
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
         let (_dir, dataset) = packed(format);
         let server = serve(&dataset);
         let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
@@ -123,7 +123,7 @@ fn batches_are_those_of_the_loader() {
 
 #[test]
 fn batches_from_several_servers_at_once_are_those_of_the_loader() {
-    let (_dir, dataset) = packed(Format::INDEXED);
+    let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let servers = [serve(&dataset), serve(&dataset), serve(&dataset)];
     let addresses: Vec<String> = servers.iter().map(|s| s.addr().to_string()).collect();
     let url = format!("forebay://{}/set", addresses.join(","));
@@ -194,7 +194,7 @@ fn batches_from_several_servers_at_once_are_those_of_the_loader() {
 
 #[test]
 fn sampling_is_the_same_over_the_network() {
-    let (_dir, dataset) = packed(Format::INDEXED);
+    let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let server = serve(&dataset);
     let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
     let split = dataset.split("train").unwrap();
@@ -237,7 +237,7 @@ fn sampling_is_the_same_over_the_network() {
 
 #[test]
 fn labels_count_over_the_network_as_in_process() {
-    let (_dir, dataset) = packed(Format::TfRecord);
+    let (_dir, dataset) = packed(DatasetFormat::TfRecord);
     let server = serve(&dataset);
     let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
     let split = dataset.split("train").unwrap();
@@ -272,7 +272,7 @@ fn labels_count_over_the_network_as_in_process() {
 
 #[test]
 fn encoded_images_travel_in_batches_of_any_size() {
-    let (_dir, dataset) = packed(Format::INDEXED);
+    let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let server = serve(&dataset);
     let split = dataset.split("train").unwrap();
     let mut options = Options::new(2, Transform::KeepEncoded);
@@ -329,7 +329,7 @@ fn encoded_images_travel_in_batches_of_any_size() {
 
 #[test]
 fn a_server_makes_no_batch_of_encoded_images_beyond_its_limit() {
-    let (_dir, dataset) = packed(Format::INDEXED);
+    let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let mut loader = Loader::new(
         dataset.split("train").unwrap(),
         Options::new(2, Transform::KeepEncoded),
@@ -370,11 +370,11 @@ fn a_server_makes_no_batch_of_encoded_images_beyond_its_limit() {
 
 #[test]
 fn what_the_loader_refuses_arrives_typed() {
-    let (_dir, dataset) = packed(Format::INDEXED);
+    let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let server = serve(&dataset);
-    let refused = |split: &str, change: fn(&mut OpenOptions)| {
+    let refused = |split: &str, change: fn(&mut StreamOptions)| {
         let options = Options::new(4, Transform::Train(TrainTransform::new(32)));
-        let mut open = OpenOptions::from(options.to_schema().with_split(split));
+        let mut open = StreamOptions::from(options.to_schema().with_split(split));
         change(&mut open);
         let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
         match client.open(open) {
@@ -387,10 +387,10 @@ fn what_the_loader_refuses_arrives_typed() {
     assert_eq!(kind, Kind::NotFound);
     assert!(text.contains("there is train, validation"), "{text}");
     assert_eq!(refused("", |_| ()).0, Kind::NotFound);
-    let no_split = |o: &mut OpenOptions| o.options.split = None;
+    let no_split = |o: &mut StreamOptions| o.options.split = None;
     assert_eq!(refused("train", no_split).0, Kind::NotFound);
     for change in [
-        (|o| o.options.transform = Some(Transforms::List(Vec::new()))) as fn(&mut OpenOptions),
+        (|o| o.options.transform = Some(Transforms::List(Vec::new()))) as fn(&mut StreamOptions),
         |o| o.options.batch_size = Some(0),
         |o| o.options.batch_size = Some(1 << 23),
         |o| {
@@ -423,7 +423,7 @@ fn what_the_loader_refuses_arrives_typed() {
 
 #[test]
 fn a_server_has_limits_of_its_own() {
-    let (_dir, dataset) = packed(Format::INDEXED);
+    let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let mut own = options(&Log::default());
     own.image_limits.max_pixels = 1000;
     let mut server = Server::bind(own).unwrap();
@@ -441,7 +441,7 @@ fn a_server_has_limits_of_its_own() {
 
 #[test]
 fn a_damaged_record_is_named_with_its_place() {
-    let (dir, dataset) = packed(Format::INDEXED);
+    let (dir, dataset) = packed(DatasetFormat::INDEXED);
     let server = serve(&dataset);
     let shard = first_shard(&dir.path().join("set"));
     let mut bytes = std::fs::read(&shard).unwrap();

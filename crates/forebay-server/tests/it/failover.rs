@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_batch::digest;
-use forebay_client::{Client, ClientOptions, Error, OpenOptions, Stream, Transport};
+use forebay_client::{Client, ClientOptions, Error, Stream, StreamOptions, Transport};
 use forebay_server::{Pixels, Server, ServerOptions, Synthetic};
 use forebay_wire::wire::error::Kind;
-use forebay_wire::{FrameReader, FrameWriter, Limits, Message, TcpSocket, wire};
+use forebay_wire::{FrameLimits, FrameReader, FrameWriter, Message, TcpSocket, wire};
 use support::{BATCH_BYTES, LONG, Log, epochs, options, over, plain, spec, start, url};
 
 crate::over_each_transport! {
@@ -101,7 +101,7 @@ impl Drop for Cutter {
 }
 
 /// Batches of 8 images of 224 x 224: 1.2 MB, which are sent in slices.
-fn large(n: u64) -> OpenOptions {
+fn large(n: u64) -> StreamOptions {
     let mut open = epochs(n);
     open.options.transform = None;
     open
@@ -348,7 +348,7 @@ fn liar(
     let addr = listener.local_addr().unwrap();
     let thread = thread::spawn(move || {
         let socket = TcpSocket::new(listener.accept().unwrap().0).unwrap();
-        let mut reader = FrameReader::new(socket.clone(), Limits::from_client());
+        let mut reader = FrameReader::new(socket.clone(), FrameLimits::from_client());
         let mut writer = FrameWriter::new(socket);
         reader.read().unwrap();
         let welcome = wire::Welcome {

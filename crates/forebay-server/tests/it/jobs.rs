@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    Client, ClientOptions, Error, LoaderOptions, OpenOptions, RemoteKind, Transport,
+    Client, ClientOptions, Error, LoaderOptions, RemoteKind, StreamOptions, Transport,
 };
 use forebay_server::{Admin, AdminOptions, JobOptions, Pixels, Server, ServerHandle, Synthetic};
 use support::{LONG, Log, connect, epochs, given, options, spec};
@@ -77,9 +77,9 @@ fn ranks_join_a_job_and_get_its_options() {
     assert_eq!(client.job().unwrap().batch_size, Some(16));
     let mut samples = Vec::new();
     for rank in 0..2 {
-        let open = OpenOptions {
+        let open = StreamOptions {
             epochs: 1,
-            ..OpenOptions::from(given(&format!(r#"{{"rank": {rank}}}"#)))
+            ..StreamOptions::from(given(&format!(r#"{{"rank": {rank}}}"#)))
         };
         let mut stream = client.open(open).unwrap();
         let info = stream.info();

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_batch::digest::fold;
-use forebay_client::{Client, ClientOptions, OpenOptions, Stream, Transport};
+use forebay_client::{Client, ClientOptions, Stream, StreamOptions, Transport};
 use forebay_server::{Pixels, ServerHandle, ServerOptions, Synthetic};
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{Message, wire};
@@ -51,7 +51,7 @@ fn looking(transport: Transport) -> ClientOptions {
     }
 }
 
-fn rank(rank: u64, world_size: u64) -> OpenOptions {
+fn rank(rank: u64, world_size: u64) -> StreamOptions {
     let mut open = epochs(1);
     (open.options.rank, open.options.world_size) = (Some(rank), Some(world_size));
     open

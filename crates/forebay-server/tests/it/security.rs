@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::{
-    Client, ClientOptions, ClientTls, Credential, Error, OpenOptions, RemoteKind, Token, Transport,
+    Client, ClientOptions, ClientTls, Credential, Error, RemoteKind, StreamOptions, Token,
+    Transport,
 };
 use forebay_server::{Pixels, Server, ServerHandle, ServerOptions, ServerTls, Synthetic, Tokens};
 use forebay_wire::wire;
@@ -146,9 +147,9 @@ fn large_batches_go_through_tls_while_the_client_speaks() {
             ..authority.client()
         };
         let client = Client::connect(&secure_url(&server), client_options).unwrap();
-        let open = OpenOptions {
+        let open = StreamOptions {
             epochs: 1,
-            ..OpenOptions::from(large.clone())
+            ..StreamOptions::from(large.clone())
         };
         let mut stream = client.open(open).unwrap();
         let mut batches = 0;

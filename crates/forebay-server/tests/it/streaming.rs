@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_client::{Client, ClientOptions, Error, OpenOptions, Polled, Transport};
+use forebay_client::{Client, ClientOptions, Error, Polled, StreamOptions, Transport};
 use forebay_server::{Failure, Pixels, Synthetic};
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{Layout, wire};
@@ -100,7 +100,7 @@ fn a_stream_goes_on_from_any_position(transport: Transport) {
     let (server, _) = plain();
     let client = connect(server.addr(), transport);
     let mut stream = client
-        .open(OpenOptions {
+        .open(StreamOptions {
             epoch: 5,
             position: 83,
             ..epochs(2)
@@ -235,7 +235,7 @@ fn a_source_that_panics_ends_its_stream_and_nothing_else(transport: Transport) {
 
 fn what_cannot_be_served_is_refused_with_a_reason(transport: Transport) {
     let (server, _) = plain();
-    let refused = |change: fn(&mut OpenOptions)| {
+    let refused = |change: fn(&mut StreamOptions)| {
         let mut open = epochs(1);
         change(&mut open);
         match connect(server.addr(), transport).open(open) {

@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
-use super::{Finding, Observer, Options, Report, ShardCheck};
+use super::{ShardCheck, VerifyFinding, VerifyObserver, VerifyOptions, VerifyReport};
 use crate::dataset::Sidecars;
 use crate::error::{Error, Result};
 use crate::manifest::{FILE_NAME, Manifest, ShardEntry};
@@ -21,9 +21,9 @@ use crate::storage::{LocalFiles, Storage};
 /// If there is no readable manifest. All other problems are in the report.
 pub fn verify_dataset(
     root: impl AsRef<Path>,
-    options: &Options<'_>,
-    observer: &Observer<'_>,
-) -> Result<Report> {
+    options: &VerifyOptions<'_>,
+    observer: &VerifyObserver<'_>,
+) -> Result<VerifyReport> {
     verify_dataset_in(root, &LocalFiles::within_limits(), options, observer)
 }
 
@@ -35,12 +35,12 @@ pub fn verify_dataset(
 pub fn verify_dataset_in(
     root: impl AsRef<Path>,
     storage: &dyn Storage,
-    options: &Options<'_>,
-    observer: &Observer<'_>,
-) -> Result<Report> {
+    options: &VerifyOptions<'_>,
+    observer: &VerifyObserver<'_>,
+) -> Result<VerifyReport> {
     let root = root.as_ref();
     let manifest = Manifest::load_in(root, storage)?;
-    let options = &Options {
+    let options = &VerifyOptions {
         label_feature: options
             .label_feature
             .map(|_| manifest.record_features.label.as_str()),
@@ -74,9 +74,9 @@ pub fn verify_dataset_in(
         || (),
         |(), entry| verify_entry(&place, entry, options, observer),
     );
-    let mut report = Report {
+    let mut report = VerifyReport {
         stopped: verified.iter().any(Option::is_none),
-        ..Report::default()
+        ..VerifyReport::default()
     };
     let mut samples = HashMap::new();
     for (entry, verified) in entries.iter().zip(verified) {
@@ -104,9 +104,9 @@ struct Place<'a> {
 fn verify_entry(
     place: &Place<'_>,
     entry: &ShardEntry,
-    options: &Options<'_>,
-    observer: &Observer<'_>,
-) -> (Report, Option<SampleDigest>) {
+    options: &VerifyOptions<'_>,
+    observer: &VerifyObserver<'_>,
+) -> (VerifyReport, Option<SampleDigest>) {
     let path = place.root.join(&entry.name);
     let mut check = ShardCheck::new(&path, place.storage, options, observer);
     check.want_blake3 = entry.blake3.is_some();
@@ -152,11 +152,11 @@ fn verify_entry(
 fn other_samples(
     place: &Place<'_>,
     digest: &dyn Fn(&str) -> Option<SampleDigest>,
-) -> Option<Finding> {
+) -> Option<VerifyFinding> {
     let expected = place.manifest.sample_fingerprint.clone()?;
     let found = place.manifest.sample_fingerprint_of(digest)?;
     (expected != found).then(|| {
-        Finding::from(Error::Mismatch {
+        VerifyFinding::from(Error::Mismatch {
             path: place.root.join(FILE_NAME),
             what: "sample_fingerprint, against the keys and labels in the indexes".to_owned(),
             expected,
@@ -166,7 +166,7 @@ fn other_samples(
 }
 
 /// Files whose names look like shards of a split, to readers that select by name.
-fn strays(place: &Place<'_>) -> Result<Vec<Finding>> {
+fn strays(place: &Place<'_>) -> Result<Vec<VerifyFinding>> {
     let Place { root, manifest, .. } = *place;
     let names = match place.storage.list(root) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(Vec::new()),
@@ -191,7 +191,7 @@ fn strays(place: &Place<'_>) -> Result<Vec<Finding>> {
     Ok(strays
         .into_iter()
         .map(|path| {
-            Finding::from(Error::Unsupported {
+            VerifyFinding::from(Error::Unsupported {
                 path,
                 problem: what.to_owned(),
             })

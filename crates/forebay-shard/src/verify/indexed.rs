@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::sum::{SummedFile, Sums};
-use super::{Progress, ShardCheck, check_header};
+use super::{ShardCheck, VerifyProgress, check_header};
 use crate::checksum::crc32c;
 use crate::codec::Codec;
 use crate::error::{Corruption, Error, Result};
@@ -84,9 +84,9 @@ fn by_index(
         file.read_exact_at(&mut bytes, end)
             .map_err(|e| Error::io(check.path, "read", e))?;
         sums.update(&bytes);
-        (check.observer)(Progress {
+        (check.observer)(VerifyProgress {
             bytes: payload.end - end,
-            ..Progress::default()
+            ..VerifyProgress::default()
         });
         let (padding, rest) = bytes.split_at((block.offset - end) as usize);
         if let Some(nonzero) = padding.iter().position(|&byte| byte != 0) {
@@ -267,9 +267,9 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
                 continue;
             }
         };
-        (check.observer)(Progress {
+        (check.observer)(VerifyProgress {
             bytes: walk.position() - before,
-            ..Progress::default()
+            ..VerifyProgress::default()
         });
         if met.header.first_record < next {
             let expected = format!("{next} or more");

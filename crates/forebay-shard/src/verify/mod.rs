@@ -1,11 +1,11 @@
 //! Verifies that every byte is as it was written.
 //!
 //! Verification reads everything once: every checksum, zero padding, the index against the data,
-//! and all of it against the manifest. It does not stop at the first finding: a [`Report`] lists
+//! and all of it against the manifest. It does not stop at the first finding: a [`VerifyReport`] lists
 //! all findings, and the records that are lost.
 //!
 //! ```
-//! use forebay_shard::verify::{Options, verify_shard};
+//! use forebay_shard::verify::{VerifyOptions, verify_shard};
 //! # use forebay_shard::{RecordMeta, indexed};
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("train-00000-of-00001.fbs");
@@ -14,7 +14,7 @@
 //! # writer.append(b"first", &RecordMeta::new(3, b"cat/1.jpeg"))?;
 //! # writer.finish()?;
 //!
-//! let report = verify_shard(&path, &Options::default(), &|_| {})?;
+//! let report = verify_shard(&path, &VerifyOptions::default(), &|_| {})?;
 //! assert!(report.is_ok(), "{report}");
 //! assert_eq!(report.records, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -31,7 +31,7 @@ use std::num::NonZero;
 use std::path::Path;
 
 pub use dataset::{verify_dataset, verify_dataset_in};
-pub use report::{Finding, Lost, Report};
+pub use report::{Lost, VerifyFinding, VerifyReport};
 pub use salvage::{IntactRecord, ShardPlace, TakeRecord, salvage_shard_in};
 
 use crate::error::{Corruption, Error, Result};
@@ -51,7 +51,7 @@ pub type StopCheck<'a> = dyn Fn() -> bool + Sync + 'a;
 
 /// Options of a verification.
 #[derive(Clone, Copy)]
-pub struct Options<'a> {
+pub struct VerifyOptions<'a> {
     /// Maximum length of a record, in bytes.
     pub max_record: u64,
     /// Number of shards to verify in parallel; `None` for one per core.
@@ -66,7 +66,7 @@ pub struct Options<'a> {
     pub stop: Option<&'a StopCheck<'a>>,
 }
 
-impl Default for Options<'_> {
+impl Default for VerifyOptions<'_> {
     fn default() -> Self {
         Self {
             max_record: MAX_RECORD_BYTES,
@@ -78,9 +78,9 @@ impl Default for Options<'_> {
     }
 }
 
-impl std::fmt::Debug for Options<'_> {
+impl std::fmt::Debug for VerifyOptions<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options")
+        f.debug_struct("VerifyOptions")
             .field("max_record", &self.max_record)
             .field("threads", &self.threads)
             .field("label_feature", &self.label_feature)
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Options<'_> {
 
 /// Work since the last call. Calls come from several threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct VerifyProgress {
     /// Shards that were finished.
     pub shards: u64,
     /// Records that were read.
@@ -102,7 +102,7 @@ pub struct Progress {
 }
 
 /// Receives progress.
-pub type Observer<'a> = dyn Fn(Progress) + Sync + 'a;
+pub type VerifyObserver<'a> = dyn Fn(VerifyProgress) + Sync + 'a;
 
 /// Verifies one shard of either format, with its sidecar in `index/`, if any.
 ///
@@ -110,9 +110,9 @@ pub type Observer<'a> = dyn Fn(Progress) + Sync + 'a;
 /// If the file cannot be read at all. Damage is in the report.
 pub fn verify_shard(
     path: impl AsRef<Path>,
-    options: &Options<'_>,
-    observer: &Observer<'_>,
-) -> Result<Report> {
+    options: &VerifyOptions<'_>,
+    observer: &VerifyObserver<'_>,
+) -> Result<VerifyReport> {
     verify_shard_in(path, &LocalFiles::within_limits(), options, observer)
 }
 
@@ -123,9 +123,9 @@ pub fn verify_shard(
 pub fn verify_shard_in(
     path: impl AsRef<Path>,
     storage: &dyn Storage,
-    options: &Options<'_>,
-    observer: &Observer<'_>,
-) -> Result<Report> {
+    options: &VerifyOptions<'_>,
+    observer: &VerifyObserver<'_>,
+) -> Result<VerifyReport> {
     let path = path.as_ref();
     let format = detect_format(storage, path)?;
     let sidecar = match format {
@@ -147,9 +147,9 @@ pub fn verify_shard_in(
 struct ShardCheck<'a> {
     path: &'a Path,
     storage: &'a dyn Storage,
-    options: &'a Options<'a>,
-    observer: &'a Observer<'a>,
-    report: Report,
+    options: &'a VerifyOptions<'a>,
+    observer: &'a VerifyObserver<'a>,
+    report: VerifyReport,
     /// CRC32C of the whole file, once it has been read.
     crc32c: Option<u32>,
     /// BLAKE3 of the whole file, if requested.
@@ -167,17 +167,17 @@ impl<'a> ShardCheck<'a> {
     fn new(
         path: &'a Path,
         storage: &'a dyn Storage,
-        options: &'a Options<'a>,
-        observer: &'a Observer<'a>,
+        options: &'a VerifyOptions<'a>,
+        observer: &'a VerifyObserver<'a>,
     ) -> Self {
         Self {
             path,
             storage,
             options,
             observer,
-            report: Report {
+            report: VerifyReport {
                 shards: 1,
-                ..Report::default()
+                ..VerifyReport::default()
             },
             crc32c: None,
             blake3: None,
@@ -195,10 +195,10 @@ impl<'a> ShardCheck<'a> {
         }
     }
 
-    fn finish(self) -> Report {
-        (self.observer)(Progress {
+    fn finish(self) -> VerifyReport {
+        (self.observer)(VerifyProgress {
             shards: 1,
-            ..Progress::default()
+            ..VerifyProgress::default()
         });
         self.report
     }
@@ -222,7 +222,7 @@ impl<'a> ShardCheck<'a> {
         }
         // A read that was interrupted by the stop says nothing about the file.
         if !(matches!(error, Error::Io { .. }) && self.stopped()) {
-            self.report.findings.push(Finding::from(error));
+            self.report.findings.push(VerifyFinding::from(error));
         }
     }
 
@@ -234,9 +234,9 @@ impl<'a> ShardCheck<'a> {
     /// Checks the content of an intact record.
     fn record(&mut self, number: u64, payload: &[u8], index: Option<&Index>) {
         self.report.records += 1;
-        (self.observer)(Progress {
+        (self.observer)(VerifyProgress {
             records: 1,
-            ..Progress::default()
+            ..VerifyProgress::default()
         });
         let label = index.and_then(|index| index.label(number));
         if let (Some(label), Some(name)) = (label, self.options.label_feature) {
@@ -257,7 +257,7 @@ impl<'a> ShardCheck<'a> {
             let path = self.path.to_owned();
             self.report
                 .findings
-                .push(Finding::of_record(path, number, problem));
+                .push(VerifyFinding::of_record(path, number, problem));
         }
         if let Some(salvage) = &mut self.salvage {
             salvage.take(number, payload, label);

@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// All findings, in the order of the shards.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     /// Number of shards read.
     pub shards: u64,
     /// Number of intact records.
@@ -18,14 +18,14 @@ pub struct Report {
     /// Size of the shards in bytes.
     pub bytes: u64,
     /// The problems.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerifyFinding>,
     /// The records that cannot be read because of them.
     pub lost: Vec<Lost>,
     /// Whether the verification was stopped early; the state of unread parts is unknown.
     pub stopped: bool,
 }
 
-impl Report {
+impl VerifyReport {
     /// Returns whether everything was read without a finding.
     pub fn is_ok(&self) -> bool {
         self.findings.is_empty() && !self.stopped
@@ -47,7 +47,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.findings
             .iter()
@@ -69,7 +69,7 @@ impl fmt::Display for Report {
 
 /// A problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct VerifyFinding {
     /// The file.
     pub path: PathBuf,
     /// The record's number in the shard, if it concerns a record.
@@ -84,7 +84,7 @@ pub struct Finding {
     pub found: Option<String>,
 }
 
-impl Finding {
+impl VerifyFinding {
     pub(super) fn of_record(path: PathBuf, record: u64, what: String) -> Self {
         Self {
             path,
@@ -97,7 +97,7 @@ impl Finding {
     }
 }
 
-impl From<Error> for Finding {
+impl From<Error> for VerifyFinding {
     fn from(error: Error) -> Self {
         let plain = |path: PathBuf, what: String| Self {
             path,
@@ -143,7 +143,7 @@ impl From<Error> for Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for VerifyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
         match (self.record, self.offset) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::{Observer, Options, Report, ShardCheck};
+use super::{ShardCheck, VerifyObserver, VerifyOptions, VerifyReport};
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::shard::ShardFormat;
@@ -48,10 +48,10 @@ pub struct ShardPlace<'a> {
 pub fn salvage_shard_in(
     place: &ShardPlace<'_>,
     storage: &dyn Storage,
-    options: &Options<'_>,
-    observer: &Observer<'_>,
+    options: &VerifyOptions<'_>,
+    observer: &VerifyObserver<'_>,
     take: &mut TakeRecord<'_>,
-) -> Result<Report> {
+) -> Result<VerifyReport> {
     let mut check = ShardCheck::new(place.path, storage, options, observer);
     check.expected_records = place.records;
     check.salvage = Some(Salvage {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use super::{Observer, Progress};
+use super::{VerifyObserver, VerifyProgress};
 use crate::checksum::Crc32c;
 use crate::storage::Stream;
 
@@ -50,12 +50,12 @@ impl Sums {
 pub(super) struct SummedFile<'a> {
     file: Stream,
     sums: Sums,
-    observer: &'a Observer<'a>,
+    observer: &'a VerifyObserver<'a>,
 }
 
 impl<'a> SummedFile<'a> {
     /// `sums` are the checksums of the bytes before the stream's position.
-    pub(super) fn new(file: Stream, sums: Sums, observer: &'a Observer<'a>) -> Self {
+    pub(super) fn new(file: Stream, sums: Sums, observer: &'a VerifyObserver<'a>) -> Self {
         Self {
             file,
             sums,
@@ -81,9 +81,9 @@ impl Read for SummedFile<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buf)?;
         self.sums.update(buf.get(..read).unwrap_or(&[]));
-        (self.observer)(Progress {
+        (self.observer)(VerifyProgress {
             bytes: read as u64,
-            ..Progress::default()
+            ..VerifyProgress::default()
         });
         Ok(read)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_shard::dataset::sidecar_path;
 use forebay_shard::indexed::Codec;
-use forebay_shard::verify::{Options, Report, verify_dataset};
+use forebay_shard::verify::{VerifyOptions, VerifyReport, verify_dataset};
 use forebay_shard::{
     Dataset, Manifest, RecordMeta, ShardFormat, ShardWriter, indexed, manifest, tfrecord,
 };
@@ -84,10 +84,10 @@ impl Small {
         self.directory.path()
     }
 
-    fn verify(&self) -> Report {
-        let options = Options {
+    fn verify(&self) -> VerifyReport {
+        let options = VerifyOptions {
             threads: std::num::NonZero::new(1),
-            ..Options::default()
+            ..VerifyOptions::default()
         };
         verify_dataset(self.root(), &options, &|_| {}).unwrap()
     }

@@ -10,7 +10,7 @@ use forebay_shard::manifest::{
     ClassEntry, EpochOrder, FILE_NAME, FeatureEntry, Manifest, ShardEntry, SplitEntry,
     block_records,
 };
-use forebay_shard::verify::{Options, verify_dataset, verify_shard};
+use forebay_shard::verify::{VerifyOptions, verify_dataset, verify_shard};
 use forebay_shard::{
     Codec, Dataset, RecordMeta, Shard, ShardFormat, ShardSummary, ShardWriter, example, indexed,
     tfrecord,
@@ -178,7 +178,7 @@ fn the_code_reads_the_documents_bytes() {
     let fbi = format!("index/{TFRECORD}.fbi");
     std::fs::write(root.join(&fbi), bytes(&hex[&fbi])).unwrap();
     std::fs::write(root.join(FILE_NAME), &fences("json")[FILE_NAME]).unwrap();
-    let report = verify_dataset(root, &Options::default(), &|_| {}).unwrap();
+    let report = verify_dataset(root, &VerifyOptions::default(), &|_| {}).unwrap();
     assert!(report.is_ok() && report.records == 2, "{report}");
     let split = Dataset::open(root).unwrap().split("train").unwrap();
     assert_eq!(split.block_records(), Some(131_072));
@@ -207,7 +207,7 @@ fn the_code_reads_a_manifest_of_version_1() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/manifests/version-1.json");
     let old = std::fs::read_to_string(path).unwrap();
     std::fs::write(root.join(FILE_NAME), &old).unwrap();
-    let report = verify_dataset(root, &Options::default(), &|_| {}).unwrap();
+    let report = verify_dataset(root, &VerifyOptions::default(), &|_| {}).unwrap();
     assert!(report.is_ok() && report.records == 2, "{report}");
     let dataset = Dataset::open(root).unwrap();
     assert_eq!(dataset.manifest().to_json().unwrap(), old);
@@ -235,7 +235,7 @@ fn the_code_reads_the_documents_compressed_shards() {
         let file = bytes(&fences("hex")[&document_shard(codec)]);
         assert_eq!(Codec::of_shard(file.first_chunk().unwrap()), Some(codec));
         std::fs::write(&path, file).unwrap();
-        let report = verify_shard(&path, &Options::default(), &|_| {}).unwrap();
+        let report = verify_shard(&path, &VerifyOptions::default(), &|_| {}).unwrap();
         assert!(report.is_ok() && report.records == 1, "{report}");
         let shard = Shard::open_path(&path).unwrap();
         let mut out = Vec::new();

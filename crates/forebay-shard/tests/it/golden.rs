@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_shard::example::{FeatureKind, FeatureView};
 use forebay_shard::tfrecord::{Compression, Reader, ReaderBuilder, WriterBuilder};
-use forebay_shard::verify::{Options, verify_shard};
+use forebay_shard::verify::{VerifyOptions, verify_shard};
 use forebay_shard::{ExampleBuilder, ExampleView, Shard, index, tfrecord};
 use prost::Message;
 use serde_json::Value;
@@ -65,7 +65,7 @@ fn every_file_is_read_and_its_compression_found() {
             "{}",
             file.path.display()
         );
-        let report = verify_shard(&file.path, &Options::default(), &|_| {}).unwrap();
+        let report = verify_shard(&file.path, &VerifyOptions::default(), &|_| {}).unwrap();
         assert!(report.is_ok(), "{report}");
         assert_eq!(report.records, file.records.len() as u64);
     }

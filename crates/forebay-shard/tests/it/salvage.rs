@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use forebay_shard::tfrecord::{LostRange, Mode, ReaderBuilder, WriterBuilder};
-use forebay_shard::verify::{Options, verify_shard};
+use forebay_shard::verify::{VerifyOptions, verify_shard};
 use forebay_shard::{Codec, RecordMeta, ShardFormat, ShardWriter, indexed, tfrecord};
 
 fn noise(seed: u32, len: usize) -> Vec<u8> {
@@ -174,7 +174,7 @@ fn zeroed(format: ShardFormat, codec: Codec) {
     bytes[middle..middle + 65_536].fill(0);
     std::fs::write(&path, &bytes).unwrap();
 
-    let report = verify_shard(&path, &Options::default(), &|_| {}).unwrap();
+    let report = verify_shard(&path, &VerifyOptions::default(), &|_| {}).unwrap();
     let lost: Vec<u64> = report
         .lost
         .iter()
@@ -221,7 +221,7 @@ fn frames_inside_a_record_are_not_records() {
     std::fs::write(directory.path().join("index/train-00000-of-00001.fbi"), fbi).unwrap();
     bytes[23] ^= 1; // the length of the second record
     std::fs::write(&path, &bytes).unwrap();
-    let report = verify_shard(&path, &Options::default(), &|_| {}).unwrap();
+    let report = verify_shard(&path, &VerifyOptions::default(), &|_| {}).unwrap();
     assert_eq!(report.records, 2, "{report}");
     assert_eq!(report.lost.len(), 1, "{report}");
     assert_eq!(report.lost[0].records, Some(1..2), "{report}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_shard::manifest::{Manifest, ShardEntry, SplitEntry};
-use forebay_shard::verify::{Options, Progress, verify_dataset, verify_shard};
+use forebay_shard::verify::{VerifyOptions, VerifyProgress, verify_dataset, verify_shard};
 use forebay_shard::{RecordMeta, ShardFormat, ShardWriter, indexed, tfrecord};
 
 const RECORDS: u64 = 200;
@@ -53,13 +53,13 @@ fn what_was_not_read_is_no_damage() {
             for most in [0, 1, 250, u64::MAX] {
                 let seen = AtomicU64::new(0);
                 let stop = || seen.load(Ordering::Relaxed) >= most;
-                let observer = |progress: Progress| {
+                let observer = |progress: VerifyProgress| {
                     seen.fetch_add(progress.records, Ordering::Relaxed);
                 };
-                let options = Options {
+                let options = VerifyOptions {
                     threads: NonZero::new(threads),
                     stop: Some(&stop),
-                    ..Options::default()
+                    ..VerifyOptions::default()
                 };
                 let report = verify_dataset(dir.path(), &options, &observer).unwrap();
                 assert!(report.findings.is_empty(), "{report}");

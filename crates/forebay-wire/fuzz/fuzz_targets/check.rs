@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use forebay_wire::batch::from_header;
-use forebay_wire::frame::{self, HEAD_LEN, Limits};
+use forebay_wire::frame::{self, FrameLimits, HEAD_LEN};
 use forebay_wire::{BufferPool, Error, FrameReader, Layout, Message};
 
 /// Payload limit of the readers.
@@ -15,7 +15,10 @@ const PAYLOAD: u64 = 1 << 16;
 pub(crate) fn frames(data: &[u8]) {
     let mended = mend(data);
     for bytes in [data, &mended] {
-        for limits in [Limits::from_client(), Limits::from_server(PAYLOAD)] {
+        for limits in [
+            FrameLimits::from_client(),
+            FrameLimits::from_server(PAYLOAD),
+        ] {
             one_by_one(bytes, &limits);
             as_a_stream(bytes, limits);
         }
@@ -51,7 +54,7 @@ fn mend(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn one_by_one(mut bytes: &[u8], limits: &Limits) {
+fn one_by_one(mut bytes: &[u8], limits: &FrameLimits) {
     while let Ok(Some((message, payload, rest))) = frame::decode(bytes, limits) {
         assert!(message.kind().is_sent_by(limits.from));
         let mut again = Vec::new();
@@ -64,7 +67,7 @@ fn one_by_one(mut bytes: &[u8], limits: &Limits) {
     }
 }
 
-fn as_a_stream(bytes: &[u8], limits: Limits) {
+fn as_a_stream(bytes: &[u8], limits: FrameLimits) {
     let pool = BufferPool::new(0);
     let mut reader = FrameReader::new(Cursor::new(bytes), limits);
     loop {

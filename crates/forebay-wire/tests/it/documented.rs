@@ -3,7 +3,7 @@
 
 use forebay_batch::digest;
 use forebay_wire::batch::to_header;
-use forebay_wire::frame::{self, Limits};
+use forebay_wire::frame::{self, FrameLimits};
 use forebay_wire::{Batch, BufferPool, Dtype, FrameWriter, Kind, Layout, Message, wire};
 
 const PAGE: &str = include_str!("../../../../docs/wire.md");
@@ -19,7 +19,7 @@ fn documented(name: &str) -> Vec<u8> {
         .collect()
 }
 
-fn check(name: &str, message: impl Into<Message>, payload: &[u8], limits: Limits) {
+fn check(name: &str, message: impl Into<Message>, payload: &[u8], limits: FrameLimits) {
     let message = message.into();
     let mut bytes = Vec::new();
     FrameWriter::new(&mut bytes)
@@ -37,7 +37,7 @@ fn check(name: &str, message: impl Into<Message>, payload: &[u8], limits: Limits
 
 #[test]
 fn worked_bytes_are_right() {
-    let client = Limits::from_client();
+    let client = FrameLimits::from_client();
     check("close", wire::Close {}, &[], client);
     let hello = wire::Hello {
         version_min: 2,
@@ -85,7 +85,7 @@ fn worked_bytes_are_right() {
     };
     assert_eq!(batch.digest, 0xe1c9_7d80_409e_438e);
     let header = to_header(&batch, Some(crc32c::crc32c(&batch.payload)));
-    check("batch", header, &batch.payload, Limits::from_server(6));
+    check("batch", header, &batch.payload, FrameLimits::from_server(6));
     let mut header = to_header(&batch, None);
     header.shared = Some(wire::SharedPayload {
         slot: 3,
@@ -93,7 +93,7 @@ fn worked_bytes_are_right() {
         capacity: 4096,
         gone: vec![],
     });
-    check("shared", header, &[], Limits::from_server(6));
+    check("shared", header, &[], FrameLimits::from_server(6));
 }
 
 #[test]

@@ -5,14 +5,14 @@ use std::io::{Cursor, Read};
 
 use forebay_batch::{BatchColumn, ColumnArray, ColumnKind, Element, column, digest};
 use forebay_wire::batch::{from_header, to_header};
-use forebay_wire::frame::{self, HEAD_LEN, Limits};
+use forebay_wire::frame::{self, FrameLimits, HEAD_LEN};
 use forebay_wire::{
     Batch, BufferPool, Dtype, EncodedImages, Error, FrameReader, FrameWriter, Kind, Layout,
     Message, Mixed, Side, wire,
 };
 use proptest::prelude::*;
 
-const SERVER: Limits = Limits::from_server(1 << 20);
+const SERVER: FrameLimits = FrameLimits::from_server(1 << 20);
 
 fn batch(pool: &BufferPool) -> Batch {
     let samples = vec![30, 10, 20];
@@ -168,11 +168,11 @@ fn lengths_are_refused_before_anything_is_allocated() {
         head.extend([0; 4]);
         head
     };
-    let refused = |limits: Limits, head: Vec<u8>| {
+    let refused = |limits: FrameLimits, head: Vec<u8>| {
         let mut reader = FrameReader::new(OnlyHead(Cursor::new(head)), limits);
         reader.read().unwrap_err()
     };
-    let client = Limits::from_client();
+    let client = FrameLimits::from_client();
     for e in [
         refused(client, head(Kind::Open, (1 << 20) + 1, 0)),
         refused(client, head(Kind::Open, u32::MAX, 0)),
@@ -240,7 +240,7 @@ fn frames_that_come_together_are_read_together() {
     // A server reads several messages in one call, and knows whether the next one has begun.
     let mut both = [ping(1), ping(2)].concat();
     let end = both.len() - 1;
-    let mut reader = FrameReader::new(Cursor::new(&both[..end]), Limits::from_client());
+    let mut reader = FrameReader::new(Cursor::new(&both[..end]), FrameLimits::from_client());
     reader.read().unwrap();
     assert!(reader.is_mid_frame());
     assert!(matches!(
@@ -248,7 +248,7 @@ fn frames_that_come_together_are_read_together() {
         Error::Truncated { .. }
     ));
     both.truncate(both.len() / 2);
-    let mut reader = FrameReader::new(Cursor::new(&both[..]), Limits::from_client());
+    let mut reader = FrameReader::new(Cursor::new(&both[..]), FrameLimits::from_client());
     reader.read().unwrap();
     assert!(!reader.is_mid_frame());
     assert!(matches!(reader.read().unwrap_err(), Error::Closed));
@@ -303,7 +303,7 @@ fn a_timeout_in_the_middle_of_a_frame_loses_nothing() {
     });
     frame::encode(&sent, 0, &mut bytes).unwrap();
     let len = bytes.len();
-    let mut reader = FrameReader::new(Slow(Cursor::new(bytes), false), Limits::from_client());
+    let mut reader = FrameReader::new(Slow(Cursor::new(bytes), false), FrameLimits::from_client());
     let mut timeouts = 0;
     let got = loop {
         match reader.read() {
@@ -529,7 +529,7 @@ fn columns_that_do_not_fit_their_payload_are_refused() {
 proptest! {
     #[test]
     fn garbage_is_an_error_or_the_beginning_of_a_frame(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        for limits in [SERVER, Limits::from_client()] {
+        for limits in [SERVER, FrameLimits::from_client()] {
             prop_assert!(!matches!(frame::decode(&bytes, &limits), Ok(Some(_))));
         }
     }
@@ -545,7 +545,7 @@ proptest! {
         let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), &body);
         bytes.extend(crc.to_le_bytes());
         bytes.extend(&body);
-        for limits in [SERVER, Limits::from_client()] {
+        for limits in [SERVER, FrameLimits::from_client()] {
             if let Ok(Some((message, ..))) = frame::decode(&bytes, &limits) {
                 let mut again = Vec::new();
                 frame::encode(&message, 0, &mut again).unwrap();

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
-use forebay_bench::{EpochOptions, PackBenchOptions, Report, StoreBenchOptions};
+use forebay_bench::{BenchReport, EpochOptions, PackBenchOptions, StoreBenchOptions};
 use forebay_cache::ReadOptions;
 use forebay_store::{Cancel, Location};
 
@@ -28,7 +28,7 @@ pub(super) struct Pack {
 }
 
 impl Experiment for Pack {
-    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let options = PackBenchOptions {
             scratch: self.scratch,
             jobs: self.jobs,
@@ -49,7 +49,7 @@ pub(super) struct Read {
 }
 
 impl Experiment for Read {
-    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let roots: Vec<_> = self.datasets.iter().map(PathBuf::as_path).collect();
         Ok(forebay_bench::read(&roots, self.split.as_deref(), runs)?)
     }
@@ -76,7 +76,7 @@ pub(super) struct Epoch {
 }
 
 impl Experiment for Epoch {
-    fn measure(self, runs: usize, console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, runs: usize, console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let places: Vec<Location> = self
             .datasets
             .iter()
@@ -118,7 +118,7 @@ pub(super) struct Store {
 }
 
 impl Experiment for Store {
-    fn measure(self, runs: usize, console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, runs: usize, console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let options = StoreBenchOptions {
             store: self.store.options(),
             bytes: self.size,
@@ -146,7 +146,7 @@ pub(super) struct Start {
 }
 
 impl Experiment for Start {
-    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         Ok(vec![forebay_bench::start(
             &self.scratch,
             self.records,

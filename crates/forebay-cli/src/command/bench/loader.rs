@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use forebay_bench::{LoadOptions, Report};
+use forebay_bench::{BenchReport, LoadOptions};
 use forebay_image::{EvalTransform, TrainTransform, Transform};
 use forebay_loader::{Options, PageCache};
 
@@ -79,7 +79,7 @@ enum Copies {
 }
 
 impl Experiment for LoaderArgs {
-    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let dataset = self.dataset.clone();
         Ok(vec![forebay_bench::load(&dataset, &self.options(runs)?)?])
     }

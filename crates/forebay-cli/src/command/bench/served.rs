@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use forebay_bench::{ClientsOptions, FailoverOptions, Report, Serving};
+use forebay_bench::{BenchReport, ClientsOptions, FailoverOptions, Serving};
 use forebay_client::Transport;
 
 use super::Experiment;
@@ -72,7 +72,7 @@ pub(super) struct Failover {
 }
 
 impl Experiment for Failover {
-    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let served = self.served;
         let options = FailoverOptions {
             serving: served.serving()?,
@@ -103,7 +103,7 @@ pub(super) struct Fairness {
 }
 
 impl Experiment for Fairness {
-    fn measure(self, _runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, _runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let mut options = self.served.clients(self.active, self.duration)?;
         options.slow = self.slow;
         Ok(vec![forebay_bench::fairness(&options)?])
@@ -129,7 +129,7 @@ pub(super) struct Clients {
 }
 
 impl Experiment for Clients {
-    fn measure(self, _runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, _runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let mut options = self.served.clients(self.active, self.duration)?;
         options.idle = self.idle;
         options.trainings = self.trainings;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use forebay_bench::{OneMore, Outcome, Placement, Plan};
+use forebay_bench::{ClusterPlan, OneMore, Outcome, Placement};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -15,46 +15,46 @@ use crate::table::{Align, Table};
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// GPUs that train
-    #[arg(long, value_name = "N", default_value_t = Plan::default().gpus)]
+    #[arg(long, value_name = "N", default_value_t = ClusterPlan::default().gpus)]
     gpus: u64,
     /// Images a second that a GPU takes when it never waits
-    #[arg(long, value_name = "N", default_value_t = Plan::default().gpu_images_per_s)]
+    #[arg(long, value_name = "N", default_value_t = ClusterPlan::default().gpu_images_per_s)]
     gpu_images: f64,
     /// Trainings that the GPUs are divided among; the GPUs of one take each step together
-    #[arg(long, value_name = "N", default_value_t = Plan::default().jobs)]
+    #[arg(long, value_name = "N", default_value_t = ClusterPlan::default().jobs)]
     trainings: u64,
     /// GPUs of a host
-    #[arg(long, value_name = "N", default_value_t = Plan::default().gpus_per_trainer)]
+    #[arg(long, value_name = "N", default_value_t = ClusterPlan::default().gpus_per_trainer)]
     gpus_per_trainer: u64,
     /// Network of such a host, Gbit/s
-    #[arg(long, value_name = "GBIT", default_value_t = Plan::default().trainer_gbit)]
+    #[arg(long, value_name = "GBIT", default_value_t = ClusterPlan::default().trainer_gbit)]
     trainer_gbit: f64,
     /// Samples of a GPU's batch
-    #[arg(long, value_name = "N", default_value_t = Plan::default().batch_size)]
+    #[arg(long, value_name = "N", default_value_t = ClusterPlan::default().batch_size)]
     batch_size: u64,
     /// Size of a sample as it is sent: 224 x 224 x 3 bytes
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = Plan::default().sample_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = ClusterPlan::default().sample_bytes)]
     sample_bytes: u64,
     /// Size of a sample as it is stored
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "110kB")]
     record_bytes: u64,
     /// Batches that a GPU has asked for ahead
-    #[arg(long, value_name = "N", default_value_t = Plan::default().ahead)]
+    #[arg(long, value_name = "N", default_value_t = ClusterPlan::default().ahead)]
     ahead: u64,
     /// Servers
-    #[arg(long, value_name = "N", default_value_t = Plan::default().servers)]
+    #[arg(long, value_name = "N", default_value_t = ClusterPlan::default().servers)]
     servers: u64,
     /// Cores of a server
-    #[arg(long, value_name = "N", default_value_t = Plan::default().cores)]
+    #[arg(long, value_name = "N", default_value_t = ClusterPlan::default().cores)]
     cores: u64,
     /// Images a second that a core decodes: `forebay bench loader` measures it
-    #[arg(long, value_name = "N", default_value_t = Plan::default().core_images_per_s)]
+    #[arg(long, value_name = "N", default_value_t = ClusterPlan::default().core_images_per_s)]
     core_images: f64,
     /// CPU time that sending a GB takes: `forebay bench transport` measures it
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "210ms")]
     send_cpu: Duration,
     /// Network of a server, Gbit/s in each direction
-    #[arg(long, value_name = "GBIT", default_value_t = Plan::default().server_gbit)]
+    #[arg(long, value_name = "GBIT", default_value_t = ClusterPlan::default().server_gbit)]
     server_gbit: f64,
     /// Bytes a second of storage for all servers together: `forebay bench store` measures it for one
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "100GB")]
@@ -75,7 +75,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     slow_servers: u64,
     /// How fast those are, as a part of the others
-    #[arg(long, value_name = "PART", default_value_t = Plan::default().slow_factor)]
+    #[arg(long, value_name = "PART", default_value_t = ClusterPlan::default().slow_factor)]
     slow_factor: f64,
     /// Servers that die in the first half of the run
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -87,7 +87,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     restart: Duration,
     /// How much longer or shorter a batch may take to decode than usual, as a part
-    #[arg(long, value_name = "PART", default_value_t = Plan::default().jitter)]
+    #[arg(long, value_name = "PART", default_value_t = ClusterPlan::default().jitter)]
     jitter: f64,
     /// Simulated time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
@@ -109,8 +109,8 @@ fn parse_size_or_none(text: &str) -> Result<u64, String> {
 }
 
 impl Args {
-    fn plan(&self) -> Plan {
-        Plan {
+    fn plan(&self) -> ClusterPlan {
+        ClusterPlan {
             gpus: self.gpus,
             gpu_images_per_s: self.gpu_images,
             jobs: self.trainings,
@@ -145,7 +145,7 @@ impl Args {
 
 #[derive(Serialize)]
 struct Event<'a> {
-    plan: &'a Plan,
+    plan: &'a ClusterPlan,
     outcome: &'a Outcome,
     one_more: &'a [OneMore],
 }
@@ -174,7 +174,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Ended, Failure> {
     Ok(Ended::Done)
 }
 
-fn print(plan: &Plan, outcome: &Outcome, more: &[OneMore], console: &Console) {
+fn print(plan: &ClusterPlan, outcome: &Outcome, more: &[OneMore], console: &Console) {
     let percent = |part: f64| format!("{:.1} %", part * 100.0);
     console.heading(format!(
         "{} in {}, {}: {} images/s wanted",
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn the_defaults_are_the_plans() {
         let flags = Flags::try_parse_from(["x"]).unwrap();
-        assert_eq!(flags.args.plan(), Plan::default());
+        assert_eq!(flags.args.plan(), ClusterPlan::default());
         let flags = Flags::try_parse_from(["x", "--cache", "0", "--placement", "hash"]).unwrap();
         let plan = flags.args.plan();
         assert_eq!((plan.cache_bytes, plan.placement), (0, Placement::Hash));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use forebay_bench::{Report, SharingOptions, TransportOptions};
+use forebay_bench::{BenchReport, SharingOptions, TransportOptions};
 use forebay_client::Transport;
 
 use super::Experiment;
@@ -50,7 +50,7 @@ pub(super) struct Stream {
 }
 
 impl Experiment for Stream {
-    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         Ok(vec![forebay_bench::stream(
             &self.samples.dataset,
             self.samples.split.as_deref(),
@@ -84,7 +84,7 @@ pub(super) struct Sharing {
 }
 
 impl Experiment for Sharing {
-    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let options = SharingOptions {
             split: self.samples.split,
             trainers: self.trainers,
@@ -122,7 +122,7 @@ pub(super) struct Handover {
 }
 
 impl Experiment for Handover {
-    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let options = TransportOptions {
             batches: self.batches,
             ranks: self.ranks,

@@ -241,7 +241,7 @@ mod tests {
     }
 
     /// The project's pictures in three shards.
-    fn packed(root: &Path, format: forebay_pack::Format) -> Dataset {
+    fn packed(root: &Path, format: forebay_pack::DatasetFormat) -> Dataset {
         let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
         let mut options = PackOptions::new(images, root);
         options.format = format;
@@ -261,7 +261,10 @@ mod tests {
     fn a_rank_gets_its_blocks_in_the_order_of_its_epoch() {
         const BLOCK: u64 = 4096;
         let dir = tempfile::tempdir().unwrap();
-        let dataset = packed(&dir.path().join("set"), forebay_pack::Format::TfRecord);
+        let dataset = packed(
+            &dir.path().join("set"),
+            forebay_pack::DatasetFormat::TfRecord,
+        );
         let split = dataset.split("train").unwrap();
         let whole = pieces(&dataset, Some("train"), &plan(&[]), BLOCK).unwrap();
         let all: u64 = split.shards().iter().map(Shard::file_len).sum();
@@ -310,7 +313,10 @@ mod tests {
     #[test]
     fn indexes_come_first() {
         let dir = tempfile::tempdir().unwrap();
-        let dataset = packed(&dir.path().join("set"), forebay_pack::Format::INDEXED);
+        let dataset = packed(
+            &dir.path().join("set"),
+            forebay_pack::DatasetFormat::INDEXED,
+        );
         let found = pieces(&dataset, Some("train"), &plan(&[]), 4096).unwrap();
         let (name, bytes) = (
             dataset.root().join("train-00000-of-00003.fbs"),

@@ -146,7 +146,7 @@ fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
         ("bytes/s", Align::Right),
         ("", Align::Left),
     ]);
-    let rates = |sample: &forebay_pack::Sample| {
+    let rates = |sample: &forebay_pack::ProbeSample| {
         (
             quantity::rate(sample.files, sample.time),
             quantity::byte_rate(sample.bytes, sample.time),

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_pack::{
-    Action, Cancel, FinishOptions, Format, OnBadImage, PackOptions, Part, Sharding, ShuffleWhen,
-    SourceLayout, finish, prepare,
+    Action, Cancel, DatasetFormat, FinishOptions, OnBadImage, PackOptions, Part, Sharding,
+    ShuffleWhen, SourceLayout, finish, prepare,
 };
 use forebay_shard::BlockCompression;
 use forebay_store::Location;
@@ -413,10 +413,10 @@ pub(crate) fn format_of(
     kind: Kind,
     codec: Option<BlockCompression>,
     flag: &str,
-) -> Result<Format, Failure> {
+) -> Result<DatasetFormat, Failure> {
     match (kind, codec.unwrap_or_default()) {
-        (Kind::Indexed, compression) => Ok(Format::Indexed(compression)),
-        (Kind::Tfrecord, BlockCompression::NONE) => Ok(Format::TfRecord),
+        (Kind::Indexed, compression) => Ok(DatasetFormat::Indexed(compression)),
+        (Kind::Tfrecord, BlockCompression::NONE) => Ok(DatasetFormat::TfRecord),
         (Kind::Tfrecord, _) => Err(Failure::usage("TFRecord shards have no codec")
             .hint(format!("--codec goes with {flag} indexed"))),
     }

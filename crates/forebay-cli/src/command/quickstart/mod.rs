@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args as ClapArgs;
-use forebay_pack::{Cancel, Format, PackOptions, Prepared, Sharding, Summary, prepare};
+use forebay_pack::{Cancel, DatasetFormat, PackOptions, Prepared, Sharding, Summary, prepare};
 
 use super::pack::Watch;
 use super::verify::verify;
@@ -66,8 +66,8 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let mut packs = Vec::new();
     let mut packed = None;
     for (format, name, root) in [
-        (Format::TfRecord, "TFRecord", place.tfrecord()),
-        (Format::INDEXED, "indexed", place.indexed()),
+        (DatasetFormat::TfRecord, "TFRecord", place.tfrecord()),
+        (DatasetFormat::INDEXED, "indexed", place.indexed()),
     ] {
         console.note(format!("Packing into {name} shards, then verifying them"));
         let (figures, summary) = pack_and_verify(&source, root, format, name, console)?;
@@ -109,7 +109,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
 fn pack_and_verify(
     source: &Path,
     root: PathBuf,
-    format: Format,
+    format: DatasetFormat,
     name: &'static str,
     console: &Console,
 ) -> Result<(PackFigures, Summary), Failure> {

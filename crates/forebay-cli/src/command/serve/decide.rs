@@ -11,8 +11,8 @@ use forebay_cache::ReadOptions;
 use forebay_image::Limits;
 use forebay_options::DEFAULT_BATCH_SIZE;
 use forebay_server::{
-    AdminOptions, JobOptions, Observer, Pixels, Server, ServerOptions, ServerTls, Synthetic, Token,
-    Tokens, key_is_readable_by_others,
+    AdminOptions, JobOptions, Pixels, Server, ServerObserver, ServerOptions, ServerTls, Synthetic,
+    Token, Tokens, key_is_readable_by_others,
 };
 
 use super::config::{Config, Job, Size, Time};
@@ -152,7 +152,7 @@ impl Decided {
     /// Opens everything and binds the address.
     pub(super) fn server(
         &self,
-        observer: impl Observer + 'static,
+        observer: impl ServerObserver + 'static,
     ) -> Result<(Server, Vec<Entry>), Failure> {
         let mut options = self.options.clone();
         options.observer = Arc::new(observer);

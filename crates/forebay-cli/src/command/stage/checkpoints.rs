@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_checkpoint::{self as checkpoint, Saved, State, Status, Uploader, UploaderOptions};
+use forebay_checkpoint::{
+    self as checkpoint, CheckpointStatus, Saved, State, Uploader, UploaderOptions,
+};
 use forebay_store::StoreOptions;
 use serde::Serialize;
 
@@ -16,7 +18,7 @@ use crate::table::{Align, Table};
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The contents of an area.
-pub(super) struct Checkpoints(Vec<Status>);
+pub(super) struct Checkpoints(Vec<CheckpointStatus>);
 
 #[derive(Serialize)]
 struct Event<'a> {
@@ -95,7 +97,7 @@ impl Checkpoints {
     }
 }
 
-fn word(status: &Status) -> &'static str {
+fn word(status: &CheckpointStatus) -> &'static str {
     match (status.state, status.is_owned) {
         (State::Writing, true) => "being saved",
         (State::Writing, false) => "never finished",

@@ -15,7 +15,9 @@ use forebay_pack::{ComparisonReport, SourceComparison};
 use forebay_shard::ExampleView;
 use forebay_shard::example::IMAGE_SEEK_POINTS;
 use forebay_shard::example::RecordFeatures;
-use forebay_shard::verify::{Options, Progress, Report, verify_dataset_in, verify_shard_in};
+use forebay_shard::verify::{
+    VerifyOptions, VerifyProgress, VerifyReport, verify_dataset_in, verify_shard_in,
+};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -68,7 +70,7 @@ pub(crate) struct Args {
 
 /// The findings of one verification, and its duration.
 pub(crate) struct Verified {
-    pub(crate) report: Report,
+    pub(crate) report: VerifyReport,
     pub(crate) decoded: u64,
     pub(crate) elapsed: Duration,
 }
@@ -139,7 +141,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     }))
 }
 
-fn stopped(report: &Report) -> Failure {
+fn stopped(report: &VerifyReport) -> Failure {
     Failure::interrupted(format!(
         "{} in {} were verified, and {} found",
         quantity::counted(report.records, "record", "records"),
@@ -192,13 +194,13 @@ fn verify_with(
         }
     };
     let stop = || console.interrupt().is_asked();
-    let options = Options {
+    let options = VerifyOptions {
         threads: NonZeroUsize::new(jobs),
         record_check: Some(&check),
         stop: Some(&stop),
-        ..Options::default()
+        ..VerifyOptions::default()
     };
-    let observer = |progress: Progress| bar.advance(progress);
+    let observer = |progress: VerifyProgress| bar.advance(progress);
     let (path, storage) = (input.path(), input.storage());
     let report = match input.kind() {
         Kind::Dataset => verify_dataset_in(path, storage, &options, &observer)?,
@@ -282,7 +284,7 @@ impl Watch {
         }
     }
 
-    fn advance(&self, progress: Progress) {
+    fn advance(&self, progress: VerifyProgress) {
         let add = |to: &AtomicU64, n: u64| to.fetch_add(n, Ordering::Relaxed) + n;
         let records = add(&self.records, progress.records);
         let bytes = add(&self.bytes, progress.bytes);

@@ -2,7 +2,7 @@
 
 use crate::archive::ArchiveError;
 use crate::class_list;
-use crate::sniff::Kind;
+use crate::sniff::ContentKind;
 use std::collections::BTreeMap;
 
 /// Place of a member.
@@ -20,7 +20,7 @@ pub(crate) struct MemberRef<'a> {
     pub(crate) path: &'a [u8],
     pub(crate) size: u64,
     pub(crate) place: MemberLocation,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ContentKind,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ struct Item {
 pub(crate) struct Members {
     paths: Vec<u8>,
     items: Vec<Item>,
-    kinds: Vec<Kind>,
+    kinds: Vec<ContentKind>,
     /// Several archives of one directory are mounted in the tree.
     pub(crate) is_mounted: bool,
     /// The content of small files that tell about others, such as class lists, by path.
@@ -47,7 +47,13 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    pub(crate) fn push(&mut self, path: &[u8], size: u64, place: MemberLocation, kind: Kind) {
+    pub(crate) fn push(
+        &mut self,
+        path: &[u8],
+        size: u64,
+        place: MemberLocation,
+        kind: ContentKind,
+    ) {
         let known = self.kinds.iter().position(|known| *known == kind);
         let kind = known.unwrap_or_else(|| {
             self.kinds.push(kind);
@@ -86,7 +92,7 @@ impl Members {
         self.items
             .sort_unstable_by(|a, b| path(a).cmp(path(b)).then(a.offset.cmp(&b.offset)));
         let kinds = &self.kinds;
-        let is_directory = |item: &Item| kinds[usize::from(item.kind)] == Kind::Directory;
+        let is_directory = |item: &Item| kinds[usize::from(item.kind)] == ContentKind::Directory;
         for pair in self.items.windows(2) {
             let [first, second] = pair else { continue };
             if path(first) == path(second) && !(is_directory(first) && is_directory(second)) {
@@ -106,7 +112,7 @@ impl Members {
     }
 
     /// Takes over what members are that were looked at, given by their offsets.
-    pub(crate) fn learn(&mut self, kinds: &BTreeMap<u64, Kind>) {
+    pub(crate) fn learn(&mut self, kinds: &BTreeMap<u64, ContentKind>) {
         for item in &mut self.items {
             let Some(kind) = kinds.get(&item.offset) else {
                 continue;
@@ -186,7 +192,7 @@ impl Members {
                         .max(at + 1);
                 }
                 None => {
-                    if member.kind == Kind::Directory {
+                    if member.kind == ContentKind::Directory {
                         dirs.push(rest.to_vec());
                     } else {
                         files.push(rest.to_vec());
@@ -214,8 +220,8 @@ mod tests {
         let mut members = Members::default();
         for (number, path) in paths.iter().enumerate() {
             let (path, kind) = match path.strip_suffix('/') {
-                Some(path) => (path, Kind::Directory),
-                None => (*path, Kind::Image),
+                Some(path) => (path, ContentKind::Directory),
+                None => (*path, ContentKind::Image),
             };
             let place = MemberLocation {
                 volume: 0,

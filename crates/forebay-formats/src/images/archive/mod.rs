@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{self, base, join, stem};
 use crate::progress::Progress;
-use crate::sniff::{self, Kind};
+use crate::sniff::{self, ContentKind};
 use forebay_shard::parallel::map_parallel;
 use forebay_store::Cancel;
 use std::path::Path;
@@ -161,7 +161,7 @@ impl<'a> Collector<'a> {
             volume: first,
             offset: 0,
         };
-        all.members.push(dir, 0, place, Kind::Directory);
+        all.members.push(dir, 0, place, ContentKind::Directory);
         all.members.append(&one.members, first);
         all.boxes.append(&one.boxes);
         all.volumes.extend(one.volumes);
@@ -206,7 +206,9 @@ impl<'a> Collector<'a> {
             };
             match member.kind {
                 TarKind::Directory if mount.flat => {}
-                TarKind::Directory => self.push(&path, 0, (volume, member.data), Kind::Directory),
+                TarKind::Directory => {
+                    self.push(&path, 0, (volume, member.data), ContentKind::Directory)
+                }
                 TarKind::Link => self.refuse(&path, Reason::Link, ""),
                 TarKind::Special => self.refuse(&path, Reason::SpecialFile, ""),
                 TarKind::Sparse => self.refuse(&path, Reason::Unreadable, "a sparse member"),
@@ -220,7 +222,7 @@ impl<'a> Collector<'a> {
                     }
                     // The head is read again: it is still in the buffer, or a decoder cannot go back.
                     let dir = inner_dir(&path).unwrap_or_default();
-                    self.push(dir, 0, (volume, member.data), Kind::Directory);
+                    self.push(dir, 0, (volume, member.data), ContentKind::Directory);
                     let end = Some(member.data + member.size);
                     let reader = TarReader::with_first(member.data, end, head);
                     self.tar(stream, reader, volume, mount, dir, true)?;
@@ -280,7 +282,7 @@ impl<'a> Collector<'a> {
                 self.refuse(&path, Reason::Link, "");
             } else if member.is_directory {
                 if !mount.flat {
-                    self.push(&path, 0, place, Kind::Directory);
+                    self.push(&path, 0, place, ContentKind::Directory);
                 }
             } else if let Some(refusal) = member.refusal_in(volume.len) {
                 self.refuse(&path, Reason::Unreadable, &refusal);
@@ -323,7 +325,7 @@ impl<'a> Collector<'a> {
                 && self.annotations != dir
             {
                 self.annotations = dir.to_vec();
-                self.push(dir, 0, place, Kind::Directory);
+                self.push(dir, 0, place, ContentKind::Directory);
             }
             return;
         }
@@ -335,7 +337,7 @@ impl<'a> Collector<'a> {
             self.text_bytes += size;
             match read(size as usize, &mut content) {
                 Ok(()) => {
-                    self.push(&path, size, place, Kind::NotAnImage);
+                    self.push(&path, size, place, ContentKind::NotAnImage);
                     self.collected.members.texts.insert(path, content);
                 }
                 Err(what) => self.note(Action::Ignored, Reason::Unreadable, &path, what),
@@ -343,7 +345,7 @@ impl<'a> Collector<'a> {
             return;
         }
         let kind = if sniff::has_image_name(&path) {
-            Kind::Image
+            ContentKind::Image
         } else {
             let head = size.min(sniff::SNIFF_BYTES as u64) as usize;
             if let Err(what) = read(head, &mut content) {
@@ -351,7 +353,7 @@ impl<'a> Collector<'a> {
             }
             sniff::kind(&content)
         };
-        if kind == Kind::Image {
+        if kind == ContentKind::Image {
             self.images.0 += 1;
             self.images.1 = self.images.1.saturating_add(size);
         }
@@ -382,7 +384,7 @@ impl<'a> Collector<'a> {
         Some(path)
     }
 
-    fn push(&mut self, path: &[u8], size: u64, (volume, offset): (u16, u64), kind: Kind) {
+    fn push(&mut self, path: &[u8], size: u64, (volume, offset): (u16, u64), kind: ContentKind) {
         let place = MemberLocation { volume, offset };
         self.collected.members.push(path, size, place, kind);
     }

@@ -2,21 +2,21 @@ use super::*;
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
 
-fn read(name: &str, text: &[u8]) -> Result<Labels> {
+fn read(name: &str, text: &[u8]) -> Result<LabelTable> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);
     std::fs::write(&path, text).unwrap();
-    Labels::read(&path, false)
+    LabelTable::read(&path, false)
 }
 
-fn features(labels: &Labels) -> Vec<(String, FeatureKind, bool)> {
+fn features(labels: &LabelTable) -> Vec<(String, FeatureKind, bool)> {
     let features = labels.columns.features();
     features
         .map(|(name, kind, gaps)| (name.to_owned(), kind, gaps))
         .collect()
 }
 
-fn record(labels: &Labels, row: u32) -> ExampleBuilder<'_> {
+fn record(labels: &LabelTable, row: u32) -> ExampleBuilder<'_> {
     let mut example = ExampleBuilder::new();
     labels.columns.add_to(row, &mut example);
     example
@@ -196,13 +196,13 @@ fn error(name: &str, text: &str) -> String {
     read(name, text.as_bytes()).unwrap_err().to_string()
 }
 
-fn int64s(labels: &Labels, image: &[u8], name: &str) -> Vec<i64> {
+fn int64s(labels: &LabelTable, image: &[u8], name: &str) -> Vec<i64> {
     let record = record(labels, labels.image_of(image).unwrap()).to_vec();
     let example = forebay_shard::ExampleView::parse(&record).unwrap();
     example.get(name).unwrap().int64s().unwrap()
 }
 
-fn floats(labels: &Labels, image: &[u8], name: &str) -> Vec<f32> {
+fn floats(labels: &LabelTable, image: &[u8], name: &str) -> Vec<f32> {
     let record = record(labels, labels.image_of(image).unwrap()).to_vec();
     let example = forebay_shard::ExampleView::parse(&record).unwrap();
     example.get(name).unwrap().floats().unwrap()
@@ -274,7 +274,7 @@ fn a_class_list_makes_numbers_names() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("l.csv");
     std::fs::write(&path, "path,class\na,2\nb,x\n").unwrap();
-    let labels = Labels::read(&path, true).unwrap();
+    let labels = LabelTable::read(&path, true).unwrap();
     assert_eq!(labels.names().unwrap(), [b"2".to_vec(), b"x".to_vec()]);
 }
 

@@ -5,7 +5,7 @@
 //! are mapped through `meta.mat` to WordNet ids, which are then numbered in alphabetical order as everywhere else.
 
 use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles};
-use super::{Arrangement, Layout, LayoutContext, SplitSource, Unit};
+use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource};
 use crate::class_list::{ClassName, FileClasses};
 use crate::error::{Error, Result};
 use crate::images::archive::{self, Collector, Mount};
@@ -235,9 +235,9 @@ impl Layout for Academic {
             let units = if name == "train" {
                 arrangement.class_dirs.extend(below.dirs.iter().cloned());
                 arrangement.findings.extend(below.outside_files());
-                below.dirs.into_iter().map(Unit::Class).collect()
+                below.dirs.into_iter().map(LayoutUnit::Class).collect()
             } else {
-                vec![Unit::Flat]
+                vec![LayoutUnit::Flat]
             };
             if context
                 .split

@@ -1,7 +1,7 @@
 //! `<class>/<file>`: the directories at the top are the classes. Without directories the files at the top are
 //! images without a label, as test sets have them.
 
-use super::{Arrangement, Layout, LayoutContext, SplitSource, Unit, split_name};
+use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource, split_name};
 use crate::error::{Error, Result};
 use crate::images::Top;
 use crate::key_path::stem;
@@ -78,16 +78,16 @@ fn own_split(name: &[u8], is_archive: bool) -> Option<&'static str> {
 }
 
 /// The units of one split whose classes are the directories in `top`.
-pub(super) fn units(top: &Top<'_>, arrangement: &mut Arrangement) -> Vec<Unit> {
+pub(super) fn units(top: &Top<'_>, arrangement: &mut Arrangement) -> Vec<LayoutUnit> {
     arrangement.findings.extend(top.findings.iter().cloned());
     arrangement.class_dirs.extend(top.dirs.iter().cloned());
     if top.dirs.is_empty() {
         return if top.files.is_empty() {
             Vec::new()
         } else {
-            vec![Unit::Flat]
+            vec![LayoutUnit::Flat]
         };
     }
     arrangement.findings.extend(top.outside_files());
-    top.dirs.iter().cloned().map(Unit::Class).collect()
+    top.dirs.iter().cloned().map(LayoutUnit::Class).collect()
 }

@@ -2,7 +2,7 @@
 //! training and validation images in `ILSVRC/Annotations/CLS-LOC`.
 
 use super::splits::find_splits;
-use super::{Arrangement, Layout, LayoutContext, SplitSource, Unit};
+use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource};
 use crate::error::{Error, Result};
 use crate::images::Top;
 use crate::key_path::join;
@@ -87,10 +87,10 @@ impl Layout for Kaggle {
             let below = data.below(dir)?;
             // Test images, and Kaggle's validation images, have no class directories.
             let units = if below.dirs.is_empty() {
-                vec![Unit::Flat]
+                vec![LayoutUnit::Flat]
             } else {
                 arrangement.findings.extend(below.outside_files());
-                below.dirs.iter().cloned().map(Unit::Class).collect()
+                below.dirs.iter().cloned().map(LayoutUnit::Class).collect()
             };
             arrangement.findings.extend(below.findings.iter().cloned());
             if annotations && top.has_dir(&join(ANNOTATIONS[place], dir)) {

@@ -98,9 +98,9 @@ pub(crate) struct LayoutContext<'a> {
 
 impl LayoutContext<'_> {
     /// The units of a split: those of its layout, or everything where a file of labels decides.
-    fn units(&self, units: Vec<Unit>) -> Vec<Unit> {
+    fn units(&self, units: Vec<LayoutUnit>) -> Vec<LayoutUnit> {
         if self.labelled {
-            vec![Unit::All]
+            vec![LayoutUnit::All]
         } else {
             units
         }
@@ -172,12 +172,12 @@ pub struct SplitSource {
     /// Its directory relative to the source, empty for the source itself.
     pub dir: Vec<u8>,
     /// Units to walk, in the byte order of keys.
-    pub units: Vec<Unit>,
+    pub units: Vec<LayoutUnit>,
 }
 
 /// A part of a split that is walked as a whole.
 #[derive(Debug)]
-pub enum Unit {
+pub enum LayoutUnit {
     /// A class directory with everything below it; the name is relative to the split's directory.
     Class(Vec<u8>),
     /// The files directly in the split's directory, which have no class.

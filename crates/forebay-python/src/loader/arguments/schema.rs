@@ -3,7 +3,7 @@
 use forebay_image::{BatchTransform, Transform};
 use forebay_loader::Options;
 use forebay_options::{
-    Kind, LoaderOption, LoaderOptions, NormalizeSpec, OPTIONS, WeightsSpec, shown,
+    LoaderOption, LoaderOptions, NormalizeSpec, OPTIONS, OptionKind, WeightsSpec, shown,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -30,7 +30,7 @@ pub(super) fn options(keywords: &mut Keywords<'_>) -> PyResult<LoaderOptions> {
 }
 
 /// The possible values of an option, as Python writes them.
-pub(super) fn expected(kind: Kind) -> String {
+pub(super) fn expected(kind: OptionKind) -> String {
     kind.expected().replace('"', "'")
 }
 
@@ -43,15 +43,15 @@ fn put(
     let wrong = |error| named(given.py(), name, error);
     let value = match option.kind {
         // These are no JSON in between: lists may be long, and transforms are objects.
-        Kind::Indices => {
+        OptionKind::Indices => {
             options.indices = Some(given.extract::<Indices>().map_err(wrong)?.0);
             return Ok(());
         }
-        Kind::Weights => {
+        OptionKind::Weights => {
             options.weights = Some(weights(given).map_err(wrong)?);
             return Ok(());
         }
-        Kind::Transform => {
+        OptionKind::Transform => {
             let transform = given
                 .extract::<AnyTransform<'_>>()
                 .map_err(wrong)?
@@ -59,27 +59,27 @@ fn put(
             options.transform = Options::new(1, transform).to_schema().transform;
             return Ok(());
         }
-        Kind::BatchTransform => {
+        OptionKind::BatchTransform => {
             options.batch_transform = Some(mixing(steps::batch_transform(given).map_err(wrong)?));
             return Ok(());
         }
-        Kind::Normalize => {
+        OptionKind::Normalize => {
             options.normalize = Some(normalize(given).map_err(wrong)?);
             return Ok(());
         }
-        Kind::Count(_) => Value::from(given.extract::<Count>().map_err(wrong)?.number(name)?),
-        Kind::Bytes => Value::from(given.extract::<Bytes>().map_err(wrong)?.number(name)?),
-        Kind::Flag => {
+        OptionKind::Count(_) => Value::from(given.extract::<Count>().map_err(wrong)?.number(name)?),
+        OptionKind::Bytes => Value::from(given.extract::<Bytes>().map_err(wrong)?.number(name)?),
+        OptionKind::Flag => {
             let flag = given.extract::<bool>();
             Value::from(flag.map_err(|_| wrong(unexpected(given, "True or False")))?)
         }
-        Kind::Choice(names) => {
+        OptionKind::Choice(names) => {
             let name = given.extract::<ChoiceName>().map_err(wrong)?.0;
             let known = names.iter().find(|known| known.eq_ignore_ascii_case(&name));
             known.map_or_else(|| Value::from(name), |&known| Value::from(known))
         }
-        Kind::Classes => given.extract::<Classes>().map_err(wrong)?.into(),
-        Kind::Columns => {
+        OptionKind::Classes => given.extract::<Classes>().map_err(wrong)?.into(),
+        OptionKind::Columns => {
             let names = given.extract::<Vec<String>>();
             let names =
                 names.map_err(|_| wrong(unexpected(given, "a list of names of columns")))?;
@@ -89,8 +89,8 @@ fn put(
             }
             names.into()
         }
-        Kind::Base => given.extract::<Base>().map_err(wrong)?.0,
-        Kind::Shuffle => given.extract::<ShuffleName>().map_err(wrong)?.0,
+        OptionKind::Base => given.extract::<Base>().map_err(wrong)?.0,
+        OptionKind::Shuffle => given.extract::<ShuffleName>().map_err(wrong)?.0,
         _ => {
             let text = given.extract::<String>();
             Value::from(text.map_err(|_| wrong(unexpected(given, "a str")))?)

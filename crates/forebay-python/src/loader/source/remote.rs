@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    Client, ClientOptions, ClientTls, Interrupter, OpenOptions, Stream, StreamStats, Wanted,
+    Client, ClientOptions, ClientTls, Interrupter, Stream, StreamOptions, StreamStats, Wanted,
 };
 use forebay_loader::Options;
 use forebay_options::LoaderOptions;
@@ -94,7 +94,7 @@ impl Opener for Reached {
             }
         };
         let sample_fingerprint = Some(client.welcome().sample_fingerprint.clone());
-        let stream = client.open(OpenOptions::from(asked))?;
+        let stream = client.open(StreamOptions::from(asked))?;
         let resolved = Options::from_request(stream.options(), u64::MAX)?;
         let shared = Arc::new(Shared {
             opened: Instant::now(),

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use forebay_client::{Client, ClientOptions, LoaderOptions, OpenOptions, StreamInfo, Transport};
+use forebay_client::{Client, ClientOptions, LoaderOptions, StreamInfo, StreamOptions, Transport};
 use forebay_server::{
-    BatchSource, Description, Event, Failure, Monitor, Pixels, Server, ServerHandle, ServerOptions,
-    Source, StreamRequest, Synthetic,
+    BatchSource, Description, Event, Failure, Pixels, Server, ServerHandle, ServerOptions,
+    StreamMonitor, StreamRequest, StreamSource, Synthetic,
 };
 use forebay_wire::wire::error::Kind;
-use forebay_wire::{Batch, FrameReader, FrameWriter, Limits, Message, TcpSocket, wire};
+use forebay_wire::{Batch, FrameLimits, FrameReader, FrameWriter, Message, TcpSocket, wire};
 
 /// Longer than any step of a test, so a test that reaches it fails.
 pub const LONG: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ pub const LONG: Duration = Duration::from_secs(30);
 pub struct Log(Arc<(Mutex<Vec<String>>, Condvar)>);
 
 impl Log {
-    pub fn observe(&self) -> Arc<dyn forebay_server::Observer> {
+    pub fn observe(&self) -> Arc<dyn forebay_server::ServerObserver> {
         let log = self.clone();
         Arc::new(move |event: &Event<'_>| {
             log.0.0.lock().unwrap().push(event.to_string());
@@ -52,7 +52,7 @@ pub fn options(log: &Log) -> ServerOptions {
     }
 }
 
-pub fn start(options: ServerOptions, source: impl Source + 'static) -> ServerHandle {
+pub fn start(options: ServerOptions, source: impl StreamSource + 'static) -> ServerHandle {
     let mut server = Server::bind(options).unwrap();
     server.add_source("set", Arc::new(source)).unwrap();
     server.spawn().unwrap()
@@ -118,10 +118,10 @@ macro_rules! over_each_transport {
     };
 }
 
-pub fn epochs(n: u64) -> OpenOptions {
-    OpenOptions {
+pub fn epochs(n: u64) -> StreamOptions {
+    StreamOptions {
         epochs: n,
-        ..OpenOptions::from(spec())
+        ..StreamOptions::from(spec())
     }
 }
 
@@ -137,7 +137,7 @@ impl Raw {
         let socket = TcpSocket::new(TcpStream::connect(addr).unwrap()).unwrap();
         socket.set_timeouts(LONG, LONG).unwrap();
         Raw {
-            reader: FrameReader::new(socket.clone(), Limits::from_server(1 << 30)),
+            reader: FrameReader::new(socket.clone(), FrameLimits::from_server(1 << 30)),
             writer: FrameWriter::new(socket.clone()),
             socket,
         }
@@ -250,7 +250,7 @@ impl Passage {
     }
 }
 
-impl Monitor for Passage {
+impl StreamMonitor for Passage {
     fn cancel(&self) {
         let closed = self.gate.0.0.lock().unwrap();
         self.cancelled.store(true, Ordering::SeqCst);
@@ -266,7 +266,7 @@ impl Monitor for Passage {
     }
 }
 
-impl Source for Wrapped {
+impl StreamSource for Wrapped {
     fn describe(&self) -> Description {
         self.inner.describe()
     }
@@ -303,8 +303,8 @@ impl BatchSource for WrappedBatches {
         self.inner.next_batch()
     }
 
-    fn monitor(&self) -> Arc<dyn Monitor> {
-        Arc::clone(&self.passage) as Arc<dyn Monitor>
+    fn monitor(&self) -> Arc<dyn StreamMonitor> {
+        Arc::clone(&self.passage) as Arc<dyn StreamMonitor>
     }
 }
 

@@ -17,7 +17,7 @@ use forebay_cache::{Cache, CacheOptions};
 use forebay_client::{Client, ClientOptions};
 use forebay_image::{EvalTransform, Transform};
 use forebay_loader::Options;
-use forebay_pack::{Cancel, Format, PackOptions, pack};
+use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
 use forebay_server::report::{FORMAT, Report};
 use forebay_server::{Admin, AdminOptions, JobOptions, Server, ServerHandle};
 use forebay_shard::Dataset;
@@ -39,7 +39,7 @@ impl Watched {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("set");
         let mut packing = PackOptions::new(pictures.as_path(), root.as_path());
-        packing.format = Format::INDEXED;
+        packing.format = DatasetFormat::INDEXED;
         pack(&packing, &(), &Cancel::new()).unwrap();
         let mut server = Server::bind(options(&Log::default())).unwrap();
         let dataset = Dataset::open(&root).unwrap();
