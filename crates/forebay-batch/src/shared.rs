@@ -9,7 +9,7 @@
 
 // Mapping a file is unsafe because another process may truncate it or write to it. Seals exclude
 // the first; the second can only change pixels.
-#![allow(unsafe_code)]
+#![expect(unsafe_code)]
 
 use std::fmt;
 use std::io;

@@ -18,7 +18,7 @@ use crate::sequence::Place;
 
 /// An item of a stream.
 // A box for each batch would be one more allocation, to save moving 200 bytes.
-#[allow(clippy::large_enum_variant)]
+#[expect(clippy::large_enum_variant)]
 pub(crate) enum Item {
     Batch(Batch),
     /// The number of the epoch that ended.

@@ -37,7 +37,7 @@ pub struct Stream {
 /// Result of [`Stream::poll_batch`].
 #[derive(Debug)]
 // A box for each batch would be one more allocation, to save moving 200 bytes.
-#[allow(clippy::large_enum_variant)]
+#[expect(clippy::large_enum_variant)]
 pub enum Polled {
     /// The next batch.
     Batch(Batch),

@@ -154,6 +154,7 @@ impl From<forebay_shard::Error> for Error {
 
 /// Location of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Place {
     /// The shard.
     pub shard: PathBuf,

@@ -22,6 +22,7 @@ pub const DEFAULT_READERS: usize = 4;
 
 /// Page cache policy for records that were read from local files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum PageCache {
     /// The system decides. Right where the dataset fits into memory, or nothing else wants it.
     #[default]

@@ -10,7 +10,7 @@
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc {
-    #![allow(unsafe_code)] // one call of the C library
+    #![expect(unsafe_code)] // one call of the C library
 
     use std::ffi::c_int;
     use std::sync::atomic::{AtomicU32, Ordering};

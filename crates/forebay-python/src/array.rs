@@ -8,7 +8,7 @@
 // SAFETY of this file: it hands addresses to foreign code. `Memory` never makes
 // a Rust reference into its bytes once an address was taken, so foreign writes
 // alias nothing.
-#![allow(unsafe_code)]
+#![expect(unsafe_code)]
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ struct Memory {
 }
 
 /// Only kept to be dropped.
-#[allow(dead_code)] // never read: a numpy array borrows what is in it
+#[expect(dead_code)] // never read: a numpy array borrows what is in it
 enum Owner {
     Pixels(Buffer),
     Numbers(Vec<i64>),

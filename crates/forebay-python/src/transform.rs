@@ -241,7 +241,7 @@ impl PyKeepEncoded {
         PyKeepEncoded
     }
 
-    #[allow(clippy::unused_self)] // a method of Python's
+    #[expect(clippy::unused_self)] // a method of Python's
     fn __repr__(&self) -> &'static str {
         "KeepEncoded()"
     }

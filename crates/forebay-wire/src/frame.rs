@@ -186,7 +186,7 @@ pub fn encode(message: &Message, payload_len: u64, out: &mut Vec<u8>) -> Result<
 /// # Errors
 ///
 /// As [`Head::parse`] and [`Head::message`].
-#[allow(clippy::type_complexity)]
+#[expect(clippy::type_complexity)]
 pub fn decode<'a>(
     bytes: &'a [u8],
     limits: &FrameLimits,

@@ -406,7 +406,7 @@ impl Disk {
     }
 
     #[cfg(not(test))]
-    #[allow(clippy::unused_self)]
+    #[expect(clippy::unused_self)]
     fn fault(&self) -> io::Result<()> {
         Ok(())
     }

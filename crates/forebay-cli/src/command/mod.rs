@@ -35,8 +35,6 @@ use crate::failure::{Failure, Outcome};
 macro_rules! commands {
     ($($variant:ident => $module:ident,)+) => {
         /// A command with its arguments. What each does is said in its file.
-        // A process has one of them.
-        #[allow(clippy::large_enum_variant)]
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
             // Documented by the `Args` of each: a comment here would be the help text instead of it.

@@ -1,6 +1,6 @@
 //! The two passes with AVX2. A weight has 23 bits and `vpmaddwd` takes 16, so it is applied in two
 //! halves; the sums are exact and the result equals that of the portable passes, bit for bit.
-#![allow(unsafe_code)] // intrinsics and unchecked loads; every bound is asserted in `resize`
+#![expect(unsafe_code)] // intrinsics and unchecked loads; every bound is asserted in `resize`
 
 use super::axis::{Axis, GROUP, LOW_BITS};
 use super::{HALF, Middle, PRECISION_BITS};

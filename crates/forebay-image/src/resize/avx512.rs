@@ -7,7 +7,7 @@
 //! therefore processed sixteen at a time, channel by channel, and transposed into [`Line`]s of four
 //! columns by sixteen rows. The first pass turns them into sixteen rows of a column, which already
 //! are integers of four rows. So both passes share their code, [`mix`], and load nothing twice.
-#![allow(unsafe_code)] // intrinsics; loads and stores are of whole arrays
+#![expect(unsafe_code)] // intrinsics; loads and stores are of whole arrays
 
 use super::STRIP;
 use super::axis::{Axis, DIGIT_BITS, GROUP};

@@ -6,7 +6,7 @@
 
 // Threads write disjoint parts of one buffer; the borrow checker can verify that only within one
 // scope.
-#![allow(unsafe_code)]
+#![expect(unsafe_code)]
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ const MAX_POSITIONS: u64 = 1 << 48;
 
 /// The sample at a position of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PlannedSample {
     /// The record's number in the split.
     pub sample: u64,

@@ -12,6 +12,7 @@ use super::{Network, Stats};
 
 /// The bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Bound {
     /// Nothing was measured yet.
     Unknown,

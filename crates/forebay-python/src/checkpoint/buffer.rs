@@ -2,7 +2,7 @@
 
 // SAFETY of this file: it leaves things undropped in forked children, and it reads memory of Python objects by address while the interpreter runs other threads. The
 // caller, `forebay/checkpoint.py`, holds the object for the length of the call.
-#![allow(unsafe_code)]
+#![expect(unsafe_code)]
 
 use std::io::Write;
 use std::mem::ManuallyDrop;

@@ -9,6 +9,7 @@ use super::{ExampleError, ExampleView, IMAGE_ENCODED, IMAGE_LABEL, IMAGE_SEEK_PO
 
 /// Image, seek points and label of a record; see [`RecordFeatures::image_record`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ImageRecord<'a> {
     /// The encoded image.
     pub image: &'a [u8],

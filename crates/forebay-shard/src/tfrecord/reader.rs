@@ -38,6 +38,7 @@ pub struct RecordInfo {
 
 /// A record in the reader's buffer, valid until the next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Record<'a> {
     /// Its number, offset and length.
     pub info: RecordInfo,

@@ -23,6 +23,7 @@ const BARREN_BYTES: u64 = 64 << 20;
 
 /// A range that salvage had to leave out.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LostRange {
     /// The first byte left out.
     pub offset: u64,

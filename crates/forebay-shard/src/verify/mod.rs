@@ -92,6 +92,7 @@ impl std::fmt::Debug for VerifyOptions<'_> {
 
 /// Work since the last call. Calls come from several threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct VerifyProgress {
     /// Shards that were finished.
     pub shards: u64,

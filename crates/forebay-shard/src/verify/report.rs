@@ -10,6 +10,7 @@ use crate::error::Error;
 
 /// All findings, in the order of the shards.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct VerifyReport {
     /// Number of shards read.
     pub shards: u64,

@@ -1,7 +1,7 @@
 //! Reading members at the places that the census found.
 
 // Bytes are read where they stay: clearing the room for each image first costs a seventh of a pack's time.
-#![allow(unsafe_code)]
+#![expect(unsafe_code)]
 
 use super::{MemberLocation, Volume};
 use crate::archive::{ArchiveError, ArchiveFile, Fetched, ReadAt, VolumeKind, zip};

@@ -208,6 +208,7 @@ impl fmt::Debug for Shuffle {
 
 /// Records that are read together, and their lifetime.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Run {
     /// The requested sample.
     pub sample: u64,

@@ -3,7 +3,7 @@
 //! A [`Level`] is a set of processor features. Every operation has a portable implementation, which
 //! the others equal bit for bit. Another architecture needs one more file, and one more arm in each
 //! method here.
-#![allow(unsafe_code)] // calls of code compiled for the instructions that `Level` stands for
+#![expect(unsafe_code)] // calls of code compiled for the instructions that `Level` stands for
 
 #[cfg(target_arch = "x86_64")]
 mod avx2_entropy;
