@@ -62,12 +62,6 @@ class _Op:
             object.__setattr__(self, name, value)
 '''
 
-TAIL = """\
-# Where users find them; pickle looks there.
-for _name in __all__:
-    globals()[_name].__module__ = "forebay"
-"""
-
 RAISES = ["Raises", "------", "OptionError", "    A value out of its range."]
 
 
@@ -121,7 +115,7 @@ def generate(schemas: list[dict[str, object]]) -> str:
     """The whole file."""
     names = sorted(str(op["name"]) for op in schemas)
     head = HEAD.replace("{names}", "".join(f'    "{name}",\n' for name in names))
-    return "\n\n".join([head, *map(definition, schemas), TAIL])
+    return "\n\n".join([head, *map(definition, schemas)])
 
 
 def exported(package: str, names: list[str]) -> str:

@@ -19,7 +19,7 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from forebay._batch import TensorBatch
+from forebay._batch import TensorBatch, TorchBatch
 from forebay._columns import Boxes, Keypoints, Ragged, Tensors, Text
 from forebay._convert import convert
 from forebay._digest import EpochDigest
@@ -153,6 +153,11 @@ __all__ = [
     "open",
 ]
 
+# Classes are named by the module that users import them from, where pickle looks for them.
+for _class in map(globals().get, __all__):
+    if isinstance(_class, type) and _class.__module__.startswith("forebay._"):
+        _class.__module__ = "forebay"
+TorchBatch.__module__ = "forebay.torch"
 
 if TYPE_CHECKING:
     from forebay import checkpoint as checkpoint

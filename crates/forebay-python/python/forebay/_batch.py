@@ -324,10 +324,6 @@ class TorchBatch(TensorBatch[Array]):
             self._arrays[name] = array
 
 
-# Where users find them; pickle looks there.
-TensorBatch.__module__ = "forebay"
-TorchBatch.__module__ = "forebay.torch"
-
 # Accelerate walks tuples, lists and mappings only, and a walk over a tuple would see the pair alone. TensorBatch itself
 # is no mapping: TensorFlow would take the pair for its keys.
 MutableMapping.register(TorchBatch)

@@ -294,11 +294,6 @@ class Text(Column[Any], Sequence[str]):
         return Text, tuple(part.copy() for part in self._parts)
 
 
-for _class in (Ragged, Tensors, Boxes, Keypoints, Text):
-    # Where users find them; pickle looks there.
-    _class.__module__ = "forebay"
-
-
 def _library(array: Any) -> str:
     return type(array).__module__.split(".")[0]
 

@@ -254,9 +254,3 @@ class TimeoutError(Error, builtins.TimeoutError):
     """A wait that took longer than was allowed; the message says who waited for what."""
 
     __str__ = Exception.__str__
-
-
-for _class in list(globals().values()):
-    if isinstance(_class, type) and issubclass(_class, Error):
-        # Where users find them; pickle looks there.
-        _class.__module__ = "forebay"

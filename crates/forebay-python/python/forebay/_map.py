@@ -129,7 +129,3 @@ class Mapped(Front[Any, Any]):
             step=batch.step,
             position=batch.position,
         )
-
-
-# Where users find it; pickle looks there.
-Mapped.__module__ = "forebay"

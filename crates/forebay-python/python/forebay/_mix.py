@@ -110,7 +110,3 @@ class Mix:
         datasets = list(zip(self.sources, self.weights, strict=True) if self.weights else self.sources)
         labels = "" if self.labels == "stored" else f", labels={self.labels!r}"
         return f"Mix({datasets!r}{labels})"
-
-
-# Where users find it; pickle looks there.
-Mix.__module__ = "forebay"

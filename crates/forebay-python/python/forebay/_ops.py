@@ -505,8 +505,3 @@ class RandomErasing(_Op):
     scale: _Bounds = (0.02, 0.33)
     ratio: _Bounds = (0.3, 3.3)
     value: float | tuple[float, float, float] | Literal["random"] = (0.0, 0.0, 0.0)
-
-
-# Where users find them; pickle looks there.
-for _name in __all__:
-    globals()[_name].__module__ = "forebay"

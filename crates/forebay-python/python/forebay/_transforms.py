@@ -86,8 +86,3 @@ class RandomChoice:
         weights = self.p if self.p is not None else [1.0] * len(self.transforms)
         object.__setattr__(self, "p", tuple(map(float, weights)))
         _check_batch_transform(self)
-
-
-# Where users find them; pickle looks there.
-for _each in __all__:
-    globals()[_each].__module__ = "forebay"
