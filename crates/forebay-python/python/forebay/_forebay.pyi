@@ -403,7 +403,7 @@ class TrainTransform:
     """A random crop, resized to a square, and sometimes mirrored: for training.
 
     As torchvision's RandomResizedCrop and RandomHorizontalFlip with Pillow's pixels.
-    What is drawn for a sample depends on the loader's seed, the epoch and the
+    The random numbers of a sample depend on the loader's seed, the epoch and the
     sample, and on nothing else.
 
     Parameters
