@@ -83,7 +83,8 @@ pub use notices::CacheObserver;
 pub use object::CachedObject;
 pub use object_id::ObjectId;
 pub use remote::{
-    ReadError, ReadOptions, RemoteStorage, open_dataset, open_shard, read_storage, shard_storage,
+    LocalStorage, ReadError, ReadOptions, RemoteStorage, open_dataset, open_shard, read_storage,
+    shard_storage,
 };
 pub use stats::{CacheStats, TierStats};
 

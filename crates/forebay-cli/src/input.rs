@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_cache::ReadOptions;
-use forebay_shard::{Dataset, LocalFiles, Manifest, OpenOptions, Shard, Storage};
+use forebay_cache::{LocalStorage, ReadOptions};
+use forebay_shard::{Dataset, Manifest, OpenOptions, Shard, Storage};
 use forebay_store::{Error, Location, Store, StoreOptions};
 use forebay_synthetic::{Recipe, is_synthetic};
 
@@ -72,7 +72,7 @@ impl Input {
         let input = |kind, path: &Path| Self {
             kind,
             path: path.to_owned(),
-            storage: Arc::new(LocalFiles::within_limits()),
+            storage: Arc::new(LocalStorage::new(options.clone())),
         };
         let meta = fs::metadata(path).map_err(|error| {
             Failure::new(format!("cannot open {}: {error}", show(path))).maybe_hint(io_hint(&error))
@@ -175,7 +175,7 @@ impl Input {
         Self {
             kind: Kind::Dataset,
             path: root.to_owned(),
-            storage: Arc::new(LocalFiles::within_limits()),
+            storage: Arc::new(LocalStorage::new(ReadOptions::default())),
         }
     }
 

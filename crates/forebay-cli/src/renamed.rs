@@ -10,6 +10,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("--format", "--to"),
     ("--images", "--deep"),
     ("--no-idx", "--no-dali-index"),
+    ("--out", "--output"),
     ("--seconds", "--duration"),
     ("--seek-points fine", "--seek-points dense"),
     ("simulate", "size-cluster"),

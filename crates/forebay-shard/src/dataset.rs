@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use crate::error::{Error, Records, Result};
 use crate::example::RecordFeatures;
 use crate::manifest::{ClassEntry, Manifest, ShardEntry, SplitEntry};
+use crate::mapped;
 use crate::parallel::map_parallel;
 use crate::schema::Schema;
 use crate::shard::{OpenOptions, Shard, ShardFormat, find_sidecar_in};
@@ -30,6 +31,8 @@ struct Inner {
     manifest: Manifest,
     options: OpenOptions,
     storage: Arc<dyn Storage>,
+    /// The place of the records of mapped shards.
+    source: Option<mapped::Source>,
     splits: Vec<OnceLock<Split>>,
 }
 
@@ -92,8 +95,10 @@ impl DatasetOptions {
             .storage
             .unwrap_or_else(|| Arc::new(LocalFiles::within_limits()));
         let manifest = Manifest::load_in(&root, &*storage)?;
+        let source = manifest.open_source(&root, &*storage)?;
         let inner = Inner {
             root,
+            source,
             options: self.shards,
             storage,
             splits: manifest.splits.iter().map(|_| OnceLock::new()).collect(),
@@ -394,7 +399,7 @@ fn open_all(dataset: &Inner, entries: &[ShardEntry]) -> Result<Vec<Shard>> {
     dataset.storage.expect(&dataset.root, entries.len());
     let sidecars = match dataset.manifest.shard_format {
         ShardFormat::TfRecord => Sidecars::of(&dataset.root, &*dataset.storage, entries.len()),
-        ShardFormat::Indexed => Sidecars::default(),
+        ShardFormat::Indexed | ShardFormat::Mapped => Sidecars::default(),
     };
     let threads = dataset.storage.read_profile().parallel;
     let opened = map_parallel(
@@ -411,11 +416,15 @@ fn open_one(dataset: &Inner, entry: &ShardEntry, sidecars: &Sidecars) -> Result<
     let path = dataset.root.join(&entry.name);
     let format = dataset.manifest.shard_format;
     let sidecar = match format {
-        ShardFormat::Indexed => None,
+        ShardFormat::Indexed | ShardFormat::Mapped => None,
         ShardFormat::TfRecord => sidecars.find(&path, &*dataset.storage),
     };
     let storage = Arc::clone(&dataset.storage);
-    let shard = Shard::open_in(&path, format, sidecar.as_deref(), &dataset.options, storage)?;
+    let options = &dataset.options;
+    let shard = match &dataset.source {
+        Some(source) => Shard::open_mapped(&path, options, storage, source.clone())?,
+        None => Shard::open_in(&path, format, sidecar.as_deref(), options, storage)?,
+    };
     let mismatch = |what: &str, expected: String, found: String| {
         Err(Error::Mismatch {
             path: path.clone(),

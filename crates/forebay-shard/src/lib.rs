@@ -31,6 +31,7 @@ pub mod index;
 pub mod indexed;
 mod key;
 pub mod manifest;
+pub mod mapped;
 mod memory;
 mod open;
 pub mod parallel;

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::checksum::{Crc32c, crc32c};
 use crate::error::{Error, Result};
 use crate::example::RecordFeatures;
+use crate::mapped;
 use crate::samples::{self, SampleDigest};
 use crate::schema::Schema;
 use crate::shard::ShardFormat;
@@ -33,10 +34,12 @@ pub const VERSION: u64 = 2;
 /// The oldest supported version. It has no checksum.
 pub const OLDEST_VERSION: u64 = 1;
 /// The features that [`Manifest::requires`] may list.
-const KNOWN_FEATURES: [&str; 1] = [RECORD_FEATURES];
+const KNOWN_FEATURES: [&str; 2] = [RECORD_FEATURES, MAPPED];
 /// The feature of a manifest whose records have images and labels under other than the default
 /// names.
 const RECORD_FEATURES: &str = "record-features";
+/// The feature of a manifest whose shards are mapped.
+const MAPPED: &str = "mapped";
 /// Upper bound of a block of consecutive records in an epoch, in stored bytes.
 pub const EPOCH_BLOCK_BYTES: u64 = 4 << 20;
 /// Size limit of a manifest, in bytes.
@@ -65,6 +68,9 @@ pub struct Manifest {
     /// Whole-file compression of TFRecord shards: "none", "gzip", "zlib".
     #[serde(default, with = "compression", skip_serializing_if = "is_plain")]
     pub compression: Compression,
+    /// The place of the records, if the shards are mapped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<RecordSource>,
     /// The label of the first class: 0 or 1.
     pub label_base: i64,
     /// Parameters of epochs that do not follow from the samples. Absent in version 1.
@@ -97,6 +103,15 @@ pub struct EpochOrder {
     /// For each split, the maximum number of consecutive records that a shuffled epoch reads
     /// together: a power of two, see [`block_records`].
     pub block_records: BTreeMap<String, u64>,
+}
+
+/// The place of the records of mapped shards.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordSource {
+    /// The absolute path of a directory, or the URL of a place in a store.
+    pub location: String,
+    /// The format of the files there: "webdataset", "mds", "parquet", "tfrecord".
+    pub format: String,
 }
 
 /// Returns the largest power of two of records whose average size fits into [`EPOCH_BLOCK_BYTES`].
@@ -172,6 +187,7 @@ impl Manifest {
             sample_fingerprint: None,
             shard_format,
             compression: Compression::None,
+            source: None,
             label_base,
             order: None,
             splits,
@@ -268,6 +284,10 @@ impl Manifest {
         if !manifest.record_features.is_standard() && !is_required {
             manifest.requires.push(RECORD_FEATURES.to_owned());
         }
+        let is_required = manifest.requires.iter().any(|name| name == MAPPED);
+        if manifest.source.is_some() && !is_required {
+            manifest.requires.push(MAPPED.to_owned());
+        }
         manifest.fingerprint = self
             .computed_fingerprint()
             .ok_or_else(|| Error::not_built(Path::new(FILE_NAME), "blake3"))?;
@@ -316,6 +336,17 @@ impl Manifest {
         }
     }
 
+    /// Opens the place of the records, if the shards are mapped.
+    pub(crate) fn open_source(
+        &self,
+        root: &Path,
+        storage: &dyn Storage,
+    ) -> Result<Option<mapped::Source>> {
+        let source = self.source.as_ref();
+        let open = |source: &RecordSource| mapped::Source::open(&source.location, root, storage);
+        source.map(open).transpose()
+    }
+
     /// Returns the split with this name.
     pub fn split(&self, name: &str) -> Option<&SplitEntry> {
         self.splits.iter().find(|split| split.name == name)
@@ -333,6 +364,17 @@ impl Manifest {
                 "compression {} of {} shards",
                 self.compression, self.shard_format
             ));
+        }
+        let is_mapped = self.shard_format == ShardFormat::Mapped;
+        match &self.source {
+            None if is_mapped => return Err("mapped shards, and no source".to_owned()),
+            Some(_) if !is_mapped => {
+                return Err(format!("a source, and {} shards", self.shard_format));
+            }
+            Some(source) if source.location.is_empty() => {
+                return Err("source: the location is empty".to_owned());
+            }
+            _ => {}
         }
         let mut names = BTreeSet::new();
         for split in &self.splits {

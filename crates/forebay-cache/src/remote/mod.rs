@@ -10,6 +10,7 @@
 mod ahead;
 mod error;
 mod file;
+mod local;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_shard::{
-    CacheHits, Dataset, LocalFiles, OpenOptions, ReadAt, ReadProfile, Shard, Storage, StorageStats,
+    CacheHits, Dataset, OpenOptions, ReadAt, ReadProfile, Shard, Storage, StorageStats,
 };
 
 use crate::{Cache, Filled};
@@ -27,6 +28,7 @@ use ahead::ReadAhead;
 pub use error::ReadError;
 use file::{RemoteFile, Source};
 use forebay_store::{Error, Location, Object, Result, Store, StoreOptions};
+pub use local::LocalStorage;
 
 /// Default readahead of all sequential readers together.
 const DEFAULT_READ_AHEAD_BYTES: u64 = 128 << 20;
@@ -143,7 +145,8 @@ pub fn read_storage(
     options: &ReadOptions,
 ) -> forebay_shard::Result<(PathBuf, Arc<dyn Storage>)> {
     if let Ok(path) = location.local_path() {
-        return Ok((path.to_owned(), Arc::new(LocalFiles::within_limits())));
+        let files = LocalStorage::new(options.clone());
+        return Ok((path.to_owned(), Arc::new(files)));
     }
     let root = PathBuf::from(location.to_string());
     let storage =
@@ -168,6 +171,8 @@ pub struct RemoteStorage {
     /// Cache hits of the readers.
     found: Arc<Mutex<CacheHits>>,
     known: Mutex<Known>,
+    /// For the places that datasets refer to.
+    options: ReadOptions,
 }
 
 /// Metadata of objects that was fetched already.
@@ -201,6 +206,7 @@ impl RemoteStorage {
             cache: options.cache.clone(),
             found: Arc::default(),
             known: Mutex::default(),
+            options: options.clone(),
         }
     }
 
@@ -326,6 +332,15 @@ impl Storage for RemoteStorage {
             // If listing is not possible or not allowed, each object costs one request.
             let _ = self.list(dir);
         }
+    }
+
+    fn open_location(&self, location: &str) -> io::Result<(PathBuf, Arc<dyn Storage>)> {
+        let place = Location::parse(location).map_err(ReadError::io)?;
+        if !place.is_remote() {
+            let what = format!("a dataset in a store refers to {location}, a path of one machine");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        read_storage(&place, &self.options).map_err(io::Error::other)
     }
 
     fn stats(&self) -> Option<StorageStats> {

@@ -1,6 +1,6 @@
 //! `forebay convert`: records in another format, shards of another size, seek points made or removed.
 
-mod summary;
+pub(super) mod summary;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -12,16 +12,17 @@ use clap::{Args as ClapArgs, ValueEnum};
 use forebay_cache::{ReadOptions, read_storage};
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, ForeignFiles, Observer, OnBadRecord, OutputFormat,
-    ProgressiveChange, RecordFormat, RecordInput, SeekPointChange, ShardDone, Sharding, Stage,
-    convert, expand_braces, has_braces, pickled_advice,
+    ProgressiveChange, RecordFormat, SeekPointChange, ShardDone, Sharding, Stage, convert,
 };
 use forebay_shard::{BlockCompression, Manifest, ShardFormat};
-use forebay_store::{Location, Store, StoreOptions};
+use forebay_store::{Location, StoreOptions};
 use serde::Serialize;
 
+use self::summary::Verb;
 use super::foreign_args::ForeignArgs;
 use super::index::names;
 use super::pack::{Kind, codec_help, format_of};
+use super::record_source::foreign_source;
 use super::seek_points::SeekPoints;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -155,13 +156,6 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// The list of the files of a split, in formats that have one.
-const INDEX: &str = "index.json";
-/// The extensions of files that may be in directories of a source, one for each split.
-const IN_DIRS: [&str; 4] = [".parquet", ".npz", ".npy", ".safetensors"];
-/// Directories of a source whose names are looked at.
-const DIRS_SEEN: usize = 16;
-
 /// How to store progressive JPEGs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Progressive {
@@ -172,9 +166,18 @@ enum Progressive {
 
 /// How to handle records that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Policy {
+pub(super) enum Policy {
     Fail,
     Skip,
+}
+
+impl From<Policy> for OnBadRecord {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Fail => Self::Fail,
+            Policy::Skip => Self::Skip,
+        }
+    }
 }
 
 /// Other tools' formats that are written.
@@ -208,95 +211,13 @@ fn input_help() -> String {
 impl Args {
     /// The source, and the format that it has, if that is one of shards.
     fn source(&self, store: &StoreOptions) -> Result<(ConvertSource, Option<Kind>), Failure> {
-        if let Some((format, input)) = self.records(store)? {
+        let given = self.from.as_deref().and_then(RecordFormat::named);
+        let sources = std::slice::from_ref(&self.source);
+        if let Some((format, input)) = foreign_source(sources, given, &self.foreign, store)? {
             return Ok((ConvertSource::Records(format, Box::new(input)), None));
         }
-        let (source, kind) = self.shards(store)?;
+        let (source, kind) = shards(&self.source, &self.foreign, store)?;
         Ok((source, Some(kind)))
-    }
-
-    /// The records of another tool's format that SRC names, if it names such.
-    fn records(
-        &self,
-        store: &StoreOptions,
-    ) -> Result<Option<(RecordFormat, RecordInput)>, Failure> {
-        let given = self.from.as_deref().and_then(RecordFormat::named);
-        let text = self.source.to_str().unwrap_or_default();
-        let mut files = Vec::new();
-        let mut location = Location::parse(&self.source)?;
-        if has_braces(text) && !self.source.exists() {
-            let names = expand_braces(text).map_err(Failure::usage)?;
-            for name in &names {
-                files.push(Location::parse(name)?);
-            }
-            let dir = text.rsplit_once('/').map_or(".", |(dir, _)| dir);
-            // A pattern may be in a directory's name too.
-            let dir = dir.split('{').next().unwrap_or_default();
-            location = Location::parse(if dir.is_empty() { "." } else { dir })?;
-        }
-        let format = match given {
-            Some(format) => Some(format),
-            None => {
-                let names = match files.is_empty() {
-                    true => names_at(&location, store)?,
-                    false => vec![text.to_owned()],
-                };
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                let found = RecordFormat::detect(&names);
-                if found.is_none()
-                    && let Some((name, advice)) = names
-                        .iter()
-                        .find_map(|name| Some((name, pickled_advice(name)?)))
-                {
-                    return Err(Failure::usage(format!("{name}: {advice}")));
-                }
-                found.map(|(format, _)| format)
-            }
-        };
-        let is_shards = |format: RecordFormat| {
-            [RecordFormat::DATASET, RecordFormat::TFRECORD].contains(&format)
-        };
-        let Some(format) = format.filter(|format| !is_shards(*format)) else {
-            return Ok(None);
-        };
-        let mut input = RecordInput::new(location);
-        input.files = files;
-        input.split.clone_from(&self.foreign.split);
-        input.features = self.foreign.records();
-        Ok(Some((format, input)))
-    }
-
-    /// The dataset or the TFRecords that SRC is.
-    fn shards(&self, store: &StoreOptions) -> Result<(ConvertSource, Kind), Failure> {
-        let kind_of = |manifest: Manifest| match manifest.shard_format {
-            ShardFormat::TfRecord => Kind::Tfrecord,
-            ShardFormat::Indexed => Kind::Indexed,
-        };
-        if Location::parse(&self.source)?.is_remote() {
-            let dataset = Input::dataset(&self.source, store)?;
-            let location = Location::parse(dataset.path())?;
-            return Ok((
-                ConvertSource::Dataset(location),
-                kind_of(dataset.manifest()?),
-            ));
-        }
-        let path = local(&self.source)?;
-        if path.join(MANIFEST).exists() {
-            let kind = kind_of(Manifest::load(&path)?);
-            return Ok((ConvertSource::Dataset(Location::from(path.as_path())), kind));
-        }
-        let (root, paths) = if path.is_dir() {
-            (path.clone(), names::shards_in(&path)?)
-        } else {
-            // A file's directory may be the destination's as well.
-            (path.clone(), vec![path])
-        };
-        let mut files = ForeignFiles::new(
-            root,
-            names::by_split(&paths, self.foreign.split.as_deref())?,
-        );
-        files.records = self.foreign.records();
-        Ok((ConvertSource::Files(files), Kind::Tfrecord))
     }
 
     /// The options, decided.
@@ -339,10 +260,7 @@ impl Args {
         options.read = ReadOptions::new(store);
         options.index_text = !self.no_dali_index;
         options.drop_features = self.drop_feature.iter().cloned().collect();
-        options.on_bad_record = match self.on_bad_record {
-            Policy::Fail => OnBadRecord::Fail,
-            Policy::Skip => OnBadRecord::Skip,
-        };
+        options.on_bad_record = self.on_bad_record.into();
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;
@@ -353,43 +271,38 @@ impl Args {
     }
 }
 
-/// The names at the top of a place, and one level below for lists of files; of a file its own.
-fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Failure> {
-    let Ok(path) = location.local_path() else {
-        let key = location.key().unwrap_or_default();
-        if key.contains('.') {
-            return Ok(vec![key.to_owned()]);
-        }
-        let store = Store::open(location, store)?;
-        let listing = store.list_dir("")?;
-        let mut objects = listing.objects;
-        if objects.is_empty() {
-            for dir in listing.dirs.iter().take(DIRS_SEEN) {
-                objects.extend(store.list_dir(dir)?.objects);
-            }
-        }
-        return Ok(objects.into_iter().map(|object| object.key).collect());
+/// The dataset or the TFRecords that SRC is.
+pub(super) fn shards(
+    source: &Path,
+    foreign: &ForeignArgs,
+    store: &StoreOptions,
+) -> Result<(ConvertSource, Kind), Failure> {
+    let kind_of = |manifest: Manifest| match manifest.shard_format {
+        ShardFormat::TfRecord => Kind::Tfrecord,
+        ShardFormat::Indexed | ShardFormat::Mapped => Kind::Indexed,
     };
-    if !path.is_dir() {
-        return Ok(path.to_str().map(str::to_owned).into_iter().collect());
+    if Location::parse(source)?.is_remote() {
+        let dataset = Input::dataset(source, store)?;
+        let location = Location::parse(dataset.path())?;
+        return Ok((
+            ConvertSource::Dataset(location),
+            kind_of(dataset.manifest()?),
+        ));
     }
-    let names = |dir: &Path| {
-        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let mut names: Vec<String> = names.collect();
-        names.sort();
-        names
+    let path = local(source)?;
+    if path.join(MANIFEST).exists() {
+        let kind = kind_of(Manifest::load(&path)?);
+        return Ok((ConvertSource::Dataset(Location::from(path.as_path())), kind));
+    }
+    let (root, paths) = if path.is_dir() {
+        (path.clone(), names::shards_in(&path)?)
+    } else {
+        // A file's directory may be the destination's as well.
+        (path.clone(), vec![path])
     };
-    let mut all = names(path);
-    let dirs = all.iter().filter(|name| path.join(name).is_dir());
-    for dir in dirs.take(DIRS_SEEN).cloned().collect::<Vec<_>>() {
-        let below = names(&path.join(&dir)).into_iter();
-        let shows_format =
-            |name: &String| name == INDEX || IN_DIRS.iter().any(|end| name.ends_with(end));
-        let shown = below.filter(shows_format);
-        all.extend(shown.map(|name| format!("{dir}/{name}")));
-    }
-    Ok(all)
+    let mut files = ForeignFiles::new(root, names::by_split(&paths, foreign.split.as_deref())?);
+    files.records = foreign.records();
+    Ok((ConvertSource::Files(files), Kind::Tfrecord))
 }
 
 /// Shows how far it is.
@@ -462,7 +375,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     for note in &summary.notes {
         console.note(printable(note));
     }
-    summary::print(&summary, console);
+    summary::print(&summary, Verb::Converted, console);
     Ok(match summary.skipped {
         0 => Outcome::Done,
         _ => Outcome::SomeUnreadable,

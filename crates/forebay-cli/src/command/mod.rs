@@ -16,6 +16,7 @@ mod loader_flags;
 mod ls;
 mod pack;
 mod quickstart;
+mod record_source;
 mod repair;
 mod rm;
 mod seek_points;

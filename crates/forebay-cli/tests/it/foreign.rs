@@ -107,7 +107,7 @@ fn an_index_elsewhere_links_to_the_data() {
         run([
             "index",
             text(&dir),
-            "--out",
+            "--output",
             text(&out),
             "--label-base",
             "0",

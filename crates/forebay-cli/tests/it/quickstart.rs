@@ -63,7 +63,14 @@ fn it_generates_images_where_there_are_none() {
 fn its_figures_are_json() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
-    let ran = run(["quickstart", text(&images()), "--out", text(&out), "--json"]).done();
+    let ran = run([
+        "quickstart",
+        text(&images()),
+        "--output",
+        text(&out),
+        "--json",
+    ])
+    .done();
     let summary = ran.summary();
     assert_eq!(summary["records"], 60);
     assert_eq!(summary["packs"].as_array().unwrap().len(), 2);
@@ -95,9 +102,10 @@ fn the_pictures_are_found_without_being_named() {
 fn what_is_not_its_own_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("thesis.tex"), "mine").unwrap();
-    run(["quickstart", text(&images()), "--out", text(dir.path())]).failed_with(&["did not make"]);
+    run(["quickstart", text(&images()), "--output", text(dir.path())])
+        .failed_with(&["did not make"]);
     assert_eq!(tree(dir.path()).len(), 1);
     let out = dir.path().join("out");
-    run(["quickstart", "/nonexistent", "--out", text(&out)]).failed_with(&["/nonexistent"]);
+    run(["quickstart", "/nonexistent", "--output", text(&out)]).failed_with(&["/nonexistent"]);
     assert!(!out.exists());
 }

@@ -23,6 +23,7 @@ mod arrays;
 mod coco;
 mod conversion;
 mod dataset;
+mod extents;
 mod foreign_records;
 mod key_names;
 mod mds;
@@ -48,6 +49,7 @@ use crate::finding::Finding;
 use forebay_cache::ReadOptions;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{ClassEntry, EpochOrder, FeatureEntry, block_records};
+use forebay_shard::mapped::Extent;
 use forebay_shard::schema::Schema;
 use forebay_store::Location;
 use std::collections::{BTreeMap, BTreeSet};
@@ -349,6 +351,11 @@ pub trait RecordFile: fmt::Debug + Send + Sync {
     /// Returns the size of an encoded record in bytes; 0 beyond the end.
     fn record_bytes(&self, record: u64) -> u64;
 
+    /// Returns why loaders cannot read the records of this file where they are; `None` if they can.
+    fn in_place_refusal(&self) -> Option<String> {
+        Some("this format is not read in place".to_owned())
+    }
+
     /// Reads records in order.
     ///
     /// # Errors
@@ -364,6 +371,15 @@ pub trait RecordReader {
     /// Those of the file, and damage. After [`Error::Record`](crate::Error::Record) the next record can be read, if the
     /// format knows where it is.
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>>;
+
+    /// As [`next_record`](Self::next_record), and lists the parts of the record that the file has as they are.
+    ///
+    /// # Errors
+    /// As [`next_record`](Self::next_record).
+    fn next_mapped(&mut self, extents: &mut Vec<Extent>) -> Result<Option<SourceRecord<'_>>> {
+        extents.clear();
+        self.next_record()
+    }
 }
 
 /// A record and what is known about it.

@@ -6,10 +6,13 @@ use crate::error::Result;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::index::MAX_KEY_BYTES;
 use forebay_shard::manifest::{EpochOrder, block_records};
+use forebay_shard::mapped::{Extent, ExtentStart};
 use forebay_shard::{ExampleView, Scan, Shard};
 use std::ops::Range;
 use std::path::Path;
 
+/// Bytes of a frame before its payload.
+const HEAD_BYTES: u64 = 12;
 /// No label, as indexes write it.
 const NO_LABEL: i64 = i64::MIN;
 
@@ -73,6 +76,20 @@ impl RecordFile for ShardFile {
         self.shard.record_len(record).unwrap_or(0)
     }
 
+    fn in_place_refusal(&self) -> Option<String> {
+        match &self.names {
+            Names::Known(_) => {
+                Some("it is a dataset already, which loaders read as it is".to_owned())
+            }
+            Names::Foreign(_) => {
+                let length = std::fs::metadata(self.shard.path()).map(|file| file.len());
+                let is_plain = length.is_ok_and(|length| length == self.shard.index().data_len());
+                let what = "it is compressed as a whole: decompress it, or convert it";
+                (!is_plain).then(|| what.to_owned())
+            }
+        }
+    }
+
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
         // All keys at once: a page is cheap to walk but not to find one key in.
@@ -102,6 +119,20 @@ struct Reader<'a> {
 }
 
 impl RecordReader for Reader<'_> {
+    fn next_mapped(&mut self, extents: &mut Vec<Extent>) -> Result<Option<SourceRecord<'_>>> {
+        extents.clear();
+        let shard = self.file.shard.clone();
+        let record = self.next_record()?;
+        if let Some(record) = &record {
+            let frame = shard.byte_range(record.number..record.number + 1)?;
+            extents.push(Extent {
+                record: 0..record.bytes.len(),
+                start: ExtentStart::File(frame.start + HEAD_BYTES),
+            });
+        }
+        Ok(record)
+    }
+
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
         let ShardFile { shard, names } = self.file;
         let Some(record) = self.scan.next_record()? else {

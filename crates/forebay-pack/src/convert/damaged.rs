@@ -12,7 +12,7 @@ use crate::report::{ProgressiveCount, SeekPointCount};
 use crate::upload;
 use crate::write::{WrittenShard, open_shard};
 use forebay_cache::{ReadOptions, read_storage};
-use forebay_formats::records::SourceFacts;
+use forebay_formats::records::{RecordFormat, SourceFacts};
 use forebay_shard::dataset::sidecar_path;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::index::PIECE_BYTES;
@@ -107,6 +107,10 @@ pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> 
     let format = match manifest.shard_format {
         ShardFormat::TfRecord => DatasetFormat::TfRecord,
         ShardFormat::Indexed => indexed_format(&manifest, &splits),
+        ShardFormat::Mapped => {
+            let what = "its records are in files of another tool, which are not repaired here: bring those back, or index what is left of them";
+            return Err(Error::source(root, what));
+        }
     };
     let features = match is_whole {
         true => manifest.features.clone(),
@@ -135,7 +139,11 @@ pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> 
         findings: Vec::new(),
     };
     Ok(Damaged {
-        source: Source { splits, facts },
+        source: Source {
+            format: RecordFormat::DATASET.name(),
+            splits,
+            facts,
+        },
         format,
         notes,
     })

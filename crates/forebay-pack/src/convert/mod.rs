@@ -7,6 +7,7 @@
 
 mod damaged;
 mod found_features;
+mod mapped;
 mod options;
 mod plan;
 mod record;
@@ -116,10 +117,11 @@ fn convert_source(
     let shown = upload::shown(&options.dst);
     let arguments = options.arguments();
     let sink = sink::open(options, source)?;
+    let mapping = mapped::Mapping::of(options, source)?;
     let file_name = |split: &str, number, count| match (&sink, options.format) {
         (Some(sink), _) => sink.file_name(split, number, count),
         (None, _) => {
-            let extension = of_shards.format.shard_format().extension();
+            let extension = options.format.shard_format().extension();
             format!("{split}-{number:05}-of-{count:05}{extension}")
         }
     };
@@ -163,6 +165,7 @@ fn convert_source(
         options,
         of_shards: &of_shards,
         sink: sink.as_deref(),
+        mapping: mapping.as_ref(),
         source,
         plan: &plan,
         header: &header,
@@ -183,6 +186,8 @@ struct Running<'a> {
     of_shards: &'a PackOptions,
     /// How files of another tool's format are written.
     sink: Option<&'a dyn RecordSink>,
+    /// The place of the records, if they stay there.
+    mapping: Option<&'a mapped::Mapping>,
     source: &'a Source,
     plan: &'a Plan,
     header: &'a Header,
@@ -217,7 +222,9 @@ impl Running<'_> {
             } => (lines, is_continued),
         };
         let is_staged = self.options.upload.are_for(&self.options.dst);
-        if self.options.check_space && !is_staged && !is_continued {
+        // Mapped shards take a small part of their records.
+        let is_copied = self.mapping.is_none();
+        if self.options.check_space && is_copied && !is_staged && !is_continued {
             check_space(self.shown, self.plan)?;
         }
         let names: BTreeSet<&str> = self
@@ -351,6 +358,7 @@ impl Running<'_> {
             dropped: &self.options.drop_features,
             on_bad_record: self.options.on_bad_record,
             sink: self.sink,
+            mapping: self.mapping,
             source: self.source,
             destination,
             observer: self.observer,
@@ -421,12 +429,11 @@ fn manifest(
 ) -> Result<Manifest> {
     let Running {
         options,
-        of_shards,
         source,
         plan,
         ..
     } = conversion;
-    let format = of_shards.format.shard_format();
+    let format = options.format.shard_format();
     let mut entries: Vec<Vec<_>> = source.splits.iter().map(|_| Vec::new()).collect();
     for shard in &plan.shards {
         if let Some(line) = done.get(&shard.name) {
@@ -437,6 +444,7 @@ fn manifest(
     let splits = splits.map(|(split, shards)| SplitEntry::new(&split.name, shards));
     let mut manifest = Manifest::new(format, source.facts.label_base, splits.collect());
     identify_samples(&mut manifest, done);
+    manifest.source = conversion.mapping.map(|mapping| mapping.source.clone());
     // A run goes on with the same epoch, though records have other sizes now.
     manifest.order = Some(source.facts.order.clone());
     manifest.classes.clone_from(&source.facts.classes);

@@ -5,7 +5,7 @@ use crate::options::{DatasetFormat, PackOptions, Sharding, UploadOptions, seek_p
 use forebay_cache::ReadOptions;
 use forebay_formats::records::{OnBadRecord, RecordFormat};
 use forebay_image::SeekDensity;
-use forebay_shard::BlockCompression;
+use forebay_shard::{BlockCompression, ShardFormat};
 use forebay_store::{Durability, Location};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -43,6 +43,8 @@ pub enum OutputFormat {
     Shards(DatasetFormat),
     /// Files of another tool's format, and the compression of whole files.
     Records(RecordFormat, BlockCompression),
+    /// Mapped shards: records stay in the files of the source, where loaders read them.
+    Mapped,
 }
 
 impl From<DatasetFormat> for OutputFormat {
@@ -57,6 +59,16 @@ impl OutputFormat {
         match self {
             Self::Shards(format) => format.shard_format().name(),
             Self::Records(format, _) => format.name(),
+            Self::Mapped => ShardFormat::Mapped.name(),
+        }
+    }
+
+    /// Returns the format of the shards in a manifest; that of files of another tool does not matter.
+    pub(super) fn shard_format(self) -> ShardFormat {
+        match self {
+            Self::Shards(format) => format.shard_format(),
+            Self::Records(..) => ShardFormat::Indexed,
+            Self::Mapped => ShardFormat::Mapped,
         }
     }
 
@@ -68,6 +80,7 @@ impl OutputFormat {
                 ("format", format.name().to_owned()),
                 ("codec", compression.to_string()),
             ],
+            Self::Mapped => vec![("format", self.name().to_owned())],
         }
     }
 }
@@ -143,7 +156,7 @@ impl ConvertOptions {
         // Files of other formats have no sidecars either.
         options.format = match self.format {
             OutputFormat::Shards(format) => format,
-            OutputFormat::Records(..) => DatasetFormat::INDEXED,
+            OutputFormat::Records(..) | OutputFormat::Mapped => DatasetFormat::INDEXED,
         };
         options.index_text = self.index_text;
         (options.blake3, options.durability) = (self.blake3, self.durability);

@@ -1,5 +1,6 @@
 //! Writing the files of a conversion in parallel.
 
+use super::mapped::{Mapping, find_again};
 use super::record;
 use super::source::{self, Source};
 use super::{ProgressiveChange, STEP_BYTES, STEP_RECORDS, SeekPointChange, shard_done};
@@ -27,6 +28,7 @@ pub(super) struct Run<'a> {
     pub(super) dropped: &'a BTreeSet<String>,
     pub(super) on_bad_record: OnBadRecord,
     pub(super) sink: Option<&'a dyn RecordSink>,
+    pub(super) mapping: Option<&'a Mapping>,
     pub(super) source: &'a Source,
     pub(super) destination: &'a dyn Destination,
     pub(super) observer: &'a dyn Observer,
@@ -109,9 +111,15 @@ impl Run<'_> {
         let Some(room) = self.destination.reserve(bytes, stopped)? else {
             return Ok(None);
         };
-        let mut writer = match self.sink {
-            None => RecordFileWriter::shard(&path, self.options)?,
-            Some(sink) => {
+        let mut writer = match (self.sink, self.mapping) {
+            (None, None) => RecordFileWriter::shard(&path, self.options)?,
+            (None, Some(mapping)) => {
+                // Each file is a shard.
+                let file = &*split.files[planned.number as usize];
+                let source = (mapping.name(file)?, file.bytes());
+                RecordFileWriter::mapped(&path, source, self.options)?
+            }
+            (Some(sink), _) => {
                 let dir = self.destination.dir();
                 let scratch = || {
                     let file = dir.unnamed_file();
@@ -124,6 +132,7 @@ impl Run<'_> {
             }
         };
         let mut findings = Vec::new();
+        let mut extents = Vec::new();
         let mut seek_points = SeekPointCount::default();
         let mut progressive = ProgressiveCount::default();
         let (mut source_bytes, mut records, mut bytes) = (0, 0, 0);
@@ -131,7 +140,11 @@ impl Run<'_> {
         for (file, range) in split.pieces(planned.positions.clone()) {
             let mut reader = file.read(range)?;
             loop {
-                let record = match reader.next_record() {
+                let next = match self.mapping {
+                    Some(_) => reader.next_mapped(&mut extents),
+                    None => reader.next_record(),
+                };
+                let record = match next {
                     Ok(Some(record)) => record,
                     Ok(None) => break,
                     Err(error) => {
@@ -152,7 +165,10 @@ impl Run<'_> {
                     bytes: converted.bytes,
                     ..record
                 };
-                if let Err(what) = writer.append(&written)? {
+                if !std::ptr::eq(converted.bytes, record.bytes) {
+                    find_again(converted.bytes, record.bytes, &mut extents);
+                }
+                if let Err(what) = writer.append(&written, &extents)? {
                     return Err(source::refused(file, record.number, what));
                 }
                 records += 1;

@@ -60,6 +60,8 @@ impl ConvertSource {
 
 /// The source, open.
 pub(super) struct Source {
+    /// The name of its format.
+    pub(super) format: &'static str,
     pub(super) splits: Vec<SourceSplit>,
     pub(super) facts: SourceFacts,
 }
@@ -95,6 +97,7 @@ impl Source {
         let mut facts = source.facts;
         drop_features(&mut facts, &options.drop_features)?;
         Ok(Self {
+            format: format.name(),
             splits: source.splits.into_iter().map(SourceSplit::new).collect(),
             facts,
         })

@@ -10,7 +10,7 @@ pub(crate) const LAST_FILES: [&str; 2] = [MANIFEST, Conversion::FILE_NAME];
 const SPLIT_INDEX: &str = "index.json";
 
 /// Whether a name is that of a file of records: `name-00000-of-00001` or `name-00000`, with or without `.fbs`,
-/// `name-000000.tar`, `name/shard.00000.mds` or the same compressed, `data/name-00000-of-00001.parquet`.
+/// `name-00000-of-00001.fbm`, `name-000000.tar`, `name/shard.00000.mds` or the same compressed, `data/name-00000-of-00001.parquet`.
 pub(crate) fn is_shard_name(name: &str) -> bool {
     let parquet = name.strip_prefix("data/");
     if let Some(stem) = parquet.and_then(|file| file.strip_suffix(".parquet")) {
@@ -26,7 +26,10 @@ pub(crate) fn is_shard_name(name: &str) -> bool {
         let parts = stem.rsplit_once('-');
         return parts.is_some_and(|(split, number)| is_split_name(split) && is_number(number, 6));
     }
-    is_one_of_many(name.strip_suffix(".fbs").unwrap_or(name)) || split_of_numbered(name).is_some()
+    let stem = [".fbs", ".fbm"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end));
+    is_one_of_many(stem.unwrap_or(name)) || split_of_numbered(name).is_some()
 }
 
 /// Whether a name is `name-00000-of-00001`.
@@ -74,6 +77,7 @@ mod tests {
         for name in [
             "train-00000-of-00001",
             "a.b_c-12345-of-99999.fbs",
+            "train-00000-of-00001.fbm",
             "train-00000",
             "a.b_c-12345.fbs",
             "train-000000.tar",

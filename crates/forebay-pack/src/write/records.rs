@@ -7,6 +7,7 @@ use crate::options::PackOptions;
 use forebay_formats::records::{RecordWriter, SinkError, SourceRecord};
 use forebay_formats::{Action, Finding, Reason};
 use forebay_shard::checksum::Crc32c;
+use forebay_shard::mapped::{self, Extent};
 use forebay_shard::{RecordMeta, SampleDigest, ShardSummary, ShardWriter};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub(crate) enum RecordFileWriter {
     /// A shard.
     Shard(Box<ShardWriter<Output>>),
+    /// A mapped shard.
+    Mapped(Box<mapped::Writer<Output>>),
     /// A file of another tool's format.
     Other(Box<OtherFile>),
 }
@@ -64,6 +67,17 @@ impl RecordFileWriter {
         Ok(Self::Shard(Box::new(shard::open(path, options)?)))
     }
 
+    /// Begins a mapped shard of the records in a file of this name and length.
+    pub(crate) fn mapped(
+        path: &Path,
+        (name, bytes): (String, u64),
+        options: &PackOptions,
+    ) -> Result<Self> {
+        let output = shard::create(path, options)?;
+        let writer = mapped::Writer::new(output, path, &name, bytes)?;
+        Ok(Self::Mapped(Box::new(writer)))
+    }
+
     /// Begins a file called `name` below the destination.
     pub(crate) fn other(
         path: &Path,
@@ -85,16 +99,20 @@ impl RecordFileWriter {
         })))
     }
 
-    /// Writes a record. The inner error is a record that the format cannot hold.
-    pub(crate) fn append(&mut self, record: &SourceRecord<'_>) -> Result<Result<(), String>> {
+    /// Writes a record; a mapped shard needs the places of its bytes. The inner error is a record that the format cannot
+    /// hold.
+    pub(crate) fn append(
+        &mut self,
+        record: &SourceRecord<'_>,
+        extents: &[Extent],
+    ) -> Result<Result<(), String>> {
+        let meta = RecordMeta {
+            label: record.label,
+            key: record.key,
+        };
         match self {
-            Self::Shard(writer) => {
-                let meta = RecordMeta {
-                    label: record.label,
-                    key: record.key,
-                };
-                writer.append(record.bytes, &meta)?;
-            }
+            Self::Shard(writer) => drop(writer.append(record.bytes, &meta)?),
+            Self::Mapped(writer) => writer.append(record.bytes, &meta, extents)?,
             Self::Other(file) => match file.writer.append(record, &mut file.output) {
                 Ok(appended) => {
                     file.samples.push(record.label, record.key);
@@ -115,16 +133,15 @@ impl RecordFileWriter {
 
     /// Writes what comes after the last record.
     pub(crate) fn finish(self) -> Result<WrittenFile> {
+        let shard = |(output, summary)| WrittenFile {
+            output,
+            summary,
+            findings: Vec::new(),
+            entry: None,
+        };
         let mut file = match self {
-            Self::Shard(writer) => {
-                let (output, summary) = writer.finish()?;
-                return Ok(WrittenFile {
-                    output,
-                    summary,
-                    findings: Vec::new(),
-                    entry: None,
-                });
-            }
+            Self::Shard(writer) => return Ok(shard(writer.finish()?)),
+            Self::Mapped(writer) => return Ok(shard(writer.finish()?)),
             Self::Other(file) => *file,
         };
         let finished = file.writer.finish(&file.name, &mut file.output);

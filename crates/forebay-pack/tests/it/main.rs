@@ -12,6 +12,7 @@ mod killed;
 mod labels;
 mod layout;
 mod layouts;
+mod mapped;
 mod pack;
 mod parts;
 mod remake;

@@ -122,6 +122,7 @@ fn large(root: &Path, format: ShardFormat, codec: Codec) -> PathBuf {
         ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
             .from_writer(vec![], &path)
             .into(),
+        ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
             builder

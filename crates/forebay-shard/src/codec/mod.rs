@@ -6,6 +6,7 @@
 //! this crate iterate over [`Codec::all`].
 
 mod lz4;
+mod snappy;
 mod zstd;
 
 use std::fmt;
@@ -17,7 +18,7 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 
 /// Every codec that compresses. Ids and feature bits are part of the format: see FORMAT.md.
-static TABLE: [BlockCodec; 2] = [zstd::CODEC, lz4::CODEC];
+static TABLE: [BlockCodec; 3] = [zstd::CODEC, lz4::CODEC, snappy::CODEC];
 
 /// One codec: its identity in files, its defaults and its implementation.
 pub(crate) struct BlockCodec {

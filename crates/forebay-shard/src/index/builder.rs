@@ -58,6 +58,9 @@ const LINES_AT_ONCE: usize = 4096;
 /// Bytes of a column per write.
 const COLUMN_BYTES: usize = 64 << 10;
 
+/// An entry of the table of blocks.
+pub(crate) type BlockEntry = [u8; BLOCK_ENTRY_BYTES as usize];
+
 /// Writes bytes and updates their checksum.
 struct Summing<'w, W: Write> {
     inner: &'w mut W,
@@ -265,7 +268,42 @@ impl IndexBuilder {
     pub(crate) fn write_to(
         &self,
         at: u64,
+        binding: (FileKind, Features, u64, u32),
+        out: &mut impl Write,
+    ) -> io::Result<Crc32c> {
+        let blocks = self.blocks.iter().map(|block| {
+            let mut entry: BlockEntry = [0; BLOCK_ENTRY_BYTES as usize];
+            entry[..8].copy_from_slice(&block.offset.to_le_bytes());
+            entry[8..16].copy_from_slice(&block.stored_len.to_le_bytes());
+            entry[16..24].copy_from_slice(&block.first_record.to_le_bytes());
+            entry[24..28].copy_from_slice(&block.crc.to_le_bytes());
+            entry[28] = block.codec.id();
+            entry
+        });
+        self.write_columns(at, binding, (blocks, &[]), out)
+    }
+
+    /// Writes what follows the pages of a mapped shard, whose length and checksum are `data`.
+    /// Returns the checksum of what was written.
+    pub(crate) fn write_map(
+        &self,
+        data: Crc32c,
+        blocks: &[BlockEntry],
+        map: &[u8],
+        out: &mut impl Write,
+    ) -> io::Result<Crc32c> {
+        let binding = (FileKind::Map, Features::default(), data.len(), data.value());
+        let last = (blocks.iter().copied(), map);
+        self.write_columns(data.len(), binding, last, out)
+    }
+
+    /// Writes keys, index and trailer. The index ends with blocks, the directory of keys and bytes
+    /// of the caller.
+    fn write_columns(
+        &self,
+        at: u64,
         (kind, features, data_len, data_crc): (FileKind, Features, u64, u32),
+        (blocks, last): (impl ExactSizeIterator<Item = BlockEntry>, &[u8]),
         out: &mut impl Write,
     ) -> io::Result<Crc32c> {
         let mut out = Summing::new(out);
@@ -276,7 +314,7 @@ impl IndexBuilder {
         let head = IndexHead {
             kind,
             records: self.records(),
-            blocks: self.blocks.len() as u64,
+            blocks: blocks.len() as u64,
             data_len,
             data_crc,
             keys_offset: at,
@@ -289,16 +327,9 @@ impl IndexBuilder {
         out.put(&head.encode())?;
         out.put_all(self.offsets.iter().map(|offset| offset.to_le_bytes()))?;
         out.put_all(self.labels.iter().map(|label| label.to_le_bytes()))?;
-        out.put_all(self.blocks.iter().map(|block| {
-            let mut entry = [0; BLOCK_ENTRY_BYTES as usize];
-            entry[..8].copy_from_slice(&block.offset.to_le_bytes());
-            entry[8..16].copy_from_slice(&block.stored_len.to_le_bytes());
-            entry[16..24].copy_from_slice(&block.first_record.to_le_bytes());
-            entry[24..28].copy_from_slice(&block.crc.to_le_bytes());
-            entry[28] = block.codec.id();
-            entry
-        }))?;
+        out.put_all(blocks)?;
         out.put_all(directory.iter().map(|page| page.to_le_bytes()))?;
+        out.put(last)?;
         let index = out.sum;
         let trailer = Trailer {
             kind,
@@ -327,6 +358,7 @@ impl IndexBuilder {
             keys: None,
             data_crc,
             shard_crc: data_crc,
+            map: None,
         }
     }
 }

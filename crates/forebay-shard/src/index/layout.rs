@@ -32,6 +32,8 @@ pub enum FileKind {
     Shard,
     /// An index of a TFRecord file.
     Sidecar,
+    /// A mapped shard: the places of its frames in a source, then its index.
+    Map,
 }
 
 impl FileKind {
@@ -41,6 +43,7 @@ impl FileKind {
         match self {
             Self::Shard => *b"\x89FBS\r\n\x1a\n",
             Self::Sidecar => *b"\x89FBI\r\n\x1a\n",
+            Self::Map => *b"\x89FBM\r\n\x1a\n",
         }
     }
 
@@ -48,6 +51,7 @@ impl FileKind {
         match self {
             Self::Shard => "shard",
             Self::Sidecar => "index",
+            Self::Map => "mapped shard",
         }
     }
 
@@ -56,6 +60,7 @@ impl FileKind {
         match self {
             Self::Shard => 1,
             Self::Sidecar => 2,
+            Self::Map => 3,
         }
     }
 }

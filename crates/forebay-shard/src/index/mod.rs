@@ -9,9 +9,11 @@ mod column;
 mod dali;
 mod keys;
 pub(crate) mod layout;
+pub(crate) mod map;
 mod parse;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::codec::Codec;
 use crate::error::{Corruption, CorruptionKind, Error, Records, Result};
@@ -22,6 +24,8 @@ pub use dali::{parse_idx, write_idx};
 pub use keys::MAX_KEY_BYTES;
 pub(crate) use keys::{Page, page_records, pages};
 pub use layout::{BLOCK_ALIGN, FORMAT_VERSION, Features, FileKind, KEY_PAGE_RECORDS, PIECE_BYTES};
+pub use map::SourceBlock;
+pub(crate) use map::{Map, Segment};
 pub use parse::{Found, parse_suffix};
 
 /// The offsets, labels and blocks of the records of a shard.
@@ -42,6 +46,8 @@ pub struct Index {
     pub(crate) data_crc: Option<u32>,
     /// Checksum of the shard's whole file, including its index.
     pub(crate) shard_crc: Option<u32>,
+    /// The places of the frames of a mapped shard.
+    pub(crate) map: Option<Arc<Map>>,
 }
 
 /// One block of an indexed shard.
@@ -128,7 +134,8 @@ impl Index {
             .as_ref()
             .map_or(0, |keys| keys.directory.capacity() * 8);
         let blocks = self.blocks.capacity() * std::mem::size_of::<Block>();
-        std::mem::size_of::<Self>() + self.column_bytes() + blocks + keys
+        let map = self.map.as_ref().map_or(0, |map| map.memory_bytes());
+        std::mem::size_of::<Self>() + self.column_bytes() + blocks + keys + map
     }
 
     /// Returns the memory of offsets and labels in bytes.
@@ -140,7 +147,8 @@ impl Index {
     /// file.
     pub(crate) fn raw_frame(&self, record: u64) -> Option<Range<u64>> {
         let frame = self.offsets.frame(record)?;
-        if self.kind == FileKind::Sidecar {
+        // The frames of a mapped shard are read as one file.
+        if self.kind != FileKind::Shard {
             return Some(frame);
         }
         let block = self.blocks.get(self.block_of(record))?;

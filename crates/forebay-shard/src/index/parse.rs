@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::column::{Labels, Offsets};
 use super::keys::pages;
 use super::layout::{
     BLOCK_ALIGN, BLOCK_ENTRY_BYTES, FileKind, IndexHead, PIECE_BYTES, Take, Trailer,
 };
-use super::{Block, Index, KeyPlace};
+use super::{Block, Index, KeyPlace, Map};
 use crate::checksum::{Crc32c, crc32c};
 use crate::codec::{self, Codec};
 use crate::error::{Corruption, Error, Result};
@@ -68,6 +69,7 @@ fn file_kind(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Shard => "indexed shard (.fbs)",
         FileKind::Sidecar => "index (.fbi)",
+        FileKind::Map => "mapped shard (.fbm)",
     }
 }
 
@@ -136,6 +138,10 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
         8,
         "key page directory",
     )?;
+    let mut map_at = (columns.offset, &[][..]);
+    if head.kind == FileKind::Map {
+        map_at.1 = std::mem::take(&mut columns.rest);
+    }
     // Compatible features of later releases may append data.
     if !columns.rest.is_empty() && trailer.features.compatible == 0 {
         let left = columns.rest.len();
@@ -151,8 +157,14 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
     check_offsets(u64s(offsets), offsets_at, max_record)?;
     let offsets = Offsets::new(offsets.len() / 8, u64s(offsets));
     let logical_len = offsets.start(records).unwrap_or(0);
+    let mut map = None;
     let blocks = if head.kind == FileKind::Shard {
         parse_blocks(block_entries, &head, &offsets, at)?
+    } else if head.kind == FileKind::Map {
+        let (at, bytes) = map_at;
+        let lengths = (head.data_len, logical_len);
+        map = Some(Arc::new(Map::parse(block_entries, bytes, at, lengths)?));
+        Vec::new()
     } else {
         if head.blocks != 0 {
             return Err(Index::inconsistent(
@@ -193,6 +205,7 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
         data_len: head.data_len,
         data_crc: Some(head.data_crc),
         shard_crc: Some(shard_crc(&head, trailer)),
+        map,
     })
 }
 
@@ -212,7 +225,7 @@ fn shard_crc(head: &IndexHead, trailer: &Trailer) -> u32 {
 /// Data, keys, index and trailer must follow each other without a gap.
 fn check_place(head: &IndexHead, trailer: &Trailer) -> Result<(), Corruption> {
     let keys_offset = match head.kind {
-        FileKind::Shard => head.data_len,
+        FileKind::Shard | FileKind::Map => head.data_len,
         FileKind::Sidecar => PIECE_BYTES as u64,
     };
     if head.keys_offset != keys_offset || keys_offset < PIECE_BYTES as u64 {

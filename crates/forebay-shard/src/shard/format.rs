@@ -17,14 +17,17 @@ pub enum ShardFormat {
     TfRecord,
     /// The indexed shard `.fbs`.
     Indexed,
+    /// The mapped shard `.fbm`, whose records stay in a file of another format.
+    Mapped,
 }
 
 impl ShardFormat {
-    /// Returns its name: "tfrecord", "indexed".
+    /// Returns its name: "tfrecord", "indexed", "mapped".
     pub fn name(self) -> &'static str {
         match self {
             Self::TfRecord => "tfrecord",
             Self::Indexed => "indexed",
+            Self::Mapped => "mapped",
         }
     }
 
@@ -33,6 +36,7 @@ impl ShardFormat {
         match self {
             Self::TfRecord => "",
             Self::Indexed => ".fbs",
+            Self::Mapped => ".fbm",
         }
     }
 
@@ -40,6 +44,8 @@ impl ShardFormat {
     pub fn detect(start: &[u8]) -> Self {
         if start.starts_with(&FileKind::Shard.magic()) {
             Self::Indexed
+        } else if start.starts_with(&FileKind::Map.magic()) {
+            Self::Mapped
         } else {
             Self::TfRecord
         }
@@ -59,8 +65,9 @@ impl FromStr for ShardFormat {
         match name {
             "tfrecord" => Ok(Self::TfRecord),
             "indexed" => Ok(Self::Indexed),
+            "mapped" => Ok(Self::Mapped),
             _ => Err(Error::invalid(format!(
-                "no shard format {name:?}: there are tfrecord and indexed"
+                "no shard format {name:?}: there are tfrecord, indexed and mapped"
             ))),
         }
     }

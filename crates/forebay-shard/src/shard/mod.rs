@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::error::{Corruption, Error, Records, Result};
 use crate::frame::{MAX_RECORD_BYTES, OVERHEAD_BYTES};
 use crate::index::{self, FileKind, Found, Index, Page, page_records};
+use crate::mapped::{MappedFile, Source, SourceFile};
 use crate::record_block::RecordBlock;
 use crate::storage::{self, Ahead, LocalFiles, ReadAt, Storage};
 use crate::tfrecord;
@@ -76,6 +77,8 @@ struct Inner {
     index: Index,
     options: OpenOptions,
     storage: Arc<dyn Storage>,
+    /// The file that has the records of a mapped shard.
+    source: Option<Arc<SourceFile>>,
 }
 
 /// Advice to the storage about bytes.
@@ -128,7 +131,7 @@ impl Shard {
         let path = path.as_ref();
         let format = detect_format(&*storage, path)?;
         let sidecar = match format {
-            ShardFormat::Indexed => None,
+            ShardFormat::Indexed | ShardFormat::Mapped => None,
             ShardFormat::TfRecord => {
                 find_sidecar_in(path, &|sidecar| storage::exists(&*storage, sidecar))
             }
@@ -147,9 +150,15 @@ impl Shard {
         options: &OpenOptions,
         storage: Arc<dyn Storage>,
     ) -> Result<Self> {
+        if format == ShardFormat::Mapped {
+            return Err(Error::Unsupported {
+                path: path.to_owned(),
+                problem: "is a mapped shard: open its dataset, whose manifest has the location of the records".to_owned(),
+            });
+        }
         let file_len = storage::open(&*storage, path)?.len();
         let (index, index_path) = match (format, sidecar) {
-            (ShardFormat::Indexed, _) => {
+            (ShardFormat::Mapped, _) | (ShardFormat::Indexed, _) => {
                 let index = read_index(&*storage, path, FileKind::Shard, options.max_record)?;
                 (index, Some(path.to_owned()))
             }
@@ -176,37 +185,53 @@ impl Shard {
                 found: format!("{file_len} bytes"),
             });
         }
-        Ok(Self::assemble(
-            path, index_path, index, file_len, options, storage,
-        ))
-    }
-
-    fn assemble(
-        path: &Path,
-        index_path: Option<PathBuf>,
-        index: Index,
-        file_len: u64,
-        options: &OpenOptions,
-        storage: Arc<dyn Storage>,
-    ) -> Self {
-        let format = match index.kind {
-            FileKind::Shard => ShardFormat::Indexed,
-            FileKind::Sidecar => ShardFormat::TfRecord,
-        };
-        let options = options.clone();
-        let path = path.to_owned();
         let inner = Inner {
-            path,
+            path: path.to_owned(),
             index_path,
             format,
             file_len,
             index,
-            options,
+            options: options.clone(),
             storage,
+            source: None,
         };
-        Self {
+        Ok(Self {
             inner: Arc::new(inner),
-        }
+        })
+    }
+
+    /// Opens a mapped shard, whose records are in files of `source`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and if the source cannot be opened or has another length.
+    pub(crate) fn open_mapped(
+        path: &Path,
+        options: &OpenOptions,
+        storage: Arc<dyn Storage>,
+        source: Source,
+    ) -> Result<Self> {
+        let file_len = storage::open(&*storage, path)?.len();
+        let index = read_index(&*storage, path, FileKind::Map, options.max_record)?;
+        let map = index.map.clone();
+        let map = map.ok_or_else(|| Error::invalid("a mapped shard without a map"))?;
+        let inner = Inner {
+            path: path.to_owned(),
+            index_path: Some(path.to_owned()),
+            format: ShardFormat::Mapped,
+            file_len,
+            index,
+            options: options.clone(),
+            storage,
+            source: Some(Arc::new(SourceFile::open(source, map)?)),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Returns the path of the file that has the records of a mapped shard.
+    pub fn source_path(&self) -> Option<&Path> {
+        self.inner.source.as_deref().map(SourceFile::path)
     }
 
     /// Returns the number of records.
@@ -360,7 +385,7 @@ impl Shard {
         let base = self.byte_range(records.clone())?.start;
         out.clear(records.start);
         let result = self.decode_frames(records, base, out);
-        result.map_err(|damage| damage.shard(&self.inner.path).into())
+        result.map_err(|damage| self.damaged(damage))
     }
 
     /// Reads records from the file.
@@ -426,16 +451,55 @@ impl Shard {
         let read = read_frame_at(&*file, &mut ends, out, frame.start)
             .map_err(|error| Error::io(&self.inner.path, "read", error))?;
         let checked = check_split_frame(&ends, out, read, frame.start, self.inner.options.verify);
-        checked.map_err(|damage| damage.record(record).shard(&self.inner.path).into())
+        checked.map_err(|damage| self.damaged(damage.record(record)))
     }
 
-    /// Returns the storage of the shard.
+    /// Returns the storage of the records.
     pub fn storage(&self) -> &Arc<dyn Storage> {
-        &self.inner.storage
+        match &self.inner.source {
+            Some(source) => source.storage(),
+            None => &self.inner.storage,
+        }
     }
 
+    /// Opens the file that has the frames.
     pub(crate) fn file(&self) -> Result<Arc<dyn ReadAt>> {
-        storage::open(&*self.inner.storage, &self.inner.path)
+        let file = storage::open(&*self.inner.storage, &self.inner.path)?;
+        let Some(source) = &self.inner.source else {
+            return Ok(file);
+        };
+        Ok(Arc::new(self.mapped(file, source)))
+    }
+
+    fn mapped(&self, shard: Arc<dyn ReadAt>, source: &Arc<SourceFile>) -> MappedFile {
+        let frames = &self.inner.index.offsets;
+        MappedFile {
+            shard,
+            source: Arc::clone(source),
+            len: frames.start(frames.records()).unwrap_or(0),
+        }
+    }
+
+    /// Names the file and, if the bytes are in the source of a mapped shard, their place there.
+    fn damaged(&self, mut damage: Corruption) -> Error {
+        let inner = &*self.inner;
+        if let Some(source) = &inner.source
+            && let Ok(file) = storage::open(&*inner.storage, &inner.path)
+        {
+            let frame = damage
+                .record
+                .and_then(|record| inner.index.offsets.frame(record));
+            let frames = frame.unwrap_or(damage.offset..damage.offset + 1);
+            let offset = self.mapped(file, source).source_offset(frames);
+            damage.what += &match offset {
+                Some(offset) => format!(
+                    " of bytes from offset {offset} of {}",
+                    source.path().display()
+                ),
+                None => format!(" of bytes from {}", source.path().display()),
+            };
+        }
+        damage.shard(&inner.path).into()
     }
 }
 

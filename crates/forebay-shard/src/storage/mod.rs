@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use local::LocalFiles;
@@ -72,6 +72,19 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// Announces that `files` files of a directory will be opened, so that a single listing may
     /// replace many lookups. Advisory.
     fn expect(&self, _dir: &Path, _files: usize) {}
+
+    /// Opens the storage of a location that a dataset refers to: a directory, or a URL that this
+    /// storage knows. Returns the path of the location there.
+    ///
+    /// # Errors
+    /// [`Unsupported`](io::ErrorKind::Unsupported) for a URL of another storage.
+    fn open_location(&self, location: &str) -> io::Result<(PathBuf, Arc<dyn Storage>)> {
+        if location.contains("://") {
+            let what = format!("{location} is in no storage that this reader knows");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+        Ok((location.into(), Arc::new(LocalFiles::within_limits())))
+    }
 
     /// Returns counts of the reads so far, for a storage behind a network.
     fn stats(&self) -> Option<StorageStats> {

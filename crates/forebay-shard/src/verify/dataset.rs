@@ -54,13 +54,14 @@ pub fn verify_dataset_in(
     storage.expect(root, entries.len());
     let sidecars = match manifest.shard_format {
         ShardFormat::TfRecord => Sidecars::of(root, storage, entries.len()),
-        ShardFormat::Indexed => Sidecars::default(),
+        ShardFormat::Indexed | ShardFormat::Mapped => Sidecars::default(),
     };
     let place = Place {
         root,
         storage,
         manifest: &manifest,
         sidecars,
+        source: manifest.open_source(root, storage)?,
     };
     let threads = options
         .threads
@@ -99,6 +100,7 @@ struct Place<'a> {
     storage: &'a dyn Storage,
     manifest: &'a Manifest,
     sidecars: Sidecars,
+    source: Option<crate::mapped::Source>,
 }
 
 fn verify_entry(
@@ -111,10 +113,11 @@ fn verify_entry(
     let mut check = ShardCheck::new(&path, place.storage, options, observer);
     check.want_blake3 = entry.blake3.is_some();
     check.expected_records = Some(entry.records);
+    check.source.clone_from(&place.source);
     let format = place.manifest.shard_format;
     let sidecar = match format {
         ShardFormat::TfRecord => place.sidecars.find(&path, place.storage),
-        ShardFormat::Indexed => None,
+        ShardFormat::Indexed | ShardFormat::Mapped => None,
     };
     match check.verify(format, sidecar.as_deref()) {
         Err(error) => check.found(error),

@@ -22,6 +22,7 @@
 
 mod dataset;
 mod indexed;
+mod mapped;
 mod report;
 mod salvage;
 mod sum;
@@ -133,7 +134,7 @@ pub fn verify_shard_in(
         ShardFormat::TfRecord => {
             find_sidecar_in(path, &|sidecar| storage::exists(storage, sidecar))
         }
-        ShardFormat::Indexed => None,
+        ShardFormat::Indexed | ShardFormat::Mapped => None,
     };
     let mut check = ShardCheck::new(path, storage, options, observer);
     match check.verify(format, sidecar.as_deref()) {
@@ -162,6 +163,8 @@ struct ShardCheck<'a> {
     expected_records: Option<u64>,
     /// The receiver of intact records.
     salvage: Option<salvage::Salvage<'a>>,
+    /// The place of the records of a mapped shard.
+    source: Option<crate::mapped::Source>,
 }
 
 impl<'a> ShardCheck<'a> {
@@ -186,6 +189,7 @@ impl<'a> ShardCheck<'a> {
             samples: None,
             expected_records: None,
             salvage: None,
+            source: None,
         }
     }
 
@@ -193,6 +197,7 @@ impl<'a> ShardCheck<'a> {
         match format {
             ShardFormat::TfRecord => tfrecord::verify(self, sidecar),
             ShardFormat::Indexed => indexed::verify(self),
+            ShardFormat::Mapped => mapped::verify(self),
         }
     }
 

@@ -36,6 +36,7 @@ fn small(format: ShardFormat, codec: Codec) -> Small {
         ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
             .from_writer(vec![], &name)
             .into(),
+        ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
             // Several compressed blocks, and a raw one after four KiB of padding.

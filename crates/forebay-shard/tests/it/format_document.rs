@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay_shard::manifest::{
-    ClassEntry, EpochOrder, FILE_NAME, FeatureEntry, Manifest, ShardEntry, SplitEntry,
-    block_records,
+    ClassEntry, EpochOrder, FILE_NAME, FeatureEntry, Manifest, RecordSource, ShardEntry,
+    SplitEntry, block_records,
 };
+use forebay_shard::mapped;
 use forebay_shard::verify::{VerifyOptions, verify_dataset, verify_shard};
 use forebay_shard::{
     Codec, Dataset, RecordMeta, Shard, ShardFormat, ShardSummary, ShardWriter, example, indexed,
@@ -18,6 +19,8 @@ use forebay_shard::{
 
 const TFRECORD: &str = "train-00000-of-00001";
 const INDEXED: &str = "train-00000-of-00001.fbs";
+const MAPPED: &str = "train-00000-of-00001.fbm";
+const SOURCE: &str = "train-000000.tar";
 
 fn document() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../FORMAT.md");
@@ -71,6 +74,7 @@ fn write(format: ShardFormat, codec: Codec) -> (Vec<u8>, ShardSummary) {
         ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
             .from_writer(vec![], TFRECORD)
             .into(),
+        ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
             builder
@@ -146,7 +150,7 @@ fn the_code_writes_the_documents_bytes() {
     let names: Vec<_> = hex.keys().map(String::as_str).collect();
     let fbi = format!("index/{TFRECORD}.fbi");
     let compressed: Vec<String> = compressing().map(document_shard).collect();
-    let mut expected = [fbi.as_str(), TFRECORD, INDEXED].to_vec();
+    let mut expected = [fbi.as_str(), TFRECORD, INDEXED, MAPPED].to_vec();
     expected.extend(compressed.iter().map(String::as_str));
     // The crate that creates the seek points of an image tests them.
     expected.extend(["image/seek_points", "seek-points.jpeg"]);
@@ -244,5 +248,62 @@ fn the_code_reads_the_documents_compressed_shards() {
             (out, shard.label(0), shard.key(0).unwrap()),
             (vec![b'a'; 64], None, vec![])
         );
+    }
+}
+
+/// The source of the document's mapped shard: 128 bytes, of which the last 64 are record 1.
+fn source() -> Vec<u8> {
+    [[b'-'; 64], [b'b'; 64]].concat()
+}
+
+/// The document's mapped shard: record 0 is in it, record 1 is in the source.
+fn write_mapped() -> (Vec<u8>, ShardSummary) {
+    let source = source();
+    let mut writer = mapped::Writer::new(Vec::new(), MAPPED, SOURCE, source.len() as u64).unwrap();
+    let extent = mapped::Extent {
+        record: 0..64,
+        start: mapped::ExtentStart::File(64),
+    };
+    let meta = |label, key| RecordMeta::new(label, key);
+    writer.append(b"one", &meta(1, b"cat/1.jpeg"), &[]).unwrap();
+    writer
+        .append(&source[64..], &meta(2, b"dog/3.jpeg"), &[extent])
+        .unwrap();
+    writer.finish().unwrap()
+}
+
+#[test]
+fn the_document_has_the_bytes_of_a_mapped_shard() {
+    let dump = &fences("hex")[MAPPED];
+    let (file, summary) = write_mapped();
+    check(MAPPED, dump, &file);
+    let directory = tempfile::tempdir().unwrap();
+    let (data, root) = (
+        directory.path().join("data"),
+        directory.path().join("index"),
+    );
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::create_dir_all(&root).unwrap();
+    std::fs::write(data.join(SOURCE), source()).unwrap();
+    std::fs::write(root.join(MAPPED), bytes(dump)).unwrap();
+    let shard = ShardEntry {
+        name: MAPPED.to_owned(),
+        records: 2,
+        bytes: summary.bytes,
+        crc32c: summary.crc32c,
+        blake3: None,
+    };
+    let split = SplitEntry::new("train", vec![shard]);
+    let mut manifest = Manifest::new(ShardFormat::Mapped, 1, vec![split]);
+    manifest.source = Some(RecordSource {
+        location: data.to_str().unwrap().to_owned(),
+        format: "webdataset".to_owned(),
+    });
+    std::fs::write(root.join(FILE_NAME), manifest.to_json().unwrap()).unwrap();
+    let split = Dataset::open(&root).unwrap().split("train").unwrap();
+    for (at, expected) in [(0, &b"one"[..]), (1, &[b'b'; 64])] {
+        let mut record = Vec::new();
+        split.read(at, &mut record).unwrap();
+        assert_eq!(record, expected);
     }
 }

@@ -19,6 +19,7 @@ fn write(
         ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
             .from_writer(Vec::new(), "shard")
             .into(),
+        ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
             builder.compression(codec).block_bytes(block);

@@ -146,6 +146,7 @@ fn zeroed(format: ShardFormat, codec: Codec) {
         ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
             .from_writer(vec![], &path)
             .into(),
+        ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
             builder

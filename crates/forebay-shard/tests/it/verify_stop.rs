@@ -20,6 +20,7 @@ fn dataset(root: &Path, format: ShardFormat) -> Vec<std::path::PathBuf> {
             ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
                 .from_writer(file, &path)
                 .into(),
+            ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
             ShardFormat::Indexed => indexed::WriterBuilder::new()
                 .from_writer(file, &path)
                 .unwrap()

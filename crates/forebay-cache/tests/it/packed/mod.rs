@@ -65,6 +65,7 @@ pub fn write(root: &Path, recipe: &Recipe) {
             ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
                 .from_writer(file, &path)
                 .into(),
+            ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
             ShardFormat::Indexed => indexed::WriterBuilder::new()
                 .from_writer(file, &path)
                 .unwrap()

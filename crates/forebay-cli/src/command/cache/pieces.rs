@@ -13,6 +13,7 @@ use forebay_shard::{Dataset, Shard, ShardFormat, Split};
 
 use crate::command::shuffles;
 use crate::failure::{Failure, counted_choices};
+use crate::paint::printable;
 
 /// Size of one fetch in storage order.
 pub(super) const PIECE_BYTES: u64 = 16 << 20;
@@ -65,6 +66,13 @@ pub(super) fn pieces(
     block_bytes: u64,
 ) -> Result<Vec<Piece>, Failure> {
     check_split(dataset, split)?;
+    if let Some(source) = &dataset.manifest().source {
+        return Err(Failure::new(format!(
+            "the dataset has mapped shards: its records are in {}",
+            printable(&source.location)
+        ))
+        .hint("the cache fills while loaders read; `forebay convert` makes shards that can be cached before"));
+    }
     match (plan.seed, split) {
         (Some(seed), Some(split)) => {
             planned(dataset, &dataset.split(split)?, seed, plan, block_bytes)
@@ -164,6 +172,7 @@ fn planned(
     };
     for (at, shard) in split.shards().iter().enumerate() {
         match dataset.manifest().shard_format {
+            ShardFormat::Mapped => {}
             ShardFormat::TfRecord => blocks.pieces.push(sidecar(dataset, shard.path())),
             ShardFormat::Indexed => {
                 let len = shard.file_len();

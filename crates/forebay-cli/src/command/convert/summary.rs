@@ -8,21 +8,28 @@ use crate::input::show;
 use crate::quantity;
 use crate::staging_args::{self, UploadedEvent};
 
-/// Prints the summary, as text and as an event.
-pub(super) fn print(summary: &ConvertSummary, console: &Console) {
-    let records = summary.splits.iter().map(|split| split.records).sum();
-    let shards = summary.splits.iter().map(|split| split.shards).sum();
-    text(summary, records, shards, console);
-    event(summary, records, shards, console);
+/// The work of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Converted,
+    Indexed,
 }
 
-fn text(summary: &ConvertSummary, records: u64, shards: u64, console: &Console) {
+/// Prints the summary, as text and as an event.
+pub(crate) fn print(summary: &ConvertSummary, verb: Verb, console: &Console) {
+    let records = summary.splits.iter().map(|split| split.records).sum();
+    let shards = summary.splits.iter().map(|split| split.shards).sum();
+    text(summary, verb, (records, shards), console);
+    event(summary, verb, (records, shards), console);
+}
+
+fn text(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), console: &Console) {
     let root = show(&summary.root);
     console.heading(if summary.already_complete {
         format!("{root} is complete already: the same conversion of the same source")
     } else {
         format!(
-            "Converted {} of {} into {} in {} ({})",
+            "{verb:?} {} of {} into {} in {} ({})",
             quantity::counted(records, "record", "records"),
             quantity::bytes(summary.source_bytes),
             quantity::counted(shards, "shard", "shards"),
@@ -113,11 +120,14 @@ struct Event<'a> {
     seconds: f64,
 }
 
-fn event(summary: &ConvertSummary, records: u64, shards: u64, console: &Console) {
+fn event(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), console: &Console) {
     console.event(
         "summary",
         &Event {
-            command: "convert",
+            command: match verb {
+                Verb::Converted => "convert",
+                Verb::Indexed => "index",
+            },
             exit_code: if summary.skipped > 0 { 3 } else { 0 },
             root: summary.root.display().to_string(),
             fingerprint: &summary.fingerprint,

@@ -1,5 +1,6 @@
-//! `forebay index`: random access for TFRecords that another tool wrote.
+//! `forebay index`: a dataset of records that stay in the files of another tool.
 
+mod in_place;
 pub(crate) mod names;
 
 use std::collections::{BTreeMap, HashMap};
@@ -33,29 +34,37 @@ use crate::input::{MANIFEST, local, show};
 use crate::paint::printable;
 use crate::quantity;
 
-/// Index TFRecords that another tool wrote
+/// Make a dataset of records that stay in the files of another tool
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Reads every record once, checks it, and writes an index of each file, binary (.fbi) and as
-NVIDIA DALI's text (.idx), into index/: never beside the data, because readers glob train-*. A
-manifest makes the directory a dataset for all other commands. The data are not touched.
+Reads every record once and writes an index of each file with a checksum of each record. Loaders and
+all other commands then read the records where they are. The files are not touched.
+
+PATH is a WebDataset (.tar), MDS, Parquet or TFRecords: a directory, files, a pattern, or a place in a
+store. TFRecords get indexes, binary (.fbi) and as NVIDIA DALI's text (.idx), in index/ of their own
+directory; of all other formats, and with --seek-points, --output DIR gets mapped shards (.fbm).
 
 Examples:
   forebay index imagenet-tfrecords/
-  forebay index /readonly/train-* --out indexed/     links to the files, indexes and manifest
+  forebay index /readonly/train-* --output indexed/     links to the files, indexes and manifest
+  forebay index 'wds/train-{000..127}.tar' --output wds-index/ --seek-points auto
+  forebay index s3://bucket/mds/ --output mds-index/
   forebay index data/ --image-feature jpg --label-feature y --label-base 0
 
 The features that hold image and label are found by their names and printed; records without an
 image are refused. Names of classes are taken from label.labels.txt, labels.txt or classes.txt beside
 the files, where there are as many as labels.")]
 pub(crate) struct Args {
-    /// The directory of TFRecord files, or the files of one dataset
+    /// The directory of the files, or the files of one dataset; train-{000..127}.tar names many
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
 
-    /// Make the dataset here, with links to the files, where theirs is not to be written to
+    /// Make the dataset here; TFRecords get links to their files
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    in_place: in_place::InPlaceArgs,
 
     #[command(flatten)]
     foreign: ForeignArgs,
@@ -64,7 +73,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
-    /// Replace a manifest that `forebay pack` wrote
+    /// Replace the dataset that is there
     #[arg(long)]
     overwrite: bool,
 }
@@ -78,11 +87,14 @@ struct Indexed {
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    if let Some(options) = in_place::options(&args, console)? {
+        return in_place::run(&options, console);
+    }
     let started = Instant::now();
     let (root, files) = decide(&args)?;
     let by_split = names::by_split(&files, args.foreign.split.as_deref())?;
     may_publish(&root, args.overwrite)?;
-    if args.out.is_some() {
+    if args.output.is_some() {
         link_all(&root, &files)?;
     }
     make_dir(&root.join(INDEX_DIRECTORY))?;
@@ -165,7 +177,7 @@ fn decide(args: &Args) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
     }
     files.sort();
     files.dedup();
-    if let Some(out) = &args.out {
+    if let Some(out) = &args.output {
         return Ok((local(out)?, files));
     }
     directories.dedup();
@@ -173,7 +185,7 @@ fn decide(args: &Args) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
         [one] if one.as_os_str().is_empty() => Ok((PathBuf::from("."), files)),
         [one] => Ok((one.clone(), files)),
         _ => Err(Failure::usage("the files are in several directories")
-            .hint("choose where the dataset is made with --out DIR")),
+            .hint("choose where the dataset is made with --output DIR")),
     }
 }
 
@@ -199,7 +211,7 @@ fn make_dir(path: &Path) -> Result<(), Failure> {
     fs::create_dir_all(path).map_err(|error| {
         Failure::new(format!("cannot make {}: {error}", show(path)))
             .maybe_hint(io_hint(&error))
-            .hint("choose another place with --out DIR")
+            .hint("choose another place with --output DIR")
     })
 }
 
@@ -230,7 +242,7 @@ fn link_all(root: &Path, files: &[PathBuf]) -> Result<(), Failure> {
                         show(&link),
                         show(&target)
                     ))
-                    .hint("choose an empty directory with --out DIR"));
+                    .hint("choose an empty directory with --output DIR"));
                 }
             }
             Err(error) => return Err(failed(&link, error)),

@@ -79,6 +79,15 @@ impl Findings<'_> {
             quantity::counted(records, "record", "records"),
             quantity::bytes(bytes)
         ));
+        if let Contents::Dataset(dataset) = self.contents
+            && let Some(source) = &dataset.manifest().source
+        {
+            let place = printable(&source.location);
+            console.line(format!(
+                "records in {place} ({})",
+                printable(&source.format)
+            ));
+        }
     }
 
     fn print_splits(&self, console: &Console) {
@@ -291,6 +300,7 @@ impl Findings<'_> {
         match format {
             ShardFormat::TfRecord => "TFRecord",
             ShardFormat::Indexed => "indexed",
+            ShardFormat::Mapped => "mapped",
         }
     }
 

@@ -39,7 +39,7 @@ all of that took and a contact sheet of the first batch.
 Examples:
   forebay quickstart                      a few generated images
   forebay quickstart photos/              your own: <class>/<file> or <split>/<class>/<file>
-  forebay quickstart photos/ --out /tmp/try")]
+  forebay quickstart photos/ --output /tmp/try")]
 pub(crate) struct Args {
     /// The directory of images [default: testdata/images if there is one, else generated images]
     #[arg(value_name = "IMAGE_DIR")]
@@ -47,13 +47,13 @@ pub(crate) struct Args {
 
     /// Output directory; quickstart replaces only its own files there
     #[arg(long, value_name = "DIR", default_value = "quickstart-out")]
-    out: PathBuf,
+    output: PathBuf,
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let interrupt = console.interrupt().answer();
     let named = place::images(args.images.as_deref())?;
-    let place = Place::take(&args.out)?;
+    let place = Place::take(&args.output)?;
     let source = match named {
         Some(source) => source,
         None => {

@@ -40,7 +40,7 @@ impl Place {
                         "{} holds files that quickstart did not make",
                         show(root)
                     ))
-                    .hint("choose another directory with --out DIR"));
+                    .hint("choose another directory with --output DIR"));
                 }
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -123,7 +123,7 @@ mod tests {
         fs::remove_file(out.join(MARKER)).unwrap();
         fs::create_dir(place.tfrecord()).unwrap();
         let refused = Place::take(&out).unwrap_err();
-        assert!(refused.hint_line().unwrap().contains("--out"));
+        assert!(refused.hint_line().unwrap().contains("--output"));
         assert!(place.tfrecord().exists());
     }
 

@@ -101,7 +101,10 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         }
         if !verified.report.is_ok() {
             damaged.push(show(input.path()));
-            if input.kind() == Kind::Dataset {
+            let is_mapped = input
+                .manifest()
+                .is_ok_and(|manifest| manifest.source.is_some());
+            if input.kind() == Kind::Dataset && !is_mapped {
                 repairable.get_or_insert(show(input.path()));
             }
         }
@@ -137,7 +140,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         Some(root) => format!(
             "`forebay repair {root} DST` copies every intact record and lists the lost ones; or restore the files that are named from a copy, or pack or convert the source again"
         ),
-        None => "restore the file from a copy, or let `forebay repair` copy what is whole of its dataset".to_owned(),
+        None => "restore the files that are named from a copy; index changed files again, and let `forebay repair` copy what is whole of a dataset of damaged shards".to_owned(),
     }))
 }
 

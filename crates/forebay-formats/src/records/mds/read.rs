@@ -3,12 +3,13 @@
 use super::Columns;
 use super::encoding::{Encoding, array};
 use super::index::OpenShard;
-use crate::archive::{Stream, read_exact};
+use crate::archive::{Stream, VolumeKind, read_exact};
 use crate::error::{Error, Result};
 use crate::records::numbers::{self, float32s, int64s, is_integer};
-use crate::records::{Conversion, RecordFile, RecordReader, SourceRecord};
+use crate::records::{Conversion, RecordFile, RecordReader, SourceRecord, extents};
 use forebay_shard::ExampleBuilder;
 use forebay_shard::index::MAX_KEY_BYTES;
+use forebay_shard::mapped::{Extent, ExtentStart};
 use forebay_shard::schema::{
     Column, ColumnType, ColumnValue, FeatureEntry, IMAGE, LABEL, NumberType,
 };
@@ -351,6 +352,11 @@ impl RecordFile for MdsFile {
         sample.map_or(0, |(_, len)| len as u64 + beside)
     }
 
+    fn in_place_refusal(&self) -> Option<String> {
+        let is_plain = self.shard.kind == VolumeKind::Tar;
+        (!is_plain).then(|| "it is compressed as a whole: decompress it, or convert it".to_owned())
+    }
+
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
         let shard = &self.shard;
         let (file, modified) = shard.archive.open()?;
@@ -381,6 +387,44 @@ struct Reader<'a> {
 
 impl RecordReader for Reader<'_> {
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let read = self.advance()?;
+        Ok(read.map(|(number, _)| self.record(number)))
+    }
+
+    fn next_mapped(&mut self, found: &mut Vec<Extent>) -> Result<Option<SourceRecord<'_>>> {
+        found.clear();
+        let Some((number, at)) = self.advance()? else {
+            return Ok(None);
+        };
+        let columns = &self.file.columns.columns;
+        let all = values(columns, &self.sample).unwrap_or_default();
+        for (column, value) in columns.iter().zip(all) {
+            // A record has the numbers of an array without its header.
+            let bytes = match &column.stored {
+                Encoding::Array { .. } => array(&column.stored, value).map_or(value, |a| a.bytes),
+                _ => value,
+            };
+            // Values are parts of the sample.
+            let offset = bytes.as_ptr().addr() - self.sample.as_ptr().addr();
+            let start = ExtentStart::File(at + offset as u64);
+            extents::find(&self.record, bytes, start, found);
+        }
+        Ok(Some(self.record(number)))
+    }
+}
+
+impl Reader<'_> {
+    fn record(&self, number: u64) -> SourceRecord<'_> {
+        SourceRecord {
+            number,
+            bytes: &self.record,
+            label: self.meta.label,
+            key: &self.meta.key,
+        }
+    }
+
+    /// Reads the next sample. Returns its number and its offset in the file.
+    fn advance(&mut self) -> Result<Option<(u64, u64)>> {
         let MdsFile { shard, columns } = self.file;
         let Some(number) = self.records.next() else {
             return Ok(None);
@@ -405,11 +449,6 @@ impl RecordReader for Reader<'_> {
         if let Some(schema) = &columns.foreign {
             schema.check(&self.record).map_err(refused)?;
         }
-        Ok(Some(SourceRecord {
-            number,
-            bytes: &self.record,
-            label: self.meta.label,
-            key: &self.meta.key,
-        }))
+        Ok(Some((number, at)))
     }
 }

@@ -1,10 +1,12 @@
 //! A Parquet file: its footer, checked, and its row groups.
 
 use super::fields::Fields;
+use super::pages;
 use super::rows::Rows;
 use crate::error::{Error, Result};
-use crate::records::{RecordFile, RecordReader};
+use crate::records::{RecordFile, RecordReader, SourceRecord};
 use bytes::Bytes;
+use forebay_shard::mapped::Extent;
 use forebay_shard::storage::{ReadAt, Storage};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
@@ -13,7 +15,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 /// Bytes that a reader of page headers asks for at once.
@@ -105,6 +107,21 @@ impl RecordFile for ParquetFile {
         bytes / (group.num_rows() as u64).max(1)
     }
 
+    fn in_place_refusal(&self) -> Option<String> {
+        let groups = self.metadata.row_groups().iter();
+        let mut chunks = groups.flat_map(|group| {
+            let fields = self.fields.fields.iter();
+            fields.filter_map(|field| Some((&field.name, group.columns().get(field.leaf)?)))
+        });
+        chunks.find_map(|(name, chunk)| {
+            let compression = chunk.compression();
+            let is_known = pages::codec(compression).is_some();
+            (!is_known).then(|| {
+                format!("the pages of the column {name:?} are compressed with {compression}: uncompressed, Snappy, LZ4_RAW and ZSTD pages are read in place, and others can be converted")
+            })
+        })
+    }
+
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
         let input = Arc::new(Input::open(&self.path, &*self.storage)?);
         if input.len() != self.bytes {
@@ -117,6 +134,7 @@ impl RecordFile for ParquetFile {
             next: records.start,
             end: records.end.min(self.records()),
             rows: None,
+            is_mapped: false,
         }))
     }
 }
@@ -179,10 +197,35 @@ struct Reader<'a> {
     next: u64,
     end: u64,
     rows: Option<Rows>,
+    /// Whether the caller needs the places of values.
+    is_mapped: bool,
 }
 
 impl RecordReader for Reader<'_> {
-    fn next_record(&mut self) -> Result<Option<crate::records::SourceRecord<'_>>> {
+    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        match self.advance()? {
+            Some(number) => self.record(number),
+            None => Ok(None),
+        }
+    }
+
+    fn next_mapped(&mut self, extents: &mut Vec<Extent>) -> Result<Option<SourceRecord<'_>>> {
+        extents.clear();
+        self.is_mapped = true;
+        let Some(number) = self.advance()? else {
+            return Ok(None);
+        };
+        self.record(number)?;
+        if let Some(rows) = &self.rows {
+            rows.locate(extents);
+        }
+        self.record(number)
+    }
+}
+
+impl Reader<'_> {
+    /// Goes to the next row. Returns its number.
+    fn advance(&mut self) -> Result<Option<u64>> {
         if self.next >= self.end {
             return Ok(None);
         }
@@ -198,17 +241,24 @@ impl RecordReader for Reader<'_> {
             none => {
                 let metadata = self.file.metadata.row_group(group);
                 let opened = decoded(path, Some(number), || {
-                    Rows::open(&self.input, metadata, &self.file.fields, row)
+                    let options = (row, self.is_mapped);
+                    Rows::open(&self.input, metadata, &self.file.fields, options)
                 })?;
                 none.insert(opened)
             }
         };
         self.next += 1;
         decoded(path, Some(number), || rows.advance())?;
-        let record = rows
-            .record()
-            .map_err(|what| record_error(path, number, what))?;
-        Ok(Some(crate::records::SourceRecord { number, ..record }))
+        Ok(Some(number))
+    }
+
+    fn record(&mut self, number: u64) -> Result<Option<SourceRecord<'_>>> {
+        let Some(rows) = &mut self.rows else {
+            return Ok(None);
+        };
+        let record = rows.record();
+        let record = record.map_err(|what| record_error(&self.file.path, number, what))?;
+        Ok(Some(SourceRecord { number, ..record }))
     }
 }
 
@@ -247,19 +297,40 @@ fn record_error(path: &Path, record: u64, what: String) -> Error {
 
 /// The bytes of a file, for the decoder.
 #[derive(Debug)]
-pub(super) struct Input(Arc<dyn ReadAt>);
+pub(super) struct Input {
+    file: Arc<dyn ReadAt>,
+    /// Offset and length of the bytes that were read last.
+    last: Mutex<(u64, u64)>,
+}
 
 impl Input {
     fn open(path: &Path, storage: &dyn Storage) -> Result<Self> {
         let file = storage.open(path);
-        file.map(Self)
-            .map_err(|error| Error::io(path, "open", error))
+        let file = file.map_err(|error| Error::io(path, "open", error))?;
+        Ok(Self::new(file))
+    }
+
+    fn new(file: Arc<dyn ReadAt>) -> Self {
+        Self {
+            file,
+            last: Mutex::default(),
+        }
+    }
+
+    /// Returns the same file with a place of the last read of its own.
+    pub(super) fn again(&self) -> Self {
+        Self::new(Arc::clone(&self.file))
+    }
+
+    /// Returns offset and length of the bytes that the decoder asked for last.
+    pub(super) fn last_read(&self) -> (u64, u64) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Length for Input {
     fn len(&self) -> u64 {
-        self.0.len()
+        self.file.len()
     }
 }
 
@@ -268,7 +339,7 @@ impl ChunkReader for Input {
 
     fn get_read(&self, start: u64) -> ParquetResult<InputReader> {
         Ok(InputReader {
-            input: self.0.clone(),
+            input: Arc::clone(&self.file),
             next: start,
             buffer: Vec::new(),
             taken: 0,
@@ -276,14 +347,16 @@ impl ChunkReader for Input {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
-        let left = self.0.len().saturating_sub(start);
+        let left = self.file.len().saturating_sub(start);
         if length as u64 > left {
             return Err(ParquetError::EOF(format!(
                 "{length} bytes at offset {start} go beyond the end of the file"
             )));
         }
         let mut bytes = vec![0; length];
-        let read = self.0.read_exact_at(&mut bytes, start);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = (start, length as u64);
+        let read = self.file.read_exact_at(&mut bytes, start);
         read.map_err(|error| ParquetError::External(Box::new(error)))?;
         Ok(bytes.into())
     }

@@ -7,6 +7,8 @@ mod file;
 #[cfg(feature = "formats")]
 mod output;
 #[cfg(feature = "formats")]
+mod pages;
+#[cfg(feature = "formats")]
 mod places;
 #[cfg(feature = "formats")]
 mod rows;

@@ -2,17 +2,16 @@
 
 use super::fields::{Field, Fields, LeafType, Use};
 use super::file::Input;
-use crate::records::SourceRecord;
+use super::pages::{CountedPages, SeenPages};
+use crate::records::{SourceRecord, extents};
 use forebay_shard::ExampleBuilder;
 use forebay_shard::index::MAX_KEY_BYTES;
+use forebay_shard::mapped::Extent;
 use forebay_shard::schema::LABEL;
-use parquet::basic::PageType;
-use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType, FixedLenByteArray};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::serialized_reader::SerializedPageReader;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -45,6 +44,8 @@ struct Leaf {
     row: Option<Range<usize>>,
     /// The doubles of the current row, as a record holds them.
     doubles: Vec<u8>,
+    /// The pages of the values, if the caller needs their places.
+    seen: Option<SeenPages>,
 }
 
 enum Values {
@@ -63,14 +64,14 @@ impl Rows {
         input: &Arc<Input>,
         group: &RowGroupMetaData,
         fields: &Arc<Fields>,
-        row: u64,
+        (row, is_mapped): (u64, bool),
     ) -> ParquetResult<Self> {
         let rows = group.num_rows().max(1) as u64;
         let row_bytes = group.total_byte_size().max(1) as u64 / rows;
         let batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, MAX_BATCH_ROWS);
         let mut leaves = Vec::with_capacity(fields.fields.len());
         for field in &fields.fields {
-            leaves.push(Leaf::open(input, group, field, row as usize)?);
+            leaves.push(Leaf::open(input, group, field, (row as usize, is_mapped))?);
         }
         Ok(Self {
             fields: fields.clone(),
@@ -171,20 +172,33 @@ impl Rows {
     }
 }
 
+impl Rows {
+    /// Adds the places of the current row's values, which are in the record that was made last.
+    pub(super) fn locate(&self, extents: &mut Vec<Extent>) {
+        for leaf in &self.leaves {
+            let (Some(seen), Some(row)) = (&leaf.seen, leaf.row.clone()) else {
+                continue;
+            };
+            for value in leaf.values.bytes(row) {
+                if let Some(start) = seen.locate(value) {
+                    extents::find(&self.record, value, start, extents);
+                }
+            }
+        }
+    }
+}
+
 impl Leaf {
     fn open(
         input: &Arc<Input>,
         group: &RowGroupMetaData,
         field: &Field,
-        row: usize,
+        (row, is_mapped): (usize, bool),
     ) -> ParquetResult<Self> {
         let chunk = group.column(field.leaf);
         let rows = group.num_rows() as usize;
-        let pages = SerializedPageReader::new(input.clone(), chunk, rows, None)?;
-        let pages = CountedPages {
-            pages,
-            left: chunk.num_values(),
-        };
+        let seen = is_mapped.then(SeenPages::default);
+        let pages = CountedPages::open(input, chunk, rows, seen.clone())?;
         let mut reader = get_column_reader(field.descriptor.clone(), Box::new(pages));
         if skip(&mut reader, row)? != row {
             return Err(ParquetError::General(format!(
@@ -210,11 +224,15 @@ impl Leaf {
             value: 0,
             row: None,
             doubles: Vec::new(),
+            seen,
         })
     }
 
     /// Decodes up to this many rows in place of those before.
     fn read(&mut self, rows: usize) -> ParquetResult<usize> {
+        if let Some(seen) = &self.seen {
+            seen.forget();
+        }
         self.definitions.clear();
         self.repetitions.clear();
         (self.level, self.value) = (0, 0);
@@ -367,48 +385,5 @@ impl Values {
             Values::FixedBytes(values) => Box::new(values[row].iter().map(|value| value.data())),
             _ => Box::new(std::iter::empty()),
         }
-    }
-}
-
-/// The pages of a column, which together have no more values than the footer says: a page header of a
-/// few bytes may claim billions.
-struct CountedPages {
-    pages: SerializedPageReader<Input>,
-    left: i64,
-}
-
-impl Iterator for CountedPages {
-    type Item = ParquetResult<Page>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.get_next_page().transpose()
-    }
-}
-
-impl PageReader for CountedPages {
-    fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
-        let page = self.pages.get_next_page()?;
-        if let Some(page) = &page
-            && page.page_type() != PageType::DICTIONARY_PAGE
-        {
-            self.left -= i64::from(page.num_values());
-            if self.left < 0 {
-                let what = "its pages have more values than the footer says";
-                return Err(ParquetError::General(what.to_owned()));
-            }
-        }
-        Ok(page)
-    }
-
-    fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
-        self.pages.peek_next_page()
-    }
-
-    fn skip_next_page(&mut self) -> ParquetResult<()> {
-        let next = self.pages.peek_next_page()?;
-        if let Some(values) = next.and_then(|page| page.num_levels) {
-            self.left -= i64::try_from(values).unwrap_or(i64::MAX);
-        }
-        self.pages.skip_next_page()
     }
 }

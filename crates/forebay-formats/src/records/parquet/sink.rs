@@ -317,6 +317,7 @@ fn properties(options: &SinkOptions, metadata: Vec<KeyValue>) -> Result<WriterPr
             Compression::ZSTD(ZstdLevel::try_new(zstd.level()).map_err(refused)?)
         }
         lz4 if lz4.codec() == Codec::LZ4 => Compression::LZ4_RAW,
+        snappy if snappy.codec() == Codec::SNAPPY => Compression::SNAPPY,
         other => return Err(format!("Parquet files have no compression {other}")),
     };
     let image = ColumnPath::new(vec!["image".to_owned(), "bytes".to_owned()]);

@@ -3,11 +3,12 @@
 use super::super::npy::NpyHeader;
 use super::columns::{Columns, Slot};
 use super::index::{Member, TarIndex};
-use crate::archive::{Stream, read_exact};
+use crate::archive::{Stream, VolumeKind, read_exact};
 use crate::error::{Error, Result};
-use crate::records::{RecordFile, RecordReader, SourceRecord};
+use crate::records::{RecordFile, RecordReader, SourceRecord, extents};
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
+use forebay_shard::mapped::{Extent, ExtentStart};
 use forebay_shard::schema::{ColumnType, ColumnValue, FeatureEntry};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -66,6 +67,11 @@ impl RecordFile for TarFile {
             .sum()
     }
 
+    fn in_place_refusal(&self) -> Option<String> {
+        let is_plain = self.index.kind == VolumeKind::Tar;
+        (!is_plain).then(|| "it is compressed as a whole: decompress it, or convert it".to_owned())
+    }
+
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
         let (file, modified) = self.index.archive.open()?;
         if file.len() != self.index.bytes || modified != self.index.modified {
@@ -96,6 +102,49 @@ struct Reader<'a> {
 
 impl RecordReader for Reader<'_> {
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let read = self.advance()?;
+        Ok(read.map(|(number, label)| self.record(number, label)))
+    }
+
+    fn next_mapped(&mut self, found: &mut Vec<Extent>) -> Result<Option<SourceRecord<'_>>> {
+        found.clear();
+        let Some((number, label)) = self.advance()? else {
+            return Ok(None);
+        };
+        let sample = usize::try_from(number).unwrap_or(usize::MAX);
+        let members = self.file.index.members(sample).iter();
+        let kept = members.filter(|member| *self.file.slot(member) != Slot::Nothing);
+        for (member, bytes) in kept.zip(&self.members) {
+            let at = member.offset;
+            if extents::find(&self.record, bytes, ExtentStart::File(at), found) {
+                continue;
+            }
+            // A record has the numbers of an array without its header.
+            if let Some(header) = NpyHeader::parse(bytes, bytes.len() as u64) {
+                let numbers = bytes.get(header.len..).unwrap_or_default();
+                let start = ExtentStart::File(at + header.len as u64);
+                extents::find(&self.record, numbers, start, found);
+            }
+        }
+        Ok(Some(self.record(number, label)))
+    }
+}
+
+impl Reader<'_> {
+    fn record(&self, number: u64, label: Option<i64>) -> SourceRecord<'_> {
+        SourceRecord {
+            number,
+            bytes: &self.record,
+            label,
+            key: self
+                .file
+                .index
+                .key(usize::try_from(number).unwrap_or(usize::MAX)),
+        }
+    }
+
+    /// Reads the next sample. Returns its number and label.
+    fn advance(&mut self) -> Result<Option<(u64, Option<i64>)>> {
         let Some(number) = self.records.next() else {
             return Ok(None);
         };
@@ -143,16 +192,9 @@ impl RecordReader for Reader<'_> {
         }
         self.record.clear();
         builder.encode_into(&mut self.record);
-        Ok(Some(SourceRecord {
-            number,
-            bytes: &self.record,
-            label,
-            key: index.key(sample),
-        }))
+        Ok(Some((number, label)))
     }
-}
 
-impl Reader<'_> {
     fn refused(&self, record: u64, member: &Member, what: &str) -> Error {
         let index = &self.file.index;
         let extension = index.extensions.get(usize::from(member.extension));

@@ -73,6 +73,7 @@ pub fn write(root: &Path, recipe: &Recipe) {
         let name = match recipe.format {
             ShardFormat::TfRecord => format!("train-{k:05}-of-{:05}", recipe.shards),
             ShardFormat::Indexed => format!("train-{k:05}-of-{:05}.fbs", recipe.shards),
+            ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         };
         let path = root.join(&name);
         let file = std::fs::File::create(&path).unwrap();
@@ -80,6 +81,7 @@ pub fn write(root: &Path, recipe: &Recipe) {
             ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
                 .from_writer(file, &path)
                 .into(),
+            ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
             ShardFormat::Indexed => {
                 let mut builder = indexed::WriterBuilder::new();
                 builder

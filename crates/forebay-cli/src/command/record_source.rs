@@ -1,0 +1,116 @@
+//! Recognizes by names whether SRC of a command is a dataset or files of another tool.
+
+use std::path::{Path, PathBuf};
+
+use forebay_pack::{RecordFormat, RecordInput, expand_braces, has_braces, pickled_advice};
+use forebay_store::{Location, Store, StoreOptions};
+
+use super::foreign_args::ForeignArgs;
+use crate::failure::Failure;
+
+/// The list of the files of a split, in formats that have one.
+const INDEX: &str = "index.json";
+/// The extensions of files that may be in directories of a source, one for each split.
+const IN_DIRS: [&str; 4] = [".parquet", ".npz", ".npy", ".safetensors"];
+/// Directories of a source whose names are looked at.
+const DIRS_SEEN: usize = 16;
+
+/// Returns the records of another tool's format that SRC names: a place, a pattern, or several files. `None` for a
+/// dataset and for TFRecords.
+pub(super) fn foreign_source(
+    sources: &[PathBuf],
+    given: Option<RecordFormat>,
+    foreign: &ForeignArgs,
+    store: &StoreOptions,
+) -> Result<Option<(RecordFormat, RecordInput)>, Failure> {
+    let source = sources
+        .first()
+        .ok_or_else(|| Failure::usage("no SRC is named"))?;
+    let text = source.to_str().unwrap_or_default();
+    let mut files = Vec::new();
+    let mut location = Location::parse(source)?;
+    if sources.len() > 1 {
+        for source in sources {
+            files.push(Location::parse(source)?);
+        }
+        let dir = text.rsplit_once('/').map_or(".", |(dir, _)| dir);
+        location = Location::parse(dir)?;
+    } else if has_braces(text) && !source.exists() {
+        let names = expand_braces(text).map_err(Failure::usage)?;
+        for name in &names {
+            files.push(Location::parse(name)?);
+        }
+        let dir = text.rsplit_once('/').map_or(".", |(dir, _)| dir);
+        // A pattern may be in a directory's name too.
+        let dir = dir.split('{').next().unwrap_or_default();
+        location = Location::parse(if dir.is_empty() { "." } else { dir })?;
+    }
+    let format = match given {
+        Some(format) => Some(format),
+        None => {
+            let names = match files.is_empty() {
+                true => names_at(&location, store)?,
+                false => vec![text.to_owned()],
+            };
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let found = RecordFormat::detect(&names);
+            if found.is_none()
+                && let Some((name, advice)) = names
+                    .iter()
+                    .find_map(|name| Some((name, pickled_advice(name)?)))
+            {
+                return Err(Failure::usage(format!("{name}: {advice}")));
+            }
+            found.map(|(format, _)| format)
+        }
+    };
+    let is_shards =
+        |format: RecordFormat| [RecordFormat::DATASET, RecordFormat::TFRECORD].contains(&format);
+    let Some(format) = format.filter(|format| !is_shards(*format)) else {
+        return Ok(None);
+    };
+    let mut input = RecordInput::new(location);
+    input.files = files;
+    input.split.clone_from(&foreign.split);
+    input.features = foreign.records();
+    Ok(Some((format, input)))
+}
+
+/// The names at the top of a place, and one level below for lists of files; of a file its own.
+fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Failure> {
+    let Ok(path) = location.local_path() else {
+        let key = location.key().unwrap_or_default();
+        if key.contains('.') {
+            return Ok(vec![key.to_owned()]);
+        }
+        let store = Store::open(location, store)?;
+        let listing = store.list_dir("")?;
+        let mut objects = listing.objects;
+        if objects.is_empty() {
+            for dir in listing.dirs.iter().take(DIRS_SEEN) {
+                objects.extend(store.list_dir(dir)?.objects);
+            }
+        }
+        return Ok(objects.into_iter().map(|object| object.key).collect());
+    };
+    if !path.is_dir() {
+        return Ok(path.to_str().map(str::to_owned).into_iter().collect());
+    }
+    let names = |dir: &Path| {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    };
+    let mut all = names(path);
+    let dirs = all.iter().filter(|name| path.join(name).is_dir());
+    for dir in dirs.take(DIRS_SEEN).cloned().collect::<Vec<_>>() {
+        let below = names(&path.join(&dir)).into_iter();
+        let shows_format =
+            |name: &String| name == INDEX || IN_DIRS.iter().any(|end| name.ends_with(end));
+        let shown = below.filter(shows_format);
+        all.extend(shown.map(|name| format!("{dir}/{name}")));
+    }
+    Ok(all)
+}

@@ -1,0 +1,330 @@
+//! Writes a mapped shard, in one pass from front to back.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::MIN_EXTENT_BYTES;
+use crate::checksum::{Crc32c, crc32c, mask};
+use crate::error::{Error, Result};
+use crate::frame::{MAX_RECORD_BYTES, TAIL_BYTES, encode_head, too_long};
+use crate::index::layout::Header;
+use crate::index::map::{
+    BLOCK, COPY, LITERAL, MAX_BLOCK_BYTES, MAX_LITERAL_BYTES, PAGE_BYTES, SourceBlock, is_name,
+    push_signed, push_varint,
+};
+use crate::index::{Features, FileKind, IndexBuilder, RecordMeta};
+use crate::summary::ShardSummary;
+
+/// Bytes of a record that are in the source too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// Their position in the record.
+    pub record: Range<usize>,
+    /// Their position in the source.
+    pub start: ExtentStart,
+}
+
+/// Position of bytes in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtentStart {
+    /// They are in the source at this offset.
+    File(u64),
+    /// They are in a compressed block of the source, at this offset when it is expanded.
+    Block(SourceBlock, u64),
+}
+
+/// Bytes of the frames that are not in a page yet.
+enum Pending {
+    Literal(Vec<u8>),
+    Copy { offset: u64, len: u64 },
+}
+
+/// Writes the records of a mapped shard.
+pub struct Writer<W: Write> {
+    path: PathBuf,
+    writer: W,
+    sum: Crc32c,
+    source_name: String,
+    source_len: u64,
+    page: Vec<u8>,
+    pages: Vec<(u64, u64)>,
+    /// Bytes of the frames up to the end of the last segment in a page.
+    frames_len: u64,
+    pending: Pending,
+    /// End of the last copy, and the last block, of the open page.
+    copied: u64,
+    last_block: u64,
+    blocks: Vec<SourceBlock>,
+    numbers: HashMap<SourceBlock, u64>,
+    index: IndexBuilder,
+    chosen: Vec<Extent>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Creates a shard of records whose bytes are in the file `source_name`, below the location in
+    /// the manifest, of `source_len` bytes. `name` is the shard's name in errors.
+    ///
+    /// # Errors
+    /// If the name of the source is no relative path without `..`, or writing fails.
+    pub fn new(
+        writer: W,
+        name: impl AsRef<Path>,
+        source_name: &str,
+        source_len: u64,
+    ) -> Result<Self> {
+        if !is_name(source_name) {
+            return Err(Error::invalid(format!(
+                "{source_name:?} cannot be the name of a source: expected a relative path without .."
+            )));
+        }
+        let mut writer = Self {
+            path: name.as_ref().to_owned(),
+            writer,
+            sum: Crc32c::default(),
+            source_name: source_name.to_owned(),
+            source_len,
+            page: vec![0; 4],
+            pages: Vec::new(),
+            frames_len: 0,
+            pending: Pending::Literal(Vec::new()),
+            copied: 0,
+            last_block: 0,
+            blocks: Vec::new(),
+            numbers: HashMap::new(),
+            index: IndexBuilder::new(),
+            chosen: Vec::new(),
+        };
+        let header = Header {
+            kind: FileKind::Map,
+            features: Features::default(),
+        };
+        writer.put(&header.encode())?;
+        Ok(writer)
+    }
+
+    /// Writes a record. Of extents that overlap, the longest is used; bytes without one are stored
+    /// in the shard.
+    ///
+    /// # Errors
+    /// If the record is longer than 256 MiB, its key cannot be indexed, an extent is not within the
+    /// record and the source, or writing fails.
+    pub fn append(
+        &mut self,
+        record: &[u8],
+        meta: &RecordMeta<'_>,
+        extents: &[Extent],
+    ) -> Result<()> {
+        if record.len() as u64 > MAX_RECORD_BYTES {
+            return Err(too_long(record.len() as u64));
+        }
+        self.choose(record, extents)?;
+        self.index.push(record.len() as u64, meta)?;
+        self.literal(&encode_head(record.len() as u64))?;
+        let mut at = 0;
+        for extent in std::mem::take(&mut self.chosen) {
+            self.literal(&record[at..extent.record.start])?;
+            self.copy(&extent)?;
+            at = extent.record.end;
+        }
+        self.literal(&record[at..])?;
+        let tail: [u8; TAIL_BYTES] = mask(crc32c(record)).to_le_bytes();
+        self.literal(&tail)
+    }
+
+    /// Selects extents that do not overlap, in the order of the record.
+    fn choose(&mut self, record: &[u8], extents: &[Extent]) -> Result<()> {
+        let mut all: Vec<&Extent> = extents
+            .iter()
+            .filter(|extent| extent.record.len() >= MIN_EXTENT_BYTES)
+            .collect();
+        all.sort_by_key(|extent| (usize::MAX - extent.record.len(), extent.record.start));
+        self.chosen.clear();
+        for extent in all {
+            let Range { start, end } = extent.record;
+            let len = extent.record.len() as u64;
+            let fits = match extent.start {
+                ExtentStart::File(offset) => offset
+                    .checked_add(len)
+                    .is_some_and(|end| end <= self.source_len),
+                ExtentStart::Block(block, offset) => {
+                    let stored = block.offset.checked_add(block.stored_len);
+                    let expanded = offset.checked_add(len);
+                    stored.is_some_and(|end| end <= self.source_len)
+                        && expanded.is_some_and(|end| end <= block.expanded_len)
+                        && block.stored_len.max(block.expanded_len) <= MAX_BLOCK_BYTES
+                }
+            };
+            if end > record.len() || !fits {
+                return Err(Error::invalid(format!(
+                    "bytes {start} to {end} of a record of {} bytes: they are not in the source",
+                    record.len()
+                )));
+            }
+            let at = self
+                .chosen
+                .partition_point(|known| known.record.start < start);
+            let is_free = self
+                .chosen
+                .get(at)
+                .is_none_or(|next| next.record.start >= end)
+                && at
+                    .checked_sub(1)
+                    .and_then(|before| self.chosen.get(before))
+                    .is_none_or(|before| before.record.end <= start);
+            if is_free {
+                self.chosen.insert(at, extent.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of records written so far.
+    pub fn records(&self) -> u64 {
+        self.index.records()
+    }
+
+    fn literal(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            if !matches!(self.pending, Pending::Literal(_)) {
+                self.flush_pending()?;
+            }
+            let Pending::Literal(pending) = &mut self.pending else {
+                return Ok(());
+            };
+            let (now, later) = bytes.split_at(bytes.len().min(MAX_LITERAL_BYTES - pending.len()));
+            pending.extend_from_slice(now);
+            bytes = later;
+            if pending.len() == MAX_LITERAL_BYTES {
+                self.flush_pending()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, extent: &Extent) -> Result<()> {
+        let add = extent.record.len() as u64;
+        match extent.start {
+            ExtentStart::File(start) => {
+                if let Pending::Copy { offset, len } = &mut self.pending
+                    && *offset + *len == start
+                {
+                    *len += add;
+                    return Ok(());
+                }
+                self.flush_pending()?;
+                self.pending = Pending::Copy {
+                    offset: start,
+                    len: add,
+                };
+            }
+            ExtentStart::Block(block, offset) => {
+                self.flush_pending()?;
+                let next = self.blocks.len() as u64;
+                let number = *self.numbers.entry(block).or_insert(next);
+                if number == next {
+                    self.blocks.push(block);
+                }
+                self.begin_page();
+                push_varint(&mut self.page, add << 2 | BLOCK);
+                push_signed(&mut self.page, number as i64 - self.last_block as i64);
+                push_varint(&mut self.page, offset);
+                self.last_block = number;
+                self.end_segment(add)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_pending(&mut self) -> Result<()> {
+        let empty = Pending::Literal(Vec::new());
+        match std::mem::replace(&mut self.pending, empty) {
+            Pending::Literal(bytes) if bytes.is_empty() => Ok(()),
+            Pending::Literal(bytes) => {
+                self.begin_page();
+                push_varint(&mut self.page, (bytes.len() as u64) << 2 | LITERAL);
+                self.page.extend_from_slice(&bytes);
+                self.end_segment(bytes.len() as u64)
+            }
+            Pending::Copy { offset, len } => {
+                self.begin_page();
+                push_varint(&mut self.page, len << 2 | COPY);
+                push_signed(&mut self.page, offset.wrapping_sub(self.copied) as i64);
+                self.copied = offset + len;
+                self.end_segment(len)
+            }
+        }
+    }
+
+    fn begin_page(&mut self) {
+        if self.page.len() == 4 {
+            self.pages.push((self.frames_len, self.sum.len()));
+            (self.copied, self.last_block) = (0, 0);
+        }
+    }
+
+    fn end_segment(&mut self, len: u64) -> Result<()> {
+        self.frames_len += len;
+        match self.page.len() < PAGE_BYTES {
+            true => Ok(()),
+            false => self.flush_page(),
+        }
+    }
+
+    fn flush_page(&mut self) -> Result<()> {
+        if self.page.len() == 4 {
+            return Ok(());
+        }
+        let crc = crc32c(&self.page[4..]);
+        self.page[..4].copy_from_slice(&crc.to_le_bytes());
+        let page = std::mem::take(&mut self.page);
+        self.put(&page)?;
+        self.page = page;
+        self.page.truncate(4);
+        Ok(())
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.sum.update(bytes);
+        let written = self.writer.write_all(bytes);
+        written.map_err(|error| Error::io(&self.path, "write", error))
+    }
+
+    /// Writes keys, index and trailer. Returns the inner writer, flushed, and a summary.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn finish(mut self) -> Result<(W, ShardSummary)> {
+        self.flush_pending()?;
+        self.flush_page()?;
+        let data = self.sum;
+        self.pages.push((self.frames_len, data.len()));
+        let mut map = Vec::new();
+        map.extend_from_slice(&self.source_len.to_le_bytes());
+        map.extend_from_slice(&(self.pages.len() as u64 - 1).to_le_bytes());
+        map.extend_from_slice(&(self.source_name.len() as u32).to_le_bytes());
+        map.extend_from_slice(self.source_name.as_bytes());
+        for (frames, offset) in &self.pages {
+            map.extend_from_slice(&frames.to_le_bytes());
+            map.extend_from_slice(&offset.to_le_bytes());
+        }
+        let blocks: Vec<_> = self.blocks.iter().map(SourceBlock::encode).collect();
+        let written = self
+            .index
+            .write_map(data, &blocks, &map, &mut self.writer)
+            .and_then(|rest| self.writer.flush().map(|()| rest));
+        let rest = written.map_err(|error: io::Error| Error::io(&self.path, "write", error))?;
+        let mut sum = data;
+        sum.combine(rest.value(), rest.len());
+        let summary = ShardSummary {
+            records: self.index.records(),
+            bytes: sum.len(),
+            crc32c: sum.value(),
+            samples: self.index.samples(),
+            record_bytes: self.index.logical_len(),
+            index: Some(self.index),
+        };
+        Ok((self.writer, summary))
+    }
+}
