@@ -22,6 +22,7 @@
 
 mod args;
 mod cache_args;
+mod cached_index;
 mod command;
 mod console;
 mod contents;
@@ -39,6 +40,7 @@ mod staging_args;
 mod store_args;
 mod table;
 
+pub use cached_index::{CachedIndex, cached_index};
 pub use input::why_no_dataset;
 pub use quantity::parse_size;
 pub use run::{command, main_from};

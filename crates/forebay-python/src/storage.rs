@@ -70,10 +70,42 @@ pub(crate) fn location(text: impl AsRef<OsStr>) -> Result<Location, Failure> {
 
 /// Opens the dataset at a place.
 pub(crate) fn open_dataset(place: &Location, read: &ReadOptions) -> Result<Dataset, Failure> {
-    forebay_cache::open_dataset(place, read).map_err(|error| match no_manifest(place, &error) {
-        Some(failure) => failure,
-        None => error.into(),
+    forebay_cache::open_dataset(place, read).or_else(|error| {
+        let Some(failure) = no_manifest(place, &error) else {
+            return Err(error.into());
+        };
+        let named = place.to_string();
+        match forebay_cli::cached_index(Path::new(&named), &read.store) {
+            None => Err(failure),
+            Some(Err(message)) => Err(Failure::new(Kind::Missing, message).path(Path::new(&named))),
+            Some(Ok(index)) => {
+                warn_of(&named, &index);
+                let root = Location::from(index.root.as_path());
+                Ok(forebay_cache::open_dataset(&root, read)?)
+            }
+        }
     })
+}
+
+/// Warns that files were read through to index them.
+fn warn_of(place: &str, index: &forebay_cli::CachedIndex) {
+    if !index.is_new {
+        return;
+    }
+    let text = format!(
+        "{place} has no index: its {} bytes were read once to make one, in {}. `forebay index` makes one where you choose, with \
+         seek points for faster decoding",
+        index.bytes,
+        index.root.display()
+    );
+    Python::attach(|py| {
+        let category = py.get_type::<pyo3::exceptions::PyUserWarning>();
+        let text = std::ffi::CString::new(text).unwrap_or_default();
+        // Raised as an error, it is printed: the dataset is open.
+        if let Err(error) = PyErr::warn(py, &category, &text, 2) {
+            error.write_unraisable(py, None);
+        }
+    });
 }
 
 /// Explains what a location without a manifest holds.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -93,3 +94,22 @@ def test_a_changed_file_is_an_error_that_names_it(places: dict[str, pathlib.Path
         tar.unlink()
     with pytest.raises(forebay.MissingError, match=r"train-000000\.tar"):
         epoch(tmp_path / "index")
+
+
+def test_files_without_an_index_are_indexed_once(
+    places: dict[str, pathlib.Path], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    location = json.loads((places["webdataset"] / "forebay.json").read_text())["source"]["location"]
+    with pytest.warns(UserWarning, match="read once"):
+        found = epoch(location)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = epoch(location)
+    expected = epoch(places["webdataset"])
+    for one, two, three in zip(expected, found, again, strict=True):
+        assert np.array_equal(one[0], two[0]) and np.array_equal(one[0], three[0])
+    with pytest.warns(UserWarning, match="read once"):
+        assert forebay.open(f"{location}/train-{{000000..000001}}.tar").splits == ["train"]
+    with pytest.raises(forebay.MissingError, match="not a dataset"):
+        epoch(tmp_path)

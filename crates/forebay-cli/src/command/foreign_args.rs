@@ -4,7 +4,7 @@ use clap::Args;
 use forebay_pack::ForeignRecords;
 
 /// Records of another tool.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Records of another tool")]
 pub(crate) struct ForeignArgs {
     /// All files belong to this split [default: as their names say]

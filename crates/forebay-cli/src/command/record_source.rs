@@ -17,7 +17,7 @@ const DIRS_SEEN: usize = 16;
 
 /// Returns the records of another tool's format that SRC names: a place, a pattern, or several files. `None` for a
 /// dataset and for TFRecords.
-pub(super) fn foreign_source(
+pub(crate) fn foreign_source(
     sources: &[PathBuf],
     given: Option<RecordFormat>,
     foreign: &ForeignArgs,

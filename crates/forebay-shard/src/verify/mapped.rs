@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::sum::{SummedFile, Sums};
-use super::{Progress, ShardCheck, check_header};
+use super::{ShardCheck, VerifyProgress, check_header};
 use crate::error::{Error, Result};
 use crate::frame;
 use crate::index::{FileKind, Index};
@@ -80,9 +80,9 @@ fn records(check: &mut ShardCheck<'_>, frames: &MappedFile, index: &Index) {
                 lose(check, index, next..end);
             }
         }
-        (check.observer)(Progress {
+        (check.observer)(VerifyProgress {
             bytes: range.end - range.start,
-            ..Progress::default()
+            ..VerifyProgress::default()
         });
         if check.stopped() {
             return;
