@@ -2,6 +2,8 @@
 
 Addresses of the documents become those of this test, loops over 90 epochs become two, and a GPU
 becomes the CPU. Blocks of one page run in order, in one namespace and a process of their own.
+On the pages for users of other libraries the commands of `sh` blocks run first, on data that those
+libraries could have written.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -29,16 +32,23 @@ NOT_RUN = {
     "forebay+dns://": "names that a cluster resolves",
     "forebays://": "a certificate",
     "torchvision.datasets.ImageFolder": "photos, and a dataset of Hugging Face",
+    "from streaming import": "mosaicml-streaming, which brings the clients of all clouds",
+    "from litdata import": "litdata, and chunks in a store",
+    "from ffcv.": "ffcv, which is compiled against OpenCV and libturbojpeg",
 }
 
+# Pages for users of other libraries.
+MIGRATION = "docs/migration/"
+
 # Pages whose blocks need nothing of each other: a block runs where the packages that it imports are installed.
-SEPARATE_BLOCKS = {"docs/frameworks.md"}
+SEPARATE_BLOCKS = ("docs/frameworks.md", MIGRATION)
 
 # Text of the documents, and its replacement; {NAME} is the server of that dataset, the directory `root`, or a new one.
 STAND_INS = [
     (r"range\(90\)", "range(2)"),
     (r"batch_size=\d+", "batch_size=4"),
     (r"device=\"cuda\"", 'device="cpu"'),
+    (r"num_workers=\d+", "num_workers=0"),
     (r"forebay://[\w.:,]+/imagenet", "{data/imagenet}"),
     (r"forebay://[a-z][\w.:,]+/\w+", "{packed}"),
     (r"s3://bucket", "{root}/bucket"),
@@ -69,6 +79,14 @@ def programs(page: str, values: dict[str, str]) -> list[tuple[int, str]]:
             code = re.sub(pattern, value, code)
         made.append((line, code))
     return made
+
+
+def commands(page: str, root: pathlib.Path) -> list[list[str]]:
+    """The arguments of each `forebay` command in the `sh` blocks of a page, with this test's directory for `/data`."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lines = "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)).splitlines()
+    split = [shlex.split(line.replace("/data/", f"{root}/data/")) for line in lines]
+    return [words[1:] for words in split if words[0] == "forebay"]
 
 
 def imports(code: str) -> set[str]:
@@ -122,10 +140,34 @@ def write_columns(root: pathlib.Path, images: list[bytes]) -> None:
                 writer.write(image=image, label=number % 3, **{column: values[column] for column in columns})
 
 
+@pytest.fixture(scope="module")
+def foreign(place: pathlib.Path) -> pathlib.Path:
+    """The directory with the images of `data/imagenet` in the formats of other libraries."""
+    data = place / "data"
+    (data / "photos").symlink_to(place / "images/data/imagenet")
+    for name, options in {
+        "imagenet-wds": ["--to", "webdataset", "--shards", "2"],
+        "imagenet-mds": ["--to", "mds"],
+        "imagenet-tfrecord": ["--to", "tfrecord", "--shards", "2"],
+    }.items():
+        done = forebay_command("convert", data / "imagenet", data / name, *options)
+        assert done.returncode == 0, done.stderr
+        # Files of another tool come without the facts of the conversion.
+        (data / name / "forebay-conversion.json").unlink(missing_ok=True)
+    (data / "tfrecords").mkdir()
+    for path in (data / "imagenet-tfrecord").glob("train-*"):
+        shutil.copy(path, data / "tfrecords")
+    return place
+
+
 @pytest.mark.parametrize("page", doc_blocks().pages())
 def test_the_python_blocks_of_a_page_run(
-    page: str, place: pathlib.Path, serve: Serve, tmp_path: pathlib.Path
+    page: str, place: pathlib.Path, serve: Serve, tmp_path: pathlib.Path, request: pytest.FixtureRequest
 ) -> None:
+    if page.startswith(MIGRATION):
+        ran = [forebay_command(*words) for words in commands(page, request.getfixturevalue("foreign"))]
+        assert ran, f"no command of {page} runs"
+        assert [done.stderr for done in ran if done.returncode != 0] == []
     values = {
         "root": os.fspath(place),
         "mine": os.fspath(tmp_path / "mine"),
@@ -134,7 +176,7 @@ def test_the_python_blocks_of_a_page_run(
     }
     code = programs(page, values)
     assert code, f"no block of {page} runs"
-    if page in SEPARATE_BLOCKS:
+    if page.startswith(SEPARATE_BLOCKS):
         code = [(line, block) for line, block in code if all(importlib.util.find_spec(name) for name in imports(block))]
         if not code:
             pytest.skip(f"no package of {page} is installed")
@@ -163,6 +205,17 @@ def test_blocks_that_do_not_run_exist() -> None:
     blocks = [code for page in doc_blocks().pages() for _, code in doc_blocks().blocks(page)]
     for text in NOT_RUN:
         assert any(text in code for code in blocks), f"NOT_RUN names {text}, which no block has"
+
+
+def test_a_page_for_users_of_another_library_shows_both() -> None:
+    pages = [page for page in doc_blocks().pages() if page.startswith(MIGRATION)]
+    listed = (ROOT / MIGRATION / "README.md").read_text(encoding="utf-8")
+    for page in pages:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        before, after = (text.index(f"\n{word}:\n\n```python\n") for word in ("Before", "After"))
+        assert before < after < text.index("\n**Pitfalls**\n"), page
+        assert f"({pathlib.PurePath(page).name})" in listed, page
+    assert len(pages) >= 6
 
 
 class Photos:
