@@ -6,6 +6,9 @@ import gc
 import io
 import json
 import pathlib
+import signal
+import subprocess
+import time
 from typing import Any
 
 import numpy as np
@@ -125,7 +128,7 @@ def load_arrays(path: pathlib.Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["npz", "safetensors"])
 def test_arrays_go_to_records_and_back(tmp_path: pathlib.Path, name: str) -> None:
     rng = np.random.default_rng(3)
-    arrays = {
+    arrays: dict[str, Any] = {
         "images": rng.integers(0, 256, (20, 6, 8, 3), dtype=np.uint8),
         "labels": np.arange(20) % 4 - 1,
         "embedding": rng.standard_normal((20, 5)),
@@ -136,7 +139,7 @@ def test_arrays_go_to_records_and_back(tmp_path: pathlib.Path, name: str) -> Non
     if name == "npz":
         arrays["keys"] = np.array([f"k/{i}" for i in range(20)])
         arrays["caption"] = np.array([f"text {i} ü" * (i % 3) for i in range(20)])
-        np.savez_compressed(src / "val.npz", **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(src / "val.npz", **arrays)
     else:
         pytest.importorskip("safetensors.numpy").save_file(arrays, src / "val.safetensors")
     convert(src, tmp_path / "fbs", "--to", "indexed")
@@ -164,3 +167,38 @@ def test_pickled_files_are_refused(tmp_path: pathlib.Path) -> None:
     done = forebay_command("convert", tmp_path / "a.pt", tmp_path / "dst", "--to", "indexed")
     assert done.returncode == 2
     assert "would execute what it says" in done.stderr
+
+
+def contents(root: pathlib.Path) -> dict[str, bytes]:
+    """All files of a directory with their bytes."""
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("format", ["webdataset", "mds", "parquet"])
+def test_a_killed_conversion_continues_to_the_same_bytes(tmp_path: pathlib.Path, format: str) -> None:
+    source = tmp_path / "source"
+    with forebay.Writer(source, format="indexed", features={"image": "image", "label": "label"}) as writer:
+        for number in range(240):
+            writer.write(key=f"{number:03d}.png", image=png(64, 48, number), label=number % 7)
+    options = ["--to", format, "--shards", "40", "--jobs", "1"]
+    convert(source, tmp_path / "whole", *options)
+    whole = contents(tmp_path / "whole")
+    suffix = {"webdataset": ".tar", "mds": ".mds", "parquet": ".parquet"}[format]
+    shards = {name for name in whole if name.endswith(suffix)}
+    assert len(shards) == 40
+
+    killed = tmp_path / "killed"
+    for wanted in (1, 12):
+        child = subprocess.Popen(["forebay", "convert", source, killed, *options, "--quiet"])
+        while child.poll() is None and len(list(killed.rglob(f"*{suffix}"))) < wanted:
+            time.sleep(0.001)
+        child.send_signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL, "the conversion ended before it was killed"
+        left = {name for name in contents(killed) if name in shards}
+        assert wanted <= len(left) < len(shards)
+        assert "forebay-conversion.json" not in contents(killed), "it is published last"
+    done = forebay_command("convert", source, killed, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["resumed_shards"] >= 12
+    assert contents(killed) == whole

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 import forebay
+from conftest import Serve
 
 WIDTH, HEIGHT, COUNT = 60, 44, 12
 FEATURES = {"image": "image", "boxes": "boxes", "mask": "mask", "points": "keypoints"}
@@ -28,11 +29,33 @@ def sample(number: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def annotated(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    place = tmp_path_factory.mktemp("annotated") / "set"
+    return written(tmp_path_factory.mktemp("annotated") / "set", range(COUNT))
+
+
+def written(place: pathlib.Path, numbers: range) -> pathlib.Path:
+    """A dataset of these samples."""
     with forebay.Writer(place, format="indexed", features=FEATURES) as writer:
-        for number in range(COUNT):
+        for number in numbers:
             writer.write(**sample(number))
     return place
+
+
+def arrays(batch: Any) -> dict[str, Any]:
+    """All arrays of a batch by name."""
+    boxes, points = batch["boxes"], batch["points"]
+    return {
+        **{name: np.asarray(getattr(batch, name)) for name in ("images", "labels", "samples", "padding")},
+        **{f"boxes.{name}": np.asarray(getattr(boxes, name)) for name in ("boxes", "labels", "offsets")},
+        **{f"points.{name}": np.asarray(getattr(points, name)) for name in ("points", "visibility", "offsets")},
+        "mask": np.asarray(batch["mask"]),
+    }
+
+
+def geometry(batch: Any, row: int) -> list[Any]:
+    """Boxes, their labels, points and mask of a sample."""
+    target, points = batch["boxes"][row], batch["points"]
+    start, end = points.offsets[row : row + 2]
+    return [np.asarray(part) for part in (target["boxes"], target["labels"], points.points[start:end], batch["mask"][row])]
 
 
 def test_boxes_masks_and_points_are_torchvisions(annotated: pathlib.Path) -> None:
@@ -92,3 +115,52 @@ def test_transforms_that_boxes_cannot_follow_are_refused(annotated: pathlib.Path
         load([crop], ["boxes"], batch_transform=forebay.Mixup(0.2))
     with pytest.raises(forebay.OptionError, match="RandomIoUCrop: expected a column of boxes"):
         load([forebay.RandomIoUCrop(), forebay.Resize((24, 24))], ["mask"])
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_server_gives_the_same_geometry_with_padding(annotated: pathlib.Path, serve: Serve, transport: Literal["shm", "tcp"]) -> None:
+    options: dict[str, Any] = {
+        "batch_size": 5,
+        "seed": 7,
+        "drop_last": False,
+        "transform": [forebay.RandomResizedCrop((24, 32), scale=(0.3, 1.0)), forebay.RandomHorizontalFlip()],
+        "columns": ["boxes", "mask", "points"],
+    }
+    here = forebay.Loader(annotated, **options)
+    with forebay.Loader(serve(annotated), transport=transport, **options) as there:
+        for _ in range(2):
+            padding, samples = [], []
+            for ours, served in zip(here, there, strict=True):
+                expected, found = arrays(ours), arrays(served)
+                assert expected["boxes.boxes"].size and expected["mask"].any()
+                for name, array in expected.items():
+                    assert array.dtype == found[name].dtype and np.array_equal(array, found[name]), name
+                padding += found["padding"].tolist()
+                samples += found["samples"].tolist()
+            assert padding == [False] * COUNT + [True] * 3
+            assert sorted(samples[:COUNT]) == list(range(COUNT))
+        assert there.stats()["transport"] == transport
+
+
+def test_a_mix_keeps_each_samples_geometry(annotated: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    sets = [annotated, written(tmp_path / "other", range(COUNT, 2 * COUNT + 3))]
+    options: dict[str, Any] = {
+        "batch_size": 9,
+        "drop_last": False,
+        "transform": [forebay.Resize(36), forebay.CenterCrop((30, 40))],
+        "columns": ["boxes", "mask", "points"],
+    }
+    alone = []
+    for path in sets:
+        for batch in forebay.Loader(path, shuffle=False, **options):
+            alone += [geometry(batch, row) for row in range(9) if not batch.padding[row]]
+    # Samples of a mix are numbered through its datasets.
+    seen = set()
+    for batch in forebay.Loader(forebay.Mix(sets), seed=3, **options):
+        for row in np.flatnonzero(~np.asarray(batch.padding)).tolist():
+            number = int(batch.samples[row])
+            for part, expected in zip(geometry(batch, row), alone[number], strict=True):
+                assert part.dtype == expected.dtype and np.array_equal(part, expected), number
+            seen.add(number)
+    assert seen == set(range(len(alone)))
+    assert len({mask.tobytes() for *_, mask in alone}) == len(alone)
