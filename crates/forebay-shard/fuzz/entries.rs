@@ -5,17 +5,20 @@
 //! A fuzzer does not guess checksums. So each input is tried twice: unchanged, and with corrected
 //! checksums.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_proto::tensorflow::{self, feature::Kind};
 use forebay_shard::checksum::{crc32c, mask};
 use forebay_shard::example::{ExampleError, FeatureKind, FeatureView};
 use forebay_shard::index::{FileKind, Found, Index, parse_idx, parse_suffix};
-use forebay_shard::storage::MemoryStorage;
+use forebay_shard::manifest::{RecordSource, ShardEntry, SplitEntry};
+use forebay_shard::storage::{MemoryStorage, ReadAt, Storage};
 use forebay_shard::tfrecord::{Compression, Mode, ReaderBuilder};
 use forebay_shard::{
-    ExampleView, Manifest, OpenOptions, RecordBlock, Shard, ShardFormat, image_and_label,
+    Dataset, ExampleView, Manifest, OpenOptions, RecordBlock, Shard, ShardFormat, image_and_label,
 };
 use prost::Message;
 
@@ -160,6 +163,119 @@ fn seal_index(bytes: &[u8]) -> Vec<u8> {
     let seal = crc32c(&bytes[at..at + 52]);
     bytes[at + 52..at + 56].copy_from_slice(&seal.to_le_bytes());
     bytes
+}
+
+/// A mapped shard, in memory with its source.
+pub(crate) fn mapped(bytes: &[u8]) {
+    open_mapped(bytes);
+    let mut bytes = bytes.to_vec();
+    seal_pages(&mut bytes);
+    open_mapped(&seal_index(&bytes));
+}
+
+/// The source of mapped shards: a dataset refers to a location in the same storage.
+#[derive(Debug)]
+struct Places(Arc<MemoryStorage>);
+
+impl Storage for Places {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadAt>> {
+        self.0.open(path)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.0.exists(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        self.0.list(dir)
+    }
+
+    fn open_location(&self, location: &str) -> io::Result<(PathBuf, Arc<dyn Storage>)> {
+        Ok((location.into(), Arc::<MemoryStorage>::clone(&self.0)))
+    }
+}
+
+fn open_mapped(bytes: &[u8]) {
+    let path = Path::new("input");
+    let len = bytes.len() as u64;
+    let records = match parse_suffix(path, FileKind::Map, len, MAX_RECORD, bytes) {
+        Ok(Found::Index(index)) => index.len(),
+        Ok(Found::Need(_)) => panic!("the whole file is there"),
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    let shard = ShardEntry {
+        name: "train-00000-of-00001.fbm".to_owned(),
+        records,
+        bytes: len,
+        crc32c: crc32c(bytes),
+        blake3: None,
+    };
+    let split = SplitEntry::new("train", vec![shard]);
+    let mut manifest = Manifest::new(ShardFormat::Mapped, 0, vec![split]);
+    manifest.source = Some(RecordSource {
+        location: "data".to_owned(),
+        format: "webdataset".to_owned(),
+    });
+    let json = manifest.to_json().unwrap();
+    // The name and the length of the source in the seeds.
+    let source = [b'b'; 512];
+    let files = [
+        ("set/forebay.json", json.as_bytes()),
+        ("set/train-00000-of-00001.fbm", bytes),
+        ("data/a", &source[..]),
+    ];
+    let storage = Places(Arc::new(MemoryStorage::from_iter(files)));
+    let dataset = Dataset::options()
+        .storage(Arc::new(storage))
+        .max_record(MAX_RECORD);
+    let Ok(split) = dataset
+        .open("set")
+        .and_then(|dataset| dataset.split("train"))
+    else {
+        return;
+    };
+    let mut record = Vec::new();
+    for number in 0..split.len() {
+        if split.read(number, &mut record).is_ok() {
+            let len = split
+                .shards()
+                .first()
+                .and_then(|shard| shard.record_len(number));
+            assert_eq!(Some(record.len() as u64), len);
+        }
+    }
+}
+
+/// Corrects the checksums of the pages of a map.
+fn seal_pages(bytes: &mut [u8]) {
+    let number = |bytes: &[u8], at: usize| {
+        let field = at.checked_add(8).and_then(|end| bytes.get(at..end));
+        let field = field.and_then(|field| field.first_chunk());
+        field.map_or(0, |field| u64::from_le_bytes(*field)) as usize
+    };
+    let Some(trailer) = bytes.len().checked_sub(64) else {
+        return;
+    };
+    // The offsets of pages are the last column, 16 bytes for each page and for the end.
+    let mut end = None;
+    let mut at = trailer.saturating_sub(8);
+    while at >= 64 {
+        let offset = number(bytes, at);
+        if let Some(end) = end
+            && (64..end).contains(&offset)
+            && end <= trailer
+        {
+            let crc = crc32c(&bytes[(offset + 4).min(end)..end]);
+            if end - offset > 4 {
+                bytes[offset..offset + 4].copy_from_slice(&crc.to_le_bytes());
+            }
+        }
+        if offset <= 64 {
+            return;
+        }
+        end = Some(offset);
+        at = at.saturating_sub(16);
+    }
 }
 
 /// DALI's text index.
