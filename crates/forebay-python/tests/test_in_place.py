@@ -35,9 +35,9 @@ def places(packed: dict[str, pathlib.Path], tmp_path_factory: pytest.TempPathFac
 
 
 def epoch(source: Any, **options: Any) -> list[tuple[np.ndarray[Any, Any], list[int], list[int]]]:
-    options = {"split": "train", "batch_size": 4, "transform": forebay.TrainTransform(32), "seed": 5} | options
+    chosen: dict[str, Any] = {"split": "train", "batch_size": 4, "transform": forebay.TrainTransform(32), "seed": 5}
     batches = []
-    with forebay.Loader(source, **options) as loader:
+    with forebay.Loader(source, **chosen | options) as loader:
         for batch in loader:
             batches.append((np.array(batch.images), list(batch.labels), list(batch.samples)))
     return batches
