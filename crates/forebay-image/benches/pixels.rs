@@ -5,8 +5,9 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay_image::ops::{RandAugment, RandomErasing, RandomHorizontalFlip, RandomResizedCrop};
 use forebay_image::{
-    BatchTransform, Compose, Decoder, Dtype, EvalTransform, Layout, Limits, Mixing, Normalize, Op,
-    Output, RgbImage, SampleSeed, TrainTransform, Transform, probe, resize,
+    BatchTransform, Compose, Decoder, Dtype, Encoded, EvalTransform, FastCoding, FastEncoder,
+    Layout, Limits, Mixing, Normalize, Op, Output, RgbImage, SampleSeed, SeekDensity,
+    SeekPointBuilder, TrainTransform, Transform, probe, resize, restore_fast,
 };
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -141,6 +142,96 @@ fn bench_folder(c: &mut Criterion, name: &str, folder: &Path) {
         let members: Vec<usize> = (0..16).collect();
         group.bench_function(format!("mixup-16-of-224-{}", dtype.name()), |b| {
             b.iter(|| mix.apply(&output, &members, &mut batch))
+        });
+    }
+    group.finish();
+    bench_stored(c, name, &images);
+}
+
+/// An image as records store it.
+struct Stored {
+    bytes: Vec<u8>,
+    seek_points: Option<Vec<u8>>,
+}
+
+/// Crops of the same JPEGs in each form in which records store them; and what the forms cost.
+fn bench_stored(c: &mut Criterion, name: &str, images: &[Vec<u8>]) {
+    let limits = Limits::default();
+    let (mut encoder, mut builder) = (FastEncoder::default(), SeekPointBuilder::default());
+    // Those that can be stored in each form.
+    let mut forms: [Vec<Stored>; 3] = Default::default();
+    for jpeg in images {
+        let coded = encoder.encode(jpeg, FastCoding::Coded, &limits);
+        let raw = encoder.encode(jpeg, FastCoding::Raw, &limits);
+        if let (Some(coded), Some(raw)) = (coded, raw) {
+            let points = builder.build(jpeg, SeekDensity::Auto);
+            for (form, (bytes, seek_points)) in
+                (forms.iter_mut()).zip([(jpeg.clone(), points), (coded, None), (raw, None)])
+            {
+                form.push(Stored { bytes, seek_points });
+            }
+        }
+    }
+    let count = forms[0].len();
+    if count == 0 {
+        return;
+    }
+    let total =
+        |stored: &Stored| stored.bytes.len() + stored.seek_points.as_ref().map_or(0, Vec::len);
+    let bytes = forms
+        .each_ref()
+        .map(|form| form.iter().map(total).sum::<usize>());
+    println!(
+        "{name}: {count} of {} images; bytes {bytes:?}",
+        images.len()
+    );
+    let mut group = c.benchmark_group(format!("{name}-stored"));
+    group.throughput(Throughput::Elements(1));
+    let output = Output::default();
+    let transforms = [
+        ("train-224", Transform::Train(TrainTransform::new(224))),
+        ("eval-224", Transform::Eval(EvalTransform::new(256, 224))),
+    ];
+    let seed = |sample: u64| SampleSeed {
+        seed: 1,
+        sample,
+        ..SampleSeed::default()
+    };
+    let mut decoder = Decoder::new(limits);
+    for (name, transform) in &transforms {
+        let mut out = vec![0; transform.output_values()];
+        for (form, stored) in ["jpeg", "fast", "fast-raw"].iter().zip(&forms) {
+            let mut i = 0;
+            group.bench_function(format!("{name}-{form}"), |b| {
+                b.iter(|| {
+                    i += 1;
+                    let image = &stored[i % count];
+                    let encoded = Encoded {
+                        bytes: &image.bytes,
+                        seek_points: image.seek_points.as_deref(),
+                    };
+                    transform.apply(&mut decoder, encoded, seed(i as u64), &output, &mut out)
+                })
+            });
+        }
+    }
+    let [jpegs, coded, raw] = &forms;
+    for (name, coding) in [("fast", FastCoding::Coded), ("fast-raw", FastCoding::Raw)] {
+        let mut i = 0;
+        group.bench_function(format!("encode-{name}"), |b| {
+            b.iter(|| {
+                i += 1;
+                encoder.encode(&jpegs[i % count].bytes, coding, &limits)
+            })
+        });
+    }
+    for (name, stored) in [("fast", coded), ("fast-raw", raw)] {
+        let mut i = 0;
+        group.bench_function(format!("restore-{name}"), |b| {
+            b.iter(|| {
+                i += 1;
+                restore_fast(&stored[i % count].bytes, &limits)
+            })
         });
     }
     group.finish();

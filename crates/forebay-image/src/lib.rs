@@ -12,6 +12,8 @@
 //!   them to.
 //! - [`progressive_to_baseline`] transcodes JPEGs so that regions can be decoded,
 //!   [`restore_progressive`] restores the originals.
+//! - [`FastEncoder`] transcodes JPEGs to an encoding that decodes twice as fast,
+//!   [`restore_fast`] restores them.
 //! - [`contact_sheet`] renders a batch for viewing.
 //!
 //! Other crates own the sources of images and the use of batches. Errors contain no file name or
@@ -41,6 +43,7 @@ mod varint;
 pub use decode::{Decoder, decode_mask};
 pub use encode::{SampleFormat, Shrink, encode_jpeg, encode_png_samples};
 pub use error::{ImageError, Result};
+pub use format::jpeg::fast::{FastCoding, FastEncoder, restore_fast, standard_image};
 pub use format::jpeg::{SeekDensity, SeekPointBuilder, build_seek_points};
 pub use format::{
     Color, Ending, Format, Probe, check_structure, ending, probe, sniff, trailing_bytes,

@@ -325,6 +325,16 @@ impl SampleColumns {
 }
 
 impl Columns {
+    /// Returns whether the encoded image is one of the columns of records from a part of the source.
+    pub(crate) fn have_image(&self, part: usize, features: &RecordFeatures) -> bool {
+        let is_image = |column: &Column| {
+            column.column_type == ColumnType::Image && column.feature == features.image
+        };
+        self.parts
+            .get(part)
+            .is_some_and(|columns| columns.iter().any(is_image))
+    }
+
     /// Finds the columns that `options` name, for a source with these schemas, one for each of its
     /// parts; `None` if they name none.
     pub(crate) fn resolve(options: &Options, schemas: &[Schema]) -> Result<Option<Columns>> {

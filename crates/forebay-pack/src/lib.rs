@@ -32,8 +32,8 @@ mod writer;
 pub use against::{ComparisonReport, Difference, DifferenceKind, SourceComparison};
 pub use census::{Census, SplitCensus};
 pub use convert::{
-    ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, OutputFormat, ProgressiveChange,
-    RepairOptions, RepairSummary, SeekPointChange, convert, repair,
+    ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ImageChange, OutputFormat,
+    ProgressiveChange, RepairOptions, RepairSummary, SeekPointChange, convert, repair,
 };
 pub use error::{Error, Result, SampleError};
 pub use export::{ExportOptions, ExportSummary, export};
@@ -46,13 +46,15 @@ pub use forebay_formats::{
     Action, ClassList, ClassName, Error as SourceError, Finding, Reason, escape,
 };
 pub use observer::{Cancel, Observer, ShardDone, Stage};
-pub use options::{DatasetFormat, OnBadImage, PackOptions, Sharding, ShuffleWhen, UploadOptions};
+pub use options::{
+    DatasetFormat, ImageForm, OnBadImage, PackOptions, Sharding, ShuffleWhen, UploadOptions,
+};
 pub use original::original_image;
 pub use part::Part;
 pub use plan::{Plan, PlannedShard, PlannedSplit};
 pub use prepare::{Prepared, prepare};
 pub use report::{
-    ProgressiveCount, SeekPointCount, SkippedRecord, SplitSummary, Summary, Uploaded,
+    FastCount, ProgressiveCount, SeekPointCount, SkippedRecord, SplitSummary, Summary, Uploaded,
 };
 pub use run::pack;
 pub use run_part::{FinishOptions, PartSummary, finish};

@@ -1,7 +1,7 @@
 //! Options of a pack, and their defaults.
 
 use forebay_formats::images::{SourceLayout, SourceOptions};
-use forebay_image::SeekDensity;
+use forebay_image::{FastCoding, SeekDensity};
 use forebay_shard::{BlockCompression, Codec, ShardFormat};
 use forebay_staging::AreaOptions;
 use forebay_store::{Durability, Limiter, Location, StoreOptions};
@@ -51,6 +51,55 @@ impl DatasetFormat {
             Self::Indexed(compression) => [format, ("codec", compression.to_string())],
         }
     }
+}
+
+/// Under this name a manifest keeps the encoding in which JPEGs were to be stored, if it is not their own.
+pub(crate) const IMAGES_KEY: &str = "images";
+
+/// The encoding in which JPEGs are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ImageForm {
+    /// Their own bytes.
+    #[default]
+    Jpeg,
+    /// [Fast images](forebay_image::FastEncoder), which decode faster and from which the JPEGs are restored. Those that
+    /// cannot be restored exactly, or would grow too much, stay JPEGs.
+    Fast(FastCoding),
+}
+
+impl ImageForm {
+    /// Returns the name in options: `jpeg`, `fast`, `fast-raw`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jpeg => "jpeg",
+            Self::Fast(FastCoding::Coded) => "fast",
+            Self::Fast(FastCoding::Raw) => "fast-raw",
+        }
+    }
+
+    /// Upper bound of the bytes of images that had so many before.
+    pub(crate) fn most_bytes(self, bytes: u64) -> u64 {
+        match self {
+            Self::Jpeg => bytes,
+            Self::Fast(FastCoding::Coded) => bytes.saturating_add(bytes / 4),
+            Self::Fast(FastCoding::Raw) => bytes.saturating_add(bytes / 2),
+        }
+    }
+}
+
+/// The error of fast images in shards of this format, if they are not allowed there.
+pub(crate) fn check_private(
+    images: ImageForm,
+    format: DatasetFormat,
+    is_allowed: bool,
+) -> Result<(), String> {
+    if images == ImageForm::Jpeg || format != DatasetFormat::TfRecord || is_allowed {
+        return Ok(());
+    }
+    Err(
+        "fast images in TFRecords: no other reader of TFRecords can decode them; write indexed shards (.fbs), or allow them with --allow-private-images"
+            .into(),
+    )
 }
 
 /// How many shards a split gets.
@@ -126,6 +175,10 @@ pub struct PackOptions {
     /// Stores progressive JPEGs as baseline ones of the same pixels, of which [`export`](crate::export()) makes the original
     /// files again; those that would not come back byte for byte stay as they are.
     pub progressive_to_baseline: bool,
+    /// The encoding in which JPEGs are stored. Fast images have no seek points.
+    pub images: ImageForm,
+    /// Allows fast images in TFRecords, which no other reader of TFRecords can decode.
+    pub allow_private_images: bool,
     /// Policy for bad images.
     pub on_bad_image: OnBadImage,
     /// Transcodes to RGB JPEG the images that other readers stumble over: PNG or WebP under a JPEG's name, CMYK and YCCK, JPEGs
@@ -174,6 +227,8 @@ impl PackOptions {
             seed: 0,
             seek_points: Some(SeekDensity::Auto),
             progressive_to_baseline: false,
+            images: ImageForm::Jpeg,
+            allow_private_images: false,
             on_bad_image: OnBadImage::Skip,
             transcode_nonstandard: false,
             resize_short: None,
@@ -231,6 +286,7 @@ impl PackOptions {
             Sharding::Bytes(0) => return Err("the shard size must be at least 1 byte".into()),
             _ => {}
         }
+        check_private(self.images, self.format, self.allow_private_images)?;
         if self.resize_short == Some(0) || self.max_side == Some(0) {
             return Err("images cannot be made smaller than 1 pixel".into());
         }
@@ -292,6 +348,13 @@ pub(crate) fn seek_points_argument(density: Option<SeekDensity>) -> &'static str
         Some(SeekDensity::Rows) => "on",
         Some(SeekDensity::Fine) => "fine",
     }
+}
+
+/// Seek points by their name in a manifest.
+pub(crate) fn seek_points_named(name: &str) -> Option<SeekDensity> {
+    [SeekDensity::Auto, SeekDensity::Rows, SeekDensity::Fine]
+        .into_iter()
+        .find(|density| seek_points_argument(Some(*density)) == name)
 }
 
 /// Whether shards and directories can carry this name on every system. `-` is left out because it parts the

@@ -1,12 +1,12 @@
 //! The image that a record was made of.
 
-use forebay_image::{Limits, restore_progressive};
-use forebay_shard::example::{IMAGE_PROGRESSIVE, RecordFeatures};
+use forebay_image::{Limits, restore_progressive, standard_image};
+use forebay_shard::example::{IMAGE_FAST, IMAGE_PROGRESSIVE, RecordFeatures};
 use forebay_shard::{ExampleError, ExampleView};
 use std::borrow::Cow;
 
-/// The bytes of the file that a record was made of: its image, or, if that was a progressive JPEG that is stored as a
-/// baseline one, the original. None if the record has no image.
+/// The bytes of the file that a record was made of: its image; the JPEG of a fast image; the original of a progressive
+/// JPEG that is stored as a baseline one. None if the record has no image.
 ///
 /// # Errors
 /// The error, where image and recipe do not give the original.
@@ -18,9 +18,11 @@ pub fn original_image<'a>(
     let Some(image) = features.image(*example).map_err(words)? else {
         return Ok(None);
     };
+    let limits = Limits::default();
+    let image = standard_image(image, &limits).map_err(|error| format!("{IMAGE_FAST}: {error}"))?;
     match example.bytes(IMAGE_PROGRESSIVE).map_err(words)? {
-        None => Ok(Some(image.into())),
-        Some(recipe) => restore_progressive(image, recipe, &Limits::default())
+        None => Ok(Some(image)),
+        Some(recipe) => restore_progressive(&image, recipe, &limits)
             .map(|original| Some(original.into()))
             .map_err(|error| format!("{IMAGE_PROGRESSIVE}: {error}")),
     }

@@ -6,10 +6,10 @@ use crate::destination::{
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::prepare::Prepared;
-use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary, Summary};
+use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Summary};
 use forebay_formats::FindingList;
 use forebay_formats::{Action, Finding, Reason, escape};
-use forebay_shard::example::{FeatureKind, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
+use forebay_shard::example::{FeatureKind, IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::{
     ClassEntry, EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,
 };
@@ -24,6 +24,10 @@ const PLAN_KEY: &str = "plan";
 /// And under these ones how many images have seek points, and the bytes of these.
 const SEEK_POINT_IMAGES_KEY: &str = "seek_point_images";
 const SEEK_POINT_BYTES_KEY: &str = "seek_point_bytes";
+/// Under these ones how many records have fast images, how many JPEGs were left, and how many were progressive.
+const FAST_IMAGES_KEY: &str = "fast_images";
+const FAST_LEFT_KEY: &str = "fast_left";
+pub(crate) const FAST_PROGRESSIVE_KEY: &str = "fast_progressive";
 /// And under these ones how many progressive JPEGs became baseline ones, and how many did not.
 const PROGRESSIVE_CHANGED_KEY: &str = "progressive_changed";
 const PROGRESSIVE_LEFT_KEY: &str = "progressive_left";
@@ -144,6 +148,7 @@ pub(crate) fn summary(root: &Path, manifest: &Manifest, tally: Tally) -> Summary
         image_bytes: number(IMAGE_BYTES_KEY),
         seek_points: SeekPointCount::of(manifest),
         progressive: ProgressiveCount::of(manifest),
+        fast: FastCount::of(manifest),
         classes: manifest.classes.len() as u64,
         resumed_shards: 0,
         packed_bytes: 0,
@@ -214,12 +219,7 @@ impl SeekPointCount {
             }
         }
         if self.images > 0 {
-            manifest.features.push(FeatureEntry {
-                name: IMAGE_SEEK_POINTS.into(),
-                kind: FeatureKind::Bytes,
-                shape: Vec::new(),
-            });
-            manifest.features.sort_by(|a, b| a.name.cmp(&b.name));
+            add_own_feature(manifest, IMAGE_SEEK_POINTS);
         }
     }
 }
@@ -242,17 +242,8 @@ impl ProgressiveCount {
         ] {
             manifest.pack.insert(name.into(), value.into());
         }
-        let listed = manifest
-            .features
-            .iter()
-            .any(|feature| feature.name == IMAGE_PROGRESSIVE);
-        if self.changed > 0 && !listed {
-            manifest.features.push(FeatureEntry {
-                name: IMAGE_PROGRESSIVE.into(),
-                kind: FeatureKind::Bytes,
-                shape: Vec::new(),
-            });
-            manifest.features.sort_by(|a, b| a.name.cmp(&b.name));
+        if self.changed > 0 {
+            add_own_feature(manifest, IMAGE_PROGRESSIVE);
         }
     }
 
@@ -262,6 +253,54 @@ impl ProgressiveCount {
         manifest.pack.remove(PROGRESSIVE_LEFT_KEY);
         let features = &mut manifest.features;
         features.retain(|feature| feature.name != IMAGE_PROGRESSIVE);
+    }
+}
+
+impl FastCount {
+    /// Reads the counts of fast images from a manifest.
+    pub(crate) fn of(manifest: &Manifest) -> Self {
+        let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
+        Self {
+            images: number(FAST_IMAGES_KEY),
+            left: number(FAST_LEFT_KEY),
+            progressive: number(FAST_PROGRESSIVE_KEY),
+        }
+    }
+
+    /// Says in a manifest that the records have these fast images, and no others.
+    pub(crate) fn record(self, manifest: &mut Manifest) {
+        for (name, value) in [
+            (FAST_IMAGES_KEY, self.images),
+            (FAST_LEFT_KEY, self.left),
+            (FAST_PROGRESSIVE_KEY, self.progressive),
+        ] {
+            manifest.pack.remove(name);
+            if value > 0 {
+                manifest.pack.insert(name.into(), value.into());
+            }
+        }
+        manifest.set_fast_images(self.images > 0);
+        manifest
+            .features
+            .retain(|feature| feature.name != IMAGE_FAST);
+        if self.images > 0 {
+            add_own_feature(manifest, IMAGE_FAST);
+        }
+        if self.progressive > 0 {
+            add_own_feature(manifest, IMAGE_PROGRESSIVE);
+        }
+    }
+}
+
+/// Lists a bytes feature that Forebay adds to records.
+fn add_own_feature(manifest: &mut Manifest, name: &str) {
+    if manifest.features.iter().all(|feature| feature.name != name) {
+        manifest.features.push(FeatureEntry {
+            name: name.into(),
+            kind: FeatureKind::Bytes,
+            shape: Vec::new(),
+        });
+        manifest.features.sort_by(|a, b| a.name.cmp(&b.name));
     }
 }
 
@@ -298,6 +337,8 @@ fn manifest(outline: &Outline, shards: &[String], done: &BTreeMap<String, ShardL
     // Which images have seek points is known only when they are written.
     let seek_points: SeekPointCount = done.values().map(|line| line.seek_points).sum();
     seek_points.record(&mut manifest);
+    let fast: FastCount = done.values().map(|line| line.fast).sum();
+    fast.record(&mut manifest);
     // An argument of the pack: without it, there is nothing to count.
     if manifest.pack.contains_key("progressive") {
         let count: ProgressiveCount = done.values().map(|line| line.progressive).sum();

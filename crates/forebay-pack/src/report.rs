@@ -45,6 +45,44 @@ impl ProgressiveCount {
     }
 }
 
+/// JPEGs as fast images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FastCount {
+    /// Records with a fast image.
+    pub images: u64,
+    /// JPEGs that were to become fast images and stay as they are: they could not be restored exactly, or would grow too
+    /// much.
+    pub left: u64,
+    /// Fast images of progressive JPEGs.
+    pub progressive: u64,
+}
+
+impl FastCount {
+    /// Counts of one image: whether it is a fast one; none is one that this is not about.
+    pub(crate) fn of_image(is_fast: Option<bool>, is_progressive: bool) -> Self {
+        Self {
+            images: u64::from(is_fast == Some(true)),
+            left: u64::from(is_fast == Some(false)),
+            progressive: u64::from(is_progressive),
+        }
+    }
+
+    /// Adds the counts of further images.
+    pub(crate) fn add(&mut self, other: Self) {
+        *self = [*self, other].into_iter().sum();
+    }
+}
+
+impl std::iter::Sum for FastCount {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |a, b| Self {
+            images: a.images.saturating_add(b.images),
+            left: a.left.saturating_add(b.left),
+            progressive: a.progressive.saturating_add(b.progressive),
+        })
+    }
+}
+
 impl std::iter::Sum for ProgressiveCount {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         counts.fold(Self::default(), |a, b| Self {
@@ -106,6 +144,8 @@ pub struct Summary {
     pub seek_points: SeekPointCount,
     /// Outcome of progressive JPEGs that were to become baseline ones.
     pub progressive: ProgressiveCount,
+    /// Fast images in all records.
+    pub fast: FastCount,
     /// Classes that labels refer to.
     pub classes: u64,
     /// Shards that an earlier, interrupted run had finished.

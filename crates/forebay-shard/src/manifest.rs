@@ -34,7 +34,9 @@ pub const VERSION: u64 = 2;
 /// The oldest supported version. It has no checksum.
 pub const OLDEST_VERSION: u64 = 1;
 /// The features that [`Manifest::requires`] may list.
-const KNOWN_FEATURES: [&str; 2] = [RECORD_FEATURES, MAPPED];
+const KNOWN_FEATURES: [&str; 3] = [RECORD_FEATURES, MAPPED, FAST_IMAGES];
+/// The feature of a manifest whose records may have [fast images](crate::example::IMAGE_FAST).
+pub const FAST_IMAGES: &str = "fast-1";
 /// The feature of a manifest whose records have images and labels under other than the default
 /// names.
 const RECORD_FEATURES: &str = "record-features";
@@ -320,6 +322,20 @@ impl Manifest {
             splits.push((split.name.as_str(), samples));
         }
         samples::fingerprint(self.label_base, splits.into_iter())
+    }
+
+    /// Sets whether records may have [fast images](crate::example::IMAGE_FAST), which a reader must
+    /// know.
+    pub fn set_fast_images(&mut self, may_have: bool) {
+        self.requires.retain(|name| name != FAST_IMAGES);
+        if may_have {
+            self.requires.push(FAST_IMAGES.to_owned());
+        }
+    }
+
+    /// Returns whether records may have [fast images](crate::example::IMAGE_FAST).
+    pub fn has_fast_images(&self) -> bool {
+        self.requires.iter().any(|name| name == FAST_IMAGES)
     }
 
     /// Returns the maximum number of consecutive records per block in a shuffled epoch of this

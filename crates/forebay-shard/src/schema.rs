@@ -17,7 +17,9 @@ pub use column_type::{ColumnType, NumberType, ParseColumnTypeError};
 pub use feature::FeatureEntry;
 pub use values::ColumnValue;
 
-use crate::example::{FeatureKind, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures};
+use crate::example::{
+    FeatureKind, IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures,
+};
 
 /// The name of the column with the image that loaders decode.
 pub const IMAGE: &str = "image";
@@ -143,7 +145,7 @@ impl Schema {
     pub fn infer(features: &[FeatureEntry], record_features: &RecordFeatures) -> Self {
         let has = |name: &str| features.iter().any(|feature| feature.name == name);
         let mut columns = Vec::new();
-        let mut taken: BTreeSet<String> = [IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS]
+        let mut taken: BTreeSet<String> = [IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS]
             .map(String::from)
             .into();
         let mut add = |column: Column, taken: &mut BTreeSet<String>| {

@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
-use forebay_image::{Limits, probe};
+use forebay_image::{Limits, probe, standard_image};
 use forebay_shard::ExampleView;
-use forebay_shard::example::{FeatureKind, FeatureView};
+use forebay_shard::example::{FeatureKind, FeatureView, RecordFeatures};
 use forebay_shard::manifest::{escape_key, unescape_key};
 use forebay_store::{AtomicFile, Durability};
 use serde::Serialize;
@@ -102,7 +102,8 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     }
     match &args.feature {
         Some(name) => {
-            let bytes = feature_bytes(example?, name, &place)?;
+            let features = contents.record_features();
+            let bytes = feature_bytes(example?, name, features, &place)?;
             write_out(&bytes, args.output.as_deref(), console)?;
         }
         None if args.output.is_some() => {
@@ -137,8 +138,21 @@ enum Value {
     Lines(String),
 }
 
-fn feature_bytes(example: ExampleView<'_>, name: &str, place: &str) -> Result<Value, Failure> {
+fn feature_bytes(
+    example: ExampleView<'_>,
+    name: &str,
+    features: &RecordFeatures,
+    place: &str,
+) -> Result<Value, Failure> {
     let Some(feature) = example.get(name) else {
+        // The JPEG of a fast image.
+        if name == features.image
+            && let Ok(Some(image)) = features.image(example)
+        {
+            let image = standard_image(image, &Limits::default());
+            let image = image.map_err(|error| Failure::new(format!("{place}: {error}")))?;
+            return Ok(Value::Binary(image.into_owned()));
+        }
         let names: Vec<&str> = example.iter().map(FeatureView::name).collect();
         return Err(Failure::new(format!("{place} has no feature {name:?}"))
             .hint(format!("it has {}", counted_choices(&names))));

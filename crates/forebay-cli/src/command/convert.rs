@@ -11,8 +11,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use forebay_cache::{ReadOptions, read_storage};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ForeignFiles, Observer, OnBadRecord, OutputFormat,
-    ProgressiveChange, RecordFormat, SeekPointChange, ShardDone, Sharding, Stage, convert,
+    Cancel, ConvertOptions, ConvertSource, ForeignFiles, ImageChange, Observer, OnBadRecord,
+    OutputFormat, ProgressiveChange, RecordFormat, SeekPointChange, ShardDone, Sharding, Stage,
+    convert,
 };
 use forebay_shard::{BlockCompression, Manifest, ShardFormat};
 use forebay_store::{Location, StoreOptions};
@@ -24,6 +25,7 @@ use super::index::names;
 use super::pack::{Kind, codec_help, format_of};
 use super::record_source::foreign_source;
 use super::seek_points::SeekPoints;
+use crate::command::images::ImageArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, MANIFEST, local};
@@ -45,6 +47,7 @@ Examples:
   forebay convert shards/ faster/ --seek-points auto        loaders decode crops faster
   forebay convert shards/ plain/ --to tfrecord --seek-points off
   forebay convert shards/ faster/ --progressive baseline --seek-points auto
+  forebay convert shards/ fast/ --to indexed --images fast
   forebay convert imagenet-tfrecords/ fbs/ --to indexed --shard-size 512MiB
   forebay convert part.tfrecord dataset/ --image-feature img --label-feature y --label-base 0
   forebay convert 'wds/train-{000..127}.tar' fbs/ --to indexed --shard-size 256MiB
@@ -129,6 +132,9 @@ pub(crate) struct Args {
         help_heading = "Shards"
     )]
     progressive: Progressive,
+
+    #[command(flatten)]
+    images: ImageArgs,
 
     /// Put a BLAKE3 hash of each shard into the manifest
     #[arg(long, help_heading = "Shards")]
@@ -257,6 +263,11 @@ impl Args {
             Progressive::Baseline => ProgressiveChange::Baseline,
             Progressive::Original => ProgressiveChange::Original,
         };
+        options.images = self
+            .images
+            .form()
+            .map_or(ImageChange::Keep, ImageChange::To);
+        options.allow_private_images = self.images.allow_private_images;
         options.read = ReadOptions::new(store);
         options.index_text = !self.no_dali_index;
         options.drop_features = self.drop_feature.iter().cloned().collect();

@@ -10,6 +10,7 @@ mod copying;
 mod cp;
 mod export;
 pub(crate) mod foreign_args;
+mod images;
 mod index;
 mod inspect;
 mod loader_flags;

@@ -124,6 +124,9 @@ table! {
     WebP => webp::WebP,
     /// TIFF: the first image of a file, with 8 or 16 bits per channel.
     Tiff => tiff::Tiff,
+    /// A baseline JPEG in an encoding for fast decoding, see [`FastEncoder`](crate::FastEncoder).
+    /// Only records hold such images; other programs cannot read them.
+    Fast => jpeg::fast::Fast,
 }
 
 impl Format {

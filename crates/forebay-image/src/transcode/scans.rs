@@ -2,15 +2,13 @@
 //! the standard leaves a choice, it follows libjpeg.
 
 use super::{DHT, DRI, SOF2, SOS};
+use crate::format::jpeg::writer::{CodeTables, Codes, Writer};
 use libjpeg_turbo_rs::JpegCoefficients;
 
 /// Maximum number of blocks without a further coefficient that one code can represent.
 const MAX_RUN: u32 = 0x7fff;
 /// Maximum number of pending correction bits: a run ends before more could be added.
 const MAX_HELD: usize = 1000 - 64 + 1;
-
-/// Code and length by symbol; length 0 for symbols without a code.
-type Codes = [(u16, u8); 256];
 
 /// A component of the frame.
 #[derive(Debug, Clone, Copy)]
@@ -40,8 +38,7 @@ pub(super) struct Scans<'a> {
     components: Vec<Component>,
     /// MCUs of an interleaved scan.
     mcus: (usize, usize),
-    dc: [Option<Box<Codes>>; 4],
-    ac: [Option<Box<Codes>>; 4],
+    tables: CodeTables,
     restart: usize,
     scan: Scan,
 }
@@ -52,8 +49,7 @@ impl<'a> Scans<'a> {
             coefficients,
             components: Vec::new(),
             mcus: (0, 0),
-            dc: [const { None }; 4],
-            ac: [const { None }; 4],
+            tables: CodeTables::default(),
             restart: 0,
             scan: Scan::default(),
         }
@@ -62,7 +58,7 @@ impl<'a> Scans<'a> {
     /// Processes a marker segment.
     pub(super) fn segment(&mut self, marker: u8, payload: &[u8]) -> Option<()> {
         match marker {
-            DHT => self.tables(payload),
+            DHT => self.tables.read(payload),
             DRI => {
                 let &[high, low] = payload else { return None };
                 self.restart = usize::from(u16::from_be_bytes([high, low]));
@@ -72,35 +68,6 @@ impl<'a> Scans<'a> {
             SOS => self.header(payload),
             _ => Some(()),
         }
-    }
-
-    fn tables(&mut self, mut payload: &[u8]) -> Option<()> {
-        while let Some((&target, rest)) = payload.split_first() {
-            let (counts, rest) = rest.split_first_chunk::<16>()?;
-            let total = counts.iter().map(|&n| usize::from(n)).sum();
-            let (symbols, rest) = rest.split_at_checked(total)?;
-            let mut codes = Box::new([(0, 0); 256]);
-            let (mut code, mut at) = (0u32, 0);
-            for (length, &count) in (1u8..).zip(counts) {
-                for _ in 0..count {
-                    if code >= 1 << length {
-                        return None;
-                    }
-                    codes[usize::from(symbols[at])] = (code as u16, length);
-                    code += 1;
-                    at += 1;
-                }
-                code <<= 1;
-            }
-            let tables = match target >> 4 {
-                0 => &mut self.dc,
-                1 => &mut self.ac,
-                _ => return None,
-            };
-            *tables.get_mut(usize::from(target & 15))? = Some(codes);
-            payload = rest;
-        }
-        Some(())
     }
 
     fn frame(&mut self, payload: &[u8]) -> Option<()> {
@@ -221,7 +188,7 @@ impl<'a> Scans<'a> {
                         let difference = value - *predictor;
                         *predictor = value;
                         let size = 32 - difference.unsigned_abs().leading_zeros();
-                        writer.code(self.dc.get(dc)?.as_deref()?, size)?;
+                        writer.code(self.tables.dc.get(dc)?.as_deref()?, size)?;
                         writer.value(difference, size);
                     }
                 }
@@ -242,7 +209,7 @@ impl<'a> Scans<'a> {
 
     fn ac(&self) -> Option<&Codes> {
         let &(_, _, table) = self.scan.components.first()?;
-        self.ac.get(table)?.as_deref()
+        self.tables.ac.get(table)?.as_deref()
     }
 
     /// The first scan of a band.
@@ -344,63 +311,4 @@ impl<'a> Scans<'a> {
 struct Run {
     blocks: u32,
     held: Vec<bool>,
-}
-
-/// Writes bits as bytes, with a zero after each `ff`.
-struct Writer<'a> {
-    out: &'a mut Vec<u8>,
-    bits: u64,
-    count: u32,
-}
-
-impl<'a> Writer<'a> {
-    fn new(out: &'a mut Vec<u8>) -> Self {
-        Self {
-            out,
-            bits: 0,
-            count: 0,
-        }
-    }
-
-    /// Writes the lowest `count` bits of `bits`, up to 16.
-    fn put(&mut self, bits: u32, count: u32) {
-        self.bits = self.bits << count | u64::from(bits);
-        self.count += count;
-        while self.count >= 8 {
-            self.count -= 8;
-            let byte = (self.bits >> self.count) as u8;
-            self.out.push(byte);
-            if byte == 0xff {
-                self.out.push(0);
-            }
-        }
-        self.bits &= (1 << self.count) - 1;
-    }
-
-    fn code(&mut self, codes: &Codes, symbol: u32) -> Option<()> {
-        let &(code, length) = codes.get(symbol as usize)?;
-        if length == 0 {
-            return None;
-        }
-        self.put(u32::from(code), u32::from(length));
-        Some(())
-    }
-
-    /// Writes a value in `size` bits: one less if it is negative.
-    fn value(&mut self, value: i32, size: u32) {
-        let bits = if value < 0 { value - 1 } else { value };
-        self.put(bits as u32 & ((1 << size) - 1), size);
-    }
-
-    fn bits(&mut self, bits: &[bool]) {
-        for &bit in bits {
-            self.put(u32::from(bit), 1);
-        }
-    }
-
-    /// Fills the last byte with ones.
-    fn pad(&mut self) {
-        let missing = (8 - self.count) % 8;
-        self.put((1 << missing) - 1, missing);
-    }
 }

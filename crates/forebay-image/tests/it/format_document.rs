@@ -1,5 +1,6 @@
-//! The example bytes of seek points in FORMAT.md equal those that the code produces.
+//! The example bytes of images and seek points in FORMAT.md equal those that the code produces.
 
+use forebay_image::{FastCoding, FastEncoder, Limits, restore_fast};
 use forebay_image::{SeekDensity, SeekPointBuilder, build_seek_points};
 use std::path::Path;
 
@@ -32,4 +33,23 @@ fn seek_points_have_the_bytes_of_the_document() {
     assert_eq!((fine[6], fine[7]), (1, 2));
     // 22 bytes are more than a hundredth of the file.
     assert_eq!(builder.build(&jpeg, SeekDensity::Auto), None);
+}
+
+#[test]
+fn fast_images_have_the_bytes_of_the_document() {
+    let (jpeg, raw, coded) = (
+        worked("seek-points.jpeg"),
+        worked("image/fast"),
+        worked("image/fast, coded"),
+    );
+    let limits = Limits::default();
+    let mut encoder = FastEncoder::default();
+    assert_eq!(
+        encoder.encode(&jpeg, FastCoding::Raw, &limits),
+        Some(raw.clone())
+    );
+    assert_eq!(encoder.encode(&jpeg, FastCoding::Coded, &limits), None);
+    for fast in [raw, coded] {
+        assert_eq!(restore_fast(&fast, &limits).unwrap(), jpeg);
+    }
 }

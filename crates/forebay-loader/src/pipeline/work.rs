@@ -1,12 +1,13 @@
 //! The decode threads: take the sample that is needed first, and write its pixels into the batch.
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_image::geometry::Tracking;
-use forebay_image::{Decoder, Encoded, SampleSeed, Timing, Transform};
+use forebay_image::{Decoder, Encoded, SampleSeed, Timing, Transform, standard_image};
 use forebay_shard::{ColumnValue, RecordBlock};
 
 use super::Shared;
@@ -202,13 +203,27 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
     };
     let (columns, sample) = (shared.columns.as_ref(), task.sample);
     let relabel = |stored| shared.source.relabel(sample, stored);
+    let options = &shared.options;
+    let bad_image = |source| Error::Image {
+        place: place(),
+        source,
+    };
+    let part = shared.source.part_of(task.sample);
+    let keeps_encoded = matches!(options.transform, Transform::KeepEncoded);
+    let gives_encoded =
+        keeps_encoded || columns.is_some_and(|columns| columns.have_image(part, features));
+    let image = if gives_encoded {
+        standard_image(record.image, &options.decode.limits).map_err(bad_image)?
+    } else {
+        Cow::Borrowed(record.image)
+    };
     let values = match columns {
         None => Vec::new(),
         Some(columns) => {
             let context = RecordContext {
-                part: shared.source.part_of(task.sample),
+                part,
                 features,
-                image: record.image,
+                image: &image,
                 label,
                 relabel: &relabel,
             };
@@ -219,13 +234,8 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
         let convert = |columns: &Columns| columns.convert(&values, placement);
         columns.map(convert).transpose().map_err(bad_record)
     };
-    let options = &shared.options;
-    let bad_image = |source| Error::Image {
-        place: place(),
-        source,
-    };
-    if let Transform::KeepEncoded = options.transform {
-        let image = RawImage::new(record.image, &options.decode.limits).map_err(bad_image)?;
+    if keeps_encoded {
+        let image = RawImage::new(&image, &options.decode.limits).map_err(bad_image)?;
         let (width, height) = image.size();
         let done = Done {
             label,

@@ -8,7 +8,7 @@ use super::{STEP_BYTES, STEP_RECORDS};
 use crate::error::{Error, Result};
 use crate::options::DatasetFormat;
 use crate::plan::PlannedShard;
-use crate::report::{ProgressiveCount, SeekPointCount};
+use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use crate::upload;
 use crate::write::{WrittenShard, open_shard};
 use forebay_cache::{ReadOptions, read_storage};
@@ -395,6 +395,7 @@ struct Salvaging<'a, 's, W: std::io::Write> {
     writer: forebay_shard::ShardWriter<W>,
     seek_points: SeekPointCount,
     progressive: ProgressiveCount,
+    fast: FastCount,
     record_bytes: u64,
     key: Vec<u8>,
 }
@@ -409,6 +410,7 @@ impl<W: std::io::Write> Salvaging<'_, '_, W> {
         })?;
         self.seek_points.add(converted.seek_point_bytes);
         self.progressive.add(converted.is_baseline_now);
+        self.fast.add(converted.fast);
         let mut label = record.label;
         self.key.clear();
         self.key.extend_from_slice(record.key.unwrap_or_default());
@@ -453,6 +455,7 @@ impl Run<'_> {
             writer: open_shard(&path, self.options)?,
             seek_points: SeekPointCount::default(),
             progressive: ProgressiveCount::default(),
+            fast: FastCount::default(),
             record_bytes: 0,
             key: Vec::new(),
         };
@@ -520,6 +523,7 @@ impl Run<'_> {
             writer,
             seek_points,
             progressive,
+            fast,
             ..
         } = salvaging;
         let written = WrittenShard::new(
@@ -529,7 +533,10 @@ impl Run<'_> {
             seek_points,
             self.options,
         );
-        let written = written.with_progressive(progressive).in_room(room);
+        let written = written
+            .with_progressive(progressive)
+            .with_fast(fast)
+            .in_room(room);
         Ok(Some(written.with_losses(findings, lost, lost_records)))
     }
 }

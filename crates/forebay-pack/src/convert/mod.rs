@@ -16,7 +16,7 @@ mod run;
 mod sink;
 mod source;
 
-pub use options::{ConvertOptions, OutputFormat, ProgressiveChange, SeekPointChange};
+pub use options::{ConvertOptions, ImageChange, OutputFormat, ProgressiveChange, SeekPointChange};
 pub use repair::{RepairOptions, RepairSummary, repair};
 pub use source::{ConvertSource, ForeignFiles};
 
@@ -25,17 +25,19 @@ use crate::destination::{
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
-use crate::options::{DatasetFormat, PackOptions};
+use crate::options::{DatasetFormat, IMAGES_KEY, ImageForm, PackOptions, seek_points_named};
 use crate::prepare::refuse_nesting;
-use crate::publish::{identify_samples, shard_entry, write_report};
-use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary, Uploaded};
+use crate::publish::{FAST_PROGRESSIVE_KEY, identify_samples, shard_entry, write_report};
+use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Uploaded};
 use crate::resume;
 use crate::upload;
 use forebay_formats::records::{Conversion, RecordSink, class_names};
 use forebay_formats::{Finding, FindingList, Reason};
+use forebay_shard::example::{IMAGE_FAST, IMAGE_PROGRESSIVE};
 use forebay_shard::manifest::{FILE_NAME, Manifest, SplitEntry};
 use forebay_store::clean_stale;
 use plan::Plan;
+use record::Changes;
 use run::Run;
 use source::Source;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +66,8 @@ pub struct ConvertSummary {
     pub seek_points: SeekPointCount,
     /// Outcome of progressive JPEGs that were to become baseline ones.
     pub progressive: ProgressiveCount,
+    /// Fast images in all records.
+    pub fast: FastCount,
     /// Bytes of the source's shards.
     pub source_bytes: u64,
     /// Shards that an earlier, interrupted run had finished.
@@ -102,21 +106,24 @@ pub fn convert(
     }
     observer.stage(Stage::Census);
     let source = Source::open(options)?;
-    convert_source(options, &source, observer, cancel)
+    convert_source(options, source, observer, cancel)
 }
 
 /// Converts what is open.
 fn convert_source(
     options: &ConvertOptions,
-    source: &Source,
+    mut source: Source,
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<ConvertSummary> {
     let begin = Instant::now();
+    let changes = changes(options, &source)?;
+    forget_restored(&changes, &mut source);
+    let source = &source;
     let of_shards = options.of_shards();
     let shown = upload::shown(&options.dst);
     let arguments = options.arguments();
-    let sink = sink::open(options, source)?;
+    let sink = sink::open(options, source, changes)?;
     let mapping = mapped::Mapping::of(options, source)?;
     let file_name = |split: &str, number, count| match (&sink, options.format) {
         (Some(sink), _) => sink.file_name(split, number, count),
@@ -147,6 +154,7 @@ fn convert_source(
         splits: Vec::new(),
         seek_points: SeekPointCount::default(),
         progressive: ProgressiveCount::default(),
+        fast: FastCount::default(),
         source_bytes: source.bytes(),
         resumed_shards: 0,
         already_complete: false,
@@ -163,6 +171,7 @@ fn convert_source(
     };
     let conversion = Running {
         options,
+        changes,
         of_shards: &of_shards,
         sink: sink.as_deref(),
         mapping: mapping.as_ref(),
@@ -180,9 +189,38 @@ fn convert_source(
     Ok(summarise(summary, &manifest, begin))
 }
 
+/// Decides the changes of the records of a source.
+fn changes<'a>(options: &'a ConvertOptions, source: &Source) -> Result<Changes<'a>> {
+    let form = options.image_form().map_err(Error::Options)?;
+    let pack = &source.facts.pack;
+    let had_points = pack.get("seek_points").and_then(|name| name.as_str());
+    let of_progressive = pack.get(FAST_PROGRESSIVE_KEY).and_then(|n| n.as_u64());
+    Ok(Changes {
+        seek_points: options.seek_points,
+        progressive: options.progressive,
+        images: form.map_or(ImageChange::Keep, ImageChange::To),
+        restored_seek_points: had_points.and_then(seek_points_named),
+        restores_progressive: of_progressive.is_some_and(|count| count > 0),
+        dropped: &options.drop_features,
+    })
+}
+
+/// Leaves out of what is said of the records which features they lose with their fast images.
+fn forget_restored(changes: &Changes<'_>, source: &mut Source) {
+    if changes.images != ImageChange::To(ImageForm::Jpeg) {
+        return;
+    }
+    let facts = &mut source.facts;
+    let is_lost = |name: &str| {
+        name == IMAGE_FAST || name == IMAGE_PROGRESSIVE && changes.restores_progressive
+    };
+    facts.features.retain(|feature| !is_lost(&feature.name));
+}
+
 /// A conversion that is planned.
 struct Running<'a> {
     options: &'a ConvertOptions,
+    changes: Changes<'a>,
     of_shards: &'a PackOptions,
     /// How files of another tool's format are written.
     sink: Option<&'a dyn RecordSink>,
@@ -225,7 +263,7 @@ impl Running<'_> {
         // Mapped shards take a small part of their records.
         let is_copied = self.mapping.is_none();
         if self.options.check_space && is_copied && !is_staged && !is_continued {
-            check_space(self.shown, self.plan)?;
+            check_space(self.shown, self.plan, self.of_shards.images)?;
         }
         let names: BTreeSet<&str> = self
             .plan
@@ -354,8 +392,7 @@ impl Running<'_> {
         }
         let run = Run {
             options: self.of_shards,
-            changes: (self.options.seek_points, self.options.progressive),
-            dropped: &self.options.drop_features,
+            changes: self.changes,
             on_bad_record: self.options.on_bad_record,
             sink: self.sink,
             mapping: self.mapping,
@@ -402,13 +439,15 @@ fn summarise(mut summary: ConvertSummary, manifest: &Manifest, begin: Instant) -
     summary.splits = manifest.splits.iter().map(SplitSummary::of).collect();
     summary.seek_points = SeekPointCount::of(manifest);
     summary.progressive = ProgressiveCount::of(manifest);
+    summary.fast = FastCount::of(manifest);
     summary.repaired = repair::Counts::of(manifest);
     summary.time = begin.elapsed();
     summary
 }
 
-fn check_space(root: &Path, plan: &Plan) -> Result<()> {
+fn check_space(root: &Path, plan: &Plan, images: ImageForm) -> Result<()> {
     let bytes: u64 = plan.shards.iter().map(|shard| shard.bytes).sum();
+    let bytes = images.most_bytes(bytes);
     // Seek points take a hundredth or less, fine ones some more.
     let needed_bytes = bytes + bytes / 50 + SPACE_BESIDE_BYTES;
     let free_bytes = forebay_store::free_bytes(root)?;
@@ -429,6 +468,7 @@ fn manifest(
 ) -> Result<Manifest> {
     let Running {
         options,
+        changes,
         source,
         plan,
         ..
@@ -471,6 +511,9 @@ fn manifest(
     ] {
         manifest.pack.remove(old);
     }
+    if changes.images != ImageChange::Keep {
+        manifest.pack.remove(IMAGES_KEY);
+    }
     if options.sharding.is_some() {
         manifest.pack.remove("shards");
         manifest.pack.remove("shard_size");
@@ -483,6 +526,8 @@ fn manifest(
         ProgressiveChange::Baseline => progressive.record(&mut manifest),
         ProgressiveChange::Original => ProgressiveCount::remove(&mut manifest),
     }
+    let fast: FastCount = done.values().map(|line| line.fast).sum();
+    fast.record(&mut manifest);
     for (name, value) in options.arguments() {
         manifest.pack.insert(name, value.into());
     }

@@ -1,7 +1,10 @@
 //! Everything that a conversion can be told.
 
 use super::source::ConvertSource;
-use crate::options::{DatasetFormat, PackOptions, Sharding, UploadOptions, seek_points_argument};
+use crate::options::{
+    DatasetFormat, IMAGES_KEY, ImageForm, PackOptions, Sharding, UploadOptions, check_private,
+    seek_points_argument,
+};
 use forebay_cache::ReadOptions;
 use forebay_formats::records::{OnBadRecord, RecordFormat};
 use forebay_image::SeekDensity;
@@ -33,6 +36,17 @@ pub enum ProgressiveChange {
     Baseline,
     /// The originals come back.
     Original,
+}
+
+/// Policy for the encoding of JPEGs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ImageChange {
+    /// They stay as they are; in files of other formats than indexed shards they are JPEGs.
+    #[default]
+    Keep,
+    /// They are stored in this encoding. As JPEGs, fast images become the files that they were made of, and get the seek
+    /// points that these had.
+    To(ImageForm),
 }
 
 /// The format of the files that a conversion writes.
@@ -105,6 +119,10 @@ pub struct ConvertOptions {
     pub seek_points: SeekPointChange,
     /// Policy for progressive JPEGs.
     pub progressive: ProgressiveChange,
+    /// Policy for the encoding of JPEGs. Fast images have no seek points.
+    pub images: ImageChange,
+    /// Allows fast images in TFRecords, which no other reader of TFRecords can decode.
+    pub allow_private_images: bool,
     /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
     pub index_text: bool,
     /// Adds a BLAKE3 hash of each shard to the manifest.
@@ -139,6 +157,8 @@ impl ConvertOptions {
             sharding: None,
             seek_points: SeekPointChange::Keep,
             progressive: ProgressiveChange::Keep,
+            images: ImageChange::Keep,
+            allow_private_images: false,
             index_text: true,
             blake3: false,
             jobs: None,
@@ -148,6 +168,37 @@ impl ConvertOptions {
             upload: UploadOptions::default(),
             read: ReadOptions::default(),
         }
+    }
+
+    /// The encoding of images that is written, if it is one for all.
+    pub(super) fn image_form(&self) -> Result<Option<ImageForm>, String> {
+        let holds_fast = match self.format {
+            OutputFormat::Shards(DatasetFormat::Indexed(_)) => true,
+            OutputFormat::Shards(DatasetFormat::TfRecord) => self.allow_private_images,
+            OutputFormat::Records(..) => false,
+            // Records stay as they are in the files of the source.
+            OutputFormat::Mapped => true,
+        };
+        let form = match (self.images, self.format) {
+            (ImageChange::Keep, _) if holds_fast => return Ok(None),
+            (ImageChange::Keep, _) => ImageForm::Jpeg,
+            (ImageChange::To(form), _) => form,
+        };
+        match self.format {
+            OutputFormat::Shards(format) => check_private(form, format, holds_fast)?,
+            OutputFormat::Records(format, _) if form != ImageForm::Jpeg => {
+                return Err(format!(
+                    "fast images in {}: no other tool can decode them; write indexed shards (--to indexed)",
+                    format.name()
+                ));
+            }
+            OutputFormat::Mapped => {
+                let what = "--images: records stay in their files, whose images cannot be changed";
+                return Err(what.into());
+            }
+            OutputFormat::Records(..) => {}
+        }
+        Ok(Some(form))
     }
 
     /// The options of shards, in the words of a pack.
@@ -166,6 +217,10 @@ impl ConvertOptions {
             SeekPointChange::Make(density) => Some(density),
             SeekPointChange::Keep | SeekPointChange::Remove => None,
         };
+        if let ImageChange::To(form) = self.images {
+            options.images = form;
+        }
+        options.allow_private_images = self.allow_private_images;
         if let Some(sharding) = self.sharding {
             options.sharding = sharding;
         }
@@ -196,6 +251,9 @@ impl ConvertOptions {
             ProgressiveChange::Baseline => set("progressive", "baseline".into()),
             ProgressiveChange::Original => set("progressive", "original".into()),
         };
+        if let ImageChange::To(form) = self.images {
+            set(IMAGES_KEY, form.name().into());
+        }
         if !self.drop_features.is_empty() {
             let names: Vec<&str> = self.drop_features.iter().map(String::as_str).collect();
             set("drop_features", names.join(","));

@@ -1,19 +1,40 @@
 //! One record, changed as little as was asked for.
 
-use super::{ProgressiveChange, SeekPointChange};
+use super::{ImageChange, ProgressiveChange, SeekPointChange};
+use crate::options::ImageForm;
 use crate::original::original_image;
-use forebay_image::{Limits, SeekPointBuilder, probe, progressive_to_baseline};
+use crate::report::FastCount;
+use forebay_image::{
+    FastCoding, FastEncoder, Format, Limits, SeekDensity, SeekPointBuilder, probe,
+    progressive_to_baseline, standard_image,
+};
 use forebay_shard::ExampleView;
-use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures, set_bytes};
+use forebay_shard::example::{
+    IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures, set_bytes,
+};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+
+/// Changes of records.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Changes<'s> {
+    pub(super) seek_points: SeekPointChange,
+    pub(super) progressive: ProgressiveChange,
+    /// The encoding of images, decided for the format that is written.
+    pub(super) images: ImageChange,
+    /// Seek points of JPEGs that were fast images, if others are kept.
+    pub(super) restored_seek_points: Option<SeekDensity>,
+    /// Whether recipes belong to progressive JPEGs that became baseline ones only for fast images.
+    pub(super) restores_progressive: bool,
+    pub(super) dropped: &'s BTreeSet<String>,
+}
 
 /// A worker's tools.
 pub(super) struct Converter<'s> {
     features: &'s RecordFeatures,
-    seek_points: SeekPointChange,
-    progressive: ProgressiveChange,
-    dropped: &'s BTreeSet<String>,
+    changes: Changes<'s>,
     builder: SeekPointBuilder,
+    encoder: FastEncoder,
     limits: Limits,
     record: Vec<u8>,
 }
@@ -25,29 +46,40 @@ pub(super) struct Converted<'a> {
     pub(super) seek_point_bytes: Option<u64>,
     /// Whether a progressive JPEG, which was to become a baseline one, is one now.
     pub(super) is_baseline_now: Option<bool>,
+    /// Whether it has a fast image.
+    pub(super) fast: FastCount,
 }
 
 /// The new form of an image.
-enum Image {
+enum Image<'a> {
     Same,
-    /// Another one, and how to make the original of it.
-    Baseline(Vec<u8>, Vec<u8>),
-    /// The one that it was before.
-    Original(Vec<u8>),
+    /// Another one, in the feature with the image.
+    Jpeg(Cow<'a, [u8]>, Recipe),
+    Fast(Vec<u8>, Recipe),
+}
+
+/// The recipe of a progressive JPEG.
+enum Recipe {
+    Keep,
+    Drop,
+    New(Vec<u8>),
+}
+
+/// The image of a record.
+struct Stored<'a> {
+    /// As it is stored.
+    bytes: &'a [u8],
+    is_fast: bool,
+    has_recipe: bool,
 }
 
 impl<'s> Converter<'s> {
-    pub(super) fn new(
-        (seek_points, progressive): (SeekPointChange, ProgressiveChange),
-        features: &'s RecordFeatures,
-        dropped: &'s BTreeSet<String>,
-    ) -> Self {
+    pub(super) fn new(changes: Changes<'s>, features: &'s RecordFeatures) -> Self {
         Self {
             features,
-            seek_points,
-            progressive,
-            dropped,
+            changes,
             builder: SeekPointBuilder::default(),
+            encoder: FastEncoder::default(),
             limits: Limits::default(),
             record: Vec::new(),
         }
@@ -59,6 +91,7 @@ impl<'s> Converter<'s> {
             bytes: record,
             seek_point_bytes: None,
             is_baseline_now: None,
+            fast: FastCount::default(),
         };
         let Ok(example) = ExampleView::parse(record) else {
             return Ok(converted);
@@ -66,37 +99,62 @@ impl<'s> Converter<'s> {
         let old_points = example.bytes(IMAGE_SEEK_POINTS).ok().flatten();
         converted.seek_point_bytes = old_points.map(|points| points.len() as u64);
         let name = self.features.image.as_str();
-        let image = self.features.image(example).ok().flatten();
-        let mut edits: Vec<(&str, Option<&[u8]>)> = Vec::new();
-        let changed = match image {
-            Some(image) => self.image(image, &example, &mut converted)?,
+        let stored = self.features.image(example).ok().flatten();
+        let stored = stored.map(|bytes| Stored {
+            bytes,
+            is_fast: example.get(name).is_none(),
+            has_recipe: example.get(IMAGE_PROGRESSIVE).is_some(),
+        });
+        let changed = match &stored {
+            Some(stored) => self.image(stored, &example, &mut converted)?,
             None => Image::Same,
         };
-        let new_image = match &changed {
-            Image::Same => None,
-            Image::Baseline(jpeg, recipe) => {
+        let was_fast = stored.as_ref().is_some_and(|stored| stored.is_fast);
+        let mut edits: Vec<(&str, Option<&[u8]>)> = Vec::new();
+        let (recipe, image, is_fast) = match &changed {
+            Image::Same => (&Recipe::Keep, None, was_fast),
+            Image::Jpeg(jpeg, recipe) => {
                 edits.push((name, Some(jpeg)));
-                edits.push((IMAGE_PROGRESSIVE, Some(recipe)));
-                Some(&jpeg[..])
+                if was_fast {
+                    edits.push((IMAGE_FAST, None));
+                }
+                (recipe, Some(&jpeg[..]), false)
             }
-            Image::Original(jpeg) => {
-                edits.push((name, Some(jpeg)));
-                edits.push((IMAGE_PROGRESSIVE, None));
-                Some(&jpeg[..])
+            Image::Fast(fast, recipe) => {
+                edits.push((IMAGE_FAST, Some(fast)));
+                if !was_fast {
+                    edits.push((name, None));
+                }
+                (recipe, Some(&fast[..]), true)
             }
         };
-        let points = match (self.seek_points, new_image.or(image)) {
-            (SeekPointChange::Make(density), Some(image)) => self.builder.build(image, density),
+        match recipe {
+            Recipe::Keep => {}
+            Recipe::Drop => edits.push((IMAGE_PROGRESSIVE, None)),
+            Recipe::New(recipe) => edits.push((IMAGE_PROGRESSIVE, Some(recipe))),
+        }
+        let changes = &self.changes;
+        let density = match changes.seek_points {
+            _ if is_fast => None,
+            SeekPointChange::Make(density) => Some(density),
+            SeekPointChange::Keep if was_fast => changes.restored_seek_points,
+            SeekPointChange::Keep | SeekPointChange::Remove => None,
+        };
+        let points = match (
+            density,
+            image.or(stored.as_ref().map(|stored| stored.bytes)),
+        ) {
+            (Some(density), Some(image)) => self.builder.build(image, density),
             _ => None,
         };
         // Points are of an image's bytes: with these they go, if new ones were not asked for.
-        let keeps_points = self.seek_points == SeekPointChange::Keep && new_image.is_none();
+        let keeps_points = changes.seek_points == SeekPointChange::Keep && image.is_none();
         let has_points = example.get(IMAGE_SEEK_POINTS).is_some();
-        let nothing_to_say = image.is_none() && self.seek_points != SeekPointChange::Remove;
+        let nothing_to_say = stored.is_none() && changes.seek_points != SeekPointChange::Remove;
         if !keeps_points && !nothing_to_say && (points.is_some() || has_points) {
             edits.push((IMAGE_SEEK_POINTS, points.as_deref()));
         }
-        for name in self.dropped {
+        for name in changes.dropped {
             let is_edited = edits.iter().any(|(edited, _)| edited == name);
             if !is_edited && example.get(name).is_some() {
                 edits.push((name, None));
@@ -115,28 +173,72 @@ impl<'s> Converter<'s> {
         Ok(converted)
     }
 
-    fn image(
-        &self,
-        image: &[u8],
+    /// Decides the new form of an image, and counts it.
+    fn image<'a>(
+        &mut self,
+        stored: &Stored<'a>,
         example: &ExampleView<'_>,
         converted: &mut Converted<'_>,
-    ) -> Result<Image, String> {
-        let has_recipe = example.get(IMAGE_PROGRESSIVE).is_some();
-        match self.progressive {
-            ProgressiveChange::Original if has_recipe => {
-                let original = original_image(example, self.features)?.unwrap_or_default();
-                Ok(Image::Original(original.into_owned()))
-            }
-            ProgressiveChange::Baseline if !has_recipe => {
-                let header = probe(image, &self.limits);
-                if !header.is_ok_and(|header| header.progressive) {
-                    return Ok(Image::Same);
-                }
-                let new = progressive_to_baseline(image, &self.limits);
-                converted.is_baseline_now = Some(new.is_some());
-                Ok(new.map_or(Image::Same, |new| Image::Baseline(new.jpeg, new.recipe)))
-            }
-            _ => Ok(Image::Same),
+    ) -> Result<Image<'a>, String> {
+        let restores_original = stored.has_recipe
+            && (self.changes.progressive == ProgressiveChange::Original
+                || self.changes.restores_progressive
+                    && self.changes.images == ImageChange::To(ImageForm::Jpeg));
+        if self.changes.images == ImageChange::Keep && !restores_original && stored.is_fast {
+            converted.fast = FastCount::of_image(
+                Some(true),
+                stored.has_recipe && self.changes.restores_progressive,
+            );
+            return Ok(Image::Same);
         }
+        if restores_original {
+            let original = original_image(example, self.features)?.unwrap_or_default();
+            let original = original.into_owned();
+            return Ok(Image::Jpeg(original.into(), Recipe::Drop));
+        }
+        let jpeg = standard_image(stored.bytes, &self.limits)
+            .map_err(|error| format!("{IMAGE_FAST}: {error}"))?;
+        let header = probe(&jpeg, &self.limits).ok();
+        let is_progressive = header.is_some_and(|header| header.progressive);
+        let asks_for_baseline = self.changes.progressive == ProgressiveChange::Baseline
+            && !stored.has_recipe
+            && is_progressive;
+        let coding = match self.changes.images {
+            ImageChange::To(ImageForm::Fast(coding)) => Some(coding),
+            _ => None,
+        };
+        let baseline = (asks_for_baseline || coding.is_some() && is_progressive)
+            .then(|| progressive_to_baseline(&jpeg, &self.limits))
+            .flatten();
+        if asks_for_baseline {
+            converted.is_baseline_now = Some(baseline.is_some());
+        }
+        if let Some(coding) = coding
+            && header.is_some_and(|header| header.format == Format::Jpeg)
+        {
+            let (image, recipe) = match &baseline {
+                Some(new) => (&new.jpeg[..], Recipe::New(new.recipe.clone())),
+                None => (&jpeg[..], Recipe::Keep),
+            };
+            let fast = self.fast(image, coding);
+            let is_of_progressive = match &recipe {
+                Recipe::New(_) => !asks_for_baseline,
+                _ => stored.is_fast && stored.has_recipe && self.changes.restores_progressive,
+            };
+            converted.fast =
+                FastCount::of_image(Some(fast.is_some()), fast.is_some() && is_of_progressive);
+            if let Some(fast) = fast {
+                return Ok(Image::Fast(fast, recipe));
+            }
+        }
+        Ok(match baseline.filter(|_| asks_for_baseline) {
+            Some(new) => Image::Jpeg(new.jpeg.into(), Recipe::New(new.recipe)),
+            None if stored.is_fast => Image::Jpeg(jpeg, Recipe::Keep),
+            None => Image::Same,
+        })
+    }
+
+    fn fast(&mut self, jpeg: &[u8], coding: FastCoding) -> Option<Vec<u8>> {
+        self.encoder.encode(jpeg, coding, &self.limits)
     }
 }

@@ -90,7 +90,7 @@ pub fn repair(
     let damaged = damaged::open(&options.src, &convert.read, options.label_base)?;
     convert.format = damaged.format.into();
     convert.of_shards().validate().map_err(Error::Options)?;
-    let converted = convert_source(&convert, &damaged.source, observer, cancel)?;
+    let converted = convert_source(&convert, damaged.source, observer, cancel)?;
     let report = converted
         .root
         .join(PACK_DIR)

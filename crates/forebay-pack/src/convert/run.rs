@@ -1,21 +1,20 @@
 //! Writing the files of a conversion in parallel.
 
 use super::mapped::{Mapping, find_again};
-use super::record;
+use super::record::{self, Changes};
 use super::source::{self, Source};
-use super::{ProgressiveChange, STEP_BYTES, STEP_RECORDS, SeekPointChange, shard_done};
+use super::{STEP_BYTES, STEP_RECORDS, shard_done};
 use crate::destination::{Destination, Journal, ShardLine};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::options::PackOptions;
 use crate::plan::PlannedShard;
-use crate::report::{ProgressiveCount, SeekPointCount};
+use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use crate::upload;
 use crate::write::{RecordFileWriter, WrittenShard};
 use forebay_formats::records::{OnBadRecord, RecordSink, SourceRecord};
 use forebay_formats::{Action, Error as SourceError, Finding, Reason};
 use forebay_shard::parallel::{for_each_parallel, run_beside};
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +23,7 @@ use std::sync::mpsc::sync_channel;
 /// A conversion that runs.
 pub(super) struct Run<'a> {
     pub(super) options: &'a PackOptions,
-    pub(super) changes: (SeekPointChange, ProgressiveChange),
-    pub(super) dropped: &'a BTreeSet<String>,
+    pub(super) changes: Changes<'a>,
     pub(super) on_bad_record: OnBadRecord,
     pub(super) sink: Option<&'a dyn RecordSink>,
     pub(super) mapping: Option<&'a Mapping>,
@@ -57,7 +55,7 @@ impl Run<'_> {
         let (fail, stopped) = (&fail, &stopped);
         let writer = move || {
             let features = &self.source.facts.record_features;
-            let converter = || record::Converter::new(self.changes, features, self.dropped);
+            let converter = || record::Converter::new(self.changes, features);
             let written = for_each_parallel(shards, jobs, converter, |converter, shard| {
                 if !stopped()
                     && let Some(written) = self.write(shard, converter, stopped)?
@@ -135,6 +133,7 @@ impl Run<'_> {
         let mut extents = Vec::new();
         let mut seek_points = SeekPointCount::default();
         let mut progressive = ProgressiveCount::default();
+        let mut fast = FastCount::default();
         let (mut source_bytes, mut records, mut bytes) = (0, 0, 0);
         let mut labels: Option<(i64, i64)> = None;
         for (file, range) in split.pieces(planned.positions.clone()) {
@@ -157,6 +156,7 @@ impl Run<'_> {
                     .map_err(|what| source::refused(file, record.number, what))?;
                 seek_points.add(converted.seek_point_bytes);
                 progressive.add(converted.is_baseline_now);
+                fast.add(converted.fast);
                 if let Some(label) = record.label.filter(|label| *label >= 0) {
                     let (least, most) = labels.unwrap_or((label, label));
                     labels = Some((least.min(label), most.max(label)));
@@ -188,7 +188,8 @@ impl Run<'_> {
         let name = planned.name.clone();
         let file = writer.finish()?;
         let written = WrittenShard::converted(name, file, source_bytes, seek_points, self.options);
-        let written = written.with_progressive(progressive).with_labels(labels);
+        let written = written.with_progressive(progressive).with_fast(fast);
+        let written = written.with_labels(labels);
         Ok(Some(written.with_findings(findings).in_room(room)))
     }
 

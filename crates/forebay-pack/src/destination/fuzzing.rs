@@ -5,7 +5,7 @@
 
 use super::journal::{Journal, line};
 use super::plan_file;
-use crate::report::{ProgressiveCount, SeekPointCount};
+use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use forebay_shard::checksum::crc32c;
 use forebay_store::Durability;
 use std::collections::BTreeSet;
@@ -27,6 +27,7 @@ fn read_journal(bytes: &[u8], scratch: &Path) {
     assert_eq!(names.len(), found.shards.len(), "each shard once");
     let _ = found.header.difference(&found.header).into_words();
     let _: ProgressiveCount = found.shards.iter().map(|shard| shard.progressive).sum();
+    let _: FastCount = found.shards.iter().map(|shard| shard.fast).sum();
     let _: SeekPointCount = found.shards.iter().map(|shard| shard.seek_points).sum();
     // What is continued says the same.
     let mut text = line(&path, &found.header).unwrap();

@@ -9,7 +9,7 @@ use super::split_of_numbered;
 use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
-use crate::report::{ProgressiveCount, SeekPointCount};
+use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use forebay_formats::{Finding, escape};
 use forebay_shard::{SampleDigest, verify};
 use forebay_store::{AtomicFile, Durability};
@@ -85,6 +85,9 @@ pub(crate) struct ShardLine {
     /// Progressive JPEGs that were turned into baseline ones, and those that were not.
     #[serde(default)]
     pub(crate) progressive: ProgressiveCount,
+    /// Fast images.
+    #[serde(default)]
+    pub(crate) fast: FastCount,
     /// The least and the greatest label of converted records, without those below 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) labels: Option<(i64, i64)>,
@@ -439,6 +442,7 @@ mod tests {
             record_bytes: 2,
             seek_points: SeekPointCount::default(),
             progressive: ProgressiveCount::default(),
+            fast: FastCount::default(),
             sidecars: vec![],
             findings: vec![],
             ends_split: false,

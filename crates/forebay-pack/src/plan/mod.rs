@@ -7,7 +7,9 @@ mod shuffle;
 
 use crate::census::{Census, SplitCensus};
 use crate::error::{Error, Result};
-use crate::options::{MAX_SHARDS, PackOptions, Sharding, ShuffleWhen, seek_points_argument};
+use crate::options::{
+    IMAGES_KEY, ImageForm, MAX_SHARDS, PackOptions, Sharding, ShuffleWhen, seek_points_argument,
+};
 use forebay_formats::images::EntryRef;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -257,6 +259,9 @@ fn arguments(options: &PackOptions) -> BTreeMap<String, String> {
     );
     if options.progressive_to_baseline {
         set("progressive", "baseline".into());
+    }
+    if options.images != ImageForm::Jpeg {
+        set(IMAGES_KEY, options.images.name().into());
     }
     set("seed", options.seed.to_string());
     set("label_base", options.label_base.to_string());

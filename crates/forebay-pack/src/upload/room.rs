@@ -34,5 +34,6 @@ pub(crate) fn room_of(
 pub(crate) fn room_of_planned(planned: &PlannedShard, options: &PackOptions) -> u64 {
     let has_fine_points = options.seek_points == Some(SeekDensity::Fine);
     let records = planned.positions.end - planned.positions.start;
-    room_of(planned.bytes, records, options.format, has_fine_points)
+    let bytes = options.images.most_bytes(planned.bytes);
+    room_of(bytes, records, options.format, has_fine_points)
 }

@@ -34,6 +34,10 @@ pub(crate) fn examine(image: &[u8], name: &[u8], limits: &Limits) -> Result<Exam
         return Err((Reason::OtherFormat, format.into()));
     }
     let probe = forebay_image::probe(image, limits).map_err(bad_header)?;
+    if probe.format == Format::Fast {
+        // Only records hold them, with the features that say so.
+        return Err((Reason::OtherFormat, "fast image of a record".into()));
+    }
     let mut oddities = Vec::new();
     let found = probe.format.name();
     if let Some(claimed) = sniff::claimed(name).filter(|claimed| *claimed != found) {

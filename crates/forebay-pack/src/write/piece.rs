@@ -7,6 +7,7 @@ use super::source::Opened;
 use super::stream::Stream;
 use crate::error::Result;
 use crate::prepare::Prepared;
+use crate::report::FastCount;
 use forebay_formats::Finding;
 use forebay_formats::images::EntryRef;
 use forebay_formats::images::Refusal;
@@ -40,6 +41,8 @@ pub(super) struct PieceFile {
     pub(super) seek_point_bytes: Option<u64>,
     /// Whether a progressive JPEG, which was to become a baseline one, is one now.
     pub(super) is_baseline_now: Option<bool>,
+    /// Whether it has a fast image.
+    pub(super) fast: FastCount,
     pub(super) findings: Vec<Finding>,
 }
 
@@ -160,6 +163,7 @@ impl<'a> PieceBuilder<'a> {
             image_bytes: outcome.image_bytes,
             seek_point_bytes: outcome.seek_point_bytes,
             is_baseline_now: outcome.is_baseline_now,
+            fast: outcome.fast,
             findings,
         });
         piece.source_bytes += entry.size;

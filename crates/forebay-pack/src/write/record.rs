@@ -11,16 +11,19 @@ use super::quarantine::Quarantine;
 use super::source::{Opened, Sources};
 use super::transcode::{Room, Transcoder};
 use crate::error::Result;
+use crate::options::ImageForm;
 use crate::prepare::Prepared;
+use crate::report::FastCount;
 use forebay_formats::ClassName;
 use forebay_formats::images::EntryRef;
 use forebay_formats::images::Refusal;
 use forebay_formats::key_path::join;
 use forebay_formats::{Action, Reason};
 use forebay_image::{
-    Color, Format, Probe, SeekDensity, SeekPointBuilder, Transcoded, progressive_to_baseline,
+    Color, FastEncoder, Format, Probe, SeekDensity, SeekPointBuilder, Transcoded,
+    progressive_to_baseline,
 };
-use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
+use forebay_shard::example::{IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES, Payload};
 
 /// Largest image: what a record may have, less room for the other features.
@@ -37,6 +40,7 @@ pub(super) struct Recorder<'a> {
     transcoder: Transcoder<'a>,
     seek_points: Option<SeekDensity>,
     seek_point_builder: SeekPointBuilder,
+    fast_encoder: FastEncoder,
     /// The key of the last record.
     pub(super) key: Vec<u8>,
     before: Vec<u8>,
@@ -54,6 +58,8 @@ pub(super) struct EntryOutcome {
     pub(super) seek_point_bytes: Option<u64>,
     /// Whether a progressive JPEG, which was to become a baseline one, is one now.
     pub(super) is_baseline_now: Option<bool>,
+    /// Whether it has a fast image.
+    pub(super) fast: FastCount,
     /// Findings about it.
     pub(super) findings: Vec<(Action, Refusal)>,
 }
@@ -87,6 +93,7 @@ impl<'a> Recorder<'a> {
             transcoder: Transcoder::new(options, room),
             seek_points: options.seek_points,
             seek_point_builder: SeekPointBuilder::default(),
+            fast_encoder: FastEncoder::default(),
             key: Vec::new(),
             before: Vec::new(),
             after: Vec::new(),
@@ -142,7 +149,7 @@ impl<'a> Recorder<'a> {
         let base = i64::from(self.prepared.options.label_base);
         let label = entry.class.map_or(-1, |class| i64::from(class) + base);
         let len = entry.size as usize;
-        self.surround(entry, label, &GUESS, [None; 2], len);
+        self.surround(entry, label, &GUESS, [None; 2], (ENCODED, len));
         payload.push(&self.before);
         let start = payload.len();
         let unread = |refusal| (refusal, None);
@@ -153,55 +160,58 @@ impl<'a> Recorder<'a> {
         let bad = |refusal| (refusal, Some(start));
         let examined = examine(image, entry.name, self.transcoder.limits()).map_err(bad)?;
         if let Some(transcoded) = self.transcoder.transcode(image, &examined).map_err(bad)? {
-            let (image, points) = (
-                &transcoded.image,
-                self.points(&transcoded.header, &transcoded.image),
-            );
-            let more = [None, points.as_deref()];
-            self.surround(entry, label, &transcoded.header, more, image.len());
-            payload.clear();
-            payload.push(&self.before);
-            payload.push(image);
-            payload.push(&self.after);
+            let (header, image) = (&transcoded.header, &transcoded.image);
+            let fast = self.fast(header, image);
+            let outcome = self.write(entry, label, header, (image, None), fast, payload);
             return Ok(EntryOutcome {
-                label: Some(label),
-                image_bytes: image.len() as u64,
-                seek_point_bytes: points.map(|points| points.len() as u64),
-                is_baseline_now: None,
                 findings: transcoded.findings,
+                ..outcome
             });
         }
         let header = Header::of(&examined.probe);
-        let to_baseline =
-            self.prepared.options.progressive_to_baseline && examined.probe.progressive;
-        let points = self.points(&header, image);
-        let reads_codes = self.seek_points.is_some() && !self.seek_point_builder.has_read_all();
+        let options = &self.prepared.options;
+        let is_fast_form = options.images != ImageForm::Jpeg;
+        let asks_for_baseline = options.progressive_to_baseline && examined.probe.progressive;
+        let to_baseline = asks_for_baseline || is_fast_form && examined.probe.progressive;
+        let fast = self.fast(&header, image);
+        let points = match fast {
+            Some(_) => None,
+            None => self.points(&header, image),
+        };
+        let reads_codes =
+            fast.is_none() && self.seek_points.is_some() && !self.seek_point_builder.has_read_all();
         let findings = self.transcoder.keep(image, examined, reads_codes);
         let mut findings = findings.map_err(bad)?;
+        if fast.is_some() {
+            let outcome = self.write(entry, label, &header, (&[], None), fast, payload);
+            return Ok(EntryOutcome {
+                findings,
+                ..outcome
+            });
+        }
         let mut is_baseline_now = None;
         if to_baseline {
-            let new = progressive_to_baseline(image, self.transcoder.limits());
-            is_baseline_now = Some(new.is_some());
-            if let Some(Transcoded { jpeg, recipe }) = new {
-                let points = self.points(&header, &jpeg);
-                let more = [Some(&recipe[..]), points.as_deref()];
-                self.surround(entry, label, &header, more, jpeg.len());
-                payload.clear();
-                payload.push(&self.before);
-                payload.push(&jpeg);
-                payload.push(&self.after);
+            let new = self.baseline(&header, image, asks_for_baseline);
+            is_baseline_now = asks_for_baseline.then_some(new.is_some());
+            if let Some((Transcoded { jpeg, recipe }, fast)) = new {
+                let stored = (&jpeg[..], Some(&recipe[..]));
+                let mut outcome = self.write(entry, label, &header, stored, fast, payload);
+                if !asks_for_baseline {
+                    outcome.fast.progressive = 1;
+                }
                 return Ok(EntryOutcome {
-                    label: Some(label),
-                    image_bytes: jpeg.len() as u64,
-                    seek_point_bytes: points.map(|points| points.len() as u64),
                     is_baseline_now,
                     findings,
+                    ..outcome
                 });
             }
-            findings.push((Action::Kept, (Reason::Progressive, String::new())));
+            if asks_for_baseline {
+                findings.push((Action::Kept, (Reason::Progressive, String::new())));
+            }
         }
         let guessed = self.before.len();
-        self.surround(entry, label, &header, [None, points.as_deref()], len);
+        let more = [None, points.as_deref()];
+        self.surround(entry, label, &header, more, (ENCODED, len));
         if guessed == self.before.len() {
             payload.as_mut_slice()[..start].copy_from_slice(&self.before);
         } else {
@@ -212,13 +222,70 @@ impl<'a> Recorder<'a> {
             payload.push(&self.moved);
         }
         payload.push(&self.after);
+        let is_left = is_fast_form && header.format == Format::Jpeg.name();
         Ok(EntryOutcome {
             label: Some(label),
             image_bytes: entry.size,
             seek_point_bytes: points.map(|points| points.len() as u64),
             is_baseline_now,
+            fast: FastCount::of_image(is_left.then_some(false), false),
             findings,
         })
+    }
+
+    /// Replaces the payload by the record of another image than the file's, or of its fast image.
+    fn write(
+        &mut self,
+        entry: &EntryRef<'_>,
+        label: i64,
+        header: &Header,
+        (image, recipe): (&[u8], Option<&[u8]>),
+        fast: Option<Vec<u8>>,
+        payload: &mut Payload<'_>,
+    ) -> EntryOutcome {
+        let is_left =
+            self.prepared.options.images != ImageForm::Jpeg && header.format == Format::Jpeg.name();
+        let is_fast = is_left.then_some(fast.is_some());
+        let (name, stored, points) = match &fast {
+            Some(fast) => (IMAGE_FAST, &fast[..], None),
+            None => (ENCODED, image, self.points(header, image)),
+        };
+        let more = [recipe, points.as_deref()];
+        self.surround(entry, label, header, more, (name, stored.len()));
+        payload.clear();
+        payload.push(&self.before);
+        payload.push(stored);
+        payload.push(&self.after);
+        EntryOutcome {
+            label: Some(label),
+            image_bytes: stored.len() as u64,
+            seek_point_bytes: points.map(|points| points.len() as u64),
+            is_baseline_now: None,
+            fast: FastCount::of_image(is_fast, false),
+            findings: Vec::new(),
+        }
+    }
+
+    /// A progressive JPEG as a baseline one, with its fast image. Unless it was asked for, only for a fast image.
+    fn baseline(
+        &mut self,
+        header: &Header,
+        image: &[u8],
+        is_asked_for: bool,
+    ) -> Option<(Transcoded, Option<Vec<u8>>)> {
+        let new = progressive_to_baseline(image, self.transcoder.limits())?;
+        let fast = self.fast(header, &new.jpeg);
+        (is_asked_for || fast.is_some()).then_some((new, fast))
+    }
+
+    /// The fast image of a JPEG, if it is to have one and can.
+    fn fast(&mut self, header: &Header, image: &[u8]) -> Option<Vec<u8>> {
+        match self.prepared.options.images {
+            ImageForm::Fast(coding) if header.format == Format::Jpeg.name() => self
+                .fast_encoder
+                .encode(image, coding, self.transcoder.limits()),
+            _ => None,
+        }
     }
 
     /// The seek points of an image, if it is to have any.
@@ -243,18 +310,19 @@ impl<'a> Recorder<'a> {
             image_bytes: 0,
             seek_point_bytes: None,
             is_baseline_now: None,
+            fast: FastCount::default(),
             findings: vec![(action, refusal)],
         })
     }
 
-    /// Bytes before and after an image of `len` bytes, which may have a recipe and seek points.
+    /// Bytes before and after an image of `len` bytes in a feature, which may have a recipe and seek points.
     fn surround(
         &mut self,
         entry: &EntryRef<'_>,
         label: i64,
         header: &Header,
         [recipe, seek_points]: [Option<&[u8]>; 2],
-        len: usize,
+        (image, len): (&'static str, usize),
     ) {
         let classes = self.prepared.census.classes();
         let class = entry.class.and_then(|class| classes.get(class));
@@ -267,7 +335,7 @@ impl<'a> Recorder<'a> {
                 example.add_bytes(name, value);
             }
         }
-        example.encode_around(ENCODED, len, &mut self.before, &mut self.after);
+        example.encode_around(image, len, &mut self.before, &mut self.after);
     }
 }
 

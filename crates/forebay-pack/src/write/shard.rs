@@ -9,7 +9,7 @@ use crate::observer::Observer;
 use crate::options::{DatasetFormat, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
-use crate::report::{ProgressiveCount, SeekPointCount};
+use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use crate::upload;
 use forebay_formats::{Finding, Reason};
 use forebay_shard::checksum::Crc32c;
@@ -30,6 +30,7 @@ pub(super) struct OpenShard {
     image_bytes: u64,
     seek_points: SeekPointCount,
     progressive: ProgressiveCount,
+    fast: FastCount,
     findings: Vec<Finding>,
     lost_in_a_row: u32,
     room: Room,
@@ -46,6 +47,7 @@ pub(crate) struct WrittenShard {
     image_bytes: u64,
     seek_points: SeekPointCount,
     progressive: ProgressiveCount,
+    fast: FastCount,
     labels: Option<(i64, i64)>,
     findings: Vec<Finding>,
     damage: Vec<verify::VerifyFinding>,
@@ -86,6 +88,7 @@ impl OpenShard {
             image_bytes: 0,
             seek_points: SeekPointCount::default(),
             progressive: ProgressiveCount::default(),
+            fast: FastCount::default(),
             findings: Vec::new(),
             lost_in_a_row: 0,
             room,
@@ -127,6 +130,7 @@ impl OpenShard {
             self.image_bytes += file.image_bytes;
             self.seek_points.add(file.seek_point_bytes);
             self.progressive.add(file.is_baseline_now);
+            self.fast.add(file.fast);
         }
         let frames = std::mem::take(&mut piece.frames);
         let spent = self.writer.append_frames(frames, piece.metas())?;
@@ -140,6 +144,7 @@ impl OpenShard {
         Ok(WrittenShard {
             findings: self.findings,
             progressive: self.progressive,
+            fast: self.fast,
             room: self.room,
             ..WrittenShard::new(self.name, file, self.image_bytes, self.seek_points, options)
         })
@@ -162,6 +167,7 @@ impl WrittenShard {
             image_bytes,
             seek_points,
             progressive: ProgressiveCount::default(),
+            fast: FastCount::default(),
             labels: None,
             findings: Vec::new(),
             damage: Vec::new(),
@@ -222,6 +228,11 @@ impl WrittenShard {
             progressive,
             ..self
         }
+    }
+
+    /// Says how many fast images it has.
+    pub(crate) fn with_fast(self, fast: FastCount) -> Self {
+        Self { fast, ..self }
     }
 
     /// Says what was damaged in its source, and which records are lost to it.
@@ -286,6 +297,7 @@ impl WrittenShard {
             record_bytes: self.summary.record_bytes,
             seek_points: self.seek_points,
             progressive: self.progressive,
+            fast: self.fast,
             labels: self.labels,
             sidecars,
             findings: self.findings,

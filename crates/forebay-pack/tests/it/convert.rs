@@ -20,7 +20,7 @@ use support::options as pack_options;
 use support::*;
 
 /// The project's pictures, packed into three shards for each split.
-fn pictures(dst: &Path, format: DatasetFormat, seek_points: Option<SeekDensity>) {
+pub(crate) fn pictures(dst: &Path, format: DatasetFormat, seek_points: Option<SeekDensity>) {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let mut options = options(&src, dst);
     (options.format, options.seek_points) = (format, seek_points);
@@ -28,22 +28,22 @@ fn pictures(dst: &Path, format: DatasetFormat, seek_points: Option<SeekDensity>)
     run(&options).unwrap();
 }
 
-fn of(src: &Path, dst: &Path, format: DatasetFormat) -> ConvertOptions {
+pub(crate) fn of(src: &Path, dst: &Path, format: DatasetFormat) -> ConvertOptions {
     let source = ConvertSource::Dataset(Location::from(src));
     let mut options = ConvertOptions::new(source, Location::from(dst), format);
     options.durability = Durability::Cached;
     options
 }
 
-fn done(options: &ConvertOptions) -> ConvertSummary {
+pub(crate) fn done(options: &ConvertOptions) -> ConvertSummary {
     convert(options, &(), &Cancel::new()).unwrap()
 }
 
 /// Split, key, label and bytes of a record.
-type Seen = (String, Vec<u8>, Option<i64>, Vec<u8>);
+pub(crate) type Seen = (String, Vec<u8>, Option<i64>, Vec<u8>);
 
 /// All records of all splits, in order.
-fn all(root: &Path) -> Vec<Seen> {
+pub(crate) fn all(root: &Path) -> Vec<Seen> {
     let dataset = Dataset::open(root).unwrap();
     let names: Vec<String> = dataset.splits().map(str::to_owned).collect();
     let mut found = Vec::new();
@@ -58,13 +58,13 @@ fn all(root: &Path) -> Vec<Seen> {
     found
 }
 
-fn assert_verifies(root: &Path) {
+pub(crate) fn assert_verifies(root: &Path) {
     let report = verify_dataset(root, &verify::VerifyOptions::default(), &|_| {}).unwrap();
     assert!(report.is_ok(), "{report}");
 }
 
 /// Shards and indexes, summed, but neither the manifest, which tells how they were made, nor the report of a pack.
-fn data(root: &Path) -> BTreeMap<PathBuf, u32> {
+pub(crate) fn data(root: &Path) -> BTreeMap<PathBuf, u32> {
     let files = contents(root).into_iter();
     files
         .filter(|(path, _)| path != Path::new("forebay.json") && !path.starts_with("pack"))
@@ -372,7 +372,7 @@ fn records_of_other_tools_are_converted_as_they_are() {
 }
 
 /// The project's pictures, made progressive, and one that is not.
-fn progressive_pictures(src: &Path) {
+pub(crate) fn progressive_pictures(src: &Path) {
     use libjpeg_turbo_rs::{read_coefficients, write_coefficients_progressive};
     let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images/val");
     let mut number = 0;
@@ -457,7 +457,7 @@ fn progressive_images_become_baseline_and_come_back() {
 }
 
 /// Stops after a number of shards.
-struct StopAfter<'a>(AtomicUsize, &'a Cancel);
+pub(crate) struct StopAfter<'a>(pub(crate) AtomicUsize, pub(crate) &'a Cancel);
 
 impl Observer for StopAfter<'_> {
     fn shard_done(&self, _: &ShardDone) {

@@ -4,6 +4,7 @@ mod against;
 mod convert;
 mod destination;
 mod dirty;
+mod fast;
 mod formats;
 mod full_disk;
 mod hostile_archives;

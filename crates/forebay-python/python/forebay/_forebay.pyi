@@ -377,12 +377,14 @@ class Record:
         """
     @property
     def image(self) -> bytes:
-        """The encoded image, as it was packed.
+        """The encoded image, as it was packed: a fast image is restored to its JPEG.
 
         Raises
         ------
         CorruptRecordError
             When the record has no image or is no tensorflow.Example.
+        ImageError
+            When it has a fast image that is damaged.
         """
     @property
     def data(self) -> bytes:

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_image::{Limits, standard_image};
 use forebay_shard::example::{ExampleError, FeatureKind};
 use forebay_shard::{Error, ExampleView, RecordBlock, Split};
 use pyo3::exceptions::PyException;
@@ -13,7 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use super::Reached;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 /// Bytes that a record is in.
 pub(super) enum Holder {
@@ -158,12 +159,14 @@ impl Record {
         Ok(label.map_err(|e| self.refuse(e))?)
     }
 
-    /// The encoded image, as it was packed.
+    /// The encoded image, as it was packed: a fast image is restored to its JPEG.
     ///
     /// Raises
     /// ------
     /// CorruptRecordError
     ///     When the record has no image or is no tensorflow.Example.
+    /// ImageError
+    ///     When it has a fast image that is damaged.
     #[getter]
     fn image<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let features = self.split.record_features();
@@ -171,7 +174,14 @@ impl Record {
             let name = features.image.clone();
             image.ok_or(ExampleError::Missing { name })
         });
-        Ok(PyBytes::new(py, image.map_err(|e| self.refuse(e))?))
+        let image = image.map_err(|e| self.refuse(e))?;
+        let image = standard_image(image, &Limits::default()).map_err(|error| {
+            let (path, record) = self.place();
+            Failure::new(Kind::Image, error)
+                .path(path)
+                .number("record", Some(record))
+        })?;
+        Ok(PyBytes::new(py, &image))
     }
 
     /// All bytes of the record: a serialized tensorflow.Example.

@@ -20,6 +20,9 @@ pub use view::{ExampleView, FeatureKind, FeatureView, Features};
 pub const IMAGE_ENCODED: &str = "image/encoded";
 /// The feature that holds a class label.
 pub const IMAGE_LABEL: &str = "image/class/label";
+/// The feature that holds a fast image, a JPEG in another encoding, in place of the feature with the
+/// image.
+pub const IMAGE_FAST: &str = "image/fast";
 /// The feature that holds the recipe for restoring the progressive JPEG from which the stored
 /// baseline one was transcoded.
 pub const IMAGE_PROGRESSIVE: &str = "image/progressive";

@@ -5,13 +5,13 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 use super::view::walk;
-use super::{ExampleError, ExampleView, IMAGE_ENCODED, IMAGE_LABEL, IMAGE_SEEK_POINTS};
+use super::{ExampleError, ExampleView, IMAGE_ENCODED, IMAGE_FAST, IMAGE_LABEL, IMAGE_SEEK_POINTS};
 
 /// Image, seek points and label of a record; see [`RecordFeatures::image_record`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImageRecord<'a> {
-    /// The encoded image.
+    /// The encoded image; a fast image where the record has [one](IMAGE_FAST).
     pub image: &'a [u8],
     /// The image's seek points, not validated; their reader does that.
     pub seek_points: Option<&'a [u8]>,
@@ -82,19 +82,21 @@ impl RecordFeatures {
     /// # Ok::<(), forebay_shard::ExampleError>(())
     /// ```
     pub fn image_record<'a>(&self, record: &'a [u8]) -> Result<ImageRecord<'a>, ExampleError> {
-        let (mut image, mut seek_points, mut label) = (None, None, None);
+        let (mut image, mut fast, mut seek_points, mut label) = (None, None, None, None);
         let mut features = walk(record);
         while let Some(feature) = features.step()? {
             let name = feature.name();
             if name == self.image {
                 image = feature.one_bytes(self.first_of_several)?;
+            } else if name == IMAGE_FAST {
+                fast = feature.one_bytes(false)?;
             } else if name == IMAGE_SEEK_POINTS {
                 seek_points = feature.one_bytes(true).ok().flatten();
             } else if name == self.label {
                 label = feature.one_int64(self.first_of_several)?;
             }
         }
-        match image {
+        match image.or(fast) {
             Some(image) => Ok(ImageRecord {
                 image,
                 seek_points,
@@ -106,13 +108,20 @@ impl RecordFeatures {
         }
     }
 
-    /// Returns the encoded image; `None` if the record has none.
+    /// Returns the encoded image; `None` if the record has none. It is a fast image where the record
+    /// has [one](IMAGE_FAST) in place of the feature with the image.
     ///
     /// # Errors
     /// If the feature holds numbers or several images, or is invalid.
     pub fn image<'a>(&self, example: ExampleView<'a>) -> Result<Option<&'a [u8]>, ExampleError> {
         let feature = example.get(&self.image);
-        feature.map_or(Ok(None), |feature| feature.one_bytes(self.first_of_several))
+        let image = feature.map_or(Ok(None), |feature| feature.one_bytes(self.first_of_several));
+        match image? {
+            None => example
+                .get(IMAGE_FAST)
+                .map_or(Ok(None), |feature| feature.one_bytes(false)),
+            image => Ok(image),
+        }
     }
 
     /// Returns the label as stored; `None` if the record has none.
@@ -165,6 +174,28 @@ pub fn image_and_label(record: &[u8]) -> Result<(&[u8], Option<i64>), ExampleErr
 mod tests {
     use super::*;
     use crate::ExampleBuilder;
+
+    #[test]
+    fn a_fast_image_takes_the_place_of_the_image() {
+        let features = RecordFeatures {
+            image: "picture".to_owned(),
+            ..RecordFeatures::default()
+        };
+        for (names, expected) in [
+            (&["image/fast"][..], "image/fast"),
+            (&["image/fast", "picture"], "picture"),
+        ] {
+            let mut builder = ExampleBuilder::new();
+            for name in names {
+                builder.add_bytes(name, name.as_bytes());
+            }
+            let record = builder.to_vec();
+            let found = features.image_record(&record).unwrap();
+            assert_eq!(found.image, expected.as_bytes());
+            let view = ExampleView::parse(&record).unwrap();
+            assert_eq!(features.image(view), Ok(Some(expected.as_bytes())));
+        }
+    }
 
     #[test]
     fn several_images_or_labels_are_an_error_unless_the_first_counts() {

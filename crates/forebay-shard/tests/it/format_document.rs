@@ -152,8 +152,13 @@ fn the_code_writes_the_documents_bytes() {
     let compressed: Vec<String> = compressing().map(document_shard).collect();
     let mut expected = [fbi.as_str(), TFRECORD, INDEXED, MAPPED].to_vec();
     expected.extend(compressed.iter().map(String::as_str));
-    // The crate that creates the seek points of an image tests them.
-    expected.extend(["image/seek_points", "seek-points.jpeg"]);
+    // The crate that creates fast images and seek points tests them.
+    expected.extend([
+        "image/fast",
+        "image/fast, coded",
+        "image/seek_points",
+        "seek-points.jpeg",
+    ]);
     expected.sort();
     assert_eq!(names, expected);
 

@@ -3,6 +3,7 @@
 use forebay_pack::ConvertSummary;
 use serde::Serialize;
 
+use crate::command::images::fast_in_words;
 use crate::console::Console;
 use crate::input::show;
 use crate::quantity;
@@ -74,6 +75,9 @@ fn text(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), con
             quantity::count(progressive.left),
         ));
     }
+    if let Some(line) = fast_in_words(&summary.fast) {
+        console.line(format!("  {line}"));
+    }
     for (count, what) in [
         (summary.skipped, "could not be read and left out"),
         (
@@ -110,6 +114,8 @@ struct Event<'a> {
     seek_point_bytes: u64,
     progressive_changed: u64,
     progressive_left: u64,
+    fast_images: u64,
+    fast_left: u64,
     skipped: u64,
     changed_keys: u64,
     notes: &'a [String],
@@ -139,6 +145,8 @@ fn event(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), co
             seek_point_bytes: summary.seek_points.bytes,
             progressive_changed: summary.progressive.changed,
             progressive_left: summary.progressive.left,
+            fast_images: summary.fast.images,
+            fast_left: summary.fast.left,
             skipped: summary.skipped,
             changed_keys: summary.changed_keys,
             notes: &summary.notes,

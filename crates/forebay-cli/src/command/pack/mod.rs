@@ -17,6 +17,7 @@ use forebay_pack::{
 use forebay_shard::BlockCompression;
 use forebay_store::Location;
 
+use crate::command::images::ImageArgs;
 use crate::command::seek_points::SeekPoints;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -185,6 +186,9 @@ struct OptionArgs {
         help_heading = "Shards"
     )]
     progressive: Progressive,
+
+    #[command(flatten)]
+    images: ImageArgs,
 
     /// Put a BLAKE3 hash of each shard into the manifest
     #[arg(long, help_heading = "Shards")]
@@ -391,6 +395,8 @@ impl OptionArgs {
             options.shuffle = ShuffleWhen::Never;
         }
         options.seek_points = self.seek_points.density();
+        options.images = self.images.form().unwrap_or_default();
+        options.allow_private_images = self.images.allow_private_images;
         options.progressive_to_baseline = self.progressive == Progressive::Baseline;
         options.on_bad_image = self.on_bad_image.clone();
         options.transcode_nonstandard = self.transcode_nonstandard;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_pack::{Action, Finding, Summary};
 use serde::Serialize;
 
+use crate::command::images::fast_in_words;
 use crate::console::Console;
 use crate::failure::Outcome;
 use crate::input::{MANIFEST, show};
@@ -36,6 +37,8 @@ struct Event<'a> {
     seek_point_bytes: u64,
     progressive_changed: u64,
     progressive_left: u64,
+    fast_images: u64,
+    fast_left: u64,
     skipped: u64,
     findings: Vec<FindingCount>,
     report: Option<String>,
@@ -152,6 +155,9 @@ impl<'a> Packed<'a> {
         if let Some(uploaded) = &summary.uploaded {
             facts.row(["uploaded".to_owned(), staging_args::in_words(uploaded)]);
         }
+        if let Some(line) = fast_in_words(&summary.fast) {
+            facts.row(["images".to_owned(), line]);
+        }
         let progressive = summary.progressive;
         if progressive.changed + progressive.left > 0 {
             facts.row([
@@ -242,6 +248,8 @@ impl<'a> Packed<'a> {
                 seek_point_bytes: summary.seek_points.bytes,
                 progressive_changed: summary.progressive.changed,
                 progressive_left: summary.progressive.left,
+                fast_images: summary.fast.images,
+                fast_left: summary.fast.left,
                 skipped: summary.skipped(),
                 findings: summary
                     .findings

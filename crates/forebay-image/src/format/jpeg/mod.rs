@@ -1,9 +1,11 @@
 //! JPEG: a fast decoder for the common case ([`baseline`]), and one for all other files
-//! ([`general`]).
+//! ([`general`]). Fast images ([`fast`]) are JPEGs in another encoding.
 
 mod baseline;
+pub(crate) mod fast;
 mod general;
 pub(crate) mod markers;
+pub(crate) mod writer;
 
 pub use baseline::{SeekDensity, SeekPointBuilder, build_seek_points};
 
@@ -19,6 +21,7 @@ pub(super) struct Jpeg;
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     baseline: baseline::Baseline,
+    fast: fast::Reader,
     general: general::General,
 }
 

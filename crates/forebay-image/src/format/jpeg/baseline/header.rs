@@ -106,10 +106,23 @@ struct Seen {
 impl Header {
     /// Reads everything before the first scan's data.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<(), Foreign> {
+        self.read_parts(bytes, true)
+    }
+
+    /// As [`Header::read`], but ignores Huffman tables: there is no scan to read.
+    pub(super) fn read_without_codes(&mut self, bytes: &[u8]) -> Result<(), Foreign> {
+        self.read_parts(bytes, false)
+    }
+
+    fn read_parts(&mut self, bytes: &[u8], with_codes: bool) -> Result<(), Foreign> {
         if !bytes.starts_with(&[0xff, 0xd8]) {
             return Err("no start of image");
         }
-        let mut seen = Seen::default();
+        let mut seen = Seen {
+            dc: [!with_codes; 4],
+            ac: [!with_codes; 4],
+            ..Seen::default()
+        };
         self.restart_interval = 0;
         let mut at = 2;
         loop {
@@ -124,7 +137,7 @@ impl Header {
                     self.frame(payload)?;
                     seen.frame = true;
                 }
-                DHT => self.huffman_tables(payload, &mut seen)?,
+                DHT if with_codes => self.huffman_tables(payload, &mut seen)?,
                 DQT => self.quantisation(payload, &mut seen)?,
                 DRI => match *payload {
                     [high, low] => {
@@ -136,7 +149,7 @@ impl Header {
                     self.scan = at;
                     return self.scan_header(&segment, &seen);
                 }
-                0xe0..=0xef | 0xfe => {}
+                DHT | 0xe0..=0xef | 0xfe => {}
                 // Progressive, lossless, hierarchical, arithmetic and other kinds.
                 _ => return Err("a marker of another kind of JPEG"),
             }
@@ -312,6 +325,12 @@ impl Header {
             multi_symbols(2)?,
             multi_symbols(3)?,
         ])
+    }
+
+    /// The Huffman tables of a component: those of DC and AC.
+    pub(super) fn selectors(&self, component: usize) -> (usize, usize) {
+        let component = &self.component[component];
+        (component.dc, component.ac)
     }
 
     /// Blocks of a component per MCU: horizontally and vertically.

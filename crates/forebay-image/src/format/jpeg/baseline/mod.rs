@@ -16,8 +16,10 @@
 //! - [`idct`], [`scaled`] (the same to fewer samples), [`upsample`] and [`color`] are the portable
 //!   arithmetic; [`simd`] selects faster versions.
 //! - [`region`] decodes only the rows and columns that a region needs.
+//! - [`blocks`] passes coefficients to and from other encodings of them.
 
 pub(super) mod bits;
+pub(super) mod blocks;
 mod color;
 pub(super) mod entropy;
 pub(super) mod header;

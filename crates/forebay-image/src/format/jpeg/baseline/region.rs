@@ -7,7 +7,7 @@
 
 use super::Refusal;
 use super::header::{Header, Output, Sampling};
-use super::scan::{Cursor, Layout, Scan, pairs_in_row};
+use super::scan::{BATCH, Cursor, Layout, Scan, pairs_in_row};
 use super::seek::Points;
 use super::simd::Level;
 use super::upsample;
@@ -26,12 +26,12 @@ const REPEAT_UP_TO: usize = 2;
 /// The decoder, with the memory that it reuses from image to image.
 #[derive(Debug, Default)]
 pub(in crate::format::jpeg) struct Baseline {
-    header: Header,
+    pub(super) header: Header,
     points: Points,
-    layout: Layout,
-    coefficients: [Vec<i16>; 2],
-    cursors: [Cursor; 2],
-    pixels: Pixels,
+    pub(super) layout: Layout,
+    pub(super) coefficients: [Vec<i16>; 2],
+    pub(super) cursors: [Cursor; 2],
+    pub(super) pixels: Pixels,
     multi_symbols_pay: MultiSymbolsPay,
 }
 
@@ -84,9 +84,9 @@ impl Geometry {
 
 /// The region's position among MCUs.
 #[derive(Debug, Clone, Default)]
-struct Window {
-    columns: Range<usize>,
-    rows: Range<usize>,
+pub(in crate::format::jpeg) struct Window {
+    pub(in crate::format::jpeg) columns: Range<usize>,
+    pub(in crate::format::jpeg) rows: Range<usize>,
 }
 
 impl Window {
@@ -158,19 +158,12 @@ impl Baseline {
         out: &mut dyn Rows,
     ) -> Result<(), Refusal> {
         self.header.read(bytes).map_err(Refusal::Foreign)?;
-        let header = &self.header;
-        if (header.width, header.height) != (size.0 as usize, size.1 as usize) {
-            return Err(Refusal::Damaged("two different sizes"));
-        }
-        if !has_end(bytes, header.scan) {
+        if !has_end(bytes, self.header.scan) {
             return Err(Refusal::Damaged("no end of image"));
         }
-        let area = Area {
-            columns: region.x as usize..(region.x + region.width) as usize,
-            rows: region.y as usize..(region.y + region.height) as usize,
-        };
-        let geometry = Geometry::new(header, scale as usize);
-        let window = Window::new(&geometry, &area);
+        self.place(size, scale, region)?;
+        let header = &self.header;
+        let window = &self.pixels.window;
         let points = points
             .filter(|_| header.restart_interval == 0)
             .and_then(|points| self.points.read(points, bytes, header));
@@ -183,7 +176,6 @@ impl Baseline {
             coefficients.clear();
             coefficients.resize(self.layout.coefficients(), 0);
         }
-        self.pixels.set(header, geometry, window, area);
         let scan = Scan {
             bytes,
             start: header.scan,
@@ -206,9 +198,32 @@ impl Baseline {
     }
 }
 
+impl Baseline {
+    /// Selects the MCUs that a region needs. `size` is the expected size of the image.
+    pub(super) fn place(
+        &mut self,
+        size: (u32, u32),
+        scale: u32,
+        region: Region,
+    ) -> Result<(), Refusal> {
+        let header = &self.header;
+        if (header.width, header.height) != (size.0 as usize, size.1 as usize) {
+            return Err(Refusal::Damaged("two different sizes"));
+        }
+        let area = Area {
+            columns: region.x as usize..(region.x + region.width) as usize,
+            rows: region.y as usize..(region.y + region.height) as usize,
+        };
+        let geometry = Geometry::new(header, scale as usize);
+        let window = Window::new(&geometry, &area);
+        self.pixels.set(header, geometry, window, area);
+        Ok(())
+    }
+}
+
 /// Returns whether there is an end marker after `from`. Searches from the end, where it nearly
 /// always is.
-fn has_end(bytes: &[u8], from: usize) -> bool {
+pub(super) fn has_end(bytes: &[u8], from: usize) -> bool {
     bytes[from..]
         .windows(2)
         .rev()
@@ -245,8 +260,9 @@ impl Run<'_> {
                 let column = cursor.mcu() - row * mcus - columns.start;
                 let count = cursor.batch(&self.scan, end - cursor.mcu());
                 cursor.take(&self.scan, count, coefficients)?;
+                let columns = column..column + count;
                 self.pixels
-                    .transform(self.header, coefficients, row, column, count);
+                    .transform(self.header, coefficients, BATCH, row, columns);
             }
             self.pixels.emit(self.header, row + 1, out);
         }
@@ -286,10 +302,11 @@ impl Run<'_> {
                 }
                 if keep {
                     let at = column - columns.start;
-                    self.pixels.transform(self.header, to_first, row, at, count);
+                    let at = at..at + count;
+                    let (header, pixels) = (self.header, &mut *self.pixels);
+                    pixels.transform(header, to_first, BATCH, row, at.clone());
                     if row + 1 < rows.end {
-                        self.pixels
-                            .transform(self.header, to_second, row + 1, at, count);
+                        pixels.transform(header, to_second, BATCH, row + 1, at);
                     }
                 }
                 column += count;
@@ -317,10 +334,10 @@ impl Plane {
 
 /// Samples of the window, and the progress of their conversion to pixels.
 #[derive(Debug, Default)]
-struct Pixels {
-    level: Level,
+pub(super) struct Pixels {
+    pub(super) level: Level,
     geometry: Geometry,
-    window: Window,
+    pub(super) window: Window,
     area: Area,
     planes: [Plane; 3],
     /// A row of each chroma component at full width.
@@ -353,17 +370,18 @@ impl Pixels {
         self.area = area;
     }
 
-    /// Transforms the blocks of `count` MCUs into the planes; `column` counts from the window's
-    /// first.
-    fn transform(
+    /// Transforms the blocks of some MCUs into the planes; `columns` count from the window's first.
+    /// The coefficients have room for `batch` MCUs.
+    pub(super) fn transform(
         &mut self,
         header: &Header,
         coefficients: &mut [i16],
+        batch: usize,
         row: usize,
-        column: usize,
-        count: usize,
+        columns: Range<usize>,
     ) {
         use super::entropy::PAIR;
+        let (column, count) = (columns.start, columns.len());
         let mut base = 0;
         let planes = self.planes.iter_mut().take(header.components);
         for (component, plane) in planes.enumerate() {
@@ -376,14 +394,14 @@ impl Pixels {
                 let to = &mut plane.samples[line * plane.stride + column * h * block..];
                 self.level
                     .idct(block, from, header.steps(component), to, plane.stride);
-                base += pairs_in_row(h);
+                base += pairs_in_row(h, batch);
             }
         }
     }
 
     /// Produces the rows of the region that are complete once all rows of MCUs before `done` are
     /// decoded.
-    fn emit(&mut self, header: &Header, done: usize, out: &mut dyn Rows) {
+    pub(super) fn emit(&mut self, header: &Header, done: usize, out: &mut dyn Rows) {
         let v = self.geometry.sampling.v;
         let lines = done * self.geometry.mcu.1;
         // The last row needs the chroma row below it, unless the image ends there.

@@ -31,7 +31,7 @@ impl Layout {
                 let (h, v) = header.factors(component);
                 for row in 0..v {
                     for column in mcu * h..(mcu + 1) * h {
-                        let pair = base + row * pairs_in_row(h) + column / 2;
+                        let pair = base + row * pairs_in_row(h, BATCH) + column / 2;
                         let offset = pair * PAIR + column % 2 * SECOND;
                         self.slots.push(Slot {
                             component: component as u8,
@@ -39,7 +39,7 @@ impl Layout {
                         });
                     }
                 }
-                base += v * pairs_in_row(h);
+                base += v * pairs_in_row(h, BATCH);
             }
             self.pairs = base;
         }
@@ -56,9 +56,9 @@ impl Layout {
     }
 }
 
-/// Number of pairs in a row of a batch's blocks.
-pub(super) const fn pairs_in_row(h: usize) -> usize {
-    h * BATCH / 2
+/// Number of pairs in a row of the blocks of a batch of so many MCUs.
+pub(super) const fn pairs_in_row(h: usize, batch: usize) -> usize {
+    h * batch / 2
 }
 
 /// The constants of a scan.

@@ -1,0 +1,61 @@
+//! `--images` of `pack` and `convert`.
+
+use clap::Args as ClapArgs;
+use forebay_image::FastCoding;
+use forebay_pack::{FastCount, ImageForm};
+
+use crate::quantity;
+
+/// The encoding of images.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ImageArgs {
+    /// Encoding of JPEGs: jpeg, fast or fast-raw [default for pack: jpeg; for convert: as it is]
+    ///
+    /// jpeg       their own bytes; convert restores them, byte for byte
+    /// fast       5 % larger; loaders decode crops almost twice as fast
+    /// fast-raw   a fifth larger; more than twice as fast
+    ///
+    /// Pixels are the same. Only Forebay decodes fast images, so they are for indexed shards. JPEGs that cannot be restored exactly
+    /// stay as they are. docs/packing.md has figures, and the command that measures on your machine.
+    #[arg(
+        long,
+        value_name = "FORM",
+        hide_possible_values = true,
+        verbatim_doc_comment,
+        help_heading = "Shards"
+    )]
+    images: Option<Images>,
+
+    /// Allow --images fast in TFRecords, which no other reader of TFRecords can decode
+    #[arg(long, help_heading = "Shards")]
+    pub(crate) allow_private_images: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Images {
+    Jpeg,
+    Fast,
+    FastRaw,
+}
+
+impl ImageArgs {
+    /// Returns the encoding, if it was given.
+    pub(crate) fn form(&self) -> Option<ImageForm> {
+        self.images.map(|images| match images {
+            Images::Jpeg => ImageForm::Jpeg,
+            Images::Fast => ImageForm::Fast(FastCoding::Coded),
+            Images::FastRaw => ImageForm::Fast(FastCoding::Raw),
+        })
+    }
+}
+
+/// The counts of fast images, if there is anything to say.
+pub(crate) fn fast_in_words(count: &FastCount) -> Option<String> {
+    (count.images + count.left > 0).then(|| {
+        format!(
+            "{} in the fast encoding, {} left as they are",
+            quantity::counted(count.images, "image", "images"),
+            quantity::count(count.left),
+        )
+    })
+}

@@ -1,0 +1,174 @@
+//! The two halves of the decoder for other encodings of the coefficients: from a scan to
+//! coefficients, and from coefficients to pixels.
+
+use super::Refusal;
+use super::entropy::{PAIR, TAIL};
+use super::header::Header;
+pub(in crate::format::jpeg) use super::region::Window as McuWindow;
+use super::region::{Baseline, has_end};
+use super::scan::{BATCH, Scan, pairs_in_row};
+use crate::region::Region;
+use crate::rows::Rows;
+use std::ops::Range;
+
+/// The shape of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::format::jpeg) struct Frame {
+    /// Width and height in pixels.
+    pub(in crate::format::jpeg) size: (usize, usize),
+    /// MCUs per row and per column.
+    pub(in crate::format::jpeg) mcus: (usize, usize),
+    /// One or three.
+    pub(in crate::format::jpeg) components: usize,
+    /// Blocks of each component per MCU: horizontally and vertically.
+    pub(in crate::format::jpeg) factors: [(usize, usize); 3],
+    /// Huffman tables of each component: those of DC and AC.
+    pub(in crate::format::jpeg) selectors: [(usize, usize); 3],
+    /// MCUs between restart markers; 0 without restart markers.
+    pub(in crate::format::jpeg) restart_interval: usize,
+    /// Offset of the entropy-coded data.
+    pub(in crate::format::jpeg) scan: usize,
+}
+
+impl Frame {
+    fn of(header: &Header) -> Self {
+        Self {
+            size: (header.width, header.height),
+            mcus: header.mcus(),
+            components: header.components,
+            factors: std::array::from_fn(|i| header.factors(i)),
+            selectors: std::array::from_fn(|i| header.selectors(i)),
+            restart_interval: header.restart_interval,
+            scan: header.scan,
+        }
+    }
+
+    /// Number of coefficients that `batch` MCUs need space for.
+    pub(in crate::format::jpeg) fn coefficients(&self, batch: usize) -> usize {
+        let rows = self.factors[..self.components].iter();
+        let pairs: usize = rows.map(|&(h, v)| v * pairs_in_row(h, batch)).sum();
+        pairs * PAIR + TAIL
+    }
+
+    /// For each component and row of its blocks in an MCU: the component, and the offset of the row
+    /// in the coefficients of a batch.
+    pub(in crate::format::jpeg) fn block_rows(
+        &self,
+        batch: usize,
+    ) -> impl Iterator<Item = (usize, usize)> {
+        let factors = self.factors.into_iter().take(self.components);
+        let rows = factors.enumerate().flat_map(move |(component, (h, v))| {
+            std::iter::repeat_n((component, pairs_in_row(h, batch) * PAIR), v)
+        });
+        rows.scan(0, |at, (component, room)| {
+            let row = (component, *at);
+            *at += room;
+            Some(row)
+        })
+    }
+}
+
+/// Coefficients that are encoded otherwise than in a JPEG's scan.
+pub(in crate::format::jpeg) trait Blocks {
+    /// Starts a region: the columns and rows of MCUs that it needs. Returns the number of MCUs of a
+    /// batch; batches begin at its multiples.
+    fn start(&mut self, frame: &Frame, window: &McuWindow) -> Result<usize, Refusal>;
+
+    /// Stores the blocks of the MCUs in these columns, all of them of one batch, from the start of
+    /// each row of blocks on.
+    fn take(
+        &mut self,
+        row: usize,
+        columns: Range<usize>,
+        coefficients: &mut [i16],
+    ) -> Result<(), Refusal>;
+}
+
+impl Baseline {
+    /// As [`Baseline::decode`], with coefficients from elsewhere. `head` is the JPEG up to its scan.
+    pub(in crate::format::jpeg) fn decode_blocks(
+        &mut self,
+        head: &[u8],
+        blocks: &mut impl Blocks,
+        size: (u32, u32),
+        scale: u32,
+        region: Region,
+        out: &mut dyn Rows,
+    ) -> Result<(), Refusal> {
+        self.header
+            .read_without_codes(head)
+            .map_err(Refusal::Foreign)?;
+        self.place(size, scale, region)?;
+        let frame = Frame::of(&self.header);
+        let window = self.pixels.window.clone();
+        let batch = blocks.start(&frame, &window)?;
+        let [coefficients, _] = &mut self.coefficients;
+        coefficients.clear();
+        coefficients.resize(frame.coefficients(batch), 0);
+        let McuWindow { columns, rows } = window;
+        for row in rows {
+            let mut column = columns.start;
+            while column < columns.end {
+                let end = (column / batch + 1) * batch;
+                let end = end.min(columns.end);
+                blocks.take(row, column..end, coefficients)?;
+                let at = column - columns.start..end - columns.start;
+                self.pixels
+                    .transform(&self.header, coefficients, batch, row, at);
+                column = end;
+            }
+            self.pixels.emit(&self.header, row + 1, out);
+        }
+        Ok(())
+    }
+
+    /// Reads the header of a JPEG whose scan is absent.
+    pub(in crate::format::jpeg) fn frame(&mut self, head: &[u8]) -> Result<Frame, Refusal> {
+        let read = self.header.read_without_codes(head);
+        read.map_err(Refusal::Foreign)?;
+        Ok(Frame::of(&self.header))
+    }
+
+    /// Passes the coefficients of a whole image to `take`, with the row and the columns of their
+    /// MCUs: at most [`BATCH`] at once, with room for so many. Returns the frame.
+    pub(in crate::format::jpeg) fn read_blocks(
+        &mut self,
+        bytes: &[u8],
+        mut take: impl FnMut(&Frame, usize, Range<usize>, &mut [i16]),
+    ) -> Result<Frame, Refusal> {
+        self.header.read(bytes).map_err(Refusal::Foreign)?;
+        let header = &self.header;
+        if !has_end(bytes, header.scan) {
+            return Err(Refusal::Damaged("no end of image"));
+        }
+        self.layout.set(header);
+        let [coefficients, _] = &mut self.coefficients;
+        coefficients.clear();
+        coefficients.resize(self.layout.coefficients(), 0);
+        let scan = Scan {
+            bytes,
+            start: header.scan,
+            restart_interval: header.restart_interval,
+            tables: header.tables(),
+            layout: &self.layout,
+            level: self.pixels.level,
+        };
+        let frame = Frame::of(header);
+        let [cursor, _] = &mut self.cursors;
+        cursor.rewind(&scan);
+        for row in 0..frame.mcus.1 {
+            let mut column = 0;
+            while column < frame.mcus.0 {
+                let count = cursor.batch(&scan, frame.mcus.0 - column);
+                cursor.take(&scan, count, coefficients)?;
+                take(&frame, row, column..column + count, coefficients);
+                coefficients.fill(0);
+                column += count;
+            }
+        }
+        Ok(frame)
+    }
+}
+
+/// MCUs of a batch of [`Baseline::read_blocks`].
+pub(in crate::format::jpeg) const READ_BATCH: usize = BATCH;

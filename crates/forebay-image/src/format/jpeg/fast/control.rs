@@ -1,0 +1,372 @@
+//! Control bytes of a tile: lengths of bitmaps, bitmaps, and widths of fields; as they are, or in
+//! Huffman codes of at most 10 bits.
+//!
+//! Nothing is built per image: there are [`SETS`] sets of tables, and an image says which one it
+//! uses. A set has a table for each of [`CONTEXTS`] contexts. The codes are in four streams, which
+//! are read in alternation to hide latencies.
+
+use super::tile::{MAX_BLOCKS, WINDOW, Window, word};
+use std::sync::OnceLock;
+
+/// Length of the longest code.
+pub(super) const MAX_CODE: u32 = 10;
+/// Sets of tables.
+pub(super) const SETS: usize = 4;
+/// Contexts of the lengths of bitmaps: luma, chroma.
+const LENGTHS: usize = 0;
+/// Contexts of bytes of bitmaps: five of luma by position, five of chroma.
+const BITMAPS: usize = LENGTHS + 2;
+const BITMAP_PLACES: usize = 5;
+/// Contexts of widths: three of luma by position, three of chroma.
+const WIDTHS: usize = BITMAPS + 2 * BITMAP_PLACES;
+const WIDTH_PLACES: usize = 3;
+/// Contexts of a set.
+pub(super) const CONTEXTS: usize = WIDTHS + 2 * WIDTH_PLACES;
+/// The next power of two, so that masking replaces bound checks.
+const CONTEXT_ROOM: usize = CONTEXTS.next_power_of_two();
+/// Streams of codes.
+const STREAMS: usize = 4;
+/// Bytes at the start of coded control bytes: lengths of the first three streams.
+const STREAM_LENGTHS: usize = 4;
+/// Symbols of a kind, at most: eight of each block.
+const MAX_SYMBOLS: usize = 8 * MAX_BLOCKS;
+/// Upper bound of the bytes of raw control bytes, and of what reading a stream may look at.
+const MAX_CONTROL: usize = 2 * MAX_SYMBOLS + MAX_BLOCKS;
+
+/// Lengths of codes, by set, context and byte: a normative part of the format.
+static CODE_LENGTHS: &[u8; SETS * CONTEXTS * 256] = include_bytes!("tables.bin");
+
+/// Codes and their lengths, by context and byte.
+pub(super) type Codes = [[(u16, u8); 256]; CONTEXTS];
+
+/// By context and the next [`MAX_CODE`] bits: length of the code in the lower byte, its byte in the
+/// upper one.
+pub(super) type Tables = [[u16; 1 << MAX_CODE]; CONTEXT_ROOM];
+
+/// The canonical codes of a set.
+pub(super) fn codes(set: usize) -> &'static Codes {
+    static ALL: [OnceLock<Box<Codes>>; SETS] = [const { OnceLock::new() }; SETS];
+    ALL[set].get_or_init(|| {
+        let mut codes = Box::new([[(0, 0); 256]; CONTEXTS]);
+        let (lengths, _) = CODE_LENGTHS[set * CONTEXTS * 256..].as_chunks::<256>();
+        for (codes, lengths) in codes.iter_mut().zip(lengths) {
+            let mut next = 0;
+            for length in 1..=MAX_CODE as u8 {
+                for (code, _) in codes.iter_mut().zip(lengths).filter(|(_, l)| **l == length) {
+                    *code = (next, length);
+                    next += 1;
+                }
+                next <<= 1;
+            }
+        }
+        codes
+    })
+}
+
+/// The lookup tables of a set.
+pub(super) fn tables(set: usize) -> &'static Tables {
+    static ALL: [OnceLock<Box<Tables>>; SETS] = [const { OnceLock::new() }; SETS];
+    ALL[set].get_or_init(|| {
+        let mut tables = Box::new([[1; 1 << MAX_CODE]; CONTEXT_ROOM]);
+        for (table, codes) in tables.iter_mut().zip(codes(set)) {
+            for (byte, &(code, length)) in (0u16..).zip(codes).filter(|(_, code)| code.1 > 0) {
+                let free = MAX_CODE - u32::from(length);
+                let first = usize::from(code) << free;
+                table[first..first + (1 << free)].fill(byte << 8 | u16::from(length));
+            }
+        }
+        tables
+    })
+}
+
+/// Context of the length of a bitmap.
+pub(super) fn length_context(is_luma: bool) -> usize {
+    LENGTHS + usize::from(!is_luma)
+}
+
+/// Context of a byte of a bitmap.
+pub(super) fn bitmap_context(is_luma: bool, place: usize) -> usize {
+    BITMAPS + BITMAP_PLACES * usize::from(!is_luma) + place.min(BITMAP_PLACES - 1)
+}
+
+/// Context of a byte of widths.
+pub(super) fn width_context(is_luma: bool, place: usize) -> usize {
+    WIDTHS + WIDTH_PLACES * usize::from(!is_luma) + place.min(WIDTH_PLACES - 1)
+}
+
+/// Buffers for decoded bytes and their contexts.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    contexts: [u8; MAX_SYMBOLS + 8],
+    bytes: [u8; MAX_SYMBOLS + 8],
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self {
+            contexts: [0; MAX_SYMBOLS + 8],
+            bytes: [0; MAX_SYMBOLS + 8],
+        }
+    }
+}
+
+/// The lowest `count` bytes, 8 at most.
+#[inline(always)]
+fn low_bytes(value: u64, count: usize) -> u64 {
+    match count {
+        8.. => value,
+        _ => value & ((1 << (8 * count)) - 1),
+    }
+}
+
+/// Number of bytes of widths of a block.
+#[inline(always)]
+fn width_bytes(mask: u64) -> usize {
+    mask.count_ones().div_ceil(8) as usize
+}
+
+/// Reads control bytes that are not coded; returns where they end.
+#[inline(always)]
+pub(super) fn read_raw(
+    window: &Window,
+    at: usize,
+    blocks: usize,
+    masks: &mut [u64; MAX_BLOCKS],
+    widths: &mut [u64; MAX_BLOCKS],
+) -> Option<usize> {
+    if at + MAX_CONTROL + 8 > WINDOW {
+        return None;
+    }
+    let mut from = at + blocks.div_ceil(2);
+    for (block, mask) in masks[..blocks].iter_mut().enumerate() {
+        let length = usize::from(window[at + block / 2] >> (block % 2 * 4) & 15).min(8);
+        *mask = low_bytes(word(window, from), length);
+        from += length;
+    }
+    for (mask, widths) in masks[..blocks].iter().zip(widths) {
+        let count = width_bytes(*mask);
+        *widths = low_bytes(word(window, from), count);
+        from += count;
+    }
+    Some(from)
+}
+
+/// A position in one of the streams.
+#[derive(Clone, Copy, Default)]
+struct Stream {
+    /// The next bits, the first one on top.
+    next: u64,
+    /// Number of valid bits; only the lowest six bits of this number count.
+    valid: u32,
+    /// The next byte to load.
+    at: usize,
+}
+
+impl Stream {
+    #[inline(always)]
+    fn refill(&mut self, window: &Window) {
+        let at = self.at.min(WINDOW - 8);
+        self.next |= word(window, at).swap_bytes() >> (self.valid & 63);
+        self.at = at + (!self.valid >> 3 & 7) as usize;
+        self.valid |= 56;
+    }
+
+    #[inline(always)]
+    fn byte(&mut self, tables: &Tables, context: u8) -> u8 {
+        let table = &tables[usize::from(context) % CONTEXT_ROOM];
+        let entry = u32::from(table[(self.next >> (64 - MAX_CODE)) as usize]);
+        self.next <<= entry & 63;
+        self.valid = self.valid.wrapping_sub(entry);
+        (entry >> 8) as u8
+    }
+
+    /// Returns the offset of the next stream.
+    #[inline(always)]
+    fn end(&self) -> usize {
+        self.at - (self.valid >> 3 & 7) as usize
+    }
+}
+
+/// Reads a byte per context.
+#[inline(always)]
+fn read_bytes(
+    streams: &mut [Stream; STREAMS],
+    window: &Window,
+    tables: &Tables,
+    contexts: &[u8],
+    out: &mut [u8],
+) {
+    /// Bytes between refills: four of each stream.
+    const RUN: usize = 4 * STREAMS;
+    const { assert!(RUN as u32 / STREAMS as u32 * MAX_CODE <= 56) };
+    let [mut a, mut b, mut c, mut d] = *streams;
+    let (runs, rest) = contexts.as_chunks::<RUN>();
+    let (to_runs, to_rest) = out.as_chunks_mut::<RUN>();
+    macro_rules! refill {
+        () => {
+            a.refill(window);
+            b.refill(window);
+            c.refill(window);
+            d.refill(window);
+        };
+    }
+    for (contexts, out) in runs.iter().zip(to_runs) {
+        refill!();
+        for i in 0..RUN / STREAMS {
+            out[4 * i] = a.byte(tables, contexts[4 * i]);
+            out[4 * i + 1] = b.byte(tables, contexts[4 * i + 1]);
+            out[4 * i + 2] = c.byte(tables, contexts[4 * i + 2]);
+            out[4 * i + 3] = d.byte(tables, contexts[4 * i + 3]);
+        }
+    }
+    refill!();
+    let mut all = [a, b, c, d];
+    for (i, (out, &context)) in to_rest.iter_mut().zip(rest).enumerate() {
+        *out = all[i % STREAMS].byte(tables, context);
+    }
+    *streams = all;
+}
+
+/// Contexts of the bytes of a bitmap or of widths, by position; those of luma, then those of chroma.
+const fn contexts_by_place(first: usize, places: usize) -> [[u8; 8]; 2] {
+    let mut contexts = [[0; 8]; 2];
+    let mut i = 0;
+    while i < 16 {
+        let place = if i % 8 < places { i % 8 } else { places - 1 };
+        contexts[i / 8][i % 8] = (first + i / 8 * places + place) as u8;
+        i += 1;
+    }
+    contexts
+}
+
+/// Reads coded control bytes of `blocks` blocks, the first `luma` of which are of the first
+/// component; returns where they end. `None` if a stream does not end where the next one begins.
+#[inline(always)]
+pub(super) fn read(
+    tables: &Tables,
+    window: &Window,
+    at: usize,
+    (luma, blocks): (usize, usize),
+    buffer: &mut Buffer,
+    masks: &mut [u64; MAX_BLOCKS],
+    widths: &mut [u64; MAX_BLOCKS],
+) -> Option<usize> {
+    const BITMAP: [[u8; 8]; 2] = contexts_by_place(BITMAPS, BITMAP_PLACES);
+    const WIDTH: [[u8; 8]; 2] = contexts_by_place(WIDTHS, WIDTH_PLACES);
+    let lengths = u32::from_le_bytes(*window.get(at..)?.first_chunk()?) as usize;
+    let mut streams = [Stream::default(); STREAMS];
+    let mut starts = [at + STREAM_LENGTHS; STREAMS];
+    for i in 1..STREAMS {
+        starts[i] = starts[i - 1] + (lengths >> (10 * (i - 1)) & 1023);
+    }
+    for (stream, start) in streams.iter_mut().zip(starts) {
+        stream.at = start;
+    }
+    if starts[STREAMS - 1] + MAX_CONTROL + 8 > WINDOW || lengths >> 30 != 0 {
+        return None;
+    }
+    let Buffer { contexts, bytes } = buffer;
+    contexts[..luma].fill(LENGTHS as u8);
+    contexts[luma..blocks].fill(LENGTHS as u8 + 1);
+    let mut lengths = [0; MAX_BLOCKS];
+    let lengths = &mut lengths[..blocks];
+    read_bytes(&mut streams, window, tables, &contexts[..blocks], lengths);
+    let mut count = 0;
+    for (block, length) in lengths.iter_mut().enumerate() {
+        *length = (*length).min(8);
+        contexts[count..count + 8].copy_from_slice(&BITMAP[usize::from(block >= luma)]);
+        count += usize::from(*length);
+    }
+    let (contexts_now, out) = (&contexts[..count], &mut bytes[..count]);
+    read_bytes(&mut streams, window, tables, contexts_now, out);
+    let mut from = 0;
+    count = 0;
+    for (block, (mask, &length)) in masks.iter_mut().zip(&*lengths).enumerate() {
+        *mask = low_bytes(word(bytes, from), length.into());
+        from += usize::from(length);
+        contexts[count..count + 8].copy_from_slice(&WIDTH[usize::from(block >= luma)]);
+        count += width_bytes(*mask);
+    }
+    let (contexts_now, out) = (&contexts[..count], &mut bytes[..count]);
+    read_bytes(&mut streams, window, tables, contexts_now, out);
+    from = 0;
+    for (mask, widths) in masks[..blocks].iter().zip(widths) {
+        let count = width_bytes(*mask);
+        *widths = low_bytes(word(bytes, from), count);
+        from += count;
+    }
+    let ends = streams.map(|stream| stream.end());
+    (ends[..STREAMS - 1] == starts[1..]).then_some(ends[STREAMS - 1])
+}
+
+/// Bits on their way to a stream.
+#[derive(Debug, Default)]
+struct StreamWriter {
+    bytes: Vec<u8>,
+    bits: u64,
+    count: u32,
+}
+
+/// Writes coded control bytes. Reuses its memory.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    streams: [StreamWriter; STREAMS],
+    next: usize,
+}
+
+impl Writer {
+    /// Starts the next kind of control bytes, in the first stream.
+    pub(super) fn start_kind(&mut self) {
+        self.next = 0;
+    }
+
+    pub(super) fn put(&mut self, (code, length): (u16, u8)) {
+        let stream = &mut self.streams[self.next % STREAMS];
+        self.next += 1;
+        stream.bits = stream.bits << length | u64::from(code);
+        stream.count += u32::from(length);
+        while stream.count >= 8 {
+            stream.count -= 8;
+            stream.bytes.push((stream.bits >> stream.count) as u8);
+        }
+    }
+
+    /// Appends the streams after their lengths, and clears them.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        let mut lengths = 0;
+        for (i, stream) in self.streams.iter_mut().enumerate() {
+            if stream.count > 0 {
+                stream.bytes.push((stream.bits << (8 - stream.count)) as u8);
+            }
+            if i < STREAMS - 1 {
+                lengths |= (stream.bytes.len() as u32) << (10 * i);
+            }
+        }
+        out.extend_from_slice(&lengths.to_le_bytes());
+        for stream in &mut self.streams {
+            out.append(&mut stream.bytes);
+            (stream.bits, stream.count) = (0, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sequence_of_bits_is_codes() {
+        for set in 0..SETS {
+            for (context, table) in tables(set)[..CONTEXTS].iter().enumerate() {
+                let lengths = &CODE_LENGTHS[(set * CONTEXTS + context) * 256..][..256];
+                let coded: u32 = lengths.iter().filter(|l| **l > 0).map(|l| 1024 >> l).sum();
+                assert_eq!(coded, 1024, "set {set}, context {context}");
+                for (bits, entry) in (0u16..).zip(table) {
+                    let (code, length) = codes(set)[context][usize::from(entry >> 8)];
+                    assert_eq!(u16::from(length), entry & 255);
+                    assert_eq!(code, bits >> (MAX_CODE - u32::from(length)));
+                }
+            }
+        }
+    }
+}

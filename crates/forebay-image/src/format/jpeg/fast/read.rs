@@ -1,0 +1,196 @@
+//! Reads the tiles of an image in order.
+
+use super::control::{self, Buffer};
+use super::file::{File, tile_mcus};
+use super::simd::Level;
+use super::tile::{MAX_PARTS, Part, Tile, WINDOW, Window};
+use crate::format::jpeg::baseline::Refusal;
+use crate::format::jpeg::baseline::blocks::{Blocks, Frame, McuWindow};
+use std::ops::Range;
+
+/// Tiles that are opened before the first of them is unpacked: the tables of codes, and then what
+/// unpacking needs, stay in the processor's cache.
+const OPENED: usize = 16;
+const DAMAGED: Refusal = Refusal::Damaged("a tile");
+
+/// Memory that is reused from image to image.
+#[derive(Debug, Default)]
+pub(in crate::format::jpeg) struct Reader {
+    pub(super) level: Level,
+    buffer: Buffer,
+    tiles: Vec<OpenTile>,
+    /// The last tiles, and zeros after them.
+    end: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+struct OpenTile {
+    tile: Tile,
+    /// Offset of the tile.
+    at: usize,
+    /// Number of the tile.
+    number: usize,
+}
+
+/// The tiles of an image.
+pub(super) struct Tiles<'a> {
+    file: &'a File<'a>,
+    reader: &'a mut Reader,
+    frame: Option<Frame>,
+    /// Tiles and rows of MCUs to read.
+    columns: Range<usize>,
+    rows: Range<usize>,
+    /// The wanted MCUs of a row.
+    wanted: Range<usize>,
+    /// Number of tiles in a row of MCUs.
+    across: usize,
+    /// The next tile in the file and its offset.
+    next: (usize, usize),
+    /// Opened tiles, and how many of them have been unpacked.
+    opened: usize,
+    unpacked: usize,
+}
+
+/// The bytes from the start of a tile.
+fn window<'a>(tiles: &'a [u8], end: &'a [u8], at: usize) -> Option<&'a Window> {
+    let start = tiles.len().saturating_sub(WINDOW);
+    match at.checked_sub(start) {
+        Some(at) if at > 0 || tiles.len() < WINDOW => end.get(at..)?.first_chunk(),
+        _ => tiles.get(at..)?.first_chunk(),
+    }
+}
+
+impl<'a> Tiles<'a> {
+    pub(super) fn new(file: &'a File<'a>, reader: &'a mut Reader) -> Self {
+        let start = file.tiles.len().saturating_sub(WINDOW);
+        reader.end.clear();
+        reader.end.extend_from_slice(&file.tiles[start..]);
+        reader.end.resize(2 * WINDOW, 0);
+        Self {
+            file,
+            reader,
+            frame: None,
+            columns: 0..0,
+            rows: 0..0,
+            wanted: 0..0,
+            across: 0,
+            next: (0, 0),
+            opened: 0,
+            unpacked: 0,
+        }
+    }
+
+    /// The parts of a tile, and the wanted blocks in them.
+    fn parts(&self, frame: &Frame, tile: usize) -> ([Part; MAX_PARTS], usize) {
+        let batch = tile_mcus(frame.factors[0].0);
+        let first = tile * batch;
+        let mcus = batch.min(frame.mcus.0 - first);
+        let from = self.wanted.start.saturating_sub(first);
+        let to = self.wanted.end.saturating_sub(first).min(mcus);
+        let mut parts = [Part::default(); MAX_PARTS];
+        let mut count = 0;
+        let rows = frame.block_rows(batch);
+        for (part, (component, at)) in parts.iter_mut().zip(rows) {
+            let (h, _) = frame.factors[component];
+            *part = Part {
+                blocks: h * mcus,
+                from: h * from,
+                to: h * to,
+                is_luma: component == 0,
+                at,
+            };
+            count += 1;
+        }
+        (parts, count)
+    }
+
+    /// Opens the next tiles that will be needed, from a row on.
+    fn open(&mut self, frame: &Frame, row: usize) -> Result<(), Refusal> {
+        let rows = (OPENED / self.columns.len().max(1)).max(1);
+        let tables = self.file.set.map(control::tables);
+        (self.opened, self.unpacked) = (0, 0);
+        for row in row..(row + rows).min(self.rows.end) {
+            for column in self.columns.clone() {
+                let number = row * self.across + column;
+                let length = |tile: usize| {
+                    let length = self.file.lengths.get(tile).ok_or(DAMAGED)?;
+                    Ok(usize::from(u16::from_le_bytes(*length)))
+                };
+                while self.next.0 < number {
+                    self.next.1 += length(self.next.0)?;
+                    self.next.0 += 1;
+                }
+                let (parts, count) = self.parts(frame, column);
+                let Reader {
+                    level,
+                    buffer,
+                    tiles,
+                    end,
+                } = &mut *self.reader;
+                if tiles.len() == self.opened {
+                    tiles.push(OpenTile::default());
+                }
+                let open = &mut tiles[self.opened];
+                (open.at, open.number) = (self.next.1, number);
+                let length = length(number)?;
+                window(self.file.tiles, end, open.at)
+                    .and_then(|window| {
+                        let parts = &parts[..count];
+                        level.open(&mut open.tile, window, length, parts, tables, buffer)
+                    })
+                    .ok_or(DAMAGED)?;
+                self.opened += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The tile that was unpacked last, and its parts.
+    pub(super) fn last(&self) -> Option<&Tile> {
+        let last = self.unpacked.checked_sub(1)?;
+        Some(&self.reader.tiles.get(last)?.tile)
+    }
+}
+
+impl Blocks for Tiles<'_> {
+    fn start(&mut self, frame: &Frame, window: &McuWindow) -> Result<usize, Refusal> {
+        let batch = tile_mcus(frame.factors[0].0);
+        self.across = frame.mcus.0.div_ceil(batch);
+        if self.across * frame.mcus.1 != self.file.lengths.len() {
+            return Err(Refusal::Damaged(
+                "the number of tiles is not that of the frame",
+            ));
+        }
+        self.columns = window.columns.start / batch..window.columns.end.div_ceil(batch);
+        self.wanted = window.columns.clone();
+        self.rows = window.rows.clone();
+        self.frame = Some(*frame);
+        Ok(batch)
+    }
+
+    fn take(
+        &mut self,
+        row: usize,
+        columns: Range<usize>,
+        coefficients: &mut [i16],
+    ) -> Result<(), Refusal> {
+        let frame = self.frame.ok_or(DAMAGED)?;
+        if self.unpacked == self.opened {
+            self.open(&frame, row)?;
+        }
+        let column = columns.start / tile_mcus(frame.factors[0].0);
+        let (parts, count) = self.parts(&frame, column);
+        let Reader {
+            level, tiles, end, ..
+        } = &*self.reader;
+        let open = tiles.get(self.unpacked).ok_or(DAMAGED)?;
+        self.unpacked += 1;
+        if open.number != row * self.across + column {
+            return Err(DAMAGED);
+        }
+        let window = window(self.file.tiles, end, open.at).ok_or(DAMAGED)?;
+        let parts = &parts[..count];
+        let unpacked = level.unpack(&open.tile, window, parts, coefficients);
+        unpacked.ok_or(DAMAGED)
+    }
+}

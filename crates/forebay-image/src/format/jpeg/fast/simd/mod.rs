@@ -1,0 +1,125 @@
+//! Selects an implementation at run time; the only unsafe code of this format.
+//!
+//! Every level gives the coefficients of the portable one. Arm has no level of its own: its
+//! processors decode portably.
+#![allow(unsafe_code)] // calls of code compiled for the instructions that `Level` stands for
+
+#[cfg(target_arch = "x86_64")]
+mod bmi2;
+#[cfg(target_arch = "x86_64")]
+mod vbmi2;
+
+use super::control::{Buffer, Tables};
+use super::tile::{self, MAX_PARTS, Part, Tile, WIDTH, Window};
+use crate::format::jpeg::baseline::entropy::PAIR;
+
+/// Which instructions may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Level(Kind);
+
+/// Private, so that only [`Level::all`] creates levels above `Portable`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Portable,
+    /// AVX2, BMI1, BMI2, LZCNT and POPCNT.
+    #[cfg(target_arch = "x86_64")]
+    Bmi2,
+    /// These, and AVX-512 F, BW, DQ, VL, VBMI and VBMI2.
+    #[cfg(target_arch = "x86_64")]
+    Vbmi2,
+}
+
+impl Default for Level {
+    fn default() -> Self {
+        Self::detect()
+    }
+}
+
+impl Level {
+    /// The fastest level on this processor. PDEP is microcode on AMD's processors before Zen 3, a
+    /// hundred times slower than elsewhere; the portable level is faster on these.
+    pub(super) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        let usable = |level: &Self| level.0 != Kind::Bmi2 || bmi2::is_fast();
+        #[cfg(not(target_arch = "x86_64"))]
+        let usable = |_: &Self| true;
+        let level = Self::all().filter(usable).last();
+        level.unwrap_or(Self(Kind::Portable))
+    }
+
+    /// All levels that this processor supports, the slowest first.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let mut kinds = [Some(Kind::Portable), None, None];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt")
+        {
+            kinds[1] = Some(Kind::Bmi2);
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512vbmi")
+                && is_x86_feature_detected!("avx512vbmi2")
+            {
+                kinds[2] = Some(Kind::Vbmi2);
+            }
+        }
+        kinds.into_iter().flatten().map(Self)
+    }
+
+    /// [`Tile::open`].
+    pub(super) fn open(
+        self,
+        tile: &mut Tile,
+        window: &Window,
+        length: usize,
+        parts: &[Part],
+        tables: Option<&Tables>,
+        buffer: &mut Buffer,
+    ) -> Option<()> {
+        match self.0 {
+            Kind::Portable => tile.open(window, length, parts, tables, buffer, tile::read_dc),
+            // SAFETY: `Level::all` creates this level only if the processor has these features.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Bmi2 => unsafe { bmi2::open(tile, window, length, parts, tables, buffer) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Vbmi2 => unsafe { vbmi2::open(tile, window, length, parts, tables, buffer) },
+        }
+    }
+
+    /// Unpacks the wanted blocks of an opened tile into pairs of blocks. `window` and `parts` are
+    /// those that it was opened with; each part's pairs may be overwritten up to a multiple of four
+    /// blocks. `None` if a correction is invalid.
+    pub(super) fn unpack(
+        self,
+        tile: &Tile,
+        window: &Window,
+        parts: &[Part],
+        out: &mut [i16],
+    ) -> Option<()> {
+        let mut blocks = 0;
+        assert!(parts.len() <= MAX_PARTS);
+        for part in parts {
+            let fours = part.to.saturating_sub(part.from).div_ceil(4);
+            assert!(part.to <= part.blocks && part.blocks <= WIDTH);
+            assert!(part.at + fours * 2 * PAIR <= out.len());
+            blocks += part.blocks;
+        }
+        assert_eq!(blocks, tile.blocks);
+        match self.0 {
+            Kind::Portable => tile.unpack(window, parts, out),
+            // SAFETY: as above, and the assertions hold.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Bmi2 => unsafe { bmi2::unpack(tile, window, parts, out) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Vbmi2 => unsafe { vbmi2::unpack(tile, window, parts, out) },
+        }
+        tile.correct(window, parts, out)
+    }
+}

@@ -1,0 +1,256 @@
+//! Tiles with AVX-512 VBMI and VBMI2: four blocks at once, in registers from fields to rows of
+//! coefficients.
+
+use super::{Buffer, PAIR, Part, Tables, Tile, WIDTH, Window};
+use crate::format::jpeg::baseline::entropy::ZIGZAG;
+use std::arch::x86_64::*;
+
+/// Bytes for a register.
+#[repr(align(64))]
+struct Bytes([u8; 64]);
+
+impl Bytes {
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn load(&self) -> __m512i {
+        // SAFETY: reads its 64 bytes, which are aligned.
+        unsafe { _mm512_load_si512(self.0.as_ptr().cast()) }
+    }
+}
+
+/// Declares bytes by their index.
+macro_rules! bytes {
+    ($(#[$doc:meta])* $name:ident: |$i:ident| $value:expr) => {
+        $(#[$doc])*
+        static $name: Bytes = {
+            let mut bytes = [0u8; 64];
+            let mut $i = 0;
+            while $i < 64 {
+                bytes[$i] = $value;
+                $i += 1;
+            }
+            Bytes(bytes)
+        };
+    };
+}
+
+bytes!(
+    /// By field: the number of its four: the first fours of all eights, then the second ones.
+    FOUR: |i| (i / 8 + i % 8 / 4 * 8) as u8
+);
+bytes!(
+    /// By field: the number of its eight.
+    EIGHT: |i| (i / 8) as u8
+);
+bytes!(
+    /// By byte: its place in an eight.
+    PLACE: |i| (i % 8) as u8
+);
+/// By position row by row: the index in zigzag order.
+static INDEX: Bytes = {
+    let mut bytes = [0; 64];
+    let mut k = 0;
+    while k < 64 {
+        bytes[ZIGZAG[k] as usize] = k as u8;
+        k += 1;
+    }
+    Bytes(bytes)
+};
+/// By width: all ones in a field.
+static ONES: [u8; 16] = [0, 1, 3, 7, 15, 31, 63, 127, 255, 0, 0, 0, 0, 0, 0, 0];
+/// By width: the field of the smallest positive value.
+static HALF: [u8; 16] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0];
+
+/// Constants in registers.
+#[derive(Clone, Copy)]
+struct Constants {
+    four: __m512i,
+    eight: __m512i,
+    place: __m512i,
+    index: __m512i,
+    ones: __m512i,
+    half: __m512i,
+}
+
+impl Constants {
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn load() -> Self {
+        // SAFETY: each reads 16 bytes.
+        let (ones, half) = unsafe {
+            let ones = _mm_loadu_si128(ONES.as_ptr().cast());
+            let half = _mm_loadu_si128(HALF.as_ptr().cast());
+            (ones, half)
+        };
+        Self {
+            four: FOUR.load(),
+            eight: EIGHT.load(),
+            place: PLACE.load(),
+            index: INDEX.load(),
+            ones: _mm512_broadcast_i32x4(ones),
+            half: _mm512_broadcast_i32x4(half),
+        }
+    }
+}
+
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+)]
+pub(super) fn open(
+    tile: &mut Tile,
+    window: &Window,
+    length: usize,
+    parts: &[Part],
+    tables: Option<&Tables>,
+    buffer: &mut Buffer,
+) -> Option<()> {
+    let dc = |bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]| read_dc(bytes, blocks, out);
+    tile.open(window, length, parts, tables, buffer, dc)
+}
+
+/// [`tile::read_dc`](super::tile::read_dc).
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+)]
+#[inline]
+fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
+    let head = u16::from_le_bytes([bytes[0], bytes[1]]);
+    let width = i32::from(head >> 12);
+    let first = i32::from(head & 0xfff) - 2048;
+    // The first of 16 lanes holds the first value, each other one a difference.
+    let number = _mm512_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14);
+    let bit = _mm512_mullo_epi32(number, _mm512_set1_epi32(width));
+    let byte = _mm512_add_epi32(_mm512_srli_epi32::<3>(bit), _mm512_set1_epi32(2));
+    let four_bytes = _mm512_add_epi32(
+        _mm512_mullo_epi32(byte, _mm512_set1_epi32(0x0101_0101)),
+        _mm512_set1_epi32(0x0302_0100),
+    );
+    // SAFETY: reads 64 bytes.
+    let all = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
+    let words = _mm512_permutexvar_epi8(four_bytes, all);
+    let shift = _mm512_and_si512(bit, _mm512_set1_epi32(7));
+    let codes = _mm512_and_si512(
+        _mm512_srlv_epi32(words, shift),
+        _mm512_set1_epi32((1 << width) - 1),
+    );
+    let zero = _mm512_setzero_si512();
+    let sign = _mm512_sub_epi32(zero, _mm512_and_si512(codes, _mm512_set1_epi32(1)));
+    let differences = _mm512_xor_si512(_mm512_srli_epi32::<1>(codes), sign);
+    // Prefix sums.
+    let mut sum = _mm512_mask_mov_epi32(differences, 1, _mm512_set1_epi32(first));
+    sum = _mm512_add_epi32(sum, _mm512_alignr_epi32::<15>(sum, zero));
+    sum = _mm512_add_epi32(sum, _mm512_alignr_epi32::<14>(sum, zero));
+    sum = _mm512_add_epi32(sum, _mm512_alignr_epi32::<12>(sum, zero));
+    sum = _mm512_add_epi32(sum, _mm512_alignr_epi32::<8>(sum, zero));
+    // SAFETY: writes 16 values.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(sum)) };
+    2 + ((blocks - 1) * width as usize).div_ceil(8)
+}
+
+/// The AC coefficients of a block as bytes, row by row.
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+)]
+#[inline]
+fn block(payload: __m512i, widths: u64, mask: u64, constants: Constants) -> __m512i {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let two = |low: u64, high: u64| _mm512_castsi128_si512(_mm_set_epi64x(high as i64, low as i64));
+    let low = widths & (15 * EACH);
+    let high = widths >> 4 & (15 * EACH);
+    // Widths before each eight, which are fields of four bits: their sums in half bytes.
+    let before = (low + high).wrapping_mul(EACH) << 8;
+    let bytes = before >> 1 & (0x7f * EACH);
+    // An eight may begin in the middle of a byte.
+    let first = (before & EACH) << 2;
+    let second = first.wrapping_add(low << 2);
+    let width = _mm512_permutexvar_epi8(constants.four, two(low, high));
+    let start = _mm512_permutexvar_epi8(constants.four, two(first, second));
+    // Eight bytes for each eight fields.
+    let from = _mm512_permutexvar_epi8(constants.eight, two(bytes, 0));
+    let data = _mm512_permutexvar_epi8(_mm512_add_epi8(from, constants.place), payload);
+    // Field i of a four is i widths after its start.
+    let bit = _mm512_mask_add_epi8(start, 0xaaaa_aaaa_aaaa_aaaa, start, width);
+    let double = _mm512_add_epi8(width, width);
+    let bit = _mm512_mask_add_epi8(bit, 0xcccc_cccc_cccc_cccc, bit, double);
+    let ones = _mm512_shuffle_epi8(constants.ones, width);
+    let fields = _mm512_and_si512(_mm512_multishift_epi64_epi8(bit, data), ones);
+    let half = _mm512_shuffle_epi8(constants.half, width);
+    let positive = _mm512_cmpge_epu8_mask(fields, half);
+    let values = _mm512_sub_epi8(fields, half);
+    let values = _mm512_mask_sub_epi8(values, positive, values, _mm512_set1_epi8(-1));
+    let zigzag = _mm512_maskz_expand_epi8(mask << 1, values);
+    _mm512_permutexvar_epi8(constants.index, zigzag)
+}
+
+/// [`Tile::unpack`].
+///
+/// # Safety
+/// The tile has been opened with this window and these parts, and for each of them, `out` has room
+/// for its wanted blocks, rounded up to a multiple of four.
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+)]
+pub(super) unsafe fn unpack(tile: &Tile, window: &Window, parts: &[Part], out: &mut [i16]) {
+    let constants = Constants::load();
+    let mut first = 0;
+    for (part, dc) in parts.iter().zip(&tile.dc) {
+        let mut to = part.at;
+        for at in (part.from..part.to).step_by(4) {
+            let mut blocks = [_mm512_setzero_si512(); 4];
+            for (i, bytes) in blocks.iter_mut().enumerate() {
+                // After the last block, the last one again.
+                let number = first + (at + i).min(part.blocks - 1);
+                let payload = tile.payload[number] as usize;
+                // SAFETY: of an opened tile, 64 bytes from here are in the window.
+                let payload = unsafe { _mm512_loadu_si512(window.as_ptr().add(payload).cast()) };
+                *bytes = block(payload, tile.widths[number], tile.masks[number], constants);
+            }
+            let dc = std::array::from_fn(|i| dc[(at + i) % WIDTH]);
+            let out = &mut out[to..to + 2 * PAIR];
+            for (row, values) in rows(blocks, dc).into_iter().enumerate() {
+                let (left, right) = out.split_at_mut(PAIR);
+                let (left, right) = (&mut left[16 * row..][..16], &mut right[16 * row..][..16]);
+                // SAFETY: each writes 16 coefficients.
+                unsafe {
+                    let low = _mm512_castsi512_si256(values);
+                    _mm256_storeu_si256(left.as_mut_ptr().cast(), low);
+                    let high = _mm512_extracti64x4_epi64::<1>(values);
+                    _mm256_storeu_si256(right.as_mut_ptr().cast(), high);
+                }
+            }
+            to += 2 * PAIR;
+        }
+        first += part.blocks;
+    }
+}
+
+/// The rows of four blocks side by side, from their bytes and DC coefficients.
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+)]
+#[inline]
+fn rows([a, b, c, d]: [__m512i; 4], dc: [i16; 4]) -> [__m512i; 8] {
+    // Even rows of two blocks in alternation, and odd rows.
+    let (even_ab, odd_ab) = (_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+    let (even_cd, odd_cd) = (_mm512_unpacklo_epi64(c, d), _mm512_unpackhi_epi64(c, d));
+    let upper = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    let lower = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    let rows_02 = _mm512_permutex2var_epi64(even_ab, upper, even_cd);
+    let rows_13 = _mm512_permutex2var_epi64(odd_ab, upper, odd_cd);
+    let rows_46 = _mm512_permutex2var_epi64(even_ab, lower, even_cd);
+    let rows_57 = _mm512_permutex2var_epi64(odd_ab, lower, odd_cd);
+    let low = |rows: __m512i| _mm512_cvtepi8_epi16(_mm512_castsi512_si256(rows));
+    let high = |rows: __m512i| _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64::<1>(rows));
+    let [dc_a, dc_b, dc_c, dc_d] = dc.map(|dc| i64::from(dc as u16));
+    let dc = _mm512_setr_epi64(dc_a, 0, dc_b, 0, dc_c, 0, dc_d, 0);
+    [
+        _mm512_mask_mov_epi16(low(rows_02), 0x0101_0101, dc),
+        low(rows_13),
+        high(rows_02),
+        high(rows_13),
+        low(rows_46),
+        low(rows_57),
+        high(rows_46),
+        high(rows_57),
+    ]
+}

@@ -1,0 +1,148 @@
+//! Writing entropy-coded data with given Huffman tables.
+
+/// Code and length by symbol; length 0 for symbols without a code.
+pub(crate) type Codes = [(u16, u8); 256];
+
+/// The tables of a file, by class and number.
+#[derive(Debug, Default)]
+pub(crate) struct CodeTables {
+    pub(crate) dc: [Option<Box<Codes>>; 4],
+    pub(crate) ac: [Option<Box<Codes>>; 4],
+}
+
+impl CodeTables {
+    /// Reads the payload of a DHT segment. `None` if it is damaged.
+    pub(crate) fn read(&mut self, mut payload: &[u8]) -> Option<()> {
+        while let Some((&target, rest)) = payload.split_first() {
+            let (counts, rest) = rest.split_first_chunk::<16>()?;
+            let total = counts.iter().map(|&n| usize::from(n)).sum();
+            let (symbols, rest) = rest.split_at_checked(total)?;
+            let mut codes = Box::new([(0, 0); 256]);
+            let (mut code, mut at) = (0u32, 0);
+            for (length, &count) in (1u8..).zip(counts) {
+                for _ in 0..count {
+                    if code >= 1 << length {
+                        return None;
+                    }
+                    codes[usize::from(symbols[at])] = (code as u16, length);
+                    code += 1;
+                    at += 1;
+                }
+                code <<= 1;
+            }
+            let tables = match target >> 4 {
+                0 => &mut self.dc,
+                1 => &mut self.ac,
+                _ => return None,
+            };
+            *tables.get_mut(usize::from(target & 15))? = Some(codes);
+            payload = rest;
+        }
+        Some(())
+    }
+}
+
+/// Writes bits as bytes, with a zero after each `ff`.
+pub(crate) struct Writer<'a> {
+    pub(crate) out: &'a mut Vec<u8>,
+    bits: u64,
+    /// Number of bits that are not in `out` yet, less than 32.
+    count: u32,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
+        Self {
+            out,
+            bits: 0,
+            count: 0,
+        }
+    }
+
+    /// Writes the lowest `count` bits of `bits`, up to 32; all others must be zero.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, bits: u32, count: u32) {
+        self.bits = self.bits << count | u64::from(bits);
+        self.count += count;
+        if self.count >= 32 {
+            self.count -= 32;
+            self.write((self.bits >> self.count) as u32);
+        }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, word: u32) {
+        let bytes = word.to_be_bytes();
+        // A byte ff is a zero byte of the complement.
+        let has_ff = (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0;
+        if has_ff {
+            self.write_stuffed(&bytes);
+        } else {
+            self.out.extend_from_slice(&bytes);
+        }
+    }
+
+    fn write_stuffed(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.out.push(byte);
+            if byte == 0xff {
+                self.out.push(0);
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn code(&mut self, codes: &Codes, symbol: u32) -> Option<()> {
+        let &(code, length) = codes.get(symbol as usize)?;
+        if length == 0 {
+            return None;
+        }
+        self.put(u32::from(code), u32::from(length));
+        Some(())
+    }
+
+    /// Writes a value in `size` bits, at most 15: one less if it is negative.
+    #[inline(always)]
+    pub(crate) fn value(&mut self, value: i32, size: u32) {
+        self.put(value_bits(value, size), size);
+    }
+
+    /// Writes a code and the value of `size` bits that follows it, at most 15.
+    #[inline(always)]
+    pub(crate) fn code_and_value(
+        &mut self,
+        codes: &Codes,
+        symbol: u32,
+        value: i32,
+        size: u32,
+    ) -> Option<()> {
+        let &(code, length) = codes.get(symbol as usize)?;
+        if length == 0 {
+            return None;
+        }
+        let bits = u32::from(code) << size | value_bits(value, size);
+        self.put(bits, u32::from(length) + size);
+        Some(())
+    }
+
+    pub(crate) fn bits(&mut self, bits: &[bool]) {
+        for &bit in bits {
+            self.put(u32::from(bit), 1);
+        }
+    }
+
+    /// Fills the last byte with ones, and writes all of them.
+    pub(crate) fn pad(&mut self) {
+        let missing = (8 - self.count % 8) % 8;
+        self.put((1 << missing) - 1, missing);
+        let bytes = (self.bits << (32 - self.count)) as u32;
+        self.write_stuffed(&bytes.to_be_bytes()[..self.count as usize / 8]);
+        self.count = 0;
+    }
+}
+
+#[inline(always)]
+fn value_bits(value: i32, size: u32) -> u32 {
+    // Minus one if it is negative.
+    (value + (value >> 31)) as u32 & ((1 << size) - 1)
+}
