@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Writes testdata/formats-golden/arrays with the packages of other tools: NumPy and safetensors.
+"""Writes testdata/formats-golden/arrays with the packages of other tools: NumPy, safetensors and h5py.
 
-    python3 -m pip install numpy safetensors
+    python3 -m pip install numpy safetensors h5py pillow
     python3 tools/make_golden_arrays.py
 
 The tests of `forebay-formats` read the files without these packages. expected.json has the pixels and values of each row.
 """
 
+import io
 import json
 import pathlib
 import shutil
 
+import h5py
 import numpy as np
+from PIL import Image
 from safetensors.numpy import save_file
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "formats-golden" / "arrays"
@@ -54,6 +57,34 @@ def expected(rows: dict[str, np.ndarray]) -> dict[str, list[object]]:
     return found
 
 
+def write_hdf5(arrays: dict[str, np.ndarray]) -> None:
+    text = h5py.string_dtype()
+    as_stored = {name: array.astype(text) if array.dtype.kind == "U" else array for name, array in arrays.items()}
+    with h5py.File(ROOT / "plain.h5", "w") as file:
+        for name, array in as_stored.items():
+            file.create_dataset(name, data=array)
+    for name, version in [("chunked.h5", "earliest"), ("latest.h5", "latest")]:
+        with h5py.File(ROOT / name, "w", libver=version) as file:
+            for name, array in as_stored.items():
+                options = {} if array.dtype == object or name in ("keys", "caption") else {"compression": "gzip", "shuffle": True, "fletcher32": True}
+                file.create_dataset(name, data=array, chunks=(2, *array.shape[1:]), maxshape=(None, *array.shape[1:]), **options)
+    with h5py.File(ROOT / "splits.hdf5", "w") as file:
+        for split, count in [("train", ROWS), ("val", 2)]:
+            group = file.create_group(split)
+            group["label"] = arrays["labels"][:count]
+            images = group.create_dataset("image", (count,), dtype=h5py.vlen_dtype(np.uint8))
+            for i in range(count):
+                out = io.BytesIO()
+                Image.fromarray(arrays["images"][i]).save(out, "PNG")
+                images[i] = np.frombuffer(out.getvalue(), np.uint8)
+    with h5py.File(ROOT / "refused.h5", "w") as file:
+        file["images"] = arrays["images"]
+        file["pair"] = np.zeros(ROWS, dtype=[("a", "<i4"), ("b", "<f4")])
+        file["when"] = np.zeros(ROWS, dtype="M8[s]").astype(h5py.opaque_dtype("M8[s]"))
+        file["list"] = np.array([1, 2, 3])
+        file.create_dataset("lzf", data=np.zeros((ROWS, 64)), compression="lzf")
+
+
 def main() -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir(parents=True)
@@ -77,6 +108,7 @@ def main() -> None:
     }
     for name, array in refused.items():
         np.savez(ROOT / f"refused_{name}.npz", images=gray, **{name: array})
+    write_hdf5(all_arrays)
     (ROOT / "expected.json").write_text(json.dumps(expected(all_arrays), indent=1) + "\n")
 
 

@@ -39,7 +39,7 @@ pub use error::{Error, Result, SampleError};
 pub use export::{ExportOptions, ExportSummary, export};
 pub use forebay_formats::images::{EntryRef, SourceLayout};
 pub use forebay_formats::records::{
-    ForeignRecords, ForeignSchema, OnBadRecord, RecordFormat, RecordInput, class_names,
+    ForeignRecords, ForeignSchema, OnBadRecord, RecordFile, RecordFormat, RecordInput, class_names,
     expand_braces, has_braces, pickled_advice,
 };
 pub use forebay_formats::{

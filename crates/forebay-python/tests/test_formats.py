@@ -202,3 +202,67 @@ def test_a_killed_conversion_continues_to_the_same_bytes(tmp_path: pathlib.Path,
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary["resumed_shards"] >= 12
     assert contents(killed) == whole
+
+
+def test_lmdb_reads_what_convert_writes(packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
+    lmdb: Any = pytest.importorskip("lmdb")
+    convert(packed["indexed"], tmp_path / "lmdb", "--to", "lmdb", "--shards", "2")
+    data = forebay.open(packed["indexed"])
+    for split in data.splits:
+        values = []
+        for path in sorted((tmp_path / "lmdb").glob(f"{split}-*.lmdb")):
+            with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+                pairs = list(transaction.cursor())
+                assert env.stat()["entries"] == len(pairs)
+                # Each key is found from the root as well.
+                assert all(transaction.get(key) == value for key, value in pairs)
+                values += pairs
+        records = list(data.split(split))
+        assert [key.decode() for key, _ in values] == [f"{i:010}/{record.key}" for i, record in enumerate(records)]
+        assert all(record.image in value for record, (_, value) in zip(records, values, strict=True))
+
+
+def test_convert_reads_what_lmdb_writes(tmp_path: pathlib.Path) -> None:
+    lmdb: Any = pytest.importorskip("lmdb")
+    images = {f"{i:04}/ü".encode(): png(8, 6, i) for i in range(300)}
+    with lmdb.open(str(tmp_path / "train_lmdb"), map_size=1 << 24) as env, env.begin(write=True) as transaction:
+        for key in sorted(images, reverse=True):
+            transaction.put(key, images[key])
+    convert(tmp_path / "train_lmdb", tmp_path / "fbs", "--to", "indexed")
+    records = list(forebay.open(tmp_path / "fbs").split("train"))
+    assert [record.key.encode() for record in records] == list(images)
+    assert [record.image for record in records] == list(images.values())
+
+
+def test_convert_reads_what_h5py_writes(tmp_path: pathlib.Path) -> None:
+    h5py: Any = pytest.importorskip("h5py")
+    images = np.random.default_rng(5).integers(0, 256, (50, 6, 8), dtype=np.uint8)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for split, rows in [("train", slice(0, 40)), ("val", slice(40, 50))]:
+            group = file.create_group(split)
+            group.create_dataset("images", data=images[rows], chunks=(7, 6, 8), compression="gzip")
+            group["labels"] = np.arange(50)[rows] % 5
+            group["caption"] = [f"text {i} ü" for i in range(50)[rows]]
+    convert(tmp_path / "a.h5", tmp_path / "npz", "--to", "npz", "--shards", "1")
+    train, val = load_arrays(tmp_path / "npz/train-00000.npz"), load_arrays(tmp_path / "npz/val-00000.npz")
+    assert np.array_equal(np.concatenate([train["images"], val["images"]]), images)
+    assert list(val["labels"]) == [i % 5 for i in range(40, 50)]
+    assert list(train["caption"]) == [f"text {i} ü" for i in range(40)]
+
+
+def test_inspect_and_verify_read_files_of_other_tools(tmp_path: pathlib.Path) -> None:
+    images = np.zeros((3, 4, 5, 3), np.uint8)
+    np.savez(tmp_path / "val.npz", images=images, labels=np.arange(3))
+    done = forebay_command("inspect", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "NumPy arrays, 1 file, 3 records" in done.stdout
+    assert "label" in done.stdout and "val" in done.stdout
+    done = forebay_command("verify", tmp_path, "--deep")
+    assert done.returncode == 0, done.stderr
+    assert "3 images decoded" in done.stdout
+    data = bytearray((tmp_path / "val.npz").read_bytes())
+    data[data.index(bytes(180)) + 7] ^= 1
+    (tmp_path / "val.npz").write_bytes(data)
+    done = forebay_command("verify", tmp_path)
+    assert done.returncode == 1
+    assert "val.npz" in done.stdout and "CRC32" in done.stdout

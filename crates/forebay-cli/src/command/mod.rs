@@ -17,6 +17,7 @@ mod loader_flags;
 mod ls;
 mod pack;
 mod quickstart;
+mod record_files;
 pub(crate) mod record_source;
 mod repair;
 mod rm;

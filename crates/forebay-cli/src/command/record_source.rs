@@ -11,7 +11,15 @@ use crate::failure::Failure;
 /// The list of the files of a split, in formats that have one.
 const INDEX: &str = "index.json";
 /// The extensions of files that may be in directories of a source, one for each split.
-const IN_DIRS: [&str; 4] = [".parquet", ".npz", ".npy", ".safetensors"];
+const IN_DIRS: [&str; 7] = [
+    ".parquet",
+    ".npz",
+    ".npy",
+    ".safetensors",
+    ".h5",
+    ".hdf5",
+    "data.mdb",
+];
 /// Directories of a source whose names are looked at.
 const DIRS_SEEN: usize = 16;
 

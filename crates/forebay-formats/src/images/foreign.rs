@@ -275,10 +275,8 @@ fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<(&'static str, String)> {
 /// Formats that hold images in files of their own, by the endings of their names.
 const CONTAINERS: &[(&str, &[&str])] = &[
     ("Arrow files", &[".arrow", ".feather"]),
-    ("an LMDB database", &["data.mdb", ".lmdb", ".mdb"]),
     ("an FFCV dataset", &[".beton"]),
     ("an MXNet RecordIO dataset", &[".rec"]),
-    ("HDF5 files", &[".h5", ".hdf5"]),
     ("pickled data", PICKLED),
     ("MNIST's files", &["-ubyte", "-ubyte.gz"]),
     (

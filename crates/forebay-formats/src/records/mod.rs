@@ -25,7 +25,9 @@ mod conversion;
 mod dataset;
 mod extents;
 mod foreign_records;
+mod hdf5;
 mod key_names;
+mod lmdb;
 mod mds;
 mod npy;
 mod npz;
@@ -68,6 +70,8 @@ const FORMATS: &[&dyn Format] = &[
     &voc::Voc,
     &safetensors::Safetensors,
     &npz::Npz,
+    &hdf5::Hdf5,
+    &lmdb::Lmdb,
 ];
 
 /// The endings of files that are pickled: reading one executes what it says, so none is read.
@@ -135,6 +139,10 @@ impl RecordFormat {
     pub const COCO: Self = Self(&coco::Coco);
     /// Pascal VOC's annotations and images.
     pub const VOC: Self = Self(&voc::Voc);
+    /// HDF5 files.
+    pub const HDF5: Self = Self(&hdf5::Hdf5);
+    /// LMDB databases.
+    pub const LMDB: Self = Self(&lmdb::Lmdb);
     /// NumPy's arrays.
     pub const NPZ: Self = Self(&npz::Npz);
     /// Tensors of safetensors.

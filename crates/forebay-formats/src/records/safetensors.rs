@@ -74,7 +74,7 @@ impl Format for Safetensors {
         };
         let conversion = conversion.filter(|conversion| conversion.to == self.name());
         let mut splits = Vec::new();
-        for (split, files) in arrays::places::find(input, conversion.as_ref(), EXTENSION)? {
+        for (split, files) in arrays::places::find(input, conversion.as_ref(), &[EXTENSION])? {
             let files = files
                 .into_iter()
                 .map(|(_, archive)| -> Result<Arc<dyn ArrayFile>> {

@@ -8,9 +8,12 @@ use forebay_shard::manifest::FILE_NAME as MANIFEST;
 pub(crate) const LAST_FILES: [&str; 2] = [MANIFEST, Conversion::FILE_NAME];
 /// The list of the files of a split, in formats that have one.
 const SPLIT_INDEX: &str = "index.json";
+/// The extensions of files of other tools' formats that are numbered from 0.
+const NUMBERED: [&str; 3] = [".npz", ".safetensors", ".lmdb"];
 
 /// Whether a name is that of a file of records: `name-00000-of-00001` or `name-00000`, with or without `.fbs`,
-/// `name-00000-of-00001.fbm`, `name-000000.tar`, `name/shard.00000.mds` or the same compressed, `data/name-00000-of-00001.parquet`.
+/// `name-00000-of-00001.fbm`, `name-000000.tar`, `name-00000.npz` and the like, `name/shard.00000.mds` or the same
+/// compressed, `data/name-00000-of-00001.parquet`.
 pub(crate) fn is_shard_name(name: &str) -> bool {
     let parquet = name.strip_prefix("data/");
     if let Some(stem) = parquet.and_then(|file| file.strip_suffix(".parquet")) {
@@ -25,6 +28,9 @@ pub(crate) fn is_shard_name(name: &str) -> bool {
     if let Some(stem) = name.strip_suffix(".tar") {
         let parts = stem.rsplit_once('-');
         return parts.is_some_and(|(split, number)| is_split_name(split) && is_number(number, 6));
+    }
+    if let Some(stem) = NUMBERED.iter().find_map(|end| name.strip_suffix(end)) {
+        return !stem.ends_with(".fbs") && split_of_numbered(stem).is_some();
     }
     let stem = [".fbs", ".fbm"]
         .iter()
@@ -81,6 +87,9 @@ mod tests {
             "train-00000",
             "a.b_c-12345.fbs",
             "train-000000.tar",
+            "a.b_c-12345.npz",
+            "train-00000.safetensors",
+            "train-00000.lmdb",
             "train/shard.00012.mds",
             "data/train-00000-of-00001.parquet",
             "train/shard.00012.mds.zstd",
@@ -90,6 +99,8 @@ mod tests {
         for name in [
             "",
             "train",
+            "train.npz",
+            "train-00000.fbs.npz",
             "../x-00000-of-00001",
             "train-0-of-1",
             "train-00000-of-00001.idx",

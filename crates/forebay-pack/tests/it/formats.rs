@@ -27,6 +27,12 @@ fn outputs() -> [(&'static str, OutputFormat); 3] {
     ]
 }
 
+/// The formats that hold whatever a dataset has, too.
+fn lossless() -> impl Iterator<Item = (&'static str, OutputFormat)> {
+    let lmdb = OutputFormat::Records(RecordFormat::LMDB, BlockCompression::NONE);
+    outputs().into_iter().chain([("lmdb", lmdb)])
+}
+
 fn of(source: ConvertSource, dst: &Path, format: impl Into<OutputFormat>) -> ConvertOptions {
     let mut options = ConvertOptions::new(source, Location::from(dst), format);
     options.durability = Durability::Cached;
@@ -77,7 +83,7 @@ fn datasets_come_back_from_other_formats_as_they_were() {
     packing.sharding = Sharding::Count(3);
     run(&packing).unwrap();
     let packed = Manifest::load(path("packed")).unwrap();
-    for (name, format) in outputs() {
+    for (name, format) in lossless() {
         let there = path(name);
         let mut options = of(dataset(&path("packed")), &there, format);
         options.jobs = Some(1);
@@ -129,7 +135,7 @@ fn an_interrupted_conversion_to_another_format_goes_on() {
     let (src, packed) = (dir.path().join("src"), dir.path().join("packed"));
     tree(&src, 3, 20);
     run(&options(&src, &packed)).unwrap();
-    for (name, format) in outputs() {
+    for (name, format) in lossless() {
         let to = |part: &str| {
             let dst = dir.path().join(format!("{name}-{part}"));
             let mut options = of(dataset(&packed), &dst, format);
@@ -256,5 +262,72 @@ fn features_that_a_format_cannot_hold_are_named_or_left_out_when_told() {
             .unwrap_err()
             .to_string();
         assert!(error.contains("images and labels stay"), "{error}");
+    }
+}
+
+/// Arrays hold pixels of one size: what comes back has the same pixels, in other bytes.
+#[test]
+fn arrays_are_written_resumed_and_replaced() {
+    struct StopAfter<'a>(AtomicUsize, &'a Cancel);
+    impl Observer for StopAfter<'_> {
+        fn shard_done(&self, _: &ShardDone) {
+            if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.1.cancel();
+            }
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let record = |number: u8| {
+        let pixels: Vec<u8> = (0..4 * 3 * 3)
+            .map(|at: u8| at.wrapping_mul(7).wrapping_add(number))
+            .collect();
+        let image = forebay_image::encode_png(&pixels, 4, 3);
+        let key = format!("k/{number}");
+        let mut builder = ExampleBuilder::new();
+        builder
+            .add_bytes("image", &image)
+            .add_int64("label", i64::from(number) % 3)
+            .add_bytes("filename", key.as_bytes())
+            .add_floats("weights", &[0.5; 3][..usize::from(number) % 4]);
+        builder.to_vec()
+    };
+    let records_of: Vec<(&[u8], Vec<u8>)> = (0..12).map(|n| (&b""[..], record(n))).collect();
+    let source = foreign(dir.path(), &records_of);
+    for (name, format) in [
+        ("npz", RecordFormat::NPZ),
+        ("safetensors", RecordFormat::SAFETENSORS),
+        ("lmdb", RecordFormat::LMDB),
+    ] {
+        let output = OutputFormat::Records(format, BlockCompression::NONE);
+        let to = |part: &str| {
+            let dst = path(&format!("{name}-{part}"));
+            let mut options = of(source.clone(), &dst, output);
+            (options.sharding, options.jobs) = (Some(Sharding::Count(6)), Some(1));
+            (options, dst)
+        };
+        let (mut whole, whole_dir) = to("whole");
+        done(&whole);
+        assert!(done(&whole).already_complete, "{name}");
+        let (interrupted, dst) = to("interrupted");
+        let cancel = Cancel::new();
+        let observer = StopAfter(AtomicUsize::new(2), &cancel);
+        convert(&interrupted, &observer, &cancel).unwrap_err();
+        assert!(done(&interrupted).resumed_shards >= 2, "{name}");
+        assert!(contents(&whole_dir) == contents(&dst), "{name}");
+        let back = path(&format!("{name}-back"));
+        done(&of(records(&whole_dir, output), &back, DatasetFormat::INDEXED));
+        let found = all(&back);
+        assert_eq!(found.len(), 12);
+        for (number, (split, key, label, record)) in found.into_iter().enumerate() {
+            assert_eq!((split.as_str(), label), ("train", Some(number as i64 % 3)));
+            assert_eq!(key, format!("k/{number}").into_bytes());
+            // The images were PNGs of the same encoder.
+            assert!(record == records_of[number].1, "{name} {number}");
+        }
+        whole.overwrite = true;
+        whole.sharding = Some(Sharding::Count(2));
+        done(&whole);
+        assert_eq!(contents(&whole_dir).len(), 3, "{name}");
     }
 }

@@ -8,6 +8,9 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
+use super::foreign_args::ForeignArgs;
+use super::record_files;
+use super::record_source::foreign_source;
 use crate::console::Console;
 use crate::contents::Contents;
 use crate::failure::{Failure, Outcome};
@@ -27,9 +30,10 @@ Examples:
   forebay inspect shards/ --deep
   forebay inspect shards/ --contact-sheet images.png
   forebay inspect shards/train-00000-of-00004 --json
-  forebay inspect s3://bucket/shards")]
+  forebay inspect s3://bucket/shards
+  forebay inspect parquet/                    files of another tool: splits, columns, sizes")]
 pub(crate) struct Args {
-    /// A dataset (the directory or URL with forebay.json) or one shard
+    /// A dataset (the directory or URL with forebay.json), one shard, or files of another tool
     #[arg(value_name = "DATASET|SHARD")]
     path: PathBuf,
 
@@ -50,7 +54,20 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let contents = Contents::open(&args.path, &args.store.options())?;
+    let store = args.store.options();
+    let foreign = ForeignArgs::default();
+    let paths = std::slice::from_ref(&args.path);
+    if let Ok(Some((format, input))) = foreign_source(paths, None, &foreign, &store) {
+        if args.deep || args.contact_sheet.is_some() {
+            return Err(Failure::usage(format!(
+                "{} is read without --deep and --contact-sheet",
+                format.title()
+            ))
+            .hint("`forebay verify --deep` decodes its images; `forebay convert` makes a dataset of it"));
+        }
+        return record_files::inspect(&args.path, format, &input, args.all_classes, console);
+    }
+    let contents = Contents::open(&args.path, &store)?;
     let splits = contents.shards()?;
     let index = IndexFigures::of(&splits);
     let images = if args.deep {

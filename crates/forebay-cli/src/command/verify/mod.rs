@@ -18,8 +18,12 @@ use forebay_shard::example::RecordFeatures;
 use forebay_shard::verify::{
     VerifyOptions, VerifyProgress, VerifyReport, verify_dataset_in, verify_shard_in,
 };
+use forebay_store::StoreOptions;
 use serde::Serialize;
 
+use super::foreign_args::ForeignArgs;
+use super::record_files;
+use super::record_source::foreign_source;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, Kind, MANIFEST, show};
@@ -46,9 +50,10 @@ Examples:
   forebay verify shards/ --compare-source photos/   is every file in exactly one record
   forebay verify s3://bucket/shards --compare-source s3://bucket/photos
   forebay verify shards/train-00000-of-00004
-  forebay verify s3://bucket/shards           everything in a store is read")]
+  forebay verify s3://bucket/shards           everything in a store is read
+  forebay verify parquet/ --deep              every record and image of another tool's files")]
 pub(crate) struct Args {
-    /// Datasets (directories or URLs with forebay.json) or single shards
+    /// Datasets (directories or URLs with forebay.json), single shards, or files of another tool
     #[arg(value_name = "DATASET|SHARD", required = true)]
     paths: Vec<PathBuf>,
 
@@ -77,18 +82,49 @@ pub(crate) struct Verified {
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let store = args.store.options_until(console);
-    let inputs: Vec<Input> = args
-        .paths
+    let jobs = args.jobs.map_or(0, NonZeroUsize::get);
+    let foreign = ForeignArgs::default();
+    let (mut paths, mut failed) = (Vec::new(), None);
+    for path in &args.paths {
+        match foreign_source(std::slice::from_ref(path), None, &foreign, &store) {
+            Ok(Some((format, _))) if args.compare_source.is_some() => {
+                return Err(Failure::usage(format!(
+                    "--compare-source compares datasets, and {} has {}",
+                    show(path),
+                    format.title()
+                )));
+            }
+            Ok(Some((format, input))) => {
+                let verified = record_files::verify(path, format, input, args.deep, jobs, console);
+                failed = failed.or(verified.err());
+            }
+            _ => paths.push(path),
+        }
+    }
+    let outcome = match paths.is_empty() {
+        true => Outcome::Done,
+        false => verify_datasets(&paths, &args, &store, jobs, console)?,
+    };
+    failed.map_or(Ok(outcome), Err)
+}
+
+fn verify_datasets(
+    paths: &[&PathBuf],
+    args: &Args,
+    store: &StoreOptions,
+    jobs: usize,
+    console: &Console,
+) -> Result<Outcome, Failure> {
+    let inputs: Vec<Input> = paths
         .iter()
-        .map(|path| Input::recognise(path, &store))
+        .map(|path| Input::recognise(path, store))
         .collect::<Result<_, Failure>>()?;
     let started = Instant::now();
-    let jobs = args.jobs.map_or(0, NonZeroUsize::get);
     // From here on a first Ctrl-C ends the work and prints the findings so far.
     console.interrupt().answer();
     let against = match &args.compare_source {
         None => None,
-        Some(source) => Some(against::open(&inputs, source, &store, console)?),
+        Some(source) => Some(against::open(&inputs, source, store, console)?),
     };
     let (mut total, mut damaged) = (Totals::default(), Vec::new());
     let mut repairable = None;

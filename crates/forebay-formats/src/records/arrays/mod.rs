@@ -5,11 +5,13 @@
 
 pub(super) mod places;
 mod read;
+mod spool;
 mod table;
 mod write;
 
 pub(super) use read::open;
-pub(super) use write::{ArrayEncoder, ArraySink, SpooledArray, TextAs};
+pub(super) use spool::SpooledArray;
+pub(super) use write::{ArrayEncoder, ArraySink, TextAs};
 
 use crate::archive::{ArchiveFile, ReadAt};
 use crate::error::Result;
@@ -34,6 +36,10 @@ pub(super) enum Element {
     Utf32,
     /// Byte strings filled up with zeros.
     Padded,
+    /// UTF-8 of any length.
+    Text,
+    /// Byte strings of any length.
+    Bytes,
     /// None that a column has, and why.
     Other(String),
 }
@@ -43,7 +49,7 @@ pub(super) enum Element {
 pub(super) struct ArrayInfo {
     pub(super) name: String,
     pub(super) element: Element,
-    /// Bytes of an element.
+    /// Bytes of an element; 0 where each has a length of its own.
     pub(super) width: u64,
     pub(super) is_big_endian: bool,
     /// The dimensions, of which the first one is the number of rows.
@@ -83,8 +89,8 @@ impl fmt::Display for ArrayInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match &self.element {
             Element::Number(number) => number.name(),
-            Element::Utf32 => "text",
-            Element::Padded => "bytes",
+            Element::Utf32 | Element::Text => "text",
+            Element::Padded | Element::Bytes => "bytes",
             Element::Other(_) => "other",
         };
         write!(f, "{:?} ({kind}, shape {:?})", self.name, self.shape)
@@ -171,4 +177,4 @@ impl RowReader for Contiguous {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

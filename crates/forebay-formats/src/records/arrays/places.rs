@@ -15,12 +15,12 @@ const MAX_DIRS: usize = 64;
 /// Named files of each split.
 pub(in crate::records) type Found = BTreeMap<String, Vec<(String, Archive)>>;
 
-/// Finds the files with an ending: those of the conversion that made them, those that were named, the place itself, those
+/// Finds the files with one of these endings: those of the conversion that made them, those that were named, the place itself, those
 /// in it, or those in a directory for each split.
 pub(in crate::records) fn find(
     input: &RecordInput,
     conversion: Option<&Conversion>,
-    ending: &str,
+    endings: &[&str],
 ) -> Result<Found> {
     if let Some(conversion) = conversion {
         let mut found = Found::new();
@@ -36,7 +36,7 @@ pub(in crate::records) fn find(
         let files = files.collect::<Result<Vec<_>>>()?;
         return Ok(by_split(files, input.split.as_deref()));
     }
-    let has_ending = |name: &str| name.ends_with(ending);
+    let has_ending = |name: &str| endings.iter().any(|ending| name.ends_with(ending));
     let files = files_at(&input.location, &input.read, &has_ending)?;
     if !files.is_empty() {
         return Ok(by_split(files, input.split.as_deref()));

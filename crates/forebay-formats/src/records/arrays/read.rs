@@ -142,16 +142,20 @@ fn first_row(file: &dyn ArrayFile, values: Values) -> std::result::Result<Vec<u8
     Ok(row)
 }
 
-/// About the bytes of a record.
+/// About the bytes of a record: values of any length share what the others leave of the file.
 fn row_bytes(file: &dyn ArrayFile, table: &Table) -> u64 {
-    let columns = table.columns.iter().map(|column| {
+    let rows = table.rows.max(1);
+    let arrays = table.columns.iter().map(|column| {
         let array = &file.arrays()[column.values.array()];
-        match column.values {
-            Values::Rows(_) => array.row_bytes().unwrap_or(0),
-            Values::Ragged { .. } => array.all_bytes().unwrap_or(0) / table.rows.max(1),
-        }
+        (array.all_bytes().unwrap_or(0), array.width == 0)
     });
-    columns.sum::<u64>() + RECORD_BYTES
+    let known: u64 = arrays.clone().map(|(bytes, _)| bytes).sum();
+    let is_any = arrays.clone().any(|(_, is_any)| is_any);
+    let bytes = match is_any {
+        true => known.max(file.bytes()),
+        false => known,
+    };
+    bytes / rows + RECORD_BYTES
 }
 
 /// The rows of a split in a file.
@@ -289,7 +293,7 @@ fn swap(bytes: &mut [u8], element: &Element) {
     let width = match element {
         Element::Number(number) => number.bytes(),
         Element::Utf32 => 4,
-        Element::Padded | Element::Other(_) => 1,
+        _ => 1,
     };
     bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
 }

@@ -193,10 +193,11 @@ impl Table {
             format!("--label-feature {name}: there is no such array of one integer a row")
         })?;
         let is_text = |values: Values| {
-            matches!(
+            let is_text = !matches!(
                 arrays[values.array()].element,
-                Element::Utf32 | Element::Padded
-            ) && arrays[values.array()].row_shape().is_empty()
+                Element::Number(_) | Element::Other(_)
+            );
+            is_text && arrays[values.array()].row_shape().is_empty()
         };
         let key = choose(
             named,
@@ -405,7 +406,7 @@ fn choose_image(
         }
         let array = &arrays[values.array()];
         let is_bytes = match values {
-            Values::Rows(_) => array.element == Element::Padded,
+            Values::Rows(_) => matches!(array.element, Element::Padded | Element::Bytes),
             Values::Ragged { .. } => array.holds(NumberType::Uint8),
         };
         if !is_bytes || !array.row_shape().is_empty() {
@@ -496,9 +497,9 @@ fn column_type(values: Values, arrays: &[ArrayInfo]) -> Result<ColumnType, Strin
     let number = match &array.element {
         Element::Number(number) => *number,
         Element::Other(what) => return refused(what),
-        Element::Utf32 if shape.is_empty() => return Ok(ColumnType::Text),
-        Element::Padded if shape.is_empty() => return Ok(ColumnType::Bytes),
-        Element::Utf32 | Element::Padded => {
+        Element::Utf32 | Element::Text if shape.is_empty() => return Ok(ColumnType::Text),
+        Element::Padded | Element::Bytes if shape.is_empty() => return Ok(ColumnType::Bytes),
+        Element::Utf32 | Element::Padded | Element::Text | Element::Bytes => {
             return refused("has several texts a row, which no column holds");
         }
     };

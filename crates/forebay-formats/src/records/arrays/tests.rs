@@ -9,18 +9,19 @@ use forebay_shard::schema::ColumnValue;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-fn corpus() -> PathBuf {
+pub(in crate::records) fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats-golden/arrays")
 }
 
 fn format_of(path: &Path) -> RecordFormat {
-    match path.to_string_lossy().contains(".safetensors") {
-        true => RecordFormat::SAFETENSORS,
-        false => RecordFormat::NPZ,
+    match path.extension().and_then(|end| end.to_str()) {
+        Some("safetensors") => RecordFormat::SAFETENSORS,
+        Some("h5" | "hdf5") => RecordFormat::HDF5,
+        _ => RecordFormat::NPZ,
     }
 }
 
-fn open_with(
+pub(in crate::records) fn open_with(
     path: &Path,
     features: ForeignRecords,
     dropped: &[&str],
@@ -31,7 +32,7 @@ fn open_with(
     format_of(path).open(&input)
 }
 
-fn open(path: &Path) -> crate::Result<RecordSource> {
+pub(in crate::records) fn open(path: &Path) -> crate::Result<RecordSource> {
     open_with(path, ForeignRecords::default(), &[])
 }
 
@@ -40,9 +41,13 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Key, label, and the columns by name of each record of a split, in the words of `expected.json`.
-type Row = (String, Option<i64>, Vec<(String, String)>);
+pub(in crate::records) type Row = (String, Option<i64>, Vec<(String, String)>);
 
-fn rows(source: &RecordSource, split: usize, first: u64) -> crate::Result<Vec<Row>> {
+pub(in crate::records) fn rows(
+    source: &RecordSource,
+    split: usize,
+    first: u64,
+) -> crate::Result<Vec<Row>> {
     let mut found = Vec::new();
     let schema = source.facts.columns();
     let mut decoder = Decoder::new(Limits::default());
@@ -80,7 +85,7 @@ fn rows(source: &RecordSource, split: usize, first: u64) -> crate::Result<Vec<Ro
 }
 
 /// The rows of `expected.json` as records of the same arrays.
-fn expected(with_texts: bool) -> Vec<Row> {
+pub(in crate::records) fn expected(with_texts: bool) -> Vec<Row> {
     let text = std::fs::read_to_string(corpus().join("expected.json")).unwrap();
     let all: Value = serde_json::from_str(&text).unwrap();
     let labels = [2, 0, -1, 1, 2];
@@ -286,7 +291,7 @@ fn damaged_files_are_refused_or_read() {
     }
 }
 
-fn read_all(source: &RecordSource) -> crate::Result<()> {
+pub(in crate::records) fn read_all(source: &RecordSource) -> crate::Result<()> {
     for file in source.splits.iter().flat_map(|split| &split.files) {
         let mut reader = file.read(0..file.records())?;
         while reader.next_record()?.is_some() {}

@@ -2,8 +2,9 @@
 //!
 //! The length of an array comes before its rows, so rows wait in an unnamed file for each array until the last record.
 
+use super::Element;
+use super::spool::{Spool, SpooledArray};
 use super::table::{IMAGES, KEYS, LABELS};
-use super::{Element, OFFSETS};
 use crate::error::Result;
 use crate::finding::escape;
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
@@ -15,8 +16,7 @@ use forebay_shard::{BlockCompression, ExampleView};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 
 /// Features that say how an image is encoded, which its pixels do not keep.
@@ -27,7 +27,6 @@ const OF_ENCODING: [&str; 5] = [
     "image/colorspace",
     "image/channels",
 ];
-const SPOOL_BYTES: usize = 256 << 10;
 
 /// How a format stores text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,75 +54,9 @@ pub(in crate::records) trait ArrayEncoder: fmt::Debug + Send + Sync {
     fn encode(&self, arrays: &mut [SpooledArray], out: &mut dyn Write) -> io::Result<()>;
 }
 
-/// An array whose rows are in a file.
-#[derive(Debug)]
-pub(in crate::records) struct SpooledArray {
-    pub(in crate::records) name: String,
-    pub(in crate::records) element: Element,
-    pub(in crate::records) shape: Vec<u64>,
-    /// Bytes of an element.
-    pub(in crate::records) width: u64,
-    rows: File,
-    /// The length of each row of text in that file, which are filled up here.
-    lens: Option<Vec<u32>>,
-}
-
-impl SpooledArray {
-    pub(in crate::records) fn bytes(&self) -> u64 {
-        self.shape.iter().product::<u64>() * self.width
-    }
-
-    /// Reads the rows from the first one.
-    pub(in crate::records) fn reader(&mut self) -> io::Result<impl Read + '_> {
-        self.rows.rewind()?;
-        Ok(Rows {
-            file: BufReader::with_capacity(SPOOL_BYTES, &self.rows),
-            lens: self.lens.as_deref(),
-            width: self.width as usize,
-            row: Vec::new(),
-            taken: 0,
-        })
-    }
-}
-
-/// The rows of an array, text filled up to its width.
-struct Rows<'a> {
-    file: BufReader<&'a File>,
-    lens: Option<&'a [u32]>,
-    width: usize,
-    row: Vec<u8>,
-    taken: usize,
-}
-
-impl Read for Rows<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let Some(lens) = &mut self.lens else {
-            return self.file.read(out);
-        };
-        while self.taken == self.row.len() {
-            let Some((len, rest)) = lens.split_first() else {
-                return Ok(0);
-            };
-            *lens = rest;
-            self.row.resize(*len as usize, 0);
-            self.file.read_exact(&mut self.row)?;
-            self.row.resize(self.width, 0);
-            self.taken = 0;
-            if self.width == 0 {
-                return Ok(0);
-            }
-        }
-        let there = &self.row[self.taken..];
-        let len = there.len().min(out.len());
-        out[..len].copy_from_slice(&there[..len]);
-        self.taken += len;
-        Ok(len)
-    }
-}
-
 /// How the values of a column are stored.
 #[derive(Debug, Clone, PartialEq)]
-enum Stored {
+pub(super) enum Stored {
     /// The pixels of images.
     Pixels,
     Label,
@@ -135,22 +68,22 @@ enum Stored {
 
 /// A column, and the array that it becomes.
 #[derive(Debug)]
-struct Source {
+pub(super) struct Source {
     column: Option<Column>,
-    stored: Stored,
+    pub(super) stored: Stored,
 }
 
 /// The arrays that are written.
 #[derive(Debug)]
-struct Layout {
+pub(super) struct Layout {
     sources: BTreeMap<String, Source>,
     /// Features that are written, or left out without being asked.
     known: BTreeSet<String>,
     label_base: i64,
     /// Height, width and channels of all images; none without a record.
-    image: Option<[u64; 3]>,
+    pub(super) image: Option<[u64; 3]>,
     title: &'static str,
-    text: TextAs,
+    pub(super) text: TextAs,
 }
 
 /// Arrays that are being written.
@@ -342,132 +275,6 @@ impl RecordSink for ArraySink {
             decoder: Decoder::new(Limits::default()),
             value: Vec::new(),
         }))
-    }
-}
-
-/// The rows of an array so far.
-struct Spool {
-    name: String,
-    data: BufWriter<File>,
-    /// Elements of all rows.
-    count: u64,
-    /// For rows of any length: the number of elements at the end of each.
-    ends: Option<BufWriter<File>>,
-    /// For text that is filled up: the bytes of each, and of the longest.
-    lens: Option<(Vec<u32>, u32)>,
-    number: NumberType,
-    /// The dimensions of a row, or of an element of a row of any length.
-    shape: Vec<u64>,
-}
-
-impl Spool {
-    fn new(name: &str, source: &Source, layout: &Layout, scratch: Scratch<'_>) -> Result<Self> {
-        let buffered = || scratch().map(|file| BufWriter::with_capacity(SPOOL_BYTES, file));
-        let is_text = matches!(source.stored, Stored::Text | Stored::Key);
-        let (number, shape) = match &source.stored {
-            Stored::Fixed(number, shape) | Stored::Ragged(number, shape) => {
-                (*number, shape.clone())
-            }
-            Stored::Label => (NumberType::Int64, Vec::new()),
-            Stored::Text | Stored::Key => (NumberType::Uint8, Vec::new()),
-            Stored::Pixels => {
-                let [height, width, channels] = layout.image.unwrap_or([0, 0, 3]);
-                let shape = match channels {
-                    1 => vec![height, width],
-                    channels => vec![height, width, channels],
-                };
-                (NumberType::Uint8, shape)
-            }
-        };
-        let is_padded = is_text && layout.text == TextAs::Utf32;
-        let is_ragged = (is_text && !is_padded) || matches!(source.stored, Stored::Ragged(..));
-        let mut ends = None;
-        if is_ragged {
-            let mut file = buffered()?;
-            let begun = file.write_all(&0u64.to_le_bytes());
-            begun.map_err(|error| crate::Error::io(name, "write offsets of", error))?;
-            ends = Some(file);
-        }
-        Ok(Self {
-            name: name.to_owned(),
-            data: buffered()?,
-            count: 0,
-            ends,
-            lens: is_padded.then(|| (Vec::new(), 0)),
-            number,
-            shape,
-        })
-    }
-
-    /// Appends the bytes of one row.
-    fn put(&mut self, row: &[u8]) -> std::result::Result<(), SinkError> {
-        let element = self.shape.iter().product::<u64>() * self.number.bytes() as u64;
-        if let Some(ends) = &mut self.ends {
-            self.count += row.len() as u64 / element.max(1);
-            ends.write_all(&self.count.to_le_bytes())?;
-        } else if let Some((lens, longest)) = &mut self.lens {
-            let text = String::from_utf8_lossy(row);
-            if text.ends_with('\0') {
-                let what = "a text that ends with a zero would be read back without it".to_owned();
-                return Err(SinkError::Record(what));
-            }
-            let len = u32::try_from(text.chars().count() * 4).unwrap_or(u32::MAX);
-            lens.push(len);
-            *longest = (*longest).max(len);
-            for character in text.chars() {
-                self.data.write_all(&u32::from(character).to_le_bytes())?;
-            }
-            return Ok(());
-        } else if row.len() as u64 != element {
-            let what = format!(
-                "{} bytes are not a row of shape {:?}",
-                row.len(),
-                self.shape
-            );
-            return Err(SinkError::Record(what));
-        }
-        Ok(self.data.write_all(row)?)
-    }
-
-    /// The arrays of `rows` rows.
-    fn finish(self, rows: u64, arrays: &mut Vec<SpooledArray>) -> io::Result<()> {
-        let data = self.data.into_inner()?;
-        let mut shape = self.shape;
-        let mut width = self.number.bytes() as u64;
-        let mut element = Element::Number(self.number);
-        shape.insert(
-            0,
-            if self.ends.is_some() {
-                self.count
-            } else {
-                rows
-            },
-        );
-        let mut lens = None;
-        if let Some((all, longest)) = self.lens {
-            // NumPy has no text without characters.
-            (element, width) = (Element::Utf32, u64::from(longest.max(4)));
-            lens = Some(all);
-        }
-        arrays.push(SpooledArray {
-            name: self.name.clone(),
-            element,
-            shape,
-            width,
-            rows: data,
-            lens,
-        });
-        if let Some(ends) = self.ends {
-            arrays.push(SpooledArray {
-                name: format!("{}{OFFSETS}", self.name),
-                element: Element::Number(NumberType::Int64),
-                shape: vec![rows + 1],
-                width: 8,
-                rows: ends.into_inner()?,
-                lens: None,
-            });
-        }
-        Ok(())
     }
 }
 

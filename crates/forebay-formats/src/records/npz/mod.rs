@@ -54,7 +54,7 @@ impl Format for Npz {
         };
         let conversion = conversion.filter(|conversion| conversion.to == self.name());
         let mut splits = Vec::new();
-        for (split, files) in arrays::places::find(input, conversion.as_ref(), NPZ)? {
+        for (split, files) in arrays::places::find(input, conversion.as_ref(), &[NPZ])? {
             let files = files
                 .into_iter()
                 .map(|(name, archive)| -> Result<Arc<dyn ArrayFile>> {

@@ -1,0 +1,426 @@
+//! The datasets of a file, and their rows.
+//!
+//! The decoder is `hdf5-reader`, which has limits for files that are not trusted. It follows no links to other files, and
+//! its panics on damaged ones become errors.
+
+use super::lzf;
+use crate::archive::{Archive, ArchiveFile, ReadAt};
+use crate::error::{Error, Result};
+use crate::records::arrays::{ArrayFile, ArrayInfo, Element, RowReader};
+use forebay_shard::schema::NumberType;
+use hdf5_reader::error::Error as Hdf5Error;
+use hdf5_reader::group::Group;
+use hdf5_reader::messages::filter_pipeline::FilterDescription;
+use hdf5_reader::storage::DynStorage;
+use hdf5_reader::{
+    BlockCacheStorage, ByteOrder, Dataset, Datatype, FilterRegistry, H5Type, OpenOptions,
+    RangeRequestStorage, SliceInfo, SliceInfoElem, StringSize, VarLenKind,
+};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Most bytes of a chunk, and of the rows that are decoded at once.
+const MAX_CHUNK_BYTES: usize = 1 << 30;
+const BATCH_BYTES: u64 = 64 << 20;
+/// Rows that are decoded at once have so many bytes, if chunks are smaller.
+const READ_BYTES: u64 = 1 << 20;
+/// Chunks that are kept by a reader: one is read for several batches of rows if it is larger than these.
+const CACHE_BYTES: usize = 128 << 20;
+/// Objects of a store are read in blocks.
+const BLOCK_BYTES: usize = 4 << 20;
+const BLOCKS: usize = 16;
+/// Deepest nesting of groups, and most datasets.
+const MAX_DEPTH: usize = 8;
+const MAX_DATASETS: usize = 4096;
+
+/// A file of datasets.
+#[derive(Debug)]
+pub(super) struct Hdf5File {
+    archive: Archive,
+    path: PathBuf,
+    bytes: u64,
+    modified: i128,
+    arrays: Vec<ArrayInfo>,
+}
+
+impl Hdf5File {
+    pub(super) fn open(archive: Archive) -> Result<Self> {
+        let (file, modified) = archive.open()?;
+        let path = archive.shown();
+        let bytes = file.len();
+        let arrays = guarded(|| {
+            let file = open(file)?;
+            let mut arrays = Vec::new();
+            list(&file.root_group()?, "", 0, &mut arrays)?;
+            Ok(arrays)
+        });
+        let arrays = arrays.map_err(|error| {
+            let what = format!("it is not an HDF5 file, or damaged: {error}");
+            Error::source(&path, what)
+        })?;
+        Ok(Self {
+            archive,
+            path,
+            bytes,
+            modified,
+            arrays,
+        })
+    }
+}
+
+/// Opens the file, which is read in ranges.
+fn open(file: ArchiveFile) -> Result<hdf5_reader::Hdf5File, Hdf5Error> {
+    let (len, is_object) = (file.len(), file.is_object());
+    let storage = RangeRequestStorage::new(len, move |offset, len| {
+        let mut bytes = vec![0; len];
+        file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    });
+    let mut storage: DynStorage = Arc::new(storage);
+    if is_object {
+        storage = Arc::new(BlockCacheStorage::new(storage, BLOCK_BYTES, BLOCKS));
+    }
+    let mut filters = FilterRegistry::new();
+    // Its parameters are two versions and the size of a chunk.
+    let lzf = |filter: &FilterDescription, data: &[u8], _: usize| {
+        let most = filter.client_data.get(2).copied().unwrap_or(0) as usize;
+        lzf::decompress(data, most.min(MAX_CHUNK_BYTES)).map_err(Hdf5Error::InvalidData)
+    };
+    filters.register(lzf::FILTER, Box::new(lzf));
+    let options = OpenOptions::default()
+        .with_filter_registry(filters)
+        .with_chunk_cache_bytes(CACHE_BYTES)
+        .with_max_chunk_bytes(MAX_CHUNK_BYTES)
+        .with_max_read_bytes(MAX_CHUNK_BYTES);
+    hdf5_reader::Hdf5File::from_storage_with_options(storage, options)
+}
+
+/// Runs the decoder, whose panics become errors.
+fn guarded<T>(decode: impl FnOnce() -> Result<T, Hdf5Error>) -> Result<T, io::Error> {
+    match catch_unwind(AssertUnwindSafe(decode)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(Hdf5Error::Io(error))) => Err(error),
+        Ok(Err(error)) => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            error.to_string(),
+        )),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the HDF5 decoder failed on it",
+        )),
+    }
+}
+
+/// Lists the datasets of a group and of those in it.
+fn list(
+    group: &Group,
+    path: &str,
+    depth: usize,
+    arrays: &mut Vec<ArrayInfo>,
+) -> Result<(), Hdf5Error> {
+    let refused = |what: String| Err(Hdf5Error::InvalidData(what));
+    if depth > MAX_DEPTH {
+        return refused(format!("group {path:?} is nested deeper than {MAX_DEPTH}"));
+    }
+    let (groups, datasets) = group.member_names()?;
+    for name in datasets {
+        if arrays.len() == MAX_DATASETS {
+            return refused(format!("it has more than {MAX_DATASETS} datasets"));
+        }
+        arrays.push(describe(group.dataset(&name), format!("{path}{name}")));
+    }
+    for name in groups {
+        list(
+            &group.group(&name)?,
+            &format!("{path}{name}/"),
+            depth + 1,
+            arrays,
+        )?;
+    }
+    Ok(())
+}
+
+/// The array of a dataset; one that cannot be opened may still be left out.
+fn describe(dataset: Result<Dataset, Hdf5Error>, name: String) -> ArrayInfo {
+    let found = dataset.and_then(|dataset| Ok((dataset.shape().to_vec(), element(&dataset)?)));
+    let (shape, (element, width, is_big_endian)) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            let what = format!("cannot be opened: {error}");
+            (Vec::new(), (Element::Other(what), 0, false))
+        }
+    };
+    ArrayInfo {
+        name,
+        element,
+        width,
+        is_big_endian,
+        shape,
+    }
+}
+
+/// The type of the elements of a dataset, their bytes, and whether their highest byte comes first.
+fn element(dataset: &Dataset) -> Result<(Element, u64, bool), Hdf5Error> {
+    let other = |what: String| Ok((Element::Other(what), 0, false));
+    let mut datatype = dataset.dtype();
+    let mut is_bool = false;
+    if let Datatype::Enum { base, members } = datatype {
+        let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+        // h5py's bool.
+        is_bool = names == ["FALSE", "TRUE"];
+        datatype = base;
+    }
+    let is_big = |order: &ByteOrder| *order == ByteOrder::BigEndian;
+    Ok(match datatype {
+        Datatype::FixedPoint { size: 1, .. } if is_bool => {
+            (Element::Number(NumberType::Bool), 1, false)
+        }
+        Datatype::FixedPoint {
+            size,
+            signed,
+            byte_order,
+        } => {
+            let number = match (size, signed) {
+                (1, false) => NumberType::Uint8,
+                (1, true) => NumberType::Int8,
+                (2, false) => NumberType::Uint16,
+                (2, true) => NumberType::Int16,
+                (4, false) => NumberType::Uint32,
+                (4, true) => NumberType::Int32,
+                (8, false) => NumberType::Uint64,
+                (8, true) => NumberType::Int64,
+                _ => return other(format!("has integers of {size} bytes")),
+            };
+            (
+                Element::Number(number),
+                u64::from(*size),
+                is_big(byte_order),
+            )
+        }
+        Datatype::FloatingPoint { size, byte_order } => {
+            // Two bytes are a half or a bfloat16: the size of the exponent tells.
+            let exponent = dataset.raw_datatype()?.get(13).copied();
+            let number = match (size, exponent) {
+                (2, Some(5)) => NumberType::Float16,
+                (2, Some(8)) => NumberType::Bfloat16,
+                (4, Some(8)) => NumberType::Float32,
+                (8, Some(11)) => NumberType::Float64,
+                _ => {
+                    return other(format!(
+                        "has floating-point numbers of {size} bytes that NumPy has not"
+                    ));
+                }
+            };
+            (
+                Element::Number(number),
+                u64::from(*size),
+                is_big(byte_order),
+            )
+        }
+        Datatype::String {
+            size: StringSize::Fixed(size),
+            ..
+        } => (Element::Padded, u64::from(*size), false),
+        Datatype::String {
+            size: StringSize::Variable,
+            ..
+        }
+        | Datatype::VarLen {
+            kind: VarLenKind::String,
+            ..
+        } => (Element::Text, 0, false),
+        Datatype::VarLen { base, .. } if matches!(**base, Datatype::FixedPoint { size: 1, .. }) => {
+            (Element::Bytes, 0, false)
+        }
+        Datatype::Compound { .. } => return other("has a compound type".to_owned()),
+        _ => return other("has elements of a type that no column holds".to_owned()),
+    })
+}
+
+impl ArrayFile for Hdf5File {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn modified(&self) -> i128 {
+        self.modified
+    }
+
+    fn arrays(&self) -> &[ArrayInfo] {
+        &self.arrays
+    }
+
+    fn rows(&self, array: usize, first: u64) -> Result<Box<dyn RowReader + '_>> {
+        let (file, modified) = self.archive.open()?;
+        if (file.len(), modified) != (self.bytes, self.modified) {
+            return Err(Error::source(&self.path, "it changed while it was read"));
+        }
+        let info = &self.arrays[array];
+        let dataset = guarded(|| open(file)?.dataset(&info.name));
+        let dataset = dataset.map_err(|error| Error::io(&self.path, "open", error))?;
+        let row_bytes = info.row_bytes().unwrap_or(0).max(1);
+        let chunk = dataset.chunks().and_then(|dims| dims.first().copied());
+        let chunk = u64::from(chunk.unwrap_or(1)).max(1);
+        // Whole chunks, unless one is larger than a batch may be.
+        let most = (BATCH_BYTES / row_bytes).max(1);
+        let batch = ((READ_BYTES / row_bytes) / chunk * chunk)
+            .max(chunk)
+            .min(most);
+        Ok(Box::new(DatasetRows {
+            dataset,
+            info,
+            next: first,
+            batch,
+            buffer: Vec::new(),
+            taken: 0,
+            references: Vec::new(),
+        }))
+    }
+}
+
+/// An element as it is stored: a number, a byte string, or a reference to one.
+#[derive(Clone)]
+struct Stored<const N: usize>([u8; N]);
+
+impl<const N: usize> H5Type for Stored<N> {
+    fn hdf5_type() -> Datatype {
+        Datatype::Opaque {
+            size: N as u32,
+            tag: String::new(),
+        }
+    }
+
+    fn from_bytes(bytes: &[u8], _: &Datatype) -> Result<Self, Hdf5Error> {
+        let bytes = bytes.first_chunk::<N>().copied().map(Self);
+        bytes.ok_or_else(|| Hdf5Error::InvalidData("an element is cut short".to_owned()))
+    }
+
+    fn element_size(_: &Datatype) -> usize {
+        N
+    }
+}
+
+/// An element of any number of bytes.
+#[derive(Clone)]
+struct StoredBytes(Vec<u8>);
+
+impl H5Type for StoredBytes {
+    fn hdf5_type() -> Datatype {
+        Datatype::Opaque {
+            size: 1,
+            tag: String::new(),
+        }
+    }
+
+    fn from_bytes(bytes: &[u8], _: &Datatype) -> Result<Self, Hdf5Error> {
+        Ok(Self(bytes.to_vec()))
+    }
+
+    fn element_size(datatype: &Datatype) -> usize {
+        hdf5_reader::dtype_element_size(datatype).unwrap_or(1)
+    }
+}
+
+/// Rows of a dataset, decoded a batch at a time.
+struct DatasetRows<'a> {
+    dataset: Dataset,
+    info: &'a ArrayInfo,
+    next: u64,
+    batch: u64,
+    buffer: Vec<u8>,
+    taken: usize,
+    /// The places of byte strings of any length, the next one last.
+    references: Vec<Vec<u8>>,
+}
+
+impl DatasetRows<'_> {
+    /// Decodes the next batch.
+    fn decode(&mut self) -> Result<(), Hdf5Error> {
+        let rows = self.info.shape.first().copied().unwrap_or(0);
+        let end = (self.next / self.batch + 1)
+            .saturating_mul(self.batch)
+            .min(rows);
+        if self.next >= end {
+            let end = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(Hdf5Error::Io(end));
+        }
+        let mut selection = SliceInfo::all(self.info.shape.len());
+        selection.selections[0] = SliceInfoElem::Slice {
+            start: self.next,
+            end,
+            step: 1,
+        };
+        self.buffer.clear();
+        self.taken = 0;
+        match (&self.info.element, self.info.width) {
+            (Element::Text | Element::Bytes, _) => {
+                let read = self.dataset.read_slice::<StoredBytes>(&selection)?;
+                self.references
+                    .extend(read.into_iter().map(|stored| stored.0));
+                self.references.reverse();
+            }
+            (Element::Number(_), 1) => self.numbers::<1>(&selection)?,
+            (Element::Number(_), 2) => self.numbers::<2>(&selection)?,
+            (Element::Number(_), 4) => self.numbers::<4>(&selection)?,
+            (Element::Number(_), 8) => self.numbers::<8>(&selection)?,
+            _ => {
+                let read = self.dataset.read_slice::<StoredBytes>(&selection)?;
+                self.buffer
+                    .extend(read.into_iter().flat_map(|stored| stored.0));
+            }
+        }
+        self.next = end;
+        Ok(())
+    }
+
+    fn numbers<const N: usize>(&mut self, selection: &SliceInfo) -> Result<(), Hdf5Error> {
+        let read = self.dataset.read_slice::<Stored<N>>(selection)?;
+        self.buffer
+            .extend(read.into_iter().flat_map(|stored| stored.0));
+        Ok(())
+    }
+
+    fn bytes(&mut self, rows: u64, out: &mut Vec<u8>) -> Result<(), Hdf5Error> {
+        let mut left = rows.saturating_mul(self.info.row_bytes().unwrap_or(0));
+        while left > 0 {
+            if self.taken == self.buffer.len() {
+                self.decode()?;
+            }
+            let there = &self.buffer[self.taken..];
+            let len = there.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            if len == 0 {
+                return Err(Hdf5Error::InvalidData(
+                    "a batch of rows is empty".to_owned(),
+                ));
+            }
+            out.extend_from_slice(&there[..len]);
+            self.taken += len;
+            left -= len as u64;
+        }
+        Ok(())
+    }
+}
+
+impl RowReader for DatasetRows<'_> {
+    fn read(&mut self, rows: u64, out: &mut Vec<u8>) -> io::Result<()> {
+        guarded(|| {
+            if !matches!(self.info.element, Element::Text | Element::Bytes) {
+                return self.bytes(rows, out);
+            }
+            for _ in 0..rows {
+                if self.references.is_empty() {
+                    self.decode()?;
+                }
+                let reference = self.references.pop().unwrap_or_default();
+                out.extend(self.dataset.resolve_vlen_reference_bytes(&reference, 1)?);
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,255 @@
+//! Pages of an LMDB file: two of metadata, and a tree whose leaves have keys and values in the order of keys.
+//!
+//! The library maps a file and trusts its pages. Here pages are read, and every offset is checked.
+
+use crate::archive::{ArchiveFile, ReadAt};
+use std::io;
+
+/// Bytes before the content of a page.
+pub(super) const PAGE_HEADER_BYTES: usize = 16;
+/// Bytes before the key of a node.
+pub(super) const NODE_HEADER_BYTES: usize = 8;
+pub(super) const MAGIC: u32 = 0xbeef_c0de;
+pub(super) const VERSION: u32 = 1;
+/// No page.
+pub(super) const NO_PAGE: u64 = u64::MAX;
+pub(super) const META_BYTES: usize = 152;
+
+/// Flags of pages.
+pub(super) const BRANCH: u16 = 1;
+pub(super) const LEAF: u16 = 2;
+pub(super) const OVERFLOW: u16 = 4;
+pub(super) const META: u16 = 8;
+/// Flags of nodes: the value is in pages of its own, is a database, or is several values.
+pub(super) const BIG_DATA: u16 = 1;
+const SUB_DATA: u16 = 2;
+const DUP_DATA: u16 = 4;
+/// Flags of databases: several values of a key.
+const DUP_SORT: u16 = 4;
+
+const MAX_DEPTH: usize = 32;
+const PAGE_BYTES: std::ops::RangeInclusive<u64> = 512..=65536;
+
+/// Place of a value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node {
+    /// Offset of the node in the file.
+    at: u64,
+    /// Bytes of the value.
+    pub(super) len: u32,
+}
+
+/// The values of a file in the order of their keys.
+#[derive(Debug)]
+pub(super) struct Tree {
+    page_bytes: u64,
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A page of metadata.
+struct Meta {
+    page_bytes: u64,
+    flags: u16,
+    entries: u64,
+    root: u64,
+    transaction: u64,
+}
+
+impl Meta {
+    fn read(file: &ArchiveFile, at: u64) -> Result<Self, String> {
+        let mut page = [0; META_BYTES];
+        read(file, at, &mut page)?;
+        let (magic, version) = (u32_at(&page, 16), u32_at(&page, 20));
+        if u16_at(&page, 10) & META == 0 || magic != MAGIC {
+            return Err(format!("offset {at}: there is no page of metadata"));
+        }
+        if version != VERSION {
+            return Err(format!(
+                "offset {at}: version {version} is not read, only {VERSION}"
+            ));
+        }
+        let page_bytes = u64::from(u32_at(&page, 40));
+        if !PAGE_BYTES.contains(&page_bytes) || !page_bytes.is_power_of_two() {
+            return Err(format!(
+                "offset {at}: pages of {page_bytes} bytes: it is damaged, or was written on a machine of 32 bits or another byte order"
+            ));
+        }
+        Ok(Self {
+            page_bytes,
+            flags: u16_at(&page, 92),
+            entries: u64_at(&page, 120),
+            root: u64_at(&page, 128),
+            transaction: u64_at(&page, 144),
+        })
+    }
+}
+
+impl Tree {
+    /// Lists the values of a file.
+    pub(super) fn read(file: &ArchiveFile) -> Result<Self, String> {
+        let first = Meta::read(file, 0)?;
+        let page_bytes = first.page_bytes;
+        let second = Meta::read(file, page_bytes)?;
+        let meta = match second.transaction > first.transaction {
+            true => second,
+            false => first,
+        };
+        if meta.flags & DUP_SORT != 0 {
+            return Err("it has several values for each key, which are no records".to_owned());
+        }
+        let pages = file.len() / page_bytes;
+        let mut nodes = Vec::new();
+        let mut stack = Vec::new();
+        if meta.root != NO_PAGE {
+            stack.push((meta.root, 0));
+        }
+        let mut page = vec![0; page_bytes as usize];
+        let mut seen = vec![0u64; usize::try_from(pages / 64 + 1).unwrap_or(0)];
+        while let Some((number, depth)) = stack.pop() {
+            let fail = |what: String| format!("page {number}: {what}");
+            let word = usize::try_from(number / 64).ok();
+            let Some(word) = word.and_then(|word| seen.get_mut(word)) else {
+                return Err(fail(format!(
+                    "it lies beyond the {pages} pages of the file"
+                )));
+            };
+            let bit = 1 << (number % 64);
+            if *word & bit != 0 || depth > MAX_DEPTH {
+                return Err(fail("it is in the tree twice".to_owned()));
+            }
+            *word |= bit;
+            let at = number * page_bytes;
+            read(file, at, &mut page)?;
+            let flags = u16_at(&page, 10);
+            if u64_at(&page, 0) != number || flags & (BRANCH | LEAF) == 0 {
+                return Err(fail("it is no page of the tree".to_owned()));
+            }
+            let offsets = node_offsets(&page).map_err(fail)?;
+            if flags & BRANCH != 0 {
+                // The first child comes out of the stack first.
+                for offset in offsets.into_iter().rev() {
+                    let low = u64::from(u32_at(&page, offset));
+                    let child = low | u64::from(u16_at(&page, offset + 4)) << 32;
+                    stack.push((child, depth + 1));
+                }
+                continue;
+            }
+            for offset in offsets {
+                let node = leaf_node(&page, offset).map_err(fail)?;
+                nodes.push(Node {
+                    at: at + offset as u64,
+                    len: node,
+                });
+            }
+        }
+        if nodes.len() as u64 != meta.entries {
+            return Err(format!(
+                "its tree has {} values, the metadata says {}",
+                nodes.len(),
+                meta.entries
+            ));
+        }
+        Ok(Self { page_bytes, nodes })
+    }
+
+    /// Reads the key and the value of a node.
+    pub(super) fn value(
+        &self,
+        file: &ArchiveFile,
+        node: Node,
+        key: &mut Vec<u8>,
+        value: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let left = (self.page_bytes - node.at % self.page_bytes) as usize;
+        let mut bytes = vec![0; left];
+        read(file, node.at, &mut bytes)?;
+        let len = leaf_node(&bytes, 0)?;
+        if len != node.len {
+            return Err("it changed while it was read".to_owned());
+        }
+        let (key_len, flags) = (usize::from(u16_at(&bytes, 6)), u16_at(&bytes, 4));
+        let data = NODE_HEADER_BYTES + key_len;
+        key.clear();
+        key.extend_from_slice(&bytes[NODE_HEADER_BYTES..data]);
+        value.clear();
+        if flags & BIG_DATA == 0 {
+            value.extend_from_slice(&bytes[data..data + len as usize]);
+            return Ok(());
+        }
+        let number = u64_at(&bytes, data);
+        let start = number.checked_mul(self.page_bytes);
+        let bytes = u64::from(len) + PAGE_HEADER_BYTES as u64;
+        let end = start.and_then(|start| start.checked_add(bytes));
+        let (Some(start), true) = (start, end.is_some_and(|end| end <= file.len())) else {
+            return Err(format!(
+                "its {len} bytes from page {number} lie beyond the file"
+            ));
+        };
+        let mut header = [0; PAGE_HEADER_BYTES];
+        read(file, start, &mut header)?;
+        let pages = u64::from(u32_at(&header, 12));
+        let is_there = u64_at(&header, 0) == number && u16_at(&header, 10) & OVERFLOW != 0;
+        if !is_there || pages * self.page_bytes < bytes {
+            return Err(format!("page {number} does not have its {len} bytes"));
+        }
+        value.resize(len as usize, 0);
+        read(file, start + PAGE_HEADER_BYTES as u64, value)
+    }
+}
+
+/// The offsets of the nodes of a page.
+fn node_offsets(page: &[u8]) -> Result<Vec<usize>, String> {
+    let lower = usize::from(u16_at(page, 12));
+    if lower < PAGE_HEADER_BYTES || lower > page.len() || !lower.is_multiple_of(2) {
+        return Err(format!("its list of nodes ends at {lower}"));
+    }
+    let offsets = page[PAGE_HEADER_BYTES..lower].chunks_exact(2);
+    let offsets = offsets.map(|two| usize::from(u16::from_le_bytes([two[0], two[1]])));
+    let offsets: Vec<usize> = offsets.collect();
+    let is_inside = |at: &usize| *at >= lower && at + NODE_HEADER_BYTES <= page.len();
+    match offsets.iter().find(|at| !is_inside(at)) {
+        Some(at) => Err(format!("a node at {at} lies outside of it")),
+        None => Ok(offsets),
+    }
+}
+
+/// The bytes of the value of a node, which lies in the page.
+fn leaf_node(page: &[u8], offset: usize) -> Result<u32, String> {
+    let node = &page[offset..];
+    let (len, flags) = (u32_at(node, 0), u16_at(node, 4));
+    if flags & (SUB_DATA | DUP_DATA) != 0 {
+        return Err("a node is a database with a name, or several values of a key: copy the records into the main database of a file".to_owned());
+    }
+    let data = NODE_HEADER_BYTES + usize::from(u16_at(node, 6));
+    let own = match flags & BIG_DATA != 0 {
+        true => 8,
+        false => len as usize,
+    };
+    match data.checked_add(own).is_some_and(|end| end <= node.len()) {
+        true => Ok(len),
+        false => Err(format!("the node at {offset} reaches beyond it")),
+    }
+}
+
+fn read(file: &ArchiveFile, at: u64, out: &mut [u8]) -> Result<(), String> {
+    file.read_exact_at(out, at)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => format!("offset {at}: it is cut short"),
+            _ => format!("offset {at}: {error}"),
+        })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    found.map_or(0, |found| u16::from_le_bytes(*found))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    found.map_or(0, |found| u32::from_le_bytes(*found))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    found.map_or(0, |found| u64::from_le_bytes(*found))
+}
