@@ -116,6 +116,41 @@ def fields(message):
             at += length
 
 
+def seeds_of_formats():
+    """Small files of other tools, which have seeds of their own in testdata."""
+    golden = ROOT / "testdata/formats-golden"
+    for target, folder, names in [
+        ("npz", golden / "arrays", ["stored.npz", "deflated.npz", "splits.npz", "refused_object.npz"]),
+        ("safetensors", golden / "arrays", ["numbers.safetensors"]),
+        ("hdf5", golden / "arrays", ["plain.h5", "latest.h5", "splits.hdf5", "refused.h5"]),
+        ("lmdb", golden / "lmdb", ["caffe.mdb", "refused/named.lmdb", "refused/empty.lmdb", "refused/other.lmdb"]),
+        ("parquet", ROOT / "testdata/parquet", ["plain.parquet", "types.parquet", "lz4.parquet", "gzip.parquet"]),
+    ]:
+        for name in names:
+            keep(target, name.split(".")[0].replace("/", "-"), (folder / name).read_bytes())
+    keep("npz", "array", (golden / "arrays/npy/images.npy").read_bytes())
+    for name, dtype, values in [("gray", "U8", bytes(12)), ("ragged", "I64", bytes(16))]:
+        tensors = {"images": {"dtype": "U8", "shape": [1, 3, 4], "data_offsets": [0, 12]}}
+        if name == "ragged":
+            tensors = {
+                "images.offsets": {"dtype": dtype, "shape": [2], "data_offsets": [0, 16]},
+                "images": {"dtype": "U8", "shape": [0], "data_offsets": [16, 16]},
+            }
+        header = json.dumps(tensors).encode()
+        keep("safetensors", name, struct.pack("<Q", len(header)) + header + values)
+    images = [{"id": i, "file_name": f"{name}.jpg", "width": 20, "height": 10} for i, name in enumerate("ab")]
+    objects = [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 3.5, 4], "iscrowd": 1, "segmentation": [[1, 2, 3, 4]]}]
+    points = [{"image_id": 0, "category_id": 3, "keypoints": [1, 2, 2, 0, 0, 0], "area": 3e2}]
+    categories = [{"id": 3, "name": "dog"}, {"id": 1, "name": "cat"}]
+    captions = [{"image_id": 1, "caption": "a \u00fc"}]
+    for name, annotations in [("objects", objects), ("keypoints", points), ("captions", captions)]:
+        document = {"images": images, "annotations": annotations, "categories": categories}
+        keep("coco", name, json.dumps(document).encode())
+    keep("voc", "annotation", XML)
+    keep("voc", "entities", XML.replace(b"n1", b"<![CDATA[x]]>&lt;&#65;<!-- c -->").replace(b"200", b"1e3"))
+    keep("voc", "list", b"a 1\nb -1\n../a\n")
+
+
 def transcode_seeds():
     def seed(name, recipe, jpeg):
         keep("transcode", name, struct.pack(">H", len(recipe)) + recipe + jpeg, "forebay-image")
@@ -259,6 +294,7 @@ def main():
         numbers = b'{"changed":18446744073709551615,"left":18446744073709551615}'
         large = [line[9:-1].replace(b'{"changed":0,"left":0}', numbers) for line in journal[1:]]
         keep("journal", "large-numbers", journal[0] + b"".join(sealed(line) for line in large), "forebay-pack")
+    seeds_of_formats()
     transcode_seeds()
     store_seeds()
 

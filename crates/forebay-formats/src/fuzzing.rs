@@ -49,6 +49,78 @@ pub fn mds(bytes: &[u8], scratch: &Path) {
     }
 }
 
+/// Writes a file below the scratch directory, and reads the records of the directory.
+fn read_file(format: RecordFormat, scratch: &Path, path: &str, bytes: &[u8]) {
+    let dir = scratch.join(format.name());
+    let path = dir.join(path);
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).unwrap();
+    }
+    std::fs::write(&path, bytes).unwrap();
+    read_records(format, &dir);
+}
+
+/// An archive of NumPy's arrays, and the header of one.
+pub fn npz(bytes: &[u8], scratch: &Path) {
+    read_file(RecordFormat::NPZ, scratch, "a.npz", bytes);
+    let dir = scratch.join("npy");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("images.npy"), bytes).unwrap();
+    read_records(RecordFormat::NPZ, &dir);
+}
+
+/// A file of tensors.
+pub fn safetensors(bytes: &[u8], scratch: &Path) {
+    read_file(RecordFormat::SAFETENSORS, scratch, "a.safetensors", bytes);
+}
+
+/// A database.
+pub fn lmdb(bytes: &[u8], scratch: &Path) {
+    read_file(RecordFormat::LMDB, scratch, "a.lmdb", bytes);
+}
+
+/// A file of datasets.
+#[cfg(feature = "formats")]
+pub fn hdf5(bytes: &[u8], scratch: &Path) {
+    read_file(RecordFormat::HDF5, scratch, "a.h5", bytes);
+}
+
+/// A file of columns.
+#[cfg(feature = "formats")]
+pub fn parquet(bytes: &[u8], scratch: &Path) {
+    read_file(RecordFormat::PARQUET, scratch, "a.parquet", bytes);
+}
+
+/// Annotations of COCO for two images, all three tasks in one file.
+pub fn coco(bytes: &[u8], scratch: &Path) {
+    let dir = scratch.join("coco");
+    let images = dir.join("train2017");
+    std::fs::create_dir_all(dir.join("annotations")).unwrap();
+    std::fs::create_dir_all(&images).unwrap();
+    for name in ["a.jpg", "b.jpg"] {
+        std::fs::write(images.join(name), b"\xff\xd8\xff\xd9").unwrap();
+    }
+    for task in ["instances", "person_keypoints", "captions"] {
+        let path = format!("annotations/{task}_train2017.json");
+        std::fs::write(dir.join(path), bytes).unwrap();
+    }
+    read_records(RecordFormat::COCO, &dir);
+}
+
+/// An annotation of Pascal VOC, which is the list of its split as well.
+pub fn voc(bytes: &[u8], scratch: &Path) {
+    let dir = scratch.join("voc");
+    for name in ["Annotations", "JPEGImages", "ImageSets/Main"] {
+        std::fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    std::fs::write(dir.join("JPEGImages/a.jpg"), b"\xff\xd8\xff\xd9").unwrap();
+    std::fs::write(dir.join("Annotations/a.xml"), bytes).unwrap();
+    for list in [&b"a\n"[..], bytes] {
+        std::fs::write(dir.join("ImageSets/Main/train.txt"), list).unwrap();
+        read_records(RecordFormat::VOC, &dir);
+    }
+}
+
 /// Reads all records under both policies: each is an Example, and errors have words.
 fn read_records(format: RecordFormat, dir: &Path) {
     for policy in [OnBadRecord::Fail, OnBadRecord::Skip] {
@@ -124,5 +196,42 @@ mod tests {
     #[test]
     fn lists_of_classes() {
         replay("classes", |bytes, _| super::classes(bytes));
+    }
+
+    #[test]
+    fn arrays_of_numpy() {
+        replay("npz", super::npz);
+    }
+
+    #[test]
+    fn tensors() {
+        replay("safetensors", super::safetensors);
+    }
+
+    #[test]
+    fn databases() {
+        replay("lmdb", super::lmdb);
+    }
+
+    #[test]
+    #[cfg(feature = "formats")]
+    fn hdf5_files() {
+        replay("hdf5", super::hdf5);
+    }
+
+    #[test]
+    #[cfg(feature = "formats")]
+    fn parquet_files() {
+        replay("parquet", super::parquet);
+    }
+
+    #[test]
+    fn annotations_of_coco() {
+        replay("coco", super::coco);
+    }
+
+    #[test]
+    fn annotations_of_voc() {
+        replay("voc", super::voc);
     }
 }

@@ -316,7 +316,11 @@ fn arrays_are_written_resumed_and_replaced() {
         assert!(done(&interrupted).resumed_shards >= 2, "{name}");
         assert!(contents(&whole_dir) == contents(&dst), "{name}");
         let back = path(&format!("{name}-back"));
-        done(&of(records(&whole_dir, output), &back, DatasetFormat::INDEXED));
+        done(&of(
+            records(&whole_dir, output),
+            &back,
+            DatasetFormat::INDEXED,
+        ));
         let found = all(&back);
         assert_eq!(found.len(), 12);
         for (number, (split, key, label, record)) in found.into_iter().enumerate() {
