@@ -200,7 +200,8 @@ def test_a_killed_conversion_continues_to_the_same_bytes(tmp_path: pathlib.Path,
     done = forebay_command("convert", source, killed, *options, "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout.splitlines()[-1])
-    assert summary["resumed_shards"] >= 12
+    # The journal may lack the shard that was finished just before the kill; it is written again.
+    assert summary["resumed_shards"] >= 11
     assert contents(killed) == whole
 
 
