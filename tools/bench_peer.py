@@ -105,6 +105,18 @@ def forebay_plain(args):
     return forebay(args, "plain")
 
 
+def forebay_webdataset(args):
+    return forebay(args, "webdataset-index")
+
+
+def forebay_mds(args):
+    return forebay(args, "mds-index")
+
+
+def forebay_parquet(args):
+    return forebay(args, "parquet-index")
+
+
 def forebay_torch(args):
     import torch
     import forebay
@@ -281,24 +293,64 @@ def torchvision(args):
     return pooled(args, one)
 
 
-def torch_dataloader(args):
+def pillow_steps(args):
+    """torchvision's transforms of a PIL image, to a tensor of bytes."""
     import numpy
     import torch
-    from PIL import Image
-    from torchvision.datasets import ImageFolder
     from torchvision.transforms import v2
 
     if args.transform == "train":
         steps = [v2.RandomResizedCrop(SIZE), v2.RandomHorizontalFlip()]
     else:
         steps = [v2.Resize(RESIZE), v2.CenterCrop(SIZE)]
+    # Bytes, not floats: what every other peer gives, and less to carry between processes.
+    return v2.Compose([*steps, numpy.asarray, numpy.array, torch.from_numpy])
+
+
+def webdataset(args):
+    import torch
+    import webdataset as wds
+
+    steps = pillow_steps(args)
+    tars = sorted(str(path) for path in (args.work / "webdataset").glob("train-*.tar"))
+    data = wds.WebDataset(tars, shardshuffle=len(tars), nodesplitter=None, empty_check=False).shuffle(1000)
+    data = data.decode("pilrgb").rename(image="jpg;jpeg;png").map_dict(image=steps).to_tuple("image", "cls")
+    data = data.repeat().batched(args.batch, partial=False)
+    loader = torch.utils.data.DataLoader(data, None, num_workers=args.threads, persistent_workers=True)
+    while True:
+        for images, _labels in loader:
+            yield images
+
+
+def hf_datasets(args):
+    import datasets
+    import torch
+
+    steps = pillow_steps(args)
+    data = datasets.load_dataset("parquet", data_dir=str(args.work / "parquet/data"), split="train",
+                                 cache_dir=str(args.work / "hf-cache"))
+
+    def apply(rows):
+        rows["image"] = [steps(image.convert("RGB")) for image in rows["image"]]
+        return rows
+
+    data = data.select_columns(["image", "label"]).with_transform(apply)
+    loader = torch.utils.data.DataLoader(
+        data, args.batch, shuffle=True, num_workers=args.threads, persistent_workers=True, drop_last=True)
+    while True:
+        for batch in loader:
+            yield batch["image"]
+
+
+def torch_dataloader(args):
+    import torch
+    from PIL import Image
+    from torchvision.datasets import ImageFolder
 
     def load(path):
         return Image.open(path).convert("RGB")
 
-    # Bytes, not floats: what every other peer gives, and less to carry between processes.
-    steps = v2.Compose([*steps, numpy.asarray, numpy.array, torch.from_numpy])
-    data = ImageFolder(args.images, transform=steps, loader=load)
+    data = ImageFolder(args.images, transform=pillow_steps(args), loader=load)
     loader = torch.utils.data.DataLoader(
         data, args.batch, shuffle=True, num_workers=args.threads, persistent_workers=True, drop_last=True)
     while True:

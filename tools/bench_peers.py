@@ -47,6 +47,11 @@ PEERS = {
     "simplejpeg": (["simplejpeg", "opencv-python-headless", "numpy"], "files, thread pool, fast DCT, area resize"),
     "torchvision": (["torch", "torchvision"], "files, thread pool, decode_jpeg, v2 transforms on tensors, antialiased"),
     "torch-dataloader": (["torch", "torchvision", "pillow"], "ImageFolder, one worker process a thread, antialiased"),
+    "forebay-webdataset": ([], "as forebay, from tars read in place"),
+    "forebay-mds": ([], "as forebay, from MDS read in place"),
+    "forebay-parquet": ([], "as forebay, from Parquet read in place, images not compressed again"),
+    "webdataset": (["torch", "torchvision", "webdataset", "pillow"], "tars, one worker process a thread, antialiased"),
+    "hf-datasets": (["torch", "torchvision", "datasets", "pillow"], "Parquet, one worker process a thread, antialiased"),
     "kornia-rs": (["kornia-rs", "numpy"], "files, thread pool, libjpeg-turbo, its resize"),
     "datago": (["datago", "numpy"], "files, its own threads; no random crop: it resizes, and cuts the middle out"),
     "spdl": (["spdl-core", "spdl-io", "numpy"], "files, thread pool, bilinear scaler; needs FFmpeg's libraries on the machine"),
@@ -103,6 +108,15 @@ def pack(python: str, images: pathlib.Path, work: pathlib.Path) -> None:
             words = ["-m", "forebay", "pack", images, target, "--format", "indexed" if form == "plain" else form]
             words += ["--split", "train", "--shards", "8", "--seek-points", "off" if form == "plain" else "auto"]
             subprocess.run([python, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def place(python: str, work: pathlib.Path, form: str) -> None:
+    """Writes the records as files of another tool, and an index of these with seek points."""
+    if not (work / f"{form}-index/forebay.json").exists():
+        say(f"writing {work / form}")
+        for words in (["convert", work / "plain", work / form, "--to", form],
+                      ["index", work / form, "--output", work / f"{form}-index", "--seek-points", "auto"]):
+            subprocess.run([python, "-m", "forebay", *words], check=True, stdout=subprocess.DEVNULL)
 
 
 def run(python: str, peer: str, transform: str, threads: int, args: argparse.Namespace) -> dict[str, float] | str:
@@ -170,6 +184,9 @@ def main() -> int:
     pythons, missing = {}, {}
     base = args.forebay or forebay(args.work, [])
     pack(base, args.images, args.work)
+    for form in ("webdataset", "mds", "parquet"):
+        if any(peer.endswith({"parquet": "datasets"}.get(form, form)) or peer == f"forebay-{form}" for peer in wanted):
+            place(base, args.work, form)
     for peer in wanted:
         if peer.startswith("forebay"):
             pythons[peer] = base if args.forebay or peer != "forebay-torch" else forebay(args.work, ["torch"])

@@ -178,6 +178,99 @@ fn images_go_into_a_store_and_are_converted_there() {
     assert_nothing_is_staged(&area);
 }
 
+/// Files of other tools go into a store, and their records are read there: by an index in a directory, and by one beside them.
+#[test]
+fn records_of_other_tools_are_read_in_a_store() {
+    let place = Place::new();
+    let (s3, google) = (S3Server::start(), Gcs::start());
+    let reach =
+        Reach::s3(s3.url(), s3.settings()).and("GOOGLE_BASE_URL", google.url(), google.settings());
+    let whole = place.path("whole");
+    let mut all = vec![];
+    for (store, format) in [
+        ("s3://bucket", "webdataset"),
+        ("gs://bucket", "webdataset"),
+        ("s3://bucket", "mds"),
+    ] {
+        let name = format!("{}-{format}", &store[..2]);
+        let there = format!("{store}/of-others/{format}");
+        let area = place.path("area");
+        let convert = ["convert", text(&whole), &there, "--to", format].map(str::to_owned);
+        reach.run(staged(&convert, &area)).done();
+        let index = place.path(&format!("{name}-index"));
+        let args = ["index", &there, "--output", text(&index), "--json"];
+        let indexed = reach.run(args).done().summary();
+        assert_eq!(indexed["command"], "index");
+        let verified = reach
+            .run(["verify", text(&index), "--deep", "--json"])
+            .done();
+        assert_eq!(verified.summary()["damage"], 0);
+        // The same records as those of the dataset that the files were written from.
+        let back = place.path(&format!("{name}-back"));
+        let args = [
+            "convert",
+            text(&index),
+            text(&back),
+            "--to",
+            "tfrecord",
+            "-q",
+        ];
+        reach.run(args).done();
+        let exported = place.path(&format!("{name}-exported"));
+        reach
+            .run(["export", text(&back), text(&exported), "-q"])
+            .done();
+        all.push(tree(&exported));
+    }
+    let exported = place.path("exported");
+    run(["export", text(&whole), text(&exported), "-q"]).done();
+    for found in all {
+        assert!(found == tree(&exported), "the images differ");
+    }
+    let beside = "s3://bucket/of-others/index";
+    let area = place.path("area");
+    let index = ["index", "s3://bucket/of-others/mds", "--output", beside].map(str::to_owned);
+    reach.run(index.iter().map(String::as_str)).done();
+    reach.run(["verify", beside, "-q"]).done();
+    // An object that changed is found by the checksums of its records.
+    let copy = place.path("copy");
+    reach
+        .run([
+            "cp",
+            "-q",
+            "-r",
+            "s3://bucket/of-others/webdataset",
+            text(&copy),
+        ])
+        .done();
+    let tar = copy.join("train-000000.tar");
+    let mut bytes = std::fs::read(&tar).unwrap();
+    let at = bytes
+        .windows(3)
+        .position(|at| at == [0xff, 0xd8, 0xff])
+        .unwrap();
+    bytes[at + 200] ^= 1;
+    std::fs::write(&tar, &bytes).unwrap();
+    let again = [
+        "cp",
+        "-r",
+        "-q",
+        "--overwrite",
+        text(&copy),
+        "s3://bucket/of-others/webdataset",
+    ];
+    reach.run(again).done();
+    let index = place.path("s3-webdataset-index");
+    let verified = reach.run(["verify", text(&index)]);
+    let verified = verified.failed_with(&["1 record is lost"]);
+    assert!(
+        verified.stdout.contains("train-000000.tar"),
+        "{}",
+        verified.stdout
+    );
+    assert_nothing_is_staged(&area);
+}
+
 /// Runs a command and kills it after each of several numbers of requests; each time the same command finishes the work.
 fn survives_kills(
     server: &S3Server,
