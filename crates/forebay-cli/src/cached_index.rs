@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use forebay_cache::ReadOptions;
-use forebay_pack::{Cancel, ConvertOptions, ConvertSource, OutputFormat, convert};
+use forebay_pack::{ConvertOptions, ConvertSource, OutputFormat, convert};
 use forebay_store::{Location, StoreOptions};
 
 use crate::command::foreign_args::ForeignArgs;
@@ -55,7 +55,7 @@ fn index(
     let mut options =
         ConvertOptions::new(source, Location::from(root.as_path()), OutputFormat::Mapped);
     options.read = ReadOptions::new(store.clone());
-    let cancel = store.cancel.clone().unwrap_or_else(Cancel::new);
+    let cancel = store.cancel.clone().unwrap_or_default();
     let done = convert(&options, &(), &cancel).or_else(|_| {
         // The files are others now, or an index of other options is there.
         options.overwrite = true;

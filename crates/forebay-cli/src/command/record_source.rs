@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forebay_pack::{RecordFormat, RecordInput, expand_braces, has_braces, pickled_advice};
-use forebay_store::{Location, Store, StoreOptions};
+use forebay_store::{Location, Object, Store, StoreOptions};
 
 use super::foreign_args::ForeignArgs;
 use crate::failure::Failure;
@@ -93,13 +93,15 @@ fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Fa
         }
         let store = Store::open(location, store)?;
         let listing = store.list_dir("")?;
-        let mut objects = listing.objects;
-        if objects.is_empty() {
+        let keys = |objects: Vec<Object>| objects.into_iter().map(|object| object.key);
+        let mut names: Vec<String> = keys(listing.objects).collect();
+        let shown: Vec<&str> = names.iter().map(String::as_str).collect();
+        if RecordFormat::detect(&shown).is_none() {
             for dir in listing.dirs.iter().take(DIRS_SEEN) {
-                objects.extend(store.list_dir(dir)?.objects);
+                names.extend(keys(store.list_dir(dir)?.objects));
             }
         }
-        return Ok(objects.into_iter().map(|object| object.key).collect());
+        return Ok(names);
     };
     if !path.is_dir() {
         return Ok(path.to_str().map(str::to_owned).into_iter().collect());

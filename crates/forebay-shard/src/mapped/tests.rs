@@ -13,12 +13,11 @@ use crate::{Codec, Dataset, RecordBlock, RecordMeta, Shard, ShardFormat, tfrecor
 /// them there.
 type Parts = Vec<(Vec<u8>, Option<u64>)>;
 
+/// A record, and the parts of it that are in the source.
+type Mapped = (Vec<u8>, Vec<Extent>);
+
 /// Writes a dataset of one mapped shard, and returns it with the bytes of the same TFRecord.
-fn dataset(
-    root: &Path,
-    source: &[u8],
-    records: &[(Vec<u8>, Vec<Extent>)],
-) -> (std::path::PathBuf, Vec<u8>) {
+fn dataset(root: &Path, source: &[u8], records: &[Mapped]) -> (std::path::PathBuf, Vec<u8>) {
     let (data, out) = (root.join("data"), root.join("index"));
     fs::create_dir_all(data.join("deep")).unwrap();
     fs::create_dir_all(&out).unwrap();
@@ -70,7 +69,7 @@ fn noise(len: usize, seed: u32) -> Vec<u8> {
 }
 
 /// Records of literals and copies; the source has their copies in order, with gaps.
-fn records(parts: &[Parts]) -> (Vec<u8>, Vec<(Vec<u8>, Vec<Extent>)>) {
+fn records(parts: &[Parts]) -> (Vec<u8>, Vec<Mapped>) {
     let mut source = Vec::new();
     let mut records = Vec::new();
     for parts in parts {
