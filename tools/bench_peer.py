@@ -105,6 +105,14 @@ def forebay_plain(args):
     return forebay(args, "plain")
 
 
+def forebay_fast(args):
+    return forebay(args, "fast")
+
+
+def forebay_fast_raw(args):
+    return forebay(args, "fast-raw")
+
+
 def forebay_webdataset(args):
     return forebay(args, "webdataset-index")
 

@@ -47,6 +47,8 @@ PEERS = {
     "simplejpeg": (["simplejpeg", "opencv-python-headless", "numpy"], "files, thread pool, fast DCT, area resize"),
     "torchvision": (["torch", "torchvision"], "files, thread pool, decode_jpeg, v2 transforms on tensors, antialiased"),
     "torch-dataloader": (["torch", "torchvision", "pillow"], "ImageFolder, one worker process a thread, antialiased"),
+    "forebay-fast": ([], "as forebay, packed with --images fast"),
+    "forebay-fast-raw": ([], "as forebay, packed with --images fast-raw"),
     "forebay-webdataset": ([], "as forebay, from tars read in place"),
     "forebay-mds": ([], "as forebay, from MDS read in place"),
     "forebay-parquet": ([], "as forebay, from Parquet read in place, images not compressed again"),
@@ -101,12 +103,14 @@ def forebay(work: pathlib.Path, extra: list[str]) -> str:
 
 
 def pack(python: str, images: pathlib.Path, work: pathlib.Path) -> None:
-    for form in ("tfrecord", "indexed", "plain"):
+    forms = {"tfrecord": ["--seek-points", "auto"], "indexed": ["--seek-points", "auto"], "plain": ["--seek-points", "off"],
+             "fast": ["--images", "fast"], "fast-raw": ["--images", "fast-raw"]}  # fmt: skip
+    for form, options in forms.items():
         target = work / form
         if not (target / "forebay.json").exists():
             say(f"packing {target}")
-            words = ["-m", "forebay", "pack", images, target, "--format", "indexed" if form == "plain" else form]
-            words += ["--split", "train", "--shards", "8", "--seek-points", "off" if form == "plain" else "auto"]
+            words = ["-m", "forebay", "pack", images, target, "--format", form if form == "tfrecord" else "indexed"]
+            words += ["--split", "train", "--shards", "8", *options]
             subprocess.run([python, *words], check=True, stdout=subprocess.DEVNULL)
 
 

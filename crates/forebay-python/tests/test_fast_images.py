@@ -6,6 +6,7 @@ import importlib.util
 import pathlib
 import shutil
 import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ TRANSFORMS = [
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=["train", "eval", "jitter", "rotation"])
 @pytest.mark.parametrize("exif", [False, True])
 def test_batches_are_those_of_the_jpegs(
-    datasets: dict[str, pathlib.Path], form: str, transform: object, exif: bool
+    datasets: dict[str, pathlib.Path], form: str, transform: Any, exif: bool
 ) -> None:
     old, new = (
         forebay.Loader(
