@@ -56,7 +56,11 @@ fn index(
         ConvertOptions::new(source, Location::from(root.as_path()), OutputFormat::Mapped);
     options.read = ReadOptions::new(store.clone());
     let cancel = store.cancel.clone().unwrap_or_default();
-    let done = convert(&options, &(), &cancel).or_else(|_| {
+    let done = convert(&options, &(), &cancel).or_else(|error| {
+        // The next call continues what was interrupted.
+        if cancel.is_cancelled() {
+            return Err(error);
+        }
         // The files are others now, or an index of other options is there.
         options.overwrite = true;
         convert(&options, &(), &cancel)

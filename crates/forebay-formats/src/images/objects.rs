@@ -337,7 +337,7 @@ impl Gathered {
         self.identity = self.identity.wrapping_add(identity(&object));
         self.keys.extend_from_slice(object.key.as_bytes());
         self.ends.push(self.keys.len() as u64);
-        // What a store says may be anything; this many of these can be added up.
+        // A store may report any sizes; this many of these can be added up.
         self.sizes.push(object.len.min(SIZE_MAX_BYTES));
         self.etags.push(object.etag);
     }

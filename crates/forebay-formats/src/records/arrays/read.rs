@@ -318,7 +318,7 @@ impl RecordReader for Reader<'_> {
         }
         self.next += 1;
         for (reader, value) in self.readers.iter_mut().zip(&mut self.values) {
-            // What follows damaged bytes cannot be trusted either, so this stops a conversion under any policy.
+            // Bytes after damaged ones cannot be trusted either, so this stops a conversion under any policy.
             reader.read(value).map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
                     let what = format!("record {number}: array {:?}: {error}", reader.info.name);
