@@ -24,19 +24,20 @@ def credentials(s3_endpoint: str, tmp_path: pathlib.Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
 
 
-def test_save_load_latest_and_retention() -> None:
+def test_save_load_latest_and_retention(tmp_path: pathlib.Path) -> None:
+    empty = tmp_path / "empty"
     run = "s3://bucket/run-a"
     value = {"large": os.urandom(20 << 20), "deep/small": b"x", "empty": b""}
     assert checkpoint.latest(run) is None
     for step in (1, 2, 3):
         checkpoint.save(value, f"{run}/step-{step}", keep=2, metadata={"step": step}).wait(LONG)
-    assert [info.step for info in checkpoint.list(run, stage="/nonexistent")] == [2, 3]
+    assert [info.step for info in checkpoint.list(run, stage=empty)] == [2, 3]
     last = checkpoint.latest(run)
     assert last == f"{run}/step-3"
-    assert checkpoint.load(last, stage="/nonexistent") == value
+    assert checkpoint.load(last, stage=empty) == value
     assert checkpoint.load(last) == value
     checkpoint.save(b"other", last).wait(LONG)
-    assert checkpoint.load(last, stage="/nonexistent") == b"other"
+    assert checkpoint.load(last, stage=empty) == b"other"
     refused = checkpoint.save(b"third", last, overwrite=False)
     with pytest.raises(forebay.CheckpointExistsError):
         refused.wait(LONG)
@@ -45,7 +46,7 @@ def test_save_load_latest_and_retention() -> None:
         fourth = checkpoint.save(b"4", f"{run}/step-4", keep=1)
     fourth.wait(LONG)
     # The one that was refused is still in the staging area.
-    assert [info.step for info in checkpoint.list(run, stage="/nonexistent")] == [2, 4]
+    assert [info.step for info in checkpoint.list(run, stage=empty)] == [2, 4]
 
 
 def test_ranks() -> None:
@@ -59,6 +60,7 @@ def test_ranks() -> None:
 
 
 def test_a_killed_process_is_succeeded_and_nothing_is_told(tmp_path: pathlib.Path) -> None:
+    empty = tmp_path / "empty"
     code = (
         "import os, forebay\n"
         "forebay.checkpoint.save(os.urandom(20 << 20), 's3://bucket/run-c/step-1',\n"
@@ -73,7 +75,7 @@ def test_a_killed_process_is_succeeded_and_nothing_is_told(tmp_path: pathlib.Pat
         assert SECRET not in path.read_text()
     done = forebay_command("stage", "recover")
     assert done.returncode == 0, done.stderr
-    assert checkpoint.latest("s3://bucket/run-c", stage="/nonexistent") == "s3://bucket/run-c/step-1"
+    assert checkpoint.latest("s3://bucket/run-c", stage=empty) == "s3://bucket/run-c/step-1"
     assert forebay_command("checkpoint", "verify", "s3://bucket/run-c/step-1").returncode == 0
 
 

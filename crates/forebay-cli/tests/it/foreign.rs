@@ -154,5 +154,5 @@ fn a_directory_without_shards_is_no_source() {
     let temp = tempfile::tempdir().unwrap();
     fs::write(temp.path().join("readme"), "x").unwrap();
     run(["index", text(temp.path())]).failed_with(&["TFRecord"]);
-    run(["index", "/nonexistent"]).failed_with(&["/nonexistent"]);
+    run(["index", "/proc/nonexistent"]).failed_with(&["/proc/nonexistent"]);
 }

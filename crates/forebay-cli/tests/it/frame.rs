@@ -97,7 +97,7 @@ fn usage_errors_go_to_stderr_with_exit_code_2() {
 fn listed_options_come_from_the_environment_and_flags_win() {
     let pack = |args: &[&str], name: &str, value: &str| {
         let mut command = forebay();
-        command.args(["pack", "/nonexistent", "b"]).args(args);
+        command.args(["pack", "/proc/nonexistent", "b"]).args(args);
         support::Ran::from(command.env(name, value).output().unwrap())
     };
     pack(&[], "FOREBAY_JOBS", "many").code(2);
@@ -138,17 +138,17 @@ fn other_options_have_no_variable() {
 
 #[test]
 fn errors_are_one_line_and_a_hint_coloured_only_on_request() {
-    let ran = run(["inspect", "/nonexistent"]).failed_with(&["/nonexistent", "No such file"]);
+    let ran = run(["inspect", "/proc/nonexistent"]).failed_with(&["/proc/nonexistent", "No such file"]);
     assert!(ran.stdout.is_empty());
     assert!(ran.stderr.contains("\nhint: "), "{}", ran.stderr);
     assert!(!ran.stderr.contains('\x1b'));
-    let painted = run(["inspect", "/nonexistent", "--color", "always"]).code(1);
+    let painted = run(["inspect", "/proc/nonexistent", "--color", "always"]).code(1);
     assert!(painted.stderr.contains("\x1b["), "{}", painted.stderr);
 }
 
 #[test]
 fn errors_are_events_too() {
-    let ran = run(["inspect", "/nonexistent", "--json"]).code(1);
+    let ran = run(["inspect", "/proc/nonexistent", "--json"]).code(1);
     let last = ran.events().pop().unwrap();
     assert_eq!(last["type"], "error");
     assert_eq!(last["exit_code"], 1);

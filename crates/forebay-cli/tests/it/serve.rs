@@ -148,7 +148,7 @@ fn events_of_a_server_are_json() {
 #[test]
 fn serve_refuses_what_it_should() {
     let (_dir, root) = packed();
-    run(["serve", "/nonexistent"]).failed_with(&["/nonexistent"]);
+    run(["serve", "/proc/nonexistent"]).failed_with(&["/proc/nonexistent"]);
     let ran = run(["serve", text(&root), "--listen", "0.0.0.0:0"]).code(2);
     ran.explains("error: ", &["0.0.0.0"]);
     assert!(ran.stderr.contains("--insecure"), "{}", ran.stderr);

@@ -45,7 +45,7 @@ impl Reach {
             }
         }
         // No user's profiles.
-        command.env("HOME", "/nonexistent");
+        command.env("HOME", env!("CARGO_TARGET_TMPDIR"));
         let variables = self.0.iter().map(|(name, value)| (name, value));
         command.envs(variables).args(args);
         command
