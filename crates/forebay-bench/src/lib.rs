@@ -1,6 +1,7 @@
 //! Measurements of Forebay and of what it is measured against, side by side in one run.
 
 mod clients;
+pub mod cold;
 mod epoch;
 mod failover;
 mod fleet;
@@ -8,10 +9,12 @@ mod iperf3;
 mod load;
 mod measure;
 mod pack;
+mod random;
 mod read;
 mod sharing;
 mod simulate;
 mod start;
+pub mod storage;
 mod store;
 mod stream;
 mod transport;

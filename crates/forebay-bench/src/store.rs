@@ -10,6 +10,7 @@ use std::time::Instant;
 use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer};
 
 use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
+use crate::random::Random;
 use crate::{Error, Result};
 
 const MB: f64 = 1e6;
@@ -168,14 +169,12 @@ fn write_random(path: &Path, options: &StoreBenchOptions) -> Result<()> {
         format!("cannot write {}: {error}", path.display()).into()
     };
     let mut file = std::fs::File::create(path).map_err(fail)?;
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = Random::new(0);
     let mut piece = vec![0; 1 << 20];
     let mut left = options.bytes;
     while left > 0 {
         refuse_stop(&options.cancel)?;
-        for eight in piece.chunks_exact_mut(8) {
-            eight.copy_from_slice(&random.next().to_le_bytes());
-        }
+        random.fill(&mut piece);
         let step = left.min(piece.len() as u64);
         file.write_all(&piece[..step as usize]).map_err(fail)?;
         left -= step;
@@ -192,26 +191,14 @@ struct Offsets {
 impl Offsets {
     fn new(options: &StoreBenchOptions) -> Self {
         Self {
-            random: Mutex::new(Random(0x9e37_79b9_7f4a_7c15)),
+            random: Mutex::new(Random::new(1)),
             span: options.bytes - options.read_bytes + 1,
         }
     }
 
     fn next(&self) -> u64 {
         let mut random = self.random.lock().unwrap_or_else(|e| e.into_inner());
-        random.next() % self.span
-    }
-}
-
-/// Marsaglia's xorshift of 64 bits: not for secrets.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+        random.below(self.span)
     }
 }
 

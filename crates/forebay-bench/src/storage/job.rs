@@ -1,0 +1,375 @@
+//! A job: files, and reads of them in order.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use crate::Result;
+use crate::cold::{FileBytes, Footprint};
+use crate::random::Random;
+
+/// A file of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobFile {
+    /// Its path in the medium.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+impl<P: Into<PathBuf>> From<(P, u64)> for JobFile {
+    fn from((path, len): (P, u64)) -> Self {
+        Self {
+            path: path.into(),
+            len,
+        }
+    }
+}
+
+/// A read, or an announcement of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Op {
+    /// Index of the file.
+    pub file: u32,
+    /// Whether the range is only announced (`POSIX_FADV_WILLNEED`).
+    pub announce: bool,
+    /// Bytes.
+    pub len: u32,
+    /// Offset in the file.
+    pub offset: u64,
+}
+
+/// Reads in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReadJob {
+    files: Vec<JobFile>,
+    ops: Vec<Op>,
+}
+
+/// Sizes of reads with their shares, as fio's `bssplit` has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SizeMix(Vec<(u32, u32)>);
+
+/// The longest single read: a buffer of this size is held for each read in flight.
+const LONGEST: u64 = 256 << 20;
+
+impl ReadJob {
+    /// A job of given reads.
+    ///
+    /// # Errors
+    /// A read beyond the end of its file, of nothing, or of more than 256 MiB.
+    pub fn new(files: Vec<JobFile>, ops: Vec<Op>) -> Result<Self> {
+        for op in &ops {
+            let file = files.get(op.file as usize);
+            let end = op.offset.checked_add(u64::from(op.len));
+            let fits = file.is_some_and(|file| end.is_some_and(|end| end <= file.len));
+            if !fits || op.len == 0 || u64::from(op.len) > LONGEST {
+                let name = file.map_or("no file".to_owned(), |file| {
+                    format!("\"{}\" of {} bytes", file.path.display(), file.len)
+                });
+                return Err(format!(
+                    "invalid read of {} bytes at {}: it must be 1 byte to 256 MiB within its file ({name})",
+                    op.len, op.offset
+                )
+                .into());
+            }
+        }
+        Ok(Self { files, ops })
+    }
+
+    /// All bytes of the files, one file after the other, `block` bytes a read.
+    ///
+    /// # Errors
+    /// A block of 0 bytes or of more than 256 MiB.
+    pub fn sequential<F: Into<JobFile>>(
+        files: impl IntoIterator<Item = F>,
+        block: u32,
+    ) -> Result<Self> {
+        let files: Vec<JobFile> = files.into_iter().map(Into::into).collect();
+        let mut ops = Vec::new();
+        for (number, file) in files.iter().enumerate() {
+            for offset in (0..file.len).step_by(block.max(1) as usize) {
+                ops.push(Op {
+                    file: number as u32,
+                    announce: false,
+                    len: (file.len - offset).min(u64::from(block)) as u32,
+                    offset,
+                });
+            }
+        }
+        Self::new(files, ops)
+    }
+
+    /// Reads at random offsets, spread over the files by their lengths. Offsets are multiples of the read's size, as fio's
+    /// are. Files shorter than a read are left out for it.
+    ///
+    /// # Errors
+    /// No file that is long enough.
+    pub fn random<F: Into<JobFile>>(
+        files: impl IntoIterator<Item = F>,
+        sizes: &SizeMix,
+        reads: u64,
+        seed: u64,
+    ) -> Result<Self> {
+        let files: Vec<JobFile> = files.into_iter().map(Into::into).collect();
+        let mut random = Random::new(seed);
+        let largest = sizes.0.iter().map(|&(size, _)| size).max().unwrap_or(0);
+        let mut ends = Vec::with_capacity(files.len());
+        let mut total = 0u64;
+        for file in &files {
+            total += file.len / u64::from(largest.max(1));
+            ends.push(total);
+        }
+        if total == 0 || largest == 0 {
+            return Err(format!("random reads of {largest} bytes: no file is that long").into());
+        }
+        let mut ops = Vec::new();
+        for _ in 0..reads {
+            let at = random.below(total);
+            let number = ends.partition_point(|&end| end <= at);
+            let len = sizes.draw(&mut random);
+            let offset = random.below(files[number].len / u64::from(len)) * u64::from(len);
+            ops.push(Op {
+                file: number as u32,
+                announce: false,
+                len,
+                offset,
+            });
+        }
+        Self::new(files, ops)
+    }
+
+    /// Each file whole, in the given order or in a random one: as a loader of single files reads.
+    ///
+    /// # Errors
+    /// An empty file, or one of more than 256 MiB.
+    pub fn whole_files<F: Into<JobFile>>(
+        files: impl IntoIterator<Item = F>,
+        shuffle: Option<u64>,
+    ) -> Result<Self> {
+        let files: Vec<JobFile> = files.into_iter().map(Into::into).collect();
+        let mut ops = Vec::with_capacity(files.len());
+        for (number, file) in files.iter().enumerate() {
+            if file.len > LONGEST {
+                return Err(format!("\"{}\" is longer than 256 MiB", file.path.display()).into());
+            }
+            ops.push(Op {
+                file: number as u32,
+                announce: false,
+                len: file.len as u32,
+                offset: 0,
+            });
+        }
+        if let Some(seed) = shuffle {
+            Random::new(seed).shuffle(&mut ops);
+        }
+        Self::new(files, ops)
+    }
+
+    /// The files.
+    pub fn files(&self) -> &[JobFile] {
+        &self.files
+    }
+
+    /// The reads and announcements, in order.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// Number of reads, without announcements.
+    pub fn reads(&self) -> u64 {
+        self.ops.iter().filter(|op| !op.announce).count() as u64
+    }
+
+    /// Bytes of all reads.
+    pub fn bytes(&self) -> u64 {
+        let reads = self.ops.iter().filter(|op| !op.announce);
+        reads.map(|op| u64::from(op.len)).sum()
+    }
+
+    /// Length of the longest read.
+    pub fn longest(&self) -> u32 {
+        self.ops.iter().map(|op| op.len).max().unwrap_or(0)
+    }
+
+    /// The same reads without announcements.
+    #[must_use]
+    pub fn without_announcements(mut self) -> Self {
+        self.ops.retain(|op| !op.announce);
+        self
+    }
+
+    /// The bytes that a run reads, for [`cold`](crate::cold).
+    pub fn footprint(&self) -> Footprint {
+        let mut ranges: Vec<Vec<Range<u64>>> = vec![Vec::new(); self.files.len()];
+        for op in self.ops.iter().filter(|op| !op.announce) {
+            ranges[op.file as usize].push(op.offset..op.offset + u64::from(op.len));
+        }
+        let files = self.files.iter().zip(ranges);
+        let files = files.filter(|(_, ranges)| !ranges.is_empty());
+        let files = files.map(|(file, ranges)| FileBytes {
+            path: file.path.clone(),
+            ranges: Some(ranges),
+        });
+        Footprint::Files(files.collect())
+    }
+}
+
+impl SizeMix {
+    /// One size.
+    pub fn fixed(bytes: u32) -> Self {
+        Self(vec![(bytes, 100)])
+    }
+
+    /// Sizes with their shares in percent.
+    ///
+    /// # Errors
+    /// A size of 0 or of more than 256 MiB, or shares of nothing.
+    pub fn new(sizes: Vec<(u32, u32)>) -> std::result::Result<Self, String> {
+        let invalid = sizes
+            .iter()
+            .find(|&&(size, _)| size == 0 || u64::from(size) > LONGEST);
+        if let Some((size, _)) = invalid {
+            return Err(format!("invalid size {size}: it must be 1 byte to 256 MiB"));
+        }
+        match sizes.iter().map(|&(_, share)| u64::from(share)).sum() {
+            0 => Err("a mix of sizes needs shares above 0".to_owned()),
+            _ => Ok(Self(sizes)),
+        }
+    }
+
+    /// The sizes with their shares.
+    pub fn sizes(&self) -> &[(u32, u32)] {
+        &self.0
+    }
+
+    fn draw(&self, random: &mut Random) -> u32 {
+        let all = self.0.iter().map(|&(_, share)| u64::from(share)).sum();
+        let mut at = random.below(all);
+        for &(size, share) in &self.0 {
+            match at.checked_sub(u64::from(share)) {
+                Some(rest) => at = rest,
+                None => return size,
+            }
+        }
+        self.0.last().map_or(0, |&(size, _)| size)
+    }
+}
+
+/// `bssplit` of fio: `16k/40:128k/60`; sizes in bytes, or with k or m for powers of 1024.
+impl std::str::FromStr for SizeMix {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let parse = |part: &str| -> Option<(u32, u32)> {
+            let (size, share) = part.split_once('/').unwrap_or((part, "100"));
+            let (digits, unit) = match size.to_ascii_lowercase() {
+                size if size.ends_with('k') => (size.trim_end_matches('k').to_owned(), 1 << 10),
+                size if size.ends_with('m') => (size.trim_end_matches('m').to_owned(), 1 << 20),
+                size => (size, 1u32),
+            };
+            let size = digits.parse::<u32>().ok()?.checked_mul(unit)?;
+            Some((size, share.parse().ok()?))
+        };
+        let sizes = text.split(':').map(|part| {
+            parse(part).ok_or_else(|| format!("invalid size and share \"{part}\"; expected 16k/40"))
+        });
+        Self::new(sizes.collect::<std::result::Result<_, _>>()?)
+    }
+}
+
+impl std::fmt::Display for SizeMix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (number, (size, share)) in self.0.iter().enumerate() {
+            let colon = if number > 0 { ":" } else { "" };
+            write!(f, "{colon}{size}/{share}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequential_reads_cover_each_byte_once() {
+        let job = ReadJob::sequential([("a", 2500), ("b", 0), ("c", 1000)], 1000).unwrap();
+        let ops: Vec<_> = job
+            .ops()
+            .iter()
+            .map(|op| (op.file, op.offset, op.len))
+            .collect();
+        assert_eq!(
+            ops,
+            [(0, 0, 1000), (0, 1000, 1000), (0, 2000, 500), (2, 0, 1000)]
+        );
+        assert_eq!((job.bytes(), job.reads(), job.longest()), (3500, 4, 1000));
+        assert!(ReadJob::sequential([("a", 10)], 0).is_err());
+    }
+
+    #[test]
+    fn random_reads_are_within_their_files_and_of_the_mix() {
+        let sizes: SizeMix = "1k/25:4k/75".parse().unwrap();
+        let files = [("a", 100_000), ("short", 4000), ("b", 300_000)];
+        let job = ReadJob::random(files, &sizes, 4000, 9).unwrap();
+        assert_eq!(job, ReadJob::random(files, &sizes, 4000, 9).unwrap());
+        let small = job.ops().iter().filter(|op| op.len == 1024).count();
+        assert!((900..1100).contains(&small), "{small}");
+        let of_b = job.ops().iter().filter(|op| op.file == 2).count();
+        assert!((2800..3200).contains(&of_b), "{of_b}");
+        assert!(
+            job.ops()
+                .iter()
+                .all(|op| op.file != 1 && op.offset % u64::from(op.len) == 0)
+        );
+        let error = ReadJob::random([("a", 10)], &SizeMix::fixed(11), 1, 0).unwrap_err();
+        assert!(error.to_string().contains("no file is that long"));
+    }
+
+    #[test]
+    fn impossible_reads_are_refused() {
+        let op = |offset, len| Op {
+            file: 0,
+            announce: false,
+            len,
+            offset,
+        };
+        let job = |op| ReadJob::new(vec![("a", 1 << 40).into()], vec![op]);
+        assert!(job(op(5, 5)).is_ok());
+        for bad in [
+            op(0, 0),
+            op(1 << 40, 1),
+            op(u64::MAX, 2),
+            op(0, (256 << 20) + 1),
+        ] {
+            let error = job(bad).unwrap_err().to_string();
+            assert!(error.contains("\"a\" of"), "{error}");
+        }
+        let mut none = op(0, 1);
+        none.file = 1;
+        assert!(job(none).unwrap_err().to_string().contains("no file"));
+    }
+
+    #[test]
+    fn whole_files_in_any_order() {
+        let files = (1..50u64).map(|len| (format!("{len}"), len));
+        let job = ReadJob::whole_files(files.clone(), Some(3)).unwrap();
+        assert_eq!(job.bytes(), (1..50).sum::<u64>());
+        let order: Vec<_> = job.ops().iter().map(|op| op.file).collect();
+        assert!(!order.is_sorted());
+        assert!(ReadJob::whole_files([("empty", 0)], None).is_err());
+        let footprint = ReadJob::whole_files(files, None).unwrap().footprint();
+        assert!(matches!(footprint, Footprint::Files(files) if files.len() == 49));
+    }
+
+    #[test]
+    fn mixes_as_fio_writes_them() {
+        let mix: SizeMix = "512/1:16K/40:1m/59".parse().unwrap();
+        assert_eq!(mix.sizes(), [(512, 1), (16 << 10, 40), (1 << 20, 59)]);
+        assert_eq!(mix.to_string(), "512/1:16384/40:1048576/59");
+        assert_eq!("64k".parse::<SizeMix>().unwrap(), SizeMix::fixed(64 << 10));
+        for bad in ["", "0/1", "4k/", "4k/x", "4k/0", "4t/1", "257m/1", "4096m"] {
+            assert!(bad.parse::<SizeMix>().is_err(), "{bad}");
+        }
+    }
+}

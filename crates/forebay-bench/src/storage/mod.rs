@@ -1,0 +1,29 @@
+//! A list of reads, performed at a chosen depth: what a storage can give, without any framework.
+//!
+//! A [`ReadJob`] is files and reads of them in order. [`run`] performs it with a number of reads in flight, through the page
+//! cache or past it, from local files or from any [`Storage`](forebay_shard::storage::Storage), and returns a [`Report`]:
+//! rate, latencies, rate per interval. [`write`] does the same for writes, with `fsync` in the timing. [`fio`] prints the
+//! same job for fio.
+//!
+//! ```no_run
+//! use forebay_bench::storage::{Medium, ReadJob, RunOptions, SizeMix, run};
+//!
+//! let files = [("/data/a.fbs".into(), 1 << 30)];
+//! let job = ReadJob::random(files, &SizeMix::fixed(16 << 10), 10_000, 1)?;
+//! let report = run(&job, &Medium::Local { direct: true }, &RunOptions::at_depth(128))?;
+//! println!("{:.0} reads/s, p99 {:.2} ms", report.reads_per_s(), report.latency(0.99) * 1e3);
+//! # Ok::<(), forebay_bench::Error>(())
+//! ```
+
+pub mod fio;
+mod job;
+mod medium;
+mod report;
+mod run;
+mod write;
+
+pub use job::{JobFile, Op, ReadJob, SizeMix};
+pub use medium::Medium;
+pub use report::Report;
+pub use run::{RunOptions, run};
+pub use write::{WriteJob, write};

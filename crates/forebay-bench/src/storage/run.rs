@@ -1,0 +1,314 @@
+//! Performs a job with a number of reads in flight.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use forebay_store::Cancel;
+
+use super::job::{Op, ReadJob};
+use super::medium::{Buffer, Handle, Medium};
+use super::report::{Report, Worker};
+use crate::{Error, Result};
+
+/// The largest number of reads in flight: each has a thread and a buffer.
+pub(super) const DEEPEST: usize = 256;
+/// The most memory of all buffers together.
+const MEMORY: u64 = 4 << 30;
+/// Files that stay open for all reads. A job of more opens each for its read, as a loader of single files does.
+const KEPT_OPEN: usize = 128;
+
+/// How a job is performed.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Reads in flight, 1 to 256: the next one of the list starts when one ends.
+    pub depth: usize,
+    /// Length of the intervals of [`Report::intervals`].
+    pub interval: Duration,
+    /// Ends a run early: reads that have not begun by then are left out.
+    pub limit: Option<Duration>,
+    /// Ends a run with an error.
+    pub cancel: Cancel,
+}
+
+impl RunOptions {
+    /// So many reads in flight, and intervals of 100 ms.
+    pub fn at_depth(depth: usize) -> Self {
+        Self {
+            depth,
+            interval: Duration::from_millis(100),
+            limit: None,
+            cancel: Cancel::new(),
+        }
+    }
+}
+
+/// Reads everything that a job lists, in its order. The bytes are discarded.
+///
+/// # Errors
+/// A depth of 0 or above 256, buffers beyond 4 GiB, and the first read that fails.
+pub fn run(job: &ReadJob, medium: &Medium, options: &RunOptions) -> Result<Report> {
+    check_depth(options.depth)?;
+    check_memory(options.depth, job.longest())?;
+    let reader = Reader {
+        job,
+        medium,
+        kept: (job.files().len() <= KEPT_OPEN && !medium.keeps_files_itself())
+            .then(|| job.files().iter().map(|_| OnceLock::new()).collect()),
+    };
+    let next = AtomicUsize::new(0);
+    in_parallel(options, |begin, worker, stop| {
+        let mut buffer = Buffer::new(job.longest());
+        loop {
+            let Some(op) = job.ops().get(next.fetch_add(1, Ordering::Relaxed)) else {
+                return Ok(());
+            };
+            if stop() {
+                return Ok(());
+            }
+            let start = Instant::now();
+            reader.perform(op, &mut buffer)?;
+            if !op.announce {
+                let (took, since) = (start.elapsed(), begin.elapsed());
+                worker.done(u64::from(op.len), took, since, options.interval);
+            }
+        }
+    })
+}
+
+pub(super) fn check_depth(depth: usize) -> Result<()> {
+    match NonZeroUsize::new(depth) {
+        Some(depth) if depth.get() <= DEEPEST => Ok(()),
+        _ => Err(format!("invalid depth {depth}: it must be 1 to {DEEPEST}").into()),
+    }
+}
+
+/// Refuses buffers for which there may be no memory.
+pub(super) fn check_memory(depth: usize, longest: u32) -> Result<()> {
+    let bytes = u64::from(longest) * depth as u64;
+    match bytes <= MEMORY {
+        true => Ok(()),
+        false => Err(format!(
+            "{depth} buffers of {longest} bytes need {bytes} bytes of memory: the limit is {MEMORY}; use a lower depth"
+        )
+        .into()),
+    }
+}
+
+/// Runs a worker on each of `depth` threads; `stop` says when a worker has to end. The first error ends all of them.
+pub(super) fn in_parallel(
+    options: &RunOptions,
+    work: impl Fn(Instant, &mut Worker, &dyn Fn() -> bool) -> Result<()> + Sync,
+) -> Result<Report> {
+    let failed = AtomicBool::new(false);
+    let failure: Mutex<Option<Error>> = Mutex::new(None);
+    let begin = Instant::now();
+    let stop = || {
+        failed.load(Ordering::Relaxed)
+            || options.cancel.is_cancelled()
+            || options.limit.is_some_and(|limit| begin.elapsed() >= limit)
+    };
+    let run = || {
+        let mut worker = Worker::default();
+        if let Err(error) = work(begin, &mut worker, &stop) {
+            failed.store(true, Ordering::Relaxed);
+            let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
+            failure.get_or_insert(error);
+        }
+        worker
+    };
+    let workers: Vec<Worker> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..options.depth).map(|_| scope.spawn(run)).collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended
+            .map(|worker| worker.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let took = begin.elapsed();
+    if let Some(error) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        return Err(error);
+    }
+    if options.cancel.is_cancelled() {
+        return Err("it was stopped".into());
+    }
+    Ok(Report::new(workers, took, options.interval))
+}
+
+struct Reader<'a> {
+    job: &'a ReadJob,
+    medium: &'a Medium,
+    /// Open files, where there are few.
+    kept: Option<Vec<OnceLock<Arc<Handle>>>>,
+}
+
+impl Reader<'_> {
+    fn perform(&self, op: &Op, buffer: &mut Buffer) -> Result<()> {
+        let path = &self.job.files()[op.file as usize].path;
+        let fail = |what: &str, error: std::io::Error| -> Error {
+            format!(
+                "cannot {what} \"{}\" at {}: {error}",
+                path.display(),
+                op.offset
+            )
+            .into()
+        };
+        let handle = self
+            .handle(op.file as usize, path)
+            .map_err(|e| fail("open", e))?;
+        let range = op.offset..op.offset + u64::from(op.len);
+        if op.announce {
+            handle.announce(range);
+            return Ok(());
+        }
+        let bytes = handle.read(range, buffer).map_err(|e| fail("read", e))?;
+        std::hint::black_box(bytes);
+        Ok(())
+    }
+
+    fn handle(&self, file: usize, path: &Path) -> std::io::Result<Arc<Handle>> {
+        let Some(kept) = &self.kept else {
+            return self.medium.open(path).map(Arc::new);
+        };
+        if let Some(handle) = kept[file].get() {
+            return Ok(Arc::clone(handle));
+        }
+        // Two threads may open it at once; one of the handles stays.
+        let handle = Arc::new(self.medium.open(path)?);
+        Ok(Arc::clone(kept[file].get_or_init(|| handle)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::cold::{Watch, Way};
+    use crate::storage::SizeMix;
+
+    fn files(dir: &Path, count: usize, len: u64) -> Vec<(PathBuf, u64)> {
+        let files = (0..count).map(|number| {
+            let path = dir.join(format!("{number}"));
+            let bytes: Vec<u8> = (0..len).map(|at| (at * 7 + number as u64) as u8).collect();
+            std::fs::write(&path, bytes).unwrap();
+            (path, len)
+        });
+        files.collect()
+    }
+
+    #[test]
+    fn a_job_is_performed_once_at_any_depth() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(dir.path(), 3, 100_001);
+        let job = ReadJob::sequential(files, 4096).unwrap();
+        let storage = Arc::new(forebay_shard::storage::LocalFiles::within_limits());
+        for medium in [Medium::Local { direct: false }, Medium::Storage(storage)] {
+            for depth in [1, 7, 256] {
+                let report = run(&job, &medium, &RunOptions::at_depth(depth)).unwrap();
+                assert_eq!((report.bytes, report.operations), (300_003, 75));
+                assert_eq!(report.depth, depth);
+                assert_eq!(report.intervals.iter().sum::<u64>(), 300_003);
+                assert!(report.latency(0.5) > 0.0 && report.latency(0.5) <= report.latency(1.0));
+            }
+        }
+        for depth in [0, 257] {
+            let error = run(
+                &job,
+                &Medium::Local { direct: false },
+                &RunOptions::at_depth(depth),
+            );
+            assert!(error.unwrap_err().to_string().contains("1 to 256"));
+        }
+    }
+
+    #[test]
+    fn direct_reads_return_the_bytes_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(dir.path(), 1, 50_000);
+        let medium = Medium::Local { direct: true };
+        let handle = match medium.open(&files[0].0) {
+            Ok(handle) => handle,
+            // tmpfs of older kernels.
+            Err(error) => return assert_eq!(error.kind(), std::io::ErrorKind::Unsupported),
+        };
+        let expected = std::fs::read(&files[0].0).unwrap();
+        let mut buffer = Buffer::new(20_000);
+        for range in [
+            0..20_000,
+            4095..4097,
+            49_999..50_000,
+            40_961..50_000,
+            8192..12_288,
+        ] {
+            let bytes = handle.read(range.clone(), &mut buffer).unwrap();
+            assert!(
+                bytes == &expected[range.start as usize..range.end as usize],
+                "{range:?}"
+            );
+        }
+        let error = handle.read(49_999..50_001, &mut buffer).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+        let job = ReadJob::random(files, &SizeMix::fixed(4096), 40, 2).unwrap();
+        let watch = Watch::begin(&job.footprint(), Way::Direct);
+        let report = run(&job, &medium, &RunOptions::at_depth(4)).unwrap();
+        let proof = watch.end(report.bytes, None);
+        assert!(
+            proof.word() == "cold" || proof.word() == "warm",
+            "{}",
+            proof.line()
+        );
+    }
+
+    #[test]
+    fn buffers_have_a_limit() {
+        check_memory(256, 16 << 20).unwrap();
+        let error = check_memory(256, (16 << 20) + 1).unwrap_err().to_string();
+        assert!(error.contains("use a lower depth"), "{error}");
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_offset() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = files(dir.path(), 200, 100);
+        files[150].1 = 200;
+        let job = ReadJob::whole_files(files.clone(), None).unwrap();
+        let error = run(
+            &job,
+            &Medium::Local { direct: false },
+            &RunOptions::at_depth(3),
+        )
+        .unwrap_err();
+        assert!(error.to_string().contains("150\" at 0"), "{error}");
+        files[150].1 = 100;
+        files[3].0 = dir.path().join("gone");
+        let job = ReadJob::whole_files(files, None).unwrap();
+        let error = run(
+            &job,
+            &Medium::Local { direct: false },
+            &RunOptions::at_depth(3),
+        )
+        .unwrap_err();
+        assert!(error.to_string().contains("cannot open"), "{error}");
+    }
+
+    #[test]
+    fn a_run_ends_at_its_limit_and_when_it_is_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(dir.path(), 1, 1 << 20);
+        let job = ReadJob::random(files, &SizeMix::fixed(512), 3_000_000, 2).unwrap();
+        let medium = Medium::Local { direct: false };
+        let mut options = RunOptions::at_depth(2);
+        options.limit = Some(Duration::from_millis(200));
+        let report = run(&job, &medium, &options).unwrap();
+        assert!(report.operations > 0 && report.operations < 3_000_000);
+        options.cancel.cancel();
+        assert!(
+            run(&job, &medium, &options)
+                .unwrap_err()
+                .to_string()
+                .contains("stopped")
+        );
+    }
+}
