@@ -2,7 +2,8 @@
 """Checks that the crates keep to their layers, and that their dependencies are
 the ones a user may expect: no crate depends upward, the shard reader pulls in no
 runtime and no object store (and without default features no C compiler), and every licence is permissive.
-Within a crate, no top-level modules depend on each other in a circle.
+Within a crate, no top-level modules depend on each other in a circle. No two crates give
+different public types the same name.
 
 Reads `cargo metadata`; prints each violation and exits with 1 if there is one.
 """
@@ -14,7 +15,7 @@ import re
 import subprocess
 import sys
 
-from module_cycles import cyclic_edges, dependencies
+from module_cycles import cyclic_edges, dependencies, public_types
 
 # From the bottom up. A crate may depend on crates of lower layers only.
 LAYERS = [
@@ -47,16 +48,8 @@ FORBIDDEN_WITHOUT_FEATURES = {
     "forebay-shard": ["cc", "prost", "rustls", "tokio"],
 }
 
-# Dependencies between modules of a crate that are still part of a cycle: (crate, module, module that it names). An entry
-# whose dependency is gone, or is on no cycle without it, is an error: the list only gets shorter.
-KNOWN_CYCLES = {
-    ("forebay-cli", "args", "command"),
-    ("forebay-image", "error", "format"),
-    ("forebay-server", "server", "connection"),
-    ("forebay-server", "server", "dataset"),
-    ("forebay-store", "location", "store"),
-    ("forebay-wire", "error", "message"),
-}
+# Names that several crates may use for a public type of their own.
+SHARED_NAMES = {"Error", "Result"}
 
 PERMISSIVE = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "IJG", "ISC", "MIT",
@@ -138,34 +131,47 @@ def violations(metadata):
     return found
 
 
-def module_violations(graphs, known=KNOWN_CYCLES):
-    """Each cycle of modules within a crate, and each known one that is gone, as a sentence."""
-    found = []
-    for crate, graph in sorted(graphs.items()):
-        allowed = {(module, target) for name, module, target in known if name == crate}
-        for module, target in sorted(allowed - cyclic_edges(graph)):
-            found.append(f"{crate}: {module} and {target} are on no cycle of modules: remove them from KNOWN_CYCLES")
-        rest = {module: {target for target in targets if (module, target) not in allowed} for module, targets in graph.items()}
-        for module, target in sorted(cyclic_edges(rest)):
-            found.append(f"{crate}: the module {module} depends on {target}, which depends on {module}")
-    return found
+def module_violations(graphs):
+    """Each dependency on a cycle of modules within a crate, as a sentence."""
+    return [
+        f"{crate}: the module {module} depends on {target}, which depends on {module}"
+        for crate, graph in sorted(graphs.items())
+        for module, target in sorted(cyclic_edges(graph))
+    ]
 
 
-def module_graphs(metadata):
-    """The dependencies between the top-level modules of each crate of the workspace."""
+def name_violations(types):
+    """Each name that several crates give to different public types, as a sentence."""
+    owners = {}
+    for crate, names in sorted(types.items()):
+        for name in names - SHARED_NAMES:
+            owners.setdefault(name, []).append(crate)
+    return [
+        f"the public type {name} is defined by {' and by '.join(crates)}: a name has one meaning"
+        for name, crates in sorted(owners.items())
+        if len(crates) > 1
+    ]
+
+
+def sources(metadata):
+    """The `src` directory of each crate of the workspace."""
     members = set(metadata["workspace_members"])
     packages = (package for package in metadata["packages"] if package["id"] in members)
-    return {package["name"]: dependencies(pathlib.Path(package["manifest_path"]).parent / "src") for package in packages}
+    return {package["name"]: pathlib.Path(package["manifest_path"]).parent / "src" for package in packages}
 
 
 def main():
     command = ["cargo", "metadata", "--format-version", "1", "--locked"]
     metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    found = violations(metadata) + featureless_violations() + module_violations(module_graphs(metadata))
+    crates = sources(metadata)
+    found = violations(metadata) + featureless_violations()
+    found += module_violations({name: dependencies(source) for name, source in crates.items()})
+    # forebay-rigs is for tests only.
+    found += name_violations({name: public_types(source) for name, source in crates.items() if name != "forebay-rigs"})
     for sentence in found:
         print(f"error: {sentence}", file=sys.stderr)
     if not found:
-        print(f"layers: {len(metadata['workspace_members'])} crates keep to their layers, and no new modules form a cycle")
+        print(f"layers: {len(metadata['workspace_members'])} crates keep to their layers, no modules form a cycle, and public types have names of their own")
     return 1 if found else 0
 
 

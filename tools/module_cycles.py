@@ -1,4 +1,4 @@
-"""Finds circular dependencies between the top-level modules of a crate.
+"""Finds circular dependencies between the top-level modules of a crate, and the types that it makes public.
 
 A module depends on another one if its code, tests left out, names it: `use crate::other::..`, `super::other::..`, or an
 item of it that the crate root re-exports. Comments and strings do not count.
@@ -18,6 +18,8 @@ TOKEN = re.compile(
 TEST_MODULE = re.compile(r"#\[cfg\((?:test|any\(test\b[^\]]*)\)\](?:\s*#\[[^\]]*\])*\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*([;{])")
 PATH = re.compile(r"\b(crate|super(?:::super)*)::(\{|\w+)")
 MODULE = re.compile(r"\bmod\s+\w+\s*\{|[{}]")
+TYPE = re.compile(r"\bpub (?:struct|enum|trait|type|union) ([A-Z]\w*)")
+EXPORT = re.compile(r"\bpub use (?:crate::|self::)?(\w+)::([^;]*);")
 IMPORT = re.compile(r"\buse\s+(?:crate::|self::)?([a-z]\w*)::([^;]*);")
 
 
@@ -118,3 +120,18 @@ def cyclic_edges(graph):
 
     reach = {module: reachable(module) for module in graph}
     return {(module, target) for module in graph for target in graph[module] if module in reach[target]}
+
+
+def public_types(source):
+    """The types below a `src` directory that are defined there and reached from the crate root."""
+    files = module_files(pathlib.Path(source))
+    root = files.get((), "")
+    of_module = {}
+    for path, text in files.items():
+        of_module.setdefault(path[0] if path else "", set()).update(TYPE.findall(text))
+    found = set(TYPE.findall(root))
+    for module, names in EXPORT.findall(root):
+        found |= of_module.get(module, set()) & set(re.findall(r"\w+", names))
+    for module in re.findall(r"\bpub mod (\w+)", root):
+        found |= of_module.get(module, set())
+    return found

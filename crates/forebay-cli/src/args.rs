@@ -3,42 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::builder::FalseyValueParser;
-use clap::{Arg, ArgAction, Args, ColorChoice, Parser};
-
-use crate::command::Command;
-
-const ABOUT: &str =
-    "Packs directories of training samples into shards and feeds decoded batches to trainers";
-
-const AFTER_HELP: &str = "\
-Examples:
-  forebay quickstart                               the whole journey on a few pictures
-  forebay pack photos/ shards/                     a directory of images becomes shards
-  forebay inspect shards/                          what is inside
-  forebay verify shards/                           is every byte as it was written
-  forebay serve shards/                            decoded batches for trainers
-
-Exit codes: 0 done, 1 failed, 2 usage, 3 done but some inputs were unreadable, 130 interrupted.
-Environment variables: FOREBAY_JOBS, FOREBAY_CACHE_DIR and others; docs/environment.md lists them. Flags win.";
-
-/// The command line, parsed.
-#[derive(Debug, Parser)]
-#[command(
-    name = "forebay",
-    version,
-    about = ABOUT,
-    after_help = AFTER_HELP,
-    subcommand_required = true,
-    arg_required_else_help = true,
-    max_term_width = 100
-)]
-pub(crate) struct Cli {
-    #[command(flatten)]
-    pub(crate) global: GlobalArgs,
-
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
+use clap::{Arg, ArgAction, Args, ColorChoice};
 
 /// When to colour what is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -3,12 +3,46 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::OnceLock;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::{CommandFactory, FromArgMatches, Parser};
 
-use crate::args::{Cli, colour_before_parsing, unknown_variables, with_environment};
+use crate::args::{GlobalArgs, colour_before_parsing, unknown_variables, with_environment};
+use crate::command::Command;
 use crate::console::Console;
 use crate::failure::exit_code;
 use crate::renamed::with_new_name;
+
+const ABOUT: &str =
+    "Packs directories of training samples into shards and feeds decoded batches to trainers";
+
+const AFTER_HELP: &str = "\
+Examples:
+  forebay quickstart                               the whole journey on a few pictures
+  forebay pack photos/ shards/                     a directory of images becomes shards
+  forebay inspect shards/                          what is inside
+  forebay verify shards/                           is every byte as it was written
+  forebay serve shards/                            decoded batches for trainers
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 done but some inputs were unreadable, 130 interrupted.
+Environment variables: FOREBAY_JOBS, FOREBAY_CACHE_DIR and others; docs/environment.md lists them. Flags win.";
+
+/// The command line, parsed.
+#[derive(Debug, Parser)]
+#[command(
+    name = "forebay",
+    version,
+    about = ABOUT,
+    after_help = AFTER_HELP,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
+
+    #[command(subcommand)]
+    command: Command,
+}
 
 /// The whole command line as clap sees it, for completions, manual pages and other fronts.
 pub fn command() -> clap::Command {

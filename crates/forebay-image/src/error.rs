@@ -1,6 +1,6 @@
 //! Errors about an image. They name expected and found values; the caller adds file and record.
 
-use crate::format::Format;
+use crate::file_format::Format;
 
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, ImageError>;

@@ -22,6 +22,7 @@
 mod decode;
 mod encode;
 mod error;
+mod file_format;
 mod format;
 pub mod geometry;
 mod limits;

@@ -39,8 +39,8 @@ pub use error::{Error, Result, SampleError};
 pub use export::{ExportOptions, ExportSummary, export};
 pub use forebay_formats::images::{EntryRef, SourceLayout};
 pub use forebay_formats::records::{
-    ForeignRecords, ForeignSchema, OnBadRecord, RecordFile, RecordFormat, RecordInput, class_names,
-    expand_braces, has_braces, pickled_advice,
+    ForeignRecords, ForeignSchema, OnBadRecord, RecordFile, RecordFormat, RecordInput, SourceFacts,
+    class_names, expand_braces, has_braces, pickled_advice,
 };
 pub use forebay_formats::{
     Action, ClassList, ClassName, Error as SourceError, Finding, Reason, escape,

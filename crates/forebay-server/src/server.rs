@@ -2,17 +2,16 @@
 
 mod handle;
 mod places;
-mod shared;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_loader::FairShare;
 use forebay_options::StreamInfo;
@@ -25,12 +24,11 @@ use crate::dataset::DatasetSource;
 use crate::egress::EgressLimiter;
 use crate::error::{Error, Result};
 use crate::job::{Job, JobOptions, Served};
-use crate::link::Link;
 use crate::memory::Bounded;
 use crate::observer::Event;
 use crate::options::ServerOptions;
+use crate::shared::{Shared, StopSignal, Stopper};
 use crate::sharing::{Budget, Sharing};
-use crate::snapshot::Totals;
 use crate::source::StreamSource;
 use crate::stats::Counters;
 use crate::telemetry::Telemetry;
@@ -54,63 +52,6 @@ pub struct Server {
     local: Option<LocalListener>,
     address: SocketAddr,
     shared: Arc<Shared>,
-}
-
-/// State shared by all connections.
-pub(crate) struct Shared {
-    pub(crate) options: ServerOptions,
-    pub(crate) counters: Counters,
-    /// Data for the dashboard and metrics.
-    pub(crate) telemetry: Telemetry,
-    access: Access,
-    served: BTreeMap<String, Served>,
-    /// Budget for batches that streams share.
-    shared_batches: Arc<Budget>,
-    /// Budget for the pipelines of all streams.
-    total_memory: Arc<Budget>,
-    /// Egress limiter for remote clients.
-    pub(crate) egress: EgressLimiter,
-    links: Mutex<HashMap<u64, Arc<Link>>>,
-    /// Totals of ended streams, by name. Locked together with `links`, so that each stream is
-    /// counted exactly once.
-    ended: Mutex<BTreeMap<String, Totals>>,
-    link_gone: Condvar,
-    /// When the server began to stop.
-    stopped_at: Mutex<Option<Instant>>,
-    refusals: AtomicUsize,
-    signal: Arc<StopSignal>,
-    /// Address of the local socket for shared memory.
-    local: Option<wire::LocalSocket>,
-    /// Connection that additional ones join, by join key.
-    joins: Mutex<HashMap<Vec<u8>, u64>>,
-}
-
-/// Becomes readable for every thread when [`Stopper::stop`] is called.
-struct StopSignal {
-    readable: UnixStream,
-    closes: Mutex<Option<UnixStream>>,
-    stopped: AtomicBool,
-}
-
-/// Stops a server from any thread.
-#[derive(Clone)]
-pub struct Stopper {
-    signal: Arc<StopSignal>,
-}
-
-impl Stopper {
-    /// Starts to stop the server: it accepts no more clients, drains batches that are being sent,
-    /// and then notifies every client. Returns at once; repeated calls have no effect.
-    pub fn stop(&self) {
-        self.signal.stopped.store(true, Ordering::Release);
-        // Closing one end makes the other permanently readable.
-        drop(lock(&self.signal.closes).take());
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Maps and numbers that single calls change: valid after a panic elsewhere.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Server {

@@ -16,7 +16,7 @@ use crate::egress::Sender;
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
 use crate::previews::PreviewSampler;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::snapshot::Live;
 use crate::source::{BatchSource, Failure, StreamRequest, StreamSource};
 use crate::stats::{Counters, ServerStreamStats};

@@ -14,7 +14,7 @@ use forebay_proto::tensorflow::{self, feature::Kind};
 use forebay_shard::checksum::{crc32c, mask};
 use forebay_shard::example::{ExampleError, FeatureKind, FeatureView};
 use forebay_shard::index::{FileKind, Found, Index, parse_idx, parse_suffix};
-use forebay_shard::manifest::{RecordSource, ShardEntry, SplitEntry};
+use forebay_shard::manifest::{MappedFrom, ShardEntry, SplitEntry};
 use forebay_shard::storage::{MemoryStorage, ReadAt, Storage};
 use forebay_shard::tfrecord::{Compression, Mode, ReaderBuilder};
 use forebay_shard::{
@@ -212,7 +212,7 @@ fn open_mapped(bytes: &[u8]) {
     };
     let split = SplitEntry::new("train", vec![shard]);
     let mut manifest = Manifest::new(ShardFormat::Mapped, 0, vec![split]);
-    manifest.source = Some(RecordSource {
+    manifest.source = Some(MappedFrom {
         location: "data".to_owned(),
         format: "webdataset".to_owned(),
     });

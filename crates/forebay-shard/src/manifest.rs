@@ -72,7 +72,7 @@ pub struct Manifest {
     pub compression: Compression,
     /// The place of the records, if the shards are mapped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<RecordSource>,
+    pub source: Option<MappedFrom>,
     /// The label of the first class: 0 or 1.
     pub label_base: i64,
     /// Parameters of epochs that do not follow from the samples. Absent in version 1.
@@ -109,7 +109,7 @@ pub struct EpochOrder {
 
 /// The place of the records of mapped shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordSource {
+pub struct MappedFrom {
     /// The absolute path of a directory, or the URL of a place in a store.
     pub location: String,
     /// The format of the files there: "webdataset", "mds", "parquet", "tfrecord".
@@ -359,7 +359,7 @@ impl Manifest {
         storage: &dyn Storage,
     ) -> Result<Option<mapped::Source>> {
         let source = self.source.as_ref();
-        let open = |source: &RecordSource| mapped::Source::open(&source.location, root, storage);
+        let open = |source: &MappedFrom| mapped::Source::open(&source.location, root, storage);
         source.map(open).transpose()
     }
 

@@ -33,6 +33,7 @@ pub mod fuzzing;
 mod limiter;
 mod location;
 mod parallel;
+mod scheme;
 mod share;
 mod store;
 mod volume;

@@ -3,7 +3,7 @@
 //! Owns the grammar of what users may write where a dataset or a directory of images is expected. Whether
 //! the place exists is for the caller to find out.
 
-use crate::store::backend::find;
+use crate::scheme::find;
 use crate::{Error, Result};
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -8,7 +8,7 @@ use forebay_proto::prost::bytes::Bytes;
 use forebay_proto::wire;
 
 use crate::error::{Error, Result};
-use crate::message::Kind;
+use crate::kind::Kind;
 
 /// Converts a type to its number on the wire.
 #[must_use]

@@ -5,7 +5,7 @@ use std::io;
 use forebay_batch::Uneven;
 use forebay_proto::prost::DecodeError;
 
-use crate::message::Kind;
+use crate::kind::Kind;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

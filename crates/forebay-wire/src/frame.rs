@@ -8,7 +8,8 @@
 //! [`crate::stream`] reads and writes sockets.
 
 use crate::error::{Error, Result};
-use crate::message::{Kind, Message, Side};
+use crate::kind::{Kind, Side};
+use crate::message::Message;
 
 /// The first four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"FBRY";

@@ -25,6 +25,7 @@
 pub mod batch;
 mod error;
 pub mod frame;
+mod kind;
 mod message;
 mod open;
 pub mod stream;
@@ -38,7 +39,8 @@ pub use forebay_batch::{
 };
 pub use forebay_proto::wire;
 pub use frame::FrameLimits;
-pub use message::{Kind, Message, Side};
+pub use kind::{Kind, Side};
+pub use message::Message;
 pub use open::open_input;
 pub use stream::{FrameReader, FrameWriter};
 pub use token::Token;

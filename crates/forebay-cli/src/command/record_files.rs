@@ -1,13 +1,14 @@
 //! `inspect` and `verify` of files of other tools' formats.
 
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use forebay_image::{Decoder, Limits};
-use forebay_pack::{OnBadRecord, RecordFile, RecordFormat, RecordInput, SourceError};
+use forebay_pack::{OnBadRecord, RecordFile, RecordFormat, RecordInput, SourceError, SourceFacts};
 use forebay_shard::ExampleView;
+use forebay_shard::example::RecordFeatures;
 use forebay_shard::parallel::for_each_parallel;
 use serde_json::json;
 
@@ -16,6 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::histogram::Histogram;
 use crate::input::show;
 use crate::paint::printable;
+use crate::progress::Bar;
 use crate::quantity;
 use crate::table::{Align, Table};
 
@@ -72,12 +74,12 @@ pub(super) fn inspect(
         quantity::bytes(bytes)
     ));
     let facts = &source.facts;
+    let schema = facts.columns();
     let mut columns = Table::new(&[
         ("column", Align::Left),
         ("type", Align::Left),
         ("feature", Align::Left),
     ]);
-    let schema = facts.columns();
     for column in schema.columns() {
         columns.row([
             printable(&column.name),
@@ -87,40 +89,13 @@ pub(super) fn inspect(
     }
     for table in [splits, columns] {
         console.blank();
-        table
-            .lines(console.paint())
-            .iter()
-            .for_each(|line| console.line(line));
+        print(table.lines(console.paint()), console);
     }
-    let shown = match all_classes || facts.classes.len() <= SHOWN_CLASSES + 1 {
-        true => facts.classes.len(),
-        false => SHOWN_CLASSES,
-    };
-    if shown > 0 {
-        console.blank();
-        let mut table = Table::new(&[("label", Align::Right), ("class", Align::Left)]);
-        for (label, class) in (facts.label_base..).zip(&facts.classes[..shown]) {
-            table.row([label.to_string(), printable(&class.name)]);
-        }
-        table
-            .lines(console.paint())
-            .iter()
-            .for_each(|line| console.line(line));
-        if shown < facts.classes.len() {
-            let more = (facts.classes.len() - shown) as u64;
-            console.line(console.paint().dim(format!(
-                "  ... {} more; --all-classes lists them",
-                quantity::counted(more, "class", "classes")
-            )));
-        }
-    }
+    print_classes(facts, all_classes, console);
     if records > 0 {
         console.blank();
         console.heading("Record sizes, about, image and features");
-        sizes
-            .lines(BAR_WIDTH)
-            .iter()
-            .for_each(|line| console.line(line));
+        print(sizes.lines(BAR_WIDTH), console);
     }
     for finding in &facts.findings {
         console.warning(printable(&finding.to_string()));
@@ -144,6 +119,100 @@ pub(super) fn inspect(
         }),
     );
     Ok(Outcome::Done)
+}
+
+fn print(lines: Vec<String>, console: &Console) {
+    lines.iter().for_each(|line| console.line(line));
+}
+
+/// Prints labels and classes, if the source has them.
+fn print_classes(facts: &SourceFacts, all: bool, console: &Console) {
+    let count = facts.classes.len();
+    let shown = match all || count <= SHOWN_CLASSES + 1 {
+        true => count,
+        false => SHOWN_CLASSES,
+    };
+    if shown == 0 {
+        return;
+    }
+    console.blank();
+    let mut table = Table::new(&[("label", Align::Right), ("class", Align::Left)]);
+    for (label, class) in (facts.label_base..).zip(&facts.classes[..shown]) {
+        table.row([label.to_string(), printable(&class.name)]);
+    }
+    print(table.lines(console.paint()), console);
+    if shown < count {
+        let more = quantity::counted((count - shown) as u64, "class", "classes");
+        console.line(
+            console
+                .paint()
+                .dim(format!("  ... {more} more; --all-classes lists them")),
+        );
+    }
+}
+
+/// Records that are read, and what is wrong with them.
+struct Check<'a> {
+    features: &'a RecordFeatures,
+    /// Whether images are decoded.
+    deep: bool,
+    bar: Bar,
+    interrupted: Arc<AtomicBool>,
+    findings: Mutex<Vec<String>>,
+    records: AtomicU64,
+    bytes: AtomicU64,
+    decoded: AtomicU64,
+}
+
+impl Check<'_> {
+    fn damaged(&self, what: String) {
+        let mut findings = self
+            .findings
+            .lock()
+            .unwrap_or_else(|error| error.into_inner());
+        findings.push(what);
+    }
+
+    /// Reads the records of a file until its end, or until the place of the next one is unknown.
+    fn file(&self, decoder: &mut Decoder, file: &dyn RecordFile) {
+        let shown = show(file.path());
+        let mut reader = match file.read(0..file.records()) {
+            Ok(reader) => reader,
+            Err(error) => return self.damaged(error.to_string()),
+        };
+        while !self.interrupted.load(Ordering::Relaxed) {
+            let record = match reader.next_record() {
+                Ok(Some(record)) => record,
+                Ok(None) => return,
+                Err(error @ SourceError::Record { .. }) => {
+                    self.damaged(error.to_string());
+                    continue;
+                }
+                Err(error) => return self.damaged(error.to_string()),
+            };
+            if let Err(what) = self.image(decoder, record.bytes) {
+                self.damaged(format!("{shown}: record {}: {what}", record.number));
+            }
+            let all = self.records.fetch_add(1, Ordering::Relaxed) + 1;
+            let len = record.bytes.len() as u64;
+            let all_bytes = self.bytes.fetch_add(len, Ordering::Relaxed) + len;
+            if all.is_multiple_of(STEP_RECORDS) {
+                self.bar.update(all_bytes, all, "records", all_bytes);
+            }
+        }
+    }
+
+    /// Looks for the image of a record, and decodes it if that was asked for.
+    fn image(&self, decoder: &mut Decoder, record: &[u8]) -> Result<(), String> {
+        let example = ExampleView::parse(record).map_err(|error| error.to_string())?;
+        let image = self.features.image(example);
+        let image = image.map_err(|error| error.to_string())?;
+        if let (Some(image), true) = (image, self.deep) {
+            decoder.decode(image).map_err(|error| error.to_string())?;
+            self.decoded.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
 }
 
 /// Reads every record; with `deep` every image is decoded. Damage is listed, and an error.
@@ -171,55 +240,16 @@ pub(super) fn verify(
         .flat_map(|split| &split.files)
         .collect();
     let total: u64 = files.iter().map(|file| file.records()).sum();
-    let bar = console.bar("verifying", None);
     let left_out = source.facts.findings.iter().map(ToString::to_string);
-    let findings = Mutex::new(left_out.collect::<Vec<String>>());
-    let (records, read, decoded) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let damaged = |what: String| {
-        let mut findings = findings.lock().unwrap_or_else(|error| error.into_inner());
-        findings.push(what);
-    };
-    let features = &source.facts.record_features;
-    let interrupted = console.interrupt().answer().flag();
-    let check = |decoder: &mut Decoder, file: &dyn RecordFile| {
-        let shown = show(file.path());
-        let mut reader = match file.read(0..file.records()) {
-            Ok(reader) => reader,
-            Err(error) => return damaged(error.to_string()),
-        };
-        loop {
-            if interrupted.load(Ordering::Relaxed) {
-                return;
-            }
-            let record = match reader.next_record() {
-                Ok(Some(record)) => record,
-                Ok(None) => return,
-                Err(error @ SourceError::Record { .. }) => {
-                    damaged(error.to_string());
-                    continue;
-                }
-                // The place of the next record is unknown.
-                Err(error) => return damaged(error.to_string()),
-            };
-            let number = record.number;
-            let image = ExampleView::parse(record.bytes)
-                .map_err(|error| error.to_string())
-                .and_then(|example| features.image(example).map_err(|error| error.to_string()));
-            match image {
-                Ok(Some(image)) if deep => match decoder.decode(image) {
-                    Ok(_) => _ = decoded.fetch_add(1, Ordering::Relaxed),
-                    Err(error) => damaged(format!("{shown}: record {number}: {error}")),
-                },
-                Ok(_) => {}
-                Err(what) => damaged(format!("{shown}: record {number}: {what}")),
-            }
-            let all = records.fetch_add(1, Ordering::Relaxed) + 1;
-            let len = record.bytes.len() as u64;
-            let all_bytes = read.fetch_add(len, Ordering::Relaxed) + len;
-            if all.is_multiple_of(STEP_RECORDS) {
-                bar.update(all_bytes, all, "records", all_bytes);
-            }
-        }
+    let check = Check {
+        features: &source.facts.record_features,
+        deep,
+        bar: console.bar("verifying", None),
+        interrupted: console.interrupt().answer().flag(),
+        findings: Mutex::new(left_out.collect()),
+        records: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        decoded: AtomicU64::new(0),
     };
     let jobs = match jobs {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -230,16 +260,25 @@ pub(super) fn verify(
         jobs.min(files.len()).max(1),
         || Decoder::new(Limits::default()),
         |decoder, file| {
-            check(decoder, &***file);
+            check.file(decoder, &***file);
             Ok::<(), ()>(())
         },
     );
+    let Check {
+        bar,
+        interrupted,
+        findings,
+        records,
+        bytes,
+        decoded,
+        ..
+    } = check;
     drop(bar);
     if ended.is_err() {
         return Err(Failure::new("cannot start threads"));
     }
     let elapsed = started.elapsed();
-    let (records, read) = (records.into_inner(), read.into_inner());
+    let (records, read) = (records.into_inner(), bytes.into_inner());
     if interrupted.load(Ordering::Relaxed) {
         let what = format!("{records} of {total} records were verified");
         return Err(Failure::interrupted(what));

@@ -138,7 +138,8 @@ fn other_options_have_no_variable() {
 
 #[test]
 fn errors_are_one_line_and_a_hint_coloured_only_on_request() {
-    let ran = run(["inspect", "/proc/nonexistent"]).failed_with(&["/proc/nonexistent", "No such file"]);
+    let ran =
+        run(["inspect", "/proc/nonexistent"]).failed_with(&["/proc/nonexistent", "No such file"]);
     assert!(ran.stdout.is_empty());
     assert!(ran.stderr.contains("\nhint: "), "{}", ran.stderr);
     assert!(!ran.stderr.contains('\x1b'));

@@ -106,6 +106,7 @@ fn what_is_not_its_own_is_left_alone() {
         .failed_with(&["did not make"]);
     assert_eq!(tree(dir.path()).len(), 1);
     let out = dir.path().join("out");
-    run(["quickstart", "/proc/nonexistent", "--output", text(&out)]).failed_with(&["/proc/nonexistent"]);
+    run(["quickstart", "/proc/nonexistent", "--output", text(&out)])
+        .failed_with(&["/proc/nonexistent"]);
     assert!(!out.exists());
 }

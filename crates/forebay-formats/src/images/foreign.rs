@@ -115,12 +115,6 @@ fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
             RecordFormat::VOC.advice(),
         );
     }
-    let is_open_images = |name: &str| {
-        name.ends_with("annotations-bbox.csv")
-            || name.contains("annotations-human-imagelabels")
-            || name.starts_with("class-descriptions")
-            || name.starts_with("oidv")
-    };
     if let Some(sign) = names.file(is_open_images) {
         return tree("an OpenImages dataset", sign.into(), OPEN_IMAGES);
     }
@@ -147,46 +141,12 @@ fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
         };
         return tree(format, sign, advice);
     }
-    let holds_images = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        [
-            "images",
-            "image",
-            "imgs",
-            "img",
-            "jpg",
-            "jpegs",
-            "jpegimages",
-        ]
-        .contains(&name.as_str())
-    };
-    let is_beside = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        let known = [
-            "annotations",
-            "annotation",
-            "meta",
-            "metadata",
-            "masks",
-            "labels",
-            "lists",
-            "splits",
-            "segmentations",
-            "imagesets",
-            "devkit",
-            "docs",
-            "imdb",
-            "attributes",
-            "parts",
-        ];
-        known.contains(&name.as_str())
-    };
     match names.dir(holds_images) {
         Some(images)
             if names
                 .dirs
                 .iter()
-                .all(|name| *name == images || is_beside(name)) =>
+                .all(|name| *name == images || is_beside_images(name)) =>
         {
             tree(
                 "a dataset with all images in one directory",
@@ -196,6 +156,50 @@ fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
         }
         _ => Ok(None),
     }
+}
+
+/// Whether a directory's name says that it holds images of all classes.
+fn holds_images(name: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "images",
+        "image",
+        "imgs",
+        "img",
+        "jpg",
+        "jpegs",
+        "jpegimages",
+    ];
+    NAMES.contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// Whether a directory of this name belongs to a directory of images beside it.
+fn is_beside_images(name: &str) -> bool {
+    const NAMES: [&str; 15] = [
+        "annotations",
+        "annotation",
+        "meta",
+        "metadata",
+        "masks",
+        "labels",
+        "lists",
+        "splits",
+        "segmentations",
+        "imagesets",
+        "devkit",
+        "docs",
+        "imdb",
+        "attributes",
+        "parts",
+    ];
+    NAMES.contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// Whether a file's name is one of those that OpenImages publishes.
+fn is_open_images(name: &str) -> bool {
+    name.ends_with("annotations-bbox.csv")
+        || name.contains("annotations-human-imagelabels")
+        || name.starts_with("class-descriptions")
+        || name.starts_with("oidv")
 }
 
 /// `prefix` and a year: `VOC2012`, `train2017`.

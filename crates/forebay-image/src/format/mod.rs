@@ -1,4 +1,4 @@
-//! Image formats, with one file and one line of the table for each.
+//! Image formats, with one file here and one line of the table in `file_format.rs` for each.
 //!
 //! A format's file contains everything specific to it ([`ImageFormat`]): names, signature, header,
 //! end, EXIF data, decoders. All other code uses the table: by content ([`sniff`], [`probe`]) or by
@@ -18,6 +18,8 @@ pub(crate) use decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
 pub(crate) use png::decode_ids as decode_png_ids;
 
 use crate::error::{ImageError, Result};
+pub use crate::file_format::Format;
+use crate::file_format::formats;
 use crate::limits::Limits;
 use std::fmt;
 
@@ -92,20 +94,9 @@ impl Sniff {
     }
 }
 
-/// Declares [`Format`].
-macro_rules! table {
+macro_rules! format_table {
     ($($(#[$doc:meta])* $format:ident => $imp:expr,)*) => {
-        /// Container format, detected from content and never from a file's name.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum Format {
-            $($(#[$doc])* $format,)*
-        }
-
         impl Format {
-            /// All formats, in the order in which signatures are compared.
-            pub const ALL: &[Self] = &[$(Self::$format),*];
-
             pub(crate) fn imp(self) -> &'static dyn ImageFormat {
                 match self {
                     $(Self::$format => &$imp,)*
@@ -115,19 +106,7 @@ macro_rules! table {
     };
 }
 
-table! {
-    /// JPEG (ITU T.81): baseline, extended, progressive.
-    Jpeg => jpeg::Jpeg,
-    /// PNG.
-    Png => png::Png,
-    /// WebP, lossy or lossless; animations are refused.
-    WebP => webp::WebP,
-    /// TIFF: the first image of a file, with 8 or 16 bits per channel.
-    Tiff => tiff::Tiff,
-    /// A baseline JPEG in an encoding for fast decoding, see [`FastEncoder`](crate::FastEncoder).
-    /// Only records hold such images; other programs cannot read them.
-    Fast => jpeg::fast::Fast,
-}
+formats!(format_table);
 
 impl Format {
     /// Returns the name that TensorFlow writes into `image/format`: `JPEG`, `PNG`; others follow

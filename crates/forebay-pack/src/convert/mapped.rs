@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use forebay_formats::Error as SourceError;
 use forebay_formats::records::RecordFile;
 use forebay_shard::ExampleView;
-use forebay_shard::manifest::RecordSource;
+use forebay_shard::manifest::MappedFrom;
 use forebay_shard::mapped::{Extent, ExtentStart, MIN_EXTENT_BYTES};
 use memchr::memmem;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// The place of the records.
 #[derive(Debug)]
 pub(super) struct Mapping {
-    pub(super) source: RecordSource,
+    pub(super) source: MappedFrom,
     /// The location as the paths of files have it.
     root: PathBuf,
 }
@@ -62,7 +62,7 @@ impl Mapping {
             SourceError::source(&root, "its path is not UTF-8, which manifests are")
         })?;
         Ok(Some(Self {
-            source: RecordSource {
+            source: MappedFrom {
                 // Paths have single slashes.
                 location: match is_remote && !text.contains("://") {
                     true => text.replacen(":/", "://", 1),

@@ -150,41 +150,13 @@ impl ReportBuilder<'_> {
         });
         let dataset = self.snapshot.served.get(name).cloned().flatten();
         // If all ranks began at the same position, the slowest one holds the others up.
-        let first = streams.iter().map(|stream| stream.live.step).max();
         let is_job = dataset.is_some() || streams.iter().any(|stream| stream.live.is_job);
-        let rank = |(i, stream): (usize, &&Stream)| {
-            let live = &stream.live;
-            let per_epoch = live.per_epoch.max(1);
-            let lag = if is_job {
-                first.unwrap_or(0) - live.step
-            } else {
-                0
-            };
-            let [fed, starved] = history
-                .fed_and_starved(stream.connection)
-                .unwrap_or_default();
-            Rank {
-                rank: live.rank,
-                world_size: live.world_size,
-                connection: stream.connection,
-                peer: stream.peer.to_string(),
-                transport: stream.transport.to_owned(),
-                connections: stream.connections,
-                split: live.split.clone(),
-                batch_size: live.batch_size,
-                epoch: live.step / per_epoch,
-                step: live.step % per_epoch,
-                steps: live.per_epoch,
-                lag_batches: lag,
-                images_per_s: self.rates(history.rank_now(name, live.rank)).images_per_s,
-                waits: round(per_s(starved, fed + starved)),
-                ready_batches: stream.queues.ready_batches,
-                history: match i < MOST_LINES {
-                    true => rounded(history.rank_line(name, live.rank, |did| did.images)),
-                    false => Vec::new(),
-                },
-            }
-        };
+        let first = streams.iter().map(|stream| stream.live.step).max();
+        let first = first.filter(|_| is_job);
+        let shown = streams.iter().enumerate().take(MOST_RANKS);
+        let ranks = shown
+            .map(|(number, stream)| self.rank(name, stream, first, number < MOST_LINES))
+            .collect();
         let mut failures: Vec<String> = Vec::new();
         for failure in streams.iter().flat_map(|stream| &stream.stats.failures) {
             if !failures.contains(failure) {
@@ -203,14 +175,42 @@ impl ReportBuilder<'_> {
             stages: stage_reports(&stages, &threads),
             queues: queues(&streams),
             history: rounded(history.name_line(name, |did| did.images)),
-            ranks: streams
-                .iter()
-                .enumerate()
-                .take(MOST_RANKS)
-                .map(rank)
-                .collect(),
+            ranks,
             more_ranks: streams.len().saturating_sub(MOST_RANKS) as u64,
             failures,
+        }
+    }
+
+    /// Describes a stream. `first` is the position of a job's rank that is ahead of the others.
+    fn rank(&self, name: &str, stream: &Stream, first: Option<u64>, has_line: bool) -> Rank {
+        let live = &stream.live;
+        let per_epoch = live.per_epoch.max(1);
+        let [fed, starved] = self
+            .history
+            .fed_and_starved(stream.connection)
+            .unwrap_or_default();
+        Rank {
+            rank: live.rank,
+            world_size: live.world_size,
+            connection: stream.connection,
+            peer: stream.peer.to_string(),
+            transport: stream.transport.to_owned(),
+            connections: stream.connections,
+            split: live.split.clone(),
+            batch_size: live.batch_size,
+            epoch: live.step / per_epoch,
+            step: live.step % per_epoch,
+            steps: live.per_epoch,
+            lag_batches: first.map_or(0, |first| first - live.step),
+            images_per_s: self
+                .rates(self.history.rank_now(name, live.rank))
+                .images_per_s,
+            waits: round(per_s(starved, fed + starved)),
+            ready_batches: stream.queues.ready_batches,
+            history: match has_line {
+                true => rounded(self.history.rank_line(name, live.rank, |did| did.images)),
+                false => Vec::new(),
+            },
         }
     }
 

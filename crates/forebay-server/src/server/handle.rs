@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 
-use super::{Shared, Stopper};
 use crate::environment::Environment;
 use crate::metrics;
+use crate::shared::{Shared, Stopper};
 use crate::snapshot::Snapshot;
 use crate::stats::ServerStats;
 use crate::telemetry::Telemetry;

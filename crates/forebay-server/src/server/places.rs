@@ -10,11 +10,12 @@ use std::time::Instant;
 
 use forebay_wire::{Peer, Socket};
 
-use super::{LISTEN_STACK, MAX_REFUSALS, Shared, lock};
+use super::{LISTEN_STACK, MAX_REFUSALS};
 use crate::connection;
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
 use crate::origin::origin;
+use crate::shared::{Shared, lock};
 use crate::stats::Counters;
 
 /// Fraction of the drain timeout during which clients are served while they migrate to other

@@ -166,23 +166,7 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
         map = Some(Arc::new(Map::parse(block_entries, bytes, at, lengths)?));
         Vec::new()
     } else {
-        if head.blocks != 0 {
-            return Err(Index::inconsistent(
-                at,
-                "blocks of a TFRecord file",
-                0,
-                head.blocks,
-            ));
-        }
-        if logical_len != head.data_len {
-            let what = "end of the last record";
-            return Err(Index::inconsistent(
-                offsets_at,
-                what,
-                head.data_len,
-                logical_len,
-            ));
-        }
+        check_sidecar(&head, at, offsets_at, logical_len)?;
         Vec::new()
     };
     let keys = head.keys.then(|| KeyPlace {
@@ -207,6 +191,29 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
         shard_crc: Some(shard_crc(&head, trailer)),
         map,
     })
+}
+
+/// Checks what the head of the index of a TFRecord file says of that file.
+fn check_sidecar(
+    head: &IndexHead,
+    at: u64,
+    offsets_at: u64,
+    logical_len: u64,
+) -> Result<(), Corruption> {
+    if head.blocks != 0 {
+        let what = "blocks of a TFRecord file";
+        return Err(Index::inconsistent(at, what, 0, head.blocks));
+    }
+    if logical_len != head.data_len {
+        let what = "end of the last record";
+        return Err(Index::inconsistent(
+            offsets_at,
+            what,
+            head.data_len,
+            logical_len,
+        ));
+    }
+    Ok(())
 }
 
 /// Combines the checksum of the shard's file from those of its parts.

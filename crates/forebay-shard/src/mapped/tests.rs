@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::index::Map;
-use crate::manifest::{Manifest, RecordSource, ShardEntry, SplitEntry};
+use crate::manifest::{Manifest, MappedFrom, ShardEntry, SplitEntry};
 use crate::{Codec, Dataset, RecordBlock, RecordMeta, Shard, ShardFormat, tfrecord, verify};
 
 /// The parts of a record of the tests: their bytes and, if they are in the source, the gap before
@@ -44,7 +44,7 @@ fn dataset(root: &Path, source: &[u8], records: &[Mapped]) -> (std::path::PathBu
     };
     let splits = vec![SplitEntry::new("train", vec![entry])];
     let mut manifest = Manifest::new(ShardFormat::Mapped, 0, splits);
-    manifest.source = Some(RecordSource {
+    manifest.source = Some(MappedFrom {
         location: data.to_str().unwrap().to_owned(),
         format: "webdataset".to_owned(),
     });

@@ -23,7 +23,7 @@ pub use local::LocalFiles;
 pub use memory::MemoryStorage;
 pub use stats::{CacheHits, StorageStats};
 pub(crate) use stream::Ahead;
-pub use stream::Stream;
+pub use stream::FileStream;
 
 use crate::error::{Corruption, Error, Result};
 

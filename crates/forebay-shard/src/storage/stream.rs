@@ -66,14 +66,14 @@ impl Drop for Ahead {
 /// The length is that at the time of opening: bytes that were appended since are not read, and
 /// missing bytes are [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
 #[derive(Debug)]
-pub struct Stream {
+pub struct FileStream {
     file: Arc<dyn ReadAt>,
     position: u64,
     end: u64,
     ahead: Ahead,
 }
 
-impl Stream {
+impl FileStream {
     /// Reads `file`, which is in a storage with this profile, from offset `start` to its end.
     pub fn new(file: Arc<dyn ReadAt>, profile: ReadProfile, start: u64) -> Self {
         let end = file.len();
@@ -86,7 +86,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for FileStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.ahead.advance(self.position);
         let left = self.end - self.position;
@@ -138,7 +138,7 @@ mod tests {
             readahead_bytes: 400,
             ..ReadProfile::default()
         };
-        let mut stream = Stream::new(Arc::<Told>::clone(&file), far, 100);
+        let mut stream = FileStream::new(Arc::<Told>::clone(&file), far, 100);
         let mut buf = [0; 64];
         for _ in 0..4 {
             assert_eq!(stream.read(&mut buf).unwrap(), 64);
@@ -152,7 +152,7 @@ mod tests {
 
         file.needed.lock().unwrap().clear();
         let mut all = Vec::new();
-        let mut stream = Stream::new(Arc::<Told>::clone(&file), far, 900);
+        let mut stream = FileStream::new(Arc::<Told>::clone(&file), far, 900);
         stream.read_to_end(&mut all).unwrap();
         assert_eq!(all, (900..1000u64).map(|at| at as u8).collect::<Vec<_>>());
         let told = file.needed.lock().unwrap().clone();
@@ -160,7 +160,7 @@ mod tests {
         drop(stream);
 
         file.needed.lock().unwrap().clear();
-        let mut near = Stream::new(Arc::<Told>::clone(&file), ReadProfile::default(), 0);
+        let mut near = FileStream::new(Arc::<Told>::clone(&file), ReadProfile::default(), 0);
         assert_eq!(near.read_to_end(&mut all).unwrap(), 1000);
         assert!(file.needed.lock().unwrap().is_empty());
     }

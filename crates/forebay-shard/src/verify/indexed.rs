@@ -14,7 +14,7 @@ use crate::index::layout::{BLOCK_ALIGN, BLOCK_MAGIC, BlockHeader, PIECE_BYTES};
 use crate::index::{Block, FileKind, Index};
 use crate::indexed::{BlockAt, Walk};
 use crate::shard::{expand_block, indexed_block_limit};
-use crate::storage::{self, Ahead, ReadAt, Stream};
+use crate::storage::{self, Ahead, FileStream, ReadAt};
 use crate::tfrecord::{Compression, Mode, ReaderBuilder};
 
 /// Bytes per step in the search for a block header.
@@ -47,7 +47,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
     }
     // The index may be damaged, so the checksum is that of the file as it is.
     let (summed, sums) = summed;
-    let rest = Stream::new(file, check.storage.read_profile(), summed);
+    let rest = FileStream::new(file, check.storage.read_profile(), summed);
     let sums = SummedFile::new(rest, sums, &|_| {})
         .drain()
         .map_err(|error| Error::io(path, "read", error))?;
@@ -215,7 +215,7 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
     let most = indexed_block_limit(check.options.max_record);
     let stored_in = check.storage;
     let walk_from = |offset| {
-        let reader = Stream::new(Arc::clone(file), stored_in.read_profile(), offset);
+        let reader = FileStream::new(Arc::clone(file), stored_in.read_profile(), offset);
         Walk::new(reader, offset, len, most)
     };
     let mut walk = walk_from(PIECE_BYTES as u64);

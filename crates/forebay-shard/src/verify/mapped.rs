@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::frame;
 use crate::index::{FileKind, Index};
 use crate::mapped::{MappedFile, SourceFile};
-use crate::storage::{self, ReadAt, Stream};
+use crate::storage::{self, FileStream, ReadAt};
 
 /// Bytes of frames that are read at once.
 const READ_BYTES: u64 = 1 << 20;
@@ -49,7 +49,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
     if check.stopped() {
         return Ok(());
     }
-    let stream = Stream::new(shard, check.storage.read_profile(), 0);
+    let stream = FileStream::new(shard, check.storage.read_profile(), 0);
     let sums = SummedFile::new(stream, Sums::new(check.want_blake3), &|_| {});
     let sums = sums
         .drain()

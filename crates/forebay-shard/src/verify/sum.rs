@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use super::{VerifyObserver, VerifyProgress};
 use crate::checksum::Crc32c;
-use crate::storage::Stream;
+use crate::storage::FileStream;
 
 /// Bytes per read if only the checksums need them.
 const DRAIN_BYTES: usize = 512 << 10;
@@ -48,14 +48,14 @@ impl Sums {
 
 /// A file whose checksums are computed while it is read.
 pub(super) struct SummedFile<'a> {
-    file: Stream,
+    file: FileStream,
     sums: Sums,
     observer: &'a VerifyObserver<'a>,
 }
 
 impl<'a> SummedFile<'a> {
     /// `sums` are the checksums of the bytes before the stream's position.
-    pub(super) fn new(file: Stream, sums: Sums, observer: &'a VerifyObserver<'a>) -> Self {
+    pub(super) fn new(file: FileStream, sums: Sums, observer: &'a VerifyObserver<'a>) -> Self {
         Self {
             file,
             sums,

@@ -8,7 +8,7 @@ use super::{ShardCheck, check_header};
 use crate::checksum::Crc32c;
 use crate::error::{Error, Result};
 use crate::index::{FileKind, Index, parse_idx, write_idx};
-use crate::storage::{self, Stream};
+use crate::storage::{self, FileStream};
 use crate::tfrecord::{Compression, Mode, ReaderBuilder};
 
 pub(super) fn verify(check: &mut ShardCheck<'_>, sidecar: Option<&Path>) -> Result<()> {
@@ -18,7 +18,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>, sidecar: Option<&Path>) -> Resu
     check.report.bytes = len;
     let index = sidecar.and_then(|sidecar| open_sidecar(check, sidecar, len));
 
-    let stream = Stream::new(file, check.storage.read_profile(), 0);
+    let stream = FileStream::new(file, check.storage.read_profile(), 0);
     let sums = Sums::new(check.want_blake3);
     let mut summed = SummedFile::new(stream, sums, check.observer);
     let mut walked = Walked::default();

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay_shard::manifest::{
-    ClassEntry, EpochOrder, FILE_NAME, FeatureEntry, Manifest, RecordSource, ShardEntry,
-    SplitEntry, block_records,
+    ClassEntry, EpochOrder, FILE_NAME, FeatureEntry, Manifest, MappedFrom, ShardEntry, SplitEntry,
+    block_records,
 };
 use forebay_shard::mapped;
 use forebay_shard::verify::{VerifyOptions, verify_dataset, verify_shard};
@@ -300,7 +300,7 @@ fn the_document_has_the_bytes_of_a_mapped_shard() {
     };
     let split = SplitEntry::new("train", vec![shard]);
     let mut manifest = Manifest::new(ShardFormat::Mapped, 1, vec![split]);
-    manifest.source = Some(RecordSource {
+    manifest.source = Some(MappedFrom {
         location: data.to_str().unwrap().to_owned(),
         format: "webdataset".to_owned(),
     });

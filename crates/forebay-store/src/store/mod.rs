@@ -18,6 +18,7 @@ pub use options::{Retry, StoreOptions};
 pub use traffic::Traffic;
 pub use transfer::Transfer;
 
+use crate::scheme::find;
 use crate::{BandwidthShare, Error, Location, Result};
 use backend::Backend;
 use std::path::Path;
@@ -55,8 +56,8 @@ impl Store {
     /// Opens the place that `location` names. No request is made yet: whether it can be reached and what exists shows
     /// with the first call.
     pub fn open(location: &Location, options: &StoreOptions) -> Result<Self> {
-        let backend = match location.scheme().and_then(backend::find) {
-            Some(kind) => (kind.open)(location, options)?,
+        let backend = match location.scheme().and_then(find) {
+            Some(kind) => cloud::open_store(kind.store, location, options)?,
             None => local::open(location.local_path()?, options),
         };
         Ok(Self(Arc::new(Inner {

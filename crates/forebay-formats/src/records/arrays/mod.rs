@@ -29,6 +29,8 @@ const MAX_ROW_BYTES: u64 = 1 << 30;
 const OFFSETS: &str = ".offsets";
 
 /// The type of an array's elements.
+// Only HDF5, which is of that feature, has texts and bytes of their own length.
+#[cfg_attr(not(feature = "formats"), allow(dead_code))]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Element {
     Number(NumberType),

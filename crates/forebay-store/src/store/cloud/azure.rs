@@ -3,9 +3,8 @@
 use super::exchange_log::Watched;
 use super::open::{Opening, is_ours};
 use super::upload::Completion;
-use super::{CRC32C_NAME, Cloud, Fault, Open, Service, TOKEN_NAME};
+use super::{CRC32C_NAME, Fault, Open, Service, TOKEN_NAME};
 use crate::Result;
-use crate::store::backend::Scheme;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use object_store::azure::{AzureAuthorizer, AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
@@ -14,13 +13,6 @@ use object_store::multipart::MultipartStore;
 use object_store::{HeaderValue, ObjectStore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-pub(in crate::store) const SCHEME: Scheme = Scheme {
-    names: &["az", "abfs", "abfss"],
-    is_bucket: true,
-    account_names: &["abfs", "abfss"],
-    open: |location, options| Cloud::open(location, options, connect),
-};
 
 struct Azure(Arc<MicrosoftAzure>);
 

@@ -2,21 +2,13 @@
 
 use super::exchange_log::Watched;
 use super::open::{Opening, is_ours};
-use super::{Cloud, Fault, Open, Service};
+use super::{Fault, Open, Service};
 use crate::Result;
-use crate::store::backend::Scheme;
 use object_store::ObjectStore;
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::multipart::MultipartStore;
 use std::sync::Arc;
-
-pub(in crate::store) const SCHEME: Scheme = Scheme {
-    names: &["gs", "gcs"],
-    is_bucket: true,
-    account_names: &[],
-    open: |location, options| Cloud::open(location, options, connect),
-};
 
 const GOOGLE_URL: &str = "https://storage.googleapis.com";
 

@@ -4,22 +4,22 @@
 //! storm, timeouts that suit the size of a request, answers that were lost, and the proof that bytes are what they were.
 
 mod adaptive_limiter;
-pub(super) mod azure;
+mod azure;
 mod client;
 mod environment;
 mod exchange_log;
 mod fault;
-pub(super) mod google;
+mod google;
 mod open;
 mod read;
 mod run;
 mod runtime;
-pub(super) mod s3;
+mod s3;
 mod service;
 mod task_tracker;
 mod upload;
 mod uploads;
-pub(super) mod web;
+mod web;
 mod write;
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -27,6 +27,7 @@ pub(crate) use uploads::fuzz as fuzz_page;
 
 use super::backend::Backend;
 use super::{LeftOut, Listing, Object, Put, Retry, StoreOptions, Transfer, Written};
+use crate::scheme::{Kind, stores};
 use crate::{Cancel, Error, ErrorKind, Limiter, Location, Result};
 use adaptive_limiter::AdaptiveLimiter;
 pub(super) use adaptive_limiter::traffic;
@@ -140,6 +141,19 @@ struct Operation {
     /// Bytes that are sent or received.
     bytes: u64,
 }
+
+macro_rules! open_each_kind {
+    ($($module:ident => $scheme:expr,)*) => {
+        /// Opens the place that `location` names.
+        pub(in crate::store) fn open_store(kind: Kind, location: &Location, options: &StoreOptions) -> Result<Box<dyn Backend>> {
+            match kind {
+                $(Kind::$module => Cloud::open(location, options, $module::connect),)*
+            }
+        }
+    };
+}
+
+stores!(open_each_kind);
 
 impl Cloud {
     fn open(

@@ -3,9 +3,8 @@
 use super::environment::{self, Profile};
 use super::exchange_log::Watched;
 use super::open::{Opening, is_ours, is_true};
-use super::{Cloud, Fault, Open, Service};
+use super::{Fault, Open, Service};
 use crate::Result;
-use crate::store::backend::Scheme;
 use object_store::ObjectStore;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpRequest, HttpRequestBody};
@@ -14,13 +13,6 @@ use object_store::path::Path as Name;
 use object_store::signer::{SignedUrlOptions, Signer};
 use std::sync::Arc;
 use std::time::Duration;
-
-pub(in crate::store) const SCHEME: Scheme = Scheme {
-    names: &["s3", "s3a"],
-    is_bucket: true,
-    account_names: &[],
-    open: |location, options| Cloud::open(location, options, connect),
-};
 
 /// A signed URL is used at once; this allows for clocks that differ.
 const SIGNED_FOR: Duration = Duration::from_secs(300);

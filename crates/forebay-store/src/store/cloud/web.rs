@@ -2,19 +2,11 @@
 
 use super::exchange_log::Watched;
 use super::open::Opening;
-use super::{Cloud, Open, Service};
+use super::{Open, Service};
 use crate::Result;
-use crate::store::backend::Scheme;
 use object_store::http::{HttpBuilder, HttpStore};
 use object_store::{ClientConfigKey, ObjectStore};
 use std::sync::Arc;
-
-pub(in crate::store) const SCHEME: Scheme = Scheme {
-    names: &["http", "https"],
-    is_bucket: false,
-    account_names: &[],
-    open: |location, options| Cloud::open(location, options, connect),
-};
 
 struct Web(Arc<HttpStore>);
 

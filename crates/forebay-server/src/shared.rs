@@ -1,23 +1,85 @@
-//! Lookups that all connections need: names, tokens, local sockets, counters.
+//! State that all connections of a server share: names, tokens, budgets, counters, the stop signal.
 
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use forebay_loader::FairShare;
 use forebay_wire::{Peer, Socket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Shared, lock};
-use crate::access::Scope;
+use crate::access::{Access, Scope};
+use crate::egress::EgressLimiter;
 use crate::job::Served;
 use crate::link::Link;
 use crate::observer::Event;
+use crate::options::ServerOptions;
 use crate::origin::origin;
 use crate::reloadable::Change;
-use crate::snapshot::{Snapshot, Stream};
+use crate::sharing::Budget;
+use crate::snapshot::{Snapshot, Stream, Totals};
 use crate::stats::{Counters, ServerStats};
+use crate::telemetry::Telemetry;
+
+/// State shared by all connections.
+pub(crate) struct Shared {
+    pub(crate) options: ServerOptions,
+    pub(crate) counters: Counters,
+    /// Data for the dashboard and metrics.
+    pub(crate) telemetry: Telemetry,
+    pub(crate) access: Access,
+    pub(crate) served: BTreeMap<String, Served>,
+    /// Budget for batches that streams share.
+    pub(crate) shared_batches: Arc<Budget>,
+    /// Budget for the pipelines of all streams.
+    pub(crate) total_memory: Arc<Budget>,
+    /// Egress limiter for remote clients.
+    pub(crate) egress: EgressLimiter,
+    pub(crate) links: Mutex<HashMap<u64, Arc<Link>>>,
+    /// Totals of ended streams, by name. Locked together with `links`, so that each stream is
+    /// counted exactly once.
+    pub(crate) ended: Mutex<BTreeMap<String, Totals>>,
+    pub(crate) link_gone: Condvar,
+    /// When the server began to stop.
+    pub(crate) stopped_at: Mutex<Option<Instant>>,
+    pub(crate) refusals: AtomicUsize,
+    pub(crate) signal: Arc<StopSignal>,
+    /// Address of the local socket for shared memory.
+    pub(crate) local: Option<wire::LocalSocket>,
+    /// Connection that additional ones join, by join key.
+    pub(crate) joins: Mutex<HashMap<Vec<u8>, u64>>,
+}
+
+/// Becomes readable for every thread when [`Stopper::stop`] is called.
+pub(crate) struct StopSignal {
+    pub(crate) readable: UnixStream,
+    pub(crate) closes: Mutex<Option<UnixStream>>,
+    pub(crate) stopped: AtomicBool,
+}
+
+/// Stops a server from any thread.
+#[derive(Clone)]
+pub struct Stopper {
+    pub(crate) signal: Arc<StopSignal>,
+}
+
+impl Stopper {
+    /// Starts to stop the server: it accepts no more clients, drains batches that are being sent,
+    /// and then notifies every client. Returns at once; repeated calls have no effect.
+    pub fn stop(&self) {
+        self.signal.stopped.store(true, Ordering::Release);
+        // Closing one end makes the other permanently readable.
+        drop(lock(&self.signal.closes).take());
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Maps and numbers that single calls change: valid after a panic elsewhere.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Shared {
     pub(crate) fn tell(&self, event: &Event<'_>) {
@@ -71,13 +133,13 @@ impl Shared {
         self.local.as_ref().is_some_and(|local| local.key == key)
     }
 
-    pub(super) fn stats(&self) -> ServerStats {
+    pub(crate) fn stats(&self) -> ServerStats {
         let connections = lock(&self.links).len();
         self.counters.snapshot(connections)
     }
 
     /// Takes a snapshot of the server.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let links = lock(&self.links);
         let open: Vec<Arc<Link>> = links.values().map(Arc::clone).collect();
         let mut totals = lock(&self.ended).clone();
@@ -157,7 +219,7 @@ impl Shared {
         })
     }
 
-    pub(super) fn tell_of(&self, changes: impl IntoIterator<Item = Change>) {
+    pub(crate) fn tell_of(&self, changes: impl IntoIterator<Item = Change>) {
         for change in changes {
             self.tell(&Event::Reloaded {
                 what: change.what,
@@ -170,11 +232,11 @@ impl Shared {
         self.signal.readable.as_fd()
     }
 
-    pub(super) fn stopping(&self) -> bool {
+    pub(crate) fn stopping(&self) -> bool {
         self.signal.stopped.load(Ordering::Acquire)
     }
 
-    pub(super) fn pause(&self, time: Duration) {
+    pub(crate) fn pause(&self, time: Duration) {
         let Ok(time) = Timespec::try_from(time) else {
             return;
         };

@@ -1,0 +1,39 @@
+//! The table of image formats.
+
+/// Calls a macro with all formats, in the order in which signatures are compared, and where `format` defines each.
+macro_rules! formats {
+    ($callback:ident) => {
+        $callback! {
+            /// JPEG (ITU T.81): baseline, extended, progressive.
+            Jpeg => jpeg::Jpeg,
+            /// PNG.
+            Png => png::Png,
+            /// WebP, lossy or lossless; animations are refused.
+            WebP => webp::WebP,
+            /// TIFF: the first image of a file, with 8 or 16 bits per channel.
+            Tiff => tiff::Tiff,
+            /// A baseline JPEG in an encoding for fast decoding, see [`FastEncoder`](crate::FastEncoder).
+            /// Only records hold such images; other programs cannot read them.
+            Fast => jpeg::fast::Fast,
+        }
+    };
+}
+pub(crate) use formats;
+
+macro_rules! declare {
+    ($($(#[$doc:meta])* $format:ident => $imp:expr,)*) => {
+        /// Container format, detected from content and never from a file's name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Format {
+            $($(#[$doc])* $format,)*
+        }
+
+        impl Format {
+            /// All formats, in the order in which signatures are compared.
+            pub const ALL: &[Self] = &[$(Self::$format),*];
+        }
+    };
+}
+
+formats!(declare);
