@@ -105,23 +105,25 @@ pub(super) fn find_again(changed: &[u8], record: &[u8], extents: &mut Vec<Extent
                 continue;
             };
             let end = at + value.len();
-            let known = old
-                .iter()
-                .find(|known| known.record.start <= at && end <= known.record.end);
-            let Some(known) = known else {
-                continue;
-            };
-            let further = (at - known.record.start) as u64;
-            let start = value.as_ptr().addr() - changed.as_ptr().addr();
-            extents.push(Extent {
-                record: start..start + value.len(),
-                start: match known.start {
-                    ExtentStart::File(offset) => ExtentStart::File(offset + further),
-                    ExtentStart::Block(block, offset) => {
-                        ExtentStart::Block(block, offset + further)
-                    }
-                },
-            });
+            // A value may be in several pieces, as in blocks with headers.
+            for known in &old {
+                let first = known.record.start.max(at);
+                let last = known.record.end.min(end);
+                if last.saturating_sub(first) < MIN_EXTENT_BYTES {
+                    continue;
+                }
+                let further = (first - known.record.start) as u64;
+                let start = value.as_ptr().addr() - changed.as_ptr().addr() + (first - at);
+                extents.push(Extent {
+                    record: start..start + (last - first),
+                    start: match known.start {
+                        ExtentStart::File(offset) => ExtentStart::File(offset + further),
+                        ExtentStart::Block(block, offset) => {
+                            ExtentStart::Block(block, offset + further)
+                        }
+                    },
+                });
+            }
         }
     }
 }
@@ -145,11 +147,13 @@ mod tests {
             record
         };
         let (old, new) = (encode(None), encode(Some(&[1; 50])));
-        let whole = Extent {
-            record: 0..old.len(),
-            start: ExtentStart::File(1000),
+        // The record is in two pieces, which the image is a part of both of.
+        let middle = memmem::find(&old, &image).unwrap() + 45;
+        let piece = |record: std::ops::Range<usize>| Extent {
+            start: ExtentStart::File(1000 + record.start as u64),
+            record,
         };
-        let mut extents = vec![whole];
+        let mut extents = vec![piece(0..middle), piece(middle..old.len())];
         find_again(&new, &old, &mut extents);
         let found: Vec<(&[u8], &[u8])> = extents
             .iter()
@@ -164,7 +168,7 @@ mod tests {
                 )
             })
             .collect();
-        assert_eq!(found.len(), 2);
+        assert_eq!(found.iter().map(|(new, _)| new.len()).sum::<usize>(), 140);
         assert!(found.iter().all(|(new, old)| new == old));
     }
 
