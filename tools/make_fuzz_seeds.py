@@ -16,6 +16,7 @@ import struct
 import sys
 import tarfile
 import zipfile
+import zlib
 
 ROOT = pathlib.Path(__file__).parent.parent
 CRATES = ROOT / "crates"
@@ -26,6 +27,7 @@ XML = b"""<annotation>
 \t<object><bndbox><xmin>150</xmin><xmax>50.5</xmax><ymin>90</ymin><ymax>-5</ymax></bndbox></object>
 </annotation>
 """
+BLOCK = 1 << 16
 LISTS = b"n01440764 tench, Tinca tinca\nn01443537\tgoldfish\nplain\n"
 SOLUTION = b"ImageId,PredictionString\nval_1,n01443537 1 2 3 4 \nval.2,plain 1 2 3 4\n"
 
@@ -116,6 +118,31 @@ def fields(message):
             at += length
 
 
+def seeds_of_zarr():
+    """Metadata behind its length, and a chunk: compressed, several in a shard, and of version 2; and a zip."""
+    shape = [2, 3, 4, 3]
+    array = {"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8", "fill_value": 0}
+    array["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": shape}}
+    array["chunk_key_encoding"] = {"name": "default"}
+    pixels = bytes(range(72))
+    checked = pixels + struct.pack("<I", 0)
+    index = struct.pack("<4Q", 0, 36, 36, 36)
+    inner = {"chunk_shape": [1, 3, 4, 3], "codecs": ["bytes"], "index_codecs": ["bytes"]}
+    version_2 = {"zarr_format": 2, "shape": shape, "chunks": shape, "dtype": "|u1", "fill_value": 0, "order": "F", "filters": None}
+    for name, metadata, chunk in [
+        ("gzip", array | {"codecs": ["bytes", "gzip"]}, gzip.compress(pixels, mtime=0)),
+        ("transposed", array | {"codecs": [{"name": "transpose", "configuration": {"order": [3, 1, 0, 2]}}, "bytes"]}, pixels),
+        ("checked", array | {"codecs": ["bytes", "crc32c"]}, checked),
+        ("shard", array | {"codecs": [{"name": "sharding_indexed", "configuration": inner}]}, pixels + index),
+        ("version-2", version_2 | {"compressor": {"id": "zlib"}}, zlib.compress(pixels)),
+        ("blosc", version_2 | {"compressor": {"id": "blosc"}}, struct.pack("<BBBBIII", 2, 1, 2, 1, 72, 72, 88) + pixels),
+    ]:
+        text = json.dumps(metadata).encode()
+        keep("zarr", name, struct.pack("<H", len(text)) + text + chunk)
+    text = json.dumps(array | {"codecs": ["bytes"]}).encode()
+    keep("zarr", "zip", zipped([("images/zarr.json", text), ("images/c/0/0/0/0", pixels)]))
+
+
 def seeds_of_formats():
     """Small files of other tools, which have seeds of their own in testdata."""
     golden = ROOT / "testdata/formats-golden"
@@ -138,6 +165,11 @@ def seeds_of_formats():
             }
         header = json.dumps(tensors).encode()
         keep("safetensors", name, struct.pack("<Q", len(header)) + header + values)
+    for name in ["default", "brotli", "snappy"]:
+        file = gzip.decompress((golden / f"array_record/{name}.array_record.gz").read_bytes())
+        first, second = (file[at : at + BLOCK].rstrip(b"\0") for at in (0, BLOCK))
+        keep("array_record", name, struct.pack("<H", len(first)) + first + second)
+    seeds_of_zarr()
     images = [{"id": i, "file_name": f"{name}.jpg", "width": 20, "height": 10} for i, name in enumerate("ab")]
     objects = [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 3.5, 4], "iscrowd": 1, "segmentation": [[1, 2, 3, 4]]}]
     points = [{"image_id": 0, "category_id": 3, "keypoints": [1, 2, 2, 0, 0, 0], "area": 3e2}]

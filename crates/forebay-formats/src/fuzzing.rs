@@ -6,7 +6,7 @@ pub use crate::class_list::fuzzing::classes;
 pub use crate::images::fuzzing::{boxes, labels, mat, tar, zip};
 
 use crate::images::fuzzing::seal_tar;
-use crate::records::{OnBadRecord, RecordFormat, RecordInput};
+use crate::records::{OnBadRecord, RecordFormat, RecordInput, riegeli_hash};
 use forebay_shard::ExampleView;
 use std::path::Path;
 
@@ -72,6 +72,61 @@ pub fn npz(bytes: &[u8], scratch: &Path) {
 /// A file of tensors.
 pub fn safetensors(bytes: &[u8], scratch: &Path) {
     read_file(RecordFormat::SAFETENSORS, scratch, "a.safetensors", bytes);
+}
+
+/// The first block of a file behind its length in two bytes, and the beginning of the second one: as they are, and with the
+/// hashes of their chunks made right.
+pub fn array_record(bytes: &[u8], scratch: &Path) {
+    const BLOCK: usize = 1 << 16;
+    let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
+        return;
+    };
+    let (first, second) = rest.split_at(usize::from(u16::from_le_bytes(*len)).min(rest.len()));
+    let mut file = first.to_vec();
+    file.resize(BLOCK, 0);
+    file.extend_from_slice(&second[..second.len().min(BLOCK)]);
+    file.resize(2 * BLOCK, 0);
+    read_file(RecordFormat::ARRAY_RECORD, scratch, "a.array_record", &file);
+    for block in file.chunks_exact_mut(BLOCK) {
+        seal_chunks(block);
+    }
+    read_file(RecordFormat::ARRAY_RECORD, scratch, "a.array_record", &file);
+}
+
+/// Makes the hashes of the chunks of a block right, as far as all of a chunk is in it.
+fn seal_chunks(block: &mut [u8]) {
+    let mut at = 24;
+    while let Some(header) = block.get(at..at + 40) {
+        let size: [u8; 8] = header[8..16].try_into().unwrap();
+        let size = usize::try_from(u64::from_le_bytes(size)).unwrap();
+        let end = (at + 40).saturating_add(size);
+        let Some(data) = block.get(at + 40..end) else {
+            break;
+        };
+        let sum = riegeli_hash(data).to_le_bytes();
+        block[at + 16..at + 24].copy_from_slice(&sum);
+        let sum = riegeli_hash(&block[at + 8..at + 40]).to_le_bytes();
+        block[at..at + 8].copy_from_slice(&sum);
+        at = end;
+    }
+}
+
+/// A zip of a hierarchy; and the metadata of an array behind its length in two bytes, and its first chunk.
+pub fn zarr(bytes: &[u8], scratch: &Path) {
+    read_file(RecordFormat::ZARR, scratch, "a.zarr.zip", bytes);
+    let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
+        return;
+    };
+    let len = usize::from(u16::from_le_bytes(*len)).min(rest.len());
+    let (metadata, chunk) = rest.split_at(len);
+    let dir = scratch.join("array.zarr");
+    for (version, name) in [("zarr.json", "c/0/0/0/0"), (".zarray", "0.0.0.0")] {
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(dir.join("c/0/0/0")).unwrap();
+        std::fs::write(dir.join(version), metadata).unwrap();
+        std::fs::write(dir.join(name), chunk).unwrap();
+        read_records(RecordFormat::ZARR, &dir);
+    }
 }
 
 /// A database.
@@ -206,6 +261,16 @@ mod tests {
     #[test]
     fn tensors() {
         replay("safetensors", super::safetensors);
+    }
+
+    #[test]
+    fn files_of_array_record() {
+        replay("array_record", super::array_record);
+    }
+
+    #[test]
+    fn hierarchies_of_arrays() {
+        replay("zarr", super::zarr);
     }
 
     #[test]

@@ -118,6 +118,10 @@ def test_convert_reads_what_streaming_writes(tmp_path: pathlib.Path, compression
 
 def load_arrays(path: pathlib.Path) -> dict[str, Any]:
     """The arrays of a file, loaded by its own package."""
+    if path.name.endswith(".zarr.zip"):
+        zarr: Any = pytest.importorskip("zarr")
+        group = zarr.open_group(path, mode="r")
+        return {name: array[...] for name, array in group.arrays()}
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             return dict(arrays)
@@ -125,7 +129,7 @@ def load_arrays(path: pathlib.Path) -> dict[str, Any]:
     return dict(load_file(path))
 
 
-@pytest.mark.parametrize("name", ["npz", "safetensors"])
+@pytest.mark.parametrize("name", ["npz", "safetensors", "zarr"])
 def test_arrays_go_to_records_and_back(tmp_path: pathlib.Path, name: str) -> None:
     rng = np.random.default_rng(3)
     arrays: dict[str, Any] = {
@@ -136,21 +140,28 @@ def test_arrays_go_to_records_and_back(tmp_path: pathlib.Path, name: str) -> Non
     }
     src = tmp_path / "src"
     src.mkdir()
-    if name == "npz":
+    if name != "safetensors":
         arrays["keys"] = np.array([f"k/{i}" for i in range(20)])
         arrays["caption"] = np.array([f"text {i} ü" * (i % 3) for i in range(20)])
+    if name == "npz":
         np.savez_compressed(src / "val.npz", **arrays)
+    elif name == "zarr":
+        zarr: Any = pytest.importorskip("zarr")
+        group = zarr.open_group(src / "val.zarr", mode="w")
+        for array, values in arrays.items():
+            group.create_array(array, data=values, chunks=(7, *values.shape[1:]))
     else:
         pytest.importorskip("safetensors.numpy").save_file(arrays, src / "val.safetensors")
     convert(src, tmp_path / "fbs", "--to", "indexed")
     records = list(forebay.open(tmp_path / "fbs").split("val"))
     assert [record.label for record in records] == list(arrays["labels"])
-    if name == "npz":
+    if "keys" in arrays:
         assert [record.key for record in records] == list(arrays["keys"])
     for jobs in "13":
         convert(tmp_path / "fbs", tmp_path / jobs, "--to", name, "--shards", "3", "--jobs", jobs)
-    files = sorted((tmp_path / "1").glob(f"val-*.{name}"))
-    assert [file.name for file in files] == [f"val-0000{i}.{name}" for i in range(3)]
+    extension = "zarr.zip" if name == "zarr" else name
+    files = sorted((tmp_path / "1").glob(f"val-*.{extension}"))
+    assert [file.name for file in files] == [f"val-0000{i}.{extension}" for i in range(3)]
     for file in files:
         assert file.read_bytes() == (tmp_path / "3" / file.name).read_bytes()
     parts = [load_arrays(file) for file in files]
@@ -233,6 +244,43 @@ def test_convert_reads_what_lmdb_writes(tmp_path: pathlib.Path) -> None:
     records = list(forebay.open(tmp_path / "fbs").split("train"))
     assert [record.key.encode() for record in records] == list(images)
     assert [record.image for record in records] == list(images.values())
+
+
+def test_array_record_reads_what_convert_writes(packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
+    array_record: Any = pytest.importorskip("array_record.python.array_record_module")
+    data = forebay.open(packed["indexed"])
+    for codec in ["none", "zstd:3"]:
+        out = tmp_path / codec.replace(":", "-")
+        convert(packed["indexed"], out, "--to", "arrayrecord", "--shards", "2", "--codec", codec)
+        for split in data.splits:
+            values = []
+            for path in sorted(out.glob(f"{split}-*.array_record")):
+                reader = array_record.ArrayRecordReader(str(path))
+                values += reader.read_all()
+                assert reader.read([reader.num_records() - 1]) == values[-1:]
+            records = list(data.split(split))
+            assert len(values) == len(records)
+            for value, record in zip(values, records, strict=True):
+                assert record.image in value and record.key.encode() in value
+
+
+def test_convert_and_index_read_what_array_record_writes(packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
+    array_record: Any = pytest.importorskip("array_record.python.array_record_module")
+    images = [png(64, 48, i) + bytes(70_000) for i in range(20)]
+    for options in ["", "group_size:3,uncompressed"]:
+        src = tmp_path / f"{len(options)}.array_record"
+        writer = array_record.ArrayRecordWriter(str(src), options)
+        for image in images:
+            writer.write(image)
+        writer.close()
+        convert(src, tmp_path / f"fbs-{len(options)}", "--to", "indexed")
+        assert [record.image for record in forebay.open(tmp_path / f"fbs-{len(options)}").split("train")] == images
+        done = forebay_command("index", src, "--output", tmp_path / f"index-{len(options)}")
+        if not options:
+            assert done.returncode != 0 and "group_size:1,uncompressed" in done.stderr
+            continue
+        assert done.returncode == 0, done.stderr
+        assert [record.image for record in forebay.open(tmp_path / f"index-{len(options)}").split("train")] == images
 
 
 def test_convert_reads_what_h5py_writes(tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// The list of the files of a split, in formats that have one.
 const INDEX: &str = "index.json";
 /// The extensions of files that may be in directories of a source, one for each split.
-const IN_DIRS: [&str; 7] = [
+const IN_DIRS: [&str; 9] = [
     ".parquet",
     ".npz",
     ".npy",
@@ -19,7 +19,11 @@ const IN_DIRS: [&str; 7] = [
     ".h5",
     ".hdf5",
     "data.mdb",
+    STORE,
+    ".zarr.zip",
 ];
+/// The extension of directories that are one thing.
+const STORE: &str = ".zarr";
 /// Directories of a source whose names are looked at.
 const DIRS_SEEN: usize = 16;
 
@@ -95,6 +99,8 @@ fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Fa
         let listing = store.list_dir("")?;
         let keys = |objects: Vec<Object>| objects.into_iter().map(|object| object.key);
         let mut names: Vec<String> = keys(listing.objects).collect();
+        let stores = listing.dirs.iter().filter(|name| name.ends_with(STORE));
+        names.extend(stores.cloned());
         let shown: Vec<&str> = names.iter().map(String::as_str).collect();
         if RecordFormat::detect(&shown).is_none() {
             for dir in listing.dirs.iter().take(DIRS_SEEN) {

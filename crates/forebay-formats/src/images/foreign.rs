@@ -288,7 +288,6 @@ const CONTAINERS: &[(&str, &[&str])] = &[
         &["data_batch_1", "data_batch_1.bin", "batches.meta"],
     ),
     ("a Lance dataset", &[".lance"]),
-    ("a Zarr store", &[".zarr"]),
 ];
 
 /// The format of a source in which no image was found.
@@ -315,7 +314,10 @@ fn container_in(top: &Top<'_>) -> Option<ForeignTree> {
             advice,
         })
     };
-    if let Some((format, name)) = RecordFormat::detect(&names.files) {
+    // A Zarr store is a directory.
+    let stores = names.dirs.iter().filter(|name| name.ends_with(".zarr"));
+    let all: Vec<&str> = names.files.iter().chain(stores).copied().collect();
+    if let Some((format, name)) = RecordFormat::detect(&all) {
         return tree(format.title(), name, format.advice());
     }
     for (format, endings) in CONTAINERS {

@@ -36,8 +36,14 @@ pub(super) const LABEL_NAMES: &[&str] = &[
     "target",
     "y",
 ];
-pub(super) const KEY_NAMES: &[&str] =
-    &["image/filename", "file_name", "filename", "image/id", "id"];
+pub(super) const KEY_NAMES: &[&str] = &[
+    "image/filename",
+    "file_name",
+    "filename",
+    "image/id",
+    "id",
+    "__key__",
+];
 /// Features that are named in an error.
 const FEATURES_SHOWN: usize = 12;
 

@@ -19,10 +19,13 @@
 //! TensorFlow's keys. What a sink cannot store of a dataset (classes, label base, order) is in a
 //! [`Conversion`] beside its files, from which a source has it again.
 
+mod array_record;
 mod arrays;
+mod blosc;
 mod coco;
 mod conversion;
 mod dataset;
+mod datum;
 mod extents;
 mod foreign_records;
 mod hdf5;
@@ -38,9 +41,13 @@ mod safetensors;
 mod shards;
 mod sink;
 mod tfrecord;
+mod values;
 mod voc;
 mod webdataset;
+mod zarr;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use array_record::riegeli_hash;
 pub use conversion::Conversion;
 pub use foreign_records::{ForeignRecords, ForeignSchema, class_names};
 pub use places::{expand_braces, has_braces};
@@ -62,6 +69,8 @@ use std::path::{Path, PathBuf};
 /// The table of formats, in the order in which they are detected.
 const FORMATS: &[&dyn Format] = &[
     &dataset::Dataset,
+    // Before TFRecords, which are numbered in the same way.
+    &array_record::ArrayRecord,
     &tfrecord::TfRecord,
     &mds::Mds,
     &webdataset::WebDataset,
@@ -72,6 +81,7 @@ const FORMATS: &[&dyn Format] = &[
     &npz::Npz,
     &hdf5::Hdf5,
     &lmdb::Lmdb,
+    &zarr::Zarr,
 ];
 
 /// The endings of files that are pickled: reading one executes what it says, so none is read.
@@ -145,6 +155,10 @@ impl RecordFormat {
     pub const LMDB: Self = Self(&lmdb::Lmdb);
     /// NumPy's arrays.
     pub const NPZ: Self = Self(&npz::Npz);
+    /// ArrayRecord files, as Grain and TensorFlow Datasets read them.
+    pub const ARRAY_RECORD: Self = Self(&array_record::ArrayRecord);
+    /// Zarr's arrays.
+    pub const ZARR: Self = Self(&zarr::Zarr);
     /// Tensors of safetensors.
     pub const SAFETENSORS: Self = Self(&safetensors::Safetensors);
     /// Parquet files.

@@ -9,10 +9,10 @@ pub(crate) const LAST_FILES: [&str; 2] = [MANIFEST, Conversion::FILE_NAME];
 /// The list of the files of a split, in formats that have one.
 const SPLIT_INDEX: &str = "index.json";
 /// The extensions of files of other tools' formats that are numbered from 0.
-const NUMBERED: [&str; 3] = [".npz", ".safetensors", ".lmdb"];
+const NUMBERED: [&str; 4] = [".npz", ".safetensors", ".lmdb", ".zarr.zip"];
 
 /// Whether a name is that of a file of records: `name-00000-of-00001` or `name-00000`, with or without `.fbs`,
-/// `name-00000-of-00001.fbm`, `name-000000.tar`, `name-00000.npz` and the like, `name/shard.00000.mds` or the same
+/// `name-00000-of-00001.fbm`, `name-00000-of-00001.array_record`, `name-000000.tar`, `name-00000.npz` and the like, `name/shard.00000.mds` or the same
 /// compressed, `data/name-00000-of-00001.parquet`.
 pub(crate) fn is_shard_name(name: &str) -> bool {
     let parquet = name.strip_prefix("data/");
@@ -32,7 +32,7 @@ pub(crate) fn is_shard_name(name: &str) -> bool {
     if let Some(stem) = NUMBERED.iter().find_map(|end| name.strip_suffix(end)) {
         return !stem.ends_with(".fbs") && split_of_numbered(stem).is_some();
     }
-    let stem = [".fbs", ".fbm"]
+    let stem = [".fbs", ".fbm", ".array_record"]
         .iter()
         .find_map(|end| name.strip_suffix(end));
     is_one_of_many(stem.unwrap_or(name)) || split_of_numbered(name).is_some()
@@ -84,12 +84,14 @@ mod tests {
             "train-00000-of-00001",
             "a.b_c-12345-of-99999.fbs",
             "train-00000-of-00001.fbm",
+            "train-00000-of-00001.array_record",
             "train-00000",
             "a.b_c-12345.fbs",
             "train-000000.tar",
             "a.b_c-12345.npz",
             "train-00000.safetensors",
             "train-00000.lmdb",
+            "train-00000.zarr.zip",
             "train/shard.00012.mds",
             "data/train-00000-of-00001.parquet",
             "train/shard.00012.mds.zstd",

@@ -29,8 +29,16 @@ fn outputs() -> [(&'static str, OutputFormat); 3] {
 
 /// The formats that hold whatever a dataset has, too.
 fn lossless() -> impl Iterator<Item = (&'static str, OutputFormat)> {
-    let lmdb = OutputFormat::Records(RecordFormat::LMDB, BlockCompression::NONE);
-    outputs().into_iter().chain([("lmdb", lmdb)])
+    let (plain, zstd) = (BlockCompression::NONE, "zstd:3".parse().unwrap());
+    let records = OutputFormat::Records;
+    outputs().into_iter().chain([
+        ("lmdb", records(RecordFormat::LMDB, plain)),
+        ("arrayrecord", records(RecordFormat::ARRAY_RECORD, plain)),
+        (
+            "arrayrecord-zstd",
+            records(RecordFormat::ARRAY_RECORD, zstd),
+        ),
+    ])
 }
 
 fn of(source: ConvertSource, dst: &Path, format: impl Into<OutputFormat>) -> ConvertOptions {
@@ -294,12 +302,15 @@ fn arrays_are_written_resumed_and_replaced() {
     };
     let records_of: Vec<(&[u8], Vec<u8>)> = (0..12).map(|n| (&b""[..], record(n))).collect();
     let source = foreign(dir.path(), &records_of);
-    for (name, format) in [
-        ("npz", RecordFormat::NPZ),
-        ("safetensors", RecordFormat::SAFETENSORS),
-        ("lmdb", RecordFormat::LMDB),
+    let plain = BlockCompression::NONE;
+    for (name, format, compression) in [
+        ("npz", RecordFormat::NPZ, plain),
+        ("safetensors", RecordFormat::SAFETENSORS, plain),
+        ("lmdb", RecordFormat::LMDB, plain),
+        ("zarr", RecordFormat::ZARR, plain),
+        ("zarr-zstd", RecordFormat::ZARR, "zstd:3".parse().unwrap()),
     ] {
-        let output = OutputFormat::Records(format, BlockCompression::NONE);
+        let output = OutputFormat::Records(format, compression);
         let to = |part: &str| {
             let dst = path(&format!("{name}-{part}"));
             let mut options = of(source.clone(), &dst, output);

@@ -36,7 +36,10 @@ pub(in crate::records) fn find(
         let files = files.collect::<Result<Vec<_>>>()?;
         return Ok(by_split(files, input.split.as_deref()));
     }
-    let has_ending = |name: &str| endings.iter().any(|ending| name.ends_with(ending));
+    let has_ending = |name: &str| {
+        let name = unnumbered(name);
+        endings.iter().any(|ending| name.ends_with(ending))
+    };
     let files = files_at(&input.location, &input.read, &has_ending)?;
     if !files.is_empty() {
         return Ok(by_split(files, input.split.as_deref()));
@@ -50,6 +53,18 @@ pub(in crate::records) fn find(
         }
     }
     Ok(found)
+}
+
+/// A name without the number of the file behind its extension: `a.array_record` of `a.array_record-00000-of-00001`.
+fn unnumbered(name: &str) -> &str {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbered = name
+        .rsplit_once("-of-")
+        .filter(|(_, count)| is_number(count));
+    let numbered = numbered.and_then(|(before, _)| before.rsplit_once('-'));
+    numbered
+        .filter(|(_, number)| is_number(number))
+        .map_or(name, |(stem, _)| stem)
 }
 
 /// The directories at a place, in order, without hidden ones.

@@ -19,13 +19,18 @@ pub(in crate::records) struct SpooledArray {
     /// Bytes of an element.
     pub(in crate::records) width: u64,
     rows: File,
-    /// The length of each row of text in that file, which are filled up here.
+    /// The length of each row of text in that file. Rows are filled up here, if texts have a width.
     lens: Option<Vec<u32>>,
 }
 
 impl SpooledArray {
     pub(in crate::records) fn bytes(&self) -> u64 {
         self.shape.iter().product::<u64>() * self.width
+    }
+
+    /// Takes the length of each text, which are not filled up then.
+    pub(in crate::records) fn take_lens(&mut self) -> Vec<u32> {
+        self.lens.take().unwrap_or_default()
     }
 
     /// Reads the rows from the first one.
@@ -84,8 +89,9 @@ pub(super) struct Spool {
     count: u64,
     /// For rows of any length: the number of elements at the end of each.
     ends: Option<BufWriter<File>>,
-    /// For text that is filled up: the bytes of each, and of the longest.
+    /// For text without offsets: the bytes of each, and of the longest.
     lens: Option<(Vec<u32>, u32)>,
+    text: TextAs,
     number: NumberType,
     /// The dimensions of a row, or of an element of a row of any length.
     shape: Vec<u64>,
@@ -115,8 +121,8 @@ impl Spool {
                 (NumberType::Uint8, shape)
             }
         };
-        let is_padded = is_text && layout.text == TextAs::Utf32;
-        let is_ragged = (is_text && !is_padded) || matches!(source.stored, Stored::Ragged(..));
+        let has_lens = is_text && layout.text != TextAs::Ragged;
+        let is_ragged = (is_text && !has_lens) || matches!(source.stored, Stored::Ragged(..));
         let mut ends = None;
         if is_ragged {
             let mut file = buffered()?;
@@ -129,7 +135,8 @@ impl Spool {
             data: buffered()?,
             count: 0,
             ends,
-            lens: is_padded.then(|| (Vec::new(), 0)),
+            lens: has_lens.then(|| (Vec::new(), 0)),
+            text: layout.text,
             number,
             shape,
         })
@@ -141,6 +148,10 @@ impl Spool {
         if let Some(ends) = &mut self.ends {
             self.count += row.len() as u64 / element.max(1);
             ends.write_all(&self.count.to_le_bytes())?;
+        } else if let Some((lens, _)) = &mut self.lens
+            && self.text == TextAs::Utf8
+        {
+            lens.push(u32::try_from(row.len()).unwrap_or(u32::MAX));
         } else if let Some((lens, longest)) = &mut self.lens {
             let text = String::from_utf8_lossy(row);
             if text.ends_with('\0') {
@@ -181,8 +192,11 @@ impl Spool {
         );
         let mut lens = None;
         if let Some((all, longest)) = self.lens {
-            // NumPy has no text without characters.
-            (element, width) = (Element::Utf32, u64::from(longest.max(4)));
+            (element, width) = match self.text {
+                TextAs::Utf8 => (Element::Text, 0),
+                // NumPy has no text without characters.
+                _ => (Element::Utf32, u64::from(longest.max(4))),
+            };
             lens = Some(all);
         }
         arrays.push(SpooledArray {

@@ -174,7 +174,12 @@ impl Table {
         if image.is_none() && !options.without_images {
             let names: Vec<String> = named
                 .values()
-                .map(|values| arrays[values.array()].to_string())
+                .map(|values| match &arrays[values.array()] {
+                    array if let Element::Other(what) = &array.element => {
+                        format!("{array}, which {what}")
+                    }
+                    array => array.to_string(),
+                })
                 .collect();
             return Err(format!(
                 "no array holds images, which are uint8 of N x height x width x 1 or 3, or encoded: it has {}; --image-feature names one",

@@ -35,6 +35,8 @@ pub(in crate::records) enum TextAs {
     Utf32,
     /// UTF-8, and offsets.
     Ragged,
+    /// UTF-8 of any length.
+    Utf8,
 }
 
 /// A format that arrays are written to.
@@ -49,6 +51,11 @@ pub(in crate::records) trait ArrayEncoder: fmt::Debug + Send + Sync {
 
     /// Whether it has no type for elements.
     fn refuses(&self, element: &Element) -> bool;
+
+    /// Whether it compresses rows by itself.
+    fn is_compressed(&self) -> bool {
+        false
+    }
 
     /// Writes a file of arrays, which are in the order of their names.
     fn encode(&self, arrays: &mut [SpooledArray], out: &mut dyn Write) -> io::Result<()>;
@@ -100,7 +107,7 @@ impl ArraySink {
         encoder: impl ArrayEncoder + 'static,
     ) -> std::result::Result<Self, String> {
         let title = encoder.title();
-        if options.compression != BlockCompression::NONE {
+        if options.compression != BlockCompression::NONE && !encoder.is_compressed() {
             return Err(format!(
                 "{title} is written without compression: leave --codec out"
             ));

@@ -1,7 +1,6 @@
 //! LMDB: one file of keys and values. A value is an encoded image, a datum of Caffe, or a `tensorflow.Example`, which is what
 //! is written.
 
-mod datum;
 mod pages;
 #[cfg(test)]
 mod tests;
@@ -10,20 +9,17 @@ mod write;
 use super::conversion::Conversion;
 use super::places::{by_split, file_at, files_at, split_of_array};
 use super::sink::{RecordSink, SinkOptions};
+use super::values::Values;
 use super::{
-    ForeignSchema, Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit,
-    SourceFacts, SourceRecord, order_by_sizes,
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
+    SourceRecord, order_by_sizes,
 };
 use crate::archive::{Archive, ArchiveFile};
 use crate::error::{Error, Result};
 use crate::records::arrays::places::dirs;
-use datum::Datum;
 use forebay_cache::read_storage;
-use forebay_shard::example::{FeatureKind, RecordFeatures, feature_kinds};
+use forebay_shard::BlockCompression;
 use forebay_shard::index::MAX_KEY_BYTES;
-use forebay_shard::manifest::FeatureEntry;
-use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, Schema};
-use forebay_shard::{BlockCompression, ExampleBuilder, ExampleView};
 use forebay_store::Location;
 use pages::Tree;
 use std::collections::BTreeMap;
@@ -96,8 +92,7 @@ impl Format for Lmdb {
                 .map_err(|what| Error::source(&database.path, what))?,
             None => Values::Image,
         };
-        let facts = facts(
-            &values,
+        let facts = values.facts(
             input,
             first.map(|(_, value)| value),
             conversion,
@@ -253,128 +248,6 @@ impl Database {
     }
 }
 
-/// Kind of the values, as the first one shows.
-#[derive(Debug)]
-enum Values {
-    /// Encoded images.
-    Image,
-    /// Caffe's.
-    Datum { label_base: i64 },
-    /// Records of another tool.
-    Foreign(Box<ForeignSchema>),
-    /// Records that were written here, with these features.
-    Own(Box<RecordFeatures>),
-}
-
-impl Values {
-    fn decide(
-        value: &[u8],
-        input: &RecordInput,
-        conversion: Option<&Conversion>,
-    ) -> std::result::Result<Self, String> {
-        if let Some(conversion) = conversion {
-            return Ok(Self::Own(Box::new(conversion.record_features.clone())));
-        }
-        if forebay_image::sniff(value).is_some() {
-            return Ok(Self::Image);
-        }
-        if is_example(value) {
-            return Ok(Self::Foreign(Box::new(input.features.decide(Some(value))?)));
-        }
-        if Datum::parse(value).is_some_and(|datum| datum.is_image()) {
-            let label_base = input.features.label_base.unwrap_or(0);
-            return Ok(Self::Datum { label_base });
-        }
-        // Protocol 2 and later, and the end of any.
-        if value.starts_with(b"\x80") && value.ends_with(b".") {
-            return Err("its values are pickled, and reading them would execute what they say: write the encoded images, or Examples, into a database".to_owned());
-        }
-        Err("its first value is neither an encoded image, nor a datum of Caffe, nor a tensorflow.Example".to_owned())
-    }
-
-    fn label_base(&self) -> i64 {
-        match self {
-            Self::Datum { label_base } => *label_base,
-            Self::Foreign(schema) => schema.label_base,
-            Self::Image | Self::Own(_) => 0,
-        }
-    }
-}
-
-fn is_example(value: &[u8]) -> bool {
-    ExampleView::parse(value).is_ok_and(|example| example.iter().next().is_some())
-}
-
-fn facts(
-    values: &Values,
-    input: &RecordInput,
-    first: Option<Vec<u8>>,
-    conversion: Option<Conversion>,
-    root: &Path,
-    files: &blake3::Hasher,
-) -> SourceFacts {
-    let mut columns = vec![Column::new(schema::IMAGE, ColumnType::Image)];
-    if matches!(values, Values::Datum { .. }) {
-        columns.push(Column::new(schema::LABEL, ColumnType::Label));
-    }
-    let schema = Schema::new(columns).unwrap_or_default();
-    let mut identity = vec![
-        ("source_files", files.finalize().to_hex()[..32].to_owned()),
-        ("label_base", values.label_base().to_string()),
-    ];
-    let mut facts = SourceFacts {
-        label_base: values.label_base(),
-        classes: Vec::new(),
-        features: schema.features(),
-        record_features: RecordFeatures::default(),
-        schema,
-        foreign: None,
-        pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-        identity: BTreeMap::new(),
-        order: forebay_shard::manifest::EpochOrder::default(),
-        findings: Vec::new(),
-    };
-    if let Values::Foreign(schema) = values {
-        let RecordFeatures { image, label, .. } = &schema.features;
-        identity.push(("image_feature", image.clone()));
-        identity.push(("label_feature", label.clone()));
-        facts.record_features = schema.features.clone();
-        facts.schema = Schema::default();
-        facts.foreign = Some(((**schema).clone(), root.to_path_buf()));
-        let kinds: BTreeMap<String, (FeatureKind, bool)> =
-            first.map(|first| feature_kinds(&first)).unwrap_or_default();
-        let entry = |(name, (kind, is_one)): (String, (FeatureKind, bool))| FeatureEntry {
-            name,
-            kind,
-            shape: if is_one { Vec::new() } else { vec![None] },
-        };
-        facts.features = kinds.into_iter().map(entry).collect();
-    }
-    if let Some(known) = conversion {
-        facts.label_base = known.label_base;
-        facts.classes = known.classes;
-        facts.features = known.features;
-        facts.record_features = known.record_features;
-        facts.schema = known.columns;
-        facts.order = known.order.unwrap_or_default();
-    }
-    facts.schema = without(facts.schema, input);
-    facts.identity = identity
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
-    facts
-}
-
-/// The columns whose features are not left out.
-fn without(schema: Schema, input: &RecordInput) -> Schema {
-    let is_kept = |column: &&Column| {
-        let mut features = column.features().into_iter();
-        features.all(|feature| !input.drop_features.contains(&feature.name))
-    };
-    Schema::new(schema.columns().iter().filter(is_kept).cloned().collect()).unwrap_or_default()
-}
-
 /// The records of a database.
 #[derive(Debug)]
 struct Records {
@@ -455,9 +328,9 @@ impl RecordReader for Reader<'_> {
             Values::Own(_) => self.key.get(write::PREFIX_BYTES..).unwrap_or_default(),
             _ => &self.key,
         };
-        let bytes = match &**values {
-            Values::Image | Values::Datum { .. } => &self.record,
-            Values::Foreign(_) | Values::Own(_) => &self.value,
+        let bytes = match values.are_records() {
+            true => &self.value,
+            false => &self.record,
         };
         Ok(Some(SourceRecord {
             number,
@@ -466,63 +339,4 @@ impl RecordReader for Reader<'_> {
             key,
         }))
     }
-}
-
-impl Values {
-    /// Appends the record of a value that is none, and returns its label.
-    fn encode(
-        &self,
-        value: &[u8],
-        record: &mut Vec<u8>,
-    ) -> std::result::Result<Option<i64>, String> {
-        let own: Vec<u8>;
-        let (image, label) = match self {
-            Self::Image => match forebay_image::sniff(value) {
-                Some(_) => (value, None),
-                None => return Err("its value is no image, as the first one is".to_owned()),
-            },
-            Self::Datum { label_base } => {
-                let datum = Datum::parse(value).filter(Datum::is_image);
-                let datum = datum.ok_or("its value is no datum of Caffe, as the first one is")?;
-                own = datum.image()?;
-                let label = datum.label.unwrap_or(-1);
-                if label != -1 && label < *label_base {
-                    return Err(format!(
-                        "its label is {label}, and the first class has label {label_base}"
-                    ));
-                }
-                (own.as_slice(), Some(label))
-            }
-            Self::Foreign(schema) => {
-                schema.check(value)?;
-                return label(value, &schema.features);
-            }
-            Self::Own(features) => return label(value, features),
-        };
-        let mut builder = ExampleBuilder::new();
-        let columns = [
-            (
-                Column::new(schema::IMAGE, ColumnType::Image),
-                Some(ColumnValue::Bytes(image)),
-            ),
-            (
-                Column::new(schema::LABEL, ColumnType::Label),
-                label.map(ColumnValue::Int),
-            ),
-        ];
-        let features = columns.each_ref().map(|(column, _)| column.features());
-        for ((column, value), features) in columns.iter().zip(&features) {
-            if let Some(value) = value {
-                let added = column.add(features, value, &mut builder);
-                added.map_err(|error| error.to_string())?;
-            }
-        }
-        builder.encode_into(record);
-        Ok(label)
-    }
-}
-
-fn label(record: &[u8], features: &RecordFeatures) -> std::result::Result<Option<i64>, String> {
-    let example = ExampleView::parse(record).map_err(|error| error.to_string())?;
-    Ok(features.label(example).ok().flatten())
 }

@@ -1,0 +1,431 @@
+//! ArrayRecord: chunks of Riegeli, and a list of them at the end of the file. Records are `tensorflow.Example`s or encoded images.
+
+mod riegeli;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use super::arrays::places;
+use super::conversion::Conversion;
+use super::sink::{RecordSink, SinkOptions};
+use super::values::Values;
+use super::{
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
+    SourceRecord, by_extension, order_by_sizes,
+};
+use crate::archive::{Archive, Stream, VolumeKind};
+use crate::error::{Error, Result};
+use forebay_cache::read_storage;
+use forebay_shard::ExampleView;
+use forebay_shard::index::MAX_KEY_BYTES;
+use forebay_shard::mapped::{Extent, ExtentStart, MIN_EXTENT_BYTES};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use riegeli::hash as riegeli_hash;
+use riegeli::{BLOCK, Chunk, Compression, numbers};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) struct ArrayRecord;
+
+const EXTENSIONS: [&str; 2] = [".array_record", ".arrayrecord"];
+/// The second field of the postscript.
+const MAGIC: u64 = 0x7193_0e70_4fda_e05e;
+
+impl Format for ArrayRecord {
+    fn name(&self) -> &'static str {
+        "arrayrecord"
+    }
+
+    fn title(&self) -> &'static str {
+        "ArrayRecord files"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &EXTENSIONS
+    }
+
+    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        by_extension(self, names)
+    }
+
+    fn advice(&self) -> &'static str {
+        "`forebay convert SRC DST --to indexed` reads tensorflow.Examples and encoded images"
+    }
+
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        let (root, storage) = read_storage(&input.location, &input.read)?;
+        let is_file = !input.files.is_empty()
+            || by_extension(self, &[&root.to_string_lossy()]).is_some() && !root.is_dir();
+        let conversion = match is_file {
+            true => None,
+            false => Conversion::load(&root, &*storage)?,
+        };
+        let conversion = conversion.filter(|conversion| conversion.to == self.name());
+        let mut hasher = blake3::Hasher::new();
+        let mut opened: Vec<(String, Vec<ArrayFile>)> = Vec::new();
+        for (split, files) in places::find(input, conversion.as_ref(), &EXTENSIONS)? {
+            let mut all = Vec::new();
+            for (_, archive) in files {
+                let file = ArrayFile::open(archive)?;
+                file.identify(&split, &mut hasher);
+                all.push(file);
+            }
+            opened.push((split, all));
+        }
+        if opened.is_empty() {
+            return Err(Error::source(&root, "there are no ArrayRecord files here"));
+        }
+        let mut files = opened.iter().flat_map(|(_, files)| files);
+        let first = match files.find(|file| file.records() > 0) {
+            Some(file) => Some((file, file.first()?)),
+            None => None,
+        };
+        let values = match &first {
+            Some((file, value)) => Values::decide(value, input, conversion.as_ref())
+                .map_err(|what| Error::source(&file.path, what))?,
+            None => Values::Image,
+        };
+        let first = first.map(|(_, value)| value);
+        let mut facts = values.facts(input, first, conversion, &root, &hasher);
+        let values = Arc::new(values);
+        let splits = opened.into_iter().map(|(name, files)| RecordSplit {
+            name,
+            files: files
+                .into_iter()
+                .map(|file| -> Box<dyn RecordFile> {
+                    let values = Arc::clone(&values);
+                    Box::new(Records { file, values })
+                })
+                .collect(),
+        });
+        let splits: Vec<RecordSplit> = splits.collect();
+        if facts.order.block_records.is_empty() {
+            facts.order = order_by_sizes(&splits);
+        }
+        Ok(RecordSource { splits, facts })
+    }
+
+    fn is_written(&self) -> bool {
+        true
+    }
+
+    fn create(
+        &self,
+        _facts: &SourceFacts,
+        options: &SinkOptions,
+    ) -> std::result::Result<Box<dyn RecordSink>, String> {
+        Ok(Box::new(write::Sink::new(options.compression)?))
+    }
+}
+
+/// A chunk in the list of a file.
+#[derive(Debug, Clone, Copy)]
+struct Listed {
+    /// The number of its first record.
+    first: u64,
+    offset: u64,
+    bytes: u64,
+}
+
+/// A file of records.
+#[derive(Debug)]
+struct ArrayFile {
+    archive: Archive,
+    path: PathBuf,
+    bytes: u64,
+    modified: i128,
+    chunks: Vec<Listed>,
+    records: u64,
+    /// The compression of the first chunk.
+    compression: Compression,
+}
+
+impl ArrayFile {
+    fn open(archive: Archive) -> Result<Self> {
+        let (file, modified) = archive.open()?;
+        let (path, bytes) = (archive.shown(), file.len());
+        let mut all = Self {
+            archive,
+            path: path.clone(),
+            bytes,
+            modified,
+            chunks: Vec::new(),
+            records: 0,
+            compression: Compression::None,
+        };
+        let last = bytes
+            .checked_sub(BLOCK)
+            .filter(|_| bytes.is_multiple_of(BLOCK));
+        let stream = || {
+            Stream::new(file.clone(), VolumeKind::Tar)
+                .map_err(|error| Error::io(&path, "read", error))
+        };
+        let Some(last) = last else {
+            let what = format!(
+                "it is no ArrayRecord file, or cut short: {bytes} bytes are no whole blocks of 64 KiB"
+            );
+            return Err(Error::source(&path, what));
+        };
+        let at = |offset: u64| {
+            let path = path.clone();
+            move |what: String| {
+                let what =
+                    format!("it is no ArrayRecord file, or damaged: offset {offset}: {what}");
+                Error::source(&path, what)
+            }
+        };
+        let postscript = Chunk::read(&mut stream()?, bytes, last).map_err(at(last))?;
+        let fields = postscript.record(0).and_then(numbers).unwrap_or_default();
+        let field = |fields: &[(u64, u64)], number: u64| {
+            let found = fields.iter().rev().find(|(field, _)| *field == number);
+            found.map_or(0, |(_, value)| *value)
+        };
+        if field(&fields, 2) != MAGIC {
+            return Err(at(last)("there is no postscript of ArrayRecord".to_owned()));
+        }
+        let list_at = field(&fields, 1);
+        let list = Chunk::read(&mut stream()?, bytes, list_at).map_err(at(list_at))?;
+        for number in 1..list.len() {
+            let damaged = |what: &str| {
+                at(list_at)(format!(
+                    "entry {} of the list of chunks: {what}",
+                    number - 1
+                ))
+            };
+            let entry = list.record(number).and_then(numbers);
+            let entry = entry.ok_or_else(|| damaged("it is damaged"))?;
+            let (offset, count) = (field(&entry, 1), field(&entry, 3));
+            let before = all.chunks.last().map_or(0, |chunk| chunk.offset);
+            // Each record has a position of its own, so a file has more bytes than records.
+            let total = all
+                .records
+                .checked_add(count)
+                .filter(|total| *total <= bytes);
+            let (Some(total), true) = (total, offset > before && offset < list_at) else {
+                return Err(damaged(
+                    "its chunk lies elsewhere, or has more records than the file",
+                ));
+            };
+            all.chunks.push(Listed {
+                first: all.records,
+                offset,
+                bytes: field(&entry, 2),
+            });
+            all.records = total;
+        }
+        if let Some(first) = all.chunks.first() {
+            let found = riegeli::compression(&mut stream()?, bytes, first.offset);
+            all.compression = found.map_err(at(first.offset))?;
+        }
+        Ok(all)
+    }
+
+    fn identify(&self, split: &str, hasher: &mut blake3::Hasher) {
+        for text in [self.path.as_os_str().as_encoded_bytes(), split.as_bytes()] {
+            hasher
+                .update(&(text.len() as u64).to_le_bytes())
+                .update(text);
+        }
+        hasher.update(&self.bytes.to_le_bytes());
+        hasher.update(&self.modified.to_le_bytes());
+    }
+
+    fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The number of the chunk that has a record.
+    fn chunk_of(&self, record: u64) -> usize {
+        let after = self.chunks.partition_point(|chunk| chunk.first <= record);
+        after.saturating_sub(1)
+    }
+
+    /// The number of the first record behind a chunk.
+    fn end_of(&self, chunk: usize) -> u64 {
+        self.chunks
+            .get(chunk + 1)
+            .map_or(self.records, |next| next.first)
+    }
+
+    fn stream(&self) -> Result<Stream> {
+        let (file, modified) = self.archive.open()?;
+        if (file.len(), modified) != (self.bytes, self.modified) {
+            return Err(Error::source(&self.path, "it changed while it was read"));
+        }
+        Stream::new(file, VolumeKind::Tar).map_err(|error| Error::io(&self.path, "read", error))
+    }
+
+    /// Reads a chunk of the list.
+    fn chunk(&self, stream: &mut Stream, number: usize) -> std::result::Result<Chunk, String> {
+        let listed = self.chunks[number];
+        let at = |what: String| format!("offset {}: {what}", listed.offset);
+        let chunk = Chunk::read(stream, self.bytes, listed.offset).map_err(at)?;
+        let count = self.end_of(number) - listed.first;
+        match chunk.len() as u64 == count {
+            true => Ok(chunk),
+            false => Err(at(format!(
+                "the chunk has {} records, and the list says {count}",
+                chunk.len()
+            ))),
+        }
+    }
+
+    /// The first record.
+    fn first(&self) -> Result<Vec<u8>> {
+        let chunk = self.chunk(&mut self.stream()?, self.chunk_of(0));
+        let chunk = chunk.map_err(|what| Error::source(&self.path, format!("record 0: {what}")))?;
+        Ok(chunk.record(0).unwrap_or_default().to_vec())
+    }
+}
+
+/// The records of a file.
+#[derive(Debug)]
+struct Records {
+    file: ArrayFile,
+    values: Arc<Values>,
+}
+
+impl RecordFile for Records {
+    fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.file.bytes
+    }
+
+    fn records(&self) -> u64 {
+        self.file.records
+    }
+
+    fn record_bytes(&self, record: u64) -> u64 {
+        if record >= self.file.records {
+            return 0;
+        }
+        let number = self.file.chunk_of(record);
+        let listed = self.file.chunks[number];
+        let count = self.file.end_of(number) - listed.first;
+        (listed.bytes / count.max(1)).min(self.file.bytes.saturating_mul(1024))
+    }
+
+    fn in_place_refusal(&self) -> Option<String> {
+        let found = self.file.compression;
+        (found != Compression::None).then(|| {
+            format!(
+                "its chunks are compressed ({}): convert it, or write it with the options `group_size:1,uncompressed`",
+                found.name()
+            )
+        })
+    }
+
+    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
+        Ok(Box::new(Reader {
+            records: self,
+            stream: self.file.stream()?,
+            next: records.start,
+            end: records.end.min(self.file.records),
+            chunk: None,
+            record: Vec::new(),
+            key: Vec::new(),
+        }))
+    }
+}
+
+/// Records of one file, being read.
+struct Reader<'a> {
+    records: &'a Records,
+    stream: Stream,
+    next: u64,
+    end: u64,
+    /// The number of a chunk, and the chunk, or why it cannot be read.
+    chunk: Option<(usize, std::result::Result<Chunk, String>)>,
+    record: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl RecordReader for Reader<'_> {
+    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        self.read(None)
+    }
+
+    fn next_mapped(&mut self, extents: &mut Vec<Extent>) -> Result<Option<SourceRecord<'_>>> {
+        extents.clear();
+        self.read(Some(extents))
+    }
+}
+
+impl Reader<'_> {
+    fn read(&mut self, extents: Option<&mut Vec<Extent>>) -> Result<Option<SourceRecord<'_>>> {
+        let Records { file, values } = self.records;
+        let number = self.next;
+        if number >= self.end {
+            return Ok(None);
+        }
+        let at = file.chunk_of(number);
+        if self.chunk.as_ref().is_none_or(|(open, _)| *open != at) {
+            self.chunk = Some((at, file.chunk(&mut self.stream, at)));
+        }
+        self.next += 1;
+        let refused = |what: String| Error::Record {
+            path: file.path.clone(),
+            record: number,
+            what,
+        };
+        let chunk = match &self.chunk {
+            Some((_, Ok(chunk))) => chunk,
+            Some((_, Err(what))) => return Err(refused(what.clone())),
+            None => return Ok(None),
+        };
+        let refused = |what: String| refused(format!("offset {}: {what}", file.chunks[at].offset));
+        let inside = (number - file.chunks[at].first) as usize;
+        let mut value = chunk.record(inside).unwrap_or_default();
+        self.key.clear();
+        match &**values {
+            Values::Own(_) => {
+                let split = write::split_key(value);
+                let (record, key) =
+                    split.ok_or_else(|| refused("it has no key behind it".to_owned()))?;
+                (value, self.key) = (record, key.to_vec());
+            }
+            Values::Foreign(schema) => {
+                let example = ExampleView::parse(value).ok();
+                let key = example.and_then(|example| example.bytes(&schema.key).ok().flatten());
+                let key = key.filter(|key| key.len() <= MAX_KEY_BYTES);
+                self.key.extend_from_slice(key.unwrap_or_default());
+            }
+            _ => {}
+        }
+        self.record.clear();
+        let label = values.encode(value, &mut self.record).map_err(refused)?;
+        let bytes = match values.are_records() {
+            true => value,
+            false => &self.record,
+        };
+        if let Some(extents) = extents {
+            // Of an image that is a value, the record has all bytes in one piece.
+            let shift = match values.are_records() {
+                true => Some(0),
+                false => memchr::memmem::find(bytes, value),
+            };
+            for piece in chunk.pieces(inside) {
+                let end = piece.data.end.min(value.len());
+                let start = piece.data.start;
+                if let Some(shift) = shift
+                    && end.saturating_sub(start) >= MIN_EXTENT_BYTES
+                {
+                    extents.push(Extent {
+                        record: start + shift..end + shift,
+                        start: ExtentStart::File(piece.offset),
+                    });
+                }
+            }
+        }
+        Ok(Some(SourceRecord {
+            number,
+            bytes,
+            label,
+            key: &self.key,
+        }))
+    }
+}
