@@ -10,8 +10,8 @@
 //! variants whose names contain it run.
 
 use forebay_image::{
-    Decoder, Limits, Probe, Region, SampleSeed, SeekDensity, SeekPointBuilder, TrainTransform,
-    check_structure, probe,
+    Decoder, Encoded, FastCoding, FastEncoder, Limits, Output, Probe, Region, SampleSeed,
+    SeekDensity, SeekPointBuilder, TrainTransform, Transform, check_structure, probe,
 };
 use libjpeg_turbo_rs::PixelFormat;
 use std::path::Path;
@@ -23,6 +23,9 @@ struct Image {
     crop: Region,
     points: Option<Vec<u8>>,
     fine: Option<Vec<u8>>,
+    /// As fast images: coded and raw. The JPEG itself if it cannot be one.
+    fast: [Vec<u8>; 2],
+    seed: SampleSeed,
 }
 
 fn main() {
@@ -45,12 +48,37 @@ fn main() {
     check(&images);
 
     let mut ours = Decoder::new(Limits::default());
-    let mut outs = [const { Vec::new() }; 6];
+    let mut outs = [const { Vec::new() }; 8];
     let mut turbo = Vec::new();
     let mut builder = SeekPointBuilder::default();
     let mut checker = Decoder::new(Limits::default());
-    type Way<'a> = (&'a str, Box<dyn FnMut(&Image) + 'a>);
     let cell = std::cell::RefCell::new((&mut ours, &mut outs));
+    let mut encoder = FastEncoder::default();
+    let transform = Transform::Train(TrainTransform::new(224));
+    let mut batch = vec![0; transform.output_values()];
+    let mut sampler = Decoder::new(Limits::default());
+    let sample =
+        std::cell::RefCell::new(|bytes: &[u8], points: Option<&[u8]>, seed: SampleSeed| {
+            let encoded = Encoded {
+                bytes,
+                seek_points: points,
+            };
+            transform
+                .apply(&mut sampler, encoded, seed, &Output::default(), &mut batch)
+                .expect("decoded before");
+        });
+    let encoding = std::cell::RefCell::new(|image: &Image, coding| {
+        std::hint::black_box(encoder.encode(&image.bytes, coding, &Limits::default()));
+    });
+    let fast = |way: usize, image: &Image, area: Region, bytes: &[u8]| {
+        let (decoder, outs) = &mut *cell.borrow_mut();
+        let probe = probe(bytes, &Limits::default()).expect("encoded before");
+        decoder
+            .decode_region_into(bytes, &probe, area, None, &mut outs[way])
+            .expect("decoded before");
+        std::hint::black_box(image);
+    };
+    type Way<'a> = (&'a str, Box<dyn FnMut(&Image) + 'a>);
     let run = |way: usize, image: &Image, area: Region, points: Option<&[u8]>| {
         let (decoder, outs) = &mut *cell.borrow_mut();
         decoder
@@ -79,6 +107,36 @@ fn main() {
         (
             "crop, fine seek points",
             Box::new(|image| run(5, image, image.crop, image.fine.as_deref())),
+        ),
+        (
+            "crop, fast",
+            Box::new(|image| fast(6, image, image.crop, &image.fast[0])),
+        ),
+        (
+            "crop, fast-raw",
+            Box::new(|image| fast(7, image, image.crop, &image.fast[1])),
+        ),
+        (
+            "sample, seek points",
+            Box::new(|image| {
+                (sample.borrow_mut())(&image.bytes, image.points.as_deref(), image.seed);
+            }),
+        ),
+        (
+            "sample, fast",
+            Box::new(|image| (sample.borrow_mut())(&image.fast[0], None, image.seed)),
+        ),
+        (
+            "sample, fast-raw",
+            Box::new(|image| (sample.borrow_mut())(&image.fast[1], None, image.seed)),
+        ),
+        (
+            "making a fast image",
+            Box::new(|image| (encoding.borrow_mut())(image, FastCoding::Coded)),
+        ),
+        (
+            "making a raw fast image",
+            Box::new(|image| (encoding.borrow_mut())(image, FastCoding::Raw)),
         ),
         (
             "making seek points",
@@ -145,6 +203,7 @@ fn decode_turbo(image: &Image, out: &mut Vec<u8>) {
 
 fn read(directory: &Path) -> Vec<Image> {
     let mut builder = SeekPointBuilder::default();
+    let mut encoder = FastEncoder::default();
     let mut images = Vec::new();
     let mut pending = vec![directory.to_owned()];
     while let Some(path) = pending.pop() {
@@ -171,7 +230,13 @@ fn read(directory: &Path) -> Vec<Image> {
                 occurrence: 0,
             };
             let (crop, _) = TrainTransform::new(224).crop(probe.width, probe.height, seed);
+            let fast = [FastCoding::Coded, FastCoding::Raw].map(|coding| {
+                let fast = encoder.encode(&bytes, coding, &Limits::default());
+                fast.unwrap_or_else(|| bytes.clone())
+            });
             images.push(Image {
+                fast,
+                seed,
                 points: builder.build(&bytes, SeekDensity::Rows),
                 fine: builder.build(&bytes, SeekDensity::Fine),
                 bytes,
@@ -198,12 +263,19 @@ fn check(images: &[Image]) {
             (whole(image), image.points.as_deref()),
             (last_pixel(image), None),
         ];
-        let equal = regions.into_iter().all(|(region, points)| {
+        let mut equal = regions.into_iter().all(|(region, points)| {
             decoder
                 .decode_region_into(&image.bytes, &image.probe, region, points, &mut out)
                 .is_ok()
                 && out == cut(&expected, image.probe.width, region)
         });
+        for fast in &image.fast {
+            let probe = probe(fast, &Limits::default()).expect("an image");
+            equal &= decoder
+                .decode_region_into(fast, &probe, image.crop, None, &mut out)
+                .is_ok()
+                && out == cut(&expected, image.probe.width, image.crop);
+        }
         different += usize::from(!equal);
     }
     println!("{different} of {} images differ", images.len());

@@ -41,10 +41,12 @@ pub(super) struct Axis {
     /// The halves of the weights, two neighbors per integer: the high ones, then the low ones, for
     /// each output.
     halves: Vec<i32>,
+    /// The high and low halves of the weights by pair of inputs; see [`Axis::pairs`].
+    pairs: Vec<[i32; 2]>,
     /// The digits of the weights by group of inputs; see [`Axis::digits`].
     digits: Vec<[i32; 3]>,
-    /// For each output the first group of its inputs, and the start of its groups in `digits`;
-    /// followed by the end of the last one's.
+    /// For each output the first group or pair of its inputs, and where its own begin in `digits`
+    /// or `pairs`; followed by the end of the last one's.
     groups: Vec<(u32, u32)>,
     stride: usize,
     span: Range<u32>,
@@ -107,17 +109,35 @@ impl Axis {
 
     /// Computes the values of [`Axis::halves`].
     pub(super) fn make_halves(&mut self) {
-        let side_by_side = |[a, b]: [i32; 2]| (a & 0xffff) | b << 16;
         self.halves.clear();
         for row in self.weights.chunks_exact(self.stride) {
             let (pairs, _) = row.as_chunks::<2>();
-            let high = pairs.iter().map(|pair| pair.map(|w| w >> LOW_BITS));
-            self.halves.extend(high.map(side_by_side));
-            let low = pairs
-                .iter()
-                .map(|pair| pair.map(|w| w & ((1 << LOW_BITS) - 1)));
-            self.halves.extend(low.map(side_by_side));
+            for half in 0..2 {
+                self.halves
+                    .extend(pairs.iter().map(|&pair| halves_of(pair)[half]));
+            }
         }
+    }
+
+    /// Computes the values of [`Axis::pairs`].
+    pub(super) fn make_pairs(&mut self) {
+        self.pairs.clear();
+        self.groups.clear();
+        let rows = self.weights.chunks_exact(self.stride);
+        for (&(start, taps), row) in self.taps.iter().zip(rows) {
+            let start = start - self.span.start;
+            self.groups.push((start / 2, self.pairs.len() as u32));
+            // The first pair may begin before the first input.
+            let mut weights = &row[..taps as usize];
+            if let (1, Some((&first, rest))) = (start % 2, weights.split_first()) {
+                self.pairs.push(halves_of([0, first]));
+                weights = rest;
+            }
+            let (pairs, last) = weights.as_chunks::<2>();
+            self.pairs.extend(pairs.iter().copied().map(halves_of));
+            self.pairs.extend(last.iter().map(|&w| halves_of([w, 0])));
+        }
+        self.groups.push((0, self.pairs.len() as u32));
     }
 
     /// Computes the values of [`Axis::digits`].
@@ -215,6 +235,16 @@ impl Axis {
         ((start - self.span.start) as usize, weights)
     }
 
+    /// For one output: the first pair of its inputs, counted from the span's start, and the high and
+    /// low halves of its weights in each of its pairs, side by side in an integer. Inputs of a pair
+    /// that do not belong to the output have weight 0.
+    #[inline(always)]
+    pub(super) fn pairs(&self, i: usize) -> (usize, &[[i32; 2]]) {
+        let (first, from) = self.groups[i];
+        let (_, to) = self.groups[i + 1];
+        (first as usize, &self.pairs[from as usize..to as usize])
+    }
+
     /// For one output: the first group of its inputs, counted from the span's start, and the digits
     /// of its weights in each of its groups. The digits of a group are the bytes of three integers,
     /// the highest digit first; inputs of a group that do not belong to the output have weight 0.
@@ -224,6 +254,16 @@ impl Axis {
         let (_, to) = self.groups[i + 1];
         (first as usize, &self.digits[from as usize..to as usize])
     }
+}
+
+/// The high and the low halves of two weights, side by side.
+fn halves_of(weights: [i32; 2]) -> [i32; 2] {
+    let side_by_side = |[a, b]: [i32; 2]| (a & 0xffff) | b << 16;
+    let low = weights.map(|w| w & ((1 << LOW_BITS) - 1));
+    [
+        side_by_side(weights.map(|w| w >> LOW_BITS)),
+        side_by_side(low),
+    ]
 }
 
 /// The digits of four weights. A weight is `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`,

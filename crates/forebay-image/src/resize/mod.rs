@@ -124,6 +124,8 @@ pub(crate) struct Resizer {
     /// Intermediate rows.
     between: Vec<u8>,
     #[cfg(target_arch = "x86_64")]
+    pairs: Vec<avx2::Pair>,
+    #[cfg(target_arch = "x86_64")]
     lines: avx512::Lines,
     linear: Linear,
     level: Level,

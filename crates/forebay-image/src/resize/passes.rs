@@ -79,14 +79,11 @@ impl<'a> Passes<'a> {
         for row in source.chunks(stride).take(self.height) {
             match self.room() {
                 Some(Room::Pixels(to)) => to.copy_from_slice(&row[..width]),
-                Some(Room::Planes(planes)) => {
-                    let (pixels, _) = row[..width].as_chunks::<3>();
-                    for (channel, plane) in planes.into_iter().enumerate() {
-                        for (to, pixel) in plane.iter_mut().zip(pixels) {
-                            *to = pixel[channel];
-                        }
-                    }
-                }
+                // Only the levels of this architecture take planes.
+                #[cfg(target_arch = "x86_64")]
+                Some(Room::Planes(planes)) => avx2::split(&row[..width], planes),
+                #[cfg(not(target_arch = "x86_64"))]
+                Some(Room::Planes(_)) => {}
                 None => {}
             }
             self.done();
@@ -174,7 +171,7 @@ impl Resizer {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => (avx512::row_stride(width), true),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => (avx2::row_stride(width), false),
+            Level::Avx2 => (avx2::row_stride(width), true),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             Level::Neon => (neon::row_stride(width), false),
             Level::Portable => (width * 3, false),
@@ -199,7 +196,7 @@ impl Resizer {
                 return self.lines.set(&self.columns, middle.ring);
             }
             Level::Avx2 => {
-                self.columns.make_halves();
+                self.columns.make_pairs();
                 self.rows.make_halves();
             }
             Level::Portable => {}
@@ -218,11 +215,15 @@ impl Resizer {
             let rows = &self.strip[..stride * STRIP * 3];
             return self.lines.horizontal(&self.columns, rows, first);
         }
+        let rows = &mut self.between[middle.row(first % middle.ring, 0)..];
+        #[cfg(target_arch = "x86_64")]
+        if self.level == Level::Avx2 {
+            let source = &self.strip[..stride * STRIP * 3];
+            return avx2::horizontal(&self.columns, source, middle, &mut self.pairs, rows);
+        }
         let source = &self.strip[..stride * count];
-        let rows = &mut self.between[middle.row(first % middle.ring, 0)..][..middle.stride * count];
+        let rows = &mut rows[..middle.stride * count];
         match self.level {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => avx2::horizontal(&self.columns, source, count, middle, rows),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             Level::Neon => neon::horizontal(&self.columns, source, count, middle, rows),
             _ => portable::horizontal(&self.columns, source, stride, middle, rows),

@@ -113,10 +113,16 @@ impl Default for Buffer {
 /// The lowest `count` bytes, 8 at most.
 #[inline(always)]
 fn low_bytes(value: u64, count: usize) -> u64 {
-    match count {
-        8.. => value,
-        _ => value & ((1 << (8 * count)) - 1),
-    }
+    const LOW: [u64; 9] = {
+        let mut low = [u64::MAX; 9];
+        let mut count = 0;
+        while count < 8 {
+            low[count] = (1 << (8 * count)) - 1;
+            count += 1;
+        }
+        low
+    };
+    value & LOW[count.min(8)]
 }
 
 /// Number of bytes of widths of a block.

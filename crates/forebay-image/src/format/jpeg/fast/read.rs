@@ -19,6 +19,8 @@ pub(in crate::format::jpeg) struct Reader {
     pub(super) level: Level,
     buffer: Buffer,
     tiles: Vec<OpenTile>,
+    /// The parts of the tiles in a row, and their number.
+    parts: Vec<([Part; MAX_PARTS], usize)>,
     /// The last tiles, and zeros after them.
     end: Vec<u8>,
 }
@@ -36,12 +38,11 @@ struct OpenTile {
 pub(super) struct Tiles<'a> {
     file: &'a File<'a>,
     reader: &'a mut Reader,
-    frame: Option<Frame>,
+    /// MCUs of a tile.
+    batch: usize,
     /// Tiles and rows of MCUs to read.
     columns: Range<usize>,
     rows: Range<usize>,
-    /// The wanted MCUs of a row.
-    wanted: Range<usize>,
     /// Number of tiles in a row of MCUs.
     across: usize,
     /// The next tile in the file and its offset.
@@ -60,6 +61,30 @@ fn window<'a>(tiles: &'a [u8], end: &'a [u8], at: usize) -> Option<&'a Window> {
     }
 }
 
+/// The parts of the tile that begins with MCU `first` of a row, and their number. `wanted` are the
+/// wanted MCUs of the row.
+fn parts(frame: &Frame, wanted: &Range<usize>, first: usize) -> ([Part; MAX_PARTS], usize) {
+    let batch = tile_mcus(frame.factors[0].0);
+    let mcus = batch.min(frame.mcus.0 - first);
+    let from = wanted.start.saturating_sub(first);
+    let to = wanted.end.saturating_sub(first).min(mcus);
+    let mut parts = [Part::default(); MAX_PARTS];
+    let mut count = 0;
+    let rows = frame.block_rows(batch);
+    for (part, (component, at)) in parts.iter_mut().zip(rows) {
+        let (h, _) = frame.factors[component];
+        *part = Part {
+            blocks: h * mcus,
+            from: h * from,
+            to: h * to,
+            is_luma: component == 0,
+            at,
+        };
+        count += 1;
+    }
+    (parts, count)
+}
+
 impl<'a> Tiles<'a> {
     pub(super) fn new(file: &'a File<'a>, reader: &'a mut Reader) -> Self {
         let start = file.tiles.len().saturating_sub(WINDOW);
@@ -69,10 +94,9 @@ impl<'a> Tiles<'a> {
         Self {
             file,
             reader,
-            frame: None,
+            batch: 1,
             columns: 0..0,
             rows: 0..0,
-            wanted: 0..0,
             across: 0,
             next: (0, 0),
             opened: 0,
@@ -80,32 +104,8 @@ impl<'a> Tiles<'a> {
         }
     }
 
-    /// The parts of a tile, and the wanted blocks in them.
-    fn parts(&self, frame: &Frame, tile: usize) -> ([Part; MAX_PARTS], usize) {
-        let batch = tile_mcus(frame.factors[0].0);
-        let first = tile * batch;
-        let mcus = batch.min(frame.mcus.0 - first);
-        let from = self.wanted.start.saturating_sub(first);
-        let to = self.wanted.end.saturating_sub(first).min(mcus);
-        let mut parts = [Part::default(); MAX_PARTS];
-        let mut count = 0;
-        let rows = frame.block_rows(batch);
-        for (part, (component, at)) in parts.iter_mut().zip(rows) {
-            let (h, _) = frame.factors[component];
-            *part = Part {
-                blocks: h * mcus,
-                from: h * from,
-                to: h * to,
-                is_luma: component == 0,
-                at,
-            };
-            count += 1;
-        }
-        (parts, count)
-    }
-
     /// Opens the next tiles that will be needed, from a row on.
-    fn open(&mut self, frame: &Frame, row: usize) -> Result<(), Refusal> {
+    fn open(&mut self, row: usize) -> Result<(), Refusal> {
         let rows = (OPENED / self.columns.len().max(1)).max(1);
         let tables = self.file.set.map(control::tables);
         (self.opened, self.unpacked) = (0, 0);
@@ -120,13 +120,14 @@ impl<'a> Tiles<'a> {
                     self.next.1 += length(self.next.0)?;
                     self.next.0 += 1;
                 }
-                let (parts, count) = self.parts(frame, column);
                 let Reader {
                     level,
                     buffer,
                     tiles,
+                    parts,
                     end,
                 } = &mut *self.reader;
+                let (parts, count) = &parts[column - self.columns.start];
                 if tiles.len() == self.opened {
                     tiles.push(OpenTile::default());
                 }
@@ -135,7 +136,7 @@ impl<'a> Tiles<'a> {
                 let length = length(number)?;
                 window(self.file.tiles, end, open.at)
                     .and_then(|window| {
-                        let parts = &parts[..count];
+                        let parts = &parts[..*count];
                         level.open(&mut open.tile, window, length, parts, tables, buffer)
                     })
                     .ok_or(DAMAGED)?;
@@ -162,9 +163,12 @@ impl Blocks for Tiles<'_> {
             ));
         }
         self.columns = window.columns.start / batch..window.columns.end.div_ceil(batch);
-        self.wanted = window.columns.clone();
         self.rows = window.rows.clone();
-        self.frame = Some(*frame);
+        self.batch = batch;
+        let tiles = self.columns.clone();
+        self.reader.parts.clear();
+        let parts = tiles.map(|tile| parts(frame, &window.columns, tile * batch));
+        self.reader.parts.extend(parts);
         Ok(batch)
     }
 
@@ -174,22 +178,26 @@ impl Blocks for Tiles<'_> {
         columns: Range<usize>,
         coefficients: &mut [i16],
     ) -> Result<(), Refusal> {
-        let frame = self.frame.ok_or(DAMAGED)?;
         if self.unpacked == self.opened {
-            self.open(&frame, row)?;
+            self.open(row)?;
         }
-        let column = columns.start / tile_mcus(frame.factors[0].0);
-        let (parts, count) = self.parts(&frame, column);
+        let column = columns.start / self.batch;
         let Reader {
-            level, tiles, end, ..
+            level,
+            tiles,
+            parts,
+            end,
+            ..
         } = &*self.reader;
+        let number = column.wrapping_sub(self.columns.start);
+        let (parts, count) = parts.get(number).ok_or(DAMAGED)?;
         let open = tiles.get(self.unpacked).ok_or(DAMAGED)?;
         self.unpacked += 1;
         if open.number != row * self.across + column {
             return Err(DAMAGED);
         }
         let window = window(self.file.tiles, end, open.at).ok_or(DAMAGED)?;
-        let parts = &parts[..count];
+        let parts = &parts[..*count];
         let unpacked = level.unpack(&open.tile, window, parts, coefficients);
         unpacked.ok_or(DAMAGED)
     }

@@ -277,8 +277,10 @@ pub(super) fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -
     for out in out {
         *out = dc as i16;
         // At most 15 differences of 15 bits after two bytes.
-        let [a, b, c, d] = [0, 1, 2, 3].map(|i| bytes[(bit / 8 + i) & 63]);
-        let code = u32::from_le_bytes([a, b, c, d]) >> (bit % 8) & ((1 << width) - 1);
+        let at = bit / 8 % 32;
+        let four = bytes[at..at + 4].first_chunk();
+        let word = u32::from_le_bytes(*four.expect("a slice of 4 bytes"));
+        let code = word >> (bit % 8) & ((1 << width) - 1);
         dc += (code >> 1) as i32 ^ -((code & 1) as i32);
         bit += width;
     }

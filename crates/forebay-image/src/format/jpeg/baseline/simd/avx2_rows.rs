@@ -62,29 +62,39 @@ pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
         return color::ycc(y, cb, cr, out);
     }
     for at in steps(0, width, PIXELS) {
-        let low = rgb_16(part(y, at), part(cb, at), part(cr, at));
-        let next = at + PIXELS / 2;
-        let high = rgb_16(part(y, next), part(cb, next), part(cr, next));
-        let mut channels = [_mm256_setzero_si256(); 3];
-        for i in 0..3 {
-            let mixed = _mm256_packus_epi16(low[i], high[i]);
-            channels[i] = _mm256_permute4x64_epi64::<0b11_01_10_00>(mixed);
-        }
+        let channels = rgb_32(part(y, at), part(cb, at), part(cr, at));
         store_pixels(channels, part_mut(out, 3 * at));
     }
 }
 
-/// The portable loop, vectorized by the compiler.
 #[target_feature(enable = "avx2")]
 pub(super) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
-    color::ycc_planes(y, cb, cr, out);
+    let width = y.len();
+    if width < PIXELS {
+        return color::ycc_planes(y, cb, cr, out);
+    }
+    let [red, green, blue] = out;
+    for at in steps(0, width, PIXELS) {
+        let channels = rgb_32(part(y, at), part(cb, at), part(cr, at));
+        let planes = [&mut *red, &mut *green, &mut *blue];
+        for (plane, channel) in planes.into_iter().zip(channels) {
+            store_32(part_mut(plane, at), channel);
+        }
+    }
 }
 
-/// Red, green and blue of 16 pixels, before saturation.
+/// Red, green and blue of 32 pixels.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn rgb_16(y: &[u8; 16], cb: &[u8; 16], cr: &[u8; 16]) -> [__m256i; 3] {
-    mix(load(y), load(cb), load(cr))
+fn rgb_32(y: &[u8; 32], cb: &[u8; 32], cr: &[u8; 32]) -> [__m256i; 3] {
+    let zero = _mm256_setzero_si256();
+    let all = [load_32(y), load_32(cb), load_32(cr)];
+    // Packing undoes the order that unpacking creates.
+    let [y, cb, cr] = all.map(|bytes| _mm256_unpacklo_epi8(bytes, zero));
+    let low = mix(y, cb, cr);
+    let [y, cb, cr] = all.map(|bytes| _mm256_unpackhi_epi8(bytes, zero));
+    let high = mix(y, cb, cr);
+    [0, 1, 2].map(|i| _mm256_packus_epi16(low[i], high[i]))
 }
 
 #[target_feature(enable = "avx2")]

@@ -1,8 +1,8 @@
 //! Tiles with AVX2 and BMI2: fields are spread to bytes by PDEP, eight at once, and bytes are moved
 //! to their positions in whole registers.
 
-use super::{Buffer, PAIR, Part, Tables, Tile, Window, tile};
-use crate::format::jpeg::baseline::entropy::ZIGZAG;
+use super::{Buffer, PAIR, Part, Tables, Tile, WIDTH, Window, tile};
+use crate::format::jpeg::baseline::entropy::{SECOND, ZIGZAG};
 use std::arch::x86_64::*;
 use std::sync::LazyLock;
 
@@ -25,37 +25,37 @@ static BYTES: [u64; 256] = {
     }
     bytes
 };
-/// For each half of a block row by row, and each 16 coefficients in zigzag order: which of these
-/// they are, or none.
-static ORDER: [[[u8; 32]; 4]; 2] = {
-    let mut order = [[[0x80; 32]; 4]; 2];
+/// For each two rows of a block and each 16 coefficients in zigzag order: which of these they are,
+/// or none; the same in both halves of a register.
+static ORDER: [[[u8; 32]; 4]; 4] = {
+    let mut order = [[[0x80; 32]; 4]; 4];
     let mut k = 0;
     while k < 64 {
         let place = ZIGZAG[k] as usize;
-        order[place / 32][k / 16][place % 32] = (k % 16) as u8;
+        order[place / 16][k / 16][place % 16] = (k % 16) as u8;
+        order[place / 16][k / 16][16 + place % 16] = (k % 16) as u8;
         k += 1;
     }
     order
 };
-/// By width: all ones in the fields of four bytes.
-static ONES: [u64; 16] = {
-    let mut ones = [0; 16];
-    let mut width = 1;
-    while width <= 8 {
-        ones[width] = ((1 << width) - 1) * 0x0101_0101;
-        width += 1;
+/// By a byte of widths: all ones in the fields of eight bytes, and the fields of the smallest
+/// positive values.
+static FIELDS: [[u64; 2]; 256] = {
+    let mut fields = [[0; 2]; 256];
+    let mut widths = 0;
+    while widths < 256 {
+        let mut four = 0;
+        while four < 2 {
+            let width = widths >> (4 * four) & 15;
+            if width >= 1 && width <= 8 {
+                fields[widths][0] |= (((1 << width) - 1) * 0x0101_0101) << (32 * four);
+                fields[widths][1] |= ((1 << (width - 1)) * 0x0101_0101) << (32 * four);
+            }
+            four += 1;
+        }
+        widths += 1;
     }
-    ones
-};
-/// By width: the field of the smallest positive value, in four bytes.
-static HALF: [u64; 16] = {
-    let mut half = [0; 16];
-    let mut width = 1;
-    while width <= 8 {
-        half[width] = (1 << (width - 1)) * 0x0101_0101;
-        width += 1;
-    }
-    half
+    fields
 };
 
 /// Returns whether this processor has a fast PDEP.
@@ -98,101 +98,109 @@ pub(super) fn open(
 /// [`Tile::unpack`].
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn unpack(tile: &Tile, window: &Window, parts: &[Part], out: &mut [i16]) {
+    let mut values = [[0; VALUES]; 2];
     let mut first = 0;
     for (part, dc) in parts.iter().zip(&tile.dc) {
-        for (block, &dc) in dc.iter().enumerate().take(part.to).skip(part.from) {
+        for block in (part.from..part.to).step_by(2) {
             let out = &mut out[part.block_at(block)..];
-            let number = first + block;
-            let values = values(
-                window,
-                tile.payload[number] as usize,
-                tile.widths[number],
-                tile.masks[number].count_ones() as usize,
-            );
-            rows(&values, tile.masks[number], out);
-            out[0] = dc;
+            // After the last block, one without coefficients.
+            let is_pair = block + 1 < part.to;
+            let numbers = [first + block, first + block + usize::from(is_pair)];
+            let masks = [
+                tile.masks[numbers[0]],
+                if is_pair { tile.masks[numbers[1]] } else { 0 },
+            ];
+            for ((values, number), mask) in values.iter_mut().zip(numbers).zip(masks) {
+                let payload = tile.payload[number] as usize;
+                let count = mask.count_ones() as usize;
+                unpack_values(window, payload, tile.widths[number], count, values);
+            }
+            rows(&values, masks, out);
+            (out[0], out[SECOND]) = (dc[block], dc[(block + 1) % WIDTH]);
         }
         first += part.blocks;
     }
 }
 
-/// The values of a block's fields, and bytes after them for [`rows`].
+/// Room for the values of a block, and for reading eight bytes from each of them.
+const VALUES: usize = 80;
+
+/// Stores the values of the first `count` fields of a block. Those after them are undefined.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn values(window: &Window, payload: usize, mut widths: u64, count: usize) -> [u8; 72] {
-    let (mut fields, mut halves) = ([0u8; 64], [0u8; 64]);
-    let (eights, _) = fields.as_chunks_mut::<8>();
-    let (half_eights, _) = halves.as_chunks_mut::<8>();
+fn unpack_values(
+    window: &Window,
+    payload: usize,
+    mut widths: u64,
+    count: usize,
+    values: &mut [u8; VALUES],
+) {
     let mut bit = 8 * payload;
-    for (fields, halves) in eights.iter_mut().zip(half_eights).take(count.div_ceil(8)) {
-        let (width1, width2) = ((widths & 15) as usize, (widths >> 4 & 15) as usize);
-        widths >>= 8;
-        let bits = tile::word(window, bit / 8) >> (bit % 8);
-        let first = _pdep_u64(bits, ONES[width1]);
-        let second = _pdep_u64(bits >> (4 * width1), ONES[width2]) << 32;
-        *fields = (first | second).to_le_bytes();
-        *halves = (HALF[width1] | HALF[width2] << 32).to_le_bytes();
-        bit += 4 * (width1 + width2);
-    }
-    let mut values = [0; 72];
-    for at in [0, 32] {
-        let (fields, halves) = (&fields[at..at + 32], &halves[at..at + 32]);
-        let to = &mut values[at..at + 32];
-        // SAFETY: each reads or writes the 32 bytes of a slice.
-        unsafe {
-            let fields = _mm256_loadu_si256(fields.as_ptr().cast());
-            let halves = _mm256_loadu_si256(halves.as_ptr().cast());
-            let positive = _mm256_cmpeq_epi8(_mm256_max_epu8(fields, halves), fields);
-            let values = _mm256_sub_epi8(_mm256_sub_epi8(fields, halves), positive);
-            _mm256_storeu_si256(to.as_mut_ptr().cast(), values);
+    let (sixteens, _) = values.as_chunks_mut::<16>();
+    for to in sixteens.iter_mut().take(count.div_ceil(16)) {
+        let (mut fields, mut halves) = ([0; 2], [0; 2]);
+        for (field, half) in fields.iter_mut().zip(&mut halves) {
+            let eight = widths as u8;
+            widths >>= 8;
+            let [ones, smallest] = FIELDS[usize::from(eight)];
+            // An eight begins at a multiple of four bits and has at most 60.
+            let bits = tile::word(window, bit / 8) >> (bit % 8);
+            bit += 4 * usize::from((eight & 15) + (eight >> 4));
+            *field = _pdep_u64(bits, ones) as i64;
+            *half = smallest as i64;
         }
+        let fields = _mm_set_epi64x(fields[1], fields[0]);
+        let halves = _mm_set_epi64x(halves[1], halves[0]);
+        let positive = _mm_cmpeq_epi8(_mm_max_epu8(fields, halves), fields);
+        let values = _mm_sub_epi8(_mm_sub_epi8(fields, halves), positive);
+        // SAFETY: writes the 16 bytes of the array.
+        unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), values) };
     }
-    values
 }
 
-/// Moves values to the rows of a block.
+/// Moves the values of two blocks to the rows of a pair.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn rows(values: &[u8; 72], mask: u64, out: &mut [i16]) {
-    // With a place for DC. A mask has at most 63 ones, so `from` stays below 64.
-    let mut map = mask << 1;
-    let mut from = 0;
-    let mut halves = [_mm256_setzero_si256(); 2];
-    for sixteen in 0..4 {
-        let [low, high] = [(); 2].map(|()| {
-            let ones = map as u8;
-            map >>= 8;
-            let eight = _pdep_u64(tile::word(values, from), BYTES[usize::from(ones)]);
-            from += ones.count_ones() as usize;
-            eight as i64
-        });
-        let both = _mm256_broadcastsi128_si256(_mm_set_epi64x(high, low));
-        for (half, order) in halves.iter_mut().zip(&ORDER) {
+fn rows(values: &[[u8; VALUES]; 2], masks: [u64; 2], out: &mut [i16]) {
+    // With a place for DC. A mask has at most 63 ones, so that positions in the values stay below
+    // 64.
+    let mut maps = [masks[0] << 1, masks[1] << 1];
+    let mut from = [0; 2];
+    let mut two_rows = [_mm256_setzero_si256(); 4];
+    let sixteens = if (maps[0] | maps[1]) >> 32 == 0 { 2 } else { 4 };
+    for sixteen in 0..sixteens {
+        // The low and the high eight of each block.
+        let mut eights = [0; 4];
+        for (i, eight) in eights.iter_mut().enumerate() {
+            let (map, from) = (&mut maps[i / 2], &mut from[i / 2]);
+            let ones = *map as u8;
+            *map >>= 8;
+            let eight_values = tile::word(&values[i / 2], *from);
+            *from += ones.count_ones() as usize;
+            *eight = _pdep_u64(eight_values, BYTES[usize::from(ones)]) as i64;
+        }
+        let both = _mm256_setr_epi64x(eights[0], eights[1], eights[2], eights[3]);
+        for (rows, order) in two_rows.iter_mut().zip(&ORDER) {
             // SAFETY: reads 32 bytes.
             let order = unsafe { _mm256_loadu_si256(order[sixteen].as_ptr().cast()) };
-            *half = _mm256_or_si256(*half, _mm256_shuffle_epi8(both, order));
+            *rows = _mm256_or_si256(*rows, _mm256_shuffle_epi8(both, order));
         }
     }
-    for (i, half) in halves.into_iter().enumerate() {
-        let quarters = [
-            _mm256_castsi256_si128(half),
-            _mm256_extracti128_si256::<1>(half),
-        ];
-        for (j, two_rows) in quarters.into_iter().enumerate() {
-            let rows = _mm256_cvtepi8_epi16(two_rows);
-            let row = 4 * i + 2 * j;
-            let (first, second) = out[16 * row..][..24].split_at_mut(16);
-            // SAFETY: each writes 8 coefficients.
-            unsafe {
-                _mm_storeu_si128(first.as_mut_ptr().cast(), _mm256_castsi256_si128(rows));
-                let rows = _mm256_extracti128_si256::<1>(rows);
-                _mm_storeu_si128(second.as_mut_ptr().cast(), rows);
-            }
+    let (to, _) = out[..8 * 16].as_chunks_mut::<32>();
+    for (to, rows) in to.iter_mut().zip(two_rows) {
+        // A row of the first block beside that of the second.
+        let rows = _mm256_permute4x64_epi64::<0b11_01_10_00>(rows);
+        let upper = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(rows));
+        let lower = _mm256_cvtepi8_epi16(_mm256_extracti128_si256::<1>(rows));
+        // SAFETY: writes the 32 coefficients of the array.
+        unsafe {
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), upper);
+            _mm256_storeu_si256(to[16..].as_mut_ptr().cast(), lower);
         }
     }
 }
 
-const _: () = assert!(PAIR >= 8 * 16);
+const _: () = assert!(PAIR >= 8 * 16 && SECOND == 8);
 
 #[cfg(test)]
 mod tests {
