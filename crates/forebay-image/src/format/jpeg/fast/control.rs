@@ -331,9 +331,10 @@ impl Writer {
         self.next += 1;
         stream.bits = stream.bits << length | u64::from(code);
         stream.count += u32::from(length);
-        while stream.count >= 8 {
-            stream.count -= 8;
-            stream.bytes.push((stream.bits >> stream.count) as u8);
+        if stream.count >= 32 {
+            stream.count -= 32;
+            let word = (stream.bits >> stream.count) as u32;
+            stream.bytes.extend_from_slice(&word.to_be_bytes());
         }
     }
 
@@ -341,9 +342,11 @@ impl Writer {
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         let mut lengths = 0;
         for (i, stream) in self.streams.iter_mut().enumerate() {
-            if stream.count > 0 {
-                stream.bytes.push((stream.bits << (8 - stream.count)) as u8);
-            }
+            let rest = (stream.bits << (32 - stream.count)) as u32;
+            let length = stream.count.div_ceil(8) as usize;
+            stream
+                .bytes
+                .extend_from_slice(&rest.to_be_bytes()[..length]);
             if i < STREAMS - 1 {
                 lengths |= (stream.bytes.len() as u32) << (10 * i);
             }

@@ -273,49 +273,63 @@ impl EncodedPart {
 
     /// Appends the fields of a block; returns their widths.
     fn fields(&mut self, zigzag: &[i16; 64], mask: u64) -> u64 {
-        let mut left = mask;
-        let (mut widths, mut bits, mut count) = (0, 0u64, 0);
-        let mut place = 0;
+        /// Room for all fields of a block, and for writing eight bytes at each of them.
+        const ROOM: usize = 72;
+        let (mut places, mut values) = ([0u8; 64], [0i16; 64]);
+        let (mut left, mut count) = (mask, 0);
         while left != 0 {
-            let mut values = [0i32; 4];
-            let mut used = 0;
-            let mut magnitudes = 0;
-            let most = MAX_WIDTHS[place / 4 % 2];
+            let k = left.trailing_zeros() as usize + 1;
+            left &= left - 1;
+            places[count & 63] = k as u8;
+            values[count & 63] = zigzag[k & 63];
+            count += 1;
+        }
+        let mut at = self.payload.len();
+        self.payload.resize(at + ROOM, 0);
+        let (mut widths, mut bits, mut pending) = (0, 0u64, 0);
+        let fours = values.as_chunks::<4>().0.iter().take(count.div_ceil(4));
+        for (number, four) in fours.enumerate() {
+            let most = MAX_WIDTHS[number % 2];
             // Of 8 bits, a signed byte is read.
-            let range = -(1 << (most - 1))..=(1 << (most - 1)) - i32::from(most == 8);
-            while left != 0 && used < 4 {
-                let k = left.trailing_zeros() as usize + 1;
-                left &= left - 1;
-                let value = i32::from(zigzag[k & 63]);
-                let fit = value.clamp(*range.start(), *range.end());
-                if fit != value {
-                    self.corrections.push(Correction {
-                        block: self.blocks.len(),
-                        k: k as u8,
-                        value: value as i16,
-                    });
+            let range = (-(1 << (most - 1)), (1 << (most - 1)) - i16::from(most == 8));
+            let fit = four.map(|value| value.clamp(range.0, range.1));
+            if fit != *four {
+                let places = &places[4 * number..];
+                for ((&k, &value), fit) in places.iter().zip(four).zip(fit) {
+                    if value != fit {
+                        let block = self.blocks.len();
+                        self.corrections.push(Correction { block, k, value });
+                    }
                 }
-                magnitudes |= fit.unsigned_abs() - 1;
-                values[used] = fit;
-                used += 1;
             }
-            let width = 33 - magnitudes.leading_zeros();
-            widths |= u64::from(width) << place;
-            place += 4;
+            let magnitudes = fit.map(|value| u32::from(value.unsigned_abs().saturating_sub(1)));
+            let width = 33
+                - magnitudes
+                    .iter()
+                    .fold(0, |all, one| all | one)
+                    .leading_zeros();
+            widths |= u64::from(width) << (4 * number);
             let half = 1 << (width - 1);
-            for value in &values[..used] {
-                let field = value + half - i32::from(*value > 0);
-                bits |= (field as u64) << count;
-                count += width;
+            let mut fields = 0;
+            for (i, &value) in (0u32..).zip(&fit) {
+                let field = i32::from(value) + half - i32::from(value > 0);
+                fields |= (field as u64) << (i * width);
             }
-            let whole = count as usize / 8;
-            self.payload.extend_from_slice(&bits.to_le_bytes()[..whole]);
-            bits = bits.checked_shr(8 * whole as u32).unwrap_or(0);
-            count %= 8;
+            // The last four may be fewer.
+            let length = (count - 4 * number).min(4) as u32 * width;
+            bits |= (fields & ((1 << length) - 1)) << pending;
+            pending += length;
+            self.payload[at..at + 8].copy_from_slice(&bits.to_le_bytes());
+            // At most 39 bits are pending.
+            at += pending as usize / 8;
+            bits >>= pending & !7;
+            pending %= 8;
         }
-        if count > 0 {
-            self.payload.push(bits as u8);
+        if pending > 0 {
+            self.payload[at] = bits as u8;
+            at += 1;
         }
+        self.payload.truncate(at);
         widths
     }
 
