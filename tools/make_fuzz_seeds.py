@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets of forebay-formats, forebay-pack and forebay-store, and those of transcode in forebay-image:
+"""Writes the seeds of the fuzz targets of forebay-formats, forebay-pack and forebay-store, and those of transcode and fast in forebay-image:
 crates/*/fuzz/corpus/*/seed-*.
 
     python3 tools/make_fuzz_seeds.py [PLAN JOURNAL SHARD]
@@ -36,6 +36,13 @@ def keep(target, name, content, crate="forebay-formats"):
     folder = CRATES / crate / "fuzz/corpus" / target
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"seed-{name}").write_bytes(content)
+
+
+def worked(name):
+    """Bytes of a worked example of FORMAT.md."""
+    _, text = (ROOT / "FORMAT.md").read_text().split(f"```hex {name}\n", 1)
+    lines = text.split("```", 1)[0].splitlines()
+    return bytes.fromhex("".join(line.split("|")[0].split(maxsplit=1)[1] for line in lines))
 
 
 def tar(files, form=tarfile.GNU_FORMAT, pax=None):
@@ -193,6 +200,15 @@ def transcode_seeds():
     seed("baseline", b"\1\2\0\0" + bytes(8), (formats / "420.jpg").read_bytes())
     jpeg = (formats / "420-progressive.jpg").read_bytes()
     seed("cut", b"", jpeg[: len(jpeg) * 2 // 3])
+    # Fast images, and JPEGs to encode as such.
+    for name, section in (("raw", "image/fast"), ("coded", "image/fast, coded")):
+        fast = worked(section)
+        keep("fast", name, fast, "forebay-image")
+        keep("fast", f"{name}-cut", fast[:-2], "forebay-image")
+    jpegs = CRATES / "forebay-image/fuzz/corpus/jpeg"
+    for name in ("420", "422", "444", "grey"):
+        keep("fast", f"{name}.jpg", (jpegs / f"seed-{name}.jpg").read_bytes(), "forebay-image")
+
     if len(sys.argv) == 4:
         shard = pathlib.Path(sys.argv[3]).read_bytes()
         length = struct.unpack_from("<Q", shard)[0]
