@@ -47,6 +47,7 @@ fn row(name: impl Into<String>, unit: &'static str, rates: Vec<f64>) -> Row {
         rates,
         cpu_seconds_each: None,
         peak_rss_mib: None,
+        cache: None,
         extra: BTreeMap::new(),
     }
 }

@@ -1,16 +1,20 @@
 //! An epoch from wherever the dataset is: the same batches from a directory and from a store.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
 use forebay_cache::{ReadOptions, open_dataset};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
+use forebay_shard::{Dataset, Split};
 use forebay_store::Location;
 use forebay_synthetic::{Recipe, is_synthetic};
 
-use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
+use crate::cold::{Cold, Evictor, Footprint};
+use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
+use crate::read::{self, split_of};
 use crate::{Error, Result};
 
 /// The dataset to load, and how.
@@ -24,6 +28,8 @@ pub struct EpochOptions {
     pub threads: usize,
     /// How stores are reached.
     pub read: ReadOptions,
+    /// How caches of local files are emptied before each run.
+    pub cold: Cold,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
@@ -37,10 +43,16 @@ pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<BenchReport>
     let known: RefCell<Option<String>> = RefCell::default();
     // Of the last run of each place, in their order.
     let notes: RefCell<BTreeMap<usize, String>> = RefCell::default();
-    let alternatives = places.iter().enumerate().map(|(number, place)| {
-        let (known, notes) = (&known, &notes);
+    let evictor = Evictor::buffered(options.cold)?;
+    // Of the last run.
+    let delivered = Cell::new(Delivered::default());
+    let footprints = places.iter().map(|place| footprint(place, options));
+    let footprints: Vec<Footprint> = footprints.collect::<Result<_>>()?;
+    let with_files = places.iter().zip(footprints).enumerate();
+    let alternatives = with_files.map(|(number, (place, files))| {
+        let (known, notes, delivered) = (&known, &notes, &delivered);
         let run = move || {
-            let (sample, fingerprint, note) = one(place, options)?;
+            let (sample, fingerprint, note) = one(place, options, delivered)?;
             let first = known
                 .borrow_mut()
                 .get_or_insert(fingerprint.clone())
@@ -53,7 +65,8 @@ pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<BenchReport>
             notes.borrow_mut().insert(number, note);
             Ok(sample)
         };
-        Alternative::here(place.to_string(), "images/s", run)
+        let one = Alternative::here(place.to_string(), "images/s", run);
+        one.reading(files, evictor, |_| delivered.get())
     });
     let title = format!(
         "An epoch with everything before it, batches of {}",
@@ -64,22 +77,32 @@ pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<BenchReport>
     Ok(report)
 }
 
-fn one(place: &Location, options: &EpochOptions) -> Result<(Measurement, String, String)> {
-    let begin = Instant::now();
+fn open(place: &Location, options: &EpochOptions) -> Result<(Dataset, Split)> {
     let text = place.to_string();
     let dataset = match is_synthetic(&text) {
         true => Recipe::parse(&text)?.open()?,
         false => open_dataset(place, &options.read.clone().for_loader())?,
     };
-    let name = match &options.split {
-        Some(name) => name.clone(),
-        None => dataset
-            .splits()
-            .next()
-            .ok_or_else(|| Error::from(format!("{place}: the dataset has no split")))?
-            .to_owned(),
-    };
-    let split = dataset.split(&name)?;
+    let split = split_of(&dataset, Path::new(&text), options.split.as_deref())?;
+    Ok((dataset, split))
+}
+
+/// The bytes whose caches matter.
+fn footprint(place: &Location, options: &EpochOptions) -> Result<Footprint> {
+    match place.local_path() {
+        Ok(_) => Ok(read::footprint(&open(place, options)?.1)),
+        Err(_) if is_synthetic(&place.to_string()) => Ok(Footprint::Generated),
+        Err(_) => Ok(Footprint::Store),
+    }
+}
+
+fn one(
+    place: &Location,
+    options: &EpochOptions,
+    delivered: &Cell<Delivered>,
+) -> Result<(Measurement, String, String)> {
+    let begin = Instant::now();
+    let (dataset, split) = open(place, options)?;
     let opened = begin.elapsed();
     let transform = Transform::Train(TrainTransform::new(224));
     let mut asked = Options::new(options.batch_size, transform);
@@ -95,12 +118,17 @@ fn one(place: &Location, options: &EpochOptions) -> Result<(Measurement, String,
         amount: images as f64,
         seconds: begin.elapsed().as_secs_f64(),
     };
+    let stats = loader.stats();
+    delivered.set(Delivered {
+        bytes: stats.bytes_read,
+        fetched: stats.traffic.map(|traffic| traffic.fetched_bytes),
+    });
     let note = format!(
         "{place}: {:.2} s for {images} images, opened after {:.2} s, first batch after {:.2} s; {}",
         sample.seconds,
         opened.as_secs_f64(),
         first.unwrap_or_default().as_secs_f64(),
-        loader.stats().bottleneck(),
+        stats.bottleneck(),
     );
     Ok((sample, dataset.fingerprint().to_owned(), note))
 }

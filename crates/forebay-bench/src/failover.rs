@@ -122,6 +122,7 @@ fn row(name: &str, waits: Vec<f64>) -> Row {
         rates: waits,
         cpu_seconds_each: None,
         peak_rss_mib: None,
+        cache: None,
         extra: std::collections::BTreeMap::new(),
     };
     row.extra.insert("max", at(&row.rates, 1.0));

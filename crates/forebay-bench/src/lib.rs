@@ -11,6 +11,7 @@ mod measure;
 mod pack;
 mod random;
 mod read;
+mod replay;
 mod sharing;
 mod simulate;
 mod start;
@@ -24,9 +25,12 @@ pub use epoch::{EpochOptions, epoch};
 pub use failover::{FailoverOptions, failover};
 pub use fleet::Serving;
 pub use load::{LoadOptions, load};
-pub use measure::{Alternative, BenchReport, Measurement, Row, side_by_side};
+pub use measure::{
+    Alternative, BenchReport, CacheState, Delivered, Measurement, Row, side_by_side,
+};
 pub use pack::{PackBenchOptions, pack};
 pub use read::read;
+pub use replay::{ReplayOptions, replay};
 pub use sharing::{SharingOptions, sharing};
 pub use simulate::{
     ClusterPlan, Limit, OneMore, Outcome, Placement, PlanError, Resource, Use, one_more,

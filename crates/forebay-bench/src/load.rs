@@ -1,6 +1,6 @@
 //! The loader in this process: decoded batches by number of threads.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,8 +10,9 @@ use forebay_loader::{Loader, Options, Stats};
 use forebay_shard::Split;
 
 use crate::Result;
-use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
-use crate::read::open;
+use crate::cold::{Cold, Evictor};
+use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
+use crate::read::{footprint, open};
 
 /// The dataset to load, and how.
 #[derive(Debug, Clone)]
@@ -26,6 +27,8 @@ pub struct LoadOptions {
     pub transforms: Vec<(String, Transform)>,
     /// Everything else, but the transform and the threads, which are those that are compared.
     pub options: Options,
+    /// How caches are emptied before each run.
+    pub cold: Cold,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
@@ -35,7 +38,10 @@ pub struct LoadOptions {
 /// # Errors
 /// A dataset that cannot be read or decoded.
 pub fn load(root: &Path, options: &LoadOptions) -> Result<BenchReport> {
+    let evictor = Evictor::buffered(options.cold)?;
     let split = open(root, options.split.as_deref())?;
+    // Of the last run.
+    let read = &Cell::new(0);
     // Of the last run of each alternative, in their order.
     let accounts: RefCell<BTreeMap<usize, Vec<String>>> = RefCell::default();
     let mut alternatives = Vec::new();
@@ -46,15 +52,18 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<BenchReport> {
                 "{name}, {threads} thread{}",
                 if threads == 1 { "" } else { "s" }
             );
+            let files = footprint(&split);
             let (accounts, number, title) = (&accounts, alternatives.len(), name.clone());
             let run = move || {
-                let (sample, stats) = epochs(&split, &transform, threads, options)?;
+                let (sample, stats, bytes) = epochs(&split, &transform, threads, options)?;
+                read.set(bytes);
                 accounts
                     .borrow_mut()
                     .insert(number, account(&title, &stats));
                 Ok(sample)
             };
-            alternatives.push(Alternative::here(name, "images/s", run));
+            let one = Alternative::here(name, "images/s", run);
+            alternatives.push(one.reading(files, evictor, |_| Delivered::local(read.get())));
         }
     }
     let title = format!(
@@ -95,14 +104,14 @@ fn account(title: &str, stats: &Stats) -> Vec<String> {
     lines
 }
 
-/// Whole epochs until the time is up. The first batch is taken before the clock starts, so that
+/// Whole epochs until the time is up, with the bytes that were read, from the first on. The first batch is taken before the clock starts, so that
 /// opening is not counted; reading ahead makes up for it at the end.
 fn epochs(
     split: &Split,
     transform: &Transform,
     threads: usize,
     options: &LoadOptions,
-) -> Result<(Measurement, Stats)> {
+) -> Result<(Measurement, Stats, u64)> {
     let mut asked = options.options.clone();
     asked.transform = transform.clone();
     asked.threads = threads;
@@ -127,5 +136,6 @@ fn epochs(
         amount: images as f64,
         seconds: start.elapsed().as_secs_f64(),
     };
-    Ok((sample, loader.stats().since(&begun)))
+    let stats = loader.stats();
+    Ok((sample, stats.since(&begun), stats.bytes_read))
 }

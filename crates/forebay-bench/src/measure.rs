@@ -11,6 +11,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::Result;
+use crate::cold::{Evictor, Footprint, Prober, Proof, Watch, summary};
 
 /// The result of one run of one alternative.
 #[derive(Debug, Clone, Copy)]
@@ -53,9 +54,52 @@ pub struct Row {
     /// Peak resident memory of this process during the runs, in MiB; absent where the
     /// work ran in another process or the system does not tell.
     pub peak_rss_mib: Option<f64>,
+    /// Caches of the warmest counted run; absent where caches do not matter.
+    #[serde(flatten)]
+    pub cache: Option<CacheState>,
     /// Further figures, by name.
     #[serde(flatten)]
     pub extra: BTreeMap<&'static str, f64>,
+}
+
+/// The state of the caches of a row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CacheState {
+    /// Part of the bytes that came from the storage, 0 to 1; `None` if it is unknown.
+    pub cold_share: Option<f64>,
+    /// `cold`, `part cold (0.43)`, `warm`, `unknown: why`.
+    pub cache: String,
+    /// How that was found.
+    pub proof: String,
+}
+
+impl From<&Proof> for CacheState {
+    fn from(proof: &Proof) -> Self {
+        Self {
+            cold_share: proof.cold_share,
+            cache: proof.word(),
+            proof: proof.line(),
+        }
+    }
+}
+
+/// The bytes that a run delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Delivered {
+    /// All of them.
+    pub bytes: u64,
+    /// Bytes that came over the network; `None` if they are not counted.
+    pub fetched: Option<u64>,
+}
+
+impl Delivered {
+    /// Bytes of local files.
+    pub fn local(bytes: u64) -> Self {
+        Self {
+            bytes,
+            fetched: None,
+        }
+    }
 }
 
 /// A table of alternatives that ran side by side.
@@ -85,6 +129,16 @@ pub struct Alternative<'a> {
     unit: &'static str,
     in_process: bool,
     run: Box<dyn FnMut() -> Result<Measurement> + 'a>,
+    reads: Option<Reads<'a>>,
+}
+
+/// The bytes that an alternative reads, and what is done about their caches.
+struct Reads<'a> {
+    footprint: Footprint,
+    evictor: Evictor,
+    delivered: Box<dyn Fn(&Measurement) -> Delivered + 'a>,
+    prober: Prober,
+    proofs: Vec<Proof>,
 }
 
 impl<'a> Alternative<'a> {
@@ -99,6 +153,7 @@ impl<'a> Alternative<'a> {
             unit,
             in_process: true,
             run: Box::new(run),
+            reads: None,
         }
     }
 
@@ -113,6 +168,60 @@ impl<'a> Alternative<'a> {
             ..Alternative::here(name, unit, run)
         }
     }
+
+    /// Before each run the caches of these bytes are emptied, and the row tells which part of them came from the storage.
+    /// `delivered` says how many bytes a run delivered.
+    #[must_use]
+    pub fn reading(
+        mut self,
+        footprint: Footprint,
+        evictor: Evictor,
+        delivered: impl Fn(&Measurement) -> Delivered + 'a,
+    ) -> Self {
+        self.reads = Some(Reads {
+            footprint,
+            evictor,
+            delivered: Box::new(delivered),
+            prober: Prober::default(),
+            proofs: Vec::new(),
+        });
+        self
+    }
+
+    /// Runs it once, between looks at the caches, which are no part of its processor time.
+    fn run(&mut self) -> Result<Run> {
+        let watch = match &mut self.reads {
+            Some(reads) => {
+                reads.evictor.evict(&reads.footprint)?;
+                let (files, way) = (&reads.footprint, reads.evictor.way());
+                Some(Watch::begin_with(files, way, &mut reads.prober))
+            }
+            None => None,
+        };
+        reset_peak_rss();
+        let before = cpu_seconds();
+        let sample = (self.run)()?;
+        let cpu_seconds = cpu_seconds() - before;
+        let peak_rss_mib = peak_rss_mib();
+        let proof = watch.zip(self.reads.as_ref()).map(|(watch, reads)| {
+            let delivered = (reads.delivered)(&sample);
+            watch.end(delivered.bytes, delivered.fetched)
+        });
+        Ok(Run {
+            sample,
+            cpu_seconds,
+            peak_rss_mib,
+            proof,
+        })
+    }
+}
+
+/// One run of an alternative.
+struct Run {
+    sample: Measurement,
+    cpu_seconds: f64,
+    peak_rss_mib: Option<f64>,
+    proof: Option<Proof>,
 }
 
 /// Runs the alternatives in turn, `runs` times, after one round that does not count.
@@ -133,27 +242,34 @@ pub fn side_by_side(
             median: 0.0,
             cpu_seconds_each: None,
             peak_rss_mib: None,
+            cache: None,
             extra: BTreeMap::new(),
         })
         .collect();
     let mut cpu: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];
     for round in 0..=runs.max(1) {
         for ((alternative, row), cpu) in alternatives.iter_mut().zip(&mut rows).zip(&mut cpu) {
-            reset_peak_rss();
-            let before = cpu_seconds();
-            let sample = (alternative.run)()?;
+            let run = alternative.run()?;
             if alternative.in_process
-                && let Some(peak) = peak_rss_mib()
+                && let Some(peak) = run.peak_rss_mib
             {
                 row.peak_rss_mib = Some(row.peak_rss_mib.unwrap_or(0.0).max(peak));
             }
             if round > 0 {
-                row.rates.push(sample.amount / sample.seconds.max(1e-9));
+                if let Some(reads) = &mut alternative.reads {
+                    reads.proofs.extend(run.proof);
+                }
+                row.rates
+                    .push(run.sample.amount / run.sample.seconds.max(1e-9));
                 if alternative.in_process {
-                    cpu.push((cpu_seconds() - before) / sample.amount.max(1e-9));
+                    cpu.push(run.cpu_seconds / run.sample.amount.max(1e-9));
                 }
             }
         }
+    }
+    for (row, alternative) in rows.iter_mut().zip(&alternatives) {
+        let proofs = alternative.reads.as_ref().map(|reads| &reads.proofs[..]);
+        row.cache = summary(proofs.unwrap_or_default()).map(CacheState::from);
     }
     for (row, cpu) in rows.iter_mut().zip(&mut cpu) {
         row.median = median(&row.rates);
@@ -278,6 +394,36 @@ mod tests {
         assert_eq!(report.ratio(1), Some(2.0));
         assert!(report.rows[0].cpu_seconds_each.is_some());
         assert_eq!(report.rows[1].peak_rss_mib, None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn rows_tell_the_state_of_their_caches() {
+        use crate::cold::{Cold, FsClass, Mount};
+
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![7; 1 << 20]).expect("room");
+        let row = |cold| {
+            let evictor = Evictor::new(cold).expect("a way for everyone");
+            let read = || Measurement::time(|| Ok(std::fs::read(&path)?.len() as f64));
+            let delivered = |sample: &Measurement| Delivered::local(sample.amount as u64);
+            let footprint = Footprint::files([&path]);
+            let reads =
+                Alternative::here("file", "B/s", read).reading(footprint, evictor, delivered);
+            let plain = Alternative::here("none", "B/s", read);
+            let mut report = side_by_side("caches", 2, vec![reads, plain]).expect("no failure");
+            assert_eq!(report.rows[1].cache, None);
+            report.rows.swap_remove(0).cache.expect("caches matter")
+        };
+        let warm = row(Cold::Off);
+        assert_eq!((warm.cold_share, warm.cache.as_str()), (Some(0.0), "warm"));
+        let class = Mount::of(dir.path()).map(|mount| mount.class());
+        if matches!(class, Some(FsClass::Disk | FsClass::Overlay)) {
+            let cold = row(Cold::Advise);
+            assert_eq!((cold.cold_share, cold.cache.as_str()), (Some(1.0), "cold"));
+            assert!(cold.proof.contains("--cold advise"), "{}", cold.proof);
+        }
     }
 
     #[test]

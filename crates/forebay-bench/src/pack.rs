@@ -9,7 +9,8 @@ use forebay_image::SeekDensity;
 use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack as run_pack};
 use forebay_store::{Durability, Location};
 
-use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
+use crate::cold::{Cold, Evictor, Footprint};
+use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::{Error, Result};
 
 const MB: f64 = 1e6;
@@ -21,6 +22,8 @@ pub struct PackBenchOptions {
     pub scratch: PathBuf,
     /// Threads that read and write; none: what the machine allows.
     pub jobs: Option<usize>,
+    /// How the caches of the images are emptied before each run.
+    pub cold: Cold,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
@@ -34,6 +37,8 @@ pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<BenchReport> {
     fs::create_dir_all(&options.scratch)?;
     let scratch = &Scratch(options.scratch.join("forebay-bench-pack"));
     let bytes = source_bytes(source)?;
+    let evictor = Evictor::buffered(options.cold)?;
+    let images = Footprint::tree(source)?;
     let mut alternatives = Vec::new();
     for synced in [false, true] {
         let suffix = if synced { ", on disk" } else { "" };
@@ -67,6 +72,11 @@ pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<BenchReport> {
         }
     }
     let title = format!("Packing {} ({:.1} MB)", source.display(), bytes as f64 / MB);
+    let delivered = move |_: &Measurement| Delivered::local(bytes);
+    let alternatives = alternatives
+        .into_iter()
+        .map(|one: Alternative<'_>| one.reading(images.clone(), evictor, delivered))
+        .collect();
     let mut report = side_by_side(title, options.runs, alternatives)?;
     report.notes.push(
         "Rows without \"on disk\" leave the bytes in the page cache, as cat does; the others end with fsync.".into(),

@@ -1,13 +1,15 @@
 //! Raw reading: records out of shards, checksums verified, nothing decoded.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use forebay_shard::{Dataset, Split};
+use forebay_shard::{Dataset, Shard, Split};
 use forebay_synthetic::{Recipe, is_synthetic};
 
-use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
+use crate::cold::{Cold, Evictor, Footprint};
+use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::{Error, Result};
 
 /// Records a random run reads.
@@ -15,39 +17,63 @@ const RANDOM_READS: u64 = 20_000;
 const MB: f64 = 1e6;
 
 /// Reads each dataset's split in order and at random on one thread, beside plain reads of the
-/// same files. `split` is the first one by default.
+/// same files. `split` is the first one by default; caches are emptied as `cold` says.
 ///
 /// # Errors
 /// A dataset that cannot be read.
-pub fn read(datasets: &[&Path], split: Option<&str>, runs: usize) -> Result<Vec<BenchReport>> {
+pub fn read(
+    datasets: &[&Path],
+    split: Option<&str>,
+    cold: Cold,
+    runs: usize,
+) -> Result<Vec<BenchReport>> {
+    let evictor = Evictor::buffered(cold)?;
     let splits = datasets
         .iter()
         .map(|root| Ok((root.display().to_string(), open(root, split)?)))
         .collect::<Result<Vec<(String, Split)>>>()?;
+    // Of the last run.
+    let random_bytes = &Cell::new(0);
     let mut sequential = Vec::new();
     let mut random = Vec::new();
-    for (name, split) in &splits {
+    let sizes: Vec<u64> = splits
+        .iter()
+        .map(|(_, split)| stored_bytes(split))
+        .collect();
+    for ((name, split), &bytes) in splits.iter().zip(&sizes) {
+        let whole = move |_: &Measurement| Delivered::local(bytes);
         let format = split
             .shards()
             .first()
             .map_or_else(String::new, |shard| format!("{:?}", shard.format()));
-        sequential.push(Alternative::here(
-            format!("plain reads, 1 MiB each, no checksum: {name}"),
-            "MB/s",
-            || Measurement::time(|| plain(split)),
-        ));
-        sequential.push(Alternative::here(
-            format!("records in order, verified ({format}): {name}"),
-            "MB/s",
-            || Measurement::time(|| in_order(split)),
-        ));
-        random.push(Alternative::here(
-            format!("records at random, verified ({format}): {name}"),
-            "records/s",
-            || Measurement::time(|| at_random(split)),
-        ));
+        sequential.push(
+            Alternative::here(
+                format!("plain reads, 1 MiB each, no checksum: {name}"),
+                "MB/s",
+                || Measurement::time(|| plain(split)),
+            )
+            .reading(footprint(split), evictor, whole),
+        );
+        sequential.push(
+            Alternative::here(
+                format!("records in order, verified ({format}): {name}"),
+                "MB/s",
+                || Measurement::time(|| in_order(split)),
+            )
+            .reading(footprint(split), evictor, whole),
+        );
+        random.push(
+            Alternative::here(
+                format!("records at random, verified ({format}): {name}"),
+                "records/s",
+                || Measurement::time(|| at_random(split, random_bytes)),
+            )
+            .reading(footprint(split), evictor, |_| {
+                Delivered::local(random_bytes.get())
+            }),
+        );
     }
-    let bytes: u64 = splits.first().map_or(0, |(_, split)| stored_bytes(split));
+    let bytes = sizes.first().copied().unwrap_or(0);
     let records = splits.first().map_or(0, |(_, split)| split.len());
     let about = format!("{records} records, {:.1} MB, one thread", bytes as f64 / MB);
     Ok(vec![
@@ -86,6 +112,19 @@ pub(crate) fn split_of(dataset: &Dataset, root: &Path, split: Option<&str>) -> R
     Ok(dataset.split(&name)?)
 }
 
+/// The files of a split.
+pub(crate) fn footprint(split: &Split) -> Footprint {
+    let mut paths: Vec<&Path> = split.shards().iter().map(Shard::path).collect();
+    // Several shards may be in one file of another tool.
+    paths.sort_unstable();
+    paths.dedup();
+    match paths.first().and_then(|path| path.to_str()) {
+        Some(url) if is_synthetic(url) => Footprint::Generated,
+        Some(url) if url.contains("://") => Footprint::Store,
+        _ => Footprint::files(paths),
+    }
+}
+
 fn stored_bytes(split: &Split) -> u64 {
     let length = |path: &Path| path.metadata().map_or(0, |data| data.len());
     split
@@ -122,8 +161,9 @@ fn in_order(split: &Split) -> Result<f64> {
     Ok(total as f64 / MB)
 }
 
-fn at_random(split: &Split) -> Result<f64> {
+fn at_random(split: &Split, bytes: &Cell<u64>) -> Result<f64> {
     let mut record = Vec::new();
+    let mut total = 0;
     let mut state = 1u64;
     for _ in 0..RANDOM_READS {
         // A linear congruential generator: which records is all that matters here.
@@ -132,7 +172,8 @@ fn at_random(split: &Split) -> Result<f64> {
             .wrapping_add(1_442_695_040_888_963_407);
         let at = ((u128::from(state) * u128::from(split.len())) >> 64) as u64;
         split.read(at, &mut record)?;
-        std::hint::black_box(&record);
+        total += std::hint::black_box(&record).len() as u64;
     }
+    bytes.set(total);
     Ok(RANDOM_READS as f64)
 }

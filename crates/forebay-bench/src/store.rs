@@ -1,6 +1,6 @@
 //! A place for objects: how fast bytes get there and back, and how long a small read takes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer};
 
-use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
+use crate::cold::{Evictor, Footprint};
+use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::random::Random;
 use crate::{Error, Result};
 
@@ -55,8 +56,16 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchRe
             Ok(sent.len as f64 / MB)
         })
     };
+    // Of the last run.
+    let fetched = &Cell::new(0);
+    let counted = |work: &dyn Fn() -> Result<f64>| {
+        let before = store.stats().fetched_bytes;
+        let sample = Measurement::time(work)?;
+        fetched.set(store.stats().fetched_bytes.saturating_sub(before));
+        Ok(sample)
+    };
     let download = || {
-        Measurement::time(|| {
+        counted(&|| {
             let transfer = transfer();
             let got = store.download_file(&scratch.key, &scratch.file("copy"), &transfer)?;
             Ok(got.len as f64 / MB)
@@ -79,11 +88,22 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchRe
     };
     let slowest = || Ok(as_is(quantile(&times.borrow(), 0.99)));
     let together = || {
-        Measurement::time(|| {
+        counted(&|| {
             read_together(&store, &scratch.key, &offsets, options)?;
             Ok(options.reads.max(1) as f64)
         })
     };
+    let footprint = || match location.local_path() {
+        Ok(path) => Footprint::files([path.join(&scratch.key)]),
+        Err(_) => Footprint::Store,
+    };
+    let delivered = |bytes| {
+        move |_: &Measurement| Delivered {
+            bytes,
+            fetched: Some(fetched.get()),
+        }
+    };
+    let as_they_are = Evictor::default();
     let kib = options.read_bytes as f64 / 1024.0;
     let parallel = options.parallel;
     let mut report = side_by_side(
@@ -99,13 +119,19 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchRe
                 format!("download, {parallel} parts at a time"),
                 "MB/s",
                 download,
-            ),
+            )
+            .reading(footprint(), as_they_are, delivered(options.bytes)),
             Alternative::here(format!("read of {kib:.0} KiB, p50"), "ms", one_by_one),
             Alternative::here(format!("read of {kib:.0} KiB, p99"), "ms", slowest),
             Alternative::here(
                 format!("reads of {kib:.0} KiB, {parallel} at a time"),
                 "reads/s",
                 together,
+            )
+            .reading(
+                footprint(),
+                as_they_are,
+                delivered(options.reads.max(1) * options.read_bytes),
             ),
         ],
     )?;

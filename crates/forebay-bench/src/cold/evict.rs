@@ -86,6 +86,13 @@ impl Way {
 #[derive(Debug, Clone, Copy)]
 pub struct Evictor(Way);
 
+impl Default for Evictor {
+    /// Leaves caches as they are.
+    fn default() -> Self {
+        Self(Way::Off)
+    }
+}
+
 impl Evictor {
     /// Chooses a way.
     ///
@@ -113,6 +120,19 @@ impl Evictor {
             Cold::Direct => Way::Direct,
         };
         Ok(Self(way))
+    }
+
+    /// Chooses a way for a measurement that reads through the page cache.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`Cold::Direct`].
+    pub fn buffered(cold: Cold) -> Result<Self> {
+        match cold {
+            Cold::Direct => {
+                Err("this measurement reads through the page cache: use --cold advise, or bench storage".into())
+            }
+            cold => Self::new(cold),
+        }
     }
 
     /// The way that was chosen.

@@ -1,5 +1,6 @@
 //! A job: files, and reads of them in order.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -198,6 +199,23 @@ impl ReadJob {
         self
     }
 
+    /// The same without reads, and without announcements, that begin in bytes that an earlier one had.
+    #[must_use]
+    pub fn without_repeats(mut self) -> Self {
+        // Ends of ranges by their starts, for each file and kind.
+        let mut seen: BTreeMap<(u32, bool, u64), u64> = BTreeMap::new();
+        self.ops.retain(|op| {
+            let key = (op.file, op.announce, op.offset);
+            let before = seen.range((op.file, op.announce, 0)..=key).next_back();
+            let is_new = before.is_none_or(|(_, &end)| end <= op.offset);
+            if is_new {
+                seen.insert(key, op.offset + u64::from(op.len));
+            }
+            is_new
+        });
+        self
+    }
+
     /// The bytes that a run reads, for [`cold`](crate::cold).
     pub fn footprint(&self) -> Footprint {
         let mut ranges: Vec<Vec<Range<u64>>> = vec![Vec::new(); self.files.len()];
@@ -324,6 +342,32 @@ mod tests {
         );
         let error = ReadJob::random([("a", 10)], &SizeMix::fixed(11), 1, 0).unwrap_err();
         assert!(error.to_string().contains("no file is that long"));
+    }
+
+    #[test]
+    fn repeats_are_left_out() {
+        let op = |file, announce, offset, len| Op {
+            file,
+            announce,
+            len,
+            offset,
+        };
+        let ops = [
+            op(0, true, 10, 20),
+            op(0, false, 10, 20),
+            op(0, false, 40, 10),
+            op(1, false, 10, 20),
+            op(0, false, 15, 5),
+            op(0, true, 29, 1),
+            op(0, false, 30, 10),
+            op(0, false, 40, 30),
+        ];
+        let files = vec![("a", 100).into(), ("b", 100).into()];
+        let job = ReadJob::new(files, ops.to_vec()).unwrap().without_repeats();
+        let kept = [0, 1, 2, 3, 6].map(|number: usize| ops[number]);
+        assert_eq!(job.ops(), kept);
+        assert_eq!(job.clone().without_announcements().ops().len(), 4);
+        assert_eq!(job.without_repeats().ops(), kept);
     }
 
     #[test]

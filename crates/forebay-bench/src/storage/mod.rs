@@ -8,7 +8,7 @@
 //! ```no_run
 //! use forebay_bench::storage::{Medium, ReadJob, RunOptions, SizeMix, run};
 //!
-//! let files = [("/data/a.fbs".into(), 1 << 30)];
+//! let files = [("/data/a.fbs", 1 << 30)];
 //! let job = ReadJob::random(files, &SizeMix::fixed(16 << 10), 10_000, 1)?;
 //! let report = run(&job, &Medium::Local { direct: true }, &RunOptions::at_depth(128))?;
 //! println!("{:.0} reads/s, p99 {:.2} ms", report.reads_per_s(), report.latency(0.99) * 1e3);
@@ -18,12 +18,14 @@
 pub mod fio;
 mod job;
 mod medium;
+mod recorder;
 mod report;
 mod run;
 mod write;
 
 pub use job::{JobFile, Op, ReadJob, SizeMix};
 pub use medium::Medium;
+pub use recorder::{Recorded, Recorder};
 pub use report::Report;
 pub use run::{RunOptions, run};
 pub use write::{WriteJob, write};

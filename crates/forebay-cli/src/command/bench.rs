@@ -1,10 +1,14 @@
 //! `forebay bench`: what this machine does with this data.
 
+mod cold_args;
 mod files;
 mod loader;
 mod served;
 mod size_cluster;
+mod storage;
 mod stream;
+
+use std::collections::BTreeSet;
 
 use clap::{Args as ClapArgs, Subcommand};
 use forebay_bench::{BenchReport, Row};
@@ -26,6 +30,8 @@ Examples:
   forebay bench loader shards/ --transform train,raw --dtype float16 --dct-scaling
   forebay bench epoch shards/ s3://bucket/shards
   forebay bench epoch shards/ s3://bucket/shards --cache-dir /nvme/forebay
+  forebay bench read shards/ --cold auto
+  forebay bench storage shards/ s3://bucket/shards --files photos/ --cold auto
   forebay bench stream shards/
   forebay bench transport
   forebay bench failover shards/ --runs 20
@@ -54,6 +60,10 @@ enum What {
     Loader(loader::LoaderArgs),
     /// An epoch of the same dataset from several places, such as a directory and a store
     Epoch(files::Epoch),
+    /// The reads of an epoch without the loader, as records and as single files, beside the loader
+    ///
+    /// Tells what the storage can give to these reads, and how much of it the loader reaches.
+    Storage(Box<storage::Storage>),
     /// Decoded batches from a server on this machine, beside the loader in process
     Stream(stream::Stream),
     /// Several trainers of one server on this machine: each with batches of its own, and all with the same, which are decoded once
@@ -106,6 +116,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         What::Read(args) => args.measure(runs, console),
         What::Loader(args) => args.measure(runs, console),
         What::Epoch(args) => args.measure(runs, console),
+        What::Storage(args) => args.measure(runs, console),
         What::Stream(args) => args.measure(runs, console),
         What::Sharing(args) => args.measure(runs, console),
         What::Transport(args) => args.measure(runs, console),
@@ -133,7 +144,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
 
 fn print(report: &BenchReport, console: &Console) {
     console.heading(&report.title);
-    let mut table = Table::new(&[
+    let mut columns = vec![
         ("", Align::Left),
         ("median", Align::Right),
         ("", Align::Left),
@@ -142,13 +153,18 @@ fn print(report: &BenchReport, console: &Console) {
         ("to the first", Align::Right),
         ("CPU each", Align::Right),
         ("peak RSS", Align::Right),
-    ]);
+    ];
+    let with_caches = report.rows.iter().any(|row| row.cache.is_some());
+    if with_caches {
+        columns.extend([("cold share", Align::Right), ("cache", Align::Left)]);
+    }
+    let mut table = Table::new(&columns);
     for (i, row) in report.rows.iter().enumerate() {
         let extreme = |pick: fn(f64, f64) -> f64| {
             let found = row.rates.iter().copied().reduce(pick);
             figure(found.unwrap_or(row.median))
         };
-        table.row([
+        let mut cells = vec![
             row.name.clone(),
             figure(row.median),
             row.unit.to_owned(),
@@ -160,7 +176,11 @@ fn print(report: &BenchReport, console: &Console) {
             cpu(row),
             row.peak_rss_mib
                 .map_or_else(String::new, |mib| format!("{mib:.0} MiB")),
-        ]);
+        ];
+        if with_caches {
+            cells.extend(caches(row));
+        }
+        table.row(cells);
     }
     for line in table.lines(console.paint()) {
         console.line(line);
@@ -168,6 +188,27 @@ fn print(report: &BenchReport, console: &Console) {
     for note in &report.notes {
         console.line(format!("  {note}"));
     }
+    let proofs: BTreeSet<&str> = report
+        .rows
+        .iter()
+        .flat_map(|row| &row.cache)
+        .map(|cache| &*cache.proof)
+        .collect();
+    for proof in proofs {
+        console.line(format!("  cache: {proof}"));
+    }
+}
+
+/// The cold share, and what the run is called; the reason of an unknown one is in the line below the table.
+fn caches(row: &Row) -> [String; 2] {
+    let Some(cache) = &row.cache else {
+        return [String::new(), String::new()];
+    };
+    let share = cache
+        .cold_share
+        .map_or_else(String::new, |share| format!("{share:.2}"));
+    let word = cache.cache.split(':').next().unwrap_or_default();
+    [share, word.to_owned()]
 }
 
 /// Processor time for one of what the row counts; none for a row that is a time itself.
@@ -216,6 +257,7 @@ mod tests {
             median: 1.0,
             cpu_seconds_each: Some(cpu_seconds_each),
             peak_rss_mib: None,
+            cache: None,
             extra: std::collections::BTreeMap::new(),
         }
     }

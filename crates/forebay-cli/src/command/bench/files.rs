@@ -9,6 +9,7 @@ use forebay_cache::ReadOptions;
 use forebay_store::{Cancel, Location};
 
 use super::Experiment;
+use super::cold_args::ColdArgs;
 use crate::cache_args::CacheArgs;
 use crate::console::Console;
 use crate::failure::Failure;
@@ -25,6 +26,8 @@ pub(super) struct Pack {
     /// Threads that read and write [default: what the machine allows]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+    #[command(flatten)]
+    cold: ColdArgs,
 }
 
 impl Experiment for Pack {
@@ -32,6 +35,7 @@ impl Experiment for Pack {
         let options = PackBenchOptions {
             scratch: self.scratch,
             jobs: self.jobs,
+            cold: self.cold.cold,
             runs,
         };
         Ok(vec![forebay_bench::pack(&self.source, &options)?])
@@ -46,12 +50,19 @@ pub(super) struct Read {
     /// Split [default: the first]
     #[arg(long, value_name = "NAME")]
     split: Option<String>,
+    #[command(flatten)]
+    cold: ColdArgs,
 }
 
 impl Experiment for Read {
     fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let roots: Vec<_> = self.datasets.iter().map(PathBuf::as_path).collect();
-        Ok(forebay_bench::read(&roots, self.split.as_deref(), runs)?)
+        Ok(forebay_bench::read(
+            &roots,
+            self.split.as_deref(),
+            self.cold.cold,
+            runs,
+        )?)
     }
 }
 
@@ -69,6 +80,8 @@ pub(super) struct Epoch {
     /// Samples a batch
     #[arg(long, value_name = "N", default_value_t = 64)]
     batch_size: u64,
+    #[command(flatten)]
+    cold: ColdArgs,
     #[command(flatten)]
     cache: CacheArgs,
     #[command(flatten)]
@@ -88,6 +101,7 @@ impl Experiment for Epoch {
             threads: self.threads,
             read: ReadOptions::new(self.store.options())
                 .with_cache(self.cache.open_for(&self.datasets, console)?),
+            cold: self.cold.cold,
             runs,
         };
         Ok(vec![forebay_bench::epoch(&places, &options)?])

@@ -9,6 +9,7 @@ use forebay_image::{EvalTransform, TrainTransform, Transform};
 use forebay_loader::{Options, PageCache};
 
 use super::Experiment;
+use super::cold_args::ColdArgs;
 use crate::command::loader_flags::{LoaderFlags, Without};
 use crate::console::Console;
 use crate::failure::Failure;
@@ -49,6 +50,9 @@ pub(super) struct LoaderArgs {
     /// The system's copies of what was read
     #[arg(long, value_name = "WHAT", default_value = "keep")]
     page_cache: Copies,
+
+    #[command(flatten)]
+    cold: ColdArgs,
 
     #[command(flatten)]
     options: LoaderFlags<Compared>,
@@ -106,6 +110,7 @@ impl LoaderArgs {
             duration: self.duration,
             transforms,
             options,
+            cold: self.cold.cold,
             runs,
         })
     }
