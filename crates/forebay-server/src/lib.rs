@@ -47,6 +47,7 @@ pub use forebay_wire::Token;
 pub use forebay_wire::token::TokenError;
 pub use forebay_wire::transport::tls::{ServerTls, key_is_readable_by_others};
 pub use job::JobOptions;
+pub use memory::of_this_machine as memory_of_this_machine;
 pub use observer::{Event, ServerObserver};
 pub use options::ServerOptions;
 pub use server::{Reloader, Server, ServerHandle, ServerStatus};

@@ -108,7 +108,7 @@ impl BatchSource for Admitted {
 
 /// Memory that this process may use: the smaller of the machine's and the control group's. `None`
 /// if the system does not report it.
-pub(crate) fn of_this_machine() -> Option<u64> {
+pub fn of_this_machine() -> Option<u64> {
     #[cfg(target_os = "linux")]
     {
         let info = std::fs::read_to_string("/proc/meminfo").ok()?;

@@ -8,6 +8,7 @@ mod completions;
 mod convert;
 mod copying;
 mod cp;
+mod doctor;
 mod export;
 pub(crate) mod foreign_args;
 mod images;
@@ -81,6 +82,7 @@ commands! {
     Checkpoint => checkpoint,
     Stage => stage,
     Cache => cache,
+    Doctor => doctor,
     Bench => bench,
     Completions => completions,
 }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use support::{forebay, run};
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "quickstart",
     "pack",
     "inspect",
@@ -17,6 +17,7 @@ const COMMANDS: [&str; 10] = [
     "index",
     "serve",
     "top",
+    "doctor",
     "completions",
 ];
 

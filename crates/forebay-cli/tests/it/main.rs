@@ -7,6 +7,7 @@ mod cluster;
 mod convert;
 mod copy;
 mod deploy;
+mod doctor;
 mod foreign;
 mod foreign_features;
 mod frame;

@@ -1,0 +1,194 @@
+//! `forebay doctor`: whether this machine is ready to train. A new check is a function that returns findings, and a line
+//! in the table.
+
+mod dataset;
+mod host;
+mod memory;
+mod network;
+mod versions;
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use forebay_client::Url;
+use forebay_store::Location;
+use forebay_synthetic::is_synthetic;
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::store_args::StoreArgs;
+
+/// Check whether this machine is ready to train, and what to change
+///
+/// One line for each check: ok, warning (training works, but may be slow or break later), problem (training would fail).
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exits with 1 if there is a problem.
+
+Examples:
+  forebay doctor
+  forebay doctor /data/imagenet
+  forebay doctor s3://bucket/imagenet
+  forebay doctor forebay://server:7070/imagenet
+  forebay doctor /data/imagenet --json")]
+pub(crate) struct Args {
+    /// A dataset: a directory, a URL of a store, or of a server
+    #[arg(value_name = "DATASET")]
+    dataset: Option<PathBuf>,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Ok,
+    Warning,
+    Problem,
+}
+
+/// The answer of a check, in one line, with the remedy where something is to be changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    level: Level,
+    message: String,
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn ok(message: impl Into<String>) -> Self {
+        Self {
+            level: Level::Ok,
+            message: message.into(),
+            remedy: None,
+        }
+    }
+
+    fn warning(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            level: Level::Warning,
+            message: message.into(),
+            remedy: Some(remedy.into()),
+        }
+    }
+
+    fn problem(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            level: Level::Problem,
+            ..Self::warning(message, remedy)
+        }
+    }
+}
+
+/// The subject of the checks.
+struct Context<'a> {
+    target: Option<Target>,
+    store: &'a StoreArgs,
+}
+
+/// The dataset that was named.
+enum Target {
+    Dataset(Location),
+    Server(Url),
+}
+
+/// Returns one finding or more; none where it does not apply.
+type Check = fn(&Context<'_>) -> Vec<Finding>;
+
+/// All checks, in the order in which they are printed.
+const CHECKS: &[(&str, Check)] = &[
+    ("version", versions::forebay),
+    ("python package", versions::python_package),
+    ("kernel", versions::kernel),
+    ("processors", host::processors),
+    ("clock speed", host::governor),
+    ("open files", host::open_files),
+    ("locked memory", host::locked_memory),
+    ("memory", memory::memory),
+    ("shared memory", memory::shared_memory),
+    ("huge pages", memory::huge_pages),
+    ("file system", dataset::file_system),
+    ("dataset", dataset::dataset),
+    ("page cache", dataset::page_cache),
+    ("clock", network::clock),
+    ("server", network::server),
+    ("mtu", network::mtu),
+];
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let target = match &args.dataset {
+        None => None,
+        Some(text) if text.to_str().is_some_and(Url::is_one) => {
+            let url = text.to_string_lossy().parse::<Url>();
+            Some(Target::Server(
+                url.map_err(|error| Failure::usage(error.to_string()))?,
+            ))
+        }
+        Some(text) if text.to_str().is_some_and(is_synthetic) => {
+            let what = "synthetic:// data is on no storage: there is nothing to check";
+            return Err(Failure::usage(what));
+        }
+        Some(text) => Some(Target::Dataset(Location::parse(text)?)),
+    };
+    let context = Context {
+        target,
+        store: &args.store,
+    };
+    let (mut warnings, mut problems) = (0, 0);
+    for (name, check) in CHECKS {
+        for finding in check(&context) {
+            warnings += u64::from(finding.level == Level::Warning);
+            problems += u64::from(finding.level == Level::Problem);
+            print(name, &finding, console);
+        }
+    }
+    #[derive(Serialize)]
+    struct Summary {
+        warnings: u64,
+        problems: u64,
+    }
+    console.event("summary", &Summary { warnings, problems });
+    match problems {
+        0 => Ok(Outcome::Done),
+        1 => Err(Failure::new("training would fail: 1 problem was found")),
+        n => Err(Failure::new(format!(
+            "training would fail: {n} problems were found"
+        ))),
+    }
+}
+
+fn print(name: &str, finding: &Finding, console: &Console) {
+    let paint = console.paint();
+    let word = match finding.level {
+        Level::Ok => "ok     ".to_owned(),
+        Level::Warning => paint.yellow("warning"),
+        Level::Problem => paint.red("problem"),
+    };
+    let remedy = finding
+        .remedy
+        .as_ref()
+        .map_or_else(String::new, |remedy| format!("; {remedy}"));
+    console.line(format!("{word}  {name}: {}{remedy}", finding.message));
+    #[derive(Serialize)]
+    struct Event<'a> {
+        check: &'a str,
+        #[serde(flatten)]
+        finding: &'a Finding,
+    }
+    console.event(
+        "check",
+        &Event {
+            check: name,
+            finding,
+        },
+    );
+}
+
+/// Reads a small file of the system; none if it does not exist.
+fn read(path: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}

@@ -1,0 +1,144 @@
+//! `forebay doctor`, and the state of caches in `forebay bench`.
+
+use crate::support;
+
+use std::fs;
+
+use serde_json::Value;
+use support::{images, run, text};
+
+fn events(stdout: &str) -> Vec<Value> {
+    let lines = stdout.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("an event"))
+        .collect()
+}
+
+#[test]
+fn a_machine_without_a_dataset_is_checked() {
+    let ran = run(["doctor"]).done();
+    for name in ["version", "kernel", "processors", "open files", "memory"] {
+        assert!(
+            ran.stdout.contains(&format!("  {name}: ")),
+            "{name}: {}",
+            ran.stdout
+        );
+    }
+    assert!(!ran.stdout.contains("  dataset: "));
+}
+
+#[test]
+fn a_damaged_dataset_is_a_problem() {
+    let (dir, images) = (tempfile::tempdir().unwrap(), images());
+    let packed = dir.path().join("packed");
+    let pack = [
+        "pack",
+        text(&images),
+        text(&packed),
+        "--format",
+        "indexed",
+        "--seek-points",
+        "off",
+    ];
+    run(pack).done();
+    let ran = run(["doctor", text(&packed), "--json"]).done();
+    let checks = events(&ran.stdout);
+    let of = |name: &str| checks.iter().find(|event| event["check"] == name).cloned();
+    assert_eq!(of("dataset").expect("a check")["level"], "ok");
+    assert_eq!(checks.last().expect("a summary")["problems"], 0);
+    #[cfg(target_os = "linux")]
+    assert!(of("file system").is_some());
+    let shard = fs::read_dir(&packed)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let shard = shard
+        .filter(|path| path.extension().is_some_and(|e| e == "fbs"))
+        .min()
+        .unwrap();
+    let bytes = fs::read(&shard).unwrap();
+    fs::write(&shard, &bytes[..bytes.len() - 1]).unwrap();
+    let ran = run(["doctor", text(&packed)]).code(1);
+    let line = ran
+        .stdout
+        .lines()
+        .find(|line| line.contains("  dataset: "))
+        .unwrap();
+    assert!(
+        line.starts_with("problem") && line.contains(text(&shard)),
+        "{line}"
+    );
+    assert!(
+        ran.stderr.contains("training would fail: 1 problem"),
+        "{}",
+        ran.stderr
+    );
+    let ran = run(["doctor", text(&dir.path().join("none"))]).code(1);
+    assert!(ran.stdout.contains("problem  dataset: "), "{}", ran.stdout);
+    run(["doctor", "forebay://127.0.0.1:1/x"]).code(1);
+    run(["doctor", "synthetic://imagenet"]).code(2);
+}
+
+#[test]
+fn benchmarks_tell_what_was_cached() {
+    let (dir, images) = (tempfile::tempdir().unwrap(), images());
+    let packed = dir.path().join("packed");
+    let pack = [
+        "pack",
+        text(&images),
+        text(&packed),
+        "--format",
+        "indexed",
+        "--seek-points",
+        "off",
+    ];
+    run(pack).done();
+    let fio = dir.path().join("epoch.fio");
+    let storage = [
+        "bench",
+        "storage",
+        text(&packed),
+        "--files",
+        text(&images),
+        "--batch-size",
+        "8",
+        "--runs",
+        "1",
+        "--depth",
+        "1",
+        "--emit-fio",
+        text(&fio),
+    ];
+    let ran = run(storage).done();
+    for part in [
+        "cold share",
+        "cache",
+        "single files",
+        "of what this storage can give",
+    ] {
+        assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
+    }
+    assert!(fio.exists());
+    let ran = run([
+        "bench",
+        "read",
+        text(&packed),
+        "--runs",
+        "1",
+        "--json",
+        "--cold",
+        "advise",
+    ])
+    .done();
+    for row in events(&ran.stdout)
+        .iter()
+        .flat_map(|event| event["rows"].as_array().unwrap())
+    {
+        assert!(
+            row["cache"].is_string() && row["proof"].is_string(),
+            "{row}"
+        );
+    }
+    let ran = run(["bench", "read", text(&packed), "--cold", "direct"]).code(1);
+    assert!(ran.stderr.contains("use --cold advise"), "{}", ran.stderr);
+    run(["bench", "read", text(&packed), "--cold", "ice"]).code(2);
+}
