@@ -3,15 +3,18 @@
 mod clients;
 pub mod cold;
 mod epoch;
+pub mod experiment;
 mod failover;
 mod fleet;
 mod iperf3;
 mod load;
 mod measure;
 mod pack;
+mod published;
 mod random;
 mod read;
 mod replay;
+pub mod report;
 mod sharing;
 mod simulate;
 mod start;
@@ -29,6 +32,7 @@ pub use measure::{
     Alternative, BenchReport, CacheState, Delivered, Measurement, Row, side_by_side,
 };
 pub use pack::{PackBenchOptions, pack};
+pub use published::{Published, PublishedFigure};
 pub use read::read;
 pub use replay::{ReplayOptions, replay};
 pub use sharing::{SharingOptions, sharing};

@@ -21,7 +21,9 @@ use crate::Result;
 use crate::cold::{Cold, Evictor, Footprint, Way};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::read::split_of;
-use crate::storage::{JobFile, Medium, ReadJob, Recorded, Recorder, Report, RunOptions, fio, run};
+use crate::storage::{
+    JobFile, Medium, ReadJob, Recorded, Recorder, RunOptions, RunReport, fio, run,
+};
 
 const MB: f64 = 1e6;
 /// The side of the images of the run with a transform.
@@ -83,7 +85,7 @@ struct Epoch<'a> {
 }
 
 /// Figures of the last run of each replay, by its row.
-type Details = RefCell<BTreeMap<String, Report>>;
+type Details = RefCell<BTreeMap<String, RunReport>>;
 
 /// Observations of runs besides their rates.
 #[derive(Default)]

@@ -87,11 +87,11 @@ impl FioJob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::Op;
+    use crate::storage::ReadOp;
 
     #[test]
     fn workers_share_the_reads_in_turn() {
-        let op = |file, offset, announce| Op {
+        let op = |file, offset, announce| ReadOp {
             file,
             announce,
             len: 10,

@@ -28,7 +28,7 @@ impl<P: Into<PathBuf>> From<(P, u64)> for JobFile {
 
 /// A read, or an announcement of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Op {
+pub struct ReadOp {
     /// Index of the file.
     pub file: u32,
     /// Whether the range is only announced (`POSIX_FADV_WILLNEED`).
@@ -43,7 +43,7 @@ pub struct Op {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadJob {
     files: Vec<JobFile>,
-    ops: Vec<Op>,
+    ops: Vec<ReadOp>,
 }
 
 /// Sizes of reads with their shares, as fio's `bssplit` has them.
@@ -58,7 +58,7 @@ impl ReadJob {
     ///
     /// # Errors
     /// A read beyond the end of its file, of nothing, or of more than 256 MiB.
-    pub fn new(files: Vec<JobFile>, ops: Vec<Op>) -> Result<Self> {
+    pub fn new(files: Vec<JobFile>, ops: Vec<ReadOp>) -> Result<Self> {
         for op in &ops {
             let file = files.get(op.file as usize);
             let end = op.offset.checked_add(u64::from(op.len));
@@ -89,7 +89,7 @@ impl ReadJob {
         let mut ops = Vec::new();
         for (number, file) in files.iter().enumerate() {
             for offset in (0..file.len).step_by(block.max(1) as usize) {
-                ops.push(Op {
+                ops.push(ReadOp {
                     file: number as u32,
                     announce: false,
                     len: (file.len - offset).min(u64::from(block)) as u32,
@@ -129,7 +129,7 @@ impl ReadJob {
             let number = ends.partition_point(|&end| end <= at);
             let len = sizes.draw(&mut random);
             let offset = random.below(files[number].len / u64::from(len)) * u64::from(len);
-            ops.push(Op {
+            ops.push(ReadOp {
                 file: number as u32,
                 announce: false,
                 len,
@@ -153,7 +153,7 @@ impl ReadJob {
             if file.len > LONGEST {
                 return Err(format!("\"{}\" is longer than 256 MiB", file.path.display()).into());
             }
-            ops.push(Op {
+            ops.push(ReadOp {
                 file: number as u32,
                 announce: false,
                 len: file.len as u32,
@@ -172,7 +172,7 @@ impl ReadJob {
     }
 
     /// The reads and announcements, in order.
-    pub fn ops(&self) -> &[Op] {
+    pub fn ops(&self) -> &[ReadOp] {
         &self.ops
     }
 
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn repeats_are_left_out() {
-        let op = |file, announce, offset, len| Op {
+        let op = |file, announce, offset, len| ReadOp {
             file,
             announce,
             len,
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn impossible_reads_are_refused() {
-        let op = |offset, len| Op {
+        let op = |offset, len| ReadOp {
             file: 0,
             announce: false,
             len,

@@ -1,7 +1,7 @@
 //! A list of reads, performed at a chosen depth: what a storage can give, without any framework.
 //!
 //! A [`ReadJob`] is files and reads of them in order. [`run`] performs it with a number of reads in flight, through the page
-//! cache or past it, from local files or from any [`Storage`](forebay_shard::storage::Storage), and returns a [`Report`]:
+//! cache or past it, from local files or from any [`Storage`](forebay_shard::storage::Storage), and returns a [`RunReport`]:
 //! rate, latencies, rate per interval. [`write`] does the same for writes, with `fsync` in the timing. [`fio`] prints the
 //! same job for fio.
 //!
@@ -23,9 +23,9 @@ mod report;
 mod run;
 mod write;
 
-pub use job::{JobFile, Op, ReadJob, SizeMix};
+pub use job::{JobFile, ReadJob, ReadOp, SizeMix};
 pub use medium::Medium;
 pub use recorder::{Recorded, Recorder};
-pub use report::Report;
+pub use report::RunReport;
 pub use run::{RunOptions, run};
 pub use write::{WriteJob, write};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_shard::storage::{ReadAt, ReadProfile, Storage, StorageStats};
 
-use super::job::{JobFile, Op, ReadJob};
+use super::job::{JobFile, ReadJob, ReadOp};
 use crate::Result;
 
 /// A read that is longer is listed as several ones.
@@ -45,7 +45,7 @@ struct State {
     files: Vec<JobFile>,
     /// The storage of each file: a dataset may refer to others.
     storages: Vec<Arc<dyn Storage>>,
-    ops: Vec<Op>,
+    ops: Vec<ReadOp>,
 }
 
 impl Recorder {
@@ -107,7 +107,7 @@ impl Log {
         let mut offset = range.start;
         while offset < range.end {
             let len = (range.end - offset).min(PIECE);
-            state.ops.push(Op {
+            state.ops.push(ReadOp {
                 file,
                 announce,
                 len: len as u32,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// The result of a run.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Report {
+pub struct RunReport {
     /// Bytes that were read or written.
     pub bytes: u64,
     /// Reads or writes.
@@ -46,7 +46,7 @@ impl Worker {
     }
 }
 
-impl Report {
+impl RunReport {
     pub(super) fn new(workers: Vec<Worker>, took: Duration, interval: Duration) -> Self {
         let mut report = Self {
             seconds: took.as_secs_f64(),
@@ -130,7 +130,7 @@ mod tests {
                 interval,
             );
         }
-        let report = Report::new(workers, Duration::from_secs(1), interval);
+        let report = RunReport::new(workers, Duration::from_secs(1), interval);
         assert_eq!(
             (report.bytes, report.operations, report.depth),
             (1_000_000, 1000, 4)
@@ -140,7 +140,7 @@ mod tests {
         assert!(near(0.5, 500.0) && near(0.99, 990.0) && near(0.999, 999.0) && near(1.0, 1000.0));
         assert_eq!(report.interval_rates(), [1.0; 10]);
         assert_eq!(report.slowed_down(), Some(false));
-        assert_eq!(Report::default().latency(0.5), 0.0);
+        assert_eq!(RunReport::default().latency(0.5), 0.0);
     }
 
     #[test]
@@ -152,8 +152,8 @@ mod tests {
             let since = interval * number as u32;
             worker.done(bytes, interval, since, interval);
         }
-        let report = Report::new(vec![worker], interval * 30, interval);
+        let report = RunReport::new(vec![worker], interval * 30, interval);
         assert_eq!(report.slowed_down(), Some(true));
-        assert_eq!(Report::default().slowed_down(), None);
+        assert_eq!(RunReport::default().slowed_down(), None);
     }
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use forebay_store::Cancel;
 
-use super::job::{Op, ReadJob};
+use super::job::{ReadJob, ReadOp};
 use super::medium::{Buffer, Handle, Medium};
-use super::report::{Report, Worker};
+use super::report::{RunReport, Worker};
 use crate::{Error, Result};
 
 /// The largest number of reads in flight: each has a thread and a buffer.
@@ -25,7 +25,7 @@ const KEPT_OPEN: usize = 128;
 pub struct RunOptions {
     /// Reads in flight, 1 to 256: the next one of the list starts when one ends.
     pub depth: usize,
-    /// Length of the intervals of [`Report::intervals`].
+    /// Length of the intervals of [`RunReport::intervals`].
     pub interval: Duration,
     /// Ends a run early: reads that have not begun by then are left out.
     pub limit: Option<Duration>,
@@ -49,7 +49,7 @@ impl RunOptions {
 ///
 /// # Errors
 /// A depth of 0 or above 256, buffers beyond 4 GiB, and the first read that fails.
-pub fn run(job: &ReadJob, medium: &Medium, options: &RunOptions) -> Result<Report> {
+pub fn run(job: &ReadJob, medium: &Medium, options: &RunOptions) -> Result<RunReport> {
     check_depth(options.depth)?;
     check_memory(options.depth, job.longest())?;
     let reader = Reader {
@@ -101,7 +101,7 @@ pub(super) fn check_memory(depth: usize, longest: u32) -> Result<()> {
 pub(super) fn in_parallel(
     options: &RunOptions,
     work: impl Fn(Instant, &mut Worker, &dyn Fn() -> bool) -> Result<()> + Sync,
-) -> Result<Report> {
+) -> Result<RunReport> {
     let failed = AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let begin = Instant::now();
@@ -133,7 +133,7 @@ pub(super) fn in_parallel(
     if options.cancel.is_cancelled() {
         return Err("it was stopped".into());
     }
-    Ok(Report::new(workers, took, options.interval))
+    Ok(RunReport::new(workers, took, options.interval))
 }
 
 struct Reader<'a> {
@@ -144,7 +144,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn perform(&self, op: &Op, buffer: &mut Buffer) -> Result<()> {
+    fn perform(&self, op: &ReadOp, buffer: &mut Buffer) -> Result<()> {
         let path = &self.job.files()[op.file as usize].path;
         let fail = |what: &str, error: std::io::Error| -> Error {
             format!(

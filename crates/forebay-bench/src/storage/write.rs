@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::medium::{ALIGN, Buffer};
-use super::report::Report;
+use super::report::RunReport;
 use super::run::{RunOptions, check_depth, check_memory, in_parallel};
 use crate::random::Random;
 use crate::{Error, Result};
@@ -34,7 +34,7 @@ const LONGEST: u32 = 64 << 20;
 ///
 /// # Errors
 /// An invalid block, a depth of 0 or above 256, buffers beyond 4 GiB, and the first write that fails.
-pub fn write(job: &WriteJob, options: &RunOptions) -> Result<Report> {
+pub fn write(job: &WriteJob, options: &RunOptions) -> Result<RunReport> {
     check_depth(options.depth)?;
     let aligned = !job.direct || (job.block as usize).is_multiple_of(ALIGN);
     if job.block == 0 || job.block > LONGEST || !aligned {

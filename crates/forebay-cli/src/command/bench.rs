@@ -1,5 +1,6 @@
 //! `forebay bench`: what this machine does with this data.
 
+mod characterize;
 mod cold_args;
 mod files;
 mod loader;
@@ -40,7 +41,9 @@ Examples:
   forebay bench store s3://bucket/scratch --size 1GiB --jobs 16
   forebay bench start --scratch /tmp/million
   forebay bench loader \"synthetic://imagenet?records=20000\"        no storage at all
-  forebay bench size-cluster --gpus 1000 --servers 100")]
+  forebay bench size-cluster --gpus 1000 --servers 100
+  forebay bench characterize /mnt/nvme /mnt/shared --report io/
+  forebay bench compare io-before/ io/")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -94,6 +97,13 @@ enum What {
     SizeCluster(Box<size_cluster::Args>),
     /// From nothing to the first batch of a large dataset of tiny images
     Start(files::Start),
+    /// Published experiments of deep-learning I/O on any storage, beside the published figures
+    ///
+    /// Storage ceilings, threads with and without decoding, prefetch, files against records. Each figure has its cold share: the
+    /// part of its bytes that came from the storage and not from the page cache. docs/characterize.md shows a whole report.
+    Characterize(Box<characterize::Characterize>),
+    /// Differences between two reports of `characterize`: of settings, and of figures beyond their spread
+    Compare(characterize::Compare),
 }
 
 /// A measurement with its arguments.
@@ -112,6 +122,8 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let runs = args.runs;
     let reports = match args.what {
         What::SizeCluster(args) => return size_cluster::run(&args, console),
+        What::Characterize(args) => return args.run(runs, console),
+        What::Compare(args) => return args.run(console),
         What::Pack(args) => args.measure(runs, console),
         What::Read(args) => args.measure(runs, console),
         What::Loader(args) => args.measure(runs, console),

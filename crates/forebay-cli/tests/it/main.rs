@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cache;
+mod characterize;
 mod checkpoint;
 mod cluster;
 mod convert;

@@ -1,0 +1,125 @@
+//! E2: what the storage gives without any framework.
+
+use super::data::MediumData;
+use super::lab::{Lab, Sample, Trial};
+use super::{Experiment, Findings};
+use crate::Result;
+use crate::storage::{self, Medium, ReadJob, RunReport, RunOptions, SizeMix, WriteJob};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    id: "E2",
+    title: "Large sequential and small random requests",
+    question: "What can the storage give without any framework?",
+    is_default: true,
+    trials: |_| 4,
+    run,
+};
+
+const LARGE: u32 = 4 << 20;
+const LARGE_DEPTH: usize = 16;
+const SMALL: u32 = 16 << 10;
+const SMALL_DEPTH: usize = 128;
+/// More than any storage reads within the longest run.
+const SMALL_READS: u64 = 2_000_000;
+
+fn run(lab: &Lab<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
+    let mut trials = Vec::new();
+    for medium in &lab.media {
+        let direct = medium.direct_works()?;
+        if !direct {
+            found.notes.push(format!(
+                "{}: the file system cannot bypass the page cache; requests go through it",
+                medium.name
+            ));
+        }
+        let large = medium.large()?;
+        let sequential = ReadJob::sequential([(large.clone(), medium.size())], LARGE)?;
+        let random = ReadJob::random([(large, medium.size())], &SizeMix::fixed(SMALL), SMALL_READS, 1)?;
+        trials.push(reads(lab, medium, "sequential read, 4 MB", "MB/s", direct, sequential, LARGE_DEPTH));
+        trials.push(writes(lab, medium, "sequential write, 4 MB", "MB/s", direct, LARGE, LARGE_DEPTH));
+        trials.push(reads(lab, medium, "random read, 16 KB", "reads/s", direct, random, SMALL_DEPTH));
+        trials.push(writes(lab, medium, "random write, 16 KB", "writes/s", direct, SMALL, SMALL_DEPTH));
+    }
+    found.figures = lab.in_turns(trials)?;
+    Ok(found)
+}
+
+/// Reads that bypass the page cache where the file system can.
+pub(super) fn reads<'t>(
+    lab: &'t Lab<'_>,
+    medium: &MediumData,
+    name: &str,
+    unit: &'static str,
+    direct: bool,
+    job: ReadJob,
+    depth: usize,
+) -> Trial<'t> {
+    let options = limited(lab, depth);
+    Trial {
+        medium: medium.name.clone(),
+        name: name.to_owned(),
+        unit,
+        reads: Some(job.footprint()),
+        direct,
+        run: Box::new(move || {
+            let report = storage::run(&job, &Medium::Local { direct }, &options)?;
+            Ok(sample(&report, unit, true))
+        }),
+    }
+}
+
+fn writes<'t>(
+    lab: &'t Lab<'_>,
+    medium: &MediumData,
+    name: &str,
+    unit: &'static str,
+    direct: bool,
+    block: u32,
+    depth: usize,
+) -> Trial<'t> {
+    let options = limited(lab, depth);
+    let job = WriteJob {
+        path: medium.scratch_file(),
+        bytes: medium.size(),
+        block,
+        random: block == SMALL,
+        direct,
+    };
+    Trial {
+        medium: medium.name.clone(),
+        name: name.to_owned(),
+        unit,
+        reads: None,
+        direct,
+        run: Box::new(move || Ok(sample(&storage::write(&job, &options)?, unit, false))),
+    }
+}
+
+pub(super) fn limited(lab: &Lab<'_>, depth: usize) -> RunOptions {
+    RunOptions {
+        limit: Some(lab.options.limit),
+        ..RunOptions::at_depth(depth)
+    }
+}
+
+/// The rate in a unit, with the other rate and the latencies beside it.
+pub(super) fn sample(report: &RunReport, unit: &str, is_read: bool) -> Sample {
+    let (value, other) = match unit {
+        "MB/s" => (report.mb_per_s(), None),
+        _ => (report.reads_per_s(), Some(report.mb_per_s())),
+    };
+    let mut more = [
+        ("p50 ms", 1e3 * report.latency(0.5)),
+        ("p99 ms", 1e3 * report.latency(0.99)),
+        ("p99.9 ms", 1e3 * report.latency(0.999)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec();
+    more.extend(other.map(|rate| ("MB/s".to_owned(), rate)));
+    Sample {
+        value,
+        bytes: if is_read { report.bytes } else { 0 },
+        more: more.into_iter().collect(),
+    }
+}

@@ -1,0 +1,13 @@
+//! E6: images a second by the number of threads that read, without decoding.
+
+use super::Experiment;
+use super::e05_decoding_threads::{run, trials};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    id: "E6",
+    title: "Threads that read only",
+    question: "How does reading scale with threads on each medium if nothing is decoded?",
+    is_default: true,
+    trials,
+    run: |lab| run(lab, false),
+};

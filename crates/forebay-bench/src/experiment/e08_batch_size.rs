@@ -1,0 +1,50 @@
+//! E8: how the waits of a consumer change with the batch size.
+
+use std::time::Duration;
+
+use super::e07_prefetch::trial;
+use super::lab::Lab;
+use super::{Experiment, Findings};
+use crate::Result;
+use crate::report::FigureClass;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    id: "E8",
+    title: "Batch size",
+    question: "How does runtime change with the batch size?",
+    is_default: false,
+    trials: |options| SIZES.len() * options.prefetch.len(),
+    run,
+};
+
+const SIZES: [u64; 5] = [16, 32, 64, 128, 256];
+/// A step takes so long, and so much longer for each image.
+const STEP: Duration = Duration::from_millis(20);
+const IMAGE: Duration = Duration::from_millis(3);
+
+fn run(lab: &Lab<'_>) -> Result<Findings> {
+    let mut trials = Vec::new();
+    for medium in &lab.media {
+        for &prefetch in &lab.options.prefetch {
+            for size in SIZES.into_iter().filter(|&size| size <= lab.options.files) {
+                let step = STEP + IMAGE * u32::try_from(size)?;
+                let mut trial = trial(lab, medium, prefetch, step, size)?;
+                trial.name = format!("batches of {size}, prefetch {prefetch}");
+                trials.push(trial);
+            }
+        }
+    }
+    let mut figures = lab.in_turns(trials)?;
+    for figure in &mut figures {
+        figure.class = FigureClass::StandIn;
+    }
+    Ok(Findings {
+        figures,
+        plots: Vec::new(),
+        notes: vec![format!(
+            "Stand-in: a consumer whose step takes {} ms and {} ms for each image. The batch size changes convergence as well, which this does not measure.",
+            STEP.as_millis(),
+            IMAGE.as_millis()
+        )],
+    })
+}

@@ -1,0 +1,144 @@
+//! E9: whether the device is read smoothly or in bursts.
+
+use std::time::Duration;
+
+use super::lab::Lab;
+use super::mini_app::MiniApp;
+use super::trace::{Interval, watched};
+use super::{Experiment, Findings};
+use crate::Result;
+use crate::cold::{Footprint, Mount};
+use crate::report::{FigureClass, Figure, Plot, Scale, Series};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    id: "E9",
+    title: "Read activity over time",
+    question: "Is reading smooth or bursty, with and without prefetch?",
+    is_default: true,
+    trials: |options| options.prefetch.len(),
+    run,
+};
+
+/// Long enough that several looks at the counters fall into a step.
+const STEP: Duration = Duration::from_millis(500);
+/// An interval counts as busy above this share of the mean rate.
+const BUSY: f64 = 0.1;
+
+fn run(lab: &Lab<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
+    let options = lab.options;
+    for medium in &lab.media {
+        let mount = Mount::of(medium.scratch()).ok_or("the file system of the medium is not known")?;
+        let files = medium.images()?;
+        let footprint = Footprint::files(files.iter().map(|file| file.path.clone()));
+        let mut series = Vec::new();
+        for &prefetch in &options.prefetch {
+            let app = MiniApp {
+                files: &files,
+                threads: options.threads.iter().copied().max().unwrap_or(1),
+                batch_size: options.batch_size,
+                prefetch,
+                decode: true,
+                step: STEP,
+                limit: options.limit.max(STEP * 8),
+            };
+            let (mut intervals, mut figures) = (Vec::new(), Vec::new());
+            let trial = super::lab::Trial {
+                medium: medium.name.clone(),
+                name: format!("prefetch {prefetch}, duty cycle"),
+                unit: "% of intervals",
+                reads: Some(footprint.clone()),
+                direct: false,
+                run: Box::new(|| {
+                    let (ran, seen) = watched(&mount, || app.run())?;
+                    let activity = Activity::of(&seen);
+                    intervals = seen;
+                    Ok(activity.sample(ran.read))
+                }),
+            };
+            figures.extend(lab.in_turns(vec![trial])?);
+            found.figures.append(&mut as_stand_in(figures));
+            series.push(Series {
+                name: format!("prefetch {prefetch}"),
+                class: FigureClass::StandIn,
+                points: intervals.iter().map(|interval| (interval.at, interval.mb_per_s)).collect(),
+            });
+        }
+        found.plots.push(Plot {
+            title: format!("{}: reads of the last run", medium.name),
+            x: "s".to_owned(),
+            scale: Scale::Linear,
+            y: "MB/s".to_owned(),
+            series,
+        });
+    }
+    found.notes.push(format!(
+        "Stand-in: a consumer that sleeps for {} ms in place of training. Requests of the device are counted, those of other processes as well; a duty cycle counts intervals of 0.1 s with more than a tenth of the mean rate.",
+        STEP.as_millis()
+    ));
+    Ok(found)
+}
+
+fn as_stand_in(mut figures: Vec<Figure>) -> Vec<Figure> {
+    figures.iter_mut().for_each(|figure| figure.class = FigureClass::StandIn);
+    figures
+}
+
+/// How evenly a device was read.
+struct Activity {
+    duty: f64,
+    longest_gap: f64,
+    peak_by_mean: f64,
+}
+
+impl Activity {
+    fn of(intervals: &[Interval]) -> Activity {
+        let rates = || intervals.iter().map(|interval| interval.mb_per_s);
+        let mean = rates().sum::<f64>() / intervals.len().max(1) as f64;
+        let is_busy = |interval: &Interval| interval.mb_per_s > BUSY * mean;
+        let (mut gap, mut longest, mut before) = (0.0, 0.0f64, 0.0);
+        for interval in intervals {
+            gap = if is_busy(interval) { 0.0 } else { gap + interval.at - before };
+            longest = longest.max(gap);
+            before = interval.at;
+        }
+        let busy = intervals.iter().filter(|interval| is_busy(interval)).count();
+        Activity {
+            duty: 100.0 * busy as f64 / intervals.len().max(1) as f64,
+            longest_gap: longest,
+            peak_by_mean: rates().fold(0.0, f64::max) / mean.max(f64::MIN_POSITIVE),
+        }
+    }
+
+    fn sample(&self, bytes: u64) -> super::lab::Sample {
+        let more = [("longest gap s", self.longest_gap), ("peak by mean", self.peak_by_mean)];
+        super::lab::Sample {
+            value: self.duty,
+            bytes,
+            more: more.map(|(name, value)| (name.to_owned(), value)).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_and_peaks_are_found() {
+        let interval = |at, mb_per_s| Interval {
+            at,
+            mb_per_s,
+            requests_per_s: 0.0,
+            request_kb: 0.0,
+            wait_ms: 0.0,
+            queue: 0.0,
+        };
+        let rates = [100.0, 0.0, 0.0, 0.0, 100.0];
+        let intervals: Vec<Interval> = (1..).zip(rates).map(|(at, rate)| interval(f64::from(at), rate)).collect();
+        let activity = Activity::of(&intervals);
+        assert_eq!(activity.duty, 40.0);
+        assert_eq!(activity.longest_gap, 3.0);
+        assert_eq!(activity.peak_by_mean, 2.5);
+    }
+}

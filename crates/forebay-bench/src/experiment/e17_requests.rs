@@ -1,0 +1,102 @@
+//! E17: which requests single files and records cause.
+
+use super::lab::{Lab, Sample, Trial};
+use super::trace::{Interval, watched};
+use super::{Experiment, Findings};
+use crate::Result;
+use crate::cold::{Footprint, Mount};
+use crate::report::{FigureClass, Plot, Scale, Series};
+use crate::storage::{self, Medium, ReadJob};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    id: "E17",
+    title: "Device statistics: files against records",
+    question: "Which requests does each format cause?",
+    is_default: true,
+    trials: |_| 2,
+    run,
+};
+
+/// Reads in flight.
+const DEPTH: usize = 16;
+const SHARD_BLOCK: u32 = 1 << 20;
+
+fn run(lab: &Lab<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
+    for medium in &lab.media {
+        let mount = Mount::of(medium.scratch()).ok_or("the file system of the medium is not known")?;
+        let files = medium.images()?;
+        let files = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)), None)?;
+        let split = medium.tfrecord()?;
+        let shards = split.shards().iter().map(|shard| shard.path().to_owned());
+        let shards = shards.map(|path| Ok((path.clone(), path.metadata()?.len())));
+        let shards = ReadJob::sequential(shards.collect::<Result<Vec<_>>>()?, SHARD_BLOCK)?;
+        let mut series = Vec::new();
+        for (name, job) in [("image files", files), ("TFRecords", shards)] {
+            let options = super::e02_baselines::limited(lab, DEPTH);
+            let mut last = Vec::new();
+            let footprint = job.footprint();
+            let trial = trial(&medium.name, name, footprint, || {
+                let (report, seen) =
+                    watched(&mount, || storage::run(&job, &Medium::Local { direct: false }, &options))?;
+                last.clone_from(&seen);
+                Ok(sample(&seen, report.bytes))
+            });
+            found.figures.extend(lab.in_turns(vec![trial])?);
+            series.push(Series {
+                name: name.to_owned(),
+                class: FigureClass::Measured,
+                points: last.iter().map(|interval| (interval.at, interval.mb_per_s)).collect(),
+            });
+        }
+        found.plots.push(Plot {
+            title: format!("{}: reads of the last run", medium.name),
+            x: "s".to_owned(),
+            scale: Scale::Linear,
+            y: "MB/s".to_owned(),
+            series,
+        });
+    }
+    found.notes.push(
+        "Requests of the device are counted, those of other processes as well. Queue length is requests/s by wait (Little's law); the size of a request is limited by max_sectors_kb.".to_owned(),
+    );
+    Ok(found)
+}
+
+fn trial<'t>(
+    medium: &str,
+    name: &str,
+    reads: Footprint,
+    run: impl FnMut() -> Result<Sample> + 't,
+) -> Trial<'t> {
+    Trial {
+        medium: medium.to_owned(),
+        name: name.to_owned(),
+        unit: "MB/s",
+        reads: Some(reads),
+        direct: false,
+        run: Box::new(run),
+    }
+}
+
+/// Means over the intervals, weighted by requests where a mean of requests is meant.
+fn sample(intervals: &[Interval], bytes: u64) -> Sample {
+    let count = intervals.len().max(1) as f64;
+    let requests: f64 = intervals.iter().map(|interval| interval.requests_per_s).sum();
+    let mean = |of: fn(&Interval) -> f64| intervals.iter().map(of).sum::<f64>() / count;
+    let each = |of: fn(&Interval) -> f64| {
+        let sum: f64 = intervals.iter().map(|interval| interval.requests_per_s * of(interval)).sum();
+        sum / requests.max(f64::MIN_POSITIVE)
+    };
+    let more = [
+        ("requests/s", requests / count),
+        ("KB a request", each(|interval| interval.request_kb)),
+        ("wait ms", each(|interval| interval.wait_ms)),
+        ("queue length", mean(|interval| interval.queue)),
+    ];
+    Sample {
+        value: mean(|interval| interval.mb_per_s),
+        bytes,
+        more: more.map(|(name, value)| (name.to_owned(), value)).into(),
+    }
+}

@@ -1,0 +1,360 @@
+//! Reports of experiments: what was measured, with which settings, beside what others published.
+//!
+//! A report is one JSON document. Markdown, a page and plots are made from it, and two of them can be compared.
+
+mod compare;
+mod html;
+mod markdown;
+mod plot;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+pub use compare::{Comparison, FigureChange, SettingChange, Verdict, compare};
+pub use plot::{Plot, Scale, Series};
+
+/// Version of the JSON document.
+const LAYOUT: u32 = 1;
+/// The file of a report's directory that [`LabReport::read`] reads.
+pub const REPORT_FILE: &str = "report.json";
+
+/// How a figure came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FigureClass {
+    /// Measured by this run, on the storage that is named.
+    Measured,
+    /// Measured by this run, on something slowed down or simulated in place of the real thing.
+    StandIn,
+    /// Printed by others, on their machines.
+    Published,
+    /// There is no figure.
+    NotRun,
+}
+
+impl FigureClass {
+    /// The word for it in tables.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            FigureClass::Measured => "measured",
+            FigureClass::StandIn => "stand-in",
+            FigureClass::Published => "published",
+            FigureClass::NotRun => "not run",
+        }
+    }
+}
+
+/// A quantity with its spread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The storage.
+    pub medium: String,
+    /// The quantity.
+    pub name: String,
+    /// How it came about.
+    pub class: FigureClass,
+    /// Median of `runs`.
+    pub value: f64,
+    /// Unit of all values.
+    pub unit: String,
+    /// The counted runs, in their order; one value for a published figure.
+    pub runs: Vec<f64>,
+    /// Bytes from the storage for each byte that was read: 1 is cold, 0 is the page cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_share: Option<f64>,
+    /// How the cold share is known, or why it is not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub proof: String,
+    /// Further values, by name with unit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub more: BTreeMap<String, f64>,
+}
+
+impl Figure {
+    /// A measured figure: the median of these runs.
+    #[must_use]
+    pub fn measured(medium: &str, name: impl Into<String>, unit: &str, runs: Vec<f64>) -> Figure {
+        Figure {
+            medium: medium.to_owned(),
+            name: name.into(),
+            class: FigureClass::Measured,
+            value: crate::measure::median(&runs),
+            unit: unit.to_owned(),
+            runs,
+            cold_share: None,
+            proof: String::new(),
+            more: BTreeMap::new(),
+        }
+    }
+
+    /// The lowest run.
+    #[must_use]
+    pub fn lowest(&self) -> f64 {
+        self.runs.iter().copied().fold(self.value, f64::min)
+    }
+
+    /// The highest run.
+    #[must_use]
+    pub fn highest(&self) -> f64 {
+        self.runs.iter().copied().fold(self.value, f64::max)
+    }
+
+    /// Standard deviation by mean; `None` for fewer than two runs.
+    #[must_use]
+    pub fn variation(&self) -> Option<f64> {
+        let count = self.runs.len() as f64;
+        let mean = self.runs.iter().sum::<f64>() / count;
+        let squares: f64 = self.runs.iter().map(|run| (run - mean).powi(2)).sum();
+        (self.runs.len() > 1 && mean > 0.0).then(|| (squares / (count - 1.0)).sqrt() / mean)
+    }
+}
+
+/// One experiment of the catalog.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExperimentReport {
+    /// Its name in the catalog, such as `E4`.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// The question that it answers.
+    pub question: String,
+    /// How its figures came about; those of `figures` may differ.
+    pub class: FigureClass,
+    /// Why it was not run, or what stands in for what.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The figures, published ones last.
+    #[serde(rename = "rows")]
+    pub figures: Vec<Figure>,
+    /// The plots.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plots: Vec<Plot>,
+    /// Notes that a reader needs to judge the figures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+}
+
+/// Whether a published statement holds here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Judgment {
+    /// The whole range of the runs agrees with it.
+    Confirmed,
+    /// The whole range of the runs contradicts it.
+    Refuted,
+    /// Some runs agree and some do not.
+    Undecided,
+    /// It could not be tested.
+    NotTested,
+}
+
+impl Judgment {
+    /// The words for it in tables.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Judgment::Confirmed => "confirmed",
+            Judgment::Refuted => "refuted",
+            Judgment::Undecided => "undecided",
+            Judgment::NotTested => "not tested",
+        }
+    }
+}
+
+/// A published statement, and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StatementReport {
+    /// Its name, such as `H1`.
+    pub id: String,
+    /// The statement with its source.
+    pub statement: String,
+    /// Whether it holds here.
+    pub finding: Judgment,
+    /// The figures behind it, or why it was not tested.
+    pub why: String,
+}
+
+/// Everything that a run of experiments found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabReport {
+    layout: u32,
+    /// The command, as it was typed.
+    pub command: String,
+    /// Settings of the machine and of each medium, by name; the name of a medium's begins with the medium.
+    pub settings: BTreeMap<String, String>,
+    /// The experiments, in the catalog's order.
+    pub experiments: Vec<ExperimentReport>,
+    /// Published statements.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub statements: Vec<StatementReport>,
+}
+
+impl LabReport {
+    /// A report without experiments.
+    #[must_use]
+    pub fn new(command: String, settings: BTreeMap<String, String>) -> LabReport {
+        LabReport {
+            layout: LAYOUT,
+            command,
+            settings,
+            experiments: Vec::new(),
+            statements: Vec::new(),
+        }
+    }
+
+    /// Reads a report from its directory, or from its JSON file.
+    ///
+    /// # Errors
+    /// A file that is missing, or is no report of this layout.
+    pub fn read(path: &Path) -> Result<LabReport> {
+        let file = match path.is_dir() {
+            true => path.join(REPORT_FILE),
+            false => path.to_owned(),
+        };
+        let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
+        let text = fs::read(&file).map_err(|error| failed(&error))?;
+        let report: LabReport = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
+        match report.layout {
+            LAYOUT => Ok(report),
+            other => Err(failed(&format!(
+                "report layout {other}, this version reads {LAYOUT}"
+            ))
+            .into()),
+        }
+    }
+
+    /// Writes `report.json`, `report.md`, `report.html` and a file for each plot into `dir`, which is made.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let mut files = vec![
+            (REPORT_FILE.to_owned(), serde_json::to_string_pretty(self)?),
+            ("report.md".to_owned(), self.markdown()),
+            ("report.html".to_owned(), html::page(self)),
+        ];
+        for experiment in &self.experiments {
+            for (number, plot) in experiment.plots.iter().enumerate() {
+                let name = format!("{}-{}.svg", experiment.id, number + 1);
+                files.push((name, plot.svg()));
+            }
+        }
+        for (name, text) in files {
+            let path = dir.join(name);
+            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The report as Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        markdown::text(self)
+    }
+}
+
+/// The columns of an experiment's table, and its rows.
+fn table(experiment: &ExperimentReport) -> (Vec<String>, Vec<Vec<String>>) {
+    let mut extra: Vec<&String> = Vec::new();
+    for name in experiment
+        .figures
+        .iter()
+        .flat_map(|figure| figure.more.keys())
+    {
+        if !extra.contains(&name) {
+            extra.push(name);
+        }
+    }
+    let fixed = [
+        "medium",
+        "class",
+        "cold share",
+        "figure",
+        "median",
+        "lowest",
+        "highest",
+        "unit",
+    ];
+    let mut head: Vec<String> = fixed.map(str::to_owned).into();
+    head.extend(extra.iter().map(|name| (*name).clone()));
+    let is_published = |figure: &&Figure| figure.class == FigureClass::Published;
+    let has_sources = experiment
+        .figures
+        .iter()
+        .any(|figure| is_published(&figure));
+    head.extend(has_sources.then(|| "source".to_owned()));
+    let rows = experiment.figures.iter().map(|figure| {
+        let is_range = figure.runs.len() > 1;
+        let of_range = |value| {
+            if is_range {
+                number(value)
+            } else {
+                String::new()
+            }
+        };
+        let cold = match (figure.cold_share, figure.class) {
+            (Some(share), _) => number(share),
+            (None, FigureClass::Published) => String::new(),
+            (None, _) => figure.proof.clone(),
+        };
+        let mut row = vec![
+            figure.medium.clone(),
+            figure.class.word().to_owned(),
+            cold,
+            figure.name.clone(),
+            number(figure.value),
+            of_range(figure.lowest()),
+            of_range(figure.highest()),
+            figure.unit.clone(),
+        ];
+        let more = extra.iter().map(|name| figure.more.get(*name));
+        row.extend(more.map(|value| value.map_or(String::new(), |&value| number(value))));
+        let source = || {
+            if is_published(&figure) {
+                figure.proof.clone()
+            } else {
+                String::new()
+            }
+        };
+        row.extend(has_sources.then(source));
+        row
+    });
+    (head, rows.collect())
+}
+
+/// A number with the digits that its size deserves, and separators of thousands.
+fn number(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let digits = match value.abs() {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let (sign, whole) = whole
+        .strip_prefix('-')
+        .map_or(("", whole), |whole| ("-", whole));
+    let mut out = String::from(sign);
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests;

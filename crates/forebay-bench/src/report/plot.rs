@@ -1,0 +1,247 @@
+//! Plots as SVG: lines over a number, or bars over names. Published values are hollow, stand-ins dashed.
+
+use std::error::Error;
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::{FigureClass, number};
+
+const SIZE: (u32, u32) = (760, 420);
+/// Colors that people who see few colors can tell apart.
+const COLORS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(90, 90, 90),
+];
+
+/// Spacing of the x axis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Equal steps.
+    Linear,
+    /// Equal factors; all values are above 0.
+    Logarithmic,
+    /// Names, which x values number from 0: bars.
+    Names(Vec<String>),
+}
+
+/// Values that belong together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// How the values came about.
+    pub class: FigureClass,
+    /// x, y.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A plot; y begins at 0.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plot {
+    /// Its title.
+    pub title: String,
+    /// Quantity and unit of the x axis.
+    pub x: String,
+    /// Spacing of the x axis.
+    pub scale: Scale,
+    /// Quantity and unit of the y axis.
+    pub y: String,
+    /// The values.
+    pub series: Vec<Series>,
+}
+
+impl Plot {
+    /// The plot as an SVG element; an empty one if there is nothing to draw.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        let mut out = String::new();
+        let drawn = self.draw(SVGBackend::with_string(&mut out, SIZE).into_drawing_area());
+        match drawn {
+            Ok(()) => out,
+            Err(error) => {
+                format!("<svg xmlns=\"http://www.w3.org/2000/svg\"><!-- {error} --></svg>")
+            }
+        }
+    }
+
+    fn draw(&self, area: DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn Error + '_>> {
+        area.fill(&WHITE)?;
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let highest = points().map(|point| point.1).fold(0.0, f64::max);
+        if points().any(|(x, y)| !x.is_finite() || !y.is_finite()) || highest <= 0.0 {
+            return Err("nothing to draw".into());
+        }
+        let y = 0.0..highest * 1.08;
+        let (least, most) = points().fold((f64::MAX, f64::MIN), |(least, most), point| {
+            (least.min(point.0), most.max(point.0))
+        });
+        match &self.scale {
+            Scale::Linear => {
+                self.lines(&area, least..most.max(least + 1e-9), y, &|x| number(*x))?
+            }
+            Scale::Logarithmic if least <= 0.0 => {
+                return Err("values of 0 on a logarithmic axis".into());
+            }
+            Scale::Logarithmic => {
+                let range = (least..most.max(least * 1.001)).log_scale().base(2.0);
+                self.lines(&area, range, y, &|x| number(*x))?;
+            }
+            Scale::Names(names) => self.bars(&area, names, y)?,
+        }
+        area.present()?;
+        Ok(())
+    }
+
+    fn lines<X>(
+        &self,
+        area: &DrawingArea<SVGBackend<'_>, Shift>,
+        x: X,
+        y: std::ops::Range<f64>,
+        label: &dyn Fn(&f64) -> String,
+    ) -> Result<(), Box<dyn Error>>
+    where
+        X: AsRangedCoord<Value = f64>,
+        X::CoordDescType: ValueFormatter<f64>,
+    {
+        let mut chart = self
+            .frame(area)
+            .build_cartesian_2d(x, y)
+            .map_err(|error| error.to_string())?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .x_desc(&self.x)
+            .y_desc(&self.y)
+            .x_label_formatter(label)
+            .y_label_formatter(&|y| number(*y))
+            .draw()
+            .map_err(|error| error.to_string())?;
+        for (place, series) in self.series.iter().enumerate() {
+            let color = COLORS[place % COLORS.len()];
+            let points = series.points.clone();
+            let line = color.stroke_width(2);
+            let drawn = match series.class {
+                FigureClass::StandIn => {
+                    chart.draw_series(DashedLineSeries::new(points, 6, 4, line))
+                }
+                _ => chart.draw_series(LineSeries::new(points, line)),
+            };
+            drawn
+                .map_err(|error| error.to_string())?
+                .label(self.legend(series))
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], line));
+            let dot = match series.class {
+                FigureClass::Published => line,
+                _ => color.filled(),
+            };
+            // More would hide the line.
+            if series.points.len() <= 40 {
+                let dots = series
+                    .points
+                    .iter()
+                    .map(|&point| Circle::new(point, 3, dot));
+                chart.draw_series(dots).map_err(|error| error.to_string())?;
+            }
+        }
+        finish(&mut chart)
+    }
+
+    /// Bars side by side for each name.
+    fn bars(
+        &self,
+        area: &DrawingArea<SVGBackend<'_>, Shift>,
+        names: &[String],
+        y: std::ops::Range<f64>,
+    ) -> Result<(), Box<dyn Error>> {
+        let x = -0.5..names.len() as f64 - 0.5;
+        let mut chart = self
+            .frame(area)
+            .build_cartesian_2d(x, y)
+            .map_err(|error| error.to_string())?;
+        let name = |x: &f64| {
+            let is_name = (x - x.round()).abs() < 1e-6 && *x > -0.5;
+            names
+                .get(x.round() as usize)
+                .filter(|_| is_name)
+                .cloned()
+                .unwrap_or_default()
+        };
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(WHITE)
+            .x_labels(2 * names.len() + 1)
+            .x_desc(&self.x)
+            .y_desc(&self.y)
+            .x_label_formatter(&name)
+            .y_label_formatter(&|y| number(*y))
+            .draw()
+            .map_err(|error| error.to_string())?;
+        let width = 0.8 / self.series.len() as f64;
+        for (place, series) in self.series.iter().enumerate() {
+            let color = COLORS[place % COLORS.len()];
+            let style = match series.class {
+                FigureClass::Measured | FigureClass::NotRun => color.filled(),
+                FigureClass::StandIn => color.mix(0.45).filled(),
+                FigureClass::Published => color.stroke_width(2),
+            };
+            let bars = series.points.iter().map(|&(x, y)| {
+                let left = x - 0.4 + width * place as f64;
+                Rectangle::new([(left, 0.0), (left + width * 0.94, y)], style)
+            });
+            chart
+                .draw_series(bars)
+                .map_err(|error| error.to_string())?
+                .label(self.legend(series))
+                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], style));
+        }
+        finish(&mut chart)
+    }
+
+    fn frame<'a, 'b>(
+        &self,
+        area: &'a DrawingArea<SVGBackend<'b>, Shift>,
+    ) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+        let mut builder = ChartBuilder::on(area);
+        builder
+            .margin(12)
+            .caption(&self.title, ("sans-serif", 17))
+            .set_label_area_size(LabelAreaPosition::Left, 68)
+            .set_label_area_size(LabelAreaPosition::Bottom, 42);
+        builder
+    }
+
+    fn legend(&self, series: &Series) -> String {
+        match series.class {
+            FigureClass::Measured | FigureClass::NotRun => series.name.clone(),
+            class => format!("{} ({})", series.name, class.word()),
+        }
+    }
+}
+
+/// Draws the legend.
+fn finish<'a, 'b, X>(
+    chart: &mut ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, RangedCoordf64>>,
+) -> Result<(), Box<dyn Error>>
+where
+    X: Ranged<ValueType = f64>,
+    'b: 'a,
+{
+    chart
+        .configure_series_labels()
+        .background_style(WHITE.mix(0.85))
+        .border_style(RGBColor(200, 205, 212))
+        .draw()
+        .map_err(|error| error.to_string())?;
+    Ok(())
+}

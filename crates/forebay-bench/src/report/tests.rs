@@ -1,0 +1,180 @@
+use super::*;
+
+fn figure(value: f64, runs: &[f64]) -> Figure {
+    Figure {
+        value,
+        ..Figure::measured("/mnt/<a>", "read|all", "MB/s", runs.to_vec())
+    }
+}
+
+fn report(runs: &[f64]) -> LabReport {
+    let mut report = LabReport::new(
+        "forebay bench characterize /mnt/<a>".to_owned(),
+        [("kernel".to_owned(), "6.18".to_owned())].into(),
+    );
+    let mut stand_in = figure(5.0, &[5.0]);
+    stand_in.name = "slowed down".to_owned();
+    stand_in.class = FigureClass::StandIn;
+    stand_in.cold_share = Some(0.5);
+    report.experiments.push(ExperimentReport {
+        id: "E4".to_owned(),
+        title: "Ceiling".to_owned(),
+        question: "How fast?".to_owned(),
+        class: FigureClass::Measured,
+        reason: String::new(),
+        figures: vec![
+            Figure::measured("/mnt/<a>", "read|all", "MB/s", runs.to_vec()),
+            stand_in,
+        ],
+        plots: vec![Plot {
+            title: "a & b".to_owned(),
+            x: "threads".to_owned(),
+            scale: Scale::Logarithmic,
+            y: "MB/s".to_owned(),
+            series: vec![Series {
+                name: "a<b".to_owned(),
+                class: FigureClass::StandIn,
+                points: vec![(1.0, 10.0), (2.0, 19.0), (8.0, 30.0)],
+            }],
+        }],
+        notes: vec!["a <note>".to_owned()],
+        seconds: 1.5,
+    });
+    report
+}
+
+#[test]
+fn a_report_is_read_as_it_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = report(&[1.0, 2.0, 4.0]);
+    written.write(dir.path()).unwrap();
+    assert_eq!(LabReport::read(dir.path()).unwrap(), written);
+    assert_eq!(
+        LabReport::read(&dir.path().join(REPORT_FILE)).unwrap(),
+        written
+    );
+    let mut names: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["E4-1.svg", "report.html", "report.json", "report.md"]
+    );
+}
+
+#[test]
+fn a_report_of_another_layout_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(REPORT_FILE);
+    let text = serde_json::to_string(&report(&[1.0])).unwrap();
+    fs::write(&file, text.replace("\"layout\":1", "\"layout\":9")).unwrap();
+    let error = LabReport::read(dir.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("layout 9") && error.contains("report.json"),
+        "{error}"
+    );
+}
+
+#[test]
+fn names_are_escaped_in_pages_and_tables() {
+    let report = report(&[1.0, 2.0, 4.0]);
+    let page = html::page(&report);
+    assert!(
+        page.contains("/mnt/&lt;a&gt;") && !page.contains("/mnt/<a>"),
+        "{page}"
+    );
+    assert!(page.contains("a &lt;note&gt;"));
+    assert!(page.contains("a&lt;b (stand-in)"));
+    let text = report.markdown();
+    assert!(text.contains("read\\|all"), "{text}");
+    // Medium, class, how it is known that it was cold, figure, median, lowest, highest.
+    assert!(
+        text.contains("| /mnt/<a> | measured |  | read\\|all | 2.00 | 1.00 | 4.00 | MB/s |"),
+        "{text}"
+    );
+    assert!(text.contains("| stand-in | 0.500 |"), "{text}");
+}
+
+#[test]
+fn plots_draw_each_class_in_its_own_way() {
+    let mut plot = report(&[1.0]).experiments[0].plots[0].clone();
+    let dashes = |svg: &str| svg.matches("<polyline").count();
+    let dashed = dashes(&plot.svg());
+    plot.series[0].class = FigureClass::Measured;
+    let full = plot.svg();
+    assert!(dashed > dashes(&full), "a stand-in has a dashed line");
+    assert!(full.contains("a &amp; b"), "{full}");
+    plot.series[0].class = FigureClass::Published;
+    assert!(plot.svg().matches("fill=\"none\"").count() > full.matches("fill=\"none\"").count());
+    plot.scale = Scale::Names(vec!["one".to_owned(), "two".to_owned()]);
+    plot.series[0].points = vec![(0.0, 3.0), (1.0, 4.0)];
+    let bars = plot.svg();
+    assert!(bars.contains("one") && bars.contains("two"), "{bars}");
+    plot.series[0].points = vec![(0.0, f64::NAN)];
+    assert!(plot.svg().contains("nothing to draw"));
+}
+
+#[test]
+fn changes_count_beyond_the_spread_only() {
+    let before = report(&[10.0, 11.0, 12.0]);
+    let verdict = |runs: &[f64]| compare(&before, &report(runs)).figures[0].verdict;
+    assert_eq!(verdict(&[12.0, 13.0, 14.0]), Verdict::WithinNoise);
+    assert_eq!(verdict(&[12.5, 13.0, 14.0]), Verdict::Better);
+    assert_eq!(verdict(&[8.0, 9.0, 9.5]), Verdict::Worse);
+    assert_eq!(
+        verdict(&[20.0]),
+        Verdict::WithinNoise,
+        "one run has no spread"
+    );
+    let mut after = report(&[10.0, 11.0, 12.0]);
+    after
+        .settings
+        .insert("kernel".to_owned(), "6.19".to_owned());
+    after.experiments[0].figures[0].unit = "s".to_owned();
+    let changes = compare(&before, &after);
+    assert_eq!(changes.settings.len(), 1);
+    let missing = changes
+        .figures
+        .iter()
+        .filter(|change| change.verdict == Verdict::Missing);
+    assert_eq!(
+        missing.count(),
+        2,
+        "a quantity of another unit is another one"
+    );
+}
+
+#[test]
+fn times_are_better_if_they_are_lower() {
+    let timed = |runs: &[f64]| {
+        let mut report = report(runs);
+        report.experiments[0].figures[0].unit = "s".to_owned();
+        report
+    };
+    let changes = compare(&timed(&[3.0, 3.1]), &timed(&[2.0, 2.1]));
+    assert_eq!(changes.figures[0].verdict, Verdict::Better);
+}
+
+#[test]
+fn numbers_have_the_digits_that_their_size_deserves() {
+    for (value, text) in [
+        (0.0, "0"),
+        (0.12345, "0.123"),
+        (1.5, "1.50"),
+        (42.27, "42.3"),
+        (123.4, "123"),
+        (1_234_567.8, "1,234,568"),
+        (-1234.0, "-1,234"),
+    ] {
+        assert_eq!(number(value), text);
+    }
+}
+
+#[test]
+fn the_variation_is_that_of_the_sample() {
+    assert_eq!(figure(2.0, &[2.0]).variation(), None);
+    let variation = figure(2.0, &[1.0, 2.0, 3.0]).variation().unwrap();
+    assert!((variation - 0.5).abs() < 1e-9, "{variation}");
+}

@@ -1,0 +1,132 @@
+//! `forebay bench characterize` and `forebay bench compare`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{Ran, run, text};
+
+fn characterize(medium: &Path, more: &[&str]) -> Ran {
+    let mut args = vec!["bench", "characterize", text(medium), "--yes"];
+    args.extend([
+        "--files",
+        "64",
+        "--size",
+        "4MiB",
+        "--run-time",
+        "20ms",
+        "--runs",
+        "2",
+    ]);
+    args.extend(more);
+    run(args)
+}
+
+#[test]
+fn a_report_has_json_markdown_a_page_and_plots() {
+    let dir = tempfile::tempdir().unwrap();
+    let (medium, report) = (dir.path().join("medium"), dir.path().join("report"));
+    let ran = characterize(
+        &medium,
+        &[
+            "--experiment",
+            "e1,E4,E6",
+            "--threads",
+            "1,2",
+            "--report",
+            text(&report),
+        ],
+    )
+    .done();
+    for shown in [
+        "E1 Sizes",
+        "E4 Ceiling",
+        "read, 4 tasks",
+        "cold share",
+        "Published statements",
+        "H1 ",
+    ] {
+        assert!(ran.stdout.contains(shown), "{shown}: {}", ran.stdout);
+    }
+    assert!(ran.stderr.contains("removed at the end"), "{}", ran.stderr);
+    assert_eq!(
+        fs::read_dir(&medium).unwrap().count(),
+        0,
+        "the medium is left empty"
+    );
+    let page = fs::read_to_string(report.join("report.html")).unwrap();
+    assert!(
+        page.contains("<svg") && page.contains("Table I"),
+        "plots and published figures are in the page"
+    );
+    assert!(report.join("E1-1.svg").is_file() && report.join("report.md").is_file());
+
+    let compared = run(["bench", "compare", text(&report), text(&report)]).done();
+    assert!(
+        compared.stdout.contains("the same") && compared.stdout.contains("within the spread"),
+        "{}",
+        compared.stdout
+    );
+    assert!(!compared.stdout.contains("worse"), "{}", compared.stdout);
+}
+
+#[test]
+fn a_report_is_an_event_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let events = characterize(dir.path(), &["--experiment", "E1", "--json"])
+        .done()
+        .events();
+    let report = events
+        .iter()
+        .find(|event| event["type"] == "report")
+        .unwrap();
+    let rows = report["experiments"][0]["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["class"] == "published"));
+    assert!(rows.iter().any(|row| row["class"] == "measured"));
+    assert_eq!(events.last().unwrap()["type"], "summary");
+}
+
+#[test]
+fn the_catalog_is_listed() {
+    let ran = run(["bench", "characterize", "--list"]).done();
+    assert!(
+        ran.stdout.contains("E17") && ran.stdout.contains("Prefetch on and off"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
+fn wrong_requests_write_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let medium = dir.path().join("medium");
+    let run = |args: &[&str]| {
+        let all = ["bench", "characterize", text(&medium)]
+            .into_iter()
+            .chain(args.iter().copied());
+        let ran = run(all);
+        assert!(!medium.exists());
+        ran
+    };
+    run(&["--experiment", "E1"])
+        .code(2)
+        .explains("error: ", &["--yes"]);
+    run(&["--experiment", "E99", "--yes"])
+        .code(2)
+        .explains("error: ", &["\"E99\"", "E1, E2"]);
+    run(&["--files", "3", "--yes"])
+        .code(2)
+        .explains("error: ", &["--files"]);
+    run(&["--threads", "0", "--yes"])
+        .code(2)
+        .explains("error: ", &["--threads"]);
+    run(&["--size", "9000000TB", "--yes"]).failed_with(&["free"]);
+}
+
+#[test]
+fn what_is_no_report_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    run(["bench", "compare", text(dir.path()), text(dir.path())]).failed_with(&["report.json"]);
+    let file = dir.path().join("other.json");
+    fs::write(&file, "{}").unwrap();
+    run(["bench", "compare", text(&file), text(&file)]).failed_with(&["other.json"]);
+}
