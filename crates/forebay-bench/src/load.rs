@@ -82,6 +82,10 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<BenchReport> {
 /// Busy and waiting times of each stage in a run, and its bottleneck.
 fn account(title: &str, stats: &Stats) -> Vec<String> {
     let mut lines = vec![format!("{title}: {}", stats.bottleneck())];
+    if stats.fast_images > 0 {
+        let share = 100.0 * stats.fast_images as f64 / stats.images.max(1) as f64;
+        lines.push(format!("    fast images {share:.1} %"));
+    }
     // Decode and transform share their threads, and the waits of both are the former's.
     let work = stats.transform.busy_s;
     for stage in stats.stages() {

@@ -27,6 +27,7 @@ pub fn to_wire(stats: &Stats) -> wire::Stats {
         stages: stats.stages().into_iter().map(stage).collect(),
         images: stats.images,
         decoded: stats.images,
+        fast_images: stats.fast_images,
         batches: stats.batches,
         bytes_read: stats.bytes_read,
         payload_bytes: 0,
@@ -78,6 +79,7 @@ pub fn from_wire(server: &wire::Stats, starved: Duration, elapsed: Duration) -> 
             blocked_s: 0.0,
         },
         images: server.images,
+        fast_images: server.fast_images,
         batches: server.batches,
         bytes_read: server.bytes_read,
         failed: server.failed,
@@ -207,11 +209,13 @@ mod tests {
         let stats = Stats {
             reads,
             images: 7,
+            fast_images: 5,
             cores: 3,
             ..Stats::default()
         };
         let back = from_wire(&to_wire(&stats), Duration::ZERO, Duration::ZERO);
         assert_eq!((&back.reads, back.images, back.cores), (&stats.reads, 7, 3));
+        assert_eq!(back.fast_images, 5);
         let odd = [f64::NAN, f64::INFINITY, -1.0].map(|odd| wire::ReadLevel {
             seconds: odd,
             bytes: odd,

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_image::geometry::Tracking;
-use forebay_image::{Decoder, Encoded, SampleSeed, Timing, Transform, standard_image};
+use forebay_image::{
+    Decoder, Encoded, Format, SampleSeed, Timing, Transform, sniff, standard_image,
+};
 use forebay_shard::{ColumnValue, RecordBlock};
 
 use super::Shared;
@@ -110,12 +112,15 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
     });
     let mut replaced = None;
     let result = match result {
-        Ok((done, timing)) => {
+        Ok(sample) => {
             shared
                 .transform_ns
-                .fetch_add(timing.transform_ns, Ordering::Relaxed);
+                .fetch_add(sample.timing.transform_ns, Ordering::Relaxed);
             shared.images.fetch_add(1, Ordering::Relaxed);
-            Ok(Some(done))
+            if sample.is_fast {
+                shared.fast_images.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(Some(sample.done))
         }
         Err(error) if shared.options.on_error == OnError::Raise || !error.is_of_one_sample() => {
             Err(error)
@@ -184,8 +189,16 @@ fn read_record<'a>(
     }
 }
 
+/// A decoded sample.
+struct Decoded {
+    done: Done,
+    timing: Timing,
+    /// Whether its record stores a fast image.
+    is_fast: bool,
+}
+
 /// Decodes a sample into its slot, or copies it if it stays encoded.
-fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Done, Timing)> {
+fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<Decoded> {
     let mut alone = RecordBlock::default();
     let whole = read_record(shared, &task.extent, task.sample, &mut alone)?;
     let features = shared.source.record_features(task.sample);
@@ -197,6 +210,7 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
     let record = features
         .image_record(whole)
         .map_err(|error| bad_record(format!("not an Example with an image: {error}")))?;
+    let is_fast = sniff(record.image) == Some(Format::Fast);
     let label = match record.label {
         Some(stored) => shared.source.label(task.sample, stored)?,
         None => NO_LABEL,
@@ -242,7 +256,11 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
             columns: convert(Placement::Stored(width, height))?,
             image: Some(image),
         };
-        return Ok((done, Timing::default()));
+        return Ok(Decoded {
+            done,
+            timing: Timing::default(),
+            is_fast,
+        });
     }
     let seed = SampleSeed {
         seed: options.seed,
@@ -277,5 +295,9 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
         image: None,
         columns,
     };
-    Ok((done, timing))
+    Ok(Decoded {
+        done,
+        timing,
+        is_fast,
+    })
 }

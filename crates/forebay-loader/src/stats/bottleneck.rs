@@ -293,6 +293,7 @@ mod tests {
             transform: stage("transform", 2, [transform, 0.0, 0.0]),
             trainer: stage("trainer", 1, [trainer[0], trainer[1], 0.0]),
             images: 20_000,
+            fast_images: 0,
             batches: 78,
             bytes_read: 2_000_000_000,
             memory_bytes: 0,

@@ -48,6 +48,8 @@ pub struct Stats {
     pub trainer: StageStats,
     /// Images decoded.
     pub images: u64,
+    /// Those of them whose records store fast images.
+    pub fast_images: u64,
     /// Batches returned.
     pub batches: u64,
     /// Bytes read from storage.
@@ -135,6 +137,7 @@ impl Stats {
             transform: stage(self.transform, earlier.transform),
             trainer: stage(self.trainer, earlier.trainer),
             images: self.images.saturating_sub(earlier.images),
+            fast_images: self.fast_images.saturating_sub(earlier.fast_images),
             batches: self.batches.saturating_sub(earlier.batches),
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
             failed: self.failed.saturating_sub(earlier.failed),

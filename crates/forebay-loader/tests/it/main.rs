@@ -6,6 +6,7 @@ mod builder;
 mod columns;
 mod dataset;
 mod far;
+mod fast;
 mod geometry;
 mod mix;
 mod raw;

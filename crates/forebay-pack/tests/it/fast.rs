@@ -135,6 +135,13 @@ fn packing_gives_what_converting_gives() {
         let [direct, converted] =
             [form.name(), "converted"].map(|name| Manifest::load(at(name)).unwrap());
         assert_eq!(direct.features, converted.features);
+        // The epoch's order is that of the JPEGs, although fast images are larger.
+        let jpeg = Manifest::load(at("jpeg")).unwrap();
+        assert!(jpeg.order.is_some());
+        assert_eq!(
+            (&direct.order, &converted.order),
+            (&jpeg.order, &jpeg.order)
+        );
         // The very files, progressive ones too.
         let out = at(&format!("{}-out", form.name()));
         let options = ExportOptions::new(at(form.name()).as_path(), out.as_path());

@@ -461,6 +461,9 @@ pub struct Stats {
     /// CPU seconds of the server since the stream was opened
     #[prost(double, tag = "35")]
     pub process_cpu_s: f64,
+    /// those of decoded whose records store fast images
+    #[prost(uint64, tag = "36")]
+    pub fast_images: u64,
 }
 /// Time with a given number of concurrent reads, and the bytes received in it.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

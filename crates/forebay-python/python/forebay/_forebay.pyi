@@ -760,6 +760,7 @@ class _Storage(TypedDict):
 
 class _Stats(TypedDict):
     images: int
+    fast_share: float | None
     batches: int
     bytes_read: int
     wait_s: float
@@ -1122,7 +1123,9 @@ class Loader:
         Returns
         -------
         dict
-            "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
+            "images", "batches" and "bytes_read" of the pipeline, which works ahead; "fast_share", which
+            part of the decoded images, 0.0 to 1.0, is stored as fast images (`forebay pack --images`),
+            None before the first one and while a server does not answer; "wait_s",
             how long loops waited for batches; "transport", how batches come: "shm" or "tcp" from a server,
             None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
             for input), "blocked_s" (waiting for room) and "threads" of each, those of a server

@@ -294,7 +294,9 @@ impl PyLoader {
     /// Returns
     /// -------
     /// dict
-    ///     "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
+    ///     "images", "batches" and "bytes_read" of the pipeline, which works ahead; "fast_share", which
+    ///     part of the decoded images, 0.0 to 1.0, is stored as fast images (`forebay pack --images`),
+    ///     None before the first one and while a server does not answer; "wait_s",
     ///     how long loops waited for batches; "transport", how batches come: "shm" or "tcp" from a server,
     ///     None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
     ///     for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
@@ -328,6 +330,8 @@ impl PyLoader {
         let waited = Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed));
         let all = PyDict::new(py);
         all.set_item("images", stats.images)?;
+        let fast_share = stats.fast_images as f64 / stats.decoded as f64;
+        all.set_item("fast_share", (stats.decoded > 0).then_some(fast_share))?;
         all.set_item("batches", stats.batches)?;
         all.set_item("bytes_read", stats.bytes_read)?;
         all.set_item("wait_s", waited.as_secs_f64())?;

@@ -60,6 +60,7 @@ pub(super) fn more(mut one: wire::Stats, other: &wire::Stats) -> wire::Stats {
     }
     one.images += other.images;
     one.decoded += other.decoded;
+    one.fast_images += other.fast_images;
     one.batches += other.batches;
     one.bytes_read += other.bytes_read;
     one.failed += other.failed;
@@ -106,6 +107,7 @@ pub(super) fn less(mut now: wire::Stats, before: &wire::Stats) -> wire::Stats {
     }
     now.images = now.images.saturating_sub(before.images);
     now.decoded = now.decoded.saturating_sub(before.decoded);
+    now.fast_images = now.fast_images.saturating_sub(before.fast_images);
     now.batches = now.batches.saturating_sub(before.batches);
     now.bytes_read = now.bytes_read.saturating_sub(before.bytes_read);
     now.failed = now.failed.saturating_sub(before.failed);
@@ -144,6 +146,15 @@ mod tests {
             "the store's counts are those of all streams"
         );
         assert_eq!(more(stats(&one, 0, 0), &stats(&[], 4, 7)).cores, 4);
+        let images = |decoded, fast_images| wire::Stats {
+            decoded,
+            fast_images,
+            ..stats(&one, 0, 0)
+        };
+        let both = more(images(10, 7), &images(5, 2));
+        assert_eq!((both.decoded, both.fast_images), (15, 9));
+        let rest = less(both, &images(10, 7));
+        assert_eq!((rest.decoded, rest.fast_images), (5, 2));
         assert_eq!(
             more(stats(&one, 0, 9), &stats(&[], 0, 0)).traffic,
             stats(&[], 0, 9).traffic

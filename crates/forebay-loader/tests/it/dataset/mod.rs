@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use forebay_image::encode_png;
+use forebay_image::{Format, encode_png, sniff};
 use forebay_shard::manifest::{Manifest, ShardEntry, SplitEntry};
 use forebay_shard::{
     Codec, Dataset, ExampleBuilder, RecordMeta, ShardFormat, ShardWriter, Split, indexed, tfrecord,
@@ -103,7 +103,11 @@ pub fn write(root: &Path, recipe: &Recipe) {
                 continue;
             };
             let mut example = ExampleBuilder::new();
-            example.add_bytes("image/encoded", &image);
+            let feature = match sniff(&image) {
+                Some(Format::Fast) => "image/fast",
+                _ => "image/encoded",
+            };
+            example.add_bytes(feature, &image);
             example.add_int64("image/class/label", label);
             let points = (recipe.seek_points)(i, &image);
             if let Some(points) = &points {
