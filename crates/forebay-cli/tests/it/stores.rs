@@ -178,6 +178,33 @@ fn images_go_into_a_store_and_are_converted_there() {
     assert_nothing_is_staged(&area);
 }
 
+/// A Zarr store is a directory of small objects, which are listed and read where they are.
+#[test]
+fn arrays_are_read_in_a_store() {
+    let place = Place::new();
+    let s3 = S3Server::start();
+    let reach = Reach::s3(s3.url(), s3.settings());
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats-golden/zarr");
+    for name in ["v2.zarr", "shards.zarr.zip"] {
+        let (source, there) = (golden.join(name), format!("s3://bucket/{name}"));
+        let mut copy = vec!["cp", "-q"];
+        copy.extend(source.is_dir().then_some("-r"));
+        copy.extend([text(&source), &there]);
+        reach.run(copy).done();
+        let [local, remote] = ["local", "remote"].map(|end| place.path(&format!("{name}-{end}")));
+        for (source, dst) in [(text(&source), &local), (&there, &remote)] {
+            let args = ["convert", source, text(dst), "--to", "tfrecord", "-q"];
+            reach.run(args).done();
+        }
+        let [local, remote] = [local, remote].map(|dst| {
+            let mut files = tree(&dst);
+            files.retain(|path, _| !path.ends_with("forebay.json"));
+            files
+        });
+        assert!(local == remote, "{name}");
+    }
+}
+
 /// Files of other tools go into a store, and their records are read there: by an index in a directory, and by one beside them.
 #[test]
 fn records_of_other_tools_are_read_in_a_store() {
@@ -187,11 +214,16 @@ fn records_of_other_tools_are_read_in_a_store() {
         Reach::s3(s3.url(), s3.settings()).and("GOOGLE_BASE_URL", google.url(), google.settings());
     let whole = place.path("whole");
     let mut all = vec![];
-    for (store, format) in [
+    let mut formats = vec![
         ("s3://bucket", "webdataset"),
         ("gs://bucket", "webdataset"),
         ("s3://bucket", "mds"),
-    ] {
+        ("s3://bucket", "arrayrecord"),
+    ];
+    if cfg!(feature = "formats") {
+        formats.push(("s3://bucket", "parquet"));
+    }
+    for (store, format) in formats {
         let name = format!("{}-{format}", &store[..2]);
         let there = format!("{store}/of-others/{format}");
         let area = place.path("area");

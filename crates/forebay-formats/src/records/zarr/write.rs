@@ -1,4 +1,4 @@
-//! Writing arrays as a Zarr group (version 3) in a zip, which `zarr.open_group` reads: chunks of whole rows.
+//! Writing arrays as a Zarr group (version 3) in a zip, which `zarr.storage.ZipStore` reads: chunks of whole rows.
 
 use super::file::NODE_3;
 use crate::archive::ZipWriter;
