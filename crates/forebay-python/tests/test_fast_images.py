@@ -6,11 +6,11 @@ import importlib.util
 import pathlib
 import shutil
 import types
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
-from conftest import forebay_command
+from conftest import Serve, forebay_command
 
 import forebay
 
@@ -92,6 +92,73 @@ def test_batches_are_those_of_the_jpegs(
         for expected, found in zip(old, new, strict=True):
             assert np.array_equal(np.asarray(expected.images), np.asarray(found.images))
             assert np.array_equal(np.asarray(expected.labels), np.asarray(found.labels))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_server_gives_the_same_batches(
+    datasets: dict[str, pathlib.Path], serve: Serve, form: str, transport: Literal["shm", "tcp"]
+) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "seed": 3, "transform": forebay.TrainTransform(64), "drop_last": False}
+    here = forebay.Loader(datasets["jpeg"], split="train", **options)
+    with forebay.Loader(serve(datasets[form]), split="train", transport=transport, **options) as there:
+        for _ in range(2):
+            for expected, found in zip(here, there, strict=True):
+                assert np.array_equal(np.asarray(expected.images), np.asarray(found.images))
+                assert np.array_equal(np.asarray(expected.labels), np.asarray(found.labels))
+        assert there.stats()["fast_share"] > 0.5
+    assert here.stats()["fast_share"] == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_stats_have_the_share_of_fast_images(datasets: dict[str, pathlib.Path], form: str) -> None:
+    records = forebay.open(datasets[form]).split("train")
+    fast = sum("image/fast" in records[index].features for index in range(len(records)))
+    for transform in (forebay.TrainTransform(32), forebay.KeepEncoded()):
+        with forebay.Loader(datasets[form], split="train", batch_size=len(records), transform=transform) as loader:
+            assert len(next(iter(loader)).labels) == len(records)
+            # Whole epochs, so that reading ahead changes the share by less than an epoch's order can.
+            assert abs(loader.stats()["fast_share"] - fast / len(records)) < 0.2
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_boxes_and_masks_follow(
+    datasets: dict[str, pathlib.Path], serve: Serve, tmp_path: pathlib.Path, form: str
+) -> None:
+    records = forebay.open(datasets["jpeg"]).split("train")
+    rng = np.random.default_rng(1)
+    features = {"image": "image", "boxes": "boxes", "mask": "mask"}
+    with forebay.Writer(tmp_path / "jpeg", format="indexed", features=features) as writer:
+        for index in range(len(records)):
+            record = records[index]
+            height, width = (record.features[f"image/{side}"][0] for side in ("height", "width"))
+            corners = rng.uniform(0, 0.5, (3, 2)).astype(np.float32)
+            boxes = np.concatenate([corners, corners + np.float32(0.4)], axis=1)
+            writer.write(
+                image=record.image,
+                boxes={"boxes": boxes, "labels": [index, 100, 200]},
+                mask=rng.integers(0, 60_000, (height, width)),
+            )
+    done = forebay_command("convert", tmp_path / "jpeg", tmp_path / form, "--images", form)
+    assert done.returncode == 0, done.stderr
+    stored = forebay.open(tmp_path / form)
+    names = [name for split in stored.splits for name in stored.split(split)[0].features]
+    assert "image/fast" in names and "image/encoded" not in names
+    options: dict[str, Any] = {
+        "batch_size": 8,
+        "seed": 7,
+        "drop_last": False,
+        "transform": [forebay.RandomResizedCrop((24, 32), scale=(0.3, 1.0)), forebay.RandomHorizontalFlip()],
+        "columns": ["boxes", "mask"],
+    }
+    sources = [tmp_path / "jpeg", tmp_path / form, serve(tmp_path / form)]
+    for ours, converted, served in zip(*(forebay.Loader(source, **options) for source in sources), strict=True):
+        assert np.asarray(ours["boxes"].boxes).size and np.asarray(ours["mask"]).any()
+        for batch in (converted, served):
+            assert np.array_equal(np.asarray(ours.images), np.asarray(batch.images))
+            assert np.array_equal(np.asarray(ours["mask"]), np.asarray(batch["mask"]))
+            for name in ("boxes", "labels", "offsets"):
+                assert np.array_equal(getattr(ours["boxes"], name), getattr(batch["boxes"], name))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -124,6 +124,44 @@ fn a_killed_pack_continues_and_is_byte_identical() {
 }
 
 #[test]
+fn a_killed_conversion_to_fast_images_continues_and_is_byte_identical() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    let (jpegs, shards) = (dir.path().join("jpegs"), SHARDS.to_string());
+    run(pack(&source, &jpegs, "3")).done();
+    for form in ["fast", "fast-raw"] {
+        let convert = |root: &Path| {
+            let arguments = ["convert", text(&jpegs), text(root), "--to", "indexed"];
+            let options = [
+                "--images", form, "--shards", &shards, "--jobs", "1", "--json",
+            ];
+            let all = arguments.into_iter().chain(options);
+            all.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let whole = dir.path().join(format!("{form}-whole"));
+        run(convert(&whole)).done();
+        let root = dir.path().join(format!("{form}-killed"));
+        let arguments = convert(&root);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        for after in [1, 9] {
+            let (code, _, _) = stop(&arguments, after, "KILL");
+            assert_eq!(code, None, "killed before it was done");
+            assert!(
+                !root.join("forebay.json").exists(),
+                "nothing half-published"
+            );
+        }
+        let summary = run(&arguments).done().summary();
+        // A shard whose journal line is missing is made again.
+        assert!(
+            summary["resumed_shards"].as_u64().unwrap() >= 7,
+            "{summary}"
+        );
+        assert_eq!(tree(&root), tree(&whole));
+    }
+}
+
+#[test]
 fn ctrl_c_stops_cleanly_and_says_how_to_continue() {
     let dir = tempfile::tempdir().unwrap();
     let source = source(dir.path());
