@@ -106,7 +106,8 @@ def test_a_server_gives_the_same_batches(
             for expected, found in zip(here, there, strict=True):
                 assert np.array_equal(np.asarray(expected.images), np.asarray(found.images))
                 assert np.array_equal(np.asarray(expected.labels), np.asarray(found.labels))
-        assert there.stats()["fast_share"] > 0.5
+        share = there.stats()["fast_share"]
+        assert share is not None and share > 0.5
     assert here.stats()["fast_share"] == 0
 
 
@@ -118,7 +119,8 @@ def test_stats_have_the_share_of_fast_images(datasets: dict[str, pathlib.Path], 
         with forebay.Loader(datasets[form], split="train", batch_size=len(records), transform=transform) as loader:
             assert len(next(iter(loader)).labels) == len(records)
             # Whole epochs, so that reading ahead changes the share by less than an epoch's order can.
-            assert abs(loader.stats()["fast_share"] - fast / len(records)) < 0.2
+            share = loader.stats()["fast_share"]
+            assert share is not None and abs(share - fast / len(records)) < 0.2
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -131,7 +133,7 @@ def test_boxes_and_masks_follow(
     with forebay.Writer(tmp_path / "jpeg", format="indexed", features=features) as writer:
         for index in range(len(records)):
             record = records[index]
-            height, width = (record.features[f"image/{side}"][0] for side in ("height", "width"))
+            height, width = (int(record.features[f"image/{side}"][0]) for side in ("height", "width"))
             corners = rng.uniform(0, 0.5, (3, 2)).astype(np.float32)
             boxes = np.concatenate([corners, corners + np.float32(0.4)], axis=1)
             writer.write(
@@ -151,7 +153,7 @@ def test_boxes_and_masks_follow(
         "transform": [forebay.RandomResizedCrop((24, 32), scale=(0.3, 1.0)), forebay.RandomHorizontalFlip()],
         "columns": ["boxes", "mask"],
     }
-    sources = [tmp_path / "jpeg", tmp_path / form, serve(tmp_path / form)]
+    sources: list[str | pathlib.Path] = [tmp_path / "jpeg", tmp_path / form, serve(tmp_path / form)]
     for ours, converted, served in zip(*(forebay.Loader(source, **options) for source in sources), strict=True):
         assert np.asarray(ours["boxes"].boxes).size and np.asarray(ours["mask"]).any()
         for batch in (converted, served):
