@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{FigureClass, LabReport, table};
+use super::{FigureClass, LabReport, statements, table, untested};
 
 const STYLE: &str = "
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff; margin: 0 auto; max-width: 1100px; padding: 1rem; }
@@ -12,7 +12,7 @@ th, td { padding: .25rem .7rem .25rem 0; text-align: left; vertical-align: top; 
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 tr.published td { color: #5b6675; } tr.stand-in td { font-style: italic; }
 .reason { background: #fff6e0; padding: .4rem .7rem; } code { overflow-wrap: anywhere; }
-.plots { display: flex; flex-wrap: wrap; gap: 1rem; } .plots svg { max-width: 100%; height: auto; }
+figure { margin: 0; } .plots { display: flex; flex-wrap: wrap; gap: 1rem; } .plots svg { max-width: 100%; height: auto; }
 nav a { margin-right: .8rem; white-space: nowrap; }
 ";
 
@@ -37,24 +37,7 @@ pub(super) fn page(report: &LabReport) -> String {
             escaped(&experiment.title)
         );
     }
-    out.push_str("</nav>\n");
-    if !report.statements.is_empty() {
-        out.push_str("<h2>Published statements</h2>\n");
-        let rows = report.statements.iter().map(|statement| {
-            let words = statement.finding.words().to_owned();
-            (
-                String::new(),
-                vec![
-                    statement.id.clone(),
-                    statement.statement.clone(),
-                    words,
-                    statement.why.clone(),
-                ],
-            )
-        });
-        let head = ["", "statement", "here", "why"].map(str::to_owned);
-        rows_of(&mut out, &head, rows.collect());
-    }
+    out.push_str("<a href=\"#statements\">Published statements</a>\n</nav>\n");
     for experiment in &report.experiments {
         let (id, title) = (escaped(&experiment.id), escaped(&experiment.title));
         let question = escaped(&experiment.question);
@@ -82,6 +65,13 @@ pub(super) fn page(report: &LabReport) -> String {
             let _ = writeln!(out, "<li>{}</li>", escaped(note));
         }
         out.push_str("</ul>\n");
+    }
+    if !report.statements.is_empty() {
+        out.push_str("<h2 id=\"statements\">Published statements</h2>\n");
+        let (head, rows) = statements(report);
+        let rows = rows.into_iter().map(|row| (String::new(), row));
+        rows_of(&mut out, &head, rows.collect());
+        let _ = writeln!(out, "<p>{}</p>", escaped(&untested(report)));
     }
     out.push_str("<h2>Settings</h2>\n");
     let head = ["setting", "value"].map(str::to_owned);

@@ -2,25 +2,11 @@
 
 use std::fmt::Write;
 
-use super::{LabReport, table};
+use super::{LabReport, statements, table, untested};
 
 pub(super) fn text(report: &LabReport) -> String {
     let mut out = String::from("# I/O report\n\n");
     let _ = writeln!(out, "Command: `{}`\n", report.command);
-    if !report.statements.is_empty() {
-        out.push_str("## Published statements\n\n");
-        let rows = report.statements.iter().map(|statement| {
-            let words = statement.finding.words().to_owned();
-            vec![
-                statement.id.clone(),
-                statement.statement.clone(),
-                words,
-                statement.why.clone(),
-            ]
-        });
-        let head = ["", "statement", "here", "why"].map(str::to_owned);
-        rows_of(&mut out, &head, rows.collect());
-    }
     for experiment in &report.experiments {
         let _ = writeln!(
             out,
@@ -54,6 +40,12 @@ pub(super) fn text(report: &LabReport) -> String {
         if !experiment.notes.is_empty() {
             out.push('\n');
         }
+    }
+    if !report.statements.is_empty() {
+        out.push_str("## Published statements\n\n");
+        let (head, rows) = statements(report);
+        rows_of(&mut out, &head, rows);
+        let _ = writeln!(out, "{}\n", untested(report));
     }
     out.push_str("## Settings\n\n");
     let head = ["setting", "value"].map(str::to_owned);

@@ -330,6 +330,39 @@ fn table(experiment: &ExperimentReport) -> (Vec<String>, Vec<Vec<String>>) {
     (head, rows.collect())
 }
 
+/// The columns of the table of statements that were tested, and its rows.
+fn statements(report: &LabReport) -> ([String; 4], Vec<Vec<String>>) {
+    let tested = report
+        .statements
+        .iter()
+        .filter(|statement| statement.finding != Judgment::NotTested);
+    let rows = tested.map(|statement| {
+        let words = statement.finding.words().to_owned();
+        vec![
+            statement.id.clone(),
+            statement.statement.clone(),
+            words,
+            statement.why.clone(),
+        ]
+    });
+    (
+        ["", "statement", "here", "why"].map(str::to_owned),
+        rows.collect(),
+    )
+}
+
+/// The names of all other statements.
+fn untested(report: &LabReport) -> String {
+    let untested = report
+        .statements
+        .iter()
+        .filter(|statement| statement.finding == Judgment::NotTested);
+    let names: Vec<String> = untested
+        .map(|statement| format!("{} ({})", statement.id, statement.statement))
+        .collect();
+    format!("Not tested: {}.", names.join("; "))
+}
+
 /// A number with the digits that its size deserves, and separators of thousands.
 fn number(value: f64) -> String {
     if value == 0.0 {

@@ -86,15 +86,13 @@ impl Plot {
             (least.min(point.0), most.max(point.0))
         });
         match &self.scale {
-            Scale::Linear => {
-                self.lines(&area, least..most.max(least + 1e-9), y, &|x| number(*x))?
-            }
+            Scale::Linear => self.lines(&area, least..most.max(least + 1e-9), y, &|x| axis(*x))?,
             Scale::Logarithmic if least <= 0.0 => {
                 return Err("values of 0 on a logarithmic axis".into());
             }
             Scale::Logarithmic => {
                 let range = (least..most.max(least * 1.001)).log_scale().base(2.0);
-                self.lines(&area, range, y, &|x| number(*x))?;
+                self.lines(&area, range, y, &|x| axis(*x))?;
             }
             Scale::Names(names) => self.bars(&area, names, y)?,
         }
@@ -123,7 +121,7 @@ impl Plot {
             .x_desc(&self.x)
             .y_desc(&self.y)
             .x_label_formatter(label)
-            .y_label_formatter(&|y| number(*y))
+            .y_label_formatter(&|y| axis(*y))
             .draw()
             .map_err(|error| error.to_string())?;
         for (place, series) in self.series.iter().enumerate() {
@@ -153,7 +151,7 @@ impl Plot {
                 chart.draw_series(dots).map_err(|error| error.to_string())?;
             }
         }
-        finish(&mut chart)
+        finish(SeriesLabelPosition::LowerRight, &mut chart)
     }
 
     /// Bars side by side for each name.
@@ -184,7 +182,7 @@ impl Plot {
             .x_desc(&self.x)
             .y_desc(&self.y)
             .x_label_formatter(&name)
-            .y_label_formatter(&|y| number(*y))
+            .y_label_formatter(&|y| axis(*y))
             .draw()
             .map_err(|error| error.to_string())?;
         let width = 0.8 / self.series.len() as f64;
@@ -205,7 +203,7 @@ impl Plot {
                 .label(self.legend(series))
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], style));
         }
-        finish(&mut chart)
+        finish(SeriesLabelPosition::UpperRight, &mut chart)
     }
 
     fn frame<'a, 'b>(
@@ -229,8 +227,18 @@ impl Plot {
     }
 }
 
+/// A number at an axis.
+fn axis(value: f64) -> String {
+    let text = number(value);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
 /// Draws the legend.
 fn finish<'a, 'b, X>(
+    place: SeriesLabelPosition,
     chart: &mut ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, RangedCoordf64>>,
 ) -> Result<(), Box<dyn Error>>
 where
@@ -239,6 +247,7 @@ where
 {
     chart
         .configure_series_labels()
+        .position(place)
         .background_style(WHITE.mix(0.85))
         .border_style(RGBColor(200, 205, 212))
         .draw()

@@ -264,6 +264,9 @@ fn records_of_other_tools_are_read_in_a_store() {
     let index = ["index", "s3://bucket/of-others/mds", "--output", beside].map(str::to_owned);
     reach.run(index.iter().map(String::as_str)).done();
     reach.run(["verify", beside, "-q"]).done();
+    let cache = place.path("cache");
+    let warm = ["cache", "warm", beside, "--cache-dir", text(&cache)];
+    reach.run(warm).failed_with(&["is an index"]);
     // An object that changed is found by the checksums of its records.
     let copy = place.path("copy");
     reach

@@ -11,7 +11,7 @@ use std::time::Instant;
 use clap::Args as ClapArgs;
 use forebay_cache::{ReadOptions, RemoteStorage};
 use forebay_shard::parallel::for_each_parallel;
-use forebay_shard::{Dataset, Storage};
+use forebay_shard::{Dataset, ShardFormat, Storage};
 use forebay_store::Location;
 use serde::Serialize;
 
@@ -123,6 +123,12 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
     let storage = Arc::new(RemoteStorage::open(&location, &options)?);
     let seam: Arc<dyn Storage> = Arc::<RemoteStorage>::clone(&storage);
     let dataset = Dataset::options().storage(seam).open(storage.root())?;
+    if dataset.manifest().shard_format == ShardFormat::Mapped {
+        return Err(Failure::new(format!(
+            "{location} is an index: its records are in files of another tool, which are not read into a cache ahead"
+        ))
+        .hint("loaders keep what they read in their cache; `forebay convert` makes shards, which can be read ahead"));
+    }
     let pieces = pieces(&dataset, args.split.as_deref(), &args.plan, block_bytes)?;
     let total = pieces.iter().filter(|piece| !piece.optional);
     let total_bytes: u64 = total.map(|piece| piece.bytes.end - piece.bytes.start).sum();
