@@ -168,7 +168,7 @@ fn load(split: &Split, threads: usize, batch_size: u64, decode: bool, limit: Dur
     let read = loader.stats().bytes_read;
     let all: u64 = split.shards().iter().map(|shard| shard.index().data_len()).sum();
     let bytes = all / split.len().max(1) * images;
-    // What is read ahead of the next epoch comes from the page cache, and no batch of this run holds it.
+    // Reads ahead for the next epoch come from the page cache, and no batch of this run holds them.
     Ok(per_second(images, bytes, read.clamp(bytes, all), seconds))
 }
 

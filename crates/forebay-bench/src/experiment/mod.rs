@@ -156,7 +156,7 @@ impl CharacterizeOptions {
     }
 }
 
-/// Runs experiments, and reports what they found. What is written to the media is removed.
+/// Runs experiments, and reports what they found. Everything written to the media is removed.
 ///
 /// # Errors
 /// Unknown experiments, a medium that cannot be written, an interruption. An experiment that fails is reported as not run.

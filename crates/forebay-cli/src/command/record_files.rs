@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_image::{Decoder, Limits};
 use forebay_pack::{OnBadRecord, RecordFile, RecordFormat, RecordInput, SourceError, SourceFacts};
@@ -264,40 +264,43 @@ pub(super) fn verify(
             Ok::<(), ()>(())
         },
     );
-    let Check {
-        bar,
-        interrupted,
-        findings,
-        records,
-        bytes,
-        decoded,
-        ..
-    } = check;
-    drop(bar);
     if ended.is_err() {
         return Err(Failure::new("cannot start threads"));
     }
-    let elapsed = started.elapsed();
-    let (records, read) = (records.into_inner(), bytes.into_inner());
-    if interrupted.load(Ordering::Relaxed) {
+    if check.interrupted.load(Ordering::Relaxed) {
+        let records = check.records.load(Ordering::Relaxed);
         let what = format!("{records} of {total} records were verified");
         return Err(Failure::interrupted(what));
     }
-    let mut findings = findings
-        .into_inner()
-        .unwrap_or_else(|error| error.into_inner());
+    conclude(path, format, files.len(), check, started.elapsed(), console)
+}
+
+/// Prints the findings and the figures of a verification.
+fn conclude(
+    path: &Path,
+    format: RecordFormat,
+    files: usize,
+    check: Check<'_>,
+    elapsed: Duration,
+    console: &Console,
+) -> Result<Outcome, Failure> {
+    drop(check.bar);
+    let (records, read) = (check.records.into_inner(), check.bytes.into_inner());
+    let decoded = check.decoded.into_inner();
+    let findings = check.findings.into_inner();
+    let mut findings = findings.unwrap_or_else(|error| error.into_inner());
     findings.sort();
     report(&findings, console);
     let words = format!(
         "{}, {}, {}, {}{} in {} ({})",
         format.title(),
-        quantity::counted(files.len() as u64, "file", "files"),
+        quantity::counted(files as u64, "file", "files"),
         quantity::counted(records, "record", "records"),
         quantity::bytes(read),
-        match deep {
+        match check.deep {
             true => format!(
                 ", {} decoded",
-                quantity::counted(decoded.load(Ordering::Relaxed), "image", "images")
+                quantity::counted(decoded, "image", "images")
             ),
             false => String::new(),
         },
@@ -317,10 +320,10 @@ pub(super) fn verify(
             "exit_code": exit_code,
             "path": path.display().to_string(),
             "format": format.name(),
-            "files": files.len(),
+            "files": files,
             "records": records,
             "bytes": read,
-            "decoded": decoded.into_inner(),
+            "decoded": decoded,
             "damage": findings.len(),
             "seconds": elapsed.as_secs_f64(),
         }),

@@ -231,7 +231,9 @@ fn ask(options: &CharacterizeOptions, yes: bool, console: &Console) -> Result<()
     }
     let input = std::io::stdin();
     if !input.is_terminal() {
-        return Err(Failure::usage("--yes is needed where nobody can be asked"));
+        return Err(Failure::usage(
+            "without a terminal on stdin, --yes is needed",
+        ));
     }
     eprint!("Go on? [y/N] ");
     let _ = std::io::stderr().flush();

@@ -101,6 +101,17 @@ struct Summary {
     seconds: f64,
 }
 
+/// The records of an index are ranges of other files, which this command cannot name.
+fn refuse_index(dataset: &Dataset, location: &Location) -> Result<(), Failure> {
+    if dataset.manifest().shard_format != ShardFormat::Mapped {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{location} is an index: its records are in files of another tool, which are not read into a cache ahead"
+    ))
+    .hint("loaders keep what they read in their cache; `forebay convert` makes shards, which can be read ahead"))
+}
+
 pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
     let location = Location::parse(&args.location)?;
     if !location.is_remote() {
@@ -123,12 +134,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
     let storage = Arc::new(RemoteStorage::open(&location, &options)?);
     let seam: Arc<dyn Storage> = Arc::<RemoteStorage>::clone(&storage);
     let dataset = Dataset::options().storage(seam).open(storage.root())?;
-    if dataset.manifest().shard_format == ShardFormat::Mapped {
-        return Err(Failure::new(format!(
-            "{location} is an index: its records are in files of another tool, which are not read into a cache ahead"
-        ))
-        .hint("loaders keep what they read in their cache; `forebay convert` makes shards, which can be read ahead"));
-    }
+    refuse_index(&dataset, &location)?;
     let pieces = pieces(&dataset, args.split.as_deref(), &args.plan, block_bytes)?;
     let total = pieces.iter().filter(|piece| !piece.optional);
     let total_bytes: u64 = total.map(|piece| piece.bytes.end - piece.bytes.start).sum();

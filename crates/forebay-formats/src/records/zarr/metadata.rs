@@ -388,7 +388,7 @@ fn data_type(json: &Value) -> Result<(Element, u64), String> {
 fn fill_value(json: &Value, element: &Element, width: u64, is_big_endian: bool) -> Option<Vec<u8>> {
     let zeros = || Some(vec![0; usize::try_from(width).ok()?]);
     let mut bytes = match (element, json) {
-        // What version 2 leaves open is zero in all its readers.
+        // Version 2 allows none; its readers take zeros then.
         (_, Value::Null) => return zeros(),
         (Element::Text | Element::Bytes, Value::String(text)) => {
             return Some(text.clone().into_bytes());

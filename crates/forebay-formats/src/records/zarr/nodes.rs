@@ -197,9 +197,15 @@ impl Node<'_> {
                     file.read_exact_at(&mut bytes, at.unwrap_or(u64::MAX))?;
                     return Ok(bytes);
                 }
-                // The whole member has a checksum.
+                // The checksum is that of the whole member.
+                if member.size > most {
+                    return Err(invalid(format!(
+                        "a part of a compressed member of {} bytes cannot be read: the limit is {most} bytes",
+                        member.size
+                    )));
+                }
                 let mut bytes = Vec::new();
-                let read = member.append_to(file, *base, most.max(len), &mut bytes);
+                let read = member.append_to(file, *base, most, &mut bytes);
                 read.map_err(invalid)?;
                 bytes.truncate((offset + len) as usize);
                 bytes.drain(..offset as usize);
