@@ -89,7 +89,7 @@ def arrayrecord_writer(files, out, cores):
         ArrayRecordWriter = array_record_module.ArrayRecordWriter
 
     def work():
-        make = lambda n: ArrayRecordWriter(os.path.join(out, f"train-{n:05}"), "group_size:1,uncompressed")
+        make = lambda n: ArrayRecordWriter(os.path.join(out, f"train-{n:05}.array_record"), "group_size:1,uncompressed")
         for path, writer in sharded(files, make):
             writer.write(read(path[0]))
     return work
@@ -117,7 +117,10 @@ def webdataset_writer(files, out, cores):
 
 
 def litdata_sample(item):
-    return {"image": read(item[0]), "label": item[1]}
+    from litdata.types import Image
+
+    # A sample of byte strings and numbers alone would become a row of Arrow.
+    return {"image": Image(bytes=read(item[0])), "label": item[1]}
 
 
 def litdata_writer(files, out, cores):

@@ -125,6 +125,10 @@ def forebay_parquet(args):
     return forebay(args, "parquet-index")
 
 
+def forebay_arrayrecord(args):
+    return forebay(args, "arrayrecord-index")
+
+
 def forebay_torch(args):
     import torch
     import forebay
@@ -325,6 +329,27 @@ def webdataset(args):
     data = data.decode("pilrgb").rename(image="jpg;jpeg;png").map_dict(image=steps).to_tuple("image", "cls")
     data = data.repeat().batched(args.batch, partial=False)
     loader = torch.utils.data.DataLoader(data, None, num_workers=args.threads, persistent_workers=True)
+    while True:
+        for images, _labels in loader:
+            yield images
+
+
+def mosaicml(args):
+    import torch
+    from streaming import StreamingDataset
+    from streaming.base.util import clean_stale_shared_memory
+
+    # Of an earlier run that was ended.
+    clean_stale_shared_memory()
+    steps = pillow_steps(args)
+
+    class Pictures(StreamingDataset):
+        def __getitem__(self, number):
+            sample = super().__getitem__(number)
+            return steps(sample["image"].convert("RGB")), sample["label"]
+
+    data = Pictures(local=str(args.work / "mds/train"), shuffle=True, batch_size=args.batch)
+    loader = torch.utils.data.DataLoader(data, args.batch, num_workers=args.threads, persistent_workers=True, drop_last=True)
     while True:
         for images, _labels in loader:
             yield images

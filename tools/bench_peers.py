@@ -2,14 +2,15 @@
 """Forebay beside other loaders: the same pictures, the same output, in turns.
 
     python3 tools/bench_peers.py IMAGES [--peers A,B] [--threads 1,2] [--transforms train,eval]
-                                 [--rounds 3] [--seconds 5] [--work DIRECTORY] [--forebay PYTHON]
+                                 [--rounds 3] [--seconds 5] [--work DIRECTORY] [--forebay PYTHON] [--installed PYTHON]
 
 IMAGES is an image folder, `<class>/<file>`. It is packed once, as TFRecords for the peers that read them and as
 indexed shards for Forebay; the others read the files themselves. All is in the page cache: each round begins with
 a pass that does not count.
 
 A peer that is not there is installed into an environment of its own below --work; one that cannot be installed
-here is named in the result, with the reason, and left out. Forebay itself is built from this checkout in the
+here is named in the result, with the reason, and left out. With --installed all run in that interpreter, and those whose
+packages it lacks are left out. Forebay itself is built from this checkout in the
 release profile, unless --forebay names an interpreter that has it. Each round runs every peer once, as a process of
 its own pinned to as many cores as threads, in turns, so that a disturbance meets all alike. What each peer
 does, and with which settings, is in tools/bench_peer.py.
@@ -52,8 +53,10 @@ PEERS = {
     "forebay-webdataset": ([], "as forebay, from tars read in place"),
     "forebay-mds": ([], "as forebay, from MDS read in place"),
     "forebay-parquet": ([], "as forebay, from Parquet read in place, images not compressed again"),
+    "forebay-arrayrecord": ([], "as forebay, from ArrayRecord read in place"),
     "webdataset": (["torch", "torchvision", "webdataset", "pillow"], "tars, one worker process a thread, antialiased"),
     "hf-datasets": (["torch", "torchvision", "datasets", "pillow"], "Parquet, one worker process a thread, antialiased"),
+    "mosaicml": (["torch", "torchvision", "mosaicml-streaming", "pillow"], "MDS, one worker process a thread, antialiased"),
     "kornia-rs": (["kornia-rs", "numpy"], "files, thread pool, libjpeg-turbo, its resize"),
     "datago": (["datago", "numpy"], "files, its own threads; no random crop: it resizes, and cuts the middle out"),
     "spdl": (["spdl-core", "spdl-io", "numpy"], "files, thread pool, bilinear scaler; needs FFmpeg's libraries on the machine"),
@@ -178,6 +181,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "forebay-peers")
     parser.add_argument("--forebay", help="an interpreter with the package, built in the release profile")
+    parser.add_argument("--installed", help="an interpreter with packages of the peers: nothing is installed then")
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
     wanted = args.peers.split(",")
@@ -188,12 +192,16 @@ def main() -> int:
     pythons, missing = {}, {}
     base = args.forebay or forebay(args.work, [])
     pack(base, args.images, args.work)
-    for form in ("webdataset", "mds", "parquet"):
-        if any(peer.endswith({"parquet": "datasets"}.get(form, form)) or peer == f"forebay-{form}" for peer in wanted):
+    for form, peer in {"webdataset": "webdataset", "mds": "mosaicml", "parquet": "hf-datasets", "arrayrecord": ""}.items():
+        if {peer, f"forebay-{form}"} & set(wanted):
             place(base, args.work, form)
     for peer in wanted:
         if peer.startswith("forebay"):
             pythons[peer] = base if args.forebay or peer != "forebay-torch" else forebay(args.work, ["torch"])
+            continue
+        if args.installed:
+            # What its packages are imported by is known when it runs.
+            pythons[peer] = args.installed
             continue
         python, reason = environment(peer, args.work)
         if python:

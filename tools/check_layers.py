@@ -3,9 +3,9 @@
 the ones a user may expect: no crate depends upward, the shard reader pulls in no
 runtime and no object store (and without default features no C compiler), and every licence is permissive.
 Within a crate, no top-level modules depend on each other in a circle. No two crates give
-different public types the same name.
+different public types the same name. The Python package of the tests links what `cargo test` has compiled.
 
-Reads `cargo metadata`; prints each violation and exits with 1 if there is one.
+Reads `cargo metadata` and `cargo tree`; prints each violation and exits with 1 if there is one.
 """
 
 import json
@@ -89,14 +89,35 @@ def normal_closure(metadata, root):
     return {names[ident] for ident in seen} - {root}
 
 
-def featureless_closure(root):
-    """Names of everything that building `root` without default features pulls in."""
-    command = ["cargo", "tree", "--locked", "--package", root, "--no-default-features",
-               "--edges", "normal,build", "--prefix", "none", "--format", "{p}"]
+def tree(*options):
+    """The lines of `cargo tree`: all packages that these options select, each once."""
+    command = ["cargo", "tree", "--locked", "--prefix", "none", *options]
     # Unifying the features of the whole workspace, which saves builds, would answer for all crates at once.
     environment = {name: value for name, value in os.environ.items() if name != "CARGO_RESOLVER_FEATURE_UNIFICATION"}
-    tree = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-    return {line.split()[0] for line in tree.splitlines() if line.strip()} - {root}
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout.splitlines()
+    return {line.removesuffix(" (*)") for line in lines if line.strip()}
+
+
+def featureless_closure(root):
+    """Names of everything that building `root` without default features pulls in."""
+    lines = tree("--package", root, "--no-default-features", "--edges", "normal,build", "--format", "{p}")
+    return {line.split()[0] for line in lines} - {root}
+
+
+def shared_build_violations(packaged, tested):
+    """Each package that the Python package of the tests compiles again, as a sentence. Both are lines of name, version and features."""
+    return [
+        f"the Python package compiles {line.split('|')[0]} again: `cargo test` has it with other features than `test-build` asks for"
+        for line in sorted(packaged - tested)
+        if not line.startswith("forebay-python ")
+    ]
+
+
+def shared_build():
+    """The packages of the Python package as tools/test builds it, and those of `cargo test`, with their features."""
+    edges, form = ("--edges", "normal,build"), ("--format", "{p}|{f}")
+    packaged = tree("--package", "forebay-python", "--features", "test-build", *edges, *form)
+    return packaged, tree("--workspace", "--edges", "normal,build,dev", *form)
 
 
 def featureless_violations():
@@ -165,6 +186,7 @@ def main():
     metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     crates = sources(metadata)
     found = violations(metadata) + featureless_violations()
+    found += shared_build_violations(*shared_build())
     found += module_violations({name: dependencies(source) for name, source in crates.items()})
     # forebay-rigs is for tests only.
     found += name_violations({name: public_types(source) for name, source in crates.items() if name != "forebay-rigs"})

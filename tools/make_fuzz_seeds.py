@@ -300,6 +300,17 @@ def main():
         text = json.dumps(index).encode()
         keep("mds", name, struct.pack("<H", len(text)) + text + file.read_bytes())
     keep("mds", "empty", struct.pack("<H", 2) + b"{}")
+    golden = ROOT / "testdata/formats-golden/litdata"
+    for name in ("plain", "file", "frames", "items"):
+        index = json.loads((golden / name / "index.json").read_text())
+        index["chunks"] = index["chunks"][-1:]
+        file = golden / name / index["chunks"][0]["filename"]
+        index["chunks"][0]["filename"] = "chunk-0-0.bin"
+        # What the reader takes no notice of.
+        for key in ("types", "ipc_compression", "chunk_bytes", "chunk_size", "compression_batch_size"):
+            del index["config"][key]
+        text = json.dumps(index).encode()
+        keep("litdata", name, struct.pack("<H", len(text)) + text + file.read_bytes())
     keep("tar", "kit", tar([("ILSVRC2012_devkit_t12/data/meta.mat", meta), (truth, b"1\n6\n2\n")]))
 
     keep("zip", "deflated", zipped(images))

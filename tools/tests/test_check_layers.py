@@ -53,6 +53,14 @@ class CheckLayers(unittest.TestCase):
         expected = ["forebay-shard without default features pulls in cc"]
         self.assertEqual(check_layers.featureless_violations(), expected)
 
+    def test_a_package_that_is_compiled_twice_is_found(self):
+        self.assertEqual(check_layers.shared_build_violations(*check_layers.shared_build()), [])
+        tested = {"forebay-shard v1|conformance,zstd", "serde v1|std"}
+        packaged = {"forebay-python v1|test-build", "forebay-shard v1|zstd", "serde v1|std"}
+        found = check_layers.shared_build_violations(packaged, tested)
+        self.assertEqual(len(found), 1)
+        self.assertTrue(found[0].startswith("the Python package compiles forebay-shard v1 again"))
+
     def test_a_crate_without_a_layer_is_found(self):
         data = copy.deepcopy(self.clean)
         self.package(data, "forebay-bench")["name"] = "forebay-odds-and-ends"

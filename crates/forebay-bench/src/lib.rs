@@ -10,6 +10,7 @@ mod iperf3;
 mod load;
 mod measure;
 mod pack;
+pub mod price;
 mod published;
 mod random;
 mod read;
@@ -21,6 +22,7 @@ mod start;
 pub mod storage;
 mod store;
 mod stream;
+mod throttle;
 mod transport;
 
 pub use clients::{ClientsOptions, clients, fairness};
@@ -43,6 +45,7 @@ pub use simulate::{
 pub use start::start;
 pub use store::{StoreBenchOptions, store};
 pub use stream::stream;
+pub use throttle::DiskLimits;
 pub use transport::{TransportOptions, transport};
 
 /// A measurement that could not be made, with what it needed.

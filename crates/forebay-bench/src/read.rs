@@ -125,6 +125,12 @@ pub(crate) fn footprint(split: &Split) -> Footprint {
     }
 }
 
+/// Bytes of all records of a split.
+pub(crate) fn record_bytes(split: &Split) -> u64 {
+    let shards = split.shards().iter();
+    shards.map(|shard| shard.index().data_len()).sum()
+}
+
 fn stored_bytes(split: &Split) -> u64 {
     let length = |path: &Path| path.metadata().map_or(0, |data| data.len());
     split

@@ -101,7 +101,7 @@ struct Seen {
 
 impl<'a> Epoch<'a> {
     fn record(place: &'a Location, options: &'a ReplayOptions) -> Result<Self> {
-        let (root, storage) = storage(place, options)?;
+        let (root, storage) = storage(place, &options.read)?;
         let recorder = Recorder::new(storage);
         let dataset = open(&root, Arc::new(recorder.clone()))?;
         // Indexes are read once for all epochs.
@@ -126,7 +126,7 @@ impl<'a> Epoch<'a> {
             elsewhere: recorder.files(),
             samples,
             // Without the recorder: its keys are read later.
-            dataset: open(&root, self::storage(place, options)?.1)?,
+            dataset: open(&root, self::storage(place, &options.read)?.1)?,
             split: options.split.as_deref(),
             is_local,
         })
@@ -256,7 +256,7 @@ impl<'a> Epoch<'a> {
             return perform(job, &Medium::Local { direct }, depth, name, &seen.details);
         }
         // A fresh one: what an earlier run read ahead is no part of this run.
-        let (root, storage) = storage(self.place, options)?;
+        let (root, storage) = storage(self.place, &options.read)?;
         let below = |file: &JobFile| file.path.starts_with(&root);
         let medium = match self.recorded.job.files().iter().all(below) {
             true => Arc::clone(&storage),
@@ -280,7 +280,7 @@ impl<'a> Epoch<'a> {
         options: &ReplayOptions,
         seen: &Seen,
     ) -> Result<(Measurement, String)> {
-        let (root, storage) = storage(self.place, options)?;
+        let (root, storage) = storage(self.place, &options.read)?;
         let dataset = open(&root, Arc::clone(&storage))?;
         let before = storage.stats();
         let (took, _) = epoch(&dataset, self.place, transform.clone(), options)?;
@@ -397,7 +397,7 @@ fn perform(
     Ok(measurement)
 }
 
-fn wire_bytes(
+pub(crate) fn wire_bytes(
     storage: &dyn Storage,
     before: Option<forebay_shard::storage::StorageStats>,
 ) -> Option<u64> {
@@ -406,15 +406,15 @@ fn wire_bytes(
 }
 
 /// A fresh storage of a place, and the place's path there.
-fn storage(place: &Location, options: &ReplayOptions) -> Result<(PathBuf, Arc<dyn Storage>)> {
+pub(crate) fn storage(place: &Location, read: &ReadOptions) -> Result<(PathBuf, Arc<dyn Storage>)> {
     let text = place.to_string();
     Ok(match is_synthetic(&text) {
         true => Recipe::parse(&text)?.storage()?,
-        false => read_storage(place, &options.read.clone().for_loader())?,
+        false => read_storage(place, &read.clone().for_loader())?,
     })
 }
 
-fn open(root: &Path, storage: Arc<dyn Storage>) -> Result<Dataset> {
+pub(crate) fn open(root: &Path, storage: Arc<dyn Storage>) -> Result<Dataset> {
     Ok(Dataset::options().storage(storage).open(root)?)
 }
 

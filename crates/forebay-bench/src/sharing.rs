@@ -1,6 +1,6 @@
 //! Several trainers of one server: each with batches of its own, and all with the same, which are decoded once.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,9 +9,12 @@ use forebay_client::{Client, ClientOptions, Stream, Transport};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
 
-use crate::measure::{Alternative, BenchReport, Measurement, Threads, median, side_by_side};
-use crate::read::{dataset, split_of};
-use crate::stream::{NAME, SIDE, serve};
+use crate::cold::{Cold, Evictor};
+use crate::measure::{
+    Alternative, BenchReport, Delivered, Measurement, Threads, median, side_by_side,
+};
+use crate::read::{dataset, footprint, split_of};
+use crate::stream::{NAME, SIDE, bytes_read, serve};
 use crate::{Error, Result};
 
 /// Names of the threads that serve begin so, those that decode included.
@@ -34,6 +37,8 @@ pub struct SharingOptions {
     pub transport: Transport,
     /// Duration of a run.
     pub duration: Duration,
+    /// How caches are emptied before each run.
+    pub cold: Cold,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
@@ -59,6 +64,8 @@ struct Took {
     waits: Vec<f64>,
     /// CPU seconds of the server and the clients.
     cpu: [f64; 2],
+    /// Bytes that the server read.
+    read: u64,
 }
 
 /// Batches a second of each trainer that is not slow: alone, several with batches of their own, several with the same, and
@@ -95,6 +102,10 @@ pub fn sharing(root: &Path, options: &SharingOptions) -> Result<BenchReport> {
         ("one trainer alone".to_owned(), vec![quick(0)]),
     ];
     let took: RefCell<BTreeMap<usize, Vec<Took>>> = RefCell::default();
+    let evictor = Evictor::buffered(options.cold)?;
+    // Bytes that the last run read.
+    let read = &Cell::new(0);
+    let files = footprint(&split);
     let alternatives = cases.iter().enumerate().map(|(number, (name, trainers))| {
         let (took, url, split) = (&took, &url, split.name());
         let run = move || {
@@ -104,10 +115,12 @@ pub fn sharing(root: &Path, options: &SharingOptions) -> Result<BenchReport> {
                 amount: run.batches as f64 / quick.max(1) as f64,
                 seconds: run.seconds,
             };
+            read.set(run.read);
             took.borrow_mut().entry(number).or_default().push(run);
             Ok(sample)
         };
-        Alternative::here(name.clone(), "batches/s", run)
+        let one = Alternative::here(name.clone(), "batches/s", run);
+        one.reading(files.clone(), evictor, |_| Delivered::local(read.get()))
     });
     let title = format!(
         "What each trainer gets that is not slow: RandomResizedCrop({SIDE}) batches of {} from {}",
@@ -185,6 +198,13 @@ fn trainers_at(
         cpu: [after[0] - before[0], after[1] - before[1]],
         ..Took::default()
     };
+    // Trainers of the same batches share what is read for them.
+    let each = streams.iter().map(bytes_read);
+    let shares = trainers.windows(2).all(|pair| pair[0].seed == pair[1].seed);
+    all.read = match shares {
+        true => each.max().unwrap_or(0),
+        false => each.sum(),
+    };
     for (took, trainer) in takes.into_iter().zip(trainers) {
         let (took, cpu) = took?;
         all.cpu[1] += cpu;
@@ -257,6 +277,7 @@ mod tests {
             batch_size: 2,
             transport: Transport::Tcp,
             duration: Duration::from_millis(300),
+            cold: Cold::Off,
             runs: 1,
         };
         let root = Path::new("synthetic://imagenet?records=64&pictures=1");
@@ -267,6 +288,8 @@ mod tests {
                 row.extra["batch_ms_p50"] <= row.extra["batch_ms_p99"],
                 "{row:?}"
             );
+            let cache = row.cache.as_ref().expect("caches matter");
+            assert!(cache.cache.contains("no storage"), "{cache:?}");
         }
         let one = SharingOptions {
             trainers: 1,

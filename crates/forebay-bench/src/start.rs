@@ -3,7 +3,9 @@
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use forebay_cache::ReadOptions;
 use forebay_image::{TrainTransform, Transform, encode_png};
 use forebay_loader::{Loader, Options, Sampling, Weights};
 use forebay_shard::manifest::{FILE_NAME, ShardEntry, SplitEntry};
@@ -11,67 +13,90 @@ use forebay_shard::{
     Dataset, ExampleBuilder, Manifest, RecordMeta, ShardFormat, ShardWriter, indexed,
 };
 
+use forebay_store::Location;
+
 use crate::Result;
-use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
+use crate::cold::{Cold, Evictor, Way};
+use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
+use crate::replay;
+use crate::storage::{ReadJob, Recorder};
 
 const SHARDS: u64 = 16;
 const CLASSES: u64 = 1000;
 
+/// A change for the samples of a batch; `None` if none is taken.
+type Change = Option<fn(&mut Sampling)>;
+
 /// Writes a dataset of `records` tiny images into `directory`, unless one of that size is
-/// there, and times opening it and taking the first batch of 256.
+/// there, and times opening it and taking the first batch of 256. Caches are emptied as `cold` says.
 ///
 /// # Errors
 /// A directory that cannot be written.
-pub fn start(directory: &Path, records: u64, runs: usize) -> Result<BenchReport> {
+pub fn start(directory: &Path, records: u64, cold: Cold, runs: usize) -> Result<BenchReport> {
+    let evictor = Evictor::buffered(cold)?;
     let present = Manifest::load(directory)
         .is_ok_and(|manifest| manifest.splits.iter().any(|split| split.records == records));
     if !present {
         synthesise(directory, records)?;
     }
-    let once = |work: &dyn Fn() -> Result<()>| {
-        let sample = Measurement::time(|| work().map(|()| 1.0))?;
-        // Reported as milliseconds: an amount over one second.
-        Ok(Measurement {
-            amount: sample.seconds * 1e3,
-            seconds: 1.0,
-        })
-    };
-    let open = || {
-        once(&|| {
-            Dataset::open(directory)?.split("train")?;
-            Ok(())
-        })
-    };
-    let first = |change: fn(&mut Sampling)| {
-        move || {
-            once(&|| {
-                let split = Dataset::open(directory)?.split("train")?;
-                let transform = Transform::Train(TrainTransform::new(224));
-                let mut options = Options::new(256, transform);
-                change(&mut options.sampling);
-                Loader::new(split, options)?.next_batch()?;
-                Ok(())
+    let changes: [(&str, Change); 4] = [
+        ("open the dataset and its split", None),
+        ("open, and take the first batch of 256", Some(|_| ())),
+        (
+            "the same, of 100 classes",
+            Some(|sampling| sampling.labels = (0..100).collect()),
+        ),
+        (
+            "the same, drawn from balanced classes",
+            Some(|sampling| sampling.weights = Weights::Balanced),
+        ),
+    ];
+    let alternatives = changes.map(|(name, change)| {
+        let reads = recorded(directory, change)?;
+        let run = move || {
+            let sample = Measurement::time(|| {
+                begin(&Dataset::open(directory)?, change)?;
+                Ok(1.0)
+            })?;
+            // Reported as milliseconds: an amount over one second.
+            Ok(Measurement {
+                amount: sample.seconds * 1e3,
+                seconds: 1.0,
             })
-        }
+        };
+        let (files, bytes) = (reads.footprint(), reads.bytes());
+        let one = Alternative::here(name, "ms", run);
+        Ok(one.reading(files, evictor, move |_| Delivered::local(bytes)))
+    });
+    let caches = match evictor.way() {
+        Way::Off => ", caches as they are",
+        _ => "",
     };
     side_by_side(
-        format!("Starting on {records} records in {SHARDS} shards, warm page cache"),
+        format!("Starting on {records} records in {SHARDS} shards{caches}"),
         runs,
-        vec![
-            Alternative::here("open the dataset and its split", "ms", open),
-            Alternative::here("open, and take the first batch of 256", "ms", first(|_| ())),
-            Alternative::here(
-                "the same, of 100 classes",
-                "ms",
-                first(|sampling| sampling.labels = (0..100).collect()),
-            ),
-            Alternative::here(
-                "the same, drawn from balanced classes",
-                "ms",
-                first(|sampling| sampling.weights = Weights::Balanced),
-            ),
-        ],
+        alternatives.into_iter().collect::<Result<_>>()?,
     )
+}
+
+/// Opens the split of a dataset and takes a batch, if there is a change for its samples.
+fn begin(dataset: &Dataset, change: Change) -> Result<()> {
+    let split = dataset.split("train")?;
+    if let Some(change) = change {
+        let transform = Transform::Train(TrainTransform::new(224));
+        let mut options = Options::new(256, transform);
+        change(&mut options.sampling);
+        Loader::new(split, options)?.next_batch()?;
+    }
+    Ok(())
+}
+
+/// The reads of [`begin`], of opening the dataset too. How far a loader reads ahead changes a little from run to run.
+fn recorded(directory: &Path, change: Change) -> Result<ReadJob> {
+    let (root, storage) = replay::storage(&Location::from(directory), &ReadOptions::default())?;
+    let recorder = Recorder::new(storage);
+    begin(&replay::open(&root, Arc::new(recorder.clone()))?, change)?;
+    Ok(recorder.recorded()?.job.without_repeats())
 }
 
 /// A dataset of tiny images: an 8 x 8 picture in every record, which changes with the record.
@@ -115,4 +140,26 @@ fn synthesise(directory: &Path, records: u64) -> Result<()> {
     );
     fs::write(directory.join(FILE_NAME), manifest.to_json()?)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_to_start_tells_the_state_of_its_caches() {
+        let dir = tempfile::tempdir().unwrap();
+        let report = start(dir.path(), 3000, Cold::Off, 1).unwrap();
+        assert_eq!(report.rows.len(), 4);
+        assert!(report.title.contains("caches as they are"));
+        for row in &report.rows {
+            let cache = row.cache.as_ref().expect("caches matter");
+            // Other tests may drop the caches of this machine.
+            let is_share = cache
+                .cold_share
+                .is_none_or(|share| (0.0..=1.0).contains(&share));
+            assert!(is_share && !cache.proof.is_empty(), "{row:?}");
+            assert!(row.median > 0.0, "{row:?}");
+        }
+    }
 }

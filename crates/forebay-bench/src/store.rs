@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use forebay_shard::parallel::for_each_parallel;
 use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer};
 
 use crate::cold::{Evictor, Footprint};
@@ -75,15 +76,7 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchRe
     let times = RefCell::new(Vec::new());
     let one_by_one = || {
         let mut times = times.borrow_mut();
-        times.clear();
-        let mut buffer = vec![0; options.read_bytes as usize];
-        for _ in 0..options.reads.max(1) {
-            refuse_stop(&options.cancel)?;
-            let begin = Instant::now();
-            store.read_at(&scratch.key, offsets.next(), &mut buffer)?;
-            times.push(begin.elapsed().as_secs_f64() * 1e3);
-        }
-        times.sort_by(f64::total_cmp);
+        *times = read_alone(&store, &scratch.key, &offsets, options)?;
         Ok(as_is(quantile(&times, 0.5)))
     };
     let slowest = || Ok(as_is(quantile(&times.borrow(), 0.99)));
@@ -156,13 +149,7 @@ struct Scratch<'a> {
 
 impl<'a> Scratch<'a> {
     fn new(store: &'a Store, options: &StoreBenchOptions) -> Result<Self> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        // Others may measure the same place.
-        let nanos = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |since| since.as_nanos());
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("forebay-bench-{}-{number}-{nanos:x}", std::process::id());
+        let name = scratch_name();
         let base = options.scratch.clone().unwrap_or_else(std::env::temp_dir);
         let dir = base.join(&name);
         std::fs::create_dir_all(&dir)
@@ -179,6 +166,16 @@ impl<'a> Scratch<'a> {
     fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
+}
+
+/// A name for what is put into a store: others may measure the same place.
+pub(crate) fn scratch_name() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos());
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("forebay-bench-{}-{number}-{nanos:x}", std::process::id())
 }
 
 impl Drop for Scratch<'_> {
@@ -228,40 +225,41 @@ impl Offsets {
     }
 }
 
+/// Reads one range after the other; the milliseconds of each, sorted.
+fn read_alone(
+    store: &Store,
+    key: &str,
+    offsets: &Offsets,
+    options: &StoreBenchOptions,
+) -> Result<Vec<f64>> {
+    let mut times = Vec::new();
+    let mut buffer = vec![0; options.read_bytes as usize];
+    for _ in 0..options.reads.max(1) {
+        refuse_stop(&options.cancel)?;
+        let begin = Instant::now();
+        store.read_at(key, offsets.next(), &mut buffer)?;
+        times.push(begin.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
 fn read_together(
     store: &Store,
     key: &str,
     offsets: &Offsets,
     options: &StoreBenchOptions,
 ) -> Result<()> {
-    let left = AtomicU64::new(options.reads.max(1));
-    let failure: Mutex<Option<Error>> = Mutex::new(None);
-    let take = || {
-        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            left.checked_sub(1)
-        });
-        taken.is_ok()
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..options.parallel.max(1) {
-            scope.spawn(|| {
-                let mut buffer = vec![0; options.read_bytes as usize];
-                while take() {
-                    let read = refuse_stop(&options.cancel)
-                        .and_then(|()| Ok(store.read_at(key, offsets.next(), &mut buffer)?));
-                    if let Err(error) = read {
-                        left.store(0, Ordering::Relaxed);
-                        let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
-                        failure.get_or_insert(error);
-                    }
-                }
-            });
-        }
-    });
-    match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
+    let buffer = || vec![0; options.read_bytes as usize];
+    for_each_parallel(
+        0..options.reads.max(1),
+        options.parallel,
+        buffer,
+        |buffer, _| {
+            refuse_stop(&options.cancel)?;
+            Ok(store.read_at(key, offsets.next(), buffer)?)
+        },
+    )
 }
 
 fn refuse_stop(cancel: &Cancel) -> Result<()> {

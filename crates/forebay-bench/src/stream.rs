@@ -1,5 +1,6 @@
 //! Decoded batches from a server on this machine: what serving costs beside the loader alone.
 
+use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,15 +11,16 @@ use forebay_loader::{Loader, Options};
 use forebay_server::{Server, ServerHandle, ServerOptions};
 
 use crate::Result;
-use crate::measure::{Alternative, BenchReport, Measurement, side_by_side};
-use crate::read::{dataset, split_of};
+use crate::cold::{Cold, Evictor};
+use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
+use crate::read::{dataset, footprint, split_of};
 
 pub(crate) const SIDE: u32 = 224;
 pub(crate) const BATCH: u64 = 256;
 pub(crate) const NAME: &str = "bench";
 
 /// Decoded training batches of a dataset, in process and from a server on this machine over each of
-/// `transports`, with the same number of decoding threads.
+/// `transports`, with the same number of decoding threads. Caches are emptied as `cold` says.
 ///
 /// # Errors
 /// A dataset that cannot be read or decoded.
@@ -28,8 +30,12 @@ pub fn stream(
     threads: usize,
     transports: &[Transport],
     duration: Duration,
+    cold: Cold,
     runs: usize,
 ) -> Result<BenchReport> {
+    let evictor = Evictor::buffered(cold)?;
+    // Bytes that the last run read.
+    let read = &Cell::new(0);
     let dataset = dataset(root)?;
     let split = split_of(&dataset, root, split)?;
     let (server, url) = serve(|server| Ok(server.add_dataset(NAME, &dataset)?))?;
@@ -37,16 +43,20 @@ pub fn stream(
     let in_process = || {
         let mut loader = Loader::new(split.clone(), options(threads))?;
         loader.next_batch()?;
-        until(duration, || {
+        let took = until(duration, || {
             Ok(loader.next_batch()?.map(|batch| batch.len()))
-        })
+        });
+        read.set(loader.stats().bytes_read);
+        took
     };
     let served = |transport| {
         let mut stream = connect(&url, &options(threads), split.name(), transport)?;
         stream.next_batch()?;
-        until(duration, || {
+        let took = until(duration, || {
             Ok(stream.next_batch()?.map(|batch| batch.len()))
-        })
+        });
+        read.set(bytes_read(&stream));
+        took
     };
     let served = &served;
     let mut alternatives = vec![Alternative::here(
@@ -65,6 +75,11 @@ pub fn stream(
             served(transport)
         }));
     }
+    let files = footprint(&split);
+    let alternatives = alternatives.into_iter().map(|one: Alternative<'_>| {
+        one.reading(files.clone(), evictor, |_| Delivered::local(read.get()))
+    });
+    let alternatives = alternatives.collect();
     let report = side_by_side(
         format!(
             "RandomResizedCrop(224) batches of {BATCH} from {} ({} records), {threads} decoding threads",
@@ -76,6 +91,12 @@ pub fn stream(
     );
     server.shutdown();
     report
+}
+
+/// Bytes that a server read for a stream; 0 if it does not answer.
+pub(crate) fn bytes_read(stream: &Stream) -> u64 {
+    let stats = stream.server_stats(Duration::from_secs(2));
+    stats.map_or(0, |stats| stats.bytes_read)
 }
 
 /// Full batches, padding included, so that every batch is the same work to move.
@@ -109,7 +130,12 @@ pub(crate) fn serve(add: impl FnOnce(&mut Server) -> Result<()>) -> Result<(Serv
     Ok((server, url))
 }
 
-fn connect(url: &str, options: &Options, split: &str, transport: Transport) -> Result<Stream> {
+pub(crate) fn connect(
+    url: &str,
+    options: &Options,
+    split: &str,
+    transport: Transport,
+) -> Result<Stream> {
     let client = ClientOptions {
         transport,
         ..ClientOptions::default()

@@ -119,32 +119,42 @@ pub fn transport(options: &TransportOptions) -> Result<BenchReport> {
         }
     }
     for &way in &ways {
-        let name = name(way, ranks);
-        let count = batches.min(2000);
-        for (what, key, micros) in [
-            (
-                "that is there already",
-                ["ready_us_p50", "ready_us_p99"],
-                ready(url, way, count)?,
-            ),
-            (
-                "that the server is asked for, one at a time",
-                ["handover_us_p50", "handover_us_p99"],
-                handovers(url, way, count)?,
-            ),
-        ] {
-            let [p50, p99] = [0.5, 0.99].map(|part| at(&micros, part));
-            report.notes.push(format!(
-                "{name}: from asking for a batch {what}, to having it: p50 {p50:.0} µs, p99 {p99:.0} µs"
-            ));
-            for row in report.rows.iter_mut().filter(|row| row.name == name) {
-                row.extra.insert(key[0], p50);
-                row.extra.insert(key[1], p99);
-            }
-        }
+        add_latencies(&mut report, &name(way, ranks), url, way, batches.min(2000))?;
     }
     server.shutdown();
     Ok(report)
+}
+
+/// Adds to a row how long one client waits for a batch.
+fn add_latencies(
+    report: &mut BenchReport,
+    name: &str,
+    url: &str,
+    way: Way,
+    count: u64,
+) -> Result<()> {
+    for (what, key, micros) in [
+        (
+            "that is there already",
+            ["ready_us_p50", "ready_us_p99"],
+            ready(url, way, count)?,
+        ),
+        (
+            "that the server is asked for, one at a time",
+            ["handover_us_p50", "handover_us_p99"],
+            handovers(url, way, count)?,
+        ),
+    ] {
+        let [p50, p99] = [0.5, 0.99].map(|part| at(&micros, part));
+        report.notes.push(format!(
+            "{name}: from asking for a batch {what}, to having it: p50 {p50:.0} µs, p99 {p99:.0} µs"
+        ));
+        for row in report.rows.iter_mut().filter(|row| row.name == name) {
+            row.extra.insert(key[0], p50);
+            row.extra.insert(key[1], p99);
+        }
+    }
+    Ok(())
 }
 
 /// A transport and a number of connections.

@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     /// Name of the server in messages.
     pub(crate) server: String,
     /// The server's address and certificate name, which additional connections must match.
-    place: Server,
+    pub(crate) place: Server,
     pub(crate) socket: Socket,
     pub(crate) reader: FrameReader<Socket>,
     pub(crate) writer: FrameWriter<Socket>,

@@ -111,7 +111,7 @@ impl Search {
         };
         match self.config.reopen(&mut next, place) {
             Ok(()) => {
-                self.queue.offer(self.connection, next);
+                self.queue.offer(self.connection, place, next);
                 Ok(())
             }
             Err(e) => {

@@ -36,6 +36,8 @@ pub struct StreamStats {
     pub payload_bytes: u64,
     /// Time spent reading payloads.
     pub receiving: Duration,
+    /// CPU time of the receiving thread; of the busiest one if batches are striped.
+    pub receiving_cpu: Duration,
     /// Time the consumer waited for a batch.
     pub starved: Duration,
     /// Reconnects after a lost connection.
@@ -110,11 +112,12 @@ pub(crate) struct State {
 
 impl State {
     /// Counts a received batch.
-    pub(crate) fn count(&mut self, bytes: u64, shared: bool, receiving: Duration) {
+    pub(crate) fn count(&mut self, bytes: u64, shared: bool, receiving: Duration, cpu: Duration) {
         self.stats.batches += 1;
         self.stats.shared += u64::from(shared);
         self.stats.payload_bytes += bytes;
         self.stats.receiving += receiving;
+        self.stats.receiving_cpu += cpu;
         if let Some(i) = self.uses.iter().position(|used| used.server == self.server) {
             self.uses[i].batches += 1;
             self.uses[i].payload_bytes += bytes;

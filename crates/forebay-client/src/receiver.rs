@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use forebay_wire::batch::from_header;
 use forebay_wire::text::printable;
 use forebay_wire::{FrameWriter, Message, wire};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::back_off::{Failures, jittered};
 use crate::connection::{Connection, broken, remote};
@@ -41,6 +42,8 @@ pub(crate) struct Receiver {
     next_look: Option<Instant>,
     /// Searches since the connection was made.
     looks: u32,
+    /// CPU time of this thread up to the last batch.
+    cpu: Duration,
 }
 
 impl Receiver {
@@ -60,6 +63,7 @@ impl Receiver {
             leaving: false,
             next_look: None,
             looks: 0,
+            cpu: Duration::ZERO,
         }
     }
 
@@ -279,14 +283,20 @@ impl Receiver {
             })?;
         self.sequence.advance(digest);
         let lost_at = self.lost_at.take();
+        let cpu = thread_cpu_time();
+        let used = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
         // One lock and one wake-up per batch.
         self.queue.push(Item::Batch(batch), |state| {
-            state.count(payload_len, shared.is_some(), began.elapsed());
+            state.count(payload_len, shared.is_some(), began.elapsed(), used);
             let gap = lost_at.map_or(Duration::ZERO, |at| at.elapsed());
             state.stats.longest_gap = state.stats.longest_gap.max(gap);
         });
         Ok(())
     }
+}
+
+fn thread_cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// The error for a message that does not fit the stream.

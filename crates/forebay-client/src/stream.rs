@@ -340,6 +340,7 @@ impl Interrupter {
             shared: sum.shared.min(stats.shared),
             payload_bytes: sum.payload_bytes + stats.payload_bytes,
             receiving: sum.receiving + stats.receiving,
+            receiving_cpu: sum.receiving_cpu.max(stats.receiving_cpu),
             starved: sum.starved + stats.starved,
             reconnects: sum.reconnects + stats.reconnects,
             handovers: sum.handovers + stats.handovers,

@@ -49,6 +49,38 @@ pub fn mds(bytes: &[u8], scratch: &Path) {
     }
 }
 
+/// An index of LitData behind its length in two bytes, and a chunk: as they are, and with the size and the count of the chunk
+/// in the index.
+pub fn litdata(bytes: &[u8], scratch: &Path) {
+    let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
+        return;
+    };
+    let len = usize::from(u16::from_le_bytes(*len)).min(rest.len());
+    let (index, chunk) = rest.split_at(len);
+    let dir = scratch.join("litdata");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("index.json"), index).unwrap();
+    std::fs::write(dir.join("chunk-0-0.bin"), chunk).unwrap();
+    read_records(RecordFormat::LITDATA, &dir);
+    let Ok(mut index) = serde_json::from_slice::<serde_json::Value>(index) else {
+        return;
+    };
+    // The count of frames lies behind their magic and versions.
+    let counts = [
+        chunk.first_chunk(),
+        chunk.get(12..).and_then(<[u8]>::first_chunk),
+    ];
+    for count in counts.into_iter().flatten() {
+        let count = u32::from_le_bytes(*count);
+        let info = serde_json::json!({"filename": "chunk-0-0.bin", "chunk_bytes": chunk.len(), "chunk_size": count});
+        if let Some(object) = index.as_object_mut() {
+            object.insert("chunks".to_owned(), serde_json::json!([info]));
+        }
+        std::fs::write(dir.join("index.json"), index.to_string()).unwrap();
+        read_records(RecordFormat::LITDATA, &dir);
+    }
+}
+
 /// Writes a file below the scratch directory, and reads the records of the directory.
 fn read_file(format: RecordFormat, scratch: &Path, path: &str, bytes: &[u8]) {
     let dir = scratch.join(format.name());
@@ -226,6 +258,11 @@ mod tests {
     #[test]
     fn mds_shards() {
         replay("mds", super::mds);
+    }
+
+    #[test]
+    fn litdata_chunks() {
+        replay("litdata", super::litdata);
     }
 
     #[test]

@@ -30,6 +30,16 @@ pub(crate) fn normal(name: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(normal)
 }
 
+/// The split name that a directory name stands for, if it is one of those in use.
+pub(crate) fn split_name(dir: &[u8]) -> Option<&'static str> {
+    match dir.to_ascii_lowercase().as_slice() {
+        b"train" | b"training" => Some("train"),
+        b"val" | b"valid" | b"validation" => Some("validation"),
+        b"test" | b"testing" => Some("test"),
+        _ => None,
+    }
+}
+
 /// A name below a directory; the empty directory is the top.
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {

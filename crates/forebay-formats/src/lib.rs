@@ -44,6 +44,7 @@ mod finding_list;
 pub mod fuzzing;
 pub mod images;
 pub mod key_path;
+mod labels;
 mod progress;
 pub mod records;
 pub mod sniff;

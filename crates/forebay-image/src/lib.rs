@@ -41,7 +41,7 @@ mod transcode;
 mod transform;
 mod varint;
 
-pub use decode::{Decoder, decode_mask};
+pub use decode::{Decoder, check_mask, decode_mask};
 pub use encode::{SampleFormat, Shrink, encode_jpeg, encode_png_samples};
 pub use error::{ImageError, Result};
 pub use format::jpeg::fast::{FastCoding, FastEncoder, restore_fast, standard_image};

@@ -579,3 +579,18 @@ fn check_geometry(column: &Column, options: &Options) -> Result<(), String> {
         .check_objects()
         .map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_hold_each_number_type_of_a_schema() {
+        let numbers = NumberType::ALL.iter();
+        let elements: Vec<Element> = numbers.map(|&number| element(number).unwrap()).collect();
+        assert_eq!(elements, Element::ALL);
+        for (number, element) in NumberType::ALL.iter().zip(elements) {
+            assert_eq!(number.bytes(), element.bytes(), "{}", number.name());
+        }
+    }
+}

@@ -40,7 +40,7 @@ pub use export::{ExportOptions, ExportSummary, export};
 pub use forebay_formats::images::{EntryRef, SourceLayout};
 pub use forebay_formats::records::{
     ForeignRecords, ForeignSchema, OnBadRecord, RecordFile, RecordFormat, RecordInput, SourceFacts,
-    class_names, expand_braces, has_braces, pickled_advice,
+    class_names, expand_braces, has_braces, image_list, pickled_advice,
 };
 pub use forebay_formats::{
     Action, ClassList, ClassName, Error as SourceError, Finding, Reason, escape,

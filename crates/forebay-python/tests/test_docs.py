@@ -32,8 +32,6 @@ NOT_RUN = {
     "forebay+dns://": "names that a cluster resolves",
     "forebays://": "a certificate",
     "torchvision.datasets.ImageFolder": "photos, and a dataset of Hugging Face",
-    "from streaming import": "mosaicml-streaming, which brings the clients of all clouds",
-    "from litdata import": "litdata, and chunks in a store",
     "from ffcv.": "ffcv, which is compiled against OpenCV and libturbojpeg",
 }
 
@@ -154,6 +152,8 @@ def foreign(place: pathlib.Path) -> pathlib.Path:
         assert done.returncode == 0, done.stderr
         # Files of another tool come without the facts of the conversion.
         (data / name / "forebay-conversion.json").unlink(missing_ok=True)
+    for chunks in (data / "imagenet-litdata/train", place / "bucket/imagenet-litdata"):
+        shutil.copytree(ROOT / "testdata/formats-golden/litdata/plain", chunks)
     (data / "tfrecords").mkdir()
     for path in (data / "imagenet-tfrecord").glob("train-*"):
         shutil.copy(path, data / "tfrecords")
@@ -193,7 +193,7 @@ def test_the_python_blocks_of_a_page_run(
         [sys.executable, __file__],
         input=json.dumps(job),
         cwd=place,
-        env={**os.environ, "FOREBAY_STAGING": os.fspath(tmp_path / "stage")},
+        env={**os.environ, "FOREBAY_STAGING": os.fspath(tmp_path / "stage"), "HOME": os.fspath(tmp_path)},
         capture_output=True,
         text=True,
         timeout=300,

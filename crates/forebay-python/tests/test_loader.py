@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pathlib
 import pickle
+import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -263,9 +265,34 @@ def test_statistics(source: str) -> None:
     # The same over the network: the server answers.
     assert {"fetch", "decode", "transform", "trainer"} <= set(stats["stages"])
     assert stats["stages"]["decode"]["threads"] >= 1
-    assert stats["bottleneck"]
+    bottleneck = stats["bottleneck"]
+    assert bottleneck is not None and bottleneck.startswith((f"{stats['bound']}-bound: ", "nothing measured"))
+    assert 0 < stats["handover_s"] < 60
     expected = os.environ.get("FOREBAY_TRANSPORT") if source.startswith("forebay:") else None
     assert stats["transport"] == expected
+
+
+def test_waiting_for_the_interpreter_is_handing_over(source: str) -> None:
+    done = threading.Event()
+
+    def compute() -> None:
+        while not done.is_set():
+            pass
+
+    interval = sys.getswitchinterval()
+    other = threading.Thread(target=compute)
+    sys.setswitchinterval(0.05)
+    try:
+        with loader(source) as it:
+            other.start()
+            next(iter(it))
+            handover_s = it.stats()["handover_s"]
+    finally:
+        done.set()
+        sys.setswitchinterval(interval)
+        other.join()
+    # The first batch is never ready at once, so the loop gives up the lock, and waits for it once.
+    assert handover_s >= 0.04
 
 
 def test_a_closed_loader(source: str) -> None:

@@ -8,6 +8,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import tarfile
 import textwrap
 import threading
 import types
@@ -37,6 +38,20 @@ def write(path: pathlib.Path, count: int = 12, **options: Any) -> forebay.WriteS
 def files(path: pathlib.Path) -> dict[str, bytes]:
     found = (file for file in path.rglob("*") if file.is_file())
     return {str(file.relative_to(path)): file.read_bytes() for file in found}
+
+
+def test_formats_of_other_tools_are_written(tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "tars", format="webdataset", classes=["cat", "dog", "owl"])
+    with tarfile.open(tmp_path / "tars" / "train-000000.tar") as tar:
+        found = {name.split(".", 1)[1]: tar.extractfile(name) for name in tar.getnames()[:3]}
+        members = {name: file.read() for name, file in found.items() if file is not None}
+        assert members["png"] == png(40, 30, 0)
+        assert (members["cls"], members["caption.txt"].decode()) == (b"0", "é 0")
+    assert [path.name for path in tmp_path.iterdir()] == ["tars"]
+    with pytest.raises(forebay.DatasetExistsError):
+        write(tmp_path / "tars", format="webdataset", resume=True)
+    with pytest.raises(forebay.OptionError, match='"webdataset"'):
+        write(tmp_path / "b", format="voc")
 
 
 @pytest.mark.parametrize("options", [{"format": "tfrecord"}, {"format": "indexed", "codec": "zstd:3"}, {"label_base": 1}])

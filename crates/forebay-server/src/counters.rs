@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_loader::{Network, ReadLevel, StageStats, Stats};
+use forebay_loader::{MachineCpu, Network, ReadLevel, StageStats, Stats};
 use forebay_shard::{CacheHits, StorageStats};
 use forebay_wire::wire;
 
@@ -39,6 +39,10 @@ pub fn to_wire(stats: &Stats) -> wire::Stats {
         traffic: stats.traffic.as_ref().map(traffic_to_wire),
         decode_cpu_s: stats.decode_cpu_s,
         process_cpu_s: stats.process_cpu_s,
+        decode_delay_s: stats.decode_delay_s,
+        machine_busy_s: stats.machine.busy_s,
+        machine_stolen_s: stats.machine.stolen_s,
+        machine_throttled_s: stats.machine.throttled_s,
     }
 }
 
@@ -98,6 +102,12 @@ pub fn from_wire(server: &wire::Stats, starved: Duration, elapsed: Duration) -> 
         cores: usize::try_from(server.cores).unwrap_or(usize::MAX),
         decode_cpu_s: server.decode_cpu_s,
         process_cpu_s: server.process_cpu_s,
+        decode_delay_s: server.decode_delay_s,
+        machine: MachineCpu {
+            busy_s: server.machine_busy_s,
+            stolen_s: server.machine_stolen_s,
+            throttled_s: server.machine_throttled_s,
+        },
         ..Stats::default()
     }
 }
@@ -211,9 +221,16 @@ mod tests {
             images: 7,
             fast_images: 5,
             cores: 3,
+            decode_delay_s: 4.0,
+            machine: MachineCpu {
+                busy_s: 3.0,
+                stolen_s: 2.0,
+                throttled_s: 1.0,
+            },
             ..Stats::default()
         };
         let back = from_wire(&to_wire(&stats), Duration::ZERO, Duration::ZERO);
+        assert_eq!((back.machine, back.decode_delay_s), (stats.machine, 4.0));
         assert_eq!((&back.reads, back.images, back.cores), (&stats.reads, 7, 3));
         assert_eq!(back.fast_images, 5);
         let odd = [f64::NAN, f64::INFINITY, -1.0].map(|odd| wire::ReadLevel {

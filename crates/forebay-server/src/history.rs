@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use forebay_loader::MachineCpu;
 use forebay_wire::wire;
 
 use crate::snapshot::{Snapshot, Totals};
@@ -94,6 +95,7 @@ impl Series {
 struct Point {
     at: Instant,
     cpu_s: f64,
+    machine: MachineCpu,
     totals: BTreeMap<String, Totals>,
     /// By connection: work done, and the seconds during which its trainer was fed and starved.
     streams: HashMap<u64, (Did, [f64; 2])>,
@@ -122,6 +124,7 @@ impl History {
         let point = Point {
             at,
             cpu_s,
+            machine: snapshot.machine,
             totals: snapshot.totals.clone(),
             streams: snapshot
                 .streams
@@ -221,19 +224,36 @@ impl History {
         stages.collect()
     }
 
-    /// CPU seconds in the window: of decode threads of a name, and of all threads of the process.
-    pub(crate) fn cpu_s(&self, name: &str) -> [f64; 2] {
+    /// CPU seconds in the window: of decode threads of a name, and of all threads of the process;
+    /// and seconds that the decode threads had no core.
+    pub(crate) fn cpu_s(&self, name: &str) -> [f64; 3] {
         let (Some(first), Some(last)) = (self.window.front(), self.window.back()) else {
-            return [0.0; 2];
+            return [0.0; 3];
         };
         let of = |point: &Point| {
             let totals = point.totals.get(name);
             [
                 totals.map_or(0.0, |totals| totals.decode_cpu_s),
                 point.cpu_s,
+                totals.map_or(0.0, |totals| totals.decode_delay_s),
             ]
         };
         between(Some(&of(first)), &of(last))
+    }
+
+    /// CPU time of the machine in the window.
+    pub(crate) fn machine(&self) -> MachineCpu {
+        match (self.window.front(), self.window.back()) {
+            (Some(first), Some(last)) => last.machine.since(&first.machine),
+            _ => MachineCpu::default(),
+        }
+    }
+
+    /// Work done in the window over a connection.
+    pub(crate) fn connection_now(&self, connection: u64) -> Did {
+        let of = |point: Option<&Point>| Some(point?.streams.get(&connection)?.0);
+        let then = of(self.window.front()).unwrap_or_default();
+        of(self.window.back()).unwrap_or_default().since(then)
     }
 
     /// Storage throughput of the streams of a name in the window, by number of concurrent reads of

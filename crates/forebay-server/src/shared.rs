@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_loader::FairShare;
+use forebay_loader::{FairShare, MachineCpu};
 use forebay_wire::{Peer, Socket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -169,6 +169,7 @@ impl Shared {
                 .collect(),
             totals,
             streams,
+            machine: MachineCpu::read(),
         }
     }
 

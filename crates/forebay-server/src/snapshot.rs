@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_loader::{Queues, ReadTimes};
+use forebay_loader::{MachineCpu, Queues, ReadTimes};
 use forebay_options::StreamInfo;
 use forebay_wire::{Peer, wire};
 
@@ -19,6 +19,8 @@ pub(crate) struct Snapshot {
     /// Totals of each name, including open streams.
     pub(crate) totals: BTreeMap<String, Totals>,
     pub(crate) streams: Vec<Stream>,
+    /// CPU time of the machine.
+    pub(crate) machine: MachineCpu,
 }
 
 /// Totals of the streams of one name, ended or open.
@@ -34,6 +36,8 @@ pub(crate) struct Totals {
     pub(crate) stages: BTreeMap<String, [f64; 3]>,
     /// CPU seconds of decode threads.
     pub(crate) decode_cpu_s: f64,
+    /// Seconds that decode threads were ready to run and had no core.
+    pub(crate) decode_delay_s: f64,
     pub(crate) reads: ReadTimes,
     /// Storage throughput with one concurrent read of a stream, with two, and so on.
     pub(crate) levels: Vec<wire::ReadLevel>,
@@ -53,6 +57,7 @@ impl Totals {
         self.bytes_read += stats.bytes_read;
         self.failed += stats.failed;
         self.decode_cpu_s += stats.decode_cpu_s;
+        self.decode_delay_s += stats.decode_delay_s;
         for stage in &stats.stages {
             let times = self.stages.entry(stage.name.clone()).or_default();
             for (time, more) in

@@ -5,7 +5,10 @@
 //! file sizes, and its contrast is chosen so that it has that size. Only additions and
 //! multiplications are used, so images have the same bytes on every machine.
 
+use std::num::NonZero;
+
 use forebay_image::{RgbImage, SeekDensity, SeekPointBuilder, encode_jpeg};
+use forebay_shard::parallel::map_parallel;
 use forebay_shard::{Error, Result};
 
 /// File sizes of ImageNet's training images, in bytes: every twentieth quantile, from the smallest
@@ -40,28 +43,13 @@ pub(crate) struct Picture {
 
 /// Generates `count` different images, in the order of their sizes, with a thread per core.
 pub(crate) fn draw(count: u64, seed: u64, seek_points: bool) -> Result<Vec<Picture>> {
-    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    let threads = threads.min(count).max(1);
-    std::thread::scope(|scope| {
-        let hands: Vec<_> = (0..threads)
-            .map(|hand| {
-                let own = (hand..count).step_by(threads as usize);
-                scope.spawn(move || {
-                    own.map(|number| Ok((number, one(number, count, seed, seek_points)?)))
-                        .collect::<Result<Vec<_>>>()
-                })
-            })
-            .collect();
-        let mut pictures = Vec::new();
-        for hand in hands {
-            let drawn = hand.join().map_err(|_| Error::Invalid {
-                problem: "drawing pictures panicked".to_owned(),
-            })?;
-            pictures.extend(drawn?);
-        }
-        pictures.sort_by_key(|(number, _)| *number);
-        Ok(pictures.into_iter().map(|(_, picture)| picture).collect())
-    })
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let numbers: Vec<u64> = (0..count).collect();
+    let draw = |(): &mut (), number: &u64| one(*number, count, seed, seek_points);
+    map_parallel(&numbers, threads, &|| false, || (), draw)
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn one(number: u64, count: u64, seed: u64, seek_points: bool) -> Result<Picture> {

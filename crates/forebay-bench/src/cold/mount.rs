@@ -50,9 +50,9 @@ impl Mount {
             .max_by_key(|mount| mount.point.components().count())
     }
 
-    /// Returns the class of its storage.
-    pub fn class(&self) -> FsClass {
-        match self.kind.as_str() {
+    /// Returns the class of a type of file systems; `None` for those whose source decides.
+    pub fn class_of(kind: &str) -> Option<FsClass> {
+        Some(match kind {
             "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => FsClass::Memory,
             "overlay" => FsClass::Overlay,
             "nfs" | "nfs4" => FsClass::Nfs,
@@ -60,8 +60,16 @@ impl Mount {
             | "orangefs" | "wekafs" | "pvfs2" | "panfs" => FsClass::Network,
             "zfs" => FsClass::OwnCache,
             kind if kind.starts_with("fuse") => FsClass::Fuse,
+            _ => return None,
+        })
+    }
+
+    /// Returns the class of its storage.
+    pub fn class(&self) -> FsClass {
+        match Self::class_of(&self.kind) {
+            Some(class) => class,
             _ if self.device.0 != 0 || self.source.starts_with("/dev/") => FsClass::Disk,
-            _ => FsClass::Other,
+            None => FsClass::Other,
         }
     }
 

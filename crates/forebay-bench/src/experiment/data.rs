@@ -5,26 +5,37 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
+use forebay_image::{
+    Decoder, EvalTransform, Limits, Output, SampleSeed, Transform, encode_png, sniff,
+    standard_image,
+};
+use forebay_pack::{Cancel, DatasetFormat, PackOptions, RecordFormat, pack};
 use forebay_shard::example::image_and_label;
+use forebay_shard::parallel::for_each_parallel;
 use forebay_shard::{Dataset, Split};
 use forebay_store::Location;
 use forebay_synthetic::Recipe;
 
 use super::CharacterizeOptions;
+use super::formats::{self, Stored};
 use super::lab::{Once, name_of};
+use super::packages::Packages;
 use crate::Result;
+use crate::cold::{Footprint, FsClass, Mount};
 use crate::random::Random;
+use crate::read::record_bytes;
 use crate::storage::{self, RunOptions, WriteJob};
 
 /// The mean size of generated images, rounded up.
-pub(super) const MEAN_BYTES: u64 = 125_000;
+const MEAN_BYTES: u64 = 125_000;
 /// Files in a directory.
 const DIRECTORY_FILES: usize = 1000;
 /// Writes in flight while the large file is made.
 const WRITE_DEPTH: usize = 4;
 const WRITE_BLOCK: u32 = 4 << 20;
 const SEED: u64 = 7;
+/// The label of the first class in records, as `forebay pack` counts.
+pub(super) const FIRST_LABEL: i64 = 1;
 
 /// A directory on a medium, and what was written there.
 #[derive(Debug)]
@@ -33,10 +44,16 @@ pub(super) struct MediumData {
     /// Removed at the end.
     scratch: tempfile::TempDir,
     files: u64,
+    data: Option<PathBuf>,
     size: u64,
     images: Once<Rc<[ImageFile]>>,
     tfrecord: Once<Split>,
     indexed: Once<Split>,
+    formats: Once<Rc<[Stored]>>,
+    side: u32,
+    squares: Once<PathBuf>,
+    pixels: Once<PathBuf>,
+    packages: Once<Rc<Packages>>,
     large: Once<PathBuf>,
     direct: Once<bool>,
 }
@@ -46,6 +63,11 @@ pub(super) struct MediumData {
 pub(super) struct ImageFile {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
+}
+
+/// The files of images, for their caches.
+pub(super) fn image_files(images: &[ImageFile]) -> Footprint {
+    Footprint::files(images.iter().map(|image| &image.path))
 }
 
 impl MediumData {
@@ -59,11 +81,17 @@ impl MediumData {
             name: name_of(medium),
             scratch: scratch.map_err(failed)?,
             files: options.files,
+            data: options.data.clone(),
             // Whole blocks, of all sizes that are read.
             size: (options.size / u64::from(WRITE_BLOCK)).max(1) * u64::from(WRITE_BLOCK),
             images: Once::default(),
             tfrecord: Once::default(),
             indexed: Once::default(),
+            formats: Once::default(),
+            side: options.side,
+            squares: Once::default(),
+            pixels: Once::default(),
+            packages: Once::default(),
             large: Once::default(),
             direct: Once::default(),
         })
@@ -72,26 +100,28 @@ impl MediumData {
     /// The images in shuffled order, which is not the order in which they were written.
     pub(super) fn images(&self) -> Result<Rc<[ImageFile]>> {
         self.images.get(|| {
-            let root = self.scratch.path().join("files");
-            let dataset =
-                Recipe::parse(&format!("synthetic://imagenet?records={}", self.files))?.open()?;
-            let split = dataset.split("train")?;
+            let root = self.tree();
+            let split = source(self.data.as_deref(), self.files)?;
             let mut order: Vec<u64> = (0..split.len()).collect();
             Random::new(SEED).shuffle(&mut order);
+            order.truncate(usize::try_from(self.files)?);
+            let classes = (order.len().div_ceil(DIRECTORY_FILES)).max(1) as i64;
             let mut record = Vec::new();
             let mut images = Vec::with_capacity(order.len());
             for (place, number) in order.into_iter().enumerate() {
                 split.read(number, &mut record)?;
                 let (image, label) = image_and_label(&record)?;
+                let image = standard_image(image, &Limits::default())?;
+                let format = sniff(&image)
+                    .ok_or_else(|| format!("record {number} of the dataset holds no image"))?;
                 // Classes are directories: the files are packed as they are.
-                let class = label.unwrap_or(0) as usize
-                    % self.files.div_ceil(DIRECTORY_FILES as u64) as usize;
+                let class = label.unwrap_or(0).rem_euclid(classes);
                 let dir = root.join(format!("class-{class:04}"));
                 if place < DIRECTORY_FILES || !dir.is_dir() {
                     fs::create_dir_all(&dir)?;
                 }
-                let path = dir.join(format!("{number:08}.jpg"));
-                File::create(&path)?.write_all(image)?;
+                let path = dir.join(format!("{number:08}.{}", format.extension()));
+                File::create(&path)?.write_all(&image)?;
                 images.push(ImageFile {
                     path,
                     bytes: image.len() as u64,
@@ -114,16 +144,65 @@ impl MediumData {
             .get(|| self.packed("indexed", DatasetFormat::INDEXED))
     }
 
+    /// The images in all formats that loaders read where they are.
+    pub(super) fn formats(&self) -> Result<Rc<[Stored]>> {
+        self.formats.get(|| {
+            let (tfrecord, indexed) = (self.tfrecord()?, self.indexed()?);
+            let own = [("tfrecord", tfrecord), ("indexed", indexed)]
+                .map(|(name, split)| Stored { name, split });
+            let dataset = self.scratch.path().join("indexed");
+            let others = formats::convert_all(&dataset, &self.scratch.path().join("formats"))?;
+            Ok(own.into_iter().chain(others).collect())
+        })
+    }
+
     fn packed(&self, name: &str, format: DatasetFormat) -> Result<Split> {
         self.images()?;
         let target = self.scratch.path().join(name);
-        let source = Location::from(self.scratch.path().join("files").as_path());
-        let mut options = PackOptions::new(source, Location::from(target.as_path()));
-        options.format = format;
-        pack(&options, &(), &Cancel::new())?;
-        let dataset = Dataset::open(&target)?;
-        let split = dataset.splits().next().map(str::to_owned);
-        Ok(dataset.split(&split.ok_or("the pack has no split")?)?)
+        pack_tree(&self.tree(), &target, |options| options.format = format)?;
+        first_split(&target)
+    }
+
+    /// A dataset of the images cropped to squares of one size, as PNGs: what formats of arrays are made of.
+    pub(super) fn squares(&self) -> Result<PathBuf> {
+        self.squares.get(|| {
+            let images = self.images()?;
+            let target = self.scratch.path().join("squares");
+            let to = self.scratch.path().join("square-files");
+            write_squares(&images, &self.tree(), &to, self.side)?;
+            pack_tree(&to, &target, |options| {
+                options.format = DatasetFormat::INDEXED
+            })?;
+            Ok(target)
+        })
+    }
+
+    /// The directory of an `.npz` with the pixels of the squares.
+    pub(super) fn pixels(&self) -> Result<PathBuf> {
+        self.pixels.get(|| {
+            let target = self.scratch.path().join("pixels");
+            formats::convert_to(&self.squares()?, RecordFormat::NPZ, 1, &target)?;
+            Ok(target)
+        })
+    }
+
+    /// The formats that packages read.
+    pub(super) fn packages(&self, options: &CharacterizeOptions) -> Result<Rc<Packages>> {
+        self.packages
+            .get(|| Ok(Packages::prepare(self, options)?.into()))
+    }
+
+    /// The directory of the single files.
+    pub(super) fn tree(&self) -> PathBuf {
+        self.scratch.path().join("files")
+    }
+
+    /// Copies the TFRecords to another directory, which is made, until they are durable there.
+    pub(super) fn copy_tfrecord(&self, to: &Path) -> Result<Split> {
+        self.tfrecord()?;
+        let from = self.scratch.path().join("tfrecord");
+        copy_dir(&from, to)?;
+        first_split(to)
     }
 
     /// A large file of bytes that nothing can compress.
@@ -152,9 +231,19 @@ impl MediumData {
         self.scratch.path().join("written")
     }
 
+    /// Side of the squares.
+    pub(super) fn side(&self) -> u32 {
+        self.side
+    }
+
     /// The directory of this medium that everything lies in.
     pub(super) fn scratch(&self) -> &Path {
         self.scratch.path()
+    }
+
+    /// Whether the storage is memory.
+    pub(super) fn is_memory(&self) -> bool {
+        Mount::of(self.scratch.path()).is_some_and(|mount| mount.class() == FsClass::Memory)
     }
 
     /// Whether the file system can bypass the page cache.
@@ -170,4 +259,79 @@ impl MediumData {
             Ok(storage::write(&job, &RunOptions::at_depth(1)).is_ok())
         })
     }
+}
+
+/// Packs a directory of images.
+pub(super) fn pack_tree(
+    tree: &Path,
+    target: &Path,
+    change: impl FnOnce(&mut PackOptions),
+) -> Result<()> {
+    let mut options = PackOptions::new(Location::from(tree), Location::from(target));
+    change(&mut options);
+    pack(&options, &(), &Cancel::new())?;
+    Ok(())
+}
+
+/// Writes images as squares of so many pixels, under their names in the tree.
+fn write_squares(images: &[ImageFile], tree: &Path, to: &Path, side: u32) -> Result<()> {
+    let transform = Transform::Eval(EvalTransform::new(side, side));
+    let state = || {
+        let decoder = Decoder::new(Limits::default());
+        (decoder, vec![0; transform.output_values()])
+    };
+    for_each_parallel(images, super::cores(), state, |(decoder, pixels), image| {
+        let encoded = fs::read(&image.path)?;
+        let (seed, output) = (SampleSeed::default(), Output::default());
+        transform.apply(decoder, &encoded[..], seed, &output, pixels)?;
+        let path = to
+            .join(image.path.strip_prefix(tree)?)
+            .with_extension("png");
+        fs::create_dir_all(path.parent().ok_or("an image is in no directory")?)?;
+        Ok(fs::write(path, encode_png(pixels, side, side))?)
+    })
+}
+
+/// The records that images are taken from.
+fn source(data: Option<&Path>, files: u64) -> Result<Split> {
+    match data {
+        Some(data) => crate::read::open(data, None),
+        None => Ok(
+            Recipe::parse(&format!("synthetic://imagenet?records={files}"))?
+                .open()?
+                .split("train")?,
+        ),
+    }
+}
+
+/// The mean size of the images of a dataset with everything that is stored with them; that of generated ones without any.
+pub(super) fn mean_bytes(data: Option<&Path>) -> Result<u64> {
+    let Some(data) = data else {
+        return Ok(MEAN_BYTES);
+    };
+    let split = source(Some(data), 0)?;
+    Ok(record_bytes(&split).div_ceil(split.len().max(1)))
+}
+
+/// The first split of a dataset.
+pub(super) fn first_split(root: &Path) -> Result<Split> {
+    let dataset = Dataset::open(root)?;
+    let split = dataset.splits().next().map(str::to_owned);
+    Ok(dataset.split(&split.ok_or("the pack has no split")?)?)
+}
+
+/// Copies a directory with its files, each forced to disk.
+fn copy_dir(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_dir(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+            File::open(&target)?.sync_all()?;
+        }
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! E2: what the storage gives without any framework.
 
 use super::data::MediumData;
-use super::lab::{Lab, Sample, Trial};
+use super::lab::{Cache, Lab, Sample, Trial};
 use super::{Experiment, Findings};
 use crate::Result;
 use crate::storage::{self, Medium, ReadJob, RunReport, RunOptions, SizeMix, WriteJob};
@@ -15,10 +15,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const LARGE: u32 = 4 << 20;
-const LARGE_DEPTH: usize = 16;
-const SMALL: u32 = 16 << 10;
-const SMALL_DEPTH: usize = 128;
+pub(super) const LARGE: u32 = 4 << 20;
+pub(super) const LARGE_DEPTH: usize = 16;
+pub(super) const SMALL: u32 = 16 << 10;
+pub(super) const SMALL_DEPTH: usize = 128;
 /// More than any storage reads within the longest run.
 const SMALL_READS: u64 = 2_000_000;
 
@@ -56,17 +56,13 @@ pub(super) fn reads<'t>(
     depth: usize,
 ) -> Trial<'t> {
     let options = limited(lab, depth);
-    Trial {
-        medium: medium.name.clone(),
-        name: name.to_owned(),
-        unit,
-        reads: Some(job.footprint()),
-        direct,
-        run: Box::new(move || {
-            let report = storage::run(&job, &Medium::Local { direct }, &options)?;
-            Ok(sample(&report, unit, true))
-        }),
-    }
+    let cache = if direct { Cache::Bypassed } else { Cache::Emptied };
+    let files = job.footprint();
+    let run = move || {
+        let report = storage::run(&job, &Medium::Local { direct }, &options)?;
+        Ok(sample(&report, unit, true))
+    };
+    Trial::new(&medium.name, name, unit, run).reading(files, cache)
 }
 
 fn writes<'t>(
@@ -86,14 +82,8 @@ fn writes<'t>(
         random: block == SMALL,
         direct,
     };
-    Trial {
-        medium: medium.name.clone(),
-        name: name.to_owned(),
-        unit,
-        reads: None,
-        direct,
-        run: Box::new(move || Ok(sample(&storage::write(&job, &options)?, unit, false))),
-    }
+    let run = move || Ok(sample(&storage::write(&job, &options)?, unit, false));
+    Trial::new(&medium.name, name, unit, run)
 }
 
 pub(super) fn limited(lab: &Lab<'_>, depth: usize) -> RunOptions {
@@ -121,5 +111,6 @@ pub(super) fn sample(report: &RunReport, unit: &str, is_read: bool) -> Sample {
         value,
         bytes: if is_read { report.bytes } else { 0 },
         more: more.into_iter().collect(),
+        ..Sample::default()
     }
 }

@@ -18,10 +18,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const DEPTH: usize = 128;
+pub(super) const DEPTH: usize = 128;
 const READS: u64 = 500_000;
 /// The sizes of the published job with their shares in percent.
-const PUBLISHED: [(u32, u32); 8] = [
+pub(super) const PUBLISHED: [(u32, u32); 8] = [
     (2 << 10, 1),
     (4 << 10, 2),
     (8 << 10, 4),
@@ -65,7 +65,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
 }
 
 /// The sizes of the images with their shares.
-fn sizes(medium: &MediumData) -> Result<SizeMix> {
+pub(super) fn sizes(medium: &MediumData) -> Result<SizeMix> {
     let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
     for file in medium.images()?.iter() {
         *counts.entry(file.bytes.div_ceil(STEP) * STEP).or_default() += 1;
@@ -75,7 +75,7 @@ fn sizes(medium: &MediumData) -> Result<SizeMix> {
 }
 
 /// The files of the indexed shards.
-fn shards(medium: &MediumData) -> Result<Vec<(std::path::PathBuf, u64)>> {
+pub(super) fn shards(medium: &MediumData) -> Result<Vec<(std::path::PathBuf, u64)>> {
     let split = medium.indexed()?;
     let paths = split.shards().iter().map(|shard| shard.path().to_owned());
     paths.map(|path| Ok((path.clone(), path.metadata()?.len()))).collect()

@@ -16,8 +16,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 pub(super) const READ: &str = "read, 4 tasks";
-const BLOCK: u32 = 1 << 20;
-const TASKS: usize = 4;
+pub(super) const BLOCK: u32 = 1 << 20;
+pub(super) const TASKS: usize = 4;
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let mut trials = Vec::new();
@@ -34,14 +34,8 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             random: false,
             direct: false,
         };
-        trials.push(Trial {
-            medium: medium.name.clone(),
-            name: "write with fsync, 4 tasks".to_owned(),
-            unit: "MB/s",
-            reads: None,
-            direct: false,
-            run: Box::new(move || Ok(sample(&storage::write(&written, &options)?, "MB/s", false))),
-        });
+        let run = move || Ok(sample(&storage::write(&written, &options)?, "MB/s", false));
+        trials.push(Trial::new(&medium.name, "write with fsync, 4 tasks", "MB/s", run));
     }
     let notes = vec!["Through the page cache, in blocks of 1 MiB; writes end with fsync, within the timing.".to_owned()];
     Ok(Findings {

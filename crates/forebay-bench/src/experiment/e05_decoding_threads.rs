@@ -1,17 +1,17 @@
 //! E5 and what E6 shares with it: images a second by the number of threads, with and without decoding.
 
-use std::time::{Duration, Instant};
-
 use forebay_image::{EvalTransform, Transform};
-use forebay_loader::{Loader, Options};
 use forebay_shard::Split;
 
-use super::data::MediumData;
-use super::lab::{Lab, Sample, Trial};
-use super::mini_app::MiniApp;
+use super::data::{MediumData, image_files};
+use super::feed::{Fed, Feed};
+use super::lab::{Cache, Lab, Sample, Trial};
+use super::stores::{Shards, StoreData};
+use super::mini_app::{MiniApp, SIDE};
 use super::{CharacterizeOptions, Experiment, Findings};
 use crate::Result;
 use crate::cold::Footprint;
+use crate::read::footprint;
 use crate::report::{FigureClass, Figure, Plot, Scale, Series};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -22,9 +22,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     trials,
     run: |lab| run(lab, true),
 };
-
-/// Pixels of a side of the decoded images.
-const SIDE: u32 = 224;
 
 /// The form in which images are stored.
 #[derive(Clone, Copy)]
@@ -59,33 +56,45 @@ pub(super) fn run(lab: &Lab<'_>, decode: bool) -> Result<Findings> {
             }
         }
     }
+    for store in &lab.stores {
+        for source in [Source::TfRecord, Source::Indexed] {
+            for &threads in &lab.options.threads {
+                trials.push(of_store(lab, store, source, threads, decode));
+            }
+        }
+    }
     let mut found = Findings {
         figures: lab.in_turns(trials)?,
         ..Findings::default()
     };
     let counts = &lab.options.threads;
-    for (figures, medium) in found.figures.chunks_mut(Source::ALL.len() * counts.len()).zip(&lab.media) {
-        let mut series = Vec::new();
-        for (figures, source) in figures.chunks_mut(counts.len()).zip(Source::ALL) {
-            let first = figures[0].value;
-            for figure in figures.iter_mut() {
-                figure.more.insert("speed-up".to_owned(), figure.value / first);
-            }
-            series.push(Series {
-                name: source.name().to_owned(),
-                class: FigureClass::Measured,
-                points: points(counts, figures),
-            });
+    let mut plots: Vec<Plot> = Vec::new();
+    for figures in found.figures.chunks_mut(counts.len()) {
+        let (first, medium) = (figures[0].value, figures[0].medium.clone());
+        for figure in figures.iter_mut() {
+            let speed_up = figure.value / first;
+            figure.more.insert("speed-up".to_owned(), speed_up);
         }
-        found.plots.push(Plot {
-            title: format!("{}, {}", medium.name, if decode { "with decoding" } else { "reading only" }),
-            x: "threads".to_owned(),
-            scale: Scale::Logarithmic,
-            y: "images/s".to_owned(),
-            series,
-        });
+        let of_source = figures[0].name.rsplit_once(", ").map_or("", |(source, _)| source);
+        let series = Series {
+            name: of_source.to_owned(),
+            class: FigureClass::Measured,
+            points: points(counts, figures),
+        };
+        let title = format!("{medium}, {}", if decode { "with decoding" } else { "reading only" });
+        match plots.last_mut().filter(|plot| plot.title == title) {
+            Some(plot) => plot.series.push(series),
+            None => plots.push(Plot {
+                title,
+                x: "threads".to_owned(),
+                scale: Scale::Logarithmic,
+                y: "images/s".to_owned(),
+                series: vec![series],
+            }),
+        }
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    found.plots = plots;
+    let cores = super::cores();
     found.notes.push(match decode {
         true => format!("Images are decoded and resized to {SIDE} x {SIDE} pixels; more than {cores} threads share the {cores} cores."),
         false => "Single files are opened and read whole; the loader hands over encoded images.".to_owned(),
@@ -105,77 +114,68 @@ fn trial<'t>(
     threads: usize,
     decode: bool,
 ) -> Result<Trial<'t>> {
-    let limit = lab.options.limit;
-    let batch_size = lab.options.batch_size;
-    let (reads, run): (_, Box<dyn FnMut() -> Result<Sample>>) = match source {
+    let (limit, batch_size) = (lab.options.limit, lab.options.batch_size);
+    let name = named(source, threads);
+    let split = match source {
         Source::Files => {
             let files = medium.images()?;
-            let reads = Footprint::files(files.iter().map(|file| &file.path));
+            let footprint = image_files(&files);
             let run = move || {
                 let app = MiniApp {
-                    files: &files,
                     threads,
-                    batch_size,
-                    prefetch: 0,
                     decode,
-                    step: Duration::ZERO,
-                    limit,
+                    ..MiniApp::new(&files, batch_size, limit)
                 };
                 let ran = app.run()?;
                 Ok(per_second(ran.images, ran.bytes, ran.read, ran.seconds))
             };
-            (reads, Box::new(run))
+            return Ok(Trial::new(&medium.name, name, "images/s", run).reading(footprint, Cache::Emptied));
         }
-        Source::TfRecord | Source::Indexed => {
-            let split = match source {
-                Source::TfRecord => medium.tfrecord()?,
-                _ => medium.indexed()?,
-            };
-            let paths = split.shards().iter().map(|shard| shard.path().to_owned());
-            let reads = Footprint::files(paths.collect::<Vec<_>>());
-            (reads, Box::new(move || load(&split, threads, batch_size, decode, limit)))
-        }
+        Source::TfRecord => medium.tfrecord()?,
+        Source::Indexed => medium.indexed()?,
     };
-    let name = format!("{}, {threads} {}", source.name(), if threads == 1 { "thread" } else { "threads" });
-    Ok(Trial {
-        medium: medium.name.clone(),
-        name,
-        unit: "images/s",
-        reads: Some(reads),
-        direct: false,
-        run,
-    })
+    let footprint = footprint(&split);
+    let run = move || {
+        let fed = feed(lab, &split, threads, decode)?;
+        Ok(per_second(fed.images, fed.bytes, fed.read, fed.seconds))
+    };
+    Ok(Trial::new(&medium.name, name, "images/s", run).reading(footprint, Cache::Emptied))
 }
 
-/// Batches of the loader until an epoch ends or the time is up.
-fn load(split: &Split, threads: usize, batch_size: u64, decode: bool, limit: Duration) -> Result<Sample> {
+/// Shards in a store, which are opened before each run.
+fn of_store<'t>(lab: &'t Lab<'_>, store: &'t StoreData, source: Source, threads: usize, decode: bool) -> Trial<'t> {
+    let shards = match source {
+        Source::TfRecord => Shards::TfRecord,
+        Source::Files | Source::Indexed => Shards::Indexed,
+    };
+    let run = move || {
+        let (split, storage) = store.open(shards, lab.source()?)?;
+        let fed = feed(lab, &split, threads, decode)?;
+        let fetched = storage.stats().map(|stats| stats.fetched_bytes);
+        Ok(per_second(fed.images, fed.bytes, fed.read, fed.seconds).fetching(fetched))
+    };
+    let trial = Trial::new(&store.name, named(source, threads), "images/s", run);
+    trial.reading(Footprint::Store, Cache::Emptied)
+}
+
+fn named(source: Source, threads: usize) -> String {
+    format!("{}, {threads} {}", source.name(), if threads == 1 { "thread" } else { "threads" })
+}
+
+/// A run of the loader with a consumer that takes no time.
+fn feed(lab: &Lab<'_>, split: &Split, threads: usize, decode: bool) -> Result<Fed> {
     let transform = match decode {
         true => Transform::Eval(EvalTransform::new(SIDE, SIDE)),
         false => Transform::KeepEncoded,
     };
-    let mut options = Options::new(batch_size, transform);
-    options.threads = threads;
-    let begin = Instant::now();
-    let mut loader = Loader::new(split.clone(), options)?;
-    let mut images = 0;
-    while let Some(batch) = loader.next_batch()? {
-        images += batch.samples.len() as u64;
-        if begin.elapsed() > limit {
-            break;
-        }
-    }
-    let seconds = begin.elapsed().as_secs_f64();
-    let read = loader.stats().bytes_read;
-    let all: u64 = split.shards().iter().map(|shard| shard.index().data_len()).sum();
-    let bytes = all / split.len().max(1) * images;
-    // Reads ahead for the next epoch come from the page cache, and no batch of this run holds them.
-    Ok(per_second(images, bytes, read.clamp(bytes, all), seconds))
+    let options = lab.options;
+    let feed = Feed {
+        threads,
+        ..Feed::new(split, transform, options.batch_size, options.limit)
+    };
+    feed.run()
 }
 
 fn per_second(images: u64, bytes: u64, read: u64, seconds: f64) -> Sample {
-    Sample {
-        value: images as f64 / seconds,
-        bytes: read,
-        more: [("MB/s".to_owned(), bytes as f64 / 1e6 / seconds)].into(),
-    }
+    Sample::new(images as f64 / seconds, read, [("MB/s", bytes as f64 / 1e6 / seconds)])
 }

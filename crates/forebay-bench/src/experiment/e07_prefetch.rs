@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::data::MediumData;
-use super::lab::{Lab, Sample, Trial};
+use super::data::{MediumData, image_files};
+use super::lab::{Cache, Lab, Sample, Trial};
 use super::mini_app::MiniApp;
 use super::{Experiment, Findings};
 use crate::Result;
-use crate::cold::Footprint;
 use crate::report::{FigureClass, Plot, Scale, Series};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -48,18 +47,11 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             series: series.collect(),
         });
     }
-    for figure in &mut found.figures {
-        figure.class = FigureClass::StandIn;
-    }
     found.notes.push(format!(
         "Stand-in: a consumer that sleeps in place of training; {} threads read and decode single files. A step that takes the CPU as well waits longer.",
-        threads(lab)
+        lab.most_threads()
     ));
     Ok(found)
-}
-
-fn threads(lab: &Lab<'_>) -> usize {
-    lab.options.threads.iter().copied().max().unwrap_or(1)
 }
 
 /// The share of time that the consumer waits for batches.
@@ -71,37 +63,27 @@ pub(super) fn trial<'t>(
     batch_size: u64,
 ) -> Result<Trial<'t>> {
     let files = medium.images()?;
-    let (threads, limit) = (threads(lab), lab.options.limit);
-    Ok(Trial {
-        medium: medium.name.clone(),
-        name: format!("prefetch {prefetch}, step {} ms", 1e3 * step.as_secs_f64()),
-        unit: "% of time waiting",
-        reads: Some(Footprint::files(files.iter().map(|file| file.path.clone()))),
-        direct: false,
-        run: Box::new(move || {
-            let app = MiniApp {
-                files: &files,
-                threads,
-                batch_size,
-                prefetch,
-                decode: true,
-                step,
-                limit,
-            };
-            let ran = app.run()?;
-            let per_batch = 1e3 / ran.taken.len() as f64;
-            let more = [
-                ("images/s", ran.images as f64 / ran.seconds),
-                ("wait ms a batch", ran.waited * per_batch),
-                ("MB/s demanded", demand(ran.bytes, ran.images, batch_size, step)),
-            ];
-            Ok(Sample {
-                value: 100.0 * ran.waited / ran.seconds,
-                bytes: ran.read,
-                more: more.map(|(name, value)| (name.to_owned(), value)).into(),
-            })
-        }),
-    })
+    let (threads, limit) = (lab.most_threads(), lab.options.limit);
+    let footprint = image_files(&files);
+    let name = format!("prefetch {prefetch}, step {} ms", 1e3 * step.as_secs_f64());
+    let run = move || {
+        let app = MiniApp {
+            threads,
+            prefetch,
+            steps: step.into(),
+            ..MiniApp::new(&files, batch_size, limit)
+        };
+        let ran = app.run()?;
+        let per_batch = 1e3 / ran.taken.len() as f64;
+        let more = [
+            ("images/s", ran.images as f64 / ran.seconds),
+            ("wait ms a batch", ran.waited() * per_batch),
+            ("MB/s demanded", demand(ran.bytes, ran.images, batch_size, step)),
+        ];
+        Ok(Sample::new(100.0 * ran.waited() / ran.seconds, ran.read, more))
+    };
+    let trial = Trial::new(&medium.name, name, "% of time waiting", run);
+    Ok(trial.reading(footprint, Cache::Emptied).standing_in())
 }
 
 /// The rate of a consumer that never waits; 0 for one that takes no time.

@@ -6,7 +6,6 @@ use super::e07_prefetch::trial;
 use super::lab::Lab;
 use super::{Experiment, Findings};
 use crate::Result;
-use crate::report::FigureClass;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "E8",
@@ -34,12 +33,8 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             }
         }
     }
-    let mut figures = lab.in_turns(trials)?;
-    for figure in &mut figures {
-        figure.class = FigureClass::StandIn;
-    }
     Ok(Findings {
-        figures,
+        figures: lab.in_turns(trials)?,
         plots: Vec::new(),
         notes: vec![format!(
             "Stand-in: a consumer whose step takes {} ms and {} ms for each image. The batch size changes convergence as well, which this does not measure.",

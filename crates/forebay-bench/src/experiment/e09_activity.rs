@@ -2,20 +2,21 @@
 
 use std::time::Duration;
 
-use super::lab::Lab;
+use super::data::image_files;
+use super::lab::{Cache, Lab, Sample, Trial};
 use super::mini_app::MiniApp;
 use super::trace::{Interval, watched};
-use super::{Experiment, Findings};
+use super::{CharacterizeOptions, Experiment, Findings};
 use crate::Result;
-use crate::cold::{Footprint, Mount};
-use crate::report::{FigureClass, Figure, Plot, Scale, Series};
+use crate::cold::Mount;
+use crate::report::{FigureClass, Plot, Scale, Series};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "E9",
     title: "Read activity over time",
     question: "Is reading smooth or bursty, with and without prefetch?",
     is_default: true,
-    trials: |options| options.prefetch.len(),
+    trials,
     run,
 };
 
@@ -24,40 +25,40 @@ const STEP: Duration = Duration::from_millis(500);
 /// An interval counts as busy above this share of the mean rate.
 const BUSY: f64 = 0.1;
 
+/// Runs take several steps, however short others are.
+fn trials(options: &CharacterizeOptions) -> usize {
+    let times = length(options.limit).as_secs_f64() / options.limit.as_secs_f64().max(1e-3);
+    options.prefetch.len() * times.ceil() as usize
+}
+
+fn length(limit: Duration) -> Duration {
+    limit.max(STEP * 8)
+}
+
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     let options = lab.options;
     for medium in &lab.media {
         let mount = Mount::of(medium.scratch()).ok_or("the file system of the medium is not known")?;
         let files = medium.images()?;
-        let footprint = Footprint::files(files.iter().map(|file| file.path.clone()));
         let mut series = Vec::new();
         for &prefetch in &options.prefetch {
             let app = MiniApp {
-                files: &files,
-                threads: options.threads.iter().copied().max().unwrap_or(1),
-                batch_size: options.batch_size,
+                threads: lab.most_threads(),
                 prefetch,
-                decode: true,
-                step: STEP,
-                limit: options.limit.max(STEP * 8),
+                steps: STEP.into(),
+                ..MiniApp::new(&files, options.batch_size, length(options.limit))
             };
-            let (mut intervals, mut figures) = (Vec::new(), Vec::new());
-            let trial = super::lab::Trial {
-                medium: medium.name.clone(),
-                name: format!("prefetch {prefetch}, duty cycle"),
-                unit: "% of intervals",
-                reads: Some(footprint.clone()),
-                direct: false,
-                run: Box::new(|| {
-                    let (ran, seen) = watched(&mount, || app.run())?;
-                    let activity = Activity::of(&seen);
-                    intervals = seen;
-                    Ok(activity.sample(ran.read))
-                }),
-            };
-            figures.extend(lab.in_turns(vec![trial])?);
-            found.figures.append(&mut as_stand_in(figures));
+            let mut intervals = Vec::new();
+            let name = format!("prefetch {prefetch}, duty cycle");
+            let trial = Trial::new(&medium.name, name, "% of intervals", || {
+                let (ran, seen) = watched(&mount, || app.run())?;
+                let activity = Activity::of(&seen);
+                intervals = seen;
+                Ok(activity.sample(ran.read))
+            });
+            let trial = trial.reading(image_files(&files), Cache::Emptied).standing_in();
+            found.figures.extend(lab.in_turns(vec![trial])?);
             series.push(Series {
                 name: format!("prefetch {prefetch}"),
                 class: FigureClass::StandIn,
@@ -77,11 +78,6 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         STEP.as_millis()
     ));
     Ok(found)
-}
-
-fn as_stand_in(mut figures: Vec<Figure>) -> Vec<Figure> {
-    figures.iter_mut().for_each(|figure| figure.class = FigureClass::StandIn);
-    figures
 }
 
 /// How evenly a device was read.
@@ -110,13 +106,9 @@ impl Activity {
         }
     }
 
-    fn sample(&self, bytes: u64) -> super::lab::Sample {
+    fn sample(&self, bytes: u64) -> Sample {
         let more = [("longest gap s", self.longest_gap), ("peak by mean", self.peak_by_mean)];
-        super::lab::Sample {
-            value: self.duty,
-            bytes,
-            more: more.map(|(name, value)| (name.to_owned(), value)).into(),
-        }
+        Sample::new(self.duty, bytes, more)
     }
 }
 
@@ -133,6 +125,7 @@ mod tests {
             request_kb: 0.0,
             wait_ms: 0.0,
             queue: 0.0,
+            written_mb_per_s: 0.0,
         };
         let rates = [100.0, 0.0, 0.0, 0.0, 100.0];
         let intervals: Vec<Interval> = (1..).zip(rates).map(|(at, rate)| interval(f64::from(at), rate)).collect();

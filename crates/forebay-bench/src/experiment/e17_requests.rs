@@ -1,10 +1,10 @@
 //! E17: which requests single files and records cause.
 
-use super::lab::{Lab, Sample, Trial};
+use super::lab::{Cache, Lab, Sample, Trial};
 use super::trace::{Interval, watched};
 use super::{Experiment, Findings};
 use crate::Result;
-use crate::cold::{Footprint, Mount};
+use crate::cold::Mount;
 use crate::report::{FigureClass, Plot, Scale, Series};
 use crate::storage::{self, Medium, ReadJob};
 
@@ -35,13 +35,13 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         for (name, job) in [("image files", files), ("TFRecords", shards)] {
             let options = super::e02_baselines::limited(lab, DEPTH);
             let mut last = Vec::new();
-            let footprint = job.footprint();
-            let trial = trial(&medium.name, name, footprint, || {
+            let trial = Trial::new(&medium.name, name, "MB/s", || {
                 let (report, seen) =
                     watched(&mount, || storage::run(&job, &Medium::Local { direct: false }, &options))?;
                 last.clone_from(&seen);
                 Ok(sample(&seen, report.bytes))
             });
+            let trial = trial.reading(job.footprint(), Cache::Emptied);
             found.figures.extend(lab.in_turns(vec![trial])?);
             series.push(Series {
                 name: name.to_owned(),
@@ -63,22 +63,6 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-fn trial<'t>(
-    medium: &str,
-    name: &str,
-    reads: Footprint,
-    run: impl FnMut() -> Result<Sample> + 't,
-) -> Trial<'t> {
-    Trial {
-        medium: medium.to_owned(),
-        name: name.to_owned(),
-        unit: "MB/s",
-        reads: Some(reads),
-        direct: false,
-        run: Box::new(run),
-    }
-}
-
 /// Means over the intervals, weighted by requests where a mean of requests is meant.
 fn sample(intervals: &[Interval], bytes: u64) -> Sample {
     let count = intervals.len().max(1) as f64;
@@ -94,9 +78,5 @@ fn sample(intervals: &[Interval], bytes: u64) -> Sample {
         ("wait ms", each(|interval| interval.wait_ms)),
         ("queue length", mean(|interval| interval.queue)),
     ];
-    Sample {
-        value: mean(|interval| interval.mb_per_s),
-        bytes,
-        more: more.map(|(name, value)| (name.to_owned(), value)).into(),
-    }
+    Sample::new(mean(|interval| interval.mb_per_s), bytes, more)
 }

@@ -1,11 +1,15 @@
 //! E31: how the rate depends on the size of a read.
 
-use super::e02_baselines::reads;
-use super::lab::Lab;
+use std::sync::Arc;
+
+use super::e02_baselines::{limited, reads, sample};
+use super::lab::{Cache, Lab, Trial};
+use super::stores::{Shards, StoreData};
 use super::{Experiment, Findings};
 use crate::Result;
+use crate::cold::Footprint;
 use crate::report::{FigureClass, Plot, Scale, Series};
-use crate::storage::{ReadJob, SizeMix};
+use crate::storage::{self, Medium, ReadJob, SizeMix};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "E31",
@@ -20,6 +24,26 @@ const SIZES: [u32; 7] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 <<
 const DEPTH: usize = 16;
 const READS: u64 = 500_000;
 
+/// Random reads of shards in a store, which are opened before each run.
+pub(super) fn of_store<'t>(
+    lab: &'t Lab<'_>,
+    store: &'t StoreData,
+    name: String,
+    unit: &'static str,
+    size: u32,
+    depth: usize,
+) -> Trial<'t> {
+    let run = move || {
+        let (split, storage) = store.open(Shards::Indexed, lab.source()?)?;
+        let shards = split.shards().iter().map(|shard| (shard.path().to_owned(), shard.index().data_len()));
+        let job = ReadJob::random(shards, &SizeMix::fixed(size), READS, 4)?;
+        let report = storage::run(&job, &Medium::Storage(Arc::clone(&storage)), &limited(lab, depth))?;
+        let fetched = storage.stats().map(|stats| stats.fetched_bytes);
+        Ok(sample(&report, unit, true).fetching(fetched))
+    };
+    Trial::new(&store.name, name, unit, run).reading(Footprint::Store, Cache::Emptied)
+}
+
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let mut trials = Vec::new();
     for medium in &lab.media {
@@ -28,6 +52,12 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             let job = ReadJob::random([(medium.large()?, medium.size())], &SizeMix::fixed(size), READS, 4)?;
             let name = format!("random reads of {} KiB", size >> 10);
             trials.push(reads(lab, medium, &name, "MB/s", direct, job, DEPTH));
+        }
+    }
+    for store in &lab.stores {
+        for size in SIZES {
+            let name = format!("random reads of {} KiB", size >> 10);
+            trials.push(of_store(lab, store, name, "MB/s", size, DEPTH));
         }
     }
     let mut found = Findings {

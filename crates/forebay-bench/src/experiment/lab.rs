@@ -2,19 +2,25 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use super::data::MediumData;
+use super::stores::StoreData;
 use super::{CharacterizeObserver, CharacterizeOptions};
 use crate::Result;
 use crate::cold::{Evictor, Footprint, Proof, Watch, Way, summary};
 use crate::measure::median;
-use crate::report::Figure;
+use crate::report::{Figure, FigureClass};
 
 /// The media of a report, and how they are measured.
 pub struct Lab<'a> {
     pub(super) options: &'a CharacterizeOptions,
     pub(super) media: Vec<MediumData>,
+    pub(super) stores: Vec<StoreData>,
+    /// The data of stores, where no medium is a directory.
+    local: Option<MediumData>,
     observer: &'a dyn CharacterizeObserver,
     evictor: Evictor,
 }
@@ -25,19 +31,89 @@ pub(super) struct Sample {
     pub(super) value: f64,
     /// Bytes that were read from files.
     pub(super) bytes: u64,
+    /// Those of them that came over the network, where they are counted.
+    pub(super) fetched: Option<u64>,
+    /// Bytes that other processes had read from devices for it.
+    pub(super) by_others: u64,
     pub(super) more: BTreeMap<String, f64>,
+}
+
+impl Sample {
+    /// A value, and others by their names with units.
+    pub(super) fn new<const N: usize>(value: f64, bytes: u64, more: [(&str, f64); N]) -> Self {
+        Self {
+            value,
+            bytes,
+            fetched: None,
+            by_others: 0,
+            more: more.map(|(name, value)| (name.to_owned(), value)).into(),
+        }
+    }
+}
+
+impl Sample {
+    /// Bytes that came over the network.
+    pub(super) fn fetching(mut self, bytes: Option<u64>) -> Self {
+        self.fetched = bytes;
+        self
+    }
+}
+
+/// The state of the page cache that a run begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cache {
+    /// Emptied as `--cold` says.
+    Emptied,
+    /// As the run before left it.
+    Kept,
+    /// Everything that the run reads was read before.
+    Filled,
+    /// The run bypasses it.
+    Bypassed,
 }
 
 /// An alternative that is measured.
 pub(super) struct Trial<'t> {
     pub(super) medium: String,
     pub(super) name: String,
-    pub(super) unit: &'static str,
+    unit: &'static str,
+    class: FigureClass,
     /// The files that it reads; none if caches do not matter.
-    pub(super) reads: Option<Footprint>,
-    /// Whether it bypasses the page cache.
-    pub(super) direct: bool,
-    pub(super) run: Box<dyn FnMut() -> Result<Sample> + 't>,
+    reads: Option<Footprint>,
+    cache: Cache,
+    run: Box<dyn FnMut() -> Result<Sample> + 't>,
+}
+
+impl<'t> Trial<'t> {
+    /// A trial that reads no files.
+    pub(super) fn new(
+        medium: impl Into<String>,
+        name: impl Into<String>,
+        unit: &'static str,
+        run: impl FnMut() -> Result<Sample> + 't,
+    ) -> Self {
+        Self {
+            medium: medium.into(),
+            name: name.into(),
+            unit,
+            class: FigureClass::Measured,
+            reads: None,
+            cache: Cache::Emptied,
+            run: Box::new(run),
+        }
+    }
+
+    /// The files that it reads, and the state of their cache before each run.
+    pub(super) fn reading(mut self, files: Footprint, cache: Cache) -> Self {
+        (self.reads, self.cache) = (Some(files), cache);
+        self
+    }
+
+    /// Something is simulated in place of the real thing.
+    pub(super) fn standing_in(mut self) -> Self {
+        self.class = FigureClass::StandIn;
+        self
+    }
 }
 
 impl<'a> Lab<'a> {
@@ -49,9 +125,18 @@ impl<'a> Lab<'a> {
             .media
             .iter()
             .map(|medium| MediumData::new(medium, options));
+        let media: Vec<MediumData> = media.collect::<Result<_>>()?;
+        let stores = options.stores.iter();
+        let stores = stores.map(|store| StoreData::new(store, &options.store));
+        let local = match media.is_empty() {
+            true => Some(MediumData::new(&std::env::temp_dir(), options)?),
+            false => None,
+        };
         Ok(Self {
             options,
-            media: media.collect::<Result<_>>()?,
+            media,
+            stores: stores.collect::<Result<_>>()?,
+            local,
             observer,
             evictor: Evictor::new(options.cold)?,
         })
@@ -60,6 +145,22 @@ impl<'a> Lab<'a> {
     /// How caches are emptied.
     pub(super) fn way(&self) -> Way {
         self.evictor.way()
+    }
+
+    /// The medium that the shards of stores are from.
+    pub(super) fn source(&self) -> Result<&MediumData> {
+        let source = self.media.first().or(self.local.as_ref());
+        Ok(source.ok_or("there is no medium")?)
+    }
+
+    /// The largest number of threads.
+    pub(super) fn most_threads(&self) -> usize {
+        self.options.threads.iter().copied().max().unwrap_or(1)
+    }
+
+    /// The largest number of consumers.
+    pub(super) fn most_ranks(&self) -> u64 {
+        self.options.ranks.iter().copied().max().unwrap_or(1)
     }
 
     /// Runs the trials in turns: one round that is discarded, then those that count.
@@ -86,19 +187,35 @@ impl<'a> Lab<'a> {
         let Some(footprint) = &trial.reads else {
             return Ok(((trial.run)()?, None));
         };
-        let way = if trial.direct {
-            Way::Direct
-        } else {
-            self.way()
+        let way = match trial.cache {
+            Cache::Bypassed => Way::Direct,
+            Cache::Emptied => self.way(),
+            Cache::Kept | Cache::Filled => Way::Off,
         };
-        if !trial.direct {
-            self.evictor.evict(footprint)?;
+        match trial.cache {
+            Cache::Emptied => self.evictor.evict(footprint)?,
+            Cache::Filled => fill(footprint)?,
+            Cache::Kept | Cache::Bypassed => {}
         }
         let watch = Watch::begin(footprint, way);
         let sample = (trial.run)()?;
-        let proof = watch.end(sample.bytes, None);
+        let watch = watch.with_others(sample.by_others);
+        let proof = watch.end(sample.bytes, sample.fetched);
         Ok((sample, Some(proof)))
     }
+}
+
+/// Reads files into the page cache.
+fn fill(footprint: &Footprint) -> Result<()> {
+    let Footprint::Files(files) = footprint else {
+        return Ok(());
+    };
+    for file in files {
+        let failed = |error| format!("cannot read \"{}\": {error}", file.path.display());
+        let mut open = File::open(&file.path).map_err(failed)?;
+        io::copy(&mut open, &mut io::sink()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 #[derive(Debug, Default)]
@@ -124,8 +241,12 @@ impl Kept {
             figure.cold_share = proof.cold_share;
             figure.proof = proof.line();
         }
-        let more = self.more.into_iter();
-        figure.more = more.map(|(name, values)| (name, median(&values))).collect();
+        figure.class = trial.class;
+        let more = self.more.iter();
+        figure.more = more
+            .map(|(name, values)| (name.clone(), median(values)))
+            .collect();
+        figure.more_runs = self.more;
         figure
     }
 }

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use forebay_image::{Decoder, EvalTransform, Limits, Output, SampleSeed, Transform};
 
+use super::consumer::Steps;
 use super::data::ImageFile;
 use crate::{Error, Result};
 
 /// Pixels of a side of the decoded images.
-const SIDE: u32 = 224;
+pub(super) const SIDE: u32 = 224;
 
 /// How the mini-application runs.
 #[derive(Debug, Clone)]
@@ -24,8 +25,10 @@ pub(super) struct MiniApp<'a> {
     /// Batches that are made while the consumer is busy.
     pub(super) prefetch: u64,
     pub(super) decode: bool,
-    /// How long the consumer is busy with a batch.
-    pub(super) step: Duration,
+    /// How long the consumers are busy with a batch each.
+    pub(super) steps: Steps,
+    /// Consumers, which take a batch each and begin a step together.
+    pub(super) ranks: u64,
     /// Ends the run after the batch during which it passes.
     pub(super) limit: Duration,
 }
@@ -34,8 +37,8 @@ pub(super) struct MiniApp<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Ran {
     pub(super) seconds: f64,
-    /// Seconds that the consumer waited for batches.
-    pub(super) waited: f64,
+    /// Seconds that was waited for each batch.
+    pub(super) waits: Vec<f64>,
     pub(super) images: u64,
     /// Bytes of these images.
     pub(super) bytes: u64,
@@ -58,9 +61,35 @@ struct State {
     ended: bool,
 }
 
-impl MiniApp<'_> {
+impl Ran {
+    /// Seconds that was waited for batches.
+    pub(super) fn waited(&self) -> f64 {
+        self.waits.iter().sum()
+    }
+}
+
+impl<'a> MiniApp<'a> {
+    /// One thread that decodes, and one consumer that takes no time; nothing is made ahead.
+    pub(super) fn new(files: &'a [ImageFile], batch_size: u64, limit: Duration) -> Self {
+        Self {
+            files,
+            threads: 1,
+            batch_size,
+            prefetch: 0,
+            decode: true,
+            steps: Steps::none(),
+            ranks: 1,
+            limit,
+        }
+    }
+
     /// Runs until all files were read once, or the limit passed.
     pub(super) fn run(&self) -> Result<Ran> {
+        self.run_with(&mut |_| Ok(()))
+    }
+
+    /// The same; `after` is called with the number of each step when it has ended, from 1 on.
+    pub(super) fn run_with(&self, after: &mut dyn FnMut(u64) -> Result<()>) -> Result<Ran> {
         let batches = self.files.len() as u64 / self.batch_size;
         if batches == 0 {
             return Err(format!(
@@ -93,10 +122,16 @@ impl MiniApp<'_> {
                     break;
                 }
                 drop(now);
-                ran.waited += asked.elapsed().as_secs_f64();
+                ran.waits.push(asked.elapsed().as_secs_f64());
                 ran.taken.push(begin.elapsed().as_secs_f64());
                 ran.images += self.batch_size;
-                thread::sleep(self.step);
+                if (batch + 1) % self.ranks == 0 {
+                    thread::sleep(self.steps.at(batch / self.ranks));
+                    if let Err(error) = after((batch + 1) / self.ranks) {
+                        lock(&state).failure.get_or_insert(error);
+                        break;
+                    }
+                }
                 if begin.elapsed() > self.limit {
                     break;
                 }

@@ -2,20 +2,32 @@
 //!
 //! An experiment is a file here with a constant `EXPERIMENT`, and a line in [`CATALOG`].
 
+mod consumer;
+mod contestants;
 mod data;
+mod feed;
+mod fio_jobs;
+mod formats;
 mod lab;
 mod mini_app;
+mod packages;
 mod settings;
 mod statements;
+mod stores;
 mod trace;
+mod training;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use forebay_store::{Location, StoreOptions};
+
 use crate::Result;
-use crate::cold::Cold;
+use crate::cold::{Cold, Mount};
 use crate::published::Published;
 use crate::report::{ExperimentReport, Figure, FigureClass, LabReport, Plot};
+use crate::throttle::{DiskLimits, Throttle};
+pub use consumer::{Consumer, Steps};
 pub use lab::Lab;
 
 macro_rules! catalog {
@@ -37,8 +49,31 @@ catalog! {
     e07_prefetch,
     e08_batch_size,
     e09_activity,
+    e10_checkpoints,
+    e11_write_activity,
+    e12_no_input,
+    e13_real_input,
+    e14_input_threads,
+    e15_stages,
+    e16_files_and_records,
     e17_requests,
+    e18_conversion,
+    e19_epochs,
+    e20_formats,
+    e21_formats_training,
+    e22_instrument,
+    e23_right_samples,
+    e24_chunks,
+    e25_decode_once,
+    e26_inference,
+    e27_memory,
+    e28_copy_first,
+    e29_readers,
+    e30_latency,
     e31_record_sizes,
+    e32_demand,
+    e34_damage,
+    e36_time_to_accuracy,
 }
 
 /// An experiment of the catalog.
@@ -69,6 +104,10 @@ struct Findings {
 pub struct CharacterizeOptions {
     /// Directories on the storages to test.
     pub media: Vec<PathBuf>,
+    /// Places in stores, which some experiments measure too.
+    pub stores: Vec<Location>,
+    /// How stores are reached.
+    pub store: StoreOptions,
     /// Names of experiments; those of the default profile if there is none.
     pub experiments: Vec<String>,
     /// Number of images that are generated.
@@ -89,6 +128,22 @@ pub struct CharacterizeOptions {
     pub prefetch: Vec<u64>,
     /// Times of a training step.
     pub steps: Vec<Duration>,
+    /// The stand-in for an accelerator.
+    pub consumer: Consumer,
+    /// Numbers of accelerators.
+    pub ranks: Vec<u64>,
+    /// A dataset whose images are used; generated ones if there is none.
+    pub data: Option<PathBuf>,
+    /// The interpreter that has the packages of formats; they are not measured without one.
+    pub python: Option<PathBuf>,
+    /// The formats that are compared; all if there is none.
+    pub formats: Vec<String>,
+    /// Side of the images whose pixels are stored.
+    pub side: u32,
+    /// Directory for job files of fio that repeat the accesses of E2, E3 and E4.
+    pub emit_fio: Option<PathBuf>,
+    /// Limits of the disks that the media are on.
+    pub limits: Option<DiskLimits>,
     /// The command, for the report.
     pub command: String,
 }
@@ -132,27 +187,66 @@ impl CharacterizeOptions {
         Ok(CATALOG.iter().filter(is_chosen).copied().collect())
     }
 
+    /// Whether a format is to be compared.
+    fn has_format(&self, name: &str) -> bool {
+        let mut chosen = self.formats.iter();
+        self.formats.is_empty() || chosen.any(|chosen| chosen.eq_ignore_ascii_case(name))
+    }
+
     /// The longest time of all runs together; making the data comes on top.
     ///
     /// # Errors
     /// As [`CharacterizeOptions::chosen`].
     pub fn estimate(&self) -> Result<Duration> {
         let chosen = self.chosen()?;
-        let trials: usize = chosen
-            .iter()
-            .map(|experiment| (experiment.trials)(self))
-            .sum();
-        let runs = trials * self.media.len() * (self.runs + 1);
-        Ok(self
-            .limit
-            .saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX)))
+        let times = chosen.iter().map(|experiment| self.estimate_of(experiment));
+        Ok(times.fold(Duration::ZERO, Duration::saturating_add))
+    }
+
+    /// The longest time of the runs of an experiment.
+    #[must_use]
+    pub fn estimate_of(&self, experiment: &Experiment) -> Duration {
+        let runs =
+            (experiment.trials)(self) * (self.media.len() + self.stores.len()) * (self.runs + 1);
+        self.limit
+            .saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX))
     }
 
     /// The most bytes that are written to each medium.
-    #[must_use]
-    pub fn scratch_bytes(&self) -> u64 {
-        // Files, TFRecords and indexed shards; and the file of the storage ceilings.
-        3 * self.files * data::MEAN_BYTES + self.size
+    ///
+    /// # Errors
+    /// A dataset of images that cannot be read.
+    pub fn scratch_bytes(&self) -> Result<u64> {
+        // Files, TFRecords, indexed shards and a copy; the file of the storage ceilings, and checkpoints twice, or a file that
+        // is written.
+        let is_chosen = |all: &[&str]| {
+            let mut chosen = self.experiments.iter();
+            chosen.any(|name| all.iter().any(|id| name.eq_ignore_ascii_case(id)))
+        };
+        let has_formats = is_chosen(&["E20", "E21", "E23"]);
+        let has_packages = self.python.is_some() && (has_formats || is_chosen(&["E24"]));
+        // Packages have seven copies of encoded images, and nine of pixels with the images that they are made of.
+        let copies = match (has_formats, has_packages) {
+            (_, true) => 15,
+            (true, false) => 8,
+            (false, false) => 4,
+        };
+        let decoded = match is_chosen(&["E25"]) {
+            true => e25_decode_once::scratch_bytes(self),
+            false => 0,
+        };
+        let pixels = 3 * u64::from(self.side).pow(2) * if has_packages { 10 } else { 0 };
+        let images = self.image_bytes()?.saturating_mul(copies);
+        let images = images.saturating_add(self.files.saturating_mul(pixels));
+        let images = images.saturating_add(decoded);
+        Ok(images.saturating_add(self.size.saturating_mul(2)))
+    }
+
+    /// About the bytes of all images.
+    fn image_bytes(&self) -> Result<u64> {
+        Ok(self
+            .files
+            .saturating_mul(data::mean_bytes(self.data.as_deref())?))
     }
 }
 
@@ -166,6 +260,13 @@ pub fn characterize(
 ) -> Result<LabReport> {
     let chosen = options.chosen()?;
     let lab = Lab::new(options, observer)?;
+    // Ends before the data of the media are removed.
+    let throttle = options.limits.map(|limits| {
+        let mounts = options.media.iter().filter_map(|medium| Mount::of(medium));
+        let devices: Vec<(u32, u32)> = mounts.map(|mount| mount.device).collect();
+        Throttle::begin(&limits, &devices)
+    });
+    let throttle = throttle.transpose()?;
     let mut report = LabReport::new(
         options.command.clone(),
         settings::settings(options, lab.way()),
@@ -178,9 +279,19 @@ pub fn characterize(
             return Err("interrupted".into());
         }
         let (class, reason, mut found) = match ran {
+            Ok(found) if found.figures.is_empty() => {
+                let why = "it needs a medium that is a directory";
+                (FigureClass::NotRun, why.to_owned(), found)
+            }
             Ok(found) => (FigureClass::Measured, String::new(), found),
             Err(error) => (FigureClass::NotRun, error.to_string(), Findings::default()),
         };
+        if let Some(limits) = options.limits.filter(|_| class != FigureClass::NotRun) {
+            let measured = found.figures.iter_mut();
+            measured.for_each(|figure| figure.class = FigureClass::StandIn);
+            let note = "Stand-in: disks limited by a cgroup";
+            found.notes.push(format!("{note} ({limits}). It knows neither seeks nor latency; cgroups of the first version leave writes through the page cache alone."));
+        }
         let published = Published::all().of(experiment.id);
         found.figures.extend(published.map(|known| Figure {
             medium: format!("{} ({})", known.medium, known.platform),
@@ -195,6 +306,7 @@ pub fn characterize(
                 false => format!("{}, {}", known.source, known.figure),
             },
             more: Default::default(),
+            more_runs: Default::default(),
         }));
         report.experiments.push(ExperimentReport {
             id: experiment.id.to_owned(),
@@ -208,8 +320,28 @@ pub fn characterize(
             seconds: begin.elapsed().as_secs_f64(),
         });
     }
+    if let Some(dir) = &options.emit_fio {
+        let ids: Vec<&str> = report
+            .experiments
+            .iter()
+            .map(|ran| ran.id.as_str())
+            .collect();
+        fio_jobs::write(&lab, &ids, dir)?;
+    }
+    drop(throttle);
     report.statements = statements::judge(&report);
     Ok(report)
+}
+
+/// The names of all formats that E20 and E21 can compare.
+#[must_use]
+pub fn format_names() -> Vec<&'static str> {
+    contestants::names()
+}
+
+/// Cores that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]

@@ -59,9 +59,16 @@ pub(super) fn settings(options: &CharacterizeOptions, way: Way) -> BTreeMap<Stri
         "longest run",
         Some(format!("{} s", options.limit.as_secs_f64())),
     );
-    set("images", Some(format!("{} generated JPEGs", options.files)));
+    let of = options
+        .data
+        .as_ref()
+        .map(|data| format!("of {}", data.display()));
+    let of = of.as_deref().unwrap_or("generated JPEGs");
+    set("images", Some(format!("{} {of}", options.files)));
+    set("limit", options.limits.map(|limits| limits.to_string()));
     set("large file", Some(format!("{} bytes", options.size)));
     set("batch size", Some(options.batch_size.to_string()));
+    set("consumer", Some(options.consumer.name().to_owned()));
     for medium in &options.media {
         let name = name_of(medium);
         let Some(mount) = Mount::of(medium) else {
@@ -100,6 +107,11 @@ fn of_device(device: (u32, u32)) -> Vec<(String, String)> {
         .collect();
     found.extend(of_disk("device/model").map(|model| ("device".to_owned(), model)));
     found
+}
+
+/// The memory that can be had without swapping, as the kernel tells it.
+pub(super) fn available_memory() -> Option<String> {
+    line_of("/proc/meminfo", "MemAvailable")
 }
 
 fn read(path: &Path) -> Option<String> {

@@ -17,6 +17,7 @@ const SECTOR: f64 = 512.0;
 struct Counters {
     reads: u64,
     sectors: u64,
+    written_sectors: u64,
     /// Milliseconds of all reads together.
     read_ms: u64,
     /// Milliseconds of all requests together, also of those in flight.
@@ -36,6 +37,12 @@ pub(super) struct Interval {
     pub(super) wait_ms: f64,
     /// Mean number of requests in flight.
     pub(super) queue: f64,
+    pub(super) written_mb_per_s: f64,
+}
+
+/// Whether requests of the device below a mount are counted.
+pub(super) fn is_counted(mount: &Mount) -> bool {
+    look(mount.device).is_some()
 }
 
 /// Does some work, and watches the device below a mount.
@@ -84,6 +91,7 @@ fn between(before: Counters, now: Counters, from: f64, to: f64) -> Interval {
     let seconds = to - from;
     let reads = now.reads.saturating_sub(before.reads) as f64;
     let bytes = now.sectors.saturating_sub(before.sectors) as f64 * SECTOR;
+    let written = now.written_sectors.saturating_sub(before.written_sectors) as f64 * SECTOR;
     let each = |whole: f64| if reads > 0.0 { whole / reads } else { 0.0 };
     Interval {
         at: to,
@@ -92,6 +100,7 @@ fn between(before: Counters, now: Counters, from: f64, to: f64) -> Interval {
         request_kb: each(bytes / 1e3),
         wait_ms: each(now.read_ms.saturating_sub(before.read_ms) as f64),
         queue: now.queue_ms.saturating_sub(before.queue_ms) as f64 / 1e3 / seconds,
+        written_mb_per_s: written / 1e6 / seconds,
     }
 }
 
@@ -112,6 +121,7 @@ fn counters(text: &str, device: (u32, u32)) -> Option<Counters> {
         (own && rest.len() >= 11).then(|| Counters {
             reads: rest[0],
             sectors: rest[2],
+            written_sectors: rest[6],
             read_ms: rest[3],
             queue_ms: rest[10],
         })
@@ -128,8 +138,14 @@ mod tests {
                     253       1 vda1 1 2 3 4 5 6 7 8 9 10 11\n  7 0 loop0 1 2\n";
         let sda = counters(text, (8, 0)).unwrap();
         assert_eq!(
-            (sda.reads, sda.sectors, sda.read_ms, sda.queue_ms),
-            (10, 2048, 30, 39)
+            (
+                sda.reads,
+                sda.sectors,
+                sda.written_sectors,
+                sda.read_ms,
+                sda.queue_ms
+            ),
+            (10, 2048, 80, 30, 39)
         );
         assert_eq!(counters(text, (253, 1)).unwrap().queue_ms, 11);
         assert_eq!(counters(text, (7, 0)), None, "a line without all fields");
@@ -141,6 +157,7 @@ mod tests {
         let now = Counters {
             reads: 100,
             sectors: 20_000,
+            written_sectors: 1000,
             read_ms: 500,
             queue_ms: 500,
         };
@@ -150,5 +167,6 @@ mod tests {
         assert!((interval.queue - interval.requests_per_s * interval.wait_ms / 1e3).abs() < 1e-9);
         assert!((interval.request_kb - 102.4).abs() < 1e-9);
         assert!((interval.mb_per_s - 20.48).abs() < 1e-9);
+        assert!((interval.written_mb_per_s - 1.024).abs() < 1e-9);
     }
 }

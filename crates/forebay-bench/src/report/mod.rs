@@ -70,9 +70,12 @@ pub struct Figure {
     /// How the cold share is known, or why it is not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub proof: String,
-    /// Further values, by name with unit.
+    /// Further values, by name with unit: medians of `more_runs`, where there are runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub more: BTreeMap<String, f64>,
+    /// The further values of each counted run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub more_runs: BTreeMap<String, Vec<f64>>,
 }
 
 impl Figure {
@@ -89,6 +92,7 @@ impl Figure {
             cold_share: None,
             proof: String::new(),
             more: BTreeMap::new(),
+            more_runs: BTreeMap::new(),
         }
     }
 

@@ -260,6 +260,26 @@ impl SizeMix {
         &self.0
     }
 
+    /// The same sizes with shares of 100 together, as fio needs them: rare sizes become the next
+    /// larger one that makes a percent with them.
+    #[must_use]
+    pub fn in_percent(&self) -> Self {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let all: u64 = sorted.iter().map(|&(_, share)| u64::from(share)).sum();
+        let (mut mix, mut seen, mut given) = (Vec::new(), 0, 0);
+        for (size, share) in sorted {
+            seen += u64::from(share);
+            // Rounded down, and 100 at the last one.
+            let percent = seen * 100 / all.max(1);
+            if percent > given {
+                mix.push((size, (percent - given) as u32));
+                given = percent;
+            }
+        }
+        Self(mix)
+    }
+
     fn draw(&self, random: &mut Random) -> u32 {
         let all = self.0.iter().map(|&(_, share)| u64::from(share)).sum();
         let mut at = random.below(all);
@@ -308,6 +328,14 @@ impl std::fmt::Display for SizeMix {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_become_percent() {
+        let mix = SizeMix::new(vec![(30, 1), (10, 1), (20, 397), (40, 1)]).unwrap();
+        assert_eq!(mix.in_percent().sizes(), [(20, 99), (40, 1)]);
+        let even = SizeMix::new(vec![(1, 7), (2, 7), (3, 7)]).unwrap();
+        assert_eq!(even.in_percent().sizes(), [(1, 33), (2, 33), (3, 34)]);
+    }
 
     #[test]
     fn sequential_reads_cover_each_byte_once() {

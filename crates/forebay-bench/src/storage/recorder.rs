@@ -183,6 +183,10 @@ impl ReadAt for RecordedFile {
         self.inner.len()
     }
 
+    fn version(&self) -> Option<&str> {
+        self.inner.version()
+    }
+
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let range = offset..offset.saturating_add(buf.len() as u64);
         let read = || self.inner.read_exact_at(buf, offset);

@@ -72,12 +72,8 @@ pub fn write(job: &WriteJob, options: &RunOptions) -> Result<RunReport> {
             } else {
                 number
             };
-            // A few numbers in each page make every block another one for file systems that look for duplicates.
             let bytes = &mut buffer.aligned()[..job.block as usize];
-            for page in bytes.chunks_mut(ALIGN) {
-                let len = page.len().min(16);
-                random.fill(&mut page[..len]);
-            }
+            renew(bytes, &mut random);
             let start = Instant::now();
             file.write_all_at(bytes, at * block)
                 .map_err(|e| fail("write", e))?;
@@ -90,6 +86,14 @@ pub fn write(job: &WriteJob, options: &RunOptions) -> Result<RunReport> {
             _ => Ok(()),
         }
     })
+}
+
+/// Makes random bytes other ones, page by page, for file systems that look for duplicates.
+pub(crate) fn renew(bytes: &mut [u8], random: &mut Random) {
+    for page in bytes.chunks_mut(ALIGN) {
+        let len = page.len().min(16);
+        random.fill(&mut page[..len]);
+    }
 }
 
 /// A permutation of the blocks: multiplication by a number that is prime to their count.

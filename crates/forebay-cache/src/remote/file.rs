@@ -152,6 +152,10 @@ impl ReadAt for RemoteFile {
         self.source.len()
     }
 
+    fn version(&self) -> Option<&str> {
+        self.own.object.version()
+    }
+
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let end = offset.checked_add(buf.len() as u64);
         if end.is_none_or(|end| end > self.source.len()) {

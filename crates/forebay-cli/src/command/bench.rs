@@ -2,17 +2,23 @@
 
 mod characterize;
 mod cold_args;
+mod epoch_args;
+mod explain;
 mod files;
+mod formats;
 mod loader;
 mod served;
 mod size_cluster;
 mod storage;
 mod stream;
+mod trainer;
 
 use std::collections::BTreeSet;
 
 use clap::{Args as ClapArgs, Subcommand};
 use forebay_bench::{BenchReport, Row};
+
+pub(super) use explain::prices;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -33,6 +39,7 @@ Examples:
   forebay bench epoch shards/ s3://bucket/shards --cache-dir /nvme/forebay
   forebay bench read shards/ --cold auto
   forebay bench storage shards/ s3://bucket/shards --files photos/ --cold auto
+  forebay bench explain shards/ --cold auto --consumer step:180ms
   forebay bench stream shards/
   forebay bench transport
   forebay bench failover shards/ --runs 20
@@ -43,6 +50,7 @@ Examples:
   forebay bench loader \"synthetic://imagenet?records=20000\"        no storage at all
   forebay bench size-cluster --gpus 1000 --servers 100
   forebay bench characterize /mnt/nvme /mnt/shared --report io/
+  forebay bench formats /mnt/nvme --python venv/bin/python --report formats/
   forebay bench compare io-before/ io/")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -67,6 +75,11 @@ enum What {
     ///
     /// Tells what the storage can give to these reads, and how much of it the loader reaches.
     Storage(Box<storage::Storage>),
+    /// Rates of each stage of loading, the bottleneck, and the predicted gains of remedies
+    ///
+    /// Storage, memory, checksums, decoding, hand-over and consumer, one after another on the same reads. Each gain is predicted from
+    /// these figures, with its interval: docs/measuring.md tells how.
+    Explain(Box<explain::Explain>),
     /// Decoded batches from a server on this machine, beside the loader in process
     Stream(stream::Stream),
     /// Several trainers of one server on this machine: each with batches of its own, and all with the same, which are decoded once
@@ -102,6 +115,11 @@ enum What {
     /// Storage ceilings, threads with and without decoding, prefetch, files against records. Each figure has its cold share: the
     /// part of its bytes that came from the storage and not from the page cache. docs/characterize.md shows a whole report.
     Characterize(Box<characterize::Characterize>),
+    /// Formats side by side: image files, archives, records, arrays, each by its own reader
+    ///
+    /// Cold and warm, with 1 and 4 workers, alone and while training; chunks and shuffling. Forebay's loader reads what it can where it
+    /// is, and packages of Python read their formats. Samples are compared before a figure is shown. docs/characterize.md describes it.
+    Formats(Box<formats::Formats>),
     /// Differences between two reports of `characterize`: of settings, and of figures beyond their spread
     Compare(characterize::Compare),
 }
@@ -123,7 +141,13 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let reports = match args.what {
         What::SizeCluster(args) => return size_cluster::run(&args, console),
         What::Characterize(args) => return args.run(runs, console),
+        What::Formats(args) => return args.run(runs, console),
         What::Compare(args) => return args.run(console),
+        What::Explain(args) => {
+            return args
+                .run(runs, console)
+                .map_err(|failure| asked(failure, console));
+        }
         What::Pack(args) => args.measure(runs, console),
         What::Read(args) => args.measure(runs, console),
         What::Loader(args) => args.measure(runs, console),
@@ -138,12 +162,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         What::Store(args) => args.measure(runs, console),
         What::Start(args) => args.measure(runs, console),
     };
-    let reports = reports.map_err(|failure| {
-        if console.interrupt().is_asked() {
-            return Failure::interrupted("nothing of it is kept");
-        }
-        failure
-    })?;
+    let reports = reports.map_err(|failure| asked(failure, console))?;
     for (i, report) in reports.iter().enumerate() {
         if i > 0 {
             console.blank();
@@ -152,6 +171,21 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         console.event("bench", report);
     }
     Ok(Outcome::Done)
+}
+
+/// The failure to report: an interruption, if one was asked for.
+fn asked(failure: Failure, console: &Console) -> Failure {
+    match console.interrupt().is_asked() {
+        true => Failure::interrupted("nothing of it is kept"),
+        false => failure,
+    }
+}
+
+/// The command as it was typed.
+fn command(console: &Console) -> String {
+    let typed = std::env::args().skip_while(|arg| arg != "bench");
+    let words: Vec<String> = typed.collect();
+    format!("{} {}", console.program(), words.join(" "))
 }
 
 fn print(report: &BenchReport, console: &Console) {

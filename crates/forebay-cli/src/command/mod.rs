@@ -1,5 +1,6 @@
 //! The commands. A new one is a file with `Args` and `run`, its `mod`, and one line in the table.
 
+mod advise;
 mod bench;
 mod cache;
 mod cat;
@@ -83,6 +84,7 @@ commands! {
     Stage => stage,
     Cache => cache,
     Doctor => doctor,
+    Advise => advise,
     Bench => bench,
     Completions => completions,
 }

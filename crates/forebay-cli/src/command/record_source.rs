@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_pack::{RecordFormat, RecordInput, expand_braces, has_braces, pickled_advice};
+use forebay_pack::{
+    RecordFormat, RecordInput, expand_braces, has_braces, image_list, pickled_advice,
+};
 use forebay_store::{Location, Object, Store, StoreOptions};
 
 use super::foreign_args::ForeignArgs;
@@ -11,7 +13,8 @@ use crate::failure::Failure;
 /// The list of the files of a split, in formats that have one.
 const INDEX: &str = "index.json";
 /// The extensions of files that may be in directories of a source, one for each split.
-const IN_DIRS: [&str; 9] = [
+const IN_DIRS: [&str; 13] = [
+    ".bin",
     ".parquet",
     ".npz",
     ".npy",
@@ -21,6 +24,9 @@ const IN_DIRS: [&str; 9] = [
     "data.mdb",
     STORE,
     ".zarr.zip",
+    "metadata.csv",
+    "metadata.jsonl",
+    "metadata.tsv",
 ];
 /// The extension of directories that are one thing.
 const STORE: &str = ".zarr";
@@ -73,11 +79,15 @@ pub(crate) fn foreign_source(
             {
                 return Err(Failure::usage(format!("{name}: {advice}")));
             }
-            found.map(|(format, _)| format)
+            let listed = || Some(RecordFormat::IMAGE_LIST).filter(|_| image_list(&names).is_some());
+            found.map(|(format, _)| format).or_else(listed)
         }
     };
-    let is_shards =
-        |format: RecordFormat| [RecordFormat::DATASET, RecordFormat::TFRECORD].contains(&format);
+    // TFRecords in a store are records of a place as any others; local ones get their splits from their names.
+    let is_shards = |format: RecordFormat| {
+        format == RecordFormat::DATASET
+            || (format == RecordFormat::TFRECORD && !location.is_remote())
+    };
     let Some(format) = format.filter(|format| !is_shards(*format)) else {
         return Ok(None);
     };

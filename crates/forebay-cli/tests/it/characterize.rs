@@ -89,7 +89,9 @@ fn a_report_is_an_event_too() {
 fn the_catalog_is_listed() {
     let ran = run(["bench", "characterize", "--list"]).done();
     assert!(
-        ran.stdout.contains("E17") && ran.stdout.contains("Prefetch on and off"),
+        ran.stdout.contains("E17")
+            && ran.stdout.contains("Prefetch on and off")
+            && ran.stdout.contains("E34"),
         "{}",
         ran.stdout
     );
@@ -119,7 +121,88 @@ fn wrong_requests_write_nothing() {
     run(&["--threads", "0", "--yes"])
         .code(2)
         .explains("error: ", &["--threads"]);
+    run(&["--ranks", "0", "--yes"])
+        .code(2)
+        .explains("error: ", &["--ranks", "1 to 64"]);
+    run(&["--consumer", "a100", "--yes"])
+        .code(2)
+        .explains("error: ", &["\"a100\"", "v100-resnet50-fp16", "step:"]);
+    run(&["--limit", "latency=8ms", "--yes"])
+        .code(2)
+        .explains("error: ", &["latency", "dm-delay"]);
+    run(&["--limit", "reads=0", "--yes"])
+        .code(2)
+        .explains("error: ", &["above 0"]);
     run(&["--size", "9000000TB", "--yes"]).failed_with(&["free"]);
+}
+
+#[test]
+fn formats_are_compared_with_forebay_and_with_packages() {
+    let dir = tempfile::tempdir().unwrap();
+    let (medium, report) = (dir.path().join("medium"), dir.path().join("report"));
+    let formats = |more: &[&str]| {
+        let mut args = vec!["bench", "formats", text(&medium), "--yes", "--files", "48"];
+        args.extend(["--batch-size", "16", "--run-time", "10ms", "--runs", "1"]);
+        args.extend(more);
+        run(args)
+    };
+    // Python's own library reads zips.
+    let ran = formats(&[
+        "--formats",
+        "zip,indexed",
+        "--cold",
+        "off",
+        "--report",
+        text(&report),
+    ])
+    .done();
+    for shown in [
+        "zip, zipfile, 4 workers, cold",
+        "indexed, 1 worker, cold",
+        "ms waiting a batch",
+        "chunks of 64, cold",
+    ] {
+        assert!(ran.stdout.contains(shown), "{shown}: {}", ran.stdout);
+    }
+    assert!(!ran.stdout.contains("samples are wrong"), "{}", ran.stdout);
+    assert!(report.join("report.html").is_file());
+    assert_eq!(fs::read_dir(&medium).unwrap().count(), 0);
+
+    formats(&["--formats", "bmp"])
+        .code(2)
+        .explains("error: ", &["bmp", "--formats"]);
+    formats(&["--files", "3"])
+        .code(2)
+        .explains("error: ", &["--files"]);
+    run(["bench", "formats", "s3://bucket/x", "--yes"])
+        .code(2)
+        .explains("error: ", &["s3://bucket/x", "directories"]);
+}
+
+#[test]
+fn an_interpreter_that_is_missing_is_named_in_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "bench",
+        "formats",
+        text(dir.path()),
+        "--yes",
+        "--cold",
+        "off",
+        "--formats",
+        "zip",
+    ];
+    let more = ["--files", "64", "--run-time", "10ms", "--runs", "1"];
+    let ran = run(args
+        .into_iter()
+        .chain(more)
+        .chain(["--python", "/no/python"]))
+    .done();
+    assert!(
+        ran.stdout.contains("\"/no/python\"") && ran.stdout.contains("--python"),
+        "{}",
+        ran.stdout
+    );
 }
 
 #[test]

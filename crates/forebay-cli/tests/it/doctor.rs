@@ -3,6 +3,7 @@
 use crate::support;
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use support::{images, run, text};
@@ -12,6 +13,14 @@ fn events(stdout: &str) -> Vec<Value> {
     lines
         .map(|line| serde_json::from_str(line).expect("an event"))
         .collect()
+}
+
+/// Packs images as an indexed dataset without seek points.
+fn pack(images: &Path, dir: &Path) -> PathBuf {
+    let packed = dir.join("packed");
+    let to = ["--format", "indexed", "--seek-points", "off"];
+    run([&["pack", text(images), text(&packed)], &to[..]].concat()).done();
+    packed
 }
 
 #[test]
@@ -30,17 +39,7 @@ fn a_machine_without_a_dataset_is_checked() {
 #[test]
 fn a_damaged_dataset_is_a_problem() {
     let (dir, images) = (tempfile::tempdir().unwrap(), images());
-    let packed = dir.path().join("packed");
-    let pack = [
-        "pack",
-        text(&images),
-        text(&packed),
-        "--format",
-        "indexed",
-        "--seek-points",
-        "off",
-    ];
-    run(pack).done();
+    let packed = pack(&images, dir.path());
     let ran = run(["doctor", text(&packed), "--json"]).done();
     let checks = events(&ran.stdout);
     let of = |name: &str| checks.iter().find(|event| event["check"] == name).cloned();
@@ -81,17 +80,7 @@ fn a_damaged_dataset_is_a_problem() {
 #[test]
 fn benchmarks_tell_what_was_cached() {
     let (dir, images) = (tempfile::tempdir().unwrap(), images());
-    let packed = dir.path().join("packed");
-    let pack = [
-        "pack",
-        text(&images),
-        text(&packed),
-        "--format",
-        "indexed",
-        "--seek-points",
-        "off",
-    ];
-    run(pack).done();
+    let packed = pack(&images, dir.path());
     let fio = dir.path().join("epoch.fio");
     let storage = [
         "bench",

@@ -156,3 +156,48 @@ fn a_directory_without_shards_is_no_source() {
     run(["index", text(temp.path())]).failed_with(&["TFRecord"]);
     run(["index", "/proc/nonexistent"]).failed_with(&["/proc/nonexistent"]);
 }
+
+/// A list of images is converted with its columns, as itself or by its directory; `pack` takes its labels too.
+#[test]
+fn lists_of_images_are_converted_and_packed() {
+    let (temp, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let dir = temp.path().join("train");
+    fs::create_dir(&dir).unwrap();
+    let (path, image) = tree(&images())
+        .into_iter()
+        .find(|(path, _)| path.starts_with("train"))
+        .unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    fs::write(dir.join(name), &image).unwrap();
+    let list = dir.join("metadata.jsonl");
+    fs::write(
+        &list,
+        format!("{{\"file_name\": {name:?}, \"label\": 3, \"text\": \"a caption\"}}\n"),
+    )
+    .unwrap();
+    for (number, source) in [&dir, &list, &temp.path().to_path_buf()]
+        .into_iter()
+        .enumerate()
+    {
+        let dst = out.path().join(format!("converted-{number}"));
+        run(["convert", text(source), text(&dst), "--to", "indexed", "-q"]).done();
+        run(["verify", text(&dst), "--deep", "-q"]).done();
+        let shown = run(["cat", text(&dst), "0"]).done();
+        for word in ["a caption", name] {
+            assert!(shown.stdout.contains(word), "{}", shown.stdout);
+        }
+    }
+    let shown = run(["inspect", text(&list)]).done().stdout;
+    assert!(
+        shown.contains("a list of images") && shown.contains("text"),
+        "{shown}"
+    );
+    let dst = temp.path().join("dst");
+    let args = ["pack", text(&dir), text(&dst), "--format", "indexed"];
+    run(args.into_iter().chain(["--labels", text(&list)])).done();
+    let shown = run(["inspect", text(&dst)]).done().stdout;
+    assert!(
+        shown.contains("1 record") && shown.contains("text"),
+        "{shown}"
+    );
+}

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use support::{forebay, run};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "quickstart",
     "pack",
     "inspect",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 11] = [
     "serve",
     "top",
     "doctor",
+    "advise",
     "completions",
 ];
 

@@ -15,6 +15,7 @@ mod frame;
 mod interruption;
 mod journey;
 mod killed_servers;
+mod price;
 mod quickstart;
 mod rm;
 mod serve;

@@ -1,6 +1,8 @@
 //! The command line and object stores: servers that speak the protocols of S3, Google and Azure, and a proxy in front of
 //! them where something goes wrong.
 
+mod foreign;
+
 use crate::support;
 
 use std::path::{Path, PathBuf};
@@ -175,134 +177,6 @@ fn images_go_into_a_store_and_are_converted_there() {
     run(["export", text(&local), text(&before), "-q"]).done();
     assert_eq!(tree(&exported), tree(&before));
     assert_eq!(server.open_uploads(), 0);
-    assert_nothing_is_staged(&area);
-}
-
-/// A Zarr store is a directory of small objects, which are listed and read where they are.
-#[test]
-fn arrays_are_read_in_a_store() {
-    let place = Place::new();
-    let s3 = S3Server::start();
-    let reach = Reach::s3(s3.url(), s3.settings());
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats-golden/zarr");
-    for name in ["v2.zarr", "shards.zarr.zip"] {
-        let (source, there) = (golden.join(name), format!("s3://bucket/{name}"));
-        let mut copy = vec!["cp", "-q"];
-        copy.extend(source.is_dir().then_some("-r"));
-        copy.extend([text(&source), &there]);
-        reach.run(copy).done();
-        let [local, remote] = ["local", "remote"].map(|end| place.path(&format!("{name}-{end}")));
-        for (source, dst) in [(text(&source), &local), (&there, &remote)] {
-            let args = ["convert", source, text(dst), "--to", "tfrecord", "-q"];
-            reach.run(args).done();
-        }
-        let [local, remote] = [local, remote].map(|dst| {
-            let mut files = tree(&dst);
-            files.retain(|path, _| !path.ends_with("forebay.json"));
-            files
-        });
-        assert!(local == remote, "{name}");
-    }
-}
-
-/// Files of other tools go into a store, and their records are read there: by an index in a directory, and by one beside them.
-#[test]
-fn records_of_other_tools_are_read_in_a_store() {
-    let place = Place::new();
-    let (s3, google) = (S3Server::start(), Gcs::start());
-    let reach =
-        Reach::s3(s3.url(), s3.settings()).and("GOOGLE_BASE_URL", google.url(), google.settings());
-    let whole = place.path("whole");
-    let mut all = vec![];
-    let mut formats = vec![
-        ("s3://bucket", "webdataset"),
-        ("gs://bucket", "webdataset"),
-        ("s3://bucket", "mds"),
-        ("s3://bucket", "arrayrecord"),
-    ];
-    if cfg!(feature = "formats") {
-        formats.push(("s3://bucket", "parquet"));
-    }
-    for (store, format) in formats {
-        let name = format!("{}-{format}", &store[..2]);
-        let there = format!("{store}/of-others/{format}");
-        let area = place.path("area");
-        let convert = ["convert", text(&whole), &there, "--to", format].map(str::to_owned);
-        reach.run(staged(&convert, &area)).done();
-        let index = place.path(&format!("{name}-index"));
-        let args = ["index", &there, "--output", text(&index), "--json"];
-        let indexed = reach.run(args).done().summary();
-        assert_eq!(indexed["command"], "index");
-        let verified = reach
-            .run(["verify", text(&index), "--deep", "--json"])
-            .done();
-        assert_eq!(verified.summary()["damage"], 0);
-        // The same records as those of the dataset that the files were written from.
-        let back = place.path(&format!("{name}-back"));
-        let args = [
-            "convert",
-            text(&index),
-            text(&back),
-            "--to",
-            "tfrecord",
-            "-q",
-        ];
-        reach.run(args).done();
-        let exported = place.path(&format!("{name}-exported"));
-        reach
-            .run(["export", text(&back), text(&exported), "-q"])
-            .done();
-        all.push(tree(&exported));
-    }
-    let exported = place.path("exported");
-    run(["export", text(&whole), text(&exported), "-q"]).done();
-    for found in all {
-        assert!(found == tree(&exported), "the images differ");
-    }
-    let beside = "s3://bucket/of-others/index";
-    let area = place.path("area");
-    let index = ["index", "s3://bucket/of-others/mds", "--output", beside].map(str::to_owned);
-    reach.run(index.iter().map(String::as_str)).done();
-    reach.run(["verify", beside, "-q"]).done();
-    let cache = place.path("cache");
-    let warm = ["cache", "warm", beside, "--cache-dir", text(&cache)];
-    reach.run(warm).failed_with(&["is an index"]);
-    // An object that changed is found by the checksums of its records.
-    let copy = place.path("copy");
-    reach
-        .run([
-            "cp",
-            "-q",
-            "-r",
-            "s3://bucket/of-others/webdataset",
-            text(&copy),
-        ])
-        .done();
-    let tar = copy.join("train-000000.tar");
-    let mut bytes = std::fs::read(&tar).unwrap();
-    let at = bytes
-        .windows(3)
-        .position(|at| at == [0xff, 0xd8, 0xff])
-        .unwrap();
-    bytes[at + 200] ^= 1;
-    std::fs::write(&tar, &bytes).unwrap();
-    let again = [
-        "cp",
-        "-r",
-        "-q",
-        "--overwrite",
-        text(&copy),
-        "s3://bucket/of-others/webdataset",
-    ];
-    reach.run(again).done();
-    let index = place.path("s3-webdataset-index");
-    let verified = reach.run(["verify", text(&index)]);
-    let verified = verified.failed_with(&["1 record is lost"]);
-    assert!(
-        verified.stdout.contains("train-000000.tar"),
-        "{}",
-        verified.stdout
-    );
     assert_nothing_is_staged(&area);
 }
 

@@ -22,10 +22,11 @@ impl Queue {
         self.state().connection
     }
 
-    /// Starts a search if none is in progress; returns the connection to replace, and its server.
+    /// Starts a search if none is in progress and none has found a connection; returns the
+    /// connection to replace, and its server.
     pub(crate) fn begin_migration(&self) -> Option<(u64, String)> {
         let mut state = self.state();
-        if state.migrating || state.interrupted {
+        if state.migrating || state.interrupted || state.offered.is_some() {
             return None;
         }
         state.migrating = true;
@@ -79,10 +80,10 @@ impl Queue {
     }
 
     /// Offers the next connection, with its stream open at the position that [`Queue::freeze`]
-    /// returned.
-    pub(crate) fn offer(&self, connection: u64, next: Connection) {
+    /// returned. Ignored if that migration was cancelled.
+    pub(crate) fn offer(&self, connection: u64, place: Place, next: Connection) {
         let mut state = self.state();
-        if state.connection == connection && state.switch_at.is_some() && !state.interrupted {
+        if state.connection == connection && state.switch_at == Some(place) && !state.interrupted {
             state.offered = Some(Box::new(next));
             drop(state);
             self.changed.notify_all();
@@ -103,13 +104,17 @@ impl Queue {
     }
 
     /// Takes the next connection if `place` is the switch position, waiting for it up to
-    /// `patience`. If it takes longer, the migration is cancelled.
+    /// `patience`. If it takes longer, the migration is cancelled; also if `place` is later, which
+    /// happens because the old server sends the end of an epoch without credit.
     pub(crate) fn take_offer(&self, place: Place, patience: Duration) -> Option<Connection> {
         let began = Instant::now();
         let mut state = self.state();
         loop {
-            if state.interrupted || state.switch_at != Some(place) {
-                return None;
+            match state.switch_at {
+                _ if state.interrupted => return None,
+                Some(at) if at < place => break,
+                Some(at) if at == place => {}
+                _ => return None,
             }
             if let Some(next) = state.offered.take() {
                 return Some(*next);

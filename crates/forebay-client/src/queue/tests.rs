@@ -8,6 +8,7 @@ use forebay_wire::{
 };
 
 use super::*;
+use crate::url::Authority;
 
 fn batch(bytes: usize) -> Item {
     Item::Batch(Batch {
@@ -119,6 +120,63 @@ fn what_is_queued_beyond_the_budget_is_not_granted_again() {
     pop(&queue);
     assert_eq!(credit(&mut far), 100);
     assert!(queue.expect(100, false, (0, 1)));
+}
+
+/// A connection to another server, as a search offers it.
+fn prepared() -> Connection {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket: Socket = TcpSocket::new(near).unwrap().into();
+    let authority = Authority {
+        host: "127.0.0.1".to_owned(),
+        port: listener.local_addr().unwrap().port(),
+    };
+    Connection {
+        server: "next".to_owned(),
+        place: authority.into(),
+        reader: FrameReader::new(socket.clone(), FrameLimits::from_server(100)),
+        writer: FrameWriter::new(socket.clone()),
+        socket,
+        welcome: wire::Welcome::default(),
+        silence: Duration::ZERO,
+        more: Vec::new(),
+    }
+}
+
+#[test]
+fn a_connection_that_was_prepared_for_an_earlier_place_is_never_taken() {
+    let options = serde_json::from_str(r#"{"batch_size": 2, "world_size": 1}"#).unwrap();
+    let info = StreamInfo {
+        records: 8,
+        samples: 8,
+        batch_bytes: 30,
+        ..StreamInfo::new(options)
+    };
+    let sequence = crate::sequence::Sequence::new(&info, 0, 0).unwrap();
+    let queue = Queue::new("server".to_owned(), (0, 8));
+    let mut far = connect(&queue, 100);
+    assert_eq!(credit(&mut far), 100);
+    let first = queue.connection();
+    let end = (0, 8);
+    assert!(queue.begin_migration().is_some());
+    assert_eq!(queue.freeze(first, &sequence), Some(end));
+    assert!(matches!(far.read().unwrap(), (Message::Ping(_), 0)));
+    queue.offer(first, end, prepared());
+    queue.migrated(first, false);
+    assert!(queue.begin_migration().is_none(), "one is offered");
+    // The end of the epoch arrives from the old server before the switch.
+    assert!(queue.take_offer((1, 0), Duration::ZERO).is_none());
+    assert!(queue.begin_migration().is_some());
+    // An offer for a migration that was cancelled is ignored.
+    queue.push(Item::EpochEnd(0), |state| state.next = (1, 0));
+    assert_eq!(queue.freeze(first, &sequence), Some((1, 6)));
+    queue.offer(first, end, prepared());
+    assert!(queue.take_offer((1, 6), Duration::ZERO).is_none());
+    // One for the current position is taken.
+    assert_eq!(queue.freeze(first, &sequence), Some((1, 6)));
+    queue.offer(first, (1, 6), prepared());
+    assert!(queue.take_offer((1, 4), Duration::ZERO).is_none());
+    assert!(queue.take_offer((1, 6), Duration::ZERO).is_some());
 }
 
 #[test]

@@ -5,12 +5,14 @@ mod bytes;
 mod read_ahead;
 mod stream;
 pub(crate) mod tar;
+mod version;
 pub(crate) mod zip;
 mod zip_writer;
 
 pub use bytes::Archive;
 pub(crate) use bytes::{ArchiveFile, Fetched, ReadAt, identity};
 pub(crate) use stream::Stream;
+pub(crate) use version::FileVersion;
 pub(crate) use zip_writer::ZipWriter;
 
 use crate::error::{Error, Result};

@@ -1,8 +1,8 @@
 //! Facts about an image beyond its file and its class: boxes, and columns of a file of labels.
 
 use super::boxes::{BoundingBox, BoxIndex};
-use super::labels::Columns;
 use crate::key_path::stem;
+use crate::labels::Columns;
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
 

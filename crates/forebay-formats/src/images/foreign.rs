@@ -3,11 +3,12 @@
 //! Their directories are not classes: packed as a folder of classes they would give a dataset with invented labels or
 //! without any. So they are refused with advice, unless `--layout` or `--labels` says how to read them.
 
-use super::layout::{SplitSource, split_name};
+use super::Top;
+use super::layout::SplitSource;
 use super::source::Tree;
-use super::{Top, labels};
 use crate::error::{Error, Result};
-use crate::key_path::base;
+use crate::key_path::{base, split_name};
+use crate::labels;
 use crate::records::{PICKLED, RecordFormat};
 use crate::sniff::has_image_name;
 use std::collections::BTreeSet;
@@ -326,10 +327,6 @@ fn container_in(top: &Top<'_>) -> Option<ForeignTree> {
         if let Some(name) = named.next() {
             return tree(format, name, EXTRACT);
         }
-    }
-    let is_chunk = |name: &str| name.starts_with("chunk-") && name.ends_with(".bin");
-    if let Some(name) = names.file(is_chunk) {
-        return tree("a LitData dataset", name, EXTRACT);
     }
     None
 }

@@ -10,7 +10,6 @@ mod extras;
 mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
-mod labels;
 mod layout;
 mod list;
 mod mat;
@@ -23,11 +22,11 @@ mod top;
 mod walk;
 
 pub use crate::archive::Archive;
+pub use crate::labels::{Columns, LabelTable, RowClass};
 pub use archive::{MemberLocation, Volume};
 pub use boxes::BoxIndex;
 pub use extras::{ExtraFeatures, Extras};
 pub use foreign::LabelFile;
-pub use labels::{Columns, LabelTable, RowClass};
 pub use layout::{LayoutUnit, SourceLayout, SplitSource};
 pub use list::{EntryRef, FileList, FileListBuilder};
 pub use open::{OpenFile, OpenSource, Refusal};

@@ -1,13 +1,13 @@
 //! Facts about a source besides its files: layout, splits, class names, boxes, and lists that are not used.
 
 use super::foreign::{self, ForeignTree, LabelFile};
-use super::labels::LabelTable;
 use super::layout::SplitSource;
 use super::source::Source;
 use super::{SourceLayout, classes};
 use crate::class_list::{ClassList, FileClasses};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
+use crate::labels::LabelTable;
 use std::path::Path;
 
 /// Origin of the classes of images.

@@ -40,7 +40,7 @@ impl<'t> Top<'t> {
                     .iter()
                     .any(|name| crate::sniff::has_image_name(name))
             };
-            if super::layout::split_name(dir).is_some() || has_images(&top) {
+            if crate::key_path::split_name(dir).is_some() || has_images(&top) {
                 break;
             }
             let below = top.below(dir)?;

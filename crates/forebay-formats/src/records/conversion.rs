@@ -1,6 +1,8 @@
 //! The facts of a dataset that was written in the format of another tool: `forebay-conversion.json` beside its files.
 
+use super::RecordInput;
 use crate::error::{Error, Result};
+use forebay_cache::read_storage;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{
     ClassEntry, EpochOrder, FeatureEntry, MAX_BYTES, Manifest, SplitEntry,
@@ -10,7 +12,7 @@ use forebay_shard::{ShardFormat, Storage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The facts that the files of another tool's format do not hold. It is written last, so a directory with it is whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +55,21 @@ impl Conversion {
     pub const FILE_NAME: &str = "forebay-conversion.json";
     const FORMAT: &str = "forebay-conversion";
     const VERSION: u64 = 1;
+
+    /// Returns the root of a source, and the facts of the conversion that wrote its files as a format; none of files that another
+    /// tool wrote, or of a single file, as `is_file` tells of the root.
+    pub(super) fn of_source(
+        input: &RecordInput,
+        to: &str,
+        is_file: impl FnOnce(&Path) -> bool,
+    ) -> Result<(PathBuf, Option<Self>)> {
+        let (root, storage) = read_storage(&input.location, &input.read)?;
+        let conversion = match !input.files.is_empty() || is_file(&root) {
+            true => None,
+            false => Self::load(&root, &*storage)?.filter(|conversion| conversion.to == to),
+        };
+        Ok((root, conversion))
+    }
 
     /// Returns the facts that a manifest of these files would have.
     pub fn new(to: &str, manifest: &Manifest) -> Self {

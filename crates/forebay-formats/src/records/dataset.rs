@@ -50,7 +50,7 @@ impl Format for Dataset {
         Ok(RecordSource {
             splits: splits
                 .into_iter()
-                .map(|shards| split(shards, &names))
+                .map(|shards| split(shards, &names, false))
                 .collect(),
             facts: SourceFacts {
                 label_base: manifest.label_base,

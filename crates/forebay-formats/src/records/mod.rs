@@ -29,7 +29,9 @@ mod datum;
 mod extents;
 mod foreign_records;
 mod hdf5;
+mod image_list;
 mod key_names;
+mod litdata;
 mod lmdb;
 mod mds;
 mod npy;
@@ -38,6 +40,7 @@ mod numbers;
 mod parquet;
 mod places;
 mod safetensors;
+mod samples;
 mod shards;
 mod sink;
 mod tfrecord;
@@ -50,6 +53,7 @@ mod zarr;
 pub(crate) use array_record::riegeli_hash;
 pub use conversion::Conversion;
 pub use foreign_records::{ForeignRecords, ForeignSchema, class_names};
+pub use image_list::image_list;
 pub use places::{expand_braces, has_braces};
 pub use sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 
@@ -72,11 +76,14 @@ const FORMATS: &[&dyn Format] = &[
     // Before TFRecords, which are numbered in the same way.
     &array_record::ArrayRecord,
     &tfrecord::TfRecord,
+    // Before MDS, whose list has the same name.
+    &litdata::LitData,
     &mds::Mds,
     &webdataset::WebDataset,
     &parquet::Parquet,
     &coco::Coco,
     &voc::Voc,
+    &image_list::ImageList,
     &safetensors::Safetensors,
     &npz::Npz,
     &hdf5::Hdf5,
@@ -149,8 +156,12 @@ impl RecordFormat {
     pub const COCO: Self = Self(&coco::Coco);
     /// Pascal VOC's annotations and images.
     pub const VOC: Self = Self(&voc::Voc);
+    /// Lists of images in CSV, TSV and JSON lines files.
+    pub const IMAGE_LIST: Self = Self(&image_list::ImageList);
     /// HDF5 files.
     pub const HDF5: Self = Self(&hdf5::Hdf5);
+    /// Chunks of LitData.
+    pub const LITDATA: Self = Self(&litdata::LitData);
     /// LMDB databases.
     pub const LMDB: Self = Self(&lmdb::Lmdb);
     /// NumPy's arrays.

@@ -7,16 +7,15 @@ use super::arrays::{
 use super::conversion::Conversion;
 use super::sink::{RecordSink, SinkOptions};
 use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
-use crate::archive::{Archive, ReadAt};
+use crate::archive::{Archive, FileVersion, ReadAt};
 use crate::error::{Error, Result};
-use forebay_cache::read_storage;
 use forebay_shard::schema::NumberType;
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::json;
 use std::fmt;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) struct Safetensors;
@@ -66,13 +65,8 @@ impl Format for Safetensors {
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        let (root, storage) = read_storage(&input.location, &input.read)?;
-        let is_file = !input.files.is_empty() || root.to_string_lossy().ends_with(EXTENSION);
-        let conversion = match is_file {
-            true => None,
-            false => Conversion::load(&root, &*storage)?,
-        };
-        let conversion = conversion.filter(|conversion| conversion.to == self.name());
+        let is_file = |root: &Path| root.to_string_lossy().ends_with(EXTENSION);
+        let (root, conversion) = Conversion::of_source(input, self.name(), is_file)?;
         let mut splits = Vec::new();
         for (split, files) in arrays::places::find(input, conversion.as_ref(), &[EXTENSION])? {
             let files = files
@@ -149,9 +143,7 @@ impl<'de> Deserialize<'de> for Header {
 #[derive(Debug)]
 struct TensorFile {
     archive: Archive,
-    path: PathBuf,
-    bytes: u64,
-    modified: i128,
+    version: FileVersion,
     arrays: Vec<ArrayInfo>,
     /// Offset of each tensor.
     starts: Vec<u64>,
@@ -159,10 +151,10 @@ struct TensorFile {
 
 impl TensorFile {
     fn open(archive: Archive) -> Result<Self> {
-        let (file, modified) = archive.open()?;
-        let path = archive.shown();
-        let fail = |error: io::Error| Error::io(&path, "read", error);
-        let refused = |what: String| Error::source(&path, what);
+        let (version, file) = FileVersion::open(&archive)?;
+        let path = &version.path;
+        let fail = |error: io::Error| Error::io(path, "read", error);
+        let refused = |what: String| Error::source(path, what);
         let mut word = [0; 8];
         if file.len() < word.len() as u64 {
             return Err(refused("it is cut short".to_owned()));
@@ -220,9 +212,7 @@ impl TensorFile {
         }
         Ok(Self {
             archive,
-            path: path.clone(),
-            bytes: file.len(),
-            modified,
+            version,
             arrays,
             starts,
         })
@@ -251,16 +241,8 @@ fn describe(name: String, entry: Entry) -> ArrayInfo {
 }
 
 impl ArrayFile for TensorFile {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn modified(&self) -> i128 {
-        self.modified
+    fn version(&self) -> &FileVersion {
+        &self.version
     }
 
     fn arrays(&self) -> &[ArrayInfo] {
@@ -268,10 +250,7 @@ impl ArrayFile for TensorFile {
     }
 
     fn rows(&self, array: usize, first: u64) -> Result<Box<dyn RowReader + '_>> {
-        let (file, modified) = self.archive.open()?;
-        if (file.len(), modified) != (self.bytes, self.modified) {
-            return Err(Error::source(&self.path, "it changed while it was read"));
-        }
+        let file = self.version.reopen(&self.archive)?;
         let (info, start) = (&self.arrays[array], self.starts[array]);
         Ok(Box::new(Contiguous::new(file, start, info, first)))
     }

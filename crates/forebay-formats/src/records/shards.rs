@@ -25,11 +25,18 @@ pub(super) enum Names {
     Foreign(ForeignSchema),
 }
 
-/// A split of shards.
-pub(super) fn split((name, shards): (String, Vec<Shard>), names: &Names) -> RecordSplit {
+/// A split of shards, which are local files or objects of a store.
+pub(super) fn split(
+    (name, shards): (String, Vec<Shard>),
+    names: &Names,
+    is_remote: bool,
+) -> RecordSplit {
     let file = |shard| -> Box<dyn RecordFile> {
-        let names = names.clone();
-        Box::new(ShardFile { shard, names })
+        Box::new(ShardFile {
+            shard,
+            names: names.clone(),
+            is_remote,
+        })
     };
     RecordSplit {
         name,
@@ -57,6 +64,8 @@ pub(super) fn order_of(splits: &[(String, Vec<Shard>)]) -> Result<EpochOrder> {
 struct ShardFile {
     shard: Shard,
     names: Names,
+    /// Objects of a store are read as they are, local files may have been expanded.
+    is_remote: bool,
 }
 
 impl RecordFile for ShardFile {
@@ -83,7 +92,8 @@ impl RecordFile for ShardFile {
             }
             Names::Foreign(_) => {
                 let length = std::fs::metadata(self.shard.path()).map(|file| file.len());
-                let is_plain = length.is_ok_and(|length| length == self.shard.index().data_len());
+                let is_whole = length.is_ok_and(|length| length == self.shard.index().data_len());
+                let is_plain = self.is_remote || is_whole;
                 let what = "it is compressed as a whole: decompress it, or convert it";
                 (!is_plain).then(|| what.to_owned())
             }
@@ -134,7 +144,7 @@ impl RecordReader for Reader<'_> {
     }
 
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
-        let ShardFile { shard, names } = self.file;
+        let ShardFile { shard, names, .. } = self.file;
         let Some(record) = self.scan.next_record()? else {
             return Ok(None);
         };

@@ -1,18 +1,21 @@
 //! TFRecord files of other tools, plain or compressed.
 
 use super::foreign_records::refused;
+use super::places::{by_split, file_at, files_at};
 use super::shards::{Names, order_of, split};
 use super::{ForeignSchema, Format, RecordInput, RecordSource, SourceFacts, by_extension};
+use crate::archive::{Archive, read_head};
 use crate::error::{Error, Result};
+use forebay_cache::read_storage;
 use forebay_shard::example::{FeatureKind, feature_kinds};
 use forebay_shard::manifest::FeatureEntry;
 use forebay_shard::schema::Schema;
 use forebay_shard::tfrecord::ExpandedFiles;
-use forebay_shard::{OpenOptions, Shard};
+use forebay_shard::{OpenOptions, Shard, Storage};
+use forebay_store::Location;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 pub(super) struct TfRecord;
 
@@ -46,17 +49,21 @@ impl Format for TfRecord {
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        let root = input.location.local_path()?;
+        let Found {
+            root,
+            storage,
+            files,
+            is_remote,
+        } = find(input)?;
+        let root = root.as_path();
         let mut features: BTreeMap<String, (FeatureKind, bool)> = BTreeMap::new();
         let mut hasher = blake3::Hasher::new();
         let mut schema = None;
         let mut splits = Vec::new();
-        // Compressed files are read through from their beginnings, in order.
-        let storage = Arc::new(ExpandedFiles::default());
-        for (name, paths) in &input.splits {
+        for (name, files) in &files {
             let mut shards = Vec::new();
-            for path in paths {
-                let storage = Arc::<ExpandedFiles>::clone(&storage);
+            for (path, archive) in files {
+                let storage = Arc::clone(&storage);
                 let shard = Shard::open_path_in(path, &OpenOptions::default(), storage)?;
                 if let Some(record) = first_record(&shard)? {
                     if schema.is_none() {
@@ -67,7 +74,8 @@ impl Format for TfRecord {
                         features.entry(name).or_insert((kind, is_one)).1 &= is_one;
                     }
                 }
-                identify(&mut hasher, name, path, &shard)?;
+                let modified = archive.open()?.1;
+                identify(&mut hasher, name, path, &shard, modified);
                 shards.push(shard);
             }
             splits.push((name.clone(), shards));
@@ -88,7 +96,7 @@ impl Format for TfRecord {
         Ok(RecordSource {
             splits: splits
                 .into_iter()
-                .map(|shards| split(shards, &names))
+                .map(|shards| split(shards, &names, is_remote))
                 .collect(),
             facts: SourceFacts {
                 label_base: schema.label_base,
@@ -97,7 +105,7 @@ impl Format for TfRecord {
                 record_features: schema.features.clone(),
                 identity: identity(&schema, &hasher),
                 schema: Schema::default(),
-                foreign: Some((schema, directory(root))),
+                foreign: Some((schema, directory(root, is_remote))),
                 pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
                 order,
                 findings: Vec::new(),
@@ -106,9 +114,86 @@ impl Format for TfRecord {
     }
 }
 
+/// The files of a source, by split.
+struct Found {
+    root: PathBuf,
+    storage: Arc<dyn Storage>,
+    files: BTreeMap<String, Vec<(PathBuf, Archive)>>,
+    is_remote: bool,
+}
+
+/// Finds the files: those of the splits that a caller made of local names, or those in a store.
+fn find(input: &RecordInput) -> Result<Found> {
+    if let Ok(root) = input.location.local_path() {
+        let archive = |path: &PathBuf| (path.clone(), Archive::Local(path.clone()));
+        let files = input.splits.iter().map(|(split, paths)| {
+            let files = paths.iter().map(archive).collect();
+            (split.clone(), files)
+        });
+        return Ok(Found {
+            root: root.to_path_buf(),
+            // Compressed files are read through from their beginnings, in order.
+            storage: Arc::new(ExpandedFiles::default()),
+            files: files.collect(),
+            is_remote: false,
+        });
+    }
+    let is_named = |name: &str| {
+        let is_index = name.ends_with(".idx") || name.ends_with(".fbi");
+        !is_index && TfRecord.detect(&[name]).is_some()
+    };
+    let location = input.location.to_string();
+    let place = location.trim_end_matches('/');
+    let (mut dir, mut found) = (place, Vec::new());
+    if input.files.is_empty() {
+        found = files_at(&input.location, &input.read, &is_named)?;
+        if input.location.key().is_some_and(is_named) {
+            dir = place.rsplit_once('/').map_or(place, |(dir, _)| dir);
+        }
+    }
+    for file in &input.files {
+        let text = file.to_string();
+        let name = text.strip_prefix(place).unwrap_or(&text);
+        found.push((
+            name.trim_start_matches('/').to_owned(),
+            file_at(file, &input.read)?.1,
+        ));
+    }
+    if found.is_empty() {
+        return Err(Error::source(place, "there are no TFRecord files here"));
+    }
+    let (root, storage) = read_storage(&Location::parse(dir)?, &input.read)?;
+    let mut files = BTreeMap::new();
+    for (split, found) in by_split(found, input.split.as_deref()) {
+        let mut paths = Vec::new();
+        for (name, archive) in found {
+            let path = root.join(name);
+            refuse_compressed(&path, &archive)?;
+            paths.push((path, archive));
+        }
+        files.insert(split, paths);
+    }
+    Ok(Found {
+        root,
+        storage,
+        files,
+        is_remote: true,
+    })
+}
+
+/// Compressed files are expanded into local ones, so those of a store have to be copied first.
+fn refuse_compressed(path: &Path, archive: &Archive) -> Result<()> {
+    let head = read_head(&archive.open()?.0, path)?;
+    let what = "it is compressed as a whole (gzip), which is read from local files only: copy it, and convert the copy";
+    match head.starts_with(&[0x1f, 0x8b]) {
+        true => Err(Error::source(path, what)),
+        false => Ok(()),
+    }
+}
+
 /// The directory that the files are in.
-fn directory(root: &Path) -> PathBuf {
-    match root.is_dir() {
+fn directory(root: &Path, is_remote: bool) -> PathBuf {
+    match is_remote || root.is_dir() {
         true => root.to_path_buf(),
         false => root.parent().unwrap_or(Path::new("")).to_path_buf(),
     }
@@ -132,12 +217,7 @@ fn identity(schema: &ForeignSchema, files: &blake3::Hasher) -> BTreeMap<String, 
 }
 
 /// Hashes what identifies a file of a split.
-fn identify(hasher: &mut blake3::Hasher, split: &str, path: &Path, shard: &Shard) -> Result<()> {
-    let modified = std::fs::metadata(path).and_then(|meta| meta.modified());
-    let modified = modified.map_err(|error| Error::io(path, "stat", error))?;
-    let nanos = modified
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_nanos());
+fn identify(hasher: &mut blake3::Hasher, split: &str, path: &Path, shard: &Shard, modified: i128) {
     for text in [path.as_os_str().as_encoded_bytes(), split.as_bytes()] {
         hasher
             .update(&(text.len() as u64).to_le_bytes())
@@ -145,8 +225,7 @@ fn identify(hasher: &mut blake3::Hasher, split: &str, path: &Path, shard: &Shard
     }
     hasher.update(&shard.file_len().to_le_bytes());
     hasher.update(&shard.len().to_le_bytes());
-    hasher.update(&nanos.to_le_bytes());
-    Ok(())
+    hasher.update(&modified.to_le_bytes());
 }
 
 /// The first record of a file; none if it is empty.

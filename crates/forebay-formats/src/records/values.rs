@@ -2,13 +2,80 @@
 
 use super::conversion::Conversion;
 use super::datum::Datum;
-use super::{ForeignSchema, RecordInput, SourceFacts};
+use super::{
+    ForeignSchema, RecordFile, RecordInput, RecordSource, RecordSplit, SourceFacts, order_by_sizes,
+};
+use crate::archive::{Archive, FileVersion};
+use crate::error::{Error, Result};
 use forebay_shard::example::{FeatureKind, RecordFeatures, feature_kinds};
 use forebay_shard::manifest::FeatureEntry;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, Schema};
 use forebay_shard::{ExampleBuilder, ExampleView};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+
+/// A file of values.
+pub(super) trait ValueFile: Sized {
+    /// Opens it.
+    fn open(archive: Archive) -> Result<Self>;
+
+    /// Returns the file, as it was when it was opened.
+    fn version(&self) -> &FileVersion;
+
+    /// Reads the first value; none of a file without any.
+    fn first(&self) -> Result<Option<Vec<u8>>>;
+
+    /// Makes records of its values.
+    fn into_records(self, values: Arc<Values>) -> Box<dyn RecordFile>;
+}
+
+/// Opens the files of each split. What their values are is decided by the first one.
+pub(super) fn open<F: ValueFile>(
+    files: BTreeMap<String, Vec<(String, Archive)>>,
+    input: &RecordInput,
+    conversion: Option<Conversion>,
+    root: &Path,
+) -> Result<RecordSource> {
+    let mut opened: Vec<(String, Vec<F>)> = Vec::new();
+    let mut hasher = blake3::Hasher::new();
+    for (split, archives) in files {
+        let mut files = Vec::new();
+        for (_, archive) in archives {
+            let file = F::open(archive)?;
+            file.version().add_to(&split, &mut hasher);
+            files.push(file);
+        }
+        opened.push((split, files));
+    }
+    let mut first = None;
+    for file in opened.iter().flat_map(|(_, files)| files) {
+        if let Some(value) = file.first()? {
+            first = Some((file, value));
+            break;
+        }
+    }
+    let values = match &first {
+        Some((file, value)) => Values::decide(value, input, conversion.as_ref())
+            .map_err(|what| Error::source(&file.version().path, what))?,
+        None => Values::Image,
+    };
+    let first = first.map(|(_, value)| value);
+    let mut facts = values.facts(input, first, conversion, root, &hasher);
+    let values = Arc::new(values);
+    let splits = opened.into_iter().map(|(name, files)| {
+        let records = |file: F| file.into_records(Arc::clone(&values));
+        RecordSplit {
+            name,
+            files: files.into_iter().map(records).collect(),
+        }
+    });
+    let splits: Vec<RecordSplit> = splits.collect();
+    if facts.order.block_records.is_empty() {
+        facts.order = order_by_sizes(&splits);
+    }
+    Ok(RecordSource { splits, facts })
+}
 
 /// Kind of the values, as the first one shows.
 #[derive(Debug)]
@@ -24,7 +91,7 @@ pub(super) enum Values {
 }
 
 impl Values {
-    pub(super) fn decide(
+    fn decide(
         value: &[u8],
         input: &RecordInput,
         conversion: Option<&Conversion>,
@@ -63,7 +130,7 @@ impl Values {
     }
 
     /// Facts about all records; `first` is the first value.
-    pub(super) fn facts(
+    fn facts(
         &self,
         input: &RecordInput,
         first: Option<Vec<u8>>,

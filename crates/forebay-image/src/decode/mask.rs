@@ -1,9 +1,28 @@
 //! Decoding of masks.
 
 use crate::error::{ImageError, Result};
-use crate::format::{Format, decode_png_ids, probe};
+use crate::format::{Color, Format, decode_png_ids, probe};
 use crate::geometry::Mask;
 use crate::limits::Limits;
+
+/// Checks by the header that [`decode_mask`] can decode a mask. Returns its width and height.
+///
+/// # Errors
+/// Those of the header; [`ImageError::Unsupported`] for other formats and for alpha.
+pub fn check_mask(bytes: &[u8], limits: &Limits) -> Result<(u32, u32)> {
+    let probe = probe(bytes, limits)?;
+    let has_alpha = matches!(probe.color, Color::GrayAlpha | Color::Rgba);
+    match probe.format {
+        Format::Png if !has_alpha => Ok((probe.width, probe.height)),
+        format => Err(ImageError::unsupported(
+            format,
+            format!(
+                "expected a PNG without alpha, found {format} of {} channels",
+                probe.channels
+            ),
+        )),
+    }
+}
 
 /// Decodes a mask from a PNG: levels of gray as they are, entries of a palette by their index, and
 /// colors as red + 256 green + 65536 blue, as in COCO's panoptic masks.

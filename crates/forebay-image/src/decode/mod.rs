@@ -8,7 +8,7 @@
 mod mask;
 mod picture;
 
-pub use mask::decode_mask;
+pub use mask::{check_mask, decode_mask};
 pub(crate) use picture::Picture as Opened;
 
 use crate::error::{ImageError, Result};

@@ -35,7 +35,8 @@ use crate::options::{Machine, Options, usable_cores};
 use crate::plan::{Batches, Selection};
 use crate::source::Source;
 use crate::stats::{
-    Activity, Clock, CpuTime, Levels, Queues, ReadClock, StageStats, Stats, process_cpu_time,
+    Activity, Clock, CpuTime, Levels, MachineCpu, Queues, ReadClock, StageStats, Stats,
+    process_cpu_time,
 };
 use batch_buffer::BatchBuffer;
 use cores::CpuShares;
@@ -74,6 +75,8 @@ pub(crate) struct Shared {
     workers_cpu: CpuTime,
     /// CPU time of the whole process when the pipeline started.
     cpu_before: Duration,
+    /// CPU time of the machine when the pipeline started.
+    machine_before: MachineCpu,
     trainer: Clock,
     began: Instant,
     /// The cores shared with other loaders of this process, unless the number of threads was given
@@ -234,6 +237,7 @@ impl Pipeline {
             usable_cores: usable_cores(),
             workers_cpu: CpuTime::default(),
             cpu_before: process_cpu_time(),
+            machine_before: MachineCpu::read(),
             transform_ns: AtomicU64::new(0),
             images: AtomicU64::new(0),
             fast_images: AtomicU64::new(0),
@@ -491,9 +495,13 @@ impl Shared {
             among_others: false,
             cores: self.usable_cores,
             decode_cpu_s: self.workers_cpu.read().as_secs_f64(),
+            decode_delay_s: self.workers_cpu.delay().as_secs_f64(),
             process_cpu_s: process_cpu_time()
                 .saturating_sub(self.cpu_before)
                 .as_secs_f64(),
+            machine: MachineCpu::read().since(&self.machine_before),
+            handover_s: 0.0,
+            receive_cpu_s: 0.0,
         }
     }
 }

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use forebay_image::geometry::Tracking;
 use forebay_image::{
-    Decoder, Encoded, Format, SampleSeed, Timing, Transform, sniff, standard_image,
+    Decoder, Encoded, Format, ImageError, SampleSeed, Timing, Transform, sniff, standard_image,
 };
 use forebay_shard::{ColumnValue, RecordBlock};
 
@@ -21,14 +21,14 @@ use super::task::Task;
 use crate::columns::{Columns, Placement, RecordContext};
 use crate::error::{Error, Result};
 use crate::labels::NO_LABEL;
-use crate::stats::Activity;
+use crate::stats::{Activity, ThreadTime};
 use forebay_options::OnError;
 
 /// Decodes until the pipeline is stopped, as decode thread number `me`.
 pub(super) fn run(shared: &Shared, me: usize) {
     let mut decoder = Decoder::with_options(shared.options.decode);
     let mut permit = CpuPermit::new(shared.cores.as_ref());
-    let mut cpu_noted = Duration::ZERO;
+    let mut cpu_noted = ThreadTime::of_this_thread();
     while let Some(job) = take(shared, me, &mut permit) {
         // Waiting for a core that another loader uses counts as busy time, because more cores would
         // shorten it.
@@ -262,29 +262,18 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<Dec
             is_fast,
         });
     }
+    let encoded = Encoded {
+        bytes: record.image,
+        seek_points: record.seek_points,
+    };
     let seed = SampleSeed {
         seed: options.seed,
         epoch: task.epoch,
         sample: task.sample,
         occurrence: task.occurrence,
     };
-    let encoded = Encoded {
-        bytes: record.image,
-        seek_points: record.seek_points,
-    };
-    let (transform, output, out) = (&options.transform, &options.output, task.slot.bytes());
-    let mut tracking = Tracking::default();
-    let timing = if columns.is_some_and(Columns::moves) {
-        let boxes = values.iter().find_map(|value| match value {
-            Some(ColumnValue::Boxes { boxes, .. }) => Some(boxes.as_slice()),
-            _ => None,
-        });
-        tracking.boxes = Some(boxes.unwrap_or_default());
-        transform.apply_tracked(decoder, encoded, seed, output, out, &mut tracking)
-    } else {
-        transform.apply(decoder, encoded, seed, output, out)
-    };
-    let timing = timing.map_err(bad_image)?;
+    let transformed = transform(shared, decoder, encoded, seed, task.slot.bytes(), &values);
+    let (timing, tracking) = transformed.map_err(bad_image)?;
     let columns = convert(Placement::Moved {
         map: &tracking.map,
         keep_empty_boxes: options.keep_empty_boxes,
@@ -300,4 +289,28 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<Dec
         timing,
         is_fast,
     })
+}
+
+/// Decodes and transforms an image into `out`, and records how the boxes among `values` move.
+fn transform<'v>(
+    shared: &Shared,
+    decoder: &mut Decoder,
+    encoded: Encoded<'_>,
+    seed: SampleSeed,
+    out: &mut [u8],
+    values: &'v [Option<ColumnValue<'_>>],
+) -> std::result::Result<(Timing, Tracking<'v>), ImageError> {
+    let (transform, output) = (&shared.options.transform, &shared.options.output);
+    let mut tracking = Tracking::default();
+    let timing = if shared.columns.as_ref().is_some_and(Columns::moves) {
+        let boxes = values.iter().find_map(|value| match value {
+            Some(ColumnValue::Boxes { boxes, .. }) => Some(boxes.as_slice()),
+            _ => None,
+        });
+        tracking.boxes = Some(boxes.unwrap_or_default());
+        transform.apply_tracked(decoder, encoded, seed, output, out, &mut tracking)?
+    } else {
+        transform.apply(decoder, encoded, seed, output, out)?
+    };
+    Ok((timing, tracking))
 }

@@ -2,43 +2,15 @@
 //!
 //! Waits are examined from the end of the pipeline. If the trainer hardly waits, or the decode
 //! threads wait for room most of the time, the trainer is the bottleneck and nothing before it
-//! matters. Otherwise, if the decode threads work all the time, decoding is; if they wait for
-//! records, storage is. If a server makes the batches and hardly waits for them, the network is.
+//! matters; unless handing over a batch takes longer than what the trainer does with it. Otherwise, if
+//! the decode threads work all the time, decoding is, or those who use the cores that the threads
+//! lack; if they wait for records, storage is. If a server makes the batches and hardly waits for
+//! them, the network is, or the thread that receives them.
 
 use std::fmt;
 
 use super::levels::{self, Best};
-use super::{Network, Stats};
-
-/// The bottleneck.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Bound {
-    /// Nothing was measured yet.
-    Unknown,
-    /// The consumer of the batches: the best case.
-    Trainer,
-    /// Decoding and transforming.
-    Decode,
-    /// Reading.
-    Storage,
-    /// The network between a server and its client.
-    Network,
-}
-
-impl Bound {
-    /// Returns `unknown`, `trainer`, `decode`, `storage` or `network`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Bound::Unknown => "unknown",
-            Bound::Trainer => "trainer",
-            Bound::Decode => "decode",
-            Bound::Storage => "storage",
-            Bound::Network => "network",
-        }
-    }
-}
+use super::{Bound, CoresElsewhere, Network, Stats};
 
 /// The bottleneck with measurements. Displayed, it is a sentence.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,6 +33,11 @@ pub struct Bottleneck {
     /// Possible throughput of storage relative to the current demand: the best observed throughput,
     /// with any observed number of concurrent reads. `None` without any demand.
     pub storage_headroom: Option<f64>,
+    /// Fraction of the trainer's own time that handing batches over took: waiting for an interpreter,
+    /// wrapping, copying.
+    pub handover: f64,
+    /// Fraction of the time during which the thread that receives batches from a server used a core.
+    pub receiving: f64,
     /// The cores that decode threads got, if that is much less than they could have used and the
     /// rest of this process did not use them either: other processes did, or a CPU limit applies.
     pub cores_elsewhere: Option<CoresElsewhere>,
@@ -75,34 +52,11 @@ pub struct Bottleneck {
     storage: Option<String>,
 }
 
-/// Cores that decode threads could not use.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CoresElsewhere {
-    /// Average number of cores that decode threads got.
-    pub got: f64,
-    /// Number of cores that they could have used: they always had enough work for as many.
-    pub wanted: f64,
-}
-
-impl CoresElsewhere {
-    fn of(stats: &Stats, decode_work_s: f64) -> Option<CoresElsewhere> {
-        if stats.cores == 0 || stats.wall_s <= 0.0 || stats.decode_cpu_s <= 0.0 {
-            return None;
-        }
-        let cores = stats.cores as f64;
-        let wanted = (decode_work_s / stats.wall_s).min(cores);
-        let got = stats.decode_cpu_s / stats.wall_s;
-        let process = stats.process_cpu_s / stats.wall_s;
-        let is_kept = got < CORES_GOT * wanted && process < CORES_USED * cores;
-        is_kept.then_some(CoresElsewhere { got, wanted })
-    }
-}
-
-/// Decode threads with a smaller fraction of the cores that they could have used were limited from
-/// outside.
-const CORES_GOT: f64 = 0.75;
-/// If the process used a larger fraction of the cores, it used them itself.
-const CORES_USED: f64 = 0.85;
+/// Handing over a batch that takes more than this fraction of the trainer's own time takes longer
+/// than what the trainer does with it.
+const HANDOVER: f64 = 0.5;
+/// A thread that uses a core for more than this fraction cannot receive much faster.
+const RECEIVING: f64 = 0.7;
 /// A trainer that waits for less than this fraction is fed well enough.
 const TRAINER_WAITS: f64 = 0.05;
 /// Decode threads that wait for room for more than this fraction are ahead of the trainer, whose
@@ -148,6 +102,8 @@ pub(super) fn judge(stats: &Stats) -> Bottleneck {
         ),
         decode_headroom: (cores / decode_busy.max(1e-3)).max(1.0),
         storage_headroom: best.map(|best: Best| (best.bytes_per_s / bytes_per_s).max(1.0)),
+        handover: part(stats.handover_s, trainer.busy_s),
+        receiving: part(stats.receive_cpu_s, trainer.busy_s + trainer.starved_s),
         cores_elsewhere: CoresElsewhere::of(stats, work),
         at_least: best.is_some_and(|best| best.is_least || stats.among_others),
         threads: decode.threads,
@@ -157,28 +113,49 @@ pub(super) fn judge(stats: &Stats) -> Bottleneck {
         network: stats.network,
         storage: stats.storage.clone(),
     };
-    bottleneck.bound = if stats.batches == 0 || stats.images == 0 {
-        Bound::Unknown
-    } else if bottleneck.trainer_waits < TRAINER_WAITS {
-        Bound::Trainer
-    } else if bottleneck
-        .network
-        .is_some_and(|network| network.sending > network.waiting)
-    {
-        Bound::Network
-    } else if part(decode.blocked_s, decode_time) > DECODE_BLOCKED {
-        Bound::Trainer
-    } else if bottleneck.decode_starved > DECODE_STARVED
-        && bottleneck.decode_starved > part(decode.blocked_s, decode_time)
-    {
-        Bound::Storage
-    } else {
-        Bound::Decode
+    bottleneck.bound = match stats.batches == 0 || stats.images == 0 {
+        true => Bound::Unknown,
+        false => bottleneck.find(part(decode.blocked_s, decode_time)),
     };
     bottleneck
 }
 
 impl Bottleneck {
+    /// Returns what limits. `blocked` is the fraction of the decode threads' time during which they
+    /// waited for room.
+    fn find(&self, blocked: f64) -> Bound {
+        let trainer = match self.handover > HANDOVER {
+            true => Bound::Handover,
+            false => Bound::Trainer,
+        };
+        if self.trainer_waits < TRAINER_WAITS {
+            trainer
+        } else if self.is_receiving() {
+            Bound::Handover
+        } else if self.is_sending() {
+            Bound::Network
+        } else if blocked > DECODE_BLOCKED {
+            trainer
+        } else if self.decode_starved > DECODE_STARVED && self.decode_starved > blocked {
+            Bound::Storage
+        } else if self.cores_elsewhere.is_some() {
+            Bound::Neighbor
+        } else {
+            Bound::Decode
+        }
+    }
+
+    /// Returns whether the server sends most of the time.
+    fn is_sending(&self) -> bool {
+        self.network
+            .is_some_and(|network| network.sending > network.waiting)
+    }
+
+    /// Returns whether batches are sent faster than the trainer's process receives them.
+    fn is_receiving(&self) -> bool {
+        self.trainer_waits >= TRAINER_WAITS && self.is_sending() && self.receiving > RECEIVING
+    }
+
     /// Returns whether each core already has a decode thread.
     fn cores_are_taken(&self) -> bool {
         (1..=self.threads).contains(&self.cores)
@@ -227,17 +204,41 @@ impl fmt::Display for Bottleneck {
                 storage.map_or_else(String::new, |storage| format!(
                     "storage could give {storage}; "
                 )),
-                match (self.cores_elsewhere, self.cores_are_taken()) {
-                    (Some(CoresElsewhere { got, wanted }), _) => format!(
-                        "other processes use the CPU: decode threads got {got:.1} of {wanted:.1} cores; stop those processes, raise \
-                         the CPU limit if there is one, or decode on another machine with forebay serve"
-                    ),
-                    (None, true) =>
-                        "each core has a thread: decode on more machines with forebay serve, or pack with --resize-short"
-                            .to_owned(),
-                    (None, false) => "add threads, or pack with --resize-short".to_owned(),
+                match self.cores_are_taken() {
+                    true =>
+                        "each core has a thread: decode on more machines with forebay serve, or pack with --resize-short",
+                    false => "add threads, or pack with --resize-short",
                 },
             ),
+            Bound::Neighbor => {
+                write!(
+                    f,
+                    "neighbor-bound: the trainer waited {} % of its time",
+                    percent(self.trainer_waits)
+                )?;
+                match &self.cores_elsewhere {
+                    Some(cores) => write!(f, "; {cores}"),
+                    None => Ok(()),
+                }
+            }
+            Bound::Handover if !self.is_receiving() => write!(
+                f,
+                "handover-bound: handing batches to the training loop took {} % of the loop's time; {decoders} could give {}; \
+                 another thread holds the interpreter or the processors: move its work to another process",
+                percent(self.handover),
+                times(self.decode_headroom),
+            ),
+            Bound::Handover => write!(
+                f,
+                "handover-bound: the thread that receives batches used {} % of a core, the trainer waited {} % of its time; \
+                 decoding could give {}; use more connections, smaller images, or a server on the same host, whose batches \
+                 need no copy",
+                percent(self.receiving),
+                percent(self.trainer_waits),
+                times(self.decode_headroom),
+            ),
+            // Several ranks are compared by a server; one loader does not see the others.
+            Bound::Straggler => write!(f, "straggler-bound: one rank is slower than the others"),
             Bound::Network => {
                 let network = self.network.unwrap_or_default();
                 write!(
@@ -274,7 +275,7 @@ fn plural(count: usize, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ReadLevel, StageStats, Stats};
+    use super::super::{CpuTaker, MachineCpu, ReadLevel, StageStats, Stats};
     use super::*;
 
     /// Ten seconds of two decode threads, four readers and a trainer.
@@ -311,7 +312,11 @@ mod tests {
             among_others: false,
             cores: 8,
             decode_cpu_s: 0.0,
+            decode_delay_s: 0.0,
             process_cpu_s: 0.0,
+            machine: MachineCpu::default(),
+            handover_s: 0.0,
+            receive_cpu_s: 0.0,
         }
     }
 
@@ -325,14 +330,13 @@ mod tests {
             stats.bottleneck()
         };
         let hog = judge(5.0, 6.0);
-        assert_eq!(hog.bound, Bound::Decode);
+        assert_eq!(hog.bound, Bound::Neighbor);
         let got = hog.cores_elsewhere.unwrap();
         assert!((got.got - 0.5).abs() < 1e-9 && (got.wanted - 1.94).abs() < 1e-9);
         assert_eq!(
             hog.to_string(),
-            "decode-bound: 2 threads busy 97 %, the trainer waited 95 % of its time; storage could give 20.0x; \
-             other processes use the CPU: decode threads got 0.5 of 1.9 cores; stop those processes, raise the CPU limit \
-             if there is one, or decode on another machine with forebay serve"
+            "neighbor-bound: the trainer waited 95 % of its time; decode threads got 0.5 of 1.9 cores: other processes use the \
+             CPU, or a CPU limit applies; stop those processes, raise the limit, or decode on another machine with forebay serve"
         );
         for (decode, process, why) in [
             (19.0, 19.8, "they had them"),
@@ -342,15 +346,118 @@ mod tests {
         ] {
             let bottleneck = judge(decode, process);
             assert_eq!(bottleneck.cores_elsewhere, None, "{why}");
+            assert_eq!(bottleneck.bound, Bound::Decode, "{why}");
             assert!(
                 bottleneck.to_string().contains("each core has a thread"),
                 "{why}"
             );
         }
+        // Threads that sleep while they work are not kept from a core.
+        for (delay_s, bound) in [(1.0, Bound::Decode), (9.0, Bound::Neighbor)] {
+            let mut asleep = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
+            (asleep.cores, asleep.decode_cpu_s, asleep.process_cpu_s) = (2, 5.0, 6.0);
+            asleep.decode_delay_s = delay_s;
+            assert_eq!(asleep.bottleneck().bound, bound, "{delay_s}");
+        }
         // Threads that wait for records need no cores.
         let mut starved = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]);
         (starved.cores, starved.decode_cpu_s) = (2, 4.8);
         assert_eq!(starved.bottleneck().cores_elsewhere, None);
+    }
+
+    #[test]
+    fn counters_of_the_system_tell_who_has_the_cores() {
+        let taker = |busy_s, stolen_s, throttled_s| {
+            let mut stats = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
+            stats.cores = 2;
+            (stats.decode_cpu_s, stats.process_cpu_s) = (5.0, 6.0);
+            stats.machine = MachineCpu {
+                busy_s,
+                stolen_s,
+                throttled_s,
+            };
+            let bottleneck = stats.bottleneck();
+            assert_eq!(bottleneck.bound, Bound::Neighbor);
+            (
+                bottleneck.cores_elsewhere.unwrap().taker,
+                bottleneck.to_string(),
+            )
+        };
+        let (processes, text) = taker(20.0, 0.0, 0.0);
+        assert_eq!(processes, Some((CpuTaker::Processes, 1.4)));
+        assert!(
+            text.contains("other processes of this machine used 1.4; stop them"),
+            "{text}"
+        );
+        let (stolen, text) = taker(7.0, 13.0, 0.0);
+        assert_eq!(stolen, Some((CpuTaker::Hypervisor, 1.3)));
+        assert!(text.contains("the hypervisor gave 1.3"), "{text}");
+        let (limit, text) = taker(7.0, 1.0, 14.0);
+        assert_eq!(limit, Some((CpuTaker::Limit, 1.4)));
+        assert!(
+            text.contains("the CPU limit of the container took 1.4"),
+            "{text}"
+        );
+        assert_eq!(
+            taker(12.0, 1.0, 0.0).0,
+            None,
+            "less than half of what is missing"
+        );
+        assert_eq!(
+            taker(f64::NAN, -1.0, f64::INFINITY).0,
+            None,
+            "a server may say anything"
+        );
+    }
+
+    #[test]
+    fn handing_over_is_found_where_it_takes_longer_than_the_steps() {
+        let judge = |handover_s, waits| {
+            let mut stats = stats(
+                [2.0, 0.0, 38.0],
+                [3.0, 0.1, 14.9],
+                2.0,
+                [10.0 - waits, waits],
+            );
+            stats.handover_s = handover_s;
+            stats.bottleneck()
+        };
+        let slow = judge(6.0, 0.1);
+        assert_eq!(slow.bound, Bound::Handover);
+        assert_eq!(
+            slow.to_string(),
+            "handover-bound: handing batches to the training loop took 61 % of the loop's time; 2 threads busy 25 % could give 4.0x; \
+             another thread holds the interpreter or the processors: move its work to another process"
+        );
+        assert_eq!(
+            judge(4.0, 0.1).bound,
+            Bound::Trainer,
+            "the steps take longer"
+        );
+        // A loop that is late for other reasons.
+        let mut decode = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
+        decode.handover_s = 0.4;
+        assert_eq!(decode.bottleneck().bound, Bound::Decode);
+    }
+
+    #[test]
+    fn a_thread_that_receives_all_the_time_is_found() {
+        let mut stats = stats([2.0, 0.0, 38.0], [3.0, 0.1, 14.9], 2.0, [2.0, 8.0]);
+        stats.network = Some(Network {
+            sending: 0.9,
+            waiting: 0.1,
+            bytes_per_s: 2e9,
+        });
+        assert_eq!(stats.bottleneck().bound, Bound::Network);
+        stats.receive_cpu_s = 9.3;
+        let bottleneck = stats.bottleneck();
+        assert_eq!(bottleneck.bound, Bound::Handover);
+        assert!(
+            bottleneck
+                .to_string()
+                .contains("the thread that receives batches used 93 % of a core"),
+            "{bottleneck}"
+        );
     }
 
     #[test]

@@ -1,27 +1,76 @@
 //! The time of a thread by activity.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time of several threads together.
+/// CPU time of several threads together, and the time that they waited for a core.
 #[derive(Debug, Default)]
-pub(crate) struct CpuTime(AtomicU64);
+pub(crate) struct CpuTime {
+    used_ns: AtomicU64,
+    delayed_ns: AtomicU64,
+}
+
+/// The part of one thread that [`CpuTime`] has.
+pub(crate) struct ThreadTime {
+    used: Duration,
+    delayed_ns: u64,
+    /// `None` on systems without it.
+    schedstat: Option<File>,
+}
+
+impl ThreadTime {
+    /// The time of the calling thread.
+    pub(crate) fn of_this_thread() -> Self {
+        ThreadTime {
+            used: Duration::ZERO,
+            delayed_ns: 0,
+            schedstat: File::open("/proc/thread-self/schedstat").ok(),
+        }
+    }
+
+    /// Time that the thread was ready to run and had no core, in nanoseconds; 0 if it is unknown.
+    fn delay(&self) -> u64 {
+        let mut text = [0; 64];
+        let read = self
+            .schedstat
+            .as_ref()
+            .map(|file| file.read_at(&mut text, 0));
+        let Some(Ok(len)) = read else {
+            return 0;
+        };
+        // Time on a core, time in a queue of one, number of slices.
+        let text = std::str::from_utf8(&text[..len]).unwrap_or_default();
+        let field = text.split_ascii_whitespace().nth(1);
+        field.and_then(|field| field.parse().ok()).unwrap_or(0)
+    }
+}
 
 impl CpuTime {
-    /// Adds the CPU time of this thread since the last call, which `noted` stores.
-    pub(crate) fn note(&self, noted: &mut Duration) {
+    /// Adds the time of the calling thread since the last call, which `noted` stores.
+    pub(crate) fn note(&self, noted: &mut ThreadTime) {
         let now = cpu_time(ClockId::ThreadCPUTime);
-        let more = now.saturating_sub(*noted);
-        *noted = now;
+        let more = now.saturating_sub(noted.used);
+        noted.used = now;
         let nanoseconds = u64::try_from(more.as_nanos()).unwrap_or(u64::MAX);
-        self.0.fetch_add(nanoseconds, Ordering::Relaxed);
+        self.used_ns.fetch_add(nanoseconds, Ordering::Relaxed);
+        let delay = noted.delay();
+        let more = delay.saturating_sub(noted.delayed_ns);
+        noted.delayed_ns = delay;
+        self.delayed_ns.fetch_add(more, Ordering::Relaxed);
     }
 
     pub(crate) fn read(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+        Duration::from_nanos(self.used_ns.load(Ordering::Relaxed))
+    }
+
+    /// Time that threads were ready to run and had no core; zero if it is unknown.
+    pub(crate) fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delayed_ns.load(Ordering::Relaxed))
     }
 }
 
@@ -119,7 +168,7 @@ mod tests {
 
     #[test]
     fn threads_without_work_take_no_core() {
-        let (cpu, mut noted) = (CpuTime::default(), Duration::ZERO);
+        let (cpu, mut noted) = (CpuTime::default(), ThreadTime::of_this_thread());
         cpu.note(&mut noted);
         let before = cpu.read();
         std::thread::park_timeout(Duration::from_millis(30));
@@ -130,6 +179,8 @@ mod tests {
         }
         assert!(idle < Duration::from_millis(30), "{idle:?}");
         assert!(process_cpu_time() >= cpu.read());
+        // Sleeping is no wait for a core, whatever else runs here.
+        assert!(cpu.delay() < Duration::from_secs(60));
     }
 
     #[test]

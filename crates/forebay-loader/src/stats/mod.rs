@@ -1,20 +1,26 @@
 //! Statistics of a loader: the time of each stage.
 
 mod bottleneck;
+mod bound;
 mod clock;
 mod levels;
+mod machine;
 mod reads;
+mod straggler;
 
 use std::time::Duration;
 
 use forebay_shard::StorageStats;
 
-pub use bottleneck::{Bottleneck, Bound, CoresElsewhere};
-pub(crate) use clock::{Activity, Clock, CpuTime, Times, process_cpu_time};
+pub use bottleneck::Bottleneck;
+pub use bound::Bound;
+pub(crate) use clock::{Activity, Clock, CpuTime, ThreadTime, Times, process_cpu_time};
 pub(crate) use levels::Levels;
 pub use levels::ReadLevel;
+pub use machine::{CoresElsewhere, CpuTaker, MachineCpu};
 pub(crate) use reads::ReadClock;
 pub use reads::{READ_BOUNDS_S, ReadTimes};
+pub use straggler::{RankPace, Straggler};
 
 /// The time of a stage's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -81,8 +87,17 @@ pub struct Stats {
     pub cores: usize,
     /// CPU seconds of decode threads; 0 if unknown.
     pub decode_cpu_s: f64,
+    /// Seconds that decode threads were ready to run and had no core; 0 if unknown.
+    pub decode_delay_s: f64,
     /// CPU seconds of all threads of the process meanwhile.
     pub process_cpu_s: f64,
+    /// CPU time of the machine meanwhile.
+    pub machine: MachineCpu,
+    /// Seconds of `trainer.busy_s` during which finished batches were handed to the consumer's code:
+    /// waiting for an interpreter, wrapping, copying.
+    pub handover_s: f64,
+    /// CPU seconds of the thread that receives batches from a server; 0 without one.
+    pub receive_cpu_s: f64,
 }
 
 /// Current queue lengths of a loader, in pipeline order: the fullest queue is before the
@@ -147,7 +162,11 @@ impl Stats {
             }),
             reads: levels::since(&self.reads, &earlier.reads),
             decode_cpu_s: (self.decode_cpu_s - earlier.decode_cpu_s).max(0.0),
+            decode_delay_s: (self.decode_delay_s - earlier.decode_delay_s).max(0.0),
             process_cpu_s: (self.process_cpu_s - earlier.process_cpu_s).max(0.0),
+            machine: self.machine.since(&earlier.machine),
+            handover_s: (self.handover_s - earlier.handover_s).max(0.0),
+            receive_cpu_s: (self.receive_cpu_s - earlier.receive_cpu_s).max(0.0),
             ..self.clone()
         }
     }

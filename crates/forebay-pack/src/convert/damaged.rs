@@ -17,7 +17,9 @@ use forebay_shard::dataset::sidecar_path;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::index::PIECE_BYTES;
 use forebay_shard::manifest::{EpochOrder, FILE_NAME, Manifest, block_records};
-use forebay_shard::verify::{IntactRecord, Lost, ShardPlace, VerifyOptions, salvage_shard_in};
+use forebay_shard::verify::{
+    IntactRecord, Lost, ShardPlace, VerifyFinding, VerifyOptions, salvage_shard_in,
+};
 use forebay_shard::{Codec, ExampleView, OpenOptions, RecordMeta, Shard, ShardFormat, Storage};
 use forebay_store::Location;
 use std::collections::BTreeMap;
@@ -319,6 +321,21 @@ impl DamagedShard {
         })
     }
 
+    /// The problem and the losses of a missing file.
+    fn missing(&self) -> (Vec<VerifyFinding>, Vec<Lost>) {
+        let error = forebay_shard::Error::Io {
+            path: self.path.clone(),
+            op: "open",
+            source: ErrorKind::NotFound.into(),
+        };
+        let lost = Lost {
+            path: self.path.clone(),
+            records: self.records.map(|records| 0..records),
+            bytes: 0..self.bytes,
+        };
+        (vec![error.into()], vec![lost])
+    }
+
     /// Hashes the identity of the file: a run that continues must find the same.
     fn identify(&self, hasher: &mut blake3::Hasher) {
         let name = self.path.file_name().unwrap_or_default();
@@ -483,22 +500,8 @@ impl Run<'_> {
             stop: Some(&stop),
             ..VerifyOptions::default()
         };
-        let (mut findings, mut lost) = (Vec::new(), Vec::new());
-        if shard.is_missing {
-            let missing = std::io::Error::from(ErrorKind::NotFound);
-            findings.push(
-                forebay_shard::Error::Io {
-                    path: shard.path.clone(),
-                    op: "open",
-                    source: missing,
-                }
-                .into(),
-            );
-            lost.push(Lost {
-                path: shard.path.clone(),
-                records: shard.records.map(|records| 0..records),
-                bytes: 0..shard.bytes,
-            });
+        let (findings, lost) = if shard.is_missing {
+            shard.missing()
         } else {
             let report = salvage_shard_in(
                 &shard.place(),
@@ -513,8 +516,8 @@ impl Run<'_> {
             if report.stopped {
                 return Ok(None);
             }
-            (findings, lost) = (report.findings, report.lost);
-        }
+            (report.findings, report.lost)
+        };
         let (records, bytes) = (salvaging.writer.records(), salvaging.record_bytes);
         self.observer
             .advanced(records - told_records, bytes - told_bytes);

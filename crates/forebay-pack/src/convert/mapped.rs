@@ -3,13 +3,16 @@
 use super::source::Source;
 use super::{ConvertOptions, OutputFormat};
 use crate::error::{Error, Result};
+use forebay_cache::read_storage;
 use forebay_formats::Error as SourceError;
 use forebay_formats::records::RecordFile;
-use forebay_shard::ExampleView;
 use forebay_shard::manifest::MappedFrom;
-use forebay_shard::mapped::{Extent, ExtentStart, MIN_EXTENT_BYTES};
+use forebay_shard::mapped::{Extent, ExtentStart, MIN_EXTENT_BYTES, SourceIdentity};
+use forebay_shard::{ExampleView, Storage};
+use forebay_store::Location;
 use memchr::memmem;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The place of the records.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub(super) struct Mapping {
     pub(super) source: MappedFrom,
     /// The location as the paths of files have it.
     root: PathBuf,
+    /// The store of the records, and the location there.
+    store: Option<(PathBuf, Arc<dyn Storage>)>,
 }
 
 impl Mapping {
@@ -61,21 +66,40 @@ impl Mapping {
         let text = location.to_str().ok_or_else(|| {
             SourceError::source(&root, "its path is not UTF-8, which manifests are")
         })?;
+        // Paths have single slashes.
+        let location = match is_remote && !text.contains("://") {
+            true => text.replacen(":/", "://", 1),
+            false => text.to_owned(),
+        };
+        let store = is_remote.then(|| -> Result<_> {
+            let place = Location::parse(&location).map_err(SourceError::from)?;
+            Ok(read_storage(&place, &options.read)?)
+        });
         Ok(Some(Self {
             source: MappedFrom {
-                // Paths have single slashes.
-                location: match is_remote && !text.contains("://") {
-                    true => text.replacen(":/", "://", 1),
-                    false => text.to_owned(),
-                },
+                location,
                 format: source.format.to_owned(),
             },
             root,
+            store: store.transpose()?,
         }))
     }
 
+    /// Returns what identifies a file. Call it before records are read: every read compares the file with the one that was
+    /// opened first, so this version is that of the records.
+    pub(super) fn identity(&self, file: &dyn RecordFile) -> Result<SourceIdentity> {
+        let mut identity = SourceIdentity::new(self.name(file)?, file.bytes());
+        if let Some((root, storage)) = &self.store {
+            let path = root.join(&identity.name);
+            let opened = storage.open(&path);
+            let opened = opened.map_err(|error| SourceError::io(&path, "open", error))?;
+            identity.version = opened.version().map(str::to_owned);
+        }
+        Ok(identity)
+    }
+
     /// Returns the name of a file below the location.
-    pub(super) fn name(&self, file: &dyn RecordFile) -> Result<String> {
+    fn name(&self, file: &dyn RecordFile) -> Result<String> {
         let below = file.path().strip_prefix(&self.root).ok();
         let name = below.and_then(|path| path.to_str()).map(str::to_owned);
         let what = "its name is not UTF-8, which manifests are";

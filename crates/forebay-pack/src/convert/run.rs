@@ -114,8 +114,7 @@ impl Run<'_> {
             (None, Some(mapping)) => {
                 // Each file is a shard.
                 let file = &*split.files[planned.number as usize];
-                let source = (mapping.name(file)?, file.bytes());
-                RecordFileWriter::mapped(&path, source, self.options)?
+                RecordFileWriter::mapped(&path, mapping.identity(file)?, self.options)?
             }
             (Some(sink), _) => {
                 let dir = self.destination.dir();

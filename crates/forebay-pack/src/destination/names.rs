@@ -9,7 +9,7 @@ pub(crate) const LAST_FILES: [&str; 2] = [MANIFEST, Conversion::FILE_NAME];
 /// The list of the files of a split, in formats that have one.
 const SPLIT_INDEX: &str = "index.json";
 /// The extensions of files of other tools' formats that are numbered from 0.
-const NUMBERED: [&str; 4] = [".npz", ".safetensors", ".lmdb", ".zarr.zip"];
+const NUMBERED: [&str; 5] = [".npz", ".safetensors", ".h5", ".lmdb", ".zarr.zip"];
 
 /// Whether a name is that of a file of records: `name-00000-of-00001` or `name-00000`, with or without `.fbs`,
 /// `name-00000-of-00001.fbm`, `name-00000-of-00001.array_record`, `name-000000.tar`, `name-00000.npz` and the like, `name/shard.00000.mds` or the same
@@ -91,6 +91,7 @@ mod tests {
             "a.b_c-12345.npz",
             "train-00000.safetensors",
             "train-00000.lmdb",
+            "train-00000.h5",
             "train-00000.zarr.zip",
             "train/shard.00012.mds",
             "data/train-00000-of-00001.parquet",

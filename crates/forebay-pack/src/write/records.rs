@@ -7,7 +7,7 @@ use crate::options::PackOptions;
 use forebay_formats::records::{RecordWriter, SinkError, SourceRecord};
 use forebay_formats::{Action, Finding, Reason};
 use forebay_shard::checksum::Crc32c;
-use forebay_shard::mapped::{self, Extent};
+use forebay_shard::mapped::{self, Extent, SourceIdentity};
 use forebay_shard::{RecordMeta, SampleDigest, ShardSummary, ShardWriter};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -67,14 +67,14 @@ impl RecordFileWriter {
         Ok(Self::Shard(Box::new(shard::open(path, options)?)))
     }
 
-    /// Begins a mapped shard of the records in a file of this name and length.
+    /// Begins a mapped shard of the records in a file.
     pub(crate) fn mapped(
         path: &Path,
-        (name, bytes): (String, u64),
+        source: SourceIdentity,
         options: &PackOptions,
     ) -> Result<Self> {
         let output = shard::create(path, options)?;
-        let writer = mapped::Writer::new(output, path, &name, bytes)?;
+        let writer = mapped::Writer::new(output, path, source)?;
         Ok(Self::Mapped(Box::new(writer)))
     }
 

@@ -3,7 +3,7 @@
 use super::options::WriterOptions;
 use crate::write::examine;
 use forebay_formats::images::Refusal;
-use forebay_image::{Color, Decoder, Format as ImageFormat, Limits, SampleFormat};
+use forebay_image::{Decoder, Limits, SampleFormat};
 use forebay_shard::{Column, ColumnType, ColumnValue, ExampleError, MAX_RECORD_BYTES};
 
 /// Largest sum of a sample's values: what a record may have, less room for names and seek points.
@@ -315,7 +315,10 @@ fn check_value(
             SampleFormat::Gray8 | SampleFormat::Rgb8 => Ok(()),
             SampleFormat::Gray16 => Err("expected pixels of 8 bits, found 16".into()),
         },
-        (ColumnType::Mask, DraftValue::Bytes(bytes)) => check_mask(bytes),
+        (ColumnType::Mask, DraftValue::Bytes(bytes)) => {
+            let checked = forebay_image::check_mask(bytes, &Limits::default());
+            checked.map(drop).map_err(|error| error.to_string())
+        }
         (ColumnType::Mask, DraftValue::Pixels(pixels)) => match pixels.format {
             SampleFormat::Gray8 | SampleFormat::Gray16 => Ok(()),
             SampleFormat::Rgb8 => Err("expected a mask of one channel, found three".into()),
@@ -388,18 +391,4 @@ fn check_image(decoder: &mut Decoder, bytes: &[u8]) -> Result<(), String> {
         decoder.decode(bytes).map_err(|error| error.to_string())?;
     }
     Ok(())
-}
-
-/// Checks that bytes are a PNG from which [`forebay_image::decode_mask`] reads numbers.
-fn check_mask(bytes: &[u8]) -> Result<(), String> {
-    let probe = forebay_image::probe(bytes, &Limits::default());
-    let probe = probe.map_err(|error| error.to_string())?;
-    let has_alpha = matches!(probe.color, Color::GrayAlpha | Color::Rgba);
-    match probe.format {
-        ImageFormat::Png if !has_alpha => Ok(()),
-        format => Err(format!(
-            "expected a PNG without alpha, found {format} of {} channels",
-            probe.channels
-        )),
-    }
 }

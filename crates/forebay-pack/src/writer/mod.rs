@@ -3,8 +3,10 @@
 //! [`DatasetWriter::write`] checks a sample against the schema at once. Checked samples go in batches to a thread that
 //! encodes each batch in parallel (`record`), appends the records in their order and cuts shards (`shards`), while one more
 //! makes finished shards durable; so the caller goes on meanwhile, and at most three batches wait. The bytes depend on the
-//! samples and the options alone. Destinations, journal and publication are those of a pack.
+//! samples and the options alone. Destinations, journal and publication are those of a pack. Formats of other tools are
+//! made by a conversion at the end (`converted`).
 
+mod converted;
 mod draft;
 mod options;
 mod queue;
@@ -19,6 +21,7 @@ pub use session::WriteSummary;
 
 use crate::error::{Error, Result, SampleError};
 use crate::observer::Cancel;
+use converted::Converted;
 use forebay_image::{Decoder, Limits};
 use forebay_shard::{RecordMeta, Schema};
 use queue::{End, Queue};
@@ -77,6 +80,8 @@ pub struct DatasetWriter {
     batch_bytes: u64,
     /// When its first sample came.
     batch_begin: Option<Instant>,
+    /// The conversion that follows, for a format of another tool.
+    converted: Option<Converted>,
     state: State,
 }
 
@@ -95,11 +100,25 @@ impl DatasetWriter {
     /// # Errors
     /// If the options make no sense, the destination holds something else or another writer has it, or the store cannot be
     /// reached. [`Error::Unfinished`] for the shards of an earlier writer, without [`WriterOptions::resume`].
-    pub fn create(options: WriterOptions, cancel: &Cancel) -> Result<Self> {
+    pub fn create(mut options: WriterOptions, cancel: &Cancel) -> Result<Self> {
         options.validate().map_err(Error::Options)?;
+        let converted = Converted::of(&mut options)?;
         let options = Arc::new(options);
-        let shown = crate::upload::shown(&options.dst);
-        let (progress, resumed_shards, state) = match Session::start(&options, cancel)? {
+        let shown = match &converted {
+            Some(converted) => converted.shown(),
+            None => crate::upload::shown(&options.dst),
+        };
+        let started = Session::start(&options, cancel).map_err(|error| match error {
+            Error::Unfinished { .. } => Error::Unfinished {
+                path: shown.clone(),
+            },
+            // All samples were written, and the conversion was interrupted.
+            Error::Occupied { .. } if converted.is_some() && !options.resume => Error::Unfinished {
+                path: shown.clone(),
+            },
+            error => error,
+        });
+        let (progress, resumed_shards, state) = match started? {
             Started::Writing(session, progress) => {
                 let resumed_shards = session.resumed_shards();
                 let queue = Arc::new(Queue::default());
@@ -129,6 +148,7 @@ impl DatasetWriter {
             batch: Vec::new(),
             batch_bytes: 0,
             batch_begin: None,
+            converted,
             state,
         })
     }
@@ -188,16 +208,20 @@ impl DatasetWriter {
                 what,
             })?;
         if let SampleAction::Write { split, shard } = step {
-            self.batch_bytes += bytes;
-            self.batch_begin.get_or_insert_with(Instant::now);
-            self.batch.push(Checked {
+            let checked = Checked {
                 split,
                 number,
                 shard,
                 key,
                 label,
                 values,
-            });
+            };
+            if let Some(converted) = &mut self.converted {
+                converted.check(&self.options, &checked)?;
+            }
+            self.batch_bytes += bytes;
+            self.batch_begin.get_or_insert_with(Instant::now);
+            self.batch.push(checked);
         }
         Ok(())
     }
@@ -236,6 +260,14 @@ impl DatasetWriter {
     /// The error that ended the writer; [`Error::DifferentSamples`] if an earlier writer stored more samples; if no sample was written,
     /// or the dataset cannot be published. The finished shards stay then.
     pub fn close(&mut self) -> Result<WriteSummary> {
+        let written = self.close_samples()?;
+        match &self.converted {
+            None => Ok(written),
+            Some(converted) => converted.finish(&self.options, written, &self.cancel),
+        }
+    }
+
+    fn close_samples(&mut self) -> Result<WriteSummary> {
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Closed => Err(self.closed()),
             State::Complete(manifest) => {

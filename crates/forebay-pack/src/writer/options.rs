@@ -1,10 +1,11 @@
 //! Everything that a writer can be told.
 
 use crate::options::{DEFAULT_SHARD_BYTES, DatasetFormat, PackOptions, UploadOptions};
+use forebay_formats::records::RecordFormat;
 use forebay_image::SeekDensity;
 use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::ClassEntry;
-use forebay_shard::{Column, ColumnType, Schema};
+use forebay_shard::{BlockCompression, Column, ColumnType, Schema};
 use forebay_store::{Durability, Location};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,6 +36,8 @@ pub struct WriterOptions {
     pub dst: Location,
     /// The kind of shard.
     pub format: DatasetFormat,
+    /// Files of another tool's format instead of shards, and the compression of whole files.
+    pub records_format: Option<(RecordFormat, BlockCompression)>,
     /// The columns of the samples.
     pub schema: Schema,
     /// A shard ends with the record that brings it to this many bytes, before compression.
@@ -71,6 +74,7 @@ impl WriterOptions {
         Self {
             dst: dst.into(),
             format: DatasetFormat::TfRecord,
+            records_format: None,
             schema,
             shard_bytes: DEFAULT_SHARD_BYTES,
             shard_records: None,

@@ -307,6 +307,8 @@ fn arrays_are_written_resumed_and_replaced() {
         ("npz", RecordFormat::NPZ, plain),
         ("safetensors", RecordFormat::SAFETENSORS, plain),
         ("lmdb", RecordFormat::LMDB, plain),
+        #[cfg(feature = "formats")]
+        ("hdf5", RecordFormat::HDF5, plain),
         ("zarr", RecordFormat::ZARR, plain),
         ("zarr-zstd", RecordFormat::ZARR, "zstd:3".parse().unwrap()),
     ] {

@@ -464,6 +464,20 @@ pub struct Stats {
     /// those of decoded whose records store fast images
     #[prost(uint64, tag = "36")]
     pub fast_images: u64,
+    /// seconds of the server's machine since the stream was opened; 0: unknown
+    ///
+    /// of all processes
+    #[prost(double, tag = "37")]
+    pub machine_busy_s: f64,
+    /// given to other machines by the hypervisor
+    #[prost(double, tag = "38")]
+    pub machine_stolen_s: f64,
+    /// taken by the CPU limit of the server's control group
+    #[prost(double, tag = "39")]
+    pub machine_throttled_s: f64,
+    /// decode threads were ready to run and had no core
+    #[prost(double, tag = "40")]
+    pub decode_delay_s: f64,
 }
 /// Time with a given number of concurrent reads, and the bytes received in it.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

@@ -764,8 +764,10 @@ class _Stats(TypedDict):
     batches: int
     bytes_read: int
     wait_s: float
+    handover_s: float
     transport: Literal["shm", "tcp"] | None
     stages: dict[str, _Stage]
+    bound: str | None
     bottleneck: str | None
     storage: _Storage | None
     failed: int
@@ -1126,10 +1128,12 @@ class Loader:
             "images", "batches" and "bytes_read" of the pipeline, which works ahead; "fast_share", which
             part of the decoded images, 0.0 to 1.0, is stored as fast images (`forebay pack --images`),
             None before the first one and while a server does not answer; "wait_s",
-            how long loops waited for batches; "transport", how batches come: "shm" or "tcp" from a server,
+            how long loops waited for batches; "handover_s", how long handing finished batches to loops
+            took, waiting for Python's lock included; "transport", how batches come: "shm" or "tcp" from a server,
             None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
             for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
-            included; "bottleneck", a sentence that tells what holds the trainer back, or None while a
+            included; "bound", the bottleneck: "trainer" (the best case), "handover", "decode", "neighbor",
+            "storage", "network" or "unknown", and "bottleneck", a sentence about it, both None while a
             server does not answer; "failed", how many
             samples were replaced (see `on_error`), and "failures", what was wrong with the last of them;
             "storage", None for local files, and for a dataset in a store what was counted since it was

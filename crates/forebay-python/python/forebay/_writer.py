@@ -70,10 +70,13 @@ class Writer:
         The columns and their types, as in ``{"image": "image", "label": "label", "caption": "text"}``: "image", "label",
         "labels", "int", "float", "text", "bytes", "vector[4]", "vector[*,int64]", "tensor[3,*,float32]", "boxes", "mask"
         or "keypoints". Loaders decode the column named "image", and take their labels from the one named "label".
-    format : {"tfrecord", "indexed"}, default "tfrecord"
-        The kind of shards.
+    format : str, default "tfrecord"
+        The kind of shards, "tfrecord" or "indexed"; or a format of another tool, "webdataset", "mds", "parquet",
+        "arrayrecord", "hdf5", "lmdb", "npz", "safetensors" or "zarr". For these, samples wait in indexed shards in a directory
+        beside the destination (for a store, beside its staging area), and `close` converts them.
     codec : str, optional
-        Compresses the blocks of indexed shards: "zstd", "zstd:3", "lz4". Encoded images do not become smaller.
+        Compresses the blocks of indexed shards: "zstd", "zstd:3", "lz4". Encoded images do not become smaller. For other
+        formats, the compression that `forebay convert --codec` takes.
     shard_size : int or str, default "256MiB"
         A shard ends with the sample that brings it to this size, before compression.
     shard_records : int, optional
@@ -95,7 +98,7 @@ class Writer:
         Threads that encode; by default as many as the process may use cores.
     resume : bool, default False
         Whether an unfinished dataset of an earlier writer is continued. It begins one where there is none, and compares
-        the samples where it is published already.
+        the samples where it is published already; of another tool's format, that is a `DatasetExistsError`.
     overwrite : bool, default False
         Whether a dataset in that place, finished or not, is removed first.
     stage, stage_bytes : optional
@@ -127,7 +130,19 @@ class Writer:
         location: str | os.PathLike[str],
         *,
         features: Mapping[str, str],
-        format: Literal["tfrecord", "indexed"] = "tfrecord",
+        format: Literal[
+            "tfrecord",
+            "indexed",
+            "webdataset",
+            "mds",
+            "parquet",
+            "arrayrecord",
+            "hdf5",
+            "lmdb",
+            "npz",
+            "safetensors",
+            "zarr",
+        ] = "tfrecord",
         codec: str | None = None,
         shard_size: int | str = "256MiB",
         shard_records: int | None = None,

@@ -78,6 +78,7 @@ impl PyLoader {
             timeout,
             pump: Arc::new(pump),
             waited_ns: AtomicU64::new(0),
+            handover_ns: AtomicU64::new(0),
         })
     }
 
@@ -297,10 +298,12 @@ impl PyLoader {
     ///     "images", "batches" and "bytes_read" of the pipeline, which works ahead; "fast_share", which
     ///     part of the decoded images, 0.0 to 1.0, is stored as fast images (`forebay pack --images`),
     ///     None before the first one and while a server does not answer; "wait_s",
-    ///     how long loops waited for batches; "transport", how batches come: "shm" or "tcp" from a server,
+    ///     how long loops waited for batches; "handover_s", how long handing finished batches to loops
+    ///     took, waiting for Python's lock included; "transport", how batches come: "shm" or "tcp" from a server,
     ///     None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
     ///     for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
-    ///     included; "bottleneck", a sentence that tells what holds the trainer back, or None while a
+    ///     included; "bound", the bottleneck: "trainer" (the best case), "handover", "decode", "neighbor",
+    ///     "storage", "network" or "unknown", and "bottleneck", a sentence about it, both None while a
     ///     server does not answer; "failed", how many
     ///     samples were replaced (see `on_error`), and "failures", what was wrong with the last of them;
     ///     "storage", None for local files, and for a dataset in a store what was counted since it was
@@ -316,7 +319,8 @@ impl PyLoader {
         let current = self.current();
         let handle = &current.opened.handle;
         // A server needs a request.
-        let counters = py.detach(|| handle.counters());
+        let handover = Duration::from_nanos(self.handover_ns.load(Ordering::Relaxed));
+        let counters = py.detach(|| handle.counters(handover));
         let stats = counters.wire;
         let stages = PyDict::new(py);
         for stage in &stats.stages {
@@ -335,9 +339,12 @@ impl PyLoader {
         all.set_item("batches", stats.batches)?;
         all.set_item("bytes_read", stats.bytes_read)?;
         all.set_item("wait_s", waited.as_secs_f64())?;
+        all.set_item("handover_s", handover.as_secs_f64())?;
         all.set_item("transport", handle.transport())?;
         all.set_item("stages", stages)?;
-        all.set_item("bottleneck", counters.bottleneck)?;
+        let (bound, text) = counters.bottleneck.unzip();
+        all.set_item("bound", bound)?;
+        all.set_item("bottleneck", text)?;
         all.set_item("storage", storage(py, stats.traffic.as_ref())?)?;
         all.set_item("failed", stats.failed)?;
         all.set_item("failures", stats.failures)?;

@@ -46,6 +46,8 @@ pub(crate) struct PyLoader {
     timeout: Option<Duration>,
     pump: Arc<Pump>,
     waited_ns: AtomicU64,
+    /// From when a batch was there to when Python has it.
+    handover_ns: AtomicU64,
 }
 
 /// The open stream, of one rank.
@@ -168,24 +170,27 @@ impl PyLoader {
     /// The next batch of a loop, and whether it is the last; `None` at the end of its epoch.
     fn next(&self, py: Python<'_>, generation: u64) -> PyResult<Option<(PyBatch, bool)>> {
         self.check_process()?;
+        let started = Instant::now();
+        let mut arrived = started;
         let mut answer = self.pump.take(generation, Duration::ZERO);
         if matches!(answer, Err(NoEvent::NotYet)) {
-            let started = Instant::now();
             let deadline = Deadline::after(self.timeout);
             while matches!(answer, Err(NoEvent::NotYet)) {
-                answer = py.detach(|| self.pump.take(generation, SLICE));
+                // Another thread may hold Python's lock when the batch is there.
+                (answer, arrived) =
+                    py.detach(|| (self.pump.take(generation, SLICE), Instant::now()));
                 if matches!(answer, Err(NoEvent::NotYet)) {
                     deadline.check(py, || self.waits_for())?;
                 }
             }
-            let waited = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.waited_ns.fetch_add(waited, Ordering::Relaxed);
+            count(&self.waited_ns, arrived - started);
         }
         match answer {
             Ok(Event::Batch(batch, is_last)) => {
                 let current = self.current();
                 let starts = current.opened.starts.as_deref();
                 let batch = PyBatch::new(py, batch, starts)?;
+                count(&self.handover_ns, arrived.elapsed());
                 Ok(Some((batch, is_last)))
             }
             Ok(Event::EpochEnd) => Ok(None),
@@ -209,6 +214,11 @@ impl PyLoader {
             options.rank, options.world_size, self.name
         )
     }
+}
+
+fn count(counter: &AtomicU64, time: Duration) {
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    counter.fetch_add(nanoseconds, Ordering::Relaxed);
 }
 
 fn closed() -> Failure {

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_client::{ServerUse, StreamStats};
 use forebay_loader::Options;
@@ -58,8 +59,8 @@ pub(super) trait Handle: Send + Sync {
     fn interrupt(&self);
     /// The same, and all that is opened by the same [`Opener`].
     fn cancel(&self);
-    /// Times and waits of each stage.
-    fn counters(&self) -> Counters;
+    /// Times and waits of each stage; handing batches to Python took `handover`.
+    fn counters(&self, handover: Duration) -> Counters;
     /// How batches come now, if they come from a server.
     fn transport(&self) -> Option<&'static str> {
         None
@@ -81,8 +82,8 @@ pub(super) struct Servers {
 /// Times and waits of each stage of a source.
 pub(super) struct Counters {
     pub(super) wire: wire::Stats,
-    /// The bottleneck, in a sentence.
-    pub(super) bottleneck: Option<String>,
+    /// The bottleneck, and a sentence about it.
+    pub(super) bottleneck: Option<(&'static str, String)>,
 }
 
 /// The source of samples, as given.

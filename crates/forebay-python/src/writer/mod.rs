@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use forebay_image::SeekDensity;
 use forebay_pack::{
-    DatasetFormat, DatasetWriter, Error, ImageEncoding, RecordDraft, WriterOptions,
+    DatasetFormat, DatasetWriter, Error, ImageEncoding, RecordDraft, RecordFormat, WriterOptions,
 };
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::{BlockCompression, Column, Schema, ShardFormat};
@@ -238,9 +238,20 @@ impl<'py> Given<'_, 'py> {
                 )
                 .into());
             }
-            (name, _) => {
-                let what = format!("expected \"tfrecord\" or \"indexed\", found {name:?}");
-                return Err(invalid("format", what).into());
+            (name, codec) => {
+                let found = RecordFormat::named(name).filter(|format| format.is_written());
+                let Some(format) = found else {
+                    let names = RecordFormat::all().filter(|format| format.is_written());
+                    let names: Vec<_> =
+                        names.map(|format| format!("{:?}", format.name())).collect();
+                    let what = format!(
+                        "expected \"tfrecord\", \"indexed\", {}, found {name:?}",
+                        names.join(", ")
+                    );
+                    return Err(invalid("format", what).into());
+                };
+                options.records_format = Some((format, codec.unwrap_or_default()));
+                DatasetFormat::INDEXED
             }
         };
         if let Some(bytes) = self.size("shard_size")? {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_loader::Network;
+use forebay_loader::{Bound, MachineCpu, Network, RankPace, Straggler};
 use forebay_wire::wire;
 
 use super::BottleneckReport;
@@ -25,32 +25,47 @@ pub(super) struct Window<'a> {
     pub(super) levels: Vec<wire::ReadLevel>,
     /// Number of cores that the process may use.
     pub(super) cores: u64,
-    /// CPU seconds of decode threads, and of all threads of the process.
-    pub(super) cpu_s: [f64; 2],
+    /// CPU seconds of decode threads, and of all threads of the process; seconds that the former
+    /// were ready to run and had no core.
+    pub(super) cpu_s: [f64; 3],
+    /// CPU time of the machine.
+    pub(super) machine: MachineCpu,
+    /// Activity of the ranks of a job; empty for independent streams.
+    pub(super) ranks: Vec<RankPace>,
+}
+
+/// The report of a server without trainers.
+pub(super) fn idle() -> BottleneckReport {
+    BottleneckReport {
+        bound: "idle".to_owned(),
+        heading: "Idle".to_owned(),
+        text: "idle: no trainer is connected".to_owned(),
+    }
 }
 
 pub(super) fn judge(window: &Window<'_>) -> BottleneckReport {
-    let says = |bound: &str, text: String| BottleneckReport {
-        bound: bound.to_owned(),
+    let says = |bound: Bound, text: String| BottleneckReport {
+        bound: bound.name().to_owned(),
+        heading: bound.heading().to_owned(),
         text,
     };
     if window.streams == 0 {
-        return says("idle", "idle: no trainer is connected".to_owned());
+        return idle();
     }
     let [busy, starved, blocked] = window.stages.get("send").copied().unwrap_or_default();
     let all = busy + starved + blocked;
     if window.did.batches == 0 || all <= 0.0 {
         let seconds = window.seconds.round();
         return if seconds < 2.0 {
-            says("unknown", "nothing measured yet".to_owned())
+            says(Bound::Unknown, "nothing measured yet".to_owned())
         } else if blocked >= starved {
             let text = format!(
                 "trainer-bound: no trainer asked for a batch in the last {seconds} s; each has all that it has room for"
             );
-            says("trainer", text)
+            says(Bound::Trainer, text)
         } else {
             let text = format!("no batch was finished in the last {seconds} s; trainers wait");
-            says("unknown", text)
+            says(Bound::Unknown, text)
         };
     }
     let stage = |(name, times): (&String, &[f64; 3])| wire::Stage {
@@ -71,6 +86,10 @@ pub(super) fn judge(window: &Window<'_>) -> BottleneckReport {
         cores: u32::try_from(window.cores).unwrap_or(u32::MAX),
         decode_cpu_s: window.cpu_s[0],
         process_cpu_s: window.cpu_s[1],
+        decode_delay_s: window.cpu_s[2],
+        machine_busy_s: window.machine.busy_s,
+        machine_stolen_s: window.machine.stolen_s,
+        machine_throttled_s: window.machine.throttled_s,
         ..wire::Stats::default()
     };
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
@@ -85,7 +104,15 @@ pub(super) fn judge(window: &Window<'_>) -> BottleneckReport {
         stats = stats.among_others();
     }
     let bottleneck = stats.bottleneck();
-    says(bottleneck.bound.name(), bottleneck.to_string())
+    // If this server limits all ranks, one that waits longer than the others is a symptom.
+    let limits_all = matches!(
+        bottleneck.bound,
+        Bound::Decode | Bound::Neighbor | Bound::Storage
+    );
+    match Straggler::find(&window.ranks).filter(|_| !limits_all) {
+        Some(straggler) => says(Bound::Straggler, straggler.to_string()),
+        None => says(bottleneck.bound, bottleneck.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -132,7 +159,12 @@ mod tests {
                 })
                 .to_vec(),
             cores: 1,
-            cpu_s: [cpu_s, cpu_s],
+            cpu_s: [cpu_s, cpu_s, 0.0],
+            machine: MachineCpu {
+                busy_s: 10.0,
+                ..MachineCpu::default()
+            },
+            ranks: Vec::new(),
         })
     }
 
@@ -161,10 +193,14 @@ mod tests {
         );
         let several = bound_of(2, 10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0, 9.8).text;
         assert!(several.contains("at least 50.0x"), "{several}");
-        let crowded = bound_of(1, 10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0, 4.0).text;
+        let crowded = bound_of(1, 10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0, 4.0);
+        assert_eq!(crowded.bound, "neighbor");
         assert!(
-            crowded.contains("other processes use the CPU: decode threads got 0.4 of 1.0 cores"),
-            "{crowded}"
+            crowded.text.contains(
+                "decode threads got 0.4 of 1.0 cores: other processes of this machine used 0.6"
+            ),
+            "{}",
+            crowded.text
         );
         let none = BTreeMap::new();
         let idle = judge(&Window {
@@ -176,8 +212,56 @@ mod tests {
             threads: &BTreeMap::new(),
             levels: Vec::new(),
             cores: 0,
-            cpu_s: [0.0; 2],
+            cpu_s: [0.0; 3],
+            machine: MachineCpu::default(),
+            ranks: Vec::new(),
         });
         assert_eq!(idle.bound, "idle");
+    }
+
+    #[test]
+    fn a_rank_that_the_others_wait_for_comes_before_what_the_sum_of_all_shows() {
+        let rank = |rank, waits| RankPace {
+            rank,
+            seconds: 10.0,
+            images: 2560,
+            batches: 10,
+            waits,
+        };
+        let judge = |decode| {
+            let stages = [
+                ("fetch", [2.0, 0.0, 38.0]),
+                ("decode", decode),
+                ("send", [0.5, 0.5, 29.0]),
+            ];
+            judge(&Window {
+                seconds: 10.0,
+                streams: 3,
+                did: Did {
+                    images: 7680,
+                    batches: 30,
+                    payload_bytes: 1 << 20,
+                    read_bytes: 1 << 20,
+                },
+                trainers: [25.0, 5.0],
+                stages: &stages.map(|(name, times)| (name.to_owned(), times)).into(),
+                threads: &BTreeMap::new(),
+                levels: Vec::new(),
+                cores: 0,
+                cpu_s: [0.0; 3],
+                machine: MachineCpu::default(),
+                ranks: vec![rank(0, 0.0), rank(1, 0.5), rank(2, 0.01)],
+            })
+        };
+        let found = judge([3.0, 0.0, 16.0]);
+        assert_eq!(found.bound, "straggler");
+        assert!(
+            found
+                .text
+                .starts_with("straggler-bound: rank 1 takes 256 images/s"),
+            "{}",
+            found.text
+        );
+        assert_eq!(judge([19.0, 0.0, 0.0]).bound, "decode", "it limits all");
     }
 }

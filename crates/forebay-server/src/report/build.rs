@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use super::bottleneck::{Window, judge};
+use forebay_loader::RankPace;
+
+use super::bottleneck::{Window, idle, judge};
 use super::{
     BottleneckReport, CacheReport, Connections, Counts, EventReport, FORMAT, Lines, ProcessReport,
     QueueReport, Rank, Rates, Report, Served, StageReport, StoreReport, TierReport,
@@ -137,6 +139,9 @@ impl ReportBuilder<'_> {
             .fold([0.0; 2], |sum, times| {
                 [sum[0] + times[0], sum[1] + times[1]]
             });
+        let dataset = self.snapshot.served.get(name).cloned().flatten();
+        // If all ranks began at the same position, the slowest one holds the others up.
+        let is_job = dataset.is_some() || streams.iter().any(|stream| stream.live.is_job);
         let bottleneck = judge(&Window {
             seconds: history.window_s(),
             streams: streams.len() as u64,
@@ -147,10 +152,15 @@ impl ReportBuilder<'_> {
             levels: history.levels(name),
             cores: self.cores,
             cpu_s: history.cpu_s(name),
+            machine: history.machine(),
+            ranks: match is_job {
+                true => streams
+                    .iter()
+                    .filter_map(|stream| self.pace(stream))
+                    .collect(),
+                false => Vec::new(),
+            },
         });
-        let dataset = self.snapshot.served.get(name).cloned().flatten();
-        // If all ranks began at the same position, the slowest one holds the others up.
-        let is_job = dataset.is_some() || streams.iter().any(|stream| stream.live.is_job);
         let first = streams.iter().map(|stream| stream.live.step).max();
         let first = first.filter(|_| is_job);
         let shown = streams.iter().enumerate().take(MOST_RANKS);
@@ -179,6 +189,19 @@ impl ReportBuilder<'_> {
             more_ranks: streams.len().saturating_sub(MOST_RANKS) as u64,
             failures,
         }
+    }
+
+    /// Returns the activity of a rank in the window.
+    fn pace(&self, stream: &Stream) -> Option<RankPace> {
+        let [fed, starved] = self.history.fed_and_starved(stream.connection)?;
+        let did = self.history.connection_now(stream.connection);
+        Some(RankPace {
+            rank: stream.live.rank,
+            seconds: fed + starved,
+            images: did.images,
+            batches: did.batches,
+            waits: per_s(starved, fed + starved),
+        })
     }
 
     /// Describes a stream. `first` is the position of a job's rank that is ahead of the others.
@@ -266,14 +289,11 @@ fn headline(served: &[Served]) -> BottleneckReport {
         .collect();
     busy.sort_by(|a, b| b.now.images_per_s.total_cmp(&a.now.images_per_s));
     match &busy[..] {
-        [] => BottleneckReport {
-            bound: "idle".to_owned(),
-            text: "idle: no trainer is connected".to_owned(),
-        },
+        [] => idle(),
         [only] => only.bottleneck.clone(),
         [first, ..] => BottleneckReport {
-            bound: first.bottleneck.bound.clone(),
             text: format!("{}: {}", first.name, first.bottleneck.text),
+            ..first.bottleneck.clone()
         },
     }
 }

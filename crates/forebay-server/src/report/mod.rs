@@ -58,9 +58,11 @@ pub struct Report {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BottleneckReport {
-    /// `trainer` (the best case), `decode`, `storage`, `network`, `idle` without trainers, or
-    /// `unknown`.
+    /// The name of a [`Bound`](forebay_loader::Bound), such as `trainer` (the best case), or `idle`
+    /// without trainers.
     pub bound: String,
+    /// The same as a heading.
+    pub heading: String,
     /// Explanation as a sentence.
     pub text: String,
 }

@@ -70,8 +70,12 @@ pub(super) fn more(mut one: wire::Stats, other: &wire::Stats) -> wire::Stats {
     add_levels(&mut one.reads, &other.reads);
     one.cores = one.cores.max(other.cores);
     one.decode_cpu_s += other.decode_cpu_s;
-    // Both measure the same process.
+    one.decode_delay_s += other.decode_delay_s;
+    // Both measure the same process and machine.
     one.process_cpu_s = one.process_cpu_s.max(other.process_cpu_s);
+    one.machine_busy_s = one.machine_busy_s.max(other.machine_busy_s);
+    one.machine_stolen_s = one.machine_stolen_s.max(other.machine_stolen_s);
+    one.machine_throttled_s = one.machine_throttled_s.max(other.machine_throttled_s);
     // A store's counters cover all readers of a dataset: both are readings of the same counters,
     // one of them later.
     one.traffic = match (one.traffic, other.traffic) {
@@ -112,6 +116,7 @@ pub(super) fn less(mut now: wire::Stats, before: &wire::Stats) -> wire::Stats {
     now.bytes_read = now.bytes_read.saturating_sub(before.bytes_read);
     now.failed = now.failed.saturating_sub(before.failed);
     now.decode_cpu_s = (now.decode_cpu_s - before.decode_cpu_s).max(0.0);
+    now.decode_delay_s = (now.decode_delay_s - before.decode_delay_s).max(0.0);
     take_levels(&mut now.reads, &before.reads);
     now
 }

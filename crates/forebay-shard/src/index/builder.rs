@@ -287,12 +287,13 @@ impl IndexBuilder {
     /// Returns the checksum of what was written.
     pub(crate) fn write_map(
         &self,
+        features: Features,
         data: Crc32c,
         blocks: &[BlockEntry],
         map: &[u8],
         out: &mut impl Write,
     ) -> io::Result<Crc32c> {
-        let binding = (FileKind::Map, Features::default(), data.len(), data.value());
+        let binding = (FileKind::Map, features, data.len(), data.value());
         let last = (blocks.iter().copied(), map);
         self.write_columns(data.len(), binding, last, out)
     }

@@ -21,6 +21,9 @@ pub(crate) const BLOCK_ENTRY_BYTES: u64 = 32;
 /// The format version that is written, and the newest that is supported.
 pub const FORMAT_VERSION: u32 = 1;
 
+/// The incompatible feature bit of mapped shards that have the version of their source.
+pub(crate) const SOURCE_VERSION_BIT: u32 = 1 << 16;
+
 pub(crate) const BLOCK_MAGIC: [u8; 4] = *b"FBBK";
 const INDEX_MAGIC: [u8; 4] = *b"FBIX";
 
@@ -193,7 +196,11 @@ fn check_version(path: &Path, kind: FileKind, version: u32, features: Features) 
             supported: u64::from(FORMAT_VERSION),
         });
     }
-    let unknown = features.incompatible & !codec::feature_bits();
+    let known = match kind {
+        FileKind::Map => SOURCE_VERSION_BIT,
+        FileKind::Shard | FileKind::Sidecar => codec::feature_bits(),
+    };
+    let unknown = features.incompatible & !known;
     if unknown != 0 {
         return Err(Error::Feature {
             path: path.to_owned(),

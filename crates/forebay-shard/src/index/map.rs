@@ -19,6 +19,9 @@ pub(crate) const MAX_BLOCK_BYTES: u64 = 256 << 20;
 /// The longest name of a source.
 pub(crate) const MAX_NAME_BYTES: usize = 4096;
 
+/// The longest version of a source.
+pub(crate) const MAX_VERSION_BYTES: usize = 1024;
+
 pub(crate) const LITERAL: u64 = 0;
 pub(crate) const COPY: u64 = 1;
 pub(crate) const BLOCK: u64 = 2;
@@ -63,6 +66,8 @@ pub(crate) struct Map {
     pub(crate) source_len: u64,
     /// Path of the source below the location in the manifest.
     pub(crate) source_name: String,
+    /// Version of the source, which a file that replaces it does not have.
+    pub(crate) source_version: Option<String>,
 }
 
 /// A range of bytes of the frames, and where they are.
@@ -114,6 +119,7 @@ impl Map {
         bytes: &[u8],
         at: u64,
         (data_len, frames_len): (u64, u64),
+        has_version: bool,
     ) -> Result<Self, Corruption> {
         let short = |what: &str| Index::inconsistent(at, what, "the columns of a map", bytes.len());
         let mut take = Take(bytes);
@@ -129,9 +135,23 @@ impl Map {
             Index::inconsistent(at, "name of the source", "a path without ..", found)
         })?;
         let entries = count.checked_add(1).and_then(|count| count.checked_mul(16));
-        if entries != Some(rest.len() as u64) {
-            return Err(short("pages of the map"));
-        }
+        let entries = entries.and_then(|len| usize::try_from(len).ok());
+        let cut = entries.and_then(|len| rest.split_at_checked(len));
+        let is_all = |cut: &(&[u8], &[u8])| has_version || cut.1.is_empty();
+        let cut = cut.filter(is_all);
+        let (rest, version) = cut.ok_or_else(|| short("pages of the map"))?;
+        let source_version = match has_version {
+            false => None,
+            true => {
+                let text = std::str::from_utf8(version).ok().filter(|v| is_version(v));
+                let text = text.ok_or_else(|| {
+                    let expected = format_args!("1 to {MAX_VERSION_BYTES} bytes of UTF-8");
+                    let found = format_args!("{} bytes", version.len());
+                    Index::inconsistent(at, "version of the source", expected, found)
+                })?;
+                Some(text.to_owned())
+            }
+        };
         let pages: Vec<(u64, u64)> = rest
             .chunks_exact(16)
             .map(|entry| (Take(entry).u64(), Take(&entry[8..]).u64()))
@@ -159,6 +179,7 @@ impl Map {
                 .collect::<Result<_, _>>()?,
             source_len,
             source_name: source_name.to_owned(),
+            source_version,
         })
     }
 
@@ -361,6 +382,11 @@ pub(crate) fn is_name(name: &str) -> bool {
         && name.len() <= MAX_NAME_BYTES
         && !name.contains(|c: char| c == '\\' || c.is_control())
         && name.split('/').all(is_part)
+}
+
+/// Whether a text can be the version of a source.
+pub(crate) fn is_version(version: &str) -> bool {
+    (1..=MAX_VERSION_BYTES).contains(&version.len())
 }
 
 /// Appends a number, seven bits a byte, the lowest first.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::column::{Labels, Offsets};
 use super::keys::pages;
 use super::layout::{
-    BLOCK_ALIGN, BLOCK_ENTRY_BYTES, FileKind, IndexHead, PIECE_BYTES, Take, Trailer,
+    BLOCK_ALIGN, BLOCK_ENTRY_BYTES, FileKind, IndexHead, PIECE_BYTES, SOURCE_VERSION_BIT, Take,
+    Trailer,
 };
 use super::{Block, Index, KeyPlace, Map};
 use crate::checksum::{Crc32c, crc32c};
@@ -163,7 +164,9 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
     } else if head.kind == FileKind::Map {
         let (at, bytes) = map_at;
         let lengths = (head.data_len, logical_len);
-        map = Some(Arc::new(Map::parse(block_entries, bytes, at, lengths)?));
+        let has_version = trailer.features.incompatible & SOURCE_VERSION_BIT != 0;
+        let parsed = Map::parse(block_entries, bytes, at, lengths, has_version)?;
+        map = Some(Arc::new(parsed));
         Vec::new()
     } else {
         check_sidecar(&head, at, offsets_at, logical_len)?;

@@ -61,6 +61,15 @@ impl SourceFile {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
+        // A storage that tells no version now has nothing to compare.
+        if let (Some(expected), Some(found)) = (self.map.source_version.as_deref(), file.version())
+            && expected != found
+        {
+            let what = format!(
+                "it was replaced after it was indexed (version {expected:?} became {found:?}): index it again"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
         Ok(file)
     }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::index::SourceBlock;
-pub use writer::{Extent, ExtentStart, Writer};
+pub use writer::{Extent, ExtentStart, SourceIdentity, Writer};
 
 pub(crate) use file::{MappedFile, SourceFile};
 

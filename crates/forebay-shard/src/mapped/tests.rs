@@ -18,12 +18,22 @@ type Mapped = (Vec<u8>, Vec<Extent>);
 
 /// Writes a dataset of one mapped shard, and returns it with the bytes of the same TFRecord.
 fn dataset(root: &Path, source: &[u8], records: &[Mapped]) -> (std::path::PathBuf, Vec<u8>) {
+    dataset_of_version(root, source, records, None)
+}
+
+fn dataset_of_version(
+    root: &Path,
+    source: &[u8],
+    records: &[Mapped],
+    version: Option<&str>,
+) -> (std::path::PathBuf, Vec<u8>) {
     let (data, out) = (root.join("data"), root.join("index"));
     fs::create_dir_all(data.join("deep")).unwrap();
     fs::create_dir_all(&out).unwrap();
     fs::write(data.join("deep/source.bin"), source).unwrap();
-    let mut writer =
-        Writer::new(Vec::new(), "x.fbm", "deep/source.bin", source.len() as u64).unwrap();
+    let mut identity = SourceIdentity::new("deep/source.bin", source.len() as u64);
+    identity.version = version.map(str::to_owned);
+    let mut writer = Writer::new(Vec::new(), "x.fbm", identity).unwrap();
     let mut plain = tfrecord::WriterBuilder::new().from_writer(Vec::new(), "x");
     for (number, (record, extents)) in records.iter().enumerate() {
         let key = format!("k{number}");
@@ -255,16 +265,100 @@ fn a_changed_source_is_an_error_that_names_it() {
 #[test]
 fn sources_stay_below_their_location() {
     for name in ["", "/etc/passwd", "../x", "a/../b", "a//b", "a\\b", "a\nb"] {
-        assert!(Writer::new(Vec::new(), "x", name, 1).is_err(), "{name:?}");
+        assert!(
+            Writer::new(Vec::new(), "x", SourceIdentity::new(name, 1)).is_err(),
+            "{name:?}"
+        );
     }
-    assert!(Writer::new(Vec::new(), "x", "a/b c.tar", 1).is_ok());
-    let mut writer = Writer::new(Vec::new(), "x", "a", 100).unwrap();
+    assert!(Writer::new(Vec::new(), "x", SourceIdentity::new("a/b c.tar", 1)).is_ok());
+    let mut writer = Writer::new(Vec::new(), "x", SourceIdentity::new("a", 100)).unwrap();
     let beyond = Extent {
         record: 0..64,
         start: ExtentStart::File(50),
     };
     let error = writer.append(&[0; 64], &RecordMeta::default(), &[beyond]);
     assert!(error.unwrap_err().to_string().contains("not in the source"));
+}
+
+/// Files of one version, as a store has them.
+#[derive(Debug)]
+struct VersionedStorage(crate::LocalFiles, Option<&'static str>);
+
+#[derive(Debug)]
+struct VersionedFile(std::sync::Arc<dyn crate::ReadAt>, Option<&'static str>);
+
+impl Storage for VersionedStorage {
+    fn open(&self, path: &Path) -> std::io::Result<Arc<dyn crate::ReadAt>> {
+        Ok(Arc::new(VersionedFile(self.0.open(path)?, self.1)))
+    }
+
+    fn exists(&self, path: &Path) -> std::io::Result<bool> {
+        self.0.exists(path)
+    }
+
+    fn list(&self, dir: &Path) -> std::io::Result<Vec<std::ffi::OsString>> {
+        self.0.list(dir)
+    }
+
+    fn open_location(&self, location: &str) -> std::io::Result<(PathBuf, Arc<dyn Storage>)> {
+        let files = Self(crate::LocalFiles::new(2), self.1);
+        Ok((location.into(), Arc::new(files)))
+    }
+}
+
+impl crate::ReadAt for VersionedFile {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn version(&self) -> Option<&str> {
+        self.1
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.0.read_exact_at(buf, offset)
+    }
+}
+
+/// A source of another version is refused when the dataset is opened. Where the index or the
+/// storage has no version, there is nothing to compare.
+#[test]
+fn a_replaced_source_is_refused_by_its_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = (noise(60, 1), vec![]);
+    for (indexed, found, is_refused) in [
+        (Some("one"), Some("one"), false),
+        (Some("one"), Some("two"), true),
+        (Some("one"), None, false),
+        (None, Some("two"), false),
+    ] {
+        let root = dir.path().join(format!("{indexed:?}-{found:?}"));
+        let (root, _) = dataset_of_version(&root, b"-", std::slice::from_ref(&record), indexed);
+        let storage = Arc::new(VersionedStorage(crate::LocalFiles::new(2), found));
+        let opened = Dataset::options().storage(storage).open(&root);
+        let split = opened.and_then(|dataset| dataset.split("train"));
+        if !is_refused {
+            let mut read = Vec::new();
+            split.unwrap().read(0, &mut read).unwrap();
+            assert_eq!(read, record.0);
+            continue;
+        }
+        let error = split.unwrap_err().to_string();
+        for word in [
+            "deep/source.bin",
+            "replaced",
+            "\"one\"",
+            "\"two\"",
+            "index it again",
+        ] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
+    for version in ["", &"x".repeat(1025)] {
+        let mut identity = SourceIdentity::new("a", 1);
+        identity.version = Some(version.to_owned());
+        assert!(Writer::new(Vec::new(), "x", identity).is_err());
+    }
 }
 
 /// Every single changed byte of a mapped shard is found, by reading or by verifying, and none
@@ -274,7 +368,7 @@ fn damage_of_the_shard_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let one = |seed| vec![(b"head".to_vec(), None), (noise(60, seed), Some(3))];
     let (source, records) = records(&(0..5).map(one).collect::<Vec<_>>());
-    let (root, _) = dataset(dir.path(), &source, &records);
+    let (root, _) = dataset_of_version(dir.path(), &source, &records, Some("v1"));
     let path = root.join("train-00000-of-00001.fbm");
     let good = fs::read(&path).unwrap();
     for at in 0..good.len() {
@@ -290,7 +384,7 @@ fn damage_of_the_shard_is_found() {
 /// Maps that were crafted with right checksums.
 #[test]
 fn crafted_maps_are_refused() {
-    let pages = |edit: &dyn Fn(&mut Vec<u8>)| {
+    let versioned = |edit: &dyn Fn(&mut Vec<u8>), has_version| {
         let mut map = Vec::new();
         map.extend(1000u64.to_le_bytes());
         map.extend(1u64.to_le_bytes());
@@ -300,8 +394,9 @@ fn crafted_maps_are_refused() {
             map.extend(number.to_le_bytes());
         }
         edit(&mut map);
-        Map::parse(&[], &map, 0, (164, 500)).map(|_| ())
+        Map::parse(&[], &map, 0, (164, 500), has_version)
     };
+    let pages = |edit: &dyn Fn(&mut Vec<u8>)| versioned(edit, false);
     pages(&|_| {}).unwrap();
     for edit in [
         &(|map: &mut Vec<u8>| map.truncate(10)) as &dyn Fn(&mut Vec<u8>),
@@ -315,5 +410,11 @@ fn crafted_maps_are_refused() {
         &|map| map.push(0),
     ] {
         assert!(pages(edit).is_err());
+    }
+    let version = |bytes: &[u8]| versioned(&|map| map.extend(bytes), true);
+    let map = version("0x8dé".as_bytes()).unwrap();
+    assert_eq!(map.source_version.as_deref(), Some("0x8dé"));
+    for bytes in [&b""[..], &[b'x'; 1025], b"\xff"] {
+        assert!(version(bytes).is_err());
     }
 }

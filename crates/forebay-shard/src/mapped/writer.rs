@@ -9,10 +9,10 @@ use super::MIN_EXTENT_BYTES;
 use crate::checksum::{Crc32c, crc32c, mask};
 use crate::error::{Error, Result};
 use crate::frame::{MAX_RECORD_BYTES, TAIL_BYTES, encode_head, too_long};
-use crate::index::layout::Header;
+use crate::index::layout::{Header, SOURCE_VERSION_BIT};
 use crate::index::map::{
-    BLOCK, COPY, LITERAL, MAX_BLOCK_BYTES, MAX_LITERAL_BYTES, PAGE_BYTES, SourceBlock, is_name,
-    push_signed, push_varint,
+    BLOCK, COPY, LITERAL, MAX_BLOCK_BYTES, MAX_LITERAL_BYTES, MAX_VERSION_BYTES, PAGE_BYTES,
+    SourceBlock, is_name, is_version, push_signed, push_varint,
 };
 use crate::index::{Features, FileKind, IndexBuilder, RecordMeta};
 use crate::summary::ShardSummary;
@@ -24,6 +24,51 @@ pub struct Extent {
     pub record: Range<usize>,
     /// Their position in the source.
     pub start: ExtentStart,
+}
+
+/// The file that a mapped shard is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceIdentity {
+    /// Its path below the location in the manifest.
+    pub name: String,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its [`ReadAt::version`](crate::ReadAt::version), which a file that replaces it does not have.
+    pub version: Option<String>,
+}
+
+impl SourceIdentity {
+    /// A file of which only name and length are known.
+    pub fn new(name: impl Into<String>, len: u64) -> Self {
+        Self {
+            name: name.into(),
+            len,
+            version: None,
+        }
+    }
+
+    fn features(&self) -> Features {
+        let mut features = Features::default();
+        if self.version.is_some() {
+            features.incompatible = SOURCE_VERSION_BIT;
+        }
+        features
+    }
+
+    fn check(&self) -> Result<()> {
+        let Self { name, version, .. } = self;
+        if !is_name(name) {
+            return Err(Error::invalid(format!(
+                "{name:?} cannot be the name of a source: expected a relative path without .."
+            )));
+        }
+        match version.as_deref().filter(|version| !is_version(version)) {
+            None => Ok(()),
+            Some(version) => Err(Error::invalid(format!(
+                "{version:?} cannot be the version of a source: expected 1 to {MAX_VERSION_BYTES} bytes"
+            ))),
+        }
+    }
 }
 
 /// Position of bytes in the source.
@@ -46,8 +91,7 @@ pub struct Writer<W: Write> {
     path: PathBuf,
     writer: W,
     sum: Crc32c,
-    source_name: String,
-    source_len: u64,
+    source: SourceIdentity,
     page: Vec<u8>,
     pages: Vec<(u64, u64)>,
     /// Bytes of the frames up to the end of the last segment in a page.
@@ -63,28 +107,23 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Creates a shard of records whose bytes are in the file `source_name`, below the location in
-    /// the manifest, of `source_len` bytes. `name` is the shard's name in errors.
+    /// Creates a shard of records whose bytes are in the file `source`. `name` is the shard's name
+    /// in errors.
     ///
     /// # Errors
-    /// If the name of the source is no relative path without `..`, or writing fails.
-    pub fn new(
-        writer: W,
-        name: impl AsRef<Path>,
-        source_name: &str,
-        source_len: u64,
-    ) -> Result<Self> {
-        if !is_name(source_name) {
-            return Err(Error::invalid(format!(
-                "{source_name:?} cannot be the name of a source: expected a relative path without .."
-            )));
-        }
+    /// If the name of the source is no relative path without `..`, its version is empty or longer
+    /// than 1 KiB, or writing fails.
+    pub fn new(writer: W, name: impl AsRef<Path>, source: SourceIdentity) -> Result<Self> {
+        source.check()?;
+        let header = Header {
+            kind: FileKind::Map,
+            features: source.features(),
+        };
         let mut writer = Self {
             path: name.as_ref().to_owned(),
             writer,
             sum: Crc32c::default(),
-            source_name: source_name.to_owned(),
-            source_len,
+            source,
             page: vec![0; 4],
             pages: Vec::new(),
             frames_len: 0,
@@ -95,10 +134,6 @@ impl<W: Write> Writer<W> {
             numbers: HashMap::new(),
             index: IndexBuilder::new(),
             chosen: Vec::new(),
-        };
-        let header = Header {
-            kind: FileKind::Map,
-            features: Features::default(),
         };
         writer.put(&header.encode())?;
         Ok(writer)
@@ -147,11 +182,11 @@ impl<W: Write> Writer<W> {
             let fits = match extent.start {
                 ExtentStart::File(offset) => offset
                     .checked_add(len)
-                    .is_some_and(|end| end <= self.source_len),
+                    .is_some_and(|end| end <= self.source.len),
                 ExtentStart::Block(block, offset) => {
                     let stored = block.offset.checked_add(block.stored_len);
                     let expanded = offset.checked_add(len);
-                    stored.is_some_and(|end| end <= self.source_len)
+                    stored.is_some_and(|end| end <= self.source.len)
                         && expanded.is_some_and(|end| end <= block.expanded_len)
                         && block.stored_len.max(block.expanded_len) <= MAX_BLOCK_BYTES
                 }
@@ -301,18 +336,20 @@ impl<W: Write> Writer<W> {
         let data = self.sum;
         self.pages.push((self.frames_len, data.len()));
         let mut map = Vec::new();
-        map.extend_from_slice(&self.source_len.to_le_bytes());
+        let source = &self.source;
+        map.extend_from_slice(&source.len.to_le_bytes());
         map.extend_from_slice(&(self.pages.len() as u64 - 1).to_le_bytes());
-        map.extend_from_slice(&(self.source_name.len() as u32).to_le_bytes());
-        map.extend_from_slice(self.source_name.as_bytes());
+        map.extend_from_slice(&(source.name.len() as u32).to_le_bytes());
+        map.extend_from_slice(source.name.as_bytes());
         for (frames, offset) in &self.pages {
             map.extend_from_slice(&frames.to_le_bytes());
             map.extend_from_slice(&offset.to_le_bytes());
         }
+        map.extend_from_slice(source.version.as_deref().unwrap_or_default().as_bytes());
         let blocks: Vec<_> = self.blocks.iter().map(SourceBlock::encode).collect();
         let written = self
             .index
-            .write_map(data, &blocks, &map, &mut self.writer)
+            .write_map(source.features(), data, &blocks, &map, &mut self.writer)
             .and_then(|rest| self.writer.flush().map(|()| rest));
         let rest = written.map_err(|error: io::Error| Error::io(&self.path, "write", error))?;
         let mut sum = data;

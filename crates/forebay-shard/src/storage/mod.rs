@@ -107,6 +107,12 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
         self.len() == 0
     }
 
+    /// Returns what tells this version of the file from any other, such as the ETag of an object.
+    /// `None` where a copy of the same bytes would have another, as the times of local files.
+    fn version(&self) -> Option<&str> {
+        None
+    }
+
     /// Fills `buf` with the bytes from `offset` on.
     ///
     /// # Errors

@@ -75,11 +75,12 @@ fn frames() {
 
 /// The inputs of the target `mapped`: their names, and what the writer writes.
 fn mapped_seeds() -> [(&'static str, Vec<u8>); 3] {
-    use forebay_shard::mapped::{Extent, ExtentStart, SourceBlock, Writer};
+    use forebay_shard::mapped::{Extent, ExtentStart, SourceBlock, SourceIdentity, Writer};
     use forebay_shard::{Codec, RecordMeta};
 
     let seed = |records: &[(Vec<u8>, Option<ExtentStart>)]| {
-        let mut writer = Writer::new(Vec::new(), "seed", "a", 512).unwrap();
+        let source = SourceIdentity::new("a", 512);
+        let mut writer = Writer::new(Vec::new(), "seed", source).unwrap();
         for (number, (record, start)) in records.iter().enumerate() {
             let key = number.to_string();
             let extent = start.map(|start| Extent {

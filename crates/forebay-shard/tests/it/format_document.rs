@@ -264,7 +264,8 @@ fn source() -> Vec<u8> {
 /// The document's mapped shard: record 0 is in it, record 1 is in the source.
 fn write_mapped() -> (Vec<u8>, ShardSummary) {
     let source = source();
-    let mut writer = mapped::Writer::new(Vec::new(), MAPPED, SOURCE, source.len() as u64).unwrap();
+    let identity = mapped::SourceIdentity::new(SOURCE, source.len() as u64);
+    let mut writer = mapped::Writer::new(Vec::new(), MAPPED, identity).unwrap();
     let extent = mapped::Extent {
         record: 0..64,
         start: mapped::ExtentStart::File(64),

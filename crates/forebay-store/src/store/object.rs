@@ -30,12 +30,22 @@ impl Object {
         }
     }
 
+    /// Returns the etag without what some stores add to it in one answer and not in another.
+    pub fn version(&self) -> Option<&str> {
+        self.etag.as_deref().map(plain_etag)
+    }
+
     /// The same object, known to have this etag.
     #[must_use]
     pub fn with_etag(mut self, etag: impl Into<String>) -> Self {
         self.etag = Some(etag.into());
         self
     }
+}
+
+/// Strips what some stores add to an etag in one answer and not in another.
+pub(crate) fn plain_etag(etag: &str) -> &str {
+    etag.trim_start_matches("W/").trim_matches('"')
 }
 
 /// One level of a store: the objects there, and the names that have more below them.

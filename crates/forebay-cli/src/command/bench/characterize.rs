@@ -1,29 +1,36 @@
 //! `forebay bench characterize` and `forebay bench compare`.
 
 use std::io::{BufRead, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use forebay_bench::DiskLimits;
 use forebay_bench::cold::Cold;
 use forebay_bench::experiment::{
-    CATALOG, CharacterizeObserver, CharacterizeOptions, Experiment, characterize,
+    CATALOG, CharacterizeObserver, CharacterizeOptions, Consumer, Experiment, characterize,
 };
 use forebay_bench::report::{
     ExperimentReport, FigureClass, Judgment, LabReport, REPORT_FILE, Verdict, compare,
 };
-use forebay_store::free_bytes;
+use forebay_store::{Location, free_bytes};
 use serde_json::json;
 
-use super::figure;
+use super::trainer::TrainerArgs;
+use super::{command, figure};
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::show;
 use crate::paint::printable;
 use crate::progress::Bar;
 use crate::quantity::{self, parse_duration, parse_size};
+use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
+/// Side of the images of formats that store pixels.
+pub(super) const PIXELS: u32 = 224;
+/// Each is a thread with a batch of its own.
+const MOST_RANKS: u64 = 64;
 /// With --full: the images and the rounds of the published experiments.
 const FULL_IMAGES: u64 = 16_384;
 const FULL_TIME: Duration = Duration::from_secs(10);
@@ -31,7 +38,7 @@ const FULL_SIZE: u64 = 5_000_000_000;
 
 #[derive(Debug, Args)]
 pub(super) struct Characterize {
-    /// Directories on the storages to test; what is written there is removed at the end
+    /// Directories on the storages to test, or URLs of stores; what is written there is removed at the end
     #[arg(required_unless_present = "list")]
     media: Vec<PathBuf>,
     /// Experiments of the catalog, such as E4,E6 [default: those that --list marks]
@@ -43,6 +50,15 @@ pub(super) struct Characterize {
     /// Images that are generated on each medium [default: 4096, with --full 16384]
     #[arg(long, value_name = "N")]
     files: Option<u64>,
+    /// A dataset whose images are used in place of generated ones
+    #[arg(long, value_name = "DATASET")]
+    data: Option<PathBuf>,
+    /// Write job files of fio that repeat the accesses of E2, E3 and E4, those that run, into this directory
+    #[arg(long, value_name = "DIR")]
+    emit_fio: Option<PathBuf>,
+    /// Slow down the disks of the media with a cgroup, such as read=163MB,write=133MB,reads=200 (a second); needs root
+    #[arg(long, value_name = "LIMITS", value_parser = parse_limits)]
+    limit: Option<DiskLimits>,
     /// Size of the file that storage ceilings are measured with [default: 1 GB, with --full 5 GB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
@@ -83,12 +99,27 @@ pub(super) struct Characterize {
         default_value = "0s,20ms,100ms,400ms"
     )]
     step: Vec<Duration>,
+    /// The stand-in for an accelerator: a preset, step:TIME for each batch, recorded:FILE for recorded step times, or torch:resnet50 for those of a short training
+    #[arg(long, value_name = "NAME", default_value = "v100-resnet50-fp16")]
+    consumer: String,
+    #[command(flatten)]
+    trainer: TrainerArgs,
+    /// Numbers of accelerators
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "1,2,4,8"
+    )]
+    ranks: Vec<u64>,
     /// Write report.json, report.md, report.html and the plots into this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Do not ask before writing
     #[arg(long)]
     yes: bool,
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -123,46 +154,21 @@ impl CharacterizeObserver for Watcher<'_> {
 
 impl Characterize {
     pub(super) fn run(self, runs: usize, console: &Console) -> Result<Outcome, Failure> {
-        if self.list {
-            list(console);
-            return Ok(Outcome::Done);
-        }
+        let is_list = self.list;
         let report_dir = self.report.clone();
         let yes = self.yes;
         let options = self.options(runs, console)?;
-        ask(&options, yes, console)?;
-        console.interrupt().answer();
-        let watcher = Watcher {
+        if is_list {
+            list(options, console);
+            return Ok(Outcome::Done);
+        }
+        measure(
+            "bench characterize",
+            &options,
+            report_dir.as_deref(),
+            yes,
             console,
-            bar: console.bar("measuring", None),
-        };
-        let result = characterize(&options, &watcher);
-        drop(watcher);
-        let report = match result {
-            Err(_) if console.interrupt().is_asked() => {
-                return Err(Failure::interrupted("nothing of it is kept"));
-            }
-            result => result?,
-        };
-        for experiment in &report.experiments {
-            print(experiment, console);
-        }
-        print_statements(&report, console);
-        if let Some(dir) = report_dir {
-            report.write(&dir)?;
-            let page = dir.join("report.html");
-            console.note(format!(
-                "report: {}, {}",
-                show(&dir.join(REPORT_FILE)),
-                show(&page)
-            ));
-        }
-        console.event("report", &report);
-        console.event(
-            "summary",
-            &json!({ "command": "bench characterize", "exit_code": 0 }),
-        );
-        Ok(Outcome::Done)
+        )
     }
 
     fn options(self, runs: usize, console: &Console) -> Result<CharacterizeOptions, Failure> {
@@ -171,9 +177,32 @@ impl Characterize {
                 "--threads and --batch-size must be 1 or more",
             ));
         }
+        if !self
+            .ranks
+            .iter()
+            .all(|ranks| (1..=MOST_RANKS).contains(ranks))
+        {
+            return Err(Failure::usage(format!("--ranks must be 1 to {MOST_RANKS}")));
+        }
+        let consumer = match self.list {
+            true => Consumer::default(),
+            false => self
+                .trainer
+                .consumer(&self.consumer, self.batch_size, console)?,
+        };
         let or = |quick, full| if self.full { full } else { quick };
+        let (mut media, mut stores) = (Vec::new(), Vec::new());
+        for medium in self.media {
+            let location = Location::parse(&medium)?;
+            match location.is_remote() {
+                true => stores.push(location),
+                false => media.push(medium),
+            }
+        }
         let options = CharacterizeOptions {
-            media: self.media,
+            media,
+            stores,
+            store: self.store.options(),
             experiments: self.experiment,
             files: self.files.unwrap_or(or(4096, FULL_IMAGES)),
             size: self.size.unwrap_or(or(1_000_000_000, FULL_SIZE)),
@@ -187,28 +216,103 @@ impl Characterize {
             batch_size: self.batch_size,
             prefetch: self.prefetch,
             steps: self.step,
+            consumer,
+            ranks: self.ranks,
+            data: self.data,
+            limits: self.limit,
+            python: self.trainer.python,
+            emit_fio: self.emit_fio,
+            formats: Vec::new(),
+            side: PIXELS,
             command: command(console),
         };
-        if options.files < options.batch_size {
-            return Err(Failure::usage("--files must be at least a batch"));
-        }
-        options
-            .chosen()
-            .map_err(|error| Failure::usage(error.to_string()))?;
         Ok(options)
     }
 }
 
-/// The command as it was typed.
-fn command(console: &Console) -> String {
-    let typed = std::env::args().skip_while(|arg| arg != "bench");
-    let words: Vec<String> = typed.collect();
-    format!("{} {}", console.program(), words.join(" "))
+/// Measures, and prints and writes the report.
+pub(super) fn measure(
+    name: &str,
+    options: &CharacterizeOptions,
+    report_dir: Option<&Path>,
+    yes: bool,
+    console: &Console,
+) -> Result<Outcome, Failure> {
+    if options.files < options.batch_size {
+        return Err(Failure::usage("--files must be at least a batch"));
+    }
+    options
+        .chosen()
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    ask(options, yes, console)?;
+    console.interrupt().answer();
+    let watcher = Watcher {
+        console,
+        bar: console.bar("measuring", None),
+    };
+    let result = characterize(options, &watcher);
+    drop(watcher);
+    let report = match result {
+        Err(_) if console.interrupt().is_asked() => {
+            return Err(Failure::interrupted("nothing of it is kept"));
+        }
+        result => result?,
+    };
+    for experiment in &report.experiments {
+        print(experiment, console);
+    }
+    print_statements(&report, console);
+    if let Some(dir) = report_dir {
+        report.write(dir)?;
+        let page = dir.join("report.html");
+        console.note(format!(
+            "report: {}, {}",
+            show(&dir.join(REPORT_FILE)),
+            show(&page)
+        ));
+    }
+    console.event("report", &report);
+    console.event("summary", &json!({ "command": name, "exit_code": 0 }));
+    Ok(Outcome::Done)
+}
+
+/// Parses `read=163MB,write=133MB,reads=200`.
+fn parse_limits(text: &str) -> Result<DiskLimits, String> {
+    let mut limits = DiskLimits::default();
+    for part in text.split(',') {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        let limit = match name {
+            "read" => &mut limits.read,
+            "write" => &mut limits.write,
+            "reads" => &mut limits.reads,
+            "latency" => {
+                return Err(
+                    "a cgroup cannot add latency: a device of dm-delay below the medium can, and E30 reads a synthetic store with latency".to_owned(),
+                );
+            }
+            _ => {
+                return Err(format!(
+                    "unknown limit \"{name}\"; expected read, write or reads"
+                ));
+            }
+        };
+        let number = match name {
+            "reads" => value
+                .parse()
+                .map_err(|_| format!("invalid number \"{value}\"")),
+            _ => parse_size(value),
+        }?;
+        if number == 0 {
+            return Err(format!("{name} must be above 0"));
+        }
+        *limit = Some(number);
+    }
+    Ok(limits)
 }
 
 /// Says what will be written and how long it takes, and asks.
 fn ask(options: &CharacterizeOptions, yes: bool, console: &Console) -> Result<(), Failure> {
-    let needed = options.scratch_bytes();
+    let needed = options.scratch_bytes()?;
     for medium in &options.media {
         let free = free_bytes(medium).map_err(|error| Failure::from_error(&error))?;
         if free < needed {
@@ -223,7 +327,7 @@ fn ask(options: &CharacterizeOptions, yes: bool, console: &Console) -> Result<()
     console.note(format!(
         "up to {} are written to each of {}, and removed at the end; runs take up to {}, making the data comes on top",
         quantity::bytes(needed),
-        quantity::counted(options.media.len() as u64, "medium", "media"),
+        quantity::counted((options.media.len() + options.stores.len()) as u64, "medium", "media"),
         quantity::duration(options.estimate()?),
     ));
     if yes {
@@ -245,19 +349,25 @@ fn ask(options: &CharacterizeOptions, yes: bool, console: &Console) -> Result<()
     }
 }
 
-fn list(console: &Console) {
+/// The catalog, with the longest time of each experiment on one medium.
+fn list(mut options: CharacterizeOptions, console: &Console) {
+    options.media.resize(1, PathBuf::new());
     let mut table = Table::new(&[
         ("", Align::Left),
         ("experiment", Align::Left),
         ("by default", Align::Left),
+        ("time", Align::Right),
         ("question", Align::Left),
     ]);
     for experiment in CATALOG {
         table.row([
-            experiment.id,
-            experiment.title,
-            if experiment.is_default { "yes" } else { "" },
-            experiment.question,
+            experiment.id.to_owned(),
+            experiment.title.to_owned(),
+            if experiment.is_default { "yes" } else { "" }.to_owned(),
+            Some(options.estimate_of(experiment))
+                .filter(|time| !time.is_zero())
+                .map_or_else(String::new, quantity::duration),
+            experiment.question.to_owned(),
         ]);
     }
     table
@@ -272,6 +382,7 @@ fn list(console: &Console) {
                 "title": experiment.title,
                 "question": experiment.question,
                 "is_default": experiment.is_default,
+                "seconds": options.estimate_of(experiment).as_secs_f64(),
             }),
         );
     }

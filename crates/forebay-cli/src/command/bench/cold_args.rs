@@ -13,6 +13,6 @@ pub(super) struct ColdArgs {
     pub(super) cold: Cold,
 }
 
-fn ways() -> impl TypedValueParser<Value = Cold> {
+pub(super) fn ways() -> impl TypedValueParser<Value = Cold> {
     PossibleValuesParser::new(Cold::NAMES).try_map(|name| name.parse::<Cold>())
 }

@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use forebay_bench::{BenchReport, EpochOptions, PackBenchOptions, StoreBenchOptions};
-use forebay_cache::ReadOptions;
 use forebay_store::{Cancel, Location};
 
 use super::Experiment;
 use super::cold_args::ColdArgs;
-use crate::cache_args::CacheArgs;
+use super::epoch_args::EpochArgs;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::quantity::parse_size;
@@ -68,40 +67,19 @@ impl Experiment for Read {
 
 #[derive(Debug, Args)]
 pub(super) struct Epoch {
-    /// Locations of the dataset; the others are compared with the first
-    #[arg(required = true, value_name = "DATASET")]
-    datasets: Vec<PathBuf>,
-    /// Split [default: the first]
-    #[arg(long, value_name = "NAME")]
-    split: Option<String>,
-    /// Decoding threads [default: what the machine allows]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Samples a batch
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    batch_size: u64,
     #[command(flatten)]
-    cold: ColdArgs,
-    #[command(flatten)]
-    cache: CacheArgs,
-    #[command(flatten)]
-    store: StoreArgs,
+    epoch: EpochArgs,
 }
 
 impl Experiment for Epoch {
     fn measure(self, runs: usize, console: &Console) -> Result<Vec<BenchReport>, Failure> {
-        let places: Vec<Location> = self
-            .datasets
-            .iter()
-            .map(Location::parse)
-            .collect::<Result<_, _>>()?;
+        let (places, read) = self.epoch.places(console)?;
         let options = EpochOptions {
-            split: self.split,
-            batch_size: self.batch_size,
-            threads: self.threads,
-            read: ReadOptions::new(self.store.options())
-                .with_cache(self.cache.open_for(&self.datasets, console)?),
-            cold: self.cold.cold,
+            split: self.epoch.split,
+            batch_size: self.epoch.batch_size,
+            threads: self.epoch.threads,
+            read,
+            cold: self.epoch.cold.cold,
             runs,
         };
         Ok(vec![forebay_bench::epoch(&places, &options)?])
@@ -157,6 +135,8 @@ pub(super) struct Start {
     /// Records of the dataset
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     records: u64,
+    #[command(flatten)]
+    cold: ColdArgs,
 }
 
 impl Experiment for Start {
@@ -164,6 +144,7 @@ impl Experiment for Start {
         Ok(vec![forebay_bench::start(
             &self.scratch,
             self.records,
+            self.cold.cold,
             runs,
         )?])
     }

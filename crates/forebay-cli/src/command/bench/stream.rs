@@ -8,6 +8,7 @@ use forebay_bench::{BenchReport, SharingOptions, TransportOptions};
 use forebay_client::Transport;
 
 use super::Experiment;
+use super::cold_args::ColdArgs;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::quantity::parse_duration;
@@ -47,6 +48,8 @@ pub(super) struct Stream {
     /// Duration of a run
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     duration: Duration,
+    #[command(flatten)]
+    cold: ColdArgs,
 }
 
 impl Experiment for Stream {
@@ -57,6 +60,7 @@ impl Experiment for Stream {
             self.threads,
             &self.transports.transport,
             self.duration,
+            self.cold.cold,
             runs,
         )?])
     }
@@ -81,6 +85,8 @@ pub(super) struct Sharing {
     /// Duration of a run
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     duration: Duration,
+    #[command(flatten)]
+    cold: ColdArgs,
 }
 
 impl Experiment for Sharing {
@@ -92,6 +98,7 @@ impl Experiment for Sharing {
             batch_size: self.batch_size,
             transport: self.transport,
             duration: self.duration,
+            cold: self.cold.cold,
             runs,
         };
         Ok(vec![forebay_bench::sharing(

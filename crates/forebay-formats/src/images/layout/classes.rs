@@ -1,9 +1,10 @@
 //! `<class>/<file>`: the directories at the top are the classes. Without directories the files at the top are
 //! images without a label, as test sets have them.
 
-use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource, split_name};
+use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource};
 use crate::error::{Error, Result};
 use crate::images::Top;
+use crate::key_path::split_name;
 use crate::key_path::stem;
 use std::os::unix::ffi::OsStrExt;
 

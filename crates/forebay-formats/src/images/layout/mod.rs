@@ -205,13 +205,3 @@ pub(crate) fn arrange(
     }
     unreachable!("the last layout takes every source")
 }
-
-/// The split name that a directory name stands for, if it is one of those in use.
-pub(super) fn split_name(dir: &[u8]) -> Option<&'static str> {
-    match dir.to_ascii_lowercase().as_slice() {
-        b"train" | b"training" => Some("train"),
-        b"val" | b"valid" | b"validation" => Some("validation"),
-        b"test" | b"testing" => Some("test"),
-        _ => None,
-    }
-}

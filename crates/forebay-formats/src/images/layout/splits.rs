@@ -2,10 +2,11 @@
 //! `validation`, as TensorFlow names it.
 
 use super::classes::units;
-use super::{Arrangement, Layout, LayoutContext, SplitSource, split_name};
+use super::{Arrangement, Layout, LayoutContext, SplitSource};
 use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::images::Top;
+use crate::key_path::split_name;
 
 #[derive(Debug)]
 pub(super) struct Splits;

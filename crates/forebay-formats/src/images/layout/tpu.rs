@@ -2,9 +2,10 @@
 //! `synset_labels.txt`, which has one line for each validation image in the order of their names.
 
 use super::splits::Splits;
-use super::{Arrangement, Layout, LayoutContext, split_name};
+use super::{Arrangement, Layout, LayoutContext};
 use crate::error::{Error, Result};
 use crate::images::Top;
+use crate::key_path::split_name;
 
 #[derive(Debug)]
 pub(super) struct Tpu;

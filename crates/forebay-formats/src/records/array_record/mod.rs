@@ -8,14 +8,13 @@ mod write;
 use super::arrays::places;
 use super::conversion::Conversion;
 use super::sink::{RecordSink, SinkOptions};
-use super::values::Values;
+use super::values::{self, ValueFile, Values};
 use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
-    SourceRecord, by_extension, order_by_sizes,
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, SourceFacts, SourceRecord,
+    by_extension,
 };
-use crate::archive::{Archive, Stream, VolumeKind};
+use crate::archive::{Archive, FileVersion, Stream, VolumeKind};
 use crate::error::{Error, Result};
-use forebay_cache::read_storage;
 use forebay_shard::ExampleView;
 use forebay_shard::index::MAX_KEY_BYTES;
 use forebay_shard::mapped::{Extent, ExtentStart, MIN_EXTENT_BYTES};
@@ -23,7 +22,7 @@ use forebay_shard::mapped::{Extent, ExtentStart, MIN_EXTENT_BYTES};
 pub(crate) use riegeli::hash as riegeli_hash;
 use riegeli::{BLOCK, Chunk, Compression, numbers};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) struct ArrayRecord;
@@ -54,56 +53,14 @@ impl Format for ArrayRecord {
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        let (root, storage) = read_storage(&input.location, &input.read)?;
-        let is_file = !input.files.is_empty()
-            || by_extension(self, &[&root.to_string_lossy()]).is_some() && !root.is_dir();
-        let conversion = match is_file {
-            true => None,
-            false => Conversion::load(&root, &*storage)?,
-        };
-        let conversion = conversion.filter(|conversion| conversion.to == self.name());
-        let mut hasher = blake3::Hasher::new();
-        let mut opened: Vec<(String, Vec<ArrayFile>)> = Vec::new();
-        for (split, files) in places::find(input, conversion.as_ref(), &EXTENSIONS)? {
-            let mut all = Vec::new();
-            for (_, archive) in files {
-                let file = ArrayFile::open(archive)?;
-                file.identify(&split, &mut hasher);
-                all.push(file);
-            }
-            opened.push((split, all));
-        }
-        if opened.is_empty() {
+        let (root, conversion) = Conversion::of_source(input, self.name(), |root| {
+            by_extension(self, &[&root.to_string_lossy()]).is_some() && !root.is_dir()
+        })?;
+        let files = places::find(input, conversion.as_ref(), &EXTENSIONS)?;
+        if files.is_empty() {
             return Err(Error::source(&root, "there are no ArrayRecord files here"));
         }
-        let mut files = opened.iter().flat_map(|(_, files)| files);
-        let first = match files.find(|file| file.records() > 0) {
-            Some(file) => Some((file, file.first()?)),
-            None => None,
-        };
-        let values = match &first {
-            Some((file, value)) => Values::decide(value, input, conversion.as_ref())
-                .map_err(|what| Error::source(&file.path, what))?,
-            None => Values::Image,
-        };
-        let first = first.map(|(_, value)| value);
-        let mut facts = values.facts(input, first, conversion, &root, &hasher);
-        let values = Arc::new(values);
-        let splits = opened.into_iter().map(|(name, files)| RecordSplit {
-            name,
-            files: files
-                .into_iter()
-                .map(|file| -> Box<dyn RecordFile> {
-                    let values = Arc::clone(&values);
-                    Box::new(Records { file, values })
-                })
-                .collect(),
-        });
-        let splits: Vec<RecordSplit> = splits.collect();
-        if facts.order.block_records.is_empty() {
-            facts.order = order_by_sizes(&splits);
-        }
-        Ok(RecordSource { splits, facts })
+        values::open::<ArrayFile>(files, input, conversion, &root)
     }
 
     fn is_written(&self) -> bool {
@@ -132,24 +89,20 @@ struct Listed {
 #[derive(Debug)]
 struct ArrayFile {
     archive: Archive,
-    path: PathBuf,
-    bytes: u64,
-    modified: i128,
+    version: FileVersion,
     chunks: Vec<Listed>,
     records: u64,
     /// The compression of the first chunk.
     compression: Compression,
 }
 
-impl ArrayFile {
+impl ValueFile for ArrayFile {
     fn open(archive: Archive) -> Result<Self> {
-        let (file, modified) = archive.open()?;
-        let (path, bytes) = (archive.shown(), file.len());
+        let (version, file) = FileVersion::open(&archive)?;
+        let (path, bytes) = (version.path.clone(), version.bytes);
         let mut all = Self {
             archive,
-            path: path.clone(),
-            bytes,
-            modified,
+            version,
             chunks: Vec::new(),
             records: 0,
             compression: Compression::None,
@@ -221,20 +174,26 @@ impl ArrayFile {
         Ok(all)
     }
 
-    fn identify(&self, split: &str, hasher: &mut blake3::Hasher) {
-        for text in [self.path.as_os_str().as_encoded_bytes(), split.as_bytes()] {
-            hasher
-                .update(&(text.len() as u64).to_le_bytes())
-                .update(text);
+    fn version(&self) -> &FileVersion {
+        &self.version
+    }
+
+    fn first(&self) -> Result<Option<Vec<u8>>> {
+        if self.records == 0 {
+            return Ok(None);
         }
-        hasher.update(&self.bytes.to_le_bytes());
-        hasher.update(&self.modified.to_le_bytes());
+        let chunk = self.chunk(&mut self.stream()?, self.chunk_of(0));
+        let chunk =
+            chunk.map_err(|what| Error::source(&self.version.path, format!("record 0: {what}")))?;
+        Ok(Some(chunk.record(0).unwrap_or_default().to_vec()))
     }
 
-    fn records(&self) -> u64 {
-        self.records
+    fn into_records(self, values: Arc<Values>) -> Box<dyn RecordFile> {
+        Box::new(Records { file: self, values })
     }
+}
 
+impl ArrayFile {
     /// The number of the chunk that has a record.
     fn chunk_of(&self, record: u64) -> usize {
         let after = self.chunks.partition_point(|chunk| chunk.first <= record);
@@ -249,18 +208,16 @@ impl ArrayFile {
     }
 
     fn stream(&self) -> Result<Stream> {
-        let (file, modified) = self.archive.open()?;
-        if (file.len(), modified) != (self.bytes, self.modified) {
-            return Err(Error::source(&self.path, "it changed while it was read"));
-        }
-        Stream::new(file, VolumeKind::Tar).map_err(|error| Error::io(&self.path, "read", error))
+        let file = self.version.reopen(&self.archive)?;
+        Stream::new(file, VolumeKind::Tar)
+            .map_err(|error| Error::io(&self.version.path, "read", error))
     }
 
     /// Reads a chunk of the list.
     fn chunk(&self, stream: &mut Stream, number: usize) -> std::result::Result<Chunk, String> {
         let listed = self.chunks[number];
         let at = |what: String| format!("offset {}: {what}", listed.offset);
-        let chunk = Chunk::read(stream, self.bytes, listed.offset).map_err(at)?;
+        let chunk = Chunk::read(stream, self.version.bytes, listed.offset).map_err(at)?;
         let count = self.end_of(number) - listed.first;
         match chunk.len() as u64 == count {
             true => Ok(chunk),
@@ -269,13 +226,6 @@ impl ArrayFile {
                 chunk.len()
             ))),
         }
-    }
-
-    /// The first record.
-    fn first(&self) -> Result<Vec<u8>> {
-        let chunk = self.chunk(&mut self.stream()?, self.chunk_of(0));
-        let chunk = chunk.map_err(|what| Error::source(&self.path, format!("record 0: {what}")))?;
-        Ok(chunk.record(0).unwrap_or_default().to_vec())
     }
 }
 
@@ -288,11 +238,11 @@ struct Records {
 
 impl RecordFile for Records {
     fn path(&self) -> &Path {
-        &self.file.path
+        &self.file.version.path
     }
 
     fn bytes(&self) -> u64 {
-        self.file.bytes
+        self.file.version.bytes
     }
 
     fn records(&self) -> u64 {
@@ -306,7 +256,7 @@ impl RecordFile for Records {
         let number = self.file.chunk_of(record);
         let listed = self.file.chunks[number];
         let count = self.file.end_of(number) - listed.first;
-        (listed.bytes / count.max(1)).min(self.file.bytes.saturating_mul(1024))
+        (listed.bytes / count.max(1)).min(self.file.version.bytes.saturating_mul(1024))
     }
 
     fn in_place_refusal(&self) -> Option<String> {
@@ -368,7 +318,7 @@ impl Reader<'_> {
         }
         self.next += 1;
         let refused = |what: String| Error::Record {
-            path: file.path.clone(),
+            path: file.version.path.clone(),
             record: number,
             what,
         };

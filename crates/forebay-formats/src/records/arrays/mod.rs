@@ -13,12 +13,11 @@ pub(super) use read::open;
 pub(super) use spool::SpooledArray;
 pub(super) use write::{ArrayEncoder, ArraySink, TextAs};
 
-use crate::archive::{ArchiveFile, ReadAt};
+use crate::archive::{ArchiveFile, FileVersion, ReadAt};
 use crate::error::Result;
 use forebay_shard::schema::NumberType;
 use std::fmt;
 use std::io;
-use std::path::Path;
 
 /// Bytes of small rows that are read at once, from a file and from a store.
 const READ_BYTES: u64 = 256 << 10;
@@ -101,14 +100,8 @@ impl fmt::Display for ArrayInfo {
 
 /// A file of arrays.
 pub(super) trait ArrayFile: fmt::Debug + Send + Sync {
-    /// Returns the path, for messages.
-    fn path(&self) -> &Path;
-
-    /// Returns the size in bytes.
-    fn bytes(&self) -> u64;
-
-    /// Returns what tells whether it is still the same later.
-    fn modified(&self) -> i128;
+    /// Returns the file, as it was when it was opened.
+    fn version(&self) -> &FileVersion;
 
     /// Returns the arrays.
     fn arrays(&self) -> &[ArrayInfo];

@@ -41,7 +41,7 @@ pub(in crate::records) fn open(
     let mut splits: BTreeMap<String, Vec<Box<dyn RecordFile>>> = BTreeMap::new();
     for (split, files) in files {
         for file in files {
-            identify(&*file, &split, &mut hasher);
+            file.version().add_to(&split, &mut hasher);
             let told = match conversion.is_some() || input.split.is_some() {
                 true => None,
                 false => table::by_split(file.arrays(), input),
@@ -53,15 +53,15 @@ pub(in crate::records) fn open(
             for (split, named) in told.unwrap_or_else(whole) {
                 let mut first = |values| first_row(&*file, values);
                 let table = Table::decide(&named, file.arrays(), input, conversion, &mut first);
-                let table = table.map_err(|what| Error::source(file.path(), what))?;
+                let table = table.map_err(|what| Error::source(&file.version().path, what))?;
                 if let Some(what) = decided.as_ref().and_then(|first| first.difference(&table)) {
-                    return Err(Error::source(file.path(), what));
+                    return Err(Error::source(&file.version().path, what));
                 }
                 // A few bytes may claim any number, and a plan has an entry for each row.
-                if table.rows > file.bytes() {
-                    let (rows, bytes) = (table.rows, file.bytes());
+                if table.rows > file.version().bytes {
+                    let (rows, bytes) = (table.rows, file.version().bytes);
                     let what = format!("it is damaged: {rows} rows in {bytes} bytes");
-                    return Err(Error::source(file.path(), what));
+                    return Err(Error::source(&file.version().path, what));
                 }
                 decided.get_or_insert_with(|| table.clone());
                 let rows = Rows {
@@ -120,16 +120,6 @@ pub(in crate::records) fn open(
     })
 }
 
-fn identify(file: &dyn ArrayFile, split: &str, hasher: &mut blake3::Hasher) {
-    for text in [file.path().as_os_str().as_encoded_bytes(), split.as_bytes()] {
-        hasher
-            .update(&(text.len() as u64).to_le_bytes())
-            .update(text);
-    }
-    hasher.update(&file.bytes().to_le_bytes());
-    hasher.update(&file.modified().to_le_bytes());
-}
-
 /// The values of the first record; empty without a record.
 fn first_row(file: &dyn ArrayFile, values: Values) -> std::result::Result<Vec<u8>, String> {
     let array = &file.arrays()[values.array()];
@@ -152,7 +142,7 @@ fn row_bytes(file: &dyn ArrayFile, table: &Table) -> u64 {
     let known: u64 = arrays.clone().map(|(bytes, _)| bytes).sum();
     let is_any = arrays.clone().any(|(_, is_any)| is_any);
     let bytes = match is_any {
-        true => known.max(file.bytes()),
+        true => known.max(file.version().bytes),
         false => known,
     };
     bytes / rows + RECORD_BYTES
@@ -168,11 +158,11 @@ struct Rows {
 
 impl RecordFile for Rows {
     fn path(&self) -> &Path {
-        self.file.path()
+        &self.file.version().path
     }
 
     fn bytes(&self) -> u64 {
-        self.file.bytes()
+        self.file.version().bytes
     }
 
     fn records(&self) -> u64 {
@@ -248,7 +238,8 @@ impl<'a> ColumnReader<'a> {
                     start: 0,
                 };
                 let start = offsets.next();
-                offsets.start = start.map_err(|error| Error::io(file.path(), "read", error))?;
+                offsets.start =
+                    start.map_err(|error| Error::io(&file.version().path, "read", error))?;
                 (offsets.start, Some(offsets))
             }
         };
@@ -322,9 +313,9 @@ impl RecordReader for Reader<'_> {
             reader.read(value).map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
                     let what = format!("record {number}: array {:?}: {error}", reader.info.name);
-                    Error::source(file.path(), what)
+                    Error::source(&file.version().path, what)
                 }
-                _ => Error::io(file.path(), "read", error),
+                _ => Error::io(&file.version().path, "read", error),
             })?;
         }
         self.key.clear();
@@ -337,7 +328,7 @@ impl RecordReader for Reader<'_> {
             &mut self.record,
         );
         let label = label.map_err(|what| Error::Record {
-            path: file.path().to_path_buf(),
+            path: file.version().path.clone(),
             record: number,
             what,
         })?;

@@ -356,7 +356,7 @@ fn headers_that_claim_too_much_are_refused() {
 }
 
 /// Writes all records of a source into a file.
-fn write(source: &RecordSource, path: &Path) -> Result<(), SinkError> {
+pub(in crate::records) fn write(source: &RecordSource, path: &Path) -> Result<(), SinkError> {
     let mut options = SinkOptions::default();
     let mut reader = source.splits[0].files[0].read(0..1).unwrap();
     options.first_record = reader

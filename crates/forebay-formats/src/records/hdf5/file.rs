@@ -4,7 +4,7 @@
 //! its panics on damaged ones become errors.
 
 use super::lzf;
-use crate::archive::{Archive, ArchiveFile, ReadAt};
+use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt};
 use crate::error::{Error, Result};
 use crate::records::arrays::{ArrayFile, ArrayInfo, Element, RowReader};
 use forebay_shard::schema::NumberType;
@@ -18,7 +18,6 @@ use hdf5_reader::{
 };
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Most bytes of a chunk, and of the rows that are decoded at once.
@@ -39,17 +38,13 @@ const MAX_DATASETS: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Hdf5File {
     archive: Archive,
-    path: PathBuf,
-    bytes: u64,
-    modified: i128,
+    version: FileVersion,
     arrays: Vec<ArrayInfo>,
 }
 
 impl Hdf5File {
     pub(super) fn open(archive: Archive) -> Result<Self> {
-        let (file, modified) = archive.open()?;
-        let path = archive.shown();
-        let bytes = file.len();
+        let (version, file) = FileVersion::open(&archive)?;
         let arrays = guarded(|| {
             let file = open(file)?;
             let mut arrays = Vec::new();
@@ -58,13 +53,11 @@ impl Hdf5File {
         });
         let arrays = arrays.map_err(|error| {
             let what = format!("it is not an HDF5 file, or damaged: {error}");
-            Error::source(&path, what)
+            Error::source(&version.path, what)
         })?;
         Ok(Self {
             archive,
-            path,
-            bytes,
-            modified,
+            version,
             arrays,
         })
     }
@@ -240,16 +233,8 @@ fn element(dataset: &Dataset) -> Result<(Element, u64, bool), Hdf5Error> {
 }
 
 impl ArrayFile for Hdf5File {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn modified(&self) -> i128 {
-        self.modified
+    fn version(&self) -> &FileVersion {
+        &self.version
     }
 
     fn arrays(&self) -> &[ArrayInfo] {
@@ -257,13 +242,10 @@ impl ArrayFile for Hdf5File {
     }
 
     fn rows(&self, array: usize, first: u64) -> Result<Box<dyn RowReader + '_>> {
-        let (file, modified) = self.archive.open()?;
-        if (file.len(), modified) != (self.bytes, self.modified) {
-            return Err(Error::source(&self.path, "it changed while it was read"));
-        }
+        let file = self.version.reopen(&self.archive)?;
         let info = &self.arrays[array];
         let dataset = guarded(|| open(file)?.dataset(&info.name));
-        let dataset = dataset.map_err(|error| Error::io(&self.path, "open", error))?;
+        let dataset = dataset.map_err(|error| Error::io(&self.version.path, "open", error))?;
         let row_bytes = info.row_bytes().unwrap_or(0).max(1);
         let chunk = dataset.chunks().and_then(|dims| dims.first().copied());
         let chunk = u64::from(chunk.unwrap_or(1)).max(1);

@@ -6,8 +6,12 @@ mod file;
 mod lzf;
 #[cfg(all(test, feature = "formats"))]
 mod tests;
+#[cfg(feature = "formats")]
+mod write;
 
-use super::{Format, RecordInput, RecordSource, by_extension};
+use super::{
+    Format, RecordInput, RecordSink, RecordSource, SinkOptions, SourceFacts, by_extension,
+};
 use crate::error::Result;
 
 pub(super) struct Hdf5;
@@ -38,13 +42,23 @@ impl Format for Hdf5 {
     #[cfg(feature = "formats")]
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
         use super::arrays::{self, ArrayFile};
+        use super::conversion::Conversion;
         use crate::error::Error;
         use forebay_cache::read_storage;
         use std::sync::Arc;
 
-        let (root, _) = read_storage(&input.location, &input.read)?;
+        let (root, storage) = read_storage(&input.location, &input.read)?;
+        let is_file = !input.files.is_empty()
+            || EXTENSIONS
+                .iter()
+                .any(|end| root.to_string_lossy().ends_with(end));
+        let conversion = match is_file {
+            true => None,
+            false => Conversion::load(&root, &*storage)?,
+        };
+        let conversion = conversion.filter(|conversion| conversion.to == self.name());
         let mut splits = Vec::new();
-        for (split, files) in arrays::places::find(input, None, &EXTENSIONS)? {
+        for (split, files) in arrays::places::find(input, conversion.as_ref(), &EXTENSIONS)? {
             let files = files
                 .into_iter()
                 .map(|(_, archive)| -> Result<Arc<dyn ArrayFile>> {
@@ -55,12 +69,35 @@ impl Format for Hdf5 {
         if splits.is_empty() {
             return Err(Error::source(&root, "there are no HDF5 files here"));
         }
-        arrays::open(splits, input, None, &root)
+        arrays::open(splits, input, conversion.as_ref(), &root)
     }
 
     #[cfg(not(feature = "formats"))]
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
         let what = "this build reads no HDF5 files: build it with `--features formats`";
         Err(crate::Error::source(input.location.local_path()?, what))
+    }
+
+    fn is_written(&self) -> bool {
+        true
+    }
+
+    #[cfg(feature = "formats")]
+    fn create(
+        &self,
+        facts: &SourceFacts,
+        options: &SinkOptions,
+    ) -> std::result::Result<Box<dyn RecordSink>, String> {
+        let sink = super::arrays::ArraySink::new(facts, options, write::Encoder)?;
+        Ok(Box::new(sink))
+    }
+
+    #[cfg(not(feature = "formats"))]
+    fn create(
+        &self,
+        _facts: &SourceFacts,
+        _options: &SinkOptions,
+    ) -> std::result::Result<Box<dyn RecordSink>, String> {
+        Err("this build writes no HDF5 files: build it with `--features formats`".to_owned())
     }
 }

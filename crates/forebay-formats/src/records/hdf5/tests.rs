@@ -1,7 +1,9 @@
 //! Files of h5py (testdata/formats-golden/arrays, made by tools/make_golden_arrays.py), and damaged ones.
 
-use crate::records::arrays::tests::{corpus, expected, open, open_with, read_all, rows};
-use crate::records::{ForeignRecords, RecordFormat};
+use crate::records::arrays::tests::{corpus, expected, open, open_with, read_all, rows, write};
+use crate::records::{ForeignRecords, RecordFormat, SinkOptions, SourceRecord};
+use forebay_shard::ExampleBuilder;
+use forebay_shard::schema::{Column, ColumnType, Schema};
 
 #[test]
 fn files_of_h5py_read_as_h5py_does() {
@@ -95,4 +97,117 @@ fn damaged_files_are_refused_or_read() {
         }
     }
     assert!(refused > 100, "{refused}");
+}
+
+#[test]
+fn written_files_have_the_same_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = open(&corpus().join("stored.npz")).unwrap();
+    let path = dir.path().join("a.h5");
+    write(&source, &path).unwrap();
+    let again = open(&path).unwrap();
+    let mut found = rows(&again, 0, 0).unwrap();
+    for (_, _, columns) in &mut found {
+        columns.retain(|(name, _)| name != "keys");
+    }
+    assert_eq!(found, rows(&source, 0, 0).unwrap());
+    let second = dir.path().join("b.h5");
+    write(&source, &second).unwrap();
+    assert!(std::fs::read(&path).unwrap() == std::fs::read(&second).unwrap());
+    // A file with one byte changed is read or refused with its name.
+    let bytes = std::fs::read(&path).unwrap();
+    let mut refused = 0;
+    for at in (0..bytes.len()).step_by(31) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x80;
+        std::fs::write(&second, damaged).unwrap();
+        if let Err(error) = open(&second).and_then(|source| read_all(&source)) {
+            assert!(error.to_string().contains("b.h5"), "{error}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 20, "{refused}");
+}
+
+/// Texts of no bytes, of more than a heap has, and of more heaps than one; features in groups; a file without a record.
+#[test]
+fn texts_of_any_length_and_groups_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut facts = open(&corpus().join("planar.npz")).unwrap().facts;
+    let mut nested = Column::new("object/name", ColumnType::Text);
+    nested.feature = "object/name".to_owned();
+    let mut caption = Column::new("caption", ColumnType::Text);
+    caption.feature = "caption".to_owned();
+    let image = Column::new("image", ColumnType::Image);
+    let label = Column::new("label", ColumnType::Label);
+    facts.record_features = forebay_shard::example::RecordFeatures::default();
+    facts.schema = Schema::new(vec![image, label, caption, nested]).unwrap();
+    facts.features = facts.schema.features();
+    let png = forebay_image::encode_png(&[7; 2 * 3 * 3], 2, 3);
+    let text = |number: usize| match number {
+        40 => "long ü".repeat(3000),
+        number => "t".repeat(number * 5 % 97),
+    };
+    let record = |number: usize| {
+        let (caption, name) = (text(number), number.to_string());
+        let mut builder = ExampleBuilder::new();
+        builder
+            .add_bytes("image/encoded", &png)
+            .add_int64("image/class/label", 3)
+            .add_bytes("caption", caption.as_bytes())
+            .add_bytes("object/name", name.as_bytes());
+        builder.to_vec()
+    };
+    let options = SinkOptions {
+        first_record: Some(record(0)),
+        ..SinkOptions::default()
+    };
+    let sink = RecordFormat::HDF5.create(&facts, &options).unwrap();
+    for count in [0, 1, 300] {
+        let path = dir.path().join(format!("{count}.h5"));
+        let scratch = || Ok(tempfile::tempfile_in(dir.path()).unwrap());
+        let mut writer = sink.begin(0, &scratch).unwrap();
+        let mut out = std::fs::File::create(&path).unwrap();
+        for number in 0..count {
+            let (bytes, key) = (record(number), format!("k/{number}"));
+            let record = SourceRecord {
+                number: number as u64,
+                bytes: &bytes,
+                label: Some(3),
+                key: key.as_bytes(),
+            };
+            writer.append(&record, &mut out).unwrap();
+        }
+        writer.finish("", &mut out).unwrap();
+        let source = open(&path).unwrap();
+        let found = rows(&source, 0, 0).unwrap();
+        assert_eq!(found.len(), count);
+        for (number, (key, label, columns)) in found.iter().enumerate() {
+            assert_eq!((key.as_str(), *label), (&*format!("k/{number}"), Some(3)));
+            let column = |name: &str| &columns.iter().find(|(known, _)| known == name).unwrap().1;
+            assert_eq!(*column("caption"), text(number));
+            let digits = number.to_string();
+            let digits: String = digits.bytes().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(*column("object/name"), digits);
+        }
+    }
+    // A feature that is the name of a group, too.
+    let mut inside = Column::new("caption/x", ColumnType::Int);
+    inside.feature = "caption/x".to_owned();
+    let mut columns = facts.schema.columns().to_vec();
+    columns.push(inside);
+    facts.schema = Schema::new(columns).unwrap();
+    facts.features = facts.schema.features();
+    let sink = RecordFormat::HDF5.create(&facts, &SinkOptions::default());
+    let scratch = || Ok(tempfile::tempfile_in(dir.path()).unwrap());
+    let finished = sink
+        .unwrap()
+        .begin(0, &scratch)
+        .unwrap()
+        .finish("", &mut std::io::sink());
+    let error = finished.unwrap_err().to_string();
+    assert!(
+        error.contains("\"caption/x\" lies in another array"),
+        "{error}"
+    );
 }

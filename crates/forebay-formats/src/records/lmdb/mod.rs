@@ -9,22 +9,20 @@ mod write;
 use super::conversion::Conversion;
 use super::places::{by_split, file_at, files_at, split_of_array};
 use super::sink::{RecordSink, SinkOptions};
-use super::values::Values;
+use super::values::{self, ValueFile, Values};
 use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
-    SourceRecord, order_by_sizes,
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, SourceFacts, SourceRecord,
 };
-use crate::archive::{Archive, ArchiveFile};
+use crate::archive::{Archive, ArchiveFile, FileVersion};
 use crate::error::{Error, Result};
 use crate::records::arrays::places::dirs;
-use forebay_cache::read_storage;
 use forebay_shard::BlockCompression;
 use forebay_shard::index::MAX_KEY_BYTES;
 use forebay_store::Location;
 use pages::Tree;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) struct Lmdb;
@@ -59,63 +57,14 @@ impl Format for Lmdb {
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        let (root, storage) = read_storage(&input.location, &input.read)?;
-        let is_file = !input.files.is_empty()
-            || self.detect(&[&root.to_string_lossy()]).is_some() && root.is_file();
-        let conversion = match is_file {
-            true => None,
-            false => Conversion::load(&root, &*storage)?,
-        };
-        let conversion = conversion.filter(|conversion| conversion.to == self.name());
-        let mut opened: Vec<(String, Vec<Database>)> = Vec::new();
-        let mut hasher = blake3::Hasher::new();
-        for (split, files) in find(input, conversion.as_ref())? {
-            let mut databases = Vec::new();
-            for (_, archive) in files {
-                let database = Database::open(archive)?;
-                database.identify(&split, &mut hasher);
-                databases.push(database);
-            }
-            opened.push((split, databases));
-        }
-        if opened.is_empty() {
+        let (root, conversion) = Conversion::of_source(input, self.name(), |root| {
+            self.detect(&[&root.to_string_lossy()]).is_some() && root.is_file()
+        })?;
+        let files = find(input, conversion.as_ref())?;
+        if files.is_empty() {
             return Err(Error::source(&root, "there is no LMDB database here"));
         }
-        let mut databases = opened.iter().flat_map(|(_, databases)| databases);
-        let first = databases.find(|database| !database.tree.nodes.is_empty());
-        let first = match first {
-            Some(database) => Some((database, database.first()?)),
-            None => None,
-        };
-        let values = match &first {
-            Some((database, value)) => Values::decide(value, input, conversion.as_ref())
-                .map_err(|what| Error::source(&database.path, what))?,
-            None => Values::Image,
-        };
-        let facts = values.facts(
-            input,
-            first.map(|(_, value)| value),
-            conversion,
-            &root,
-            &hasher,
-        );
-        let values = Arc::new(values);
-        let splits = opened.into_iter().map(|(name, databases)| RecordSplit {
-            name,
-            files: databases
-                .into_iter()
-                .map(|database| -> Box<dyn RecordFile> {
-                    let values = Arc::clone(&values);
-                    Box::new(Records { database, values })
-                })
-                .collect(),
-        });
-        let splits: Vec<RecordSplit> = splits.collect();
-        let mut facts = facts;
-        if facts.order.block_records.is_empty() {
-            facts.order = order_by_sizes(&splits);
-        }
-        Ok(RecordSource { splits, facts })
+        values::open::<Database>(files, input, conversion, &root)
     }
 
     fn is_written(&self) -> bool {
@@ -192,59 +141,44 @@ fn named(name: &str, location: &Location) -> String {
 #[derive(Debug)]
 struct Database {
     archive: Archive,
-    path: PathBuf,
-    bytes: u64,
-    modified: i128,
+    version: FileVersion,
     tree: Tree,
 }
 
-impl Database {
+impl ValueFile for Database {
     fn open(archive: Archive) -> Result<Self> {
-        let (file, modified) = archive.open()?;
-        let path = archive.shown();
-        let tree = Tree::read(&file);
-        let tree = tree.map_err(|what| {
-            Error::source(
-                &path,
-                format!("it is not an LMDB database, or damaged: {what}"),
-            )
+        let (version, file) = FileVersion::open(&archive)?;
+        let tree = Tree::read(&file).map_err(|what| {
+            let what = format!("it is not an LMDB database, or damaged: {what}");
+            Error::source(&version.path, what)
         })?;
         Ok(Self {
             archive,
-            path,
-            bytes: file.len(),
-            modified,
+            version,
             tree,
         })
     }
 
-    fn identify(&self, split: &str, hasher: &mut blake3::Hasher) {
-        for text in [self.path.as_os_str().as_encoded_bytes(), split.as_bytes()] {
-            hasher
-                .update(&(text.len() as u64).to_le_bytes())
-                .update(text);
-        }
-        hasher.update(&self.bytes.to_le_bytes());
-        hasher.update(&self.modified.to_le_bytes());
+    fn version(&self) -> &FileVersion {
+        &self.version
     }
 
-    /// The file, if it is still the same.
-    fn file(&self) -> Result<ArchiveFile> {
-        let (file, modified) = self.archive.open()?;
-        match (file.len(), modified) == (self.bytes, self.modified) {
-            true => Ok(file),
-            false => Err(Error::source(&self.path, "it changed while it was read")),
-        }
-    }
-
-    /// The first value.
-    fn first(&self) -> Result<Vec<u8>> {
+    fn first(&self) -> Result<Option<Vec<u8>>> {
+        let Some(node) = self.tree.nodes.first() else {
+            return Ok(None);
+        };
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        let read = self
-            .tree
-            .value(&self.file()?, self.tree.nodes[0], &mut key, &mut value);
-        read.map_err(|what| Error::source(&self.path, format!("record 0: {what}")))?;
-        Ok(value)
+        let file = self.version.reopen(&self.archive)?;
+        let read = self.tree.value(&file, *node, &mut key, &mut value);
+        read.map_err(|what| Error::source(&self.version.path, format!("record 0: {what}")))?;
+        Ok(Some(value))
+    }
+
+    fn into_records(self, values: Arc<Values>) -> Box<dyn RecordFile> {
+        Box::new(Records {
+            database: self,
+            values,
+        })
     }
 }
 
@@ -257,11 +191,11 @@ struct Records {
 
 impl RecordFile for Records {
     fn path(&self) -> &Path {
-        &self.database.path
+        &self.database.version.path
     }
 
     fn bytes(&self) -> u64 {
-        self.database.bytes
+        self.database.version.bytes
     }
 
     fn records(&self) -> u64 {
@@ -276,7 +210,7 @@ impl RecordFile for Records {
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
         Ok(Box::new(Reader {
             records: self,
-            file: self.database.file()?,
+            file: self.database.version.reopen(&self.database.archive)?,
             next: records.start,
             end: records.end.min(self.records()),
             key: Vec::new(),
@@ -305,7 +239,7 @@ impl RecordReader for Reader<'_> {
         self.next += 1;
         let Records { database, values } = self.records;
         let refused = |what: String| Error::Record {
-            path: database.path.clone(),
+            path: database.version.path.clone(),
             record: number,
             what,
         };

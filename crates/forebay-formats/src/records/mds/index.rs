@@ -1,21 +1,18 @@
 //! `index.json`, and the offsets at the beginning of each shard.
 
 use super::ClassName;
-use crate::archive::{Archive, Stream, VolumeKind, read_exact};
+use crate::archive::{Archive, FileVersion, Stream, VolumeKind};
 use crate::error::{Error, Result};
+use crate::records::samples::{INDEX, is_file_name, read_offsets};
+use forebay_shard::Storage;
 use forebay_shard::manifest::{ClassEntry, MAX_BYTES};
-use forebay_shard::{MAX_RECORD_BYTES, Storage};
 use serde::Deserialize;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-pub(super) const INDEX: &str = "index.json";
 const VERSION: u64 = 2;
 /// A dataset has a handful of columns.
 const COLUMNS_MAX: usize = 1024;
-/// Offsets that are read at a time: what a shard claims to have is not allocated before it is there.
-const OFFSETS_READ: usize = 1 << 16;
-
 /// The list of the shards of a split.
 #[derive(Debug)]
 pub(super) struct Index {
@@ -115,9 +112,7 @@ impl ShardInfo {
         }
         for file in self.files() {
             let name = &file.basename;
-            let is_plain =
-                !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');
-            if !is_plain {
+            if !is_file_name(name) {
                 return Err(format!("{name:?} is no name of a file beside the index"));
             }
         }
@@ -147,10 +142,8 @@ impl ShardInfo {
 pub(super) struct OpenShard {
     pub(super) info: ShardInfo,
     pub(super) archive: Archive,
-    pub(super) path: PathBuf,
+    pub(super) version: FileVersion,
     pub(super) kind: VolumeKind,
-    pub(super) bytes: u64,
-    pub(super) modified: i128,
     /// The offset of each sample in the plain shard, and the end of the last one.
     offsets: Vec<u32>,
 }
@@ -158,8 +151,9 @@ pub(super) struct OpenShard {
 impl OpenShard {
     /// Reads the offsets.
     pub(super) fn open(info: ShardInfo, archive: Archive, is_raw: bool) -> Result<Self> {
-        let path = archive.shown();
-        let refused = |what: String| Error::source(&path, what);
+        let (version, file) = FileVersion::open(&archive)?;
+        let path = &version.path;
+        let refused = |what: String| Error::source(path, what);
         let kind = match info.compression.as_deref().filter(|_| !is_raw) {
             None => VolumeKind::Tar,
             Some(text) => match text.split(':').next().unwrap_or_default() {
@@ -172,8 +166,7 @@ impl OpenShard {
                 }
             },
         };
-        let (file, modified) = archive.open()?;
-        let bytes = file.len();
+        let bytes = version.bytes;
         let listed = info
             .files()
             .nth(usize::from(!is_raw))
@@ -184,17 +177,14 @@ impl OpenShard {
                 "it has {bytes} bytes, and {INDEX} says {listed}: it is damaged, or of another dataset"
             )));
         }
-        let mut stream =
-            Stream::new(file, kind).map_err(|error| Error::io(&path, "read", error))?;
-        let offsets = offsets(&mut stream, &info);
+        let mut stream = Stream::new(file, kind).map_err(|error| Error::io(path, "read", error))?;
+        let offsets = read_offsets(&mut stream, info.samples, info.raw_data.bytes);
         let offsets = offsets.map_err(|(at, what)| refused(format!("offset {at}: {what}")))?;
         Ok(Self {
             info,
             archive,
-            path,
+            version,
             kind,
-            bytes,
-            modified,
             offsets,
         })
     }
@@ -212,61 +202,5 @@ impl OpenShard {
     pub(super) fn sample(&self, number: usize) -> Option<(u64, usize)> {
         let (start, end) = (*self.offsets.get(number)?, *self.offsets.get(number + 1)?);
         Some((u64::from(start), (end - start) as usize))
-    }
-}
-
-/// Reads and checks the offsets of a shard; an error has its place.
-fn offsets(stream: &mut Stream, info: &ShardInfo) -> std::result::Result<Vec<u32>, (u64, String)> {
-    let mut word = [0; 4];
-    let mut read = |at: u64, out: &mut [u8]| {
-        read_exact(stream, at, out).map_err(|_| (at, "the shard is cut short".to_owned()))
-    };
-    read(0, &mut word)?;
-    let count = u64::from(u32::from_le_bytes(word));
-    if count != info.samples {
-        let listed = info.samples;
-        return Err((0, format!("{count} samples, and {INDEX} says {listed}")));
-    }
-    let end = info.raw_data.bytes;
-    let data = 4 + 4 * (count + 1);
-    if data > end {
-        return Err((0, format!("{count} samples do not fit into {end} bytes")));
-    }
-    let mut offsets: Vec<u32> = Vec::new();
-    let mut at = 4;
-    let mut buffer = Vec::new();
-    while (offsets.len() as u64) < count + 1 {
-        let left = count + 1 - offsets.len() as u64;
-        buffer.resize(left.min(OFFSETS_READ as u64) as usize * 4, 0);
-        read(at, &mut buffer)?;
-        for word in buffer.chunks_exact(4) {
-            let offset = u32::from_le_bytes(word.try_into().unwrap_or_default());
-            let before = offsets.last().map_or(data, |before| u64::from(*before));
-            if u64::from(offset) < before || u64::from(offset) > end {
-                return Err((
-                    at,
-                    format!(
-                        "sample {} begins at {offset}, which is before {before} or behind {end}",
-                        offsets.len()
-                    ),
-                ));
-            }
-            if !offsets.is_empty() && u64::from(offset) - before > MAX_RECORD_BYTES {
-                let size = u64::from(offset) - before;
-                return Err((
-                    at,
-                    format!("a sample of {size} bytes, at most {MAX_RECORD_BYTES} are read"),
-                ));
-            }
-            offsets.push(offset);
-            at += 4;
-        }
-    }
-    match offsets.last() {
-        Some(last) if u64::from(*last) == end => Ok(offsets),
-        _ => Err((
-            at,
-            format!("the samples do not end with the shard at {end}"),
-        )),
     }
 }

@@ -1,39 +1,30 @@
 //! MDS, the shards of MosaicML's Streaming (version 2): a directory for each split, with `index.json` and files of samples
 //! whose columns have types.
 
-mod encoding;
 mod index;
 mod read;
 mod write;
 
 use super::conversion::Conversion;
 use super::places::file_at;
-use super::{
-    ForeignSchema, Format, RecordFile, RecordInput, RecordSink, RecordSource, RecordSplit,
-    SinkOptions, SourceFacts,
+use super::samples::{
+    Columns, Encoding, INDEX, SampleColumn, SampleFile, Target, is_there, split_dirs, values,
 };
-use crate::archive::Archive;
+use super::{
+    Format, RecordFile, RecordInput, RecordSink, RecordSource, RecordSplit, SinkOptions,
+    SourceFacts,
+};
 use crate::error::{Error, Result};
-use encoding::Encoding;
 use forebay_cache::read_storage;
-use forebay_shard::Storage;
-use forebay_shard::example::RecordFeatures;
-use forebay_shard::manifest::{ClassEntry, EpochOrder, block_records};
-use forebay_shard::schema::{Column, ColumnType, IMAGE, LABEL, Schema};
+use forebay_shard::manifest::ClassEntry;
 use forebay_store::Location;
-use index::{INDEX, Index};
-use read::{MdsColumn, MdsFile, Target};
-use std::collections::BTreeMap;
+use index::Index;
+use read::MdsFile;
 use std::path::Path;
 use std::sync::Arc;
 
 /// The format.
 pub(super) struct Mds;
-
-/// The column with the key of a sample.
-const KEY: &str = "key";
-/// Split of a directory that has its files itself.
-const DEFAULT_SPLIT: &str = "train";
 
 impl Format for Mds {
     fn name(&self) -> &'static str {
@@ -93,34 +84,23 @@ impl Format for Mds {
                     });
                 if !is_same {
                     let what = "its columns are others than those of the first shard: convert the shards of each kind by themselves";
-                    return Err(Error::source(&shard.path, what));
+                    return Err(Error::source(&shard.version.path, what));
                 }
             }
         }
         let columns = columns(&names, &splits, input, conversion.as_ref(), &root)?;
-        let order = match conversion.as_ref().and_then(|known| known.order.clone()) {
-            Some(order) => order,
-            None => order_of(&splits),
-        };
         classes.dedup();
-        let facts = SourceFacts {
-            label_base: columns.label_base,
-            classes: match &conversion {
-                Some(known) => known.classes.clone(),
-                None => classes,
-            },
-            features: match &conversion {
-                Some(known) => known.features.clone(),
-                None => columns.schema.features(),
-            },
-            record_features: columns.record_features.clone(),
-            schema: columns.schema.clone(),
-            foreign: columns.foreign.clone().map(|schema| (schema, root.clone())),
-            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-            identity: identity(&splits, &columns),
-            order,
-            findings: Vec::new(),
-        };
+        let files = splits.iter().flat_map(|(split, shards)| {
+            let shards = shards.shards.iter();
+            shards.map(|shard| SampleFile {
+                split,
+                version: &shard.version,
+                samples: shard.len() as u64,
+                sample_bytes: shard.raw_bytes(),
+            })
+        });
+        let files: Vec<_> = files.collect();
+        let facts = columns.facts(&files, classes, conversion.as_ref(), &root);
         let columns = Arc::new(columns);
         let splits = splits.into_iter().map(|(name, split)| RecordSplit {
             name,
@@ -191,95 +171,7 @@ impl Split {
     }
 }
 
-fn is_there(archive: &Archive) -> Result<bool> {
-    match archive {
-        Archive::Local(path) => Ok(path.is_file()),
-        Archive::Object(store, key) => Ok(store.head(key)?.is_some()),
-    }
-}
-
-/// The directories of the splits, relative to the source: those below it with an index, or the source itself.
-fn split_dirs(
-    input: &RecordInput,
-    root: &Path,
-    storage: &dyn Storage,
-    conversion: Option<&Conversion>,
-) -> Result<Vec<(String, String)>> {
-    let has_index = |dir: &Path| {
-        let path = dir.join(INDEX);
-        let there = storage.exists(&path);
-        there.map_err(|error| Error::io(path, "open", error))
-    };
-    if let Some(conversion) = conversion {
-        let splits = conversion.splits.iter();
-        return Ok(splits
-            .map(|split| (split.name.clone(), split.name.clone()))
-            .collect());
-    }
-    let own = input.split.clone();
-    if has_index(root)? {
-        let name = root.file_name().and_then(|name| name.to_str());
-        let known = ["train", "val", "validation", "test"];
-        let name = name
-            .filter(|name| known.contains(name))
-            .unwrap_or(DEFAULT_SPLIT);
-        return Ok(vec![(
-            own.unwrap_or_else(|| name.to_owned()),
-            String::new(),
-        )]);
-    }
-    let mut dirs = Vec::new();
-    for name in names_below(root, storage, &input.location, input)? {
-        if own.as_ref().is_none_or(|own| *own == name) && has_index(&root.join(&name))? {
-            dirs.push((name.clone(), name));
-        }
-    }
-    match dirs.is_empty() {
-        true => Err(Error::source(
-            root,
-            format!("there is no {INDEX}, neither here nor in a directory of a split"),
-        )),
-        false => Ok(dirs),
-    }
-}
-
-fn names_below(
-    root: &Path,
-    storage: &dyn Storage,
-    location: &Location,
-    input: &RecordInput,
-) -> Result<Vec<String>> {
-    let mut names: Vec<String> = match location.is_remote() {
-        true => {
-            forebay_store::Store::open(location, &input.read.store)?
-                .list_dir("")?
-                .dirs
-        }
-        false => {
-            let listed = storage.list(root);
-            let listed = listed.map_err(|error| Error::io(root, "list", error))?;
-            listed
-                .into_iter()
-                .filter_map(|name| name.into_string().ok())
-                .collect()
-        }
-    };
-    names.retain(|name| !name.starts_with('.'));
-    names.sort();
-    Ok(names)
-}
-
-/// The columns of a source.
-#[derive(Debug)]
-pub(super) struct Columns {
-    columns: Vec<MdsColumn>,
-    schema: Schema,
-    record_features: RecordFeatures,
-    label_base: i64,
-    foreign: Option<ForeignSchema>,
-}
-
-/// Decides what the columns are, by their names and encodings and by the first sample.
+/// Decides what the columns are.
 fn columns(
     names: &[(String, String, Option<u64>)],
     splits: &[(String, Split)],
@@ -307,118 +199,24 @@ fn columns(
                 encoding.size()
             )));
         }
-        all.push(MdsColumn::new(name, encoding, *size, target));
+        all.push(SampleColumn::new(name, encoding, *size, target));
     }
-    // The first sample has what the types do not tell.
     let mut shards = splits.iter().flat_map(|(_, split)| &split.shards);
     let sample = match shards.find(|shard| shard.len() > 0) {
         Some(shard) => Some(read::first_sample(shard)?),
         None => None,
     };
-    if let Some((path, sample)) = &sample {
-        read::settle(&mut all, sample).map_err(|what| Error::source(path, what))?;
-    }
-    if let Some(conversion) = conversion {
-        for column in &mut all {
-            column.restore(conversion);
-        }
-        return Ok(Columns {
-            columns: all,
-            schema: conversion.columns.clone(),
-            record_features: conversion.record_features.clone(),
-            label_base: conversion.label_base,
-            foreign: None,
-        });
-    }
-    for column in &mut all {
-        if column.name == KEY
-            && column.encoding == Encoding::Str
-            && column.target == Target::Feature
-        {
-            column.target = Target::Key;
-        }
-        column.make_column();
-    }
-    let record = match &sample {
+    let first = match &sample {
         Some((path, sample)) => {
-            let mut record = Vec::new();
-            let read = read::encode(&all, sample, 0, &mut record);
-            read.map_err(|what| Error::source(path, what))?;
-            Some(record)
+            let values = values(&all, sample);
+            Some((path, values.map_err(|what| Error::source(path, what))?))
         }
         None => None,
     };
-    let foreign = input.features.decide(record.as_deref()).map_err(refused)?;
-    let mut listed = Vec::new();
-    for column in &mut all {
-        if column.name == foreign.features.label && column.target == Target::Feature {
-            column.target = Target::Label;
-        }
-        if matches!(column.target, Target::Key | Target::Nothing) {
-            continue;
-        }
-        let mut entry = Column::new(column.name.clone(), column.column_type());
-        entry.feature.clone_from(&column.name);
-        if column.name == foreign.features.image {
-            (entry.name, entry.column_type) = (IMAGE.to_owned(), ColumnType::Image);
-        } else if column.name == foreign.features.label {
-            (entry.name, entry.column_type) = (LABEL.to_owned(), ColumnType::Label);
-        }
-        listed.push(entry);
-    }
-    let key = foreign.key.clone();
-    let has_key = all.iter().any(|column| column.target == Target::Key);
-    if let Some(column) = all.iter_mut().find(|column| column.name == key)
-        && !has_key
-    {
-        column.is_key = true;
-    }
-    Ok(Columns {
-        columns: all,
-        schema: Schema::new(listed).map_err(refused)?,
-        record_features: foreign.features.clone(),
-        label_base: foreign.label_base,
-        foreign: Some(foreign),
-    })
-}
-
-fn order_of(splits: &[(String, Split)]) -> EpochOrder {
-    let mut order = EpochOrder::default();
-    for (name, split) in splits {
-        let records = split.shards.iter().map(|shard| shard.len() as u64).sum();
-        let bytes = split.shards.iter().map(index::OpenShard::raw_bytes).sum();
-        let block = block_records(records, bytes);
-        order.block_records.insert(name.clone(), block);
-    }
-    order
-}
-
-/// Returns the identity of the shards and of the options that they are read with.
-fn identity(splits: &[(String, Split)], columns: &Columns) -> BTreeMap<String, String> {
-    let mut hasher = blake3::Hasher::new();
-    let mut item = |bytes: &[u8]| {
-        hasher
-            .update(&(bytes.len() as u64).to_le_bytes())
-            .update(bytes);
-    };
-    for (name, split) in splits {
-        item(name.as_bytes());
-        for shard in &split.shards {
-            item(shard.path.as_os_str().as_encoded_bytes());
-            item(&shard.bytes.to_le_bytes());
-            item(&shard.modified.to_le_bytes());
-        }
-    }
-    let RecordFeatures { image, label, .. } = &columns.record_features;
-    let identity = [
-        ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
-        ("image_feature", image.clone()),
-        ("label_feature", label.clone()),
-        ("label_base", columns.label_base.to_string()),
-    ];
-    identity
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+    let first = first
+        .as_ref()
+        .map(|(path, values)| (path.as_path(), values.as_slice()));
+    Columns::decide(all, first, input, conversion, root)
 }
 
 /// A class as `index.json` has it: a name, or a name and a text.

@@ -1,9 +1,8 @@
 //! Writing samples to shards: the same bytes for the same records.
 
-use super::KEY;
-use super::encoding::{Encoding, is_array_type, put_array, scalar};
 use crate::error::Result;
 use crate::finding::escape;
+use crate::records::samples::{Encoding, INDEX, KEY, is_array_type, put_array, scalar};
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_image::Format;
@@ -351,7 +350,7 @@ impl RecordSink for Sink {
                 index["classes"] = json!(self.classes);
             }
             (
-                format!("{split}/{}", super::INDEX),
+                format!("{split}/{}", INDEX),
                 format!("{index}\n").into_bytes(),
             )
         });

@@ -2,7 +2,7 @@
 
 use super::NPY;
 use crate::archive::zip::{Directory, ZipMember};
-use crate::archive::{Archive, ArchiveFile, ReadAt, Stream, VolumeKind};
+use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt, Stream, VolumeKind};
 use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::records::arrays::{ArrayFile, ArrayInfo, Contiguous, Element, RowReader};
@@ -11,7 +11,7 @@ use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use std::collections::BTreeSet;
 use std::io::{self, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Deflated bytes are read, and skipped ones decoded, in pieces of this size.
 const PIECE_BYTES: usize = 256 << 10;
@@ -21,9 +21,7 @@ const MAX_ARRAYS: usize = 4096;
 /// Arrays of one file, or of the files of a directory.
 #[derive(Debug)]
 pub(super) struct NpyFile {
-    path: PathBuf,
-    bytes: u64,
-    modified: i128,
+    version: FileVersion,
     arrays: Vec<ArrayInfo>,
     /// The place of each array.
     members: Vec<Member>,
@@ -33,8 +31,8 @@ pub(super) struct NpyFile {
 #[derive(Debug)]
 struct Member {
     archive: Archive,
-    /// The size of the whole file, and what tells whether it is still the same.
-    version: (u64, i128),
+    /// The whole file.
+    version: FileVersion,
     /// Offset of the header, as it is stored.
     start: u64,
     header: u64,
@@ -48,27 +46,33 @@ impl NpyFile {
     /// The arrays of files, which are called as these are.
     pub(super) fn of_npy(path: PathBuf, files: Vec<(String, Archive)>) -> Result<Self> {
         let mut all = Self {
-            path,
-            bytes: 0,
-            modified: 0,
+            version: FileVersion {
+                path,
+                bytes: 0,
+                modified: 0,
+            },
             arrays: Vec::new(),
             members: Vec::new(),
         };
         for (name, archive) in files {
-            let (file, modified) = archive.open()?;
-            let shown = archive.shown();
+            let (version, file) = FileVersion::open(&archive)?;
+            let shown = &version.path;
             let mut head = vec![0; file.len().min(HEADER_MAX_BYTES as u64) as usize];
             let read = file.read_exact_at(&mut head, 0);
-            read.map_err(|error| Error::io(&shown, "read", error))?;
+            read.map_err(|error| Error::io(shown, "read", error))?;
             let name = name.strip_suffix(NPY).unwrap_or(&name);
             let (info, header) =
-                describe(name, &head, file.len()).map_err(|what| Error::source(&shown, what))?;
-            all.bytes += file.len();
-            all.modified = all.modified.wrapping_mul(31).wrapping_add(modified);
+                describe(name, &head, file.len()).map_err(|what| Error::source(shown, what))?;
+            let whole = &mut all.version;
+            whole.bytes += version.bytes;
+            whole.modified = whole
+                .modified
+                .wrapping_mul(31)
+                .wrapping_add(version.modified);
             all.arrays.push(info);
             all.members.push(Member {
                 archive,
-                version: (file.len(), modified),
+                version,
                 start: 0,
                 header,
                 deflated: None,
@@ -80,12 +84,10 @@ impl NpyFile {
 
     /// The arrays of an archive.
     pub(super) fn of_npz(archive: Archive) -> Result<Self> {
-        let (file, modified) = archive.open()?;
-        let path = archive.shown();
+        let (version, file) = FileVersion::open(&archive)?;
+        let path = version.path.clone();
         let mut all = Self {
-            path: path.clone(),
-            bytes: file.len(),
-            modified,
+            version,
             arrays: Vec::new(),
             members: Vec::new(),
         };
@@ -106,8 +108,8 @@ impl NpyFile {
             if !names.insert(member.name.clone()) {
                 return Err(refused("there are two of this name".to_owned()));
             }
-            let (info, found) =
-                of_member(&archive, &file, modified, directory.base, &member).map_err(refused)?;
+            let (info, found) = of_member(&archive, &file, &all.version, directory.base, &member)
+                .map_err(refused)?;
             all.arrays.push(info);
             all.members.push(found);
         }
@@ -118,7 +120,7 @@ impl NpyFile {
 fn of_member(
     archive: &Archive,
     file: &ArchiveFile,
-    modified: i128,
+    version: &FileVersion,
     base: u64,
     member: &ZipMember,
 ) -> std::result::Result<(ArrayInfo, Member), String> {
@@ -142,7 +144,7 @@ fn of_member(
     }
     let place = Member {
         archive: archive.clone(),
-        version: (file.len(), modified),
+        version: version.clone(),
         start,
         header,
         deflated: (!member.is_stored()).then_some(stored_size),
@@ -208,16 +210,8 @@ fn describe(name: &str, head: &[u8], size: u64) -> std::result::Result<(ArrayInf
 }
 
 impl ArrayFile for NpyFile {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn modified(&self) -> i128 {
-        self.modified
+    fn version(&self) -> &FileVersion {
+        &self.version
     }
 
     fn arrays(&self) -> &[ArrayInfo] {
@@ -226,11 +220,7 @@ impl ArrayFile for NpyFile {
 
     fn rows(&self, array: usize, first: u64) -> Result<Box<dyn RowReader + '_>> {
         let (info, member) = (&self.arrays[array], &self.members[array]);
-        let (file, modified) = member.archive.open()?;
-        let shown = member.archive.shown();
-        if (file.len(), modified) != member.version {
-            return Err(Error::source(shown, "it changed while it was read"));
-        }
+        let file = member.version.reopen(&member.archive)?;
         let start = member.start + member.header;
         let Some((size, crc32)) = member.check else {
             return Ok(Box::new(Contiguous::new(file, start, info, first)));
@@ -263,7 +253,7 @@ impl ArrayFile for NpyFile {
         while before > 0 {
             let len = before.min(PIECE_BYTES as u64);
             let read = rows.bytes(len, &mut skipped);
-            read.map_err(|error| Error::io(&shown, "read", error))?;
+            read.map_err(|error| Error::io(&member.version.path, "read", error))?;
             skipped.clear();
             before -= len;
         }

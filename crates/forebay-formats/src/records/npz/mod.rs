@@ -11,7 +11,7 @@ use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
 use crate::archive::Archive;
 use crate::error::{Error, Result};
 use file::NpyFile;
-use forebay_cache::read_storage;
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) struct Npz;
@@ -43,16 +43,11 @@ impl Format for Npz {
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        let (root, storage) = read_storage(&input.location, &input.read)?;
-        let is_file = !input.files.is_empty()
-            || root
-                .extension()
-                .is_some_and(|end| end == "npz" || end == "npy");
-        let conversion = match is_file {
-            true => None,
-            false => Conversion::load(&root, &*storage)?,
+        let is_file = |root: &Path| {
+            let end = root.extension();
+            end.is_some_and(|end| end == "npz" || end == "npy")
         };
-        let conversion = conversion.filter(|conversion| conversion.to == self.name());
+        let (root, conversion) = Conversion::of_source(input, self.name(), is_file)?;
         let mut splits = Vec::new();
         for (split, files) in arrays::places::find(input, conversion.as_ref(), &[NPZ])? {
             let files = files
@@ -68,7 +63,7 @@ impl Format for Npz {
                 });
             splits.push((split, files.collect::<Result<_>>()?));
         }
-        let dirs = match is_file || conversion.is_some() {
+        let dirs = match !input.files.is_empty() || is_file(&root) || conversion.is_some() {
             true => Vec::new(),
             false => npy_dirs(input)?,
         };

@@ -1,9 +1,11 @@
-//! Pascal VOC: images in `JPEGImages/`, an XML file with the objects of each in `Annotations/`, and lists of the images of
-//! each split in `ImageSets/Main/`.
+//! Pascal VOC: images in `JPEGImages/`, an XML file with the objects of each in `Annotations/`, masks of some in
+//! `SegmentationClass/` and `SegmentationObject/`, and lists of the images of each split in `ImageSets/Main/` and
+//! `ImageSets/Segmentation/`.
 //!
 //! A place is such a directory, or one with several of them, such as `VOCdevkit` with `VOC2007` and `VOC2012`.
 
 mod annotation;
+mod masks;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +20,7 @@ use forebay_shard::example::{FeatureKind, RecordFeatures};
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
+use masks::MaskSizes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::ops::Range;
@@ -31,6 +34,9 @@ const ANNOTATIONS: &str = "Annotations";
 const DEVKIT: &str = "VOCdevkit";
 /// The lists of splits. Those of single classes have a name with an underscore.
 const LISTS: &str = "ImageSets/Main";
+/// The lists of the images with masks. They are the splits if the options name the split `SEGMENTATION`.
+const MASK_LISTS: &str = "ImageSets/Segmentation";
+const SEGMENTATION: &str = "segmentation";
 /// The union of the splits `train` and `val`.
 const TRAINVAL: &str = "trainval";
 const ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "JPG", "JPEG", "PNG"];
@@ -98,9 +104,17 @@ impl Format for Voc {
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
         let root = input.location.local_path()?;
         let mut parts: Vec<(String, Vec<Entry>, PathBuf)> = Vec::new();
+        let of_masks = input.split.as_deref() == Some(SEGMENTATION);
         for place in places(root)? {
-            for (split, ids) in lists(&place, input.split.as_deref())? {
+            let found = match of_masks {
+                true => lists(&place, MASK_LISTS, None)?,
+                false => lists(&place, LISTS, input.split.as_deref())?,
+            };
+            for (split, ids) in found {
                 let entries = read_all(&place, &ids)?;
+                if of_masks {
+                    masks::check_list(&place, &entries)?;
+                }
                 parts.push((split, entries, place.clone()));
             }
         }
@@ -196,8 +210,9 @@ fn places(root: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The images of each split, in the order of its list.
-fn lists(place: &Path, forced: Option<&str>) -> Result<BTreeMap<String, Vec<String>>> {
-    let dir = place.join(LISTS);
+fn lists(place: &Path, dir: &str, forced: Option<&str>) -> Result<BTreeMap<String, Vec<String>>> {
+    let is_main = dir == LISTS;
+    let dir = place.join(dir);
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(&dir).into_iter().flatten() {
         let path = entry
@@ -228,6 +243,12 @@ fn lists(place: &Path, forced: Option<&str>) -> Result<BTreeMap<String, Vec<Stri
             return Err(Error::source(&dir, format!("there is no list {split}.txt")));
         }
     }
+    if found.is_empty() && !is_main {
+        return Err(Error::source(
+            &dir,
+            "there are no lists of images with masks",
+        ));
+    }
     if found.is_empty() {
         let dir = place.join(ANNOTATIONS);
         let mut ids = Vec::new();
@@ -256,14 +277,22 @@ fn read_limited(path: &Path) -> Result<Vec<u8>> {
 /// An image of a split.
 #[derive(Debug, Clone)]
 struct Entry {
+    /// Name in the lists.
+    id: String,
     /// Name below the directory of images, which is the key.
     name: String,
     bytes: u64,
     annotation: Option<Annotation>,
+    masks: MaskSizes,
     digest: [u8; 32],
 }
 
 impl Entry {
+    /// Bytes of the image and its masks.
+    fn all_bytes(&self) -> u64 {
+        self.bytes + self.masks.iter().flatten().sum::<u64>()
+    }
+
     fn objects(&self) -> &[annotation::Object] {
         self.annotation
             .as_ref()
@@ -328,6 +357,8 @@ fn read_one(place: &Path, id: &str) -> Result<Entry> {
     let path = images.join(&name);
     let meta = std::fs::metadata(&path).map_err(|error| Error::io(&path, "stat", error))?;
     Ok(Entry {
+        id: id.to_owned(),
+        masks: masks::find(place, id)?,
         name,
         bytes: meta.len(),
         annotation,
@@ -352,12 +383,15 @@ fn classes<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<String> {
 }
 
 fn columns<'a>(
-    entries: impl Iterator<Item = &'a Entry>,
+    entries: impl Iterator<Item = &'a Entry> + Clone,
     has_boxes: bool,
     kept: &dyn Fn(&str) -> bool,
 ) -> Vec<Column> {
     let mut columns = vec![Column::new(schema::IMAGE, ColumnType::Image)];
+    let masks = masks::columns(entries.clone());
+    let masks = masks.into_iter().filter(|column| kept(&column.name));
     if !has_boxes {
+        columns.extend(masks);
         return columns;
     }
     columns.extend(
@@ -371,6 +405,7 @@ fn columns<'a>(
             columns.push(Column::new(name, ColumnType::Vector { len: None, number }));
         }
     }
+    columns.extend(masks);
     columns
 }
 
@@ -388,6 +423,9 @@ fn digest(parts: &[(String, Vec<Entry>, PathBuf)]) -> String {
             hasher.update(entry.name.as_bytes());
             hasher.update(&entry.bytes.to_le_bytes());
             hasher.update(&entry.digest);
+            for size in entry.masks.iter().flatten() {
+                hasher.update(&size.to_le_bytes());
+            }
         }
     }
     hasher.finalize().to_hex()[..32].to_owned()
@@ -409,7 +447,7 @@ impl RecordFile for Images {
     }
 
     fn bytes(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.bytes).sum()
+        self.entries.iter().map(Entry::all_bytes).sum()
     }
 
     fn records(&self) -> u64 {
@@ -418,7 +456,7 @@ impl RecordFile for Images {
 
     fn record_bytes(&self, record: u64) -> u64 {
         let entry = self.entries.get(record as usize);
-        entry.map_or(0, |entry| entry.bytes + RECORD_BYTES)
+        entry.map_or(0, |entry| entry.all_bytes() + RECORD_BYTES)
     }
 
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
@@ -453,11 +491,20 @@ impl RecordReader for Reader<'_> {
             let what = "it changed since it was listed: run the command again";
             return Err(Error::source(path, what));
         }
-        let mut builder = ExampleBuilder::new();
         let columns = images.schema.columns();
+        let masks = columns.iter().map(|column| match column.column_type {
+            ColumnType::Mask => masks::read(&images.path, entry, &column.name),
+            _ => Ok(None),
+        });
+        let masks = masks.collect::<Result<Vec<_>>>()?;
+        let mut builder = ExampleBuilder::new();
         let features: Vec<_> = columns.iter().map(Column::features).collect();
-        for (column, features) in columns.iter().zip(&features) {
-            let value = images.value(&column.name, entry, &bytes);
+        for ((column, features), mask) in columns.iter().zip(&features).zip(&masks) {
+            let value = match (mask, &column.column_type) {
+                (Some(mask), _) => ColumnValue::Bytes(mask),
+                (None, ColumnType::Mask) => continue,
+                (None, _) => images.value(&column.name, entry, &bytes),
+            };
             let added = column.add(features, &value, &mut builder);
             added.map_err(|error| Error::source(&path, error.to_string()))?;
         }

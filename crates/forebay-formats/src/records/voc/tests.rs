@@ -129,6 +129,116 @@ fn lists_are_splits_and_objects_are_boxes() {
     assert!(error.contains("no.txt"), "{error}");
 }
 
+/// Masks of some images: palette PNGs of other bytes for each directory, and the lists of these images.
+fn add_masks(root: &Path) {
+    use forebay_image::{SampleFormat, encode_png_samples};
+    for (dir, class) in [("SegmentationClass", 255), ("SegmentationObject", 1)] {
+        for id in ["2", "3"] {
+            let png = encode_png_samples(&[0, class], 2, 1, SampleFormat::Gray8).unwrap();
+            let path = root.join(dir).join(format!("{id}.png"));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, png).unwrap();
+        }
+    }
+    write(&root.join("ImageSets/Segmentation/train.txt"), "2\n");
+    write(&root.join("ImageSets/Segmentation/val.txt"), "3\n");
+    write(&root.join("ImageSets/Segmentation/trainval.txt"), "2\n3\n");
+}
+
+/// The masks of each record of a split: the key, and the bytes of each column.
+fn masks(source: &RecordSource, split: usize) -> Vec<(String, Vec<Option<Vec<u8>>>)> {
+    let mut found = Vec::new();
+    let file = &source.splits[split].files[0];
+    let mut reader = file.read(0..file.records()).unwrap();
+    while let Some(record) = reader.next_record().unwrap() {
+        let example = ExampleView::parse(record.bytes).unwrap();
+        let of = ["segmentation_class", "segmentation_object"];
+        let bytes = of.map(|name| Some(example.get(name)?.bytes_list().unwrap()[0].to_vec()));
+        let key = String::from_utf8(record.key.to_vec()).unwrap();
+        found.push((key, bytes.to_vec()));
+    }
+    found
+}
+
+#[test]
+fn masks_are_columns_of_the_images_that_have_them() {
+    let dir = tempfile::tempdir().unwrap();
+    dataset(dir.path());
+    add_masks(dir.path());
+    let read = |dir_name: &str, id: &str| {
+        let path = dir.path().join(dir_name).join(format!("{id}.png"));
+        Some(std::fs::read(path).unwrap())
+    };
+    let of = |id: &str| {
+        vec![
+            read("SegmentationClass", id),
+            read("SegmentationObject", id),
+        ]
+    };
+    let source = open(dir.path(), None, &[]).unwrap();
+    let names: Vec<_> = source
+        .facts
+        .schema
+        .columns()
+        .iter()
+        .map(|c| (c.name.as_str(), c.column_type.to_string()))
+        .collect();
+    assert_eq!(
+        names[names.len() - 2..],
+        [
+            ("segmentation_class", "mask".to_owned()),
+            ("segmentation_object", "mask".to_owned()),
+        ]
+    );
+    assert_eq!(
+        masks(&source, 0),
+        [
+            ("2.jpg".to_owned(), of("2")),
+            ("1.jpg".to_owned(), vec![None, None]),
+        ]
+    );
+    // The lists of the images that have masks.
+    let source = open(dir.path(), Some("segmentation"), &["segmentation_object"]).unwrap();
+    let names: Vec<_> = source
+        .splits
+        .iter()
+        .map(|split| split.name.as_str())
+        .collect();
+    assert_eq!(names, ["train", "val"]);
+    assert_eq!(
+        masks(&source, 0),
+        [(
+            "2.jpg".to_owned(),
+            vec![read("SegmentationClass", "2"), None]
+        )]
+    );
+    assert_eq!(masks(&source, 1)[0].0, "3.jpg");
+}
+
+#[test]
+fn masks_that_are_missing_or_of_another_format_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    dataset(dir.path());
+    let error = open(dir.path(), Some("segmentation"), &[])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no lists of images with masks"), "{error}");
+    add_masks(dir.path());
+    write(
+        &dir.path().join("ImageSets/Segmentation/train.txt"),
+        "2\n1\n",
+    );
+    let error = open(dir.path(), Some("segmentation"), &[])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("1.jpg: there is no mask of it"), "{error}");
+    write(&dir.path().join("SegmentationClass/2.png"), "no image");
+    let source = open(dir.path(), None, &[]).unwrap();
+    let mut reader = source.splits[0].files[0].read(0..1).unwrap();
+    let error = reader.next_record().unwrap_err().to_string();
+    assert!(error.contains("SegmentationClass/2.png"), "{error}");
+}
+
 #[test]
 fn years_are_joined_and_own_classes_are_sorted() {
     let dir = tempfile::tempdir().unwrap();

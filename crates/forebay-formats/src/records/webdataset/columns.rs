@@ -131,7 +131,7 @@ impl Columns {
                 let what = format!(
                     "members {extension:?} are pickled Python objects, which are not read: reading them would execute what they say; --drop-feature {extension} leaves them out"
                 );
-                return Err(Error::source(&index.path, what));
+                return Err(Error::source(&index.version.path, what));
             }
             for (extension, arrays) in &index.extensions {
                 let known = extensions.entry(extension.clone()).or_default();

@@ -6,7 +6,7 @@ use super::columns::{Columns, is_image_extension, is_npy, is_refused};
 use super::skipped;
 use crate::archive::tar::{TarKind, TarMember, TarReader};
 use crate::archive::{
-    Archive, ArchiveError, HEAD_BYTES, Stream, VolumeKind, read_exact, read_head,
+    Archive, ArchiveError, FileVersion, HEAD_BYTES, Stream, VolumeKind, read_exact, read_head,
 };
 use crate::error::{Error, Result};
 use crate::finding::{Finding, escape};
@@ -14,7 +14,6 @@ use crate::key_path::{base, normal};
 use forebay_shard::MAX_RECORD_BYTES;
 use forebay_shard::index::MAX_KEY_BYTES;
 use std::collections::HashSet;
-use std::path::PathBuf;
 
 /// A dataset has a handful of columns; a tar of other files has a name for each.
 const EXTENSIONS_MAX: usize = 256;
@@ -23,12 +22,8 @@ const EXTENSIONS_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct TarIndex {
     pub(super) archive: Archive,
-    /// As it is shown.
-    pub(super) path: PathBuf,
+    pub(super) version: FileVersion,
     pub(super) kind: VolumeKind,
-    pub(super) bytes: u64,
-    /// Changes when the file does.
-    pub(super) modified: i128,
     /// Extensions from the first dot of names on, in lower case, and the arrays that `.npy` members hold.
     pub(super) extensions: Vec<(String, NpyColumn)>,
     members: Vec<Member>,
@@ -66,25 +61,21 @@ struct Open {
 impl TarIndex {
     /// Reads all headers. Under [`OnBadRecord::Skip`] samples with problems are left out and listed.
     pub(super) fn read(archive: &Archive, input: &RecordInput) -> Result<Self> {
-        let path = archive.shown();
-        let (file, modified) = archive.open()?;
-        let head = read_head(&file, &path)?;
+        let (version, file) = FileVersion::open(archive)?;
+        let path = &version.path;
+        let head = read_head(&file, path)?;
         let kind = VolumeKind::of_tar(&head, file.len()).ok_or_else(|| {
             let what = match head.len() < HEAD_BYTES {
                 true => "this is no tar: it is too short",
                 false => "this is no tar, tar.gz or tar.zst",
             };
-            Error::source(&path, what)
+            Error::source(path, what)
         })?;
-        let bytes = file.len();
-        let mut stream =
-            Stream::new(file, kind).map_err(|error| Error::io(&path, "read", error))?;
+        let mut stream = Stream::new(file, kind).map_err(|error| Error::io(path, "read", error))?;
         let index = Self {
             archive: archive.clone(),
-            path,
+            version,
             kind,
-            bytes,
-            modified,
             extensions: Vec::new(),
             members: Vec::new(),
             samples: Vec::new(),
@@ -184,10 +175,10 @@ impl TarIndex {
                 let what = format!(
                     "offset {offset}: sample {key:?}: {what}; --on-bad-record skip leaves it out, --allow-no-image keeps it"
                 );
-                return Err(Error::source(&self.path, what));
+                return Err(Error::source(&self.version.path, what));
             }
             findings.push(skipped(
-                &self.path,
+                &self.version.path,
                 self.key(sample),
                 format!("offset {offset}: {what}"),
             ));
@@ -262,7 +253,7 @@ impl Scan<'_> {
     /// Fails, or lists what is left out.
     fn refuse(&mut self, member: &[u8], error: ArchiveError) -> Result<()> {
         if self.input.on_bad_record == OnBadRecord::Skip {
-            let found = skipped(&self.index.path, member, error.to_string());
+            let found = skipped(&self.index.version.path, member, error.to_string());
             self.index.findings.push(found);
             return Ok(());
         }
@@ -271,7 +262,7 @@ impl Scan<'_> {
             [] => format!("offset {offset}: {what}"),
             name => format!("offset {offset}: member {:?}: {what}", escape(name)),
         };
-        Err(Error::source(&self.index.path, what))
+        Err(Error::source(&self.index.version.path, what))
     }
 
     fn member(&mut self, member: &TarMember, stream: &mut Stream) -> Result<()> {
@@ -319,7 +310,7 @@ impl Scan<'_> {
                 "more than {EXTENSIONS_MAX} different extensions: these are no columns of samples"
             );
             return Err(Error::source(
-                &self.index.path,
+                &self.index.version.path,
                 format!("offset {at}: {what}"),
             ));
         };

@@ -16,7 +16,6 @@ use crate::archive::Archive;
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use columns::Columns;
-use forebay_cache::read_storage;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{EpochOrder, block_records};
 use forebay_shard::parallel::map_parallel;
@@ -59,12 +58,8 @@ impl Format for WebDataset {
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        let (root, storage) = read_storage(&input.location, &input.read)?;
-        let conversion = match input.files.is_empty() {
-            true if !is_tar(&root.to_string_lossy()) => Conversion::load(&root, &*storage)?,
-            _ => None,
-        };
-        let conversion = conversion.filter(|conversion| conversion.to == self.name());
+        let is_file = |root: &Path| is_tar(&root.to_string_lossy());
+        let (root, conversion) = Conversion::of_source(input, self.name(), is_file)?;
         let splits = splits(input, conversion.as_ref(), &root)?;
         let mut sources = Vec::new();
         let mut findings = Vec::new();
@@ -218,7 +213,7 @@ fn check_counts(
                     index.len(),
                     shard.records
                 );
-                return Err(Error::source(&index.path, what));
+                return Err(Error::source(&index.version.path, what));
             }
         }
     }
@@ -251,9 +246,9 @@ fn identity(
     for (split, indexes) in sources {
         item(split.as_bytes());
         for index in indexes {
-            item(index.path.as_os_str().as_encoded_bytes());
-            item(&index.bytes.to_le_bytes());
-            item(&index.modified.to_le_bytes());
+            item(index.version.path.as_os_str().as_encoded_bytes());
+            item(&index.version.bytes.to_le_bytes());
+            item(&index.version.modified.to_le_bytes());
             item(&(index.len() as u64).to_le_bytes());
         }
     }

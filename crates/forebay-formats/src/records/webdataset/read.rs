@@ -47,11 +47,11 @@ impl TarFile {
 
 impl RecordFile for TarFile {
     fn path(&self) -> &Path {
-        &self.index.path
+        &self.index.version.path
     }
 
     fn bytes(&self) -> u64 {
-        self.index.bytes
+        self.index.version.bytes
     }
 
     fn records(&self) -> u64 {
@@ -73,13 +73,9 @@ impl RecordFile for TarFile {
     }
 
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
-        let (file, modified) = self.index.archive.open()?;
-        if file.len() != self.index.bytes || modified != self.index.modified {
-            let what = "it changed while it was read";
-            return Err(Error::source(&self.index.path, what));
-        }
+        let file = self.index.version.reopen(&self.index.archive)?;
         let stream = Stream::new(file, self.index.kind);
-        let stream = stream.map_err(|error| Error::io(&self.index.path, "read", error))?;
+        let stream = stream.map_err(|error| Error::io(&self.index.version.path, "read", error))?;
         Ok(Box::new(Reader {
             file: self,
             stream,
@@ -158,7 +154,7 @@ impl Reader<'_> {
             bytes.clear();
             bytes.resize(member.size as usize, 0);
             read_exact(&mut self.stream, member.offset, bytes)
-                .map_err(|error| error.of(&index.path))?;
+                .map_err(|error| error.of(&index.version.path))?;
         }
         let with_bytes = || members.iter().copied().zip(&self.members);
         let mut json = Vec::new();
@@ -201,7 +197,7 @@ impl Reader<'_> {
         let extension = extension.map_or("", |(extension, _)| extension);
         let key = crate::finding::escape(index.key(usize::try_from(record).unwrap_or(usize::MAX)));
         Error::Record {
-            path: index.path.clone(),
+            path: index.version.path.clone(),
             record,
             what: format!(
                 "member {extension:?} of sample {key:?} at offset {}: {what}",

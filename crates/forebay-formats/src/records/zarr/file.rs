@@ -2,12 +2,12 @@
 
 use super::metadata::{self, MAX_CHUNK_BYTES, Metadata};
 use super::nodes::{Node, Nodes};
+use crate::archive::FileVersion;
 use crate::error::{Error, Result};
 use crate::records::arrays::{ArrayFile, ArrayInfo, Element, RowReader};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 
 /// The metadata of an array in version 2, and of everything in version 3.
 pub(super) const ARRAY_2: &str = ".zarray";
@@ -48,7 +48,7 @@ impl ZarrFile {
         }
         if found.len() > MAX_ARRAYS {
             let what = format!("it has more than {MAX_ARRAYS} arrays");
-            return Err(Error::source(&nodes.path, what));
+            return Err(Error::source(&nodes.version.path, what));
         }
         let mut all = Self {
             nodes,
@@ -100,7 +100,7 @@ fn read_json(nodes: &Nodes, key: &str) -> Result<Value> {
         let bytes = node.read(0, node.len(), MAX_METADATA_BYTES)?;
         Ok(serde_json::from_slice(&bytes)?)
     };
-    let what = |error: io::Error| Error::source(&nodes.path, format!("{key}: {error}"));
+    let what = |error: io::Error| Error::source(&nodes.version.path, format!("{key}: {error}"));
     read().map_err(what)
 }
 
@@ -115,16 +115,8 @@ fn chunks_of_row(read: &Metadata) -> u64 {
 }
 
 impl ArrayFile for ZarrFile {
-    fn path(&self) -> &Path {
-        &self.nodes.path
-    }
-
-    fn bytes(&self) -> u64 {
-        self.nodes.bytes
-    }
-
-    fn modified(&self) -> i128 {
-        self.nodes.modified
+    fn version(&self) -> &FileVersion {
+        &self.nodes.version
     }
 
     fn arrays(&self) -> &[ArrayInfo] {
@@ -135,7 +127,7 @@ impl ArrayFile for ZarrFile {
         let (prefix, read) = &self.found[array];
         let refused = || {
             Error::source(
-                &self.nodes.path,
+                &self.nodes.version.path,
                 format!("{} cannot be read", self.arrays[array]),
             )
         };

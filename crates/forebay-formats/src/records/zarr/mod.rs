@@ -15,10 +15,10 @@ use super::sink::{RecordSink, SinkOptions};
 use super::{Format, RecordInput, RecordSource, SourceFacts};
 use crate::error::{Error, Result};
 use file::{ARRAY_2, NODE_3, ZarrFile};
-use forebay_cache::read_storage;
 use forebay_store::{Location, Store};
 use nodes::Nodes;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) struct Zarr;
@@ -60,13 +60,8 @@ impl Format for Zarr {
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        let (root, storage) = read_storage(&input.location, &input.read)?;
-        let is_one = !input.files.is_empty() || is_named(&input.location);
-        let conversion = match is_one {
-            true => None,
-            false => Conversion::load(&root, &*storage)?,
-        };
-        let conversion = conversion.filter(|conversion| conversion.to == self.name());
+        let is_one = |_: &Path| is_named(&input.location);
+        let (root, conversion) = Conversion::of_source(input, self.name(), is_one)?;
         let mut splits = Vec::new();
         for (split, places) in find(input, conversion.as_ref())? {
             let mut files: Vec<Arc<dyn ArrayFile>> = Vec::new();

@@ -1,7 +1,7 @@
 //! The keys of a hierarchy and their values: objects below a place, or members of a zip.
 
 use crate::archive::zip::{Directory, ZipMember};
-use crate::archive::{Archive, ArchiveFile, ReadAt, Stream, VolumeKind, identity};
+use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt, Stream, VolumeKind, identity};
 use crate::error::{Error, Result};
 use crate::records::RecordInput;
 use crate::records::places::file_at;
@@ -16,10 +16,8 @@ const MAX_KEYS: usize = 4 << 20;
 /// A hierarchy of values by key.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    pub(super) path: PathBuf,
-    pub(super) bytes: u64,
-    /// Identity of all values, by their sizes and tags.
-    pub(super) modified: i128,
+    /// The zip, or all values by their sizes and tags.
+    pub(super) version: FileVersion,
     values: Values,
 }
 
@@ -28,7 +26,6 @@ enum Values {
     Objects(Store, BTreeMap<String, Object>),
     Members {
         archive: Archive,
-        version: (u64, i128),
         base: u64,
         members: BTreeMap<String, ZipMember>,
     },
@@ -76,30 +73,32 @@ impl Nodes {
             .into_iter()
             .map(|object| (object.key.clone(), object));
         Ok(Self {
-            path,
-            bytes,
-            modified: i128::from_le_bytes(modified),
+            version: FileVersion {
+                path,
+                bytes,
+                modified: i128::from_le_bytes(modified),
+            },
             values: Values::Objects(store, objects.collect()),
         })
     }
 
     fn of_zip(archive: Archive) -> Result<Self> {
-        let (file, modified) = archive.open()?;
-        let path = archive.shown();
+        let (version, file) = FileVersion::open(&archive)?;
+        let path = &version.path;
         let mut directory =
-            Directory::find(&file, file.len()).map_err(|trouble| trouble.of(&path))?;
+            Directory::find(&file, file.len()).map_err(|trouble| trouble.of(path))?;
         let stream = Stream::new(file.clone(), VolumeKind::Zip { base: 0 });
-        let mut stream = stream.map_err(|error| Error::io(&path, "read", error))?;
+        let mut stream = stream.map_err(|error| Error::io(path, "read", error))?;
         let mut members = BTreeMap::new();
         while let Some(member) = directory
             .next(&mut stream)
-            .map_err(|trouble| trouble.of(&path))?
+            .map_err(|trouble| trouble.of(path))?
         {
             if member.is_directory {
                 continue;
             }
             let shown = crate::finding::escape(&member.name);
-            let refused = |what: String| Error::source(&path, format!("member {shown}: {what}"));
+            let refused = |what: String| Error::source(path, format!("member {shown}: {what}"));
             if let Some(refusal) = member.refusal_in(file.len()) {
                 return Err(refused(refusal));
             }
@@ -113,12 +112,9 @@ impl Nodes {
             members.insert(name, member);
         }
         Ok(Self {
-            path,
-            bytes: file.len(),
-            modified,
+            version,
             values: Values::Members {
                 archive,
-                version: (file.len(), modified),
                 base: directory.base,
                 members,
             },
@@ -146,17 +142,13 @@ impl Nodes {
             }
             Values::Members {
                 archive,
-                version,
                 base,
                 members,
             } => {
                 let Some(member) = members.get(key) else {
                     return Ok(None);
                 };
-                let (file, modified) = archive.open().map_err(io::Error::other)?;
-                if (file.len(), modified) != *version {
-                    return Err(io::Error::other("the zip changed while it was read"));
-                }
+                let file = self.version.reopen(archive).map_err(io::Error::other)?;
                 Ok(Some(Node::Member(file, *base, member)))
             }
         }
@@ -211,6 +203,49 @@ impl Node<'_> {
                 bytes.drain(..offset as usize);
                 Ok(bytes)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn parts_of_compressed_members_are_read_below_the_limit_and_refused_above() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.zarr.zip");
+        let content: Vec<u8> = (0..4096u32).map(|at| (at / 16) as u8).collect();
+        let mut zip = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+        let deflated = zip::CompressionMethod::Deflated;
+        for (name, method) in [
+            ("deflated", deflated),
+            ("stored", zip::CompressionMethod::Stored),
+        ] {
+            let options = zip::write::SimpleFileOptions::default().compression_method(method);
+            zip.start_file(name, options).unwrap();
+            zip.write_all(&content).unwrap();
+        }
+        zip.finish().unwrap();
+        let nodes = Nodes::of_zip(Archive::Local(path)).unwrap();
+        let read = |name: &str, most| nodes.get(name).unwrap().unwrap().read(2000, 100, most);
+        for (name, most) in [("deflated", 4096), ("stored", 4096), ("stored", 100)] {
+            assert_eq!(read(name, most).unwrap(), content[2000..2100], "{name}");
+        }
+        // A limit in front of the part, inside of it, and behind it.
+        for most in [1000, 2050, 4095] {
+            let error = read("deflated", most).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+            let said = format!(
+                "compressed member of 4096 bytes cannot be read: the limit is {most} bytes"
+            );
+            assert!(error.to_string().contains(&said), "{error}");
+        }
+        // An index of a shard may claim any number.
+        for (offset, len) in [(4000, 97), (u64::MAX, 1), (0, u64::MAX)] {
+            let node = nodes.get("deflated").unwrap().unwrap();
+            assert!(node.read(offset, len, 4096).is_err());
         }
     }
 }

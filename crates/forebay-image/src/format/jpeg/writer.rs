@@ -10,13 +10,58 @@ pub(crate) struct CodeTables {
     pub(crate) ac: [Option<Box<Codes>>; 4],
 }
 
+/// A table in the payload of a DHT segment.
+struct Definition<'a> {
+    /// Class and number.
+    target: u8,
+    /// Numbers of codes by length.
+    counts: &'a [u8; 16],
+    symbols: &'a [u8],
+}
+
+impl<'a> Definition<'a> {
+    /// Takes the next table. `None` if it is cut short.
+    fn take(payload: &mut &'a [u8]) -> Option<Self> {
+        let (&target, rest) = payload.split_first()?;
+        let (counts, rest) = rest.split_first_chunk::<16>()?;
+        let total = counts.iter().map(|&n| usize::from(n)).sum();
+        let (symbols, rest) = rest.split_at_checked(total)?;
+        *payload = rest;
+        Some(Self {
+            target,
+            counts,
+            symbols,
+        })
+    }
+}
+
+/// Returns whether, in all tables of a DHT segment, each symbol has one code and AC symbols without
+/// a value are the end of a block or sixteen zeros.
+pub(crate) fn has_plain_tables(mut payload: &[u8]) -> bool {
+    while !payload.is_empty() {
+        let Some(table) = Definition::take(&mut payload) else {
+            return false;
+        };
+        let mut seen = [false; 256];
+        for &symbol in table.symbols {
+            let is_odd = table.target >> 4 == 1 && symbol % 16 == 0 && !matches!(symbol, 0 | 0xf0);
+            if is_odd || std::mem::replace(&mut seen[usize::from(symbol)], true) {
+                return false;
+            }
+        }
+    }
+    true
+}
+
 impl CodeTables {
     /// Reads the payload of a DHT segment. `None` if it is damaged.
     pub(crate) fn read(&mut self, mut payload: &[u8]) -> Option<()> {
-        while let Some((&target, rest)) = payload.split_first() {
-            let (counts, rest) = rest.split_first_chunk::<16>()?;
-            let total = counts.iter().map(|&n| usize::from(n)).sum();
-            let (symbols, rest) = rest.split_at_checked(total)?;
+        while !payload.is_empty() {
+            let Definition {
+                target,
+                counts,
+                symbols,
+            } = Definition::take(&mut payload)?;
             let mut codes = Box::new([(0, 0); 256]);
             let (mut code, mut at) = (0u32, 0);
             for (length, &count) in (1u8..).zip(counts) {
@@ -36,7 +81,6 @@ impl CodeTables {
                 _ => return None,
             };
             *tables.get_mut(usize::from(target & 15))? = Some(codes);
-            payload = rest;
         }
         Some(())
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_cache::ReadOptions;
 use forebay_loader::{Loader, Mix, MixLabels, Monitor, Options};
@@ -159,10 +160,12 @@ impl Handle for Hold {
         self.cancel.cancel();
     }
 
-    fn counters(&self) -> Counters {
-        let stats = self.monitor.stats();
+    fn counters(&self, handover: Duration) -> Counters {
+        let mut stats = self.monitor.stats();
+        stats.handover_s = handover.as_secs_f64();
+        let bottleneck = stats.bottleneck();
         Counters {
-            bottleneck: Some(stats.bottleneck().to_string()),
+            bottleneck: Some((bottleneck.bound.name(), bottleneck.to_string())),
             wire: counters::to_wire(&stats),
         }
     }

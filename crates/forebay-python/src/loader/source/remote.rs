@@ -203,7 +203,7 @@ impl Handle for Shared {
         })
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self, handover: Duration) -> Counters {
         let (stats, interrupter) = {
             let now = self.now();
             (now.stats, now.interrupter.clone())
@@ -228,7 +228,10 @@ impl Handle for Shared {
                 bottleneck: None,
             };
         };
-        let all = counters::from_wire(&server, stats.starved, self.opened.elapsed());
+        let mut all = counters::from_wire(&server, stats.starved, self.opened.elapsed());
+        all.handover_s = handover.as_secs_f64();
+        all.receive_cpu_s = stats.receiving_cpu.as_secs_f64();
+        let bottleneck = all.bottleneck();
         // The trainer of the server's pipeline is the thread that sends.
         server.stages.retain(|stage| stage.name != "trainer");
         server.stages.push(receive);
@@ -240,7 +243,7 @@ impl Handle for Shared {
             threads: 1,
         });
         Counters {
-            bottleneck: Some(all.bottleneck().to_string()),
+            bottleneck: Some((bottleneck.bound.name(), bottleneck.to_string())),
             wire: server,
         }
     }

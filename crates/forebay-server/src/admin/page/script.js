@@ -149,27 +149,18 @@ function shown(history) {
 
 // The way of a sample: storage, decode, send, trainers.
 
-const BOUNDS = {
-  trainer: "The trainers set the pace",
-  decode: "Decoding is the limit",
-  storage: "Storage is the limit",
-  network: "The network is the limit",
-  idle: "Idle",
-  unknown: "Measuring",
-};
-
 // The sentence where a heading says which limit it is.
 function withoutBound(text) {
-  const found = /^(?:(.+): )?(?:trainer|decode|storage|network)-bound: (.*)$/.exec(text);
+  const found = /^(?:(.+): )?[a-z]+-bound: (.*)$/.exec(text);
   if (!found) return text.charAt(0).toUpperCase() + text.slice(1);
   const sentence = found[2].replace(/^it /, "the trainer ");
   return found[1] ? found[1] + ": " + sentence : sentence.charAt(0).toUpperCase() + sentence.slice(1);
 }
 
 function showBottleneck(status) {
-  const bound = status.bottleneck.bound in BOUNDS ? status.bottleneck.bound : "unknown";
+  const { bound, heading } = status.bottleneck;
   note($("bottleneck"), "data-bound", bound);
-  say($("bottleneck-bound"), BOUNDS[bound]);
+  say($("bottleneck-bound"), heading);
   say($("bottleneck-text"), withoutBound(status.bottleneck.text));
   for (const tile of document.querySelectorAll(".tile")) {
     tile.classList.toggle("limit", tile.dataset.part === bound);

@@ -2,6 +2,7 @@
 
 use super::exchange_log::EXCHANGE_LOG;
 use super::{CRC32C_NAME, Fault, Live, Operation, Outcome, TOKEN_NAME, metadata, runtime};
+use crate::store::object::plain_etag;
 use crate::store::{Listing, Object, Transfer};
 use crate::{AtomicFile, Durability, Error, Result};
 use bytes::Bytes;
@@ -269,7 +270,7 @@ impl Live {
         self.0.pace.read_took(started.elapsed());
         let len = answer.meta.size;
         if let (Some(expected), Some(found)) = (&etag, &answer.meta.e_tag)
-            && plain(expected) != plain(found)
+            && plain_etag(expected) != plain_etag(found)
         {
             let why = "it was overwritten".to_owned();
             let object = operation.object;
@@ -502,11 +503,6 @@ impl Live {
     pub(super) fn is_unprotected(&self) -> bool {
         self.0.settings.plain_http && !self.0.service.is_read_only()
     }
-}
-
-/// Strips what some stores add to an etag in one answer and not in another.
-fn plain(etag: &str) -> &str {
-    etag.trim_start_matches("W/").trim_matches('"')
 }
 
 fn describe(key: String, meta: &ObjectMeta) -> Object {

@@ -163,8 +163,17 @@ impl Stream {
     /// Returns whether fewer than eight bits are left before the next marker, which can only be
     /// padding.
     pub(in crate::format::jpeg) fn finished(&self) -> bool {
-        let left = (self.filled * 8).checked_sub(self.bits.consumed());
-        self.ended && left.is_some_and(|left| left < 8)
+        self.padding().is_some()
+    }
+
+    /// The bits before the next marker, after ones, if they are fewer than eight.
+    pub(in crate::format::jpeg) fn padding(&self) -> Option<u8> {
+        let left = (self.filled * 8).checked_sub(self.bits.consumed())?;
+        if !self.ended || left >= 8 {
+            return None;
+        }
+        let last = self.window[self.filled.checked_sub(1)? & MASK];
+        Some(last | (0xff << left) as u8)
     }
 
     /// Offset in the source of the first byte that is not in the window; no marker precedes it.

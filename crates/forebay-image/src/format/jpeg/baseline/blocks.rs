@@ -6,6 +6,7 @@ use super::entropy::{PAIR, TAIL};
 use super::header::Header;
 pub(in crate::format::jpeg) use super::region::Window as McuWindow;
 use super::region::{Baseline, has_end};
+pub(in crate::format::jpeg) use super::scan::ScanEnd;
 use super::scan::{BATCH, Scan, pairs_in_row};
 use crate::region::Region;
 use crate::rows::Rows;
@@ -48,6 +49,14 @@ impl Frame {
         let rows = self.factors[..self.components].iter();
         let pairs: usize = rows.map(|&(h, v)| v * pairs_in_row(h, batch)).sum();
         pairs * PAIR + TAIL
+    }
+
+    /// The room of batch `number` of a row in the coefficients of [`Baseline::read_blocks`].
+    pub(in crate::format::jpeg) fn room_of(&self, row: usize, number: usize) -> Range<usize> {
+        let batch = row * self.mcus.0.div_ceil(READ_BATCH) + number;
+        let room = self.coefficients(READ_BATCH);
+        let start = batch * (room - TAIL);
+        start..start + room
     }
 
     /// For each component and row of its blocks in an MCU: the component, and the offset of the row
@@ -129,22 +138,22 @@ impl Baseline {
         Ok(Frame::of(&self.header))
     }
 
-    /// Passes the coefficients of a whole image to `take`, with the row and the columns of their
-    /// MCUs: at most [`BATCH`] at once, with room for so many. Returns the frame.
+    /// Reads the coefficients of a whole image, [`READ_BATCH`] MCUs of a row at once; see
+    /// [`Frame::room_of`]. `take` gets the columns and the room of each batch when it has been read.
+    /// Returns the frame, and the end of the scan unless bytes follow it before the next marker.
     pub(in crate::format::jpeg) fn read_blocks(
         &mut self,
         bytes: &[u8],
-        mut take: impl FnMut(&Frame, usize, Range<usize>, &mut [i16]),
-    ) -> Result<Frame, Refusal> {
+        coefficients: &mut Vec<i16>,
+        mut take: impl FnMut(&Frame, Range<usize>, &[i16]),
+    ) -> Result<(Frame, Option<ScanEnd>), Refusal> {
         self.header.read(bytes).map_err(Refusal::Foreign)?;
         let header = &self.header;
         if !has_end(bytes, header.scan) {
             return Err(Refusal::Damaged("no end of image"));
         }
         self.layout.set(header);
-        let [coefficients, _] = &mut self.coefficients;
         coefficients.clear();
-        coefficients.resize(self.layout.coefficients(), 0);
         let scan = Scan {
             bytes,
             start: header.scan,
@@ -156,17 +165,26 @@ impl Baseline {
         let frame = Frame::of(header);
         let [cursor, _] = &mut self.cursors;
         cursor.rewind(&scan);
-        for row in 0..frame.mcus.1 {
-            let mut column = 0;
-            while column < frame.mcus.0 {
-                let count = cursor.batch(&scan, frame.mcus.0 - column);
-                cursor.take(&scan, count, coefficients)?;
-                take(&frame, row, column..column + count, coefficients);
-                coefficients.fill(0);
-                column += count;
+        let room = frame.coefficients(READ_BATCH);
+        for _ in 0..frame.mcus.1 {
+            for first in (0..frame.mcus.0).step_by(READ_BATCH) {
+                let end = (first + READ_BATCH).min(frame.mcus.0);
+                // The room grows with the bytes that were read.
+                let start = coefficients.len().saturating_sub(TAIL);
+                coefficients.resize(start + room, 0);
+                let batch = &mut coefficients[start..];
+                let mut column = first;
+                while column < end {
+                    let count = cursor.batch(&scan, end - column);
+                    let places = column - first..column - first + count;
+                    cursor.take_to(&scan, places, batch)?;
+                    column += count;
+                }
+                take(&frame, first..end, batch);
             }
         }
-        Ok(frame)
+        let end = cursor.end(&scan);
+        Ok((frame, end))
     }
 }
 

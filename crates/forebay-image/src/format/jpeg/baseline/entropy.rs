@@ -79,6 +79,9 @@ pub(super) struct Reader<'a> {
     pub(super) window: &'a Window,
     pub(super) bits: &'a mut Bits,
     pub(super) predictors: &'a mut Predictors,
+    /// Sum over the stored blocks of the index up to which their codes reach: without trailing
+    /// zeros in codes, that of the last coefficient that is not zero.
+    pub(super) reached: &'a mut u64,
 }
 
 /// A block in progress: only the state needed per symbol, so that the compiler can keep two of them
@@ -141,6 +144,18 @@ impl Block<'_> {
         false
     }
 
+    /// The index up to which the codes of a block that ended validly reach.
+    #[inline(always)]
+    fn reached(&self) -> u8 {
+        let left = self.left();
+        let left = if left as i8 == ALL {
+            left
+        } else {
+            left.wrapping_add(END_OF_BLOCK)
+        };
+        LEFT.wrapping_sub(left)
+    }
+
     /// Returns whether an ended block ended validly: with its last coefficient or an end of block.
     #[inline(always)]
     fn is_sound(&self) -> bool {
@@ -162,6 +177,8 @@ pub(super) struct Side<'a> {
     slots: std::slice::Iter<'a, Slot>,
     coefficients: &'a [Cell<i16>],
     predictors: Predictors,
+    /// See [`Reader::reached`].
+    reached: u64,
     /// Whether all blocks so far were valid.
     sound: bool,
 }
@@ -189,6 +206,7 @@ impl<'a> Side<'a> {
             slots: slots.iter(),
             coefficients,
             predictors: *reader.predictors,
+            reached: *reader.reached,
             sound: true,
         };
         let none = if W::KEEP {
@@ -204,6 +222,7 @@ impl<'a> Side<'a> {
     fn close(self, block: &Block<'a>, reader: Reader<'_>) -> bool {
         *reader.bits = block.bits;
         *reader.predictors = self.predictors;
+        *reader.reached = self.reached;
         self.sound
     }
 
@@ -269,6 +288,9 @@ impl<'a> Side<'a> {
             }
         }
         self.sound &= block.is_sound();
+        if KEEP {
+            self.reached = self.reached.wrapping_add(u64::from(block.reached()));
+        }
         self.start::<KEEP>(block)
     }
 

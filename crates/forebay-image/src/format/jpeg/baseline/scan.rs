@@ -6,6 +6,7 @@ use super::entropy::{PAIR, Predictors, Reader, SECOND, Slot, TAIL, Tables};
 use super::header::Header;
 use super::seek::Point;
 use super::simd::Level;
+use std::ops::Range;
 
 /// MCUs per batch.
 pub(super) const BATCH: usize = 8;
@@ -51,14 +52,26 @@ impl Layout {
         self.pairs * PAIR + TAIL
     }
 
-    fn slots(&self, mcus: usize) -> &[Slot] {
-        &self.slots[..mcus * self.mcu_blocks]
+    /// The blocks of these MCUs of a batch.
+    fn slots(&self, mcus: Range<usize>) -> &[Slot] {
+        &self.slots[mcus.start * self.mcu_blocks..mcus.end * self.mcu_blocks]
     }
 }
 
 /// Number of pairs in a row of the blocks of a batch of so many MCUs.
 pub(super) const fn pairs_in_row(h: usize, batch: usize) -> usize {
     h * batch / 2
+}
+
+/// How the entropy-coded data of an image end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::format::jpeg) struct ScanEnd {
+    /// Offset of the marker after them.
+    pub(in crate::format::jpeg) marker: usize,
+    /// Whether the last byte is filled with ones.
+    pub(in crate::format::jpeg) has_plain_padding: bool,
+    /// See [`Reader::reached`].
+    pub(in crate::format::jpeg) reached: u64,
 }
 
 /// The constants of a scan.
@@ -77,6 +90,8 @@ pub(super) struct Scan<'a> {
 pub(super) struct Cursor {
     stream: Stream,
     predictors: Predictors,
+    /// See [`Reader::reached`].
+    reached: u64,
     /// The next MCU.
     mcu: usize,
     /// Number of restart markers before the stream's position.
@@ -88,6 +103,7 @@ impl Cursor {
     pub(super) fn rewind(&mut self, scan: &Scan<'_>) {
         self.stream.open(scan.bytes, scan.start, 0, usize::MAX);
         self.predictors = Predictors::default();
+        self.reached = 0;
         self.mcu = 0;
         self.markers = 0;
     }
@@ -140,7 +156,7 @@ impl Cursor {
         }
         while self.mcu < mcu {
             let count = self.batch(scan, mcu - self.mcu);
-            self.next::<false>(scan, count, scratch)?;
+            self.next::<false>(scan, 0..count, scratch)?;
         }
         Ok(())
     }
@@ -152,22 +168,42 @@ impl Cursor {
         count: usize,
         coefficients: &mut [i16],
     ) -> Result<(), Refusal> {
-        self.next::<true>(scan, count, coefficients)
+        self.next::<true>(scan, 0..count, coefficients)
+    }
+
+    /// As [`Cursor::take`], to these places in a batch.
+    pub(super) fn take_to(
+        &mut self,
+        scan: &Scan<'_>,
+        places: Range<usize>,
+        coefficients: &mut [i16],
+    ) -> Result<(), Refusal> {
+        self.next::<true>(scan, places, coefficients)
+    }
+
+    /// After the last MCU: see [`ScanEnd`]. `None` if bytes follow it before the next marker.
+    pub(super) fn end(&mut self, scan: &Scan<'_>) -> Option<ScanEnd> {
+        self.stream.reserve(scan.bytes, 1);
+        let padding = self.stream.padding()?;
+        Some(ScanEnd {
+            marker: self.stream.unread(),
+            has_plain_padding: padding == 0xff,
+            reached: self.reached,
+        })
     }
 
     fn next<const KEEP: bool>(
         &mut self,
         scan: &Scan<'_>,
-        count: usize,
+        places: Range<usize>,
         coefficients: &mut [i16],
     ) -> Result<(), Refusal> {
         self.cross_marker(scan)?;
-        let slots = scan.layout.slots(count);
+        let slots = scan.layout.slots(places.clone());
         self.stream.reserve(scan.bytes, slots.len());
-        let reader = Self::reader(&mut self.stream, &mut self.predictors);
         let level = scan.level;
-        let sound = level.decode::<KEEP>(reader, &scan.tables, slots, coefficients);
-        self.mcu += count;
+        let sound = level.decode::<KEEP>(self.reader(), &scan.tables, slots, coefficients);
+        self.mcu += places.len();
         self.check(sound)
     }
 
@@ -180,13 +216,10 @@ impl Cursor {
         count: usize,
         coefficients: [&mut [i16]; 2],
     ) -> Result<(), Refusal> {
-        let slots = scan.layout.slots(count);
+        let slots = scan.layout.slots(0..count);
         first.stream.reserve(scan.bytes, slots.len());
         second.stream.reserve(scan.bytes, slots.len());
-        let readers = [
-            Self::reader(&mut first.stream, &mut first.predictors),
-            Self::reader(&mut second.stream, &mut second.predictors),
-        ];
+        let readers = [first.reader(), second.reader()];
         let level = scan.level;
         let sound = level.decode_two::<KEEP>(readers, &scan.tables, slots, coefficients);
         first.mcu += count;
@@ -195,12 +228,13 @@ impl Cursor {
         second.check(sound)
     }
 
-    fn reader<'a>(stream: &'a mut Stream, predictors: &'a mut Predictors) -> Reader<'a> {
-        let (window, bits) = stream.split();
+    fn reader(&mut self) -> Reader<'_> {
+        let (window, bits) = self.stream.split();
         Reader {
             window,
             bits,
-            predictors,
+            predictors: &mut self.predictors,
+            reached: &mut self.reached,
         }
     }
 

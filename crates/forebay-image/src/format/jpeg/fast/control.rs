@@ -36,8 +36,10 @@ const MAX_CONTROL: usize = 2 * MAX_SYMBOLS + MAX_BLOCKS;
 /// Lengths of codes, by set, context and byte: a normative part of the format.
 static CODE_LENGTHS: &[u8; SETS * CONTEXTS * 256] = include_bytes!("tables.bin");
 
-/// Codes and their lengths, by context and byte.
-pub(super) type Codes = [[(u16, u8); 256]; CONTEXTS];
+/// Codes by context and byte: the code above its length, which has [`LENGTH_BITS`] bits.
+pub(super) type Codes = [[u16; 256]; CONTEXTS];
+const LENGTH_BITS: u32 = 4;
+const _: () = assert!(MAX_CODE < 1 << LENGTH_BITS && MAX_CODE + LENGTH_BITS <= u16::BITS);
 
 /// By context and the next [`MAX_CODE`] bits: length of the code in the lower byte, its byte in the
 /// upper one.
@@ -47,13 +49,13 @@ pub(super) type Tables = [[u16; 1 << MAX_CODE]; CONTEXT_ROOM];
 pub(super) fn codes(set: usize) -> &'static Codes {
     static ALL: [OnceLock<Box<Codes>>; SETS] = [const { OnceLock::new() }; SETS];
     ALL[set].get_or_init(|| {
-        let mut codes = Box::new([[(0, 0); 256]; CONTEXTS]);
+        let mut codes = Box::new([[0; 256]; CONTEXTS]);
         let (lengths, _) = CODE_LENGTHS[set * CONTEXTS * 256..].as_chunks::<256>();
         for (codes, lengths) in codes.iter_mut().zip(lengths) {
-            let mut next = 0;
+            let mut next = 0u16;
             for length in 1..=MAX_CODE as u8 {
                 for (code, _) in codes.iter_mut().zip(lengths).filter(|(_, l)| **l == length) {
-                    *code = (next, length);
+                    *code = next << LENGTH_BITS | u16::from(length);
                     next += 1;
                 }
                 next <<= 1;
@@ -63,36 +65,54 @@ pub(super) fn codes(set: usize) -> &'static Codes {
     })
 }
 
+/// A code and its length.
+pub(super) fn parts(code: u16) -> (u16, u16) {
+    (code >> LENGTH_BITS, code & ((1 << LENGTH_BITS) - 1))
+}
+
 /// The lookup tables of a set.
 pub(super) fn tables(set: usize) -> &'static Tables {
     static ALL: [OnceLock<Box<Tables>>; SETS] = [const { OnceLock::new() }; SETS];
     ALL[set].get_or_init(|| {
         let mut tables = Box::new([[1; 1 << MAX_CODE]; CONTEXT_ROOM]);
         for (table, codes) in tables.iter_mut().zip(codes(set)) {
-            for (byte, &(code, length)) in (0u16..).zip(codes).filter(|(_, code)| code.1 > 0) {
-                let free = MAX_CODE - u32::from(length);
-                let first = usize::from(code) << free;
-                table[first..first + (1 << free)].fill(byte << 8 | u16::from(length));
+            for (byte, (code, length)) in (0u16..).zip(codes.iter().map(|code| parts(*code))) {
+                if length > 0 {
+                    let free = MAX_CODE - u32::from(length);
+                    let first = usize::from(code) << free;
+                    table[first..first + (1 << free)].fill(byte << 8 | length);
+                }
             }
         }
         tables
     })
 }
 
-/// Context of the length of a bitmap.
-pub(super) fn length_context(is_luma: bool) -> usize {
-    LENGTHS + usize::from(!is_luma)
+/// The kinds of control bytes, in their order.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Length,
+    Bitmap,
+    Widths,
 }
 
-/// Context of a byte of a bitmap.
-pub(super) fn bitmap_context(is_luma: bool, place: usize) -> usize {
-    BITMAPS + BITMAP_PLACES * usize::from(!is_luma) + place.min(BITMAP_PLACES - 1)
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Length, Self::Bitmap, Self::Widths];
 }
 
-/// Context of a byte of widths.
-pub(super) fn width_context(is_luma: bool, place: usize) -> usize {
-    WIDTHS + WIDTH_PLACES * usize::from(!is_luma) + place.min(WIDTH_PLACES - 1)
+/// Contexts of the control bytes of a block, by position.
+pub(super) fn contexts(kind: Kind, is_luma: bool) -> [u8; 8] {
+    let contexts = match kind {
+        Kind::Length => LENGTH,
+        Kind::Bitmap => BITMAP,
+        Kind::Widths => WIDTH,
+    };
+    contexts[usize::from(!is_luma)]
 }
+
+const LENGTH: [[u8; 8]; 2] = contexts_by_place(LENGTHS, 1);
+const BITMAP: [[u8; 8]; 2] = contexts_by_place(BITMAPS, BITMAP_PLACES);
+const WIDTH: [[u8; 8]; 2] = contexts_by_place(WIDTHS, WIDTH_PLACES);
 
 /// Buffers for decoded bytes and their contexts.
 #[derive(Debug)]
@@ -233,7 +253,7 @@ fn read_bytes(
     *streams = all;
 }
 
-/// Contexts of the bytes of a bitmap or of widths, by position; those of luma, then those of chroma.
+/// Contexts of the bytes of a kind, by position; those of luma, then those of chroma.
 const fn contexts_by_place(first: usize, places: usize) -> [[u8; 8]; 2] {
     let mut contexts = [[0; 8]; 2];
     let mut i = 0;
@@ -257,8 +277,6 @@ pub(super) fn read(
     masks: &mut [u64; MAX_BLOCKS],
     widths: &mut [u64; MAX_BLOCKS],
 ) -> Option<usize> {
-    const BITMAP: [[u8; 8]; 2] = contexts_by_place(BITMAPS, BITMAP_PLACES);
-    const WIDTH: [[u8; 8]; 2] = contexts_by_place(WIDTHS, WIDTH_PLACES);
     let lengths = u32::from_le_bytes(*window.get(at..)?.first_chunk()?) as usize;
     let mut streams = [Stream::default(); STREAMS];
     let mut starts = [at + STREAM_LENGTHS; STREAMS];
@@ -305,56 +323,91 @@ pub(super) fn read(
     (ends[..STREAMS - 1] == starts[1..]).then_some(ends[STREAMS - 1])
 }
 
-/// Bits on their way to a stream.
-#[derive(Debug, Default)]
-struct StreamWriter {
-    bytes: Vec<u8>,
+/// Bytes of a stream, at most, and room for writing eight at each of them.
+const STREAM_ROOM: usize = (2 * MAX_SYMBOLS + MAX_BLOCKS) / STREAMS * MAX_CODE as usize / 8 + 16;
+
+/// The end of a stream that is being written.
+#[derive(Clone, Copy, Default)]
+struct StreamEnd {
     bits: u64,
+    /// Number of bits that are not in the stream yet.
     count: u32,
+    at: usize,
+}
+
+impl StreamEnd {
+    #[inline(always)]
+    fn put(&mut self, codes: &[u16], symbol: u16) {
+        let (code, length) = parts(codes.get(usize::from(symbol)).copied().unwrap_or_default());
+        self.bits = self.bits << length | u64::from(code);
+        self.count += u32::from(length);
+    }
+
+    /// Stores the bits, 63 at most; those of an incomplete byte will be stored again.
+    #[inline(always)]
+    fn store(&mut self, stream: &mut [u8; STREAM_ROOM]) {
+        let bytes = (self.bits << (63 - self.count) << 1).to_be_bytes();
+        if let Some(to) = stream[self.at..].first_chunk_mut() {
+            *to = bytes;
+        }
+        self.at += self.count as usize / 8;
+        self.count %= 8;
+    }
 }
 
 /// Writes coded control bytes. Reuses its memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Writer {
-    streams: [StreamWriter; STREAMS],
-    next: usize,
+    streams: [[u8; STREAM_ROOM]; STREAMS],
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self {
+            streams: [[0; STREAM_ROOM]; STREAMS],
+        }
+    }
 }
 
 impl Writer {
-    /// Starts the next kind of control bytes, in the first stream.
-    pub(super) fn start_kind(&mut self) {
-        self.next = 0;
-    }
-
-    pub(super) fn put(&mut self, (code, length): (u16, u8)) {
-        let stream = &mut self.streams[self.next % STREAMS];
-        self.next += 1;
-        stream.bits = stream.bits << length | u64::from(code);
-        stream.count += u32::from(length);
-        if stream.count >= 32 {
-            stream.count -= 32;
-            let word = (stream.bits >> stream.count) as u32;
-            stream.bytes.extend_from_slice(&word.to_be_bytes());
-        }
-    }
-
-    /// Appends the streams after their lengths, and clears them.
-    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        let mut lengths = 0;
-        for (i, stream) in self.streams.iter_mut().enumerate() {
-            let rest = (stream.bits << (32 - stream.count)) as u32;
-            let length = stream.count.div_ceil(8) as usize;
-            stream
-                .bytes
-                .extend_from_slice(&rest.to_be_bytes()[..length]);
-            if i < STREAMS - 1 {
-                lengths |= (stream.bytes.len() as u32) << (10 * i);
+    /// Appends the control bytes of a tile: the lengths of streams, and the streams. `kinds` are the
+    /// symbols of each kind: contexts and bytes.
+    #[inline(always)]
+    pub(super) fn write(&mut self, codes: &Codes, kinds: [&[u16]; 3], out: &mut Vec<u8>) {
+        /// Symbols of a stream between stores: with an incomplete byte, they fit into 63 bits.
+        const RUN: usize = 4;
+        const { assert!(RUN as u32 * MAX_CODE + 7 <= 63) };
+        let codes = codes.as_flattened();
+        let mut ends = [StreamEnd::default(); STREAMS];
+        for symbols in kinds {
+            let [mut a, mut b, mut c, mut d] = ends;
+            let (runs, rest) = symbols.as_chunks::<{ RUN * STREAMS }>();
+            let [to_a, to_b, to_c, to_d] = &mut self.streams;
+            for run in runs {
+                for i in 0..RUN {
+                    a.put(codes, run[4 * i]);
+                    b.put(codes, run[4 * i + 1]);
+                    c.put(codes, run[4 * i + 2]);
+                    d.put(codes, run[4 * i + 3]);
+                }
+                a.store(to_a);
+                b.store(to_b);
+                c.store(to_c);
+                d.store(to_d);
+            }
+            ends = [a, b, c, d];
+            for (i, &symbol) in rest.iter().enumerate() {
+                ends[i % STREAMS].put(codes, symbol);
+            }
+            for (end, stream) in ends.iter_mut().zip(&mut self.streams) {
+                end.store(stream);
             }
         }
-        out.extend_from_slice(&lengths.to_le_bytes());
-        for stream in &mut self.streams {
-            out.append(&mut stream.bytes);
-            (stream.bits, stream.count) = (0, 0);
+        let lengths = ends.map(|end| end.at + usize::from(end.count > 0));
+        let first = (0..STREAMS - 1).fold(0, |all, i| all | (lengths[i] as u32) << (10 * i));
+        out.extend_from_slice(&first.to_le_bytes());
+        for (stream, length) in self.streams.iter().zip(lengths) {
+            out.extend_from_slice(&stream[..length]);
         }
     }
 }
@@ -371,8 +424,8 @@ mod tests {
                 let coded: u32 = lengths.iter().filter(|l| **l > 0).map(|l| 1024 >> l).sum();
                 assert_eq!(coded, 1024, "set {set}, context {context}");
                 for (bits, entry) in (0u16..).zip(table) {
-                    let (code, length) = codes(set)[context][usize::from(entry >> 8)];
-                    assert_eq!(u16::from(length), entry & 255);
+                    let (code, length) = parts(codes(set)[context][usize::from(entry >> 8)]);
+                    assert_eq!(length, entry & 255);
                     assert_eq!(code, bits >> (MAX_CODE - u32::from(length)));
                 }
             }

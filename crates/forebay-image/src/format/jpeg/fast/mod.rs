@@ -4,17 +4,20 @@
 //!
 //! - [`file`](mod@file) reads the header and the tables; [`read`] the tiles that a region needs.
 //! - [`tile`] and [`control`] define the bytes of a tile; [`simd`] selects faster versions.
-//! - [`encode`] makes fast images of JPEGs; [`restore`] is the way back.
+//! - [`encode`] makes fast images of JPEGs, from the blocks of [`part`], and [`verify`] checks them;
+//!   [`restore`] is the way back.
 //!
 //! Everything after the coefficients is the work of the [`baseline`](super::baseline) decoder.
 
 mod control;
 mod encode;
 mod file;
+mod part;
 mod read;
 mod restore;
 mod simd;
 mod tile;
+mod verify;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 
 use super::file::File;
 use super::read::{Reader, Tiles};
-use super::tile::{PLACE, Tile};
+use super::tile::{MAX_PARTS, PLACE, Tile};
 use super::{damaged, refused};
 use crate::error::Result;
 use crate::format::jpeg::baseline::Baseline;
@@ -71,6 +71,7 @@ pub(super) fn restore(
     }
     out.clear();
     out.extend_from_slice(file.head);
+    let level = reader.level;
     let mut tiles = Tiles::new(&file, reader);
     let mut encoder = ScanEncoder::new(&frame, &tables, Writer::new(out))
         .ok_or_else(|| damaged("the scan uses a table that the head does not define"))?;
@@ -86,7 +87,7 @@ pub(super) fn restore(
             let taken = tiles.take(row, columns.clone(), &mut coefficients);
             taken.map_err(refused)?;
             let tile = tiles.last().ok_or_else(|| damaged("a tile"))?;
-            let encoded = encoder.tile(tile, &coefficients, batch, columns);
+            let encoded = level.write_tile(&mut encoder, tile, &coefficients, batch, columns);
             encoded.ok_or_else(|| damaged("a coefficient has no code"))?;
             if encoder.writer.out.len() > file.jpeg.0 {
                 return Err(damaged("the JPEG is longer than expected"));
@@ -102,7 +103,7 @@ pub(super) fn restore(
 }
 
 /// Encodes MCUs in order.
-struct ScanEncoder<'a> {
+pub(super) struct ScanEncoder<'a> {
     frame: &'a Frame,
     /// The codes of DC and AC, by component.
     codes: [(&'a Codes, &'a Codes); 3],
@@ -136,18 +137,25 @@ impl<'a> ScanEncoder<'a> {
     }
 
     /// Encodes all MCUs of a tile. `None` if a coefficient has no code.
-    fn tile(
+    #[inline(always)]
+    pub(super) fn tile(
         &mut self,
         tile: &Tile,
         coefficients: &[i16],
         batch: usize,
         columns: Range<usize>,
     ) -> Option<()> {
+        let mut rows = [(0, 0); MAX_PARTS];
+        let mut count = 0;
+        for (row, found) in rows.iter_mut().zip(self.frame.block_rows(batch)) {
+            *row = found;
+            count += 1;
+        }
         for column in 0..columns.len() {
             self.restart();
             self.mcu += 1;
             let mut first = 0;
-            for (component, at) in self.frame.block_rows(batch) {
+            for &(component, at) in &rows[..count] {
                 let (h, _) = self.frame.factors[component];
                 for block in column * h..(column + 1) * h {
                     let at = at + block / 2 * PAIR + block % 2 * SECOND;
@@ -173,7 +181,7 @@ impl<'a> ScanEncoder<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn block(&mut self, component: usize, (mut mask, values): (u64, &[i16])) -> Option<()> {
         let values = values.first_chunk::<128>()?;
         let (dc_codes, ac_codes) = self.codes[component];
@@ -205,7 +213,7 @@ impl<'a> ScanEncoder<'a> {
 }
 
 /// Number of bits of a value, at most 15.
-#[inline]
+#[inline(always)]
 fn bits_of(value: i32) -> Option<u32> {
     let size = 32 - value.unsigned_abs().leading_zeros();
     (size < 16).then_some(size)

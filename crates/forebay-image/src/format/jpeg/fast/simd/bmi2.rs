@@ -1,16 +1,17 @@
 //! Tiles with AVX2 and BMI2: fields are spread to bytes by PDEP, eight at once, and bytes are moved
 //! to their positions in whole registers.
 
-use super::{Buffer, PAIR, Part, Tables, Tile, WIDTH, Window, tile};
+use super::{Buffer, PAIR, Part, ScanEncoder, Tables, Tile, WIDTH, Window, control, tile};
 use crate::format::jpeg::baseline::entropy::{SECOND, ZIGZAG};
 use std::arch::x86_64::*;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 /// Family of the first of AMD's processors with a fast PDEP, Zen 3.
 const ZEN_3: u32 = 0x19;
 
 /// By a byte of a bitmap: all ones in the bytes that its ones stand for.
-static BYTES: [u64; 256] = {
+pub(super) static BYTES: [u64; 256] = {
     let mut bytes = [0; 256];
     let mut map = 0;
     while map < 256 {
@@ -81,6 +82,29 @@ fn is_fast_on(vendor: &[u8; 12], signature: u32) -> bool {
     };
     let is_amd = matches!(vendor, b"AuthenticAMD" | b"HygonGenuine");
     !is_amd || family + extended >= ZEN_3
+}
+
+/// [`control::Writer::write`].
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) fn write_control(
+    writer: &mut control::Writer,
+    codes: &control::Codes,
+    kinds: [&[u16]; 3],
+    out: &mut Vec<u8>,
+) {
+    writer.write(codes, kinds, out);
+}
+
+/// [`ScanEncoder::tile`].
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) fn write_tile(
+    encoder: &mut ScanEncoder<'_>,
+    tile: &Tile,
+    coefficients: &[i16],
+    batch: usize,
+    columns: Range<usize>,
+) -> Option<()> {
+    encoder.tile(tile, coefficients, batch, columns)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]

@@ -7,11 +7,16 @@
 #[cfg(target_arch = "x86_64")]
 mod bmi2;
 #[cfg(target_arch = "x86_64")]
+mod bmi2_encode;
+#[cfg(target_arch = "x86_64")]
 mod vbmi2;
 
-use super::control::{Buffer, Tables};
+use super::control::{self, Buffer, Tables};
+use super::part::{self, EncodedPart};
+use super::restore::ScanEncoder;
 use super::tile::{self, MAX_PARTS, Part, Tile, WIDTH, Window};
 use crate::format::jpeg::baseline::entropy::PAIR;
+use std::ops::Range;
 
 /// Which instructions may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +74,51 @@ impl Level {
             }
         }
         kinds.into_iter().flatten().map(Self)
+    }
+
+    /// [`EncodedPart::add_row`].
+    pub(super) fn add_row(self, part: &mut EncodedPart, pairs: &[i16], blocks: usize) -> bool {
+        match self.0 {
+            Kind::Portable => part.add_row(pairs, blocks),
+            // SAFETY: `Level::all` creates these levels only if the processor has these features.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Bmi2 | Kind::Vbmi2 => unsafe { bmi2_encode::add_row(part, pairs, blocks) },
+        }
+    }
+
+    /// [`control::Writer::write`].
+    pub(super) fn write_control(
+        self,
+        writer: &mut control::Writer,
+        codes: &control::Codes,
+        kinds: [&[u16]; 3],
+        out: &mut Vec<u8>,
+    ) {
+        match self.0 {
+            Kind::Portable => writer.write(codes, kinds, out),
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Bmi2 | Kind::Vbmi2 => unsafe { bmi2::write_control(writer, codes, kinds, out) },
+        }
+    }
+
+    /// [`ScanEncoder::tile`].
+    pub(super) fn write_tile(
+        self,
+        encoder: &mut ScanEncoder<'_>,
+        tile: &Tile,
+        coefficients: &[i16],
+        batch: usize,
+        columns: Range<usize>,
+    ) -> Option<()> {
+        match self.0 {
+            Kind::Portable => encoder.tile(tile, coefficients, batch, columns),
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Bmi2 | Kind::Vbmi2 => unsafe {
+                bmi2::write_tile(encoder, tile, coefficients, batch, columns)
+            },
+        }
     }
 
     /// [`Tile::open`].

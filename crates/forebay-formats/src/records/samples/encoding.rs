@@ -7,7 +7,7 @@ const MAX_DIMENSIONS: usize = 8;
 
 /// How the values of a column are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(in crate::records) enum Encoding {
     Bytes,
     Str,
     Jpeg,
@@ -54,12 +54,12 @@ const ARRAYS: &[(u8, NumberType)] = &[
 ];
 
 /// Whether arrays of these numbers can be stored.
-pub(super) fn is_array_type(number: NumberType) -> bool {
+pub(in crate::records) fn is_array_type(number: NumberType) -> bool {
     ARRAYS.iter().any(|(_, known)| *known == number)
 }
 
 /// The encoding of one number.
-pub(super) fn scalar(number: NumberType) -> Option<Encoding> {
+pub(in crate::records) fn scalar(number: NumberType) -> Option<Encoding> {
     // "int" comes first, and Python's int is what readers expect.
     let found = SCALARS.iter().find(|(_, known)| *known == number)?;
     Some(Encoding::Scalar(found.0, found.1))
@@ -67,7 +67,7 @@ pub(super) fn scalar(number: NumberType) -> Option<Encoding> {
 
 impl Encoding {
     /// Parses the name of an encoding.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(in crate::records) fn parse(text: &str) -> Result<Self, String> {
         if let Some((name, number)) = SCALARS.iter().find(|(name, _)| *name == text) {
             return Ok(Self::Scalar(name, *number));
         }
@@ -119,7 +119,7 @@ impl Encoding {
     }
 
     /// Returns the name.
-    pub(super) fn name(&self) -> String {
+    pub(in crate::records) fn name(&self) -> String {
         match self {
             Self::Bytes => "bytes".to_owned(),
             Self::Str => "str".to_owned(),
@@ -138,7 +138,7 @@ impl Encoding {
     }
 
     /// Returns the bytes of each value, if all have the same.
-    pub(super) fn size(&self) -> Option<u64> {
+    pub(in crate::records) fn size(&self) -> Option<u64> {
         match self {
             Self::Scalar(_, number) => Some(number.bytes() as u64),
             Self::Array {
@@ -156,7 +156,7 @@ impl Encoding {
     }
 
     /// Returns the type of the column.
-    pub(super) fn column_type(&self) -> ColumnType {
+    pub(in crate::records) fn column_type(&self) -> ColumnType {
         match self {
             Self::Bytes => ColumnType::Bytes,
             Self::Str => ColumnType::Text,
@@ -185,7 +185,7 @@ impl Encoding {
     }
 
     /// Takes the type and the number of dimensions of arrays from a first value.
-    pub(super) fn settle(&mut self, value: &[u8]) -> Result<(), String> {
+    pub(in crate::records) fn settle(&mut self, value: &[u8]) -> Result<(), String> {
         let read = match self {
             Self::Array { .. } => array(self, value)?,
             _ => return Ok(()),
@@ -203,14 +203,17 @@ impl Encoding {
 
 /// A value of an array.
 #[derive(Debug, PartialEq)]
-pub(super) struct Array<'a> {
-    pub(super) number: NumberType,
-    pub(super) shape: Vec<u64>,
-    pub(super) bytes: &'a [u8],
+pub(in crate::records) struct Array<'a> {
+    pub(in crate::records) number: NumberType,
+    pub(in crate::records) shape: Vec<u64>,
+    pub(in crate::records) bytes: &'a [u8],
 }
 
 /// Reads a value of an array. `is_typed`: whether the type is in the encoding as it was written.
-pub(super) fn array<'a>(encoding: &Encoding, value: &'a [u8]) -> Result<Array<'a>, String> {
+pub(in crate::records) fn array<'a>(
+    encoding: &Encoding,
+    value: &'a [u8],
+) -> Result<Array<'a>, String> {
     let Encoding::Array { number, shape, .. } = encoding else {
         return Err("this is no array".to_owned());
     };
@@ -269,7 +272,12 @@ pub(super) fn array<'a>(encoding: &Encoding, value: &'a [u8]) -> Result<Array<'a
 }
 
 /// Appends a value of an array whose type is in the encoding, with its shape if that varies.
-pub(super) fn put_array(shape: &[u64], bytes: &[u8], with_shape: bool, out: &mut Vec<u8>) {
+pub(in crate::records) fn put_array(
+    shape: &[u64],
+    bytes: &[u8],
+    with_shape: bool,
+    out: &mut Vec<u8>,
+) {
     if with_shape {
         let most = shape.iter().copied().max().unwrap_or(0);
         let code = match most {
@@ -285,6 +293,24 @@ pub(super) fn put_array(shape: &[u64], bytes: &[u8], with_shape: bool, out: &mut
         }
     }
     out.extend_from_slice(bytes);
+}
+
+/// Appends a value of an array whose type and shape are before its numbers.
+pub(in crate::records) fn put_typed_array(
+    number: NumberType,
+    shape: &[u64],
+    bytes: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    let stored = match number {
+        NumberType::Bool => NumberType::Uint8,
+        number => number,
+    };
+    let id = ARRAYS.iter().find(|(_, known)| *known == stored);
+    let id = id.ok_or_else(|| format!("an array of {} is not read", number.name()))?;
+    out.push(id.0);
+    put_array(shape, bytes, true, out);
+    Ok(())
 }
 
 #[cfg(test)]

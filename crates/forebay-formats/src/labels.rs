@@ -14,9 +14,9 @@ mod columns;
 mod label_column;
 mod rows;
 
-use super::layout::split_name;
 use crate::error::{Error, Result};
 use crate::finding::escape;
+use crate::key_path::split_name;
 pub use columns::Columns;
 use columns::{AppendError, Column, Groups, Kind, OBJECT_LABELS};
 use label_column::{LabelKinds, LabelValue, label_value};
@@ -79,6 +79,7 @@ pub struct LabelTable {
     labels: Vec<i64>,
     /// The different classes in byte order; none where labels are numbers.
     names: Option<Vec<Vec<u8>>>,
+    has_labels: bool,
     /// The split of each row, as an index of `SPLITS`; none without such a column.
     splits: Option<Vec<u8>>,
     columns: Columns,
@@ -98,7 +99,7 @@ pub enum RowClass<'a> {
 /// The columns of a file by their use.
 struct Header {
     path: String,
-    label: String,
+    label: Option<String>,
     split: Option<String>,
     /// Whether labels are numbers.
     by_number: bool,
@@ -120,7 +121,7 @@ fn plain(name: &str) -> String {
 
 impl Header {
     /// Reads the file once for the names and types of its columns.
-    fn read(file: &Path, has_class_list: bool) -> Result<Self> {
+    fn read(file: &Path, has_class_list: bool, needs_labels: bool) -> Result<Self> {
         let mut kinds: BTreeMap<String, ColumnKind> = BTreeMap::new();
         let mut labels: BTreeMap<String, LabelKinds> = BTreeMap::new();
         // A value that is no label matters only if its column turns out to hold the labels.
@@ -174,16 +175,21 @@ impl Header {
             Error::list(file, what)
         };
         let path = named(&PATH_NAMES).ok_or_else(|| expected("paths", &PATH_NAMES))?;
-        let label = named(&LABEL_NAMES).ok_or_else(|| expected("labels", &LABEL_NAMES))?;
+        let label = named(&LABEL_NAMES);
+        if label.is_none() && needs_labels {
+            return Err(expected("labels", &LABEL_NAMES));
+        }
         let split = named(&[SPLIT_NAME]);
         let refuse = |what: String| Error::list(file, what);
-        if let Some(what) = refused.remove(&label) {
+        let refused = label.as_ref().and_then(|label| refused.remove(label));
+        if let Some(what) = refused {
             return Err(refuse(what));
         }
-        let seen = labels.remove(&label).unwrap_or_default();
+        let seen = label.as_ref().and_then(|label| labels.remove(label));
+        let seen = seen.unwrap_or_default();
         let by_number = seen.are_numbers().map_err(refuse)?;
         if by_number
-            && plain(&label) != "label"
+            && let Some(label) = label.as_ref().filter(|label| plain(label) != "label")
             && let Some((line, number)) = seen.first_number()
         {
             return Err(refuse(format!(
@@ -192,7 +198,7 @@ impl Header {
         }
         let mut features = Vec::new();
         for (name, kind) in kinds {
-            if name == path || name == label || Some(&name) == split.as_ref() {
+            if name == path || Some(&name) == label.as_ref() || Some(&name) == split.as_ref() {
                 continue;
             }
             if name.is_empty() || RESERVED.contains(&name.as_str()) {
@@ -214,7 +220,15 @@ impl Header {
 impl LabelTable {
     /// Reads and checks a file of labels. With a class list, a column `class` holds names whatever they look like.
     pub fn read(file: &Path, has_class_list: bool) -> Result<Self> {
-        let header = Header::read(file, has_class_list)?;
+        Self::of(file, Header::read(file, has_class_list, true)?)
+    }
+
+    /// Reads and checks a list of images, which need not have labels.
+    pub(crate) fn read_list(file: &Path) -> Result<Self> {
+        Self::of(file, Header::read(file, false, false)?)
+    }
+
+    fn of(file: &Path, header: Header) -> Result<Self> {
         let columns = header.features.iter();
         let columns = columns.map(|(name, kind)| Column::new(name, kind.kind, kind.has_lists));
         let mut labels = Self {
@@ -225,6 +239,7 @@ impl LabelTable {
             sorted: Vec::new(),
             labels: Vec::new(),
             names: None,
+            has_labels: header.label.is_some(),
             splits: header.split.as_ref().map(|_| Vec::new()),
             columns: Columns {
                 columns: columns.collect(),
@@ -243,7 +258,8 @@ impl LabelTable {
             if path.is_empty() {
                 return Err(at("there is no path".into()));
             }
-            let value = cell(&header.label).unwrap_or(&Cell::Empty);
+            let value = header.label.as_deref().and_then(cell);
+            let value = value.unwrap_or(&Cell::Empty);
             let value = label_value(value, header.by_number).ok_or_else(|| changed(file))?;
             let label = match value {
                 LabelValue::None => NONE,
@@ -369,6 +385,11 @@ impl LabelTable {
         self.names.as_deref()
     }
 
+    /// Whether it has a column of labels.
+    pub(crate) fn has_labels(&self) -> bool {
+        self.has_labels
+    }
+
     /// How many images it has.
     pub fn images(&self) -> u32 {
         self.sorted.len() as u32
@@ -468,7 +489,7 @@ impl LabelTable {
         mut self,
         number: impl Fn(&Self, u32, RowClass<'_>) -> Result<i64>,
     ) -> Result<Columns> {
-        if self.columns.groups.is_some() {
+        if self.columns.groups.is_some() && self.has_labels {
             let mut labels = Vec::with_capacity(self.labels.len());
             for (row, label) in (0..).zip(&self.labels) {
                 labels.push(number(&self, self.lines[row], self.class_of(*label))?);
@@ -480,7 +501,7 @@ impl LabelTable {
 }
 
 /// Advises how to use a file that may hold labels, by the names of its columns.
-pub(super) fn advice(file: &Path) -> String {
+pub(crate) fn advice(file: &Path) -> String {
     let mut columns: Vec<String> = Vec::new();
     // The first line is enough.
     let read = Rows::open(file).and_then(|rows| {

@@ -198,8 +198,20 @@ impl Columns {
             };
             (column.name.as_str(), kind, self.is_list(column))
         });
-        let objects = self.groups.is_some();
+        let objects = !self.object_labels.is_empty();
         columns.chain(objects.then_some((OBJECT_LABELS, FeatureKind::Int64, true)))
+    }
+
+    /// Whether all values of a feature are text.
+    pub(crate) fn is_text(&self, name: &str) -> bool {
+        let column = self.columns.iter().find(|column| column.name == name);
+        match column.map(|column| &column.values) {
+            Some(Values::Bytes { bytes, ends }) => std::str::from_utf8(bytes).is_ok_and(|text| {
+                let mut ends = ends.iter();
+                ends.all(|end| text.is_char_boundary(*end as usize))
+            }),
+            _ => false,
+        }
     }
 
     fn is_list(&self, column: &Column) -> bool {
@@ -216,7 +228,7 @@ impl Columns {
         for column in &self.columns {
             column.add_to(rows, self.is_list(column), example);
         }
-        if self.groups.is_some() {
+        if !self.object_labels.is_empty() {
             let labels = rows
                 .iter()
                 .filter_map(|row| self.object_labels.get(*row as usize));

@@ -1,0 +1,68 @@
+//! E20: which format gives a batch fastest, without training.
+
+use super::contestants::{CACHES, Delivery, WORKERS, contestants, figures, name};
+use super::lab::{Lab, Sample, Trial};
+use super::{Experiment, Findings};
+use crate::Result;
+use crate::report::{FigureClass, Plot, Scale, Series};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    id: "E20",
+    title: "Formats, loader alone",
+    question: "Which format gives a batch fastest?",
+    is_default: false,
+    trials: figures,
+    run,
+};
+
+fn run(lab: &Lab<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
+    let batch = lab.options.batch_size;
+    for medium in &lab.media {
+        let formats = contestants(lab, medium, &mut found.notes)?;
+        let mut trials = Vec::new();
+        for format in &formats {
+            for workers in WORKERS {
+                for (cache, state) in CACHES {
+                    let run = move || Ok(sample(&format.run(workers, None)?, batch));
+                    let trial = Trial::new(&medium.name, name(&format.name, workers, cache), "ms a batch", run);
+                    trials.push(trial.reading(format.files.clone(), state));
+                }
+            }
+        }
+        let figures = lab.in_turns(trials)?;
+        let rows = figures.chunks(CACHES.len());
+        let names = rows.clone().map(|row| row[0].name.trim_end_matches(", cold").to_owned());
+        let series = CACHES.iter().enumerate().map(|(place, (cache, _))| Series {
+            name: (*cache).to_owned(),
+            class: FigureClass::Measured,
+            points: rows.clone().enumerate().map(|(number, row)| (number as f64, row[place].value)).collect(),
+        });
+        found.plots.push(Plot {
+            title: format!("{}, images as they are stored", medium.name),
+            x: "format".to_owned(),
+            scale: Scale::Names(names.collect()),
+            y: "ms a batch".to_owned(),
+            series: series.collect(),
+        });
+        found.figures.extend(figures);
+    }
+    found.notes.push(
+        "Images stay as they are stored, encoded or as pixels. Workers of Forebay's loader are threads, those of packages are processes. Names without a package are read by Forebay's loader where they are, image files by a small program. A figure is shown only if labels and bytes of all samples are those of the indexed shards, or of the images that the pixels were made of."
+            .to_owned(),
+    );
+    Ok(found)
+}
+
+fn sample(ran: &Delivery, batch: u64) -> Sample {
+    let images = ran.images.max(1) as f64;
+    let more = [
+        ("images/s", images / ran.seconds),
+        ("MB/s", ran.bytes as f64 / 1e6 / ran.seconds),
+        ("KB an image", ran.bytes as f64 / 1e3 / images),
+    ];
+    Sample {
+        by_others: ran.by_others,
+        ..Sample::new(1e3 * ran.seconds * batch as f64 / images, ran.read, more)
+    }
+}

@@ -1,0 +1,167 @@
+//! E24: what reading neighbors together brings, and what it costs in shuffling.
+
+use std::collections::BTreeSet;
+
+use forebay_image::Transform;
+use forebay_loader::Shuffle;
+
+use super::contestants::{CACHES, about, is_right, right_hashes};
+use super::data::MediumData;
+use super::feed::Feed;
+use super::lab::{Lab, Sample, Trial};
+use super::packages::Reading;
+use super::{Experiment, Findings};
+use crate::Result;
+use crate::read::footprint;
+use crate::report::{FigureClass, Plot, Scale, Series};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    id: "E24",
+    title: "Chunks and shuffle quality",
+    question: "What does reading chunks of neighbors bring, and what does it cost in shuffling?",
+    is_default: false,
+    trials: |options| CACHES.len() * (1 + CHUNKS.len() + ORDERS.len() * super::packages::chunked(options)),
+    run,
+};
+
+/// Records of a chunk, beside those of a batch.
+const CHUNKS: [u64; 4] = [8, 64, 256, 1024];
+pub(super) const FULL: &str = "full shuffle";
+/// Quality: chunks of 64 neighbors that a batch has samples of, of those that it can have.
+const SPREAD: &str = "% different chunks in a batch";
+const SPREAD_CHUNK: u64 = 64;
+
+/// Orders of samples of formats that are stored in chunks: single samples, or whole chunks.
+const ORDERS: [(&str, bool); 2] = [(FULL, false), (BY_CHUNK, true)];
+pub(super) const BY_CHUNK: &str = "shuffled chunks";
+/// Workers of packages.
+const WORKERS: usize = 4;
+
+pub(super) fn name(order: &str, cache: &str) -> String {
+    format!("{order}, {cache}")
+}
+
+pub(super) fn of_chunk(records: u64) -> String {
+    format!("chunks of {records}")
+}
+
+/// The name of a figure of Zarr that is stored in such chunks.
+pub(super) fn zarr(rows: u64, order: &str, cache: &str) -> String {
+    name(&format!("Zarr, {}, {order}", of_chunk(rows)), cache)
+}
+
+fn run(lab: &Lab<'_>) -> Result<Findings> {
+    let (batch, limit, threads) = (lab.options.batch_size, lab.options.limit, lab.most_threads());
+    let mut orders = vec![(FULL.to_owned(), Shuffle::FULL)];
+    orders.extend(CHUNKS.map(|chunk| (of_chunk(chunk), Shuffle::blocks(chunk, 1))));
+    let mut found = Findings::default();
+    for medium in &lab.media {
+        let split = medium.indexed()?;
+        let mut trials = Vec::new();
+        for (cache, state) in CACHES {
+            for (order, shuffle) in &orders {
+                let (split, files, shuffle) = (split.clone(), footprint(&split), *shuffle);
+                let run = move || {
+                    let feed = Feed {
+                        threads,
+                        ..Feed::new(&split, Transform::KeepEncoded, batch, limit)
+                    };
+                    let fed = feed.run_as(&mut |options| {
+                        options.shuffle = shuffle;
+                        // Others would put chunks of several parts of the epoch into a batch.
+                        options.virtual_ranks = 1;
+                    })?;
+                    let more = [
+                        ("MB/s", fed.bytes as f64 / 1e6 / fed.seconds),
+                        ("bytes read a byte used", fed.stats.bytes_read as f64 / fed.bytes.max(1) as f64),
+                        (SPREAD, 100.0 * spread(&fed.samples, batch, split.len())),
+                    ];
+                    Ok(Sample::new(fed.images_per_s(), fed.read, more))
+                };
+                let trial = Trial::new(&medium.name, name(order, cache), "images/s", run);
+                trials.push(trial.reading(files, state));
+            }
+        }
+        let figures = lab.in_turns(trials)?;
+        let series = figures.chunks(orders.len()).zip(CACHES).map(|(figures, (cache, _))| Series {
+            name: cache.to_owned(),
+            class: FigureClass::Measured,
+            points: figures.iter().map(|figure| (figure.more[SPREAD], figure.value)).collect(),
+        });
+        found.plots.push(Plot {
+            title: medium.name.clone(),
+            x: SPREAD.to_owned(),
+            scale: Scale::Linear,
+            y: "images/s".to_owned(),
+            series: series.collect(),
+        });
+        found.figures.extend(figures);
+        found.figures.extend(lab.in_turns(of_packages(lab, medium, &mut found.notes)?)?);
+    }
+    found.notes.push(format!(
+        "Encoded images of indexed shards, {threads} threads. A chunk is neighbors that are read together and stay together; batches are as large as --batch-size. Zarr is read by its package with {WORKERS} worker processes; its chunks hold pixels, uncompressed. A row of it names the chunks that the array is stored in."
+    ));
+    Ok(found)
+}
+
+/// Formats that are stored in chunks, read by their packages: single samples in random order, or whole chunks.
+fn of_packages<'l>(lab: &'l Lab<'_>, medium: &MediumData, notes: &mut Vec<String>) -> Result<Vec<Trial<'l>>> {
+    let packages = medium.packages(lab.options)?;
+    let right = right_hashes(medium, &packages)?;
+    let mut trials = Vec::new();
+    for (number, package) in packages.stored.iter().enumerate() {
+        let Some(rows) = package.rows else {
+            continue;
+        };
+        for (order, by_chunk) in ORDERS {
+            let reading = Reading {
+                workers: WORKERS,
+                by_chunk,
+                ..Reading::default()
+            };
+            let (differences, _) = package.differences(reading, &right[usize::from(package.is_pixels)])?;
+            if !is_right(medium, package.name, &differences, notes) {
+                continue;
+            }
+            for (cache, state) in CACHES {
+                let (packages, limit) = (packages.clone(), lab.options.limit);
+                let run = move || {
+                    let ran = packages.stored[number].run(reading, limit)?;
+                    let images = ran.images as f64;
+                    let more = [("MB/s", ran.bytes as f64 / 1e6 / ran.seconds)];
+                    Ok(Sample {
+                        by_others: ran.from_storage,
+                        ..Sample::new(images / ran.seconds, ran.read, more)
+                    })
+                };
+                let trial = Trial::new(&medium.name, zarr(rows, order, cache), "images/s", run);
+                trials.push(trial.reading(package.files.clone(), state));
+            }
+        }
+    }
+    notes.extend(about(&packages));
+    Ok(trials)
+}
+
+/// How many different chunks batches have samples of, by the most that they can have.
+fn spread(samples: &[u64], batch: u64, all: u64) -> f64 {
+    let chunks = |samples: &[u64]| samples.iter().map(|sample| sample / SPREAD_CHUNK).collect::<BTreeSet<u64>>().len();
+    let batches = samples.chunks(batch as usize);
+    let most = |batch: &[u64]| (batch.len() as u64).min(all.div_ceil(SPREAD_CHUNK)).max(1) as f64;
+    let shares: Vec<f64> = batches.map(|batch| chunks(batch) as f64 / most(batch)).collect();
+    shares.iter().sum::<f64>() / shares.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbors_are_spread_least() {
+        let in_order: Vec<u64> = (0..128).collect();
+        assert_eq!(spread(&in_order, 64, 128), 0.5, "one chunk of two");
+        let apart: Vec<u64> = (0..64).map(|number| number * 64).collect();
+        assert_eq!(spread(&apart, 16, 4096), 1.0);
+        assert_eq!(spread(&[], 16, 4096), 0.0);
+    }
+}

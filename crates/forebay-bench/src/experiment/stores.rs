@@ -1,0 +1,103 @@
+//! Stores as media: the shards of a medium, in a store.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_cache::{ReadOptions, read_storage};
+use forebay_shard::storage::Storage;
+use forebay_shard::{Dataset, Split};
+use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer};
+
+use super::data::MediumData;
+use super::lab::Once;
+use crate::Result;
+use crate::read::split_of;
+
+/// A place in a store, and what was put there.
+#[derive(Debug)]
+pub(super) struct StoreData {
+    pub(super) name: String,
+    place: Location,
+    store: Store,
+    read: ReadOptions,
+    /// Removed at the end.
+    keys: RefCell<Vec<String>>,
+    tfrecord: Once<()>,
+    indexed: Once<()>,
+}
+
+/// The formats that are put into a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shards {
+    TfRecord,
+    Indexed,
+}
+
+impl StoreData {
+    pub(super) fn new(location: &Location, options: &StoreOptions) -> Result<Self> {
+        let place = location.join(&crate::store::scratch_name());
+        Ok(Self {
+            name: location.to_string(),
+            store: Store::open(&place, options)?,
+            place,
+            read: ReadOptions::new(options.clone()).for_loader(),
+            keys: RefCell::default(),
+            tfrecord: Once::default(),
+            indexed: Once::default(),
+        })
+    }
+
+    /// Opens the shards, which are put there first, from a medium. Each run opens them for itself, without the read-ahead of earlier ones.
+    pub(super) fn open(
+        &self,
+        shards: Shards,
+        from: &MediumData,
+    ) -> Result<(Split, Arc<dyn Storage>)> {
+        let (name, once, split) = match shards {
+            Shards::TfRecord => ("tfrecord", &self.tfrecord, from.tfrecord()),
+            Shards::Indexed => ("indexed", &self.indexed, from.indexed()),
+        };
+        split?;
+        once.get(|| self.upload(&from.scratch().join(name), name))?;
+        let (root, storage) = read_storage(&self.place.join(name), &self.read)?;
+        let dataset = Dataset::options()
+            .storage(Arc::clone(&storage))
+            .open(&root)?;
+        Ok((split_of(&dataset, &root, None)?, storage))
+    }
+
+    /// Puts all files of a directory below a key.
+    fn upload(&self, dir: &Path, key: &str) -> Result<()> {
+        let cancel = Cancel::new();
+        let mut open: Vec<(PathBuf, String)> = vec![(dir.to_owned(), key.to_owned())];
+        while let Some((dir, below)) = open.pop() {
+            for entry in fs::read_dir(&dir)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                let name = name
+                    .to_str()
+                    .ok_or("a shard has a name that is not UTF-8")?;
+                let key = format!("{below}/{name}");
+                if entry.file_type()?.is_dir() {
+                    open.push((entry.path(), key));
+                    continue;
+                }
+                self.keys.borrow_mut().push(key.clone());
+                self.store
+                    .upload_file(&key, &entry.path(), &Transfer::new(&cancel))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StoreData {
+    fn drop(&mut self) {
+        // The error of the measurement is reported, not that of the removal; a leftover has a name that says what it is.
+        for key in self.keys.get_mut() {
+            let _ = self.store.delete(key);
+        }
+    }
+}

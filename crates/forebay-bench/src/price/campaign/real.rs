@@ -1,0 +1,317 @@
+//! Loaders of this machine, with one resource throttled at a time.
+//!
+//! `cargo test --release -p forebay-bench --lib price::campaign -- --ignored --nocapture`, on a machine without other work.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_image::{TrainTransform, Transform};
+use forebay_loader::{Loader, Options, RankPace, Stats, Straggler};
+use forebay_synthetic::Recipe;
+
+use super::Outcome;
+use crate::Result;
+use crate::price::{Cores, Gain, StageTimes};
+use crate::random::Random;
+
+const BATCH: u64 = 16;
+/// Time of a run, after a third of it that fills queues.
+const RUN: Duration = Duration::from_secs(2);
+
+/// A run with one thing slow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Throttle {
+    Bandwidth { bytes_per_s: f64 },
+    Latency { seconds: f64 },
+    Decode,
+    Step { seconds: f64 },
+    Print { bytes: usize },
+    Lock { seconds: f64 },
+    Neighbors { count: usize },
+}
+
+impl Throttle {
+    /// The bottleneck that it makes.
+    fn bound(self) -> &'static str {
+        match self {
+            Throttle::Bandwidth { .. } | Throttle::Latency { .. } => "storage",
+            Throttle::Decode => "decode",
+            Throttle::Step { .. } | Throttle::Print { .. } => "trainer",
+            Throttle::Lock { .. } => "handover",
+            Throttle::Neighbors { .. } => "neighbor",
+        }
+    }
+
+    fn url(self) -> String {
+        let rest = match self {
+            Throttle::Bandwidth { bytes_per_s } => format!("&bandwidth={:.0}KB", bytes_per_s / 1e3),
+            Throttle::Latency { seconds } => format!("&latency={:.0}us", seconds * 1e6),
+            _ => String::new(),
+        };
+        format!("synthetic://imagenet?records=100000&pictures=8{rest}")
+    }
+}
+
+/// Processes that take cores, until they are dropped.
+struct Neighbors(Vec<Child>);
+
+impl Neighbors {
+    fn new(count: usize) -> Result<Self> {
+        let one = || {
+            Command::new("sh")
+                .args(["-c", "while :; do :; done"])
+                .stdin(Stdio::null())
+                .spawn()
+        };
+        Ok(Self(
+            (0..count).map(|_| one()).collect::<std::io::Result<_>>()?,
+        ))
+    }
+}
+
+impl Drop for Neighbors {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // A child that ended already needs no end.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A run, with its counters and images per second after the queues were filled.
+fn run(throttle: Throttle, threads: usize) -> Result<(Stats, f64)> {
+    let neighbors = match throttle {
+        Throttle::Neighbors { count } => count,
+        _ => 0,
+    };
+    let _neighbors = Neighbors::new(neighbors)?;
+    let split = Recipe::parse(&throttle.url())?.open()?.split("train")?;
+    let mut options = Options::new(BATCH, Transform::Train(TrainTransform::new(224)));
+    options.threads = threads;
+    // Reads are of up to 4 MiB: many at once would arrive together, seconds later.
+    options.readers = 2;
+    let mut loader = Loader::new(split, options)?;
+    let interpreter = Arc::new(Mutex::new(()));
+    let over = Arc::new(AtomicBool::new(false));
+    let other = match throttle {
+        Throttle::Lock { seconds } => {
+            let (lock, over) = (Arc::clone(&interpreter), Arc::clone(&over));
+            Some(thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+                    thread::sleep(Duration::from_secs_f64(seconds));
+                    drop(held);
+                    // Others get it now.
+                    thread::sleep(Duration::from_micros(50));
+                }
+            }))
+        }
+        _ => None,
+    };
+    let (mut handover, mut images) = (Duration::ZERO, 0u64);
+    let mut begun: Option<(Instant, Stats)> = None;
+    let begin = Instant::now();
+    let mut sink = Vec::new();
+    while begin.elapsed() < RUN + RUN / 3 {
+        if begun.is_none() && begin.elapsed() > RUN / 3 {
+            begun = Some((Instant::now(), loader.stats()));
+            (handover, images) = (Duration::ZERO, 0);
+        }
+        let Some(batch) = loader.next_batch()? else {
+            continue;
+        };
+        images += batch.samples.len() as u64;
+        match throttle {
+            Throttle::Step { seconds } => thread::sleep(Duration::from_secs_f64(seconds)),
+            Throttle::Print { bytes } => {
+                use std::io::Write;
+                sink.clear();
+                for byte in batch.payload.iter().take(bytes) {
+                    write!(sink, "{byte}, ")?;
+                }
+            }
+            Throttle::Lock { .. } => {
+                let asked = Instant::now();
+                drop(interpreter.lock().unwrap_or_else(PoisonError::into_inner));
+                handover += asked.elapsed();
+            }
+            _ => {}
+        }
+    }
+    let (from, before) = begun.ok_or("no time passed")?;
+    let seconds = from.elapsed().as_secs_f64();
+    let mut stats = loader.stats().since(&before);
+    stats.handover_s = handover.as_secs_f64();
+    over.store(true, Ordering::Relaxed);
+    if let Some(other) = other {
+        other.join().map_err(|_| "the other thread panicked")?;
+    }
+    Ok((stats, images as f64 / seconds))
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Images per second of this machine without a throttle.
+fn unthrottled() -> Result<f64> {
+    Ok(run(Throttle::Decode, 0)?.1)
+}
+
+/// A throttle to a part of what the machine decodes, by number.
+fn throttle(number: u64, rate: f64, random: &mut Random) -> Throttle {
+    let part = 0.1 + random.below(500) as f64 / 1e3;
+    let (image_bytes, batch_s) = (115_000.0, BATCH as f64 / (part * rate));
+    match number % 7 {
+        0 => Throttle::Bandwidth {
+            bytes_per_s: part * rate * image_bytes,
+        },
+        1 => Throttle::Latency {
+            // Two reads of 4 MiB at a time.
+            seconds: 2.0 * 4.2e6 / (part * rate * image_bytes),
+        },
+        2 => Throttle::Decode,
+        3 => Throttle::Step { seconds: batch_s },
+        4 => Throttle::Print {
+            bytes: (batch_s * 4e7) as usize,
+        },
+        5 => Throttle::Lock {
+            seconds: 2.0 * batch_s,
+        },
+        _ => Throttle::Neighbors { count: 2 * cores() },
+    }
+}
+
+fn times(stats: &Stats, throttle: Throttle) -> (StageTimes, Cores) {
+    let images = stats.images.max(1) as f64;
+    let work = stats.decode.busy_s + stats.transform.busy_s;
+    let decode_cpu_s = stats.decode_cpu_s / images;
+    let transform = stats.transform.busy_s / work.max(f64::MIN_POSITIVE);
+    let (image_bytes, cores) = (stats.bytes_read as f64 / images, cores() as f64);
+    let times = StageTimes {
+        storage_s: match throttle {
+            Throttle::Bandwidth { bytes_per_s } => image_bytes / bytes_per_s,
+            _ => 0.0,
+        },
+        fetch_cpu_s: (stats.process_cpu_s - stats.decode_cpu_s).max(0.0) / images,
+        decode_cpu_s: decode_cpu_s * (1.0 - transform),
+        transform_cpu_s: decode_cpu_s * transform,
+        handover_cpu_s: 0.0,
+        consumer_s: match throttle {
+            Throttle::Step { seconds } => seconds / BATCH as f64,
+            _ => 0.0,
+        },
+    };
+    (
+        times,
+        Cores {
+            cores,
+            threads: stats.decode.threads as f64,
+        },
+    )
+}
+
+/// A remedy for a throttle: it is loosened, or all cores decode instead of one.
+fn gains(count: u64, rate: f64, random: &mut Random, outcome: &mut Outcome) -> Result<()> {
+    for number in 0..count {
+        let part = 0.1 + random.below(300) as f64 / 1e3;
+        let factor = 1.5 + random.below(4000) as f64 / 1e3;
+        let (before, after, threads) = match number % 3 {
+            0 => {
+                let bandwidth = |part: f64| Throttle::Bandwidth {
+                    bytes_per_s: part * rate * 115_000.0,
+                };
+                (bandwidth(part), bandwidth(part * factor), [0, 0])
+            }
+            1 => {
+                let step = |part: f64| Throttle::Step {
+                    seconds: BATCH as f64 / (part * rate),
+                };
+                (step(part), step(part * factor), [0, 0])
+            }
+            _ => (Throttle::Decode, Throttle::Decode, [1, 0]),
+        };
+        let mut rounds = Vec::new();
+        let mut gained = Vec::new();
+        for _ in 0..2 {
+            let (stats, without) = run(before, threads[0])?;
+            let (now, with_cores) = times(&stats, before);
+            // The prediction knows the remedy, and nothing of the run with it.
+            let with = times(&stats, after).0;
+            let all = Cores {
+                cores: with_cores.cores,
+                threads: if threads[1] == 0 {
+                    with_cores.cores
+                } else {
+                    with_cores.threads
+                },
+            };
+            rounds.push([(now, with_cores), (with, all)]);
+            gained.push(run(after, threads[1])?.1 / without);
+        }
+        outcome.gained(&Gain::predict(&rounds), crate::measure::median(&gained));
+    }
+    Ok(())
+}
+
+/// Three ranks with loaders of their own, one of which has slow steps in every second job.
+fn stragglers(count: u64, rate: f64, random: &mut Random, outcome: &mut Outcome) -> Result<()> {
+    for job in 0..count {
+        let slow = (job % 2 == 0).then(|| random.below(3));
+        let ranks: Vec<_> = (0..3u64)
+            .map(|rank| {
+                let part = if slow == Some(rank) { 0.06 } else { 0.15 };
+                let seconds = BATCH as f64 / (part * rate);
+                thread::spawn(move || {
+                    let (stats, _) =
+                        run(Throttle::Step { seconds }, 0).map_err(|e| e.to_string())?;
+                    let waits = stats.trainer.starved_s / stats.wall_s;
+                    Ok(RankPace {
+                        rank,
+                        seconds: stats.wall_s,
+                        images: stats.batches * BATCH,
+                        batches: stats.batches,
+                        waits,
+                    })
+                })
+            })
+            .collect();
+        let mut paces = Vec::new();
+        for rank in ranks {
+            let pace: std::result::Result<RankPace, String> =
+                rank.join().map_err(|_| "a rank panicked")?;
+            paces.push(pace?);
+        }
+        let found = Straggler::find(&paces).map(|found| found.rank);
+        outcome.found(&format!("{slow:?}"), &format!("{found:?}"));
+    }
+    Ok(())
+}
+
+fn campaign(bottlenecks: u64, jobs: u64, predictions: u64) -> Result<Outcome> {
+    let rate = unthrottled()?;
+    let mut random = Random::new(7);
+    let mut outcome = Outcome::default();
+    for number in 0..bottlenecks {
+        let throttle = throttle(number, rate, &mut random);
+        let (stats, _) = run(throttle, 0)?;
+        let bottleneck = stats.bottleneck();
+        if bottleneck.bound.name() != throttle.bound() {
+            println!("{throttle:?}: {bottleneck}");
+        }
+        outcome.found(throttle.bound(), bottleneck.bound.name());
+    }
+    stragglers(jobs, rate, &mut random, &mut outcome)?;
+    gains(predictions, rate, &mut random, &mut outcome)?;
+    Ok(outcome)
+}
+
+#[test]
+#[ignore = "takes twenty minutes, on a machine without other work, built with optimizations"]
+fn bottlenecks_and_gains_of_200_throttled_runs_are_right() {
+    campaign(182, 20, 45).unwrap().check();
+}

@@ -1,0 +1,584 @@
+//! Measures the stages of a pipeline one after another on the same plan, and prices remedies.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use forebay_cache::ReadOptions;
+use forebay_image::{TrainTransform, Transform};
+use forebay_loader::{Options, Stats};
+use forebay_shard::Split;
+use forebay_shard::storage::Storage;
+use forebay_store::Location;
+use forebay_synthetic::{Recipe, is_synthetic};
+
+use super::model::{Cores, StageTimes};
+use super::remedy::{Price, Situation, prices};
+use super::sample::{ImageSample, SIDE};
+use super::timed::{counted, run_loader};
+use crate::Result;
+use crate::cold::{Cold, Evictor, Footprint, Proof, Watch, Way, summary};
+use crate::experiment::{Consumer, Steps};
+use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
+use crate::read::split_of;
+use crate::replay;
+use crate::report::{ExperimentReport, Figure, FigureClass, LabReport, Plot, Scale, Series};
+use crate::storage::{JobFile, Medium, Recorded, Recorder, RunOptions, run};
+use crate::stream;
+
+/// The source to explain, and how.
+#[derive(Debug, Clone)]
+pub struct ExplainOptions {
+    /// Split, the first one by default.
+    pub split: Option<String>,
+    /// Samples a batch.
+    pub batch_size: u64,
+    /// Decoding threads; 0 for as many as there are cores.
+    pub threads: usize,
+    /// Consumer of the batches; without one, a batch is released at once.
+    pub consumer: Option<Consumer>,
+    /// Duration of a run.
+    pub run_time: Duration,
+    /// Counted runs of each stage.
+    pub runs: usize,
+    /// How caches are emptied before each run that reads the storage.
+    pub cold: Cold,
+    /// How stores are reached.
+    pub read: ReadOptions,
+    /// The command, for the report.
+    pub command: String,
+}
+
+/// Result of [`explain`].
+#[derive(Debug, Clone)]
+pub struct ExplainReport {
+    /// Rates of the stages, each with all before it.
+    pub stages: BenchReport,
+    /// The bottleneck, in a sentence.
+    pub bottleneck: String,
+    /// Remedies with their gains, the largest first.
+    pub prices: Vec<Price>,
+    /// The same as a report that can be written.
+    pub report: LabReport,
+}
+
+/// The generated dataset: small enough for the windows of the shuffle to be filled soon.
+const SYNTHETIC: &str = "synthetic://imagenet?records=2000&pictures=8";
+/// Sampled records of a shard.
+const RECORDS_OF_SHARD: u64 = 256;
+const ALONE: &str = "synthetic data, images stay encoded";
+const STORED: &str = "reads of the loader";
+const MEMORY: &str = "the same reads from memory";
+const CHECKED: &str = "+ checksums, images stay encoded";
+const DECODED: &str = "+ decoding and RandomResizedCrop(224)";
+const HANDED: &str = "+ hand-over to another process";
+const CONSUMED: &str = "+ consumer";
+
+/// Measures what each stage of loading a source gives, and what remedies would gain.
+///
+/// # Errors
+/// A source that cannot be read or decoded.
+pub fn explain(place: &Location, options: &ExplainOptions) -> Result<ExplainReport> {
+    let source = Source::new(place, options)?;
+    let ways = source.sample()?.measure(options.runs)?;
+    let seen = Seen::default();
+    let mut stages = source.measure(&seen)?;
+    let situation = Situation {
+        ways,
+        ..source.situation(&stages, &seen)?
+    };
+    let prices = prices(&situation);
+    stages.notes.extend(source.account(&situation, &seen));
+    let bottleneck = seen.bottleneck.borrow().clone();
+    let report = source.report(&stages, &bottleneck, &prices);
+    Ok(ExplainReport {
+        stages,
+        bottleneck,
+        prices,
+        report,
+    })
+}
+
+/// A source with the reads of its plan.
+pub(super) struct Source<'a> {
+    place: &'a Location,
+    options: &'a ExplainOptions,
+    split: Split,
+    recorded: Recorded,
+    /// Storage of the recorded files, for those that are not below `place`.
+    elsewhere: Arc<dyn Storage>,
+    /// Bytes that are read for an image.
+    pub(super) image_bytes: f64,
+    pub(super) is_local: bool,
+    cores: Cores,
+}
+
+/// Observations of runs, by round, the discarded one included.
+#[derive(Default)]
+struct Seen {
+    /// Counters of the runs that decode.
+    decoded: RefCell<Vec<Stats>>,
+    /// The sentence of the last run that counts.
+    bottleneck: RefCell<String>,
+    delivered: Cell<Delivered>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(place: &'a Location, options: &'a ExplainOptions) -> Result<Self> {
+        let (root, storage) = replay::storage(place, &options.read)?;
+        let recorder = Recorder::new(storage);
+        let dataset = replay::open(&root, Arc::new(recorder.clone()))?;
+        let split = split_of(&dataset, &root, options.split.as_deref())?;
+        recorder.clear();
+        let asked = asked(options, Transform::KeepEncoded);
+        let (_, stats) = run_loader(split, asked, options.run_time, &Steps::none())?;
+        let mut recorded = recorder.recorded()?;
+        recorded.job = recorded.job.without_repeats().without_announcements();
+        if recorded.job.reads() == 0 || stats.images == 0 {
+            return Err(format!(
+                "\"{place}\": loading makes no reads: there is nothing to explain"
+            )
+            .into());
+        }
+        let is_local = place.local_path().is_ok()
+            && recorded.job.files().iter().all(|file| file.path.is_file());
+        let (root, storage) = replay::storage(place, &options.read)?;
+        let dataset = replay::open(&root, storage)?;
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let split = split_of(&dataset, &root, options.split.as_deref())?;
+        // Not what a short run read for its images: it fills the windows of the shuffle first.
+        let image_bytes = mean_record_bytes(&split);
+        Ok(Self {
+            split,
+            place,
+            options,
+            elsewhere: recorder.files(),
+            image_bytes,
+            recorded,
+            is_local,
+            cores: Cores {
+                cores: cores as f64,
+                threads: match options.threads {
+                    0 => cores as f64,
+                    threads => threads as f64,
+                },
+            },
+        })
+    }
+
+    pub(super) fn sample(&self) -> Result<ImageSample> {
+        ImageSample::take(&self.split)
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.split.len()
+    }
+
+    /// Images per second that the storage gives, by round, and the state of the caches in the warmest one.
+    pub(super) fn storage_rates(&self, rounds: usize) -> Result<(Vec<f64>, Proof)> {
+        let evictor = Evictor::buffered(self.options.cold)?;
+        let (footprint, seen) = (self.footprint(), Seen::default());
+        let (mut rates, mut proofs) = (Vec::new(), Vec::new());
+        for _ in 0..rounds.max(1) {
+            evictor.evict(&footprint)?;
+            let watch = Watch::begin(&footprint, evictor.way());
+            let took = self.replay(&seen)?;
+            let delivered = seen.delivered.get();
+            proofs.push(watch.end(delivered.bytes, delivered.fetched));
+            rates.push(took.amount / took.seconds.max(1e-9));
+        }
+        let proof = summary(&proofs).ok_or("no round was measured")?;
+        Ok((rates, proof.clone()))
+    }
+
+    fn measure(&self, seen: &Seen) -> Result<BenchReport> {
+        let evictor = Evictor::buffered(self.options.cold)?;
+        let as_they_are = Evictor::buffered(Cold::Off)?;
+        let train = || Transform::Train(TrainTransform::new(SIDE));
+        let steps = self.steps();
+        let generated = Recipe::parse(SYNTHETIC)?.open()?.split("train")?;
+        let alone = Alternative::here(ALONE, "images/s", || {
+            let asked = asked(self.options, Transform::KeepEncoded);
+            let time = self.options.run_time;
+            Ok(run_loader(generated.clone(), asked, time, &Steps::none())?.0)
+        });
+        let stored = Alternative::here(STORED, "images/s", || self.replay(seen));
+        let mut all = vec![alone, self.reading(stored, evictor, seen)];
+        if self.is_local {
+            // After a run that brought the same bytes into memory.
+            let memory = Alternative::here(MEMORY, "images/s", || self.replay(seen));
+            all.push(self.reading(memory, as_they_are, seen));
+        }
+        let checked = Alternative::here(CHECKED, "images/s", || {
+            Ok(self.load(Transform::KeepEncoded, &Steps::none(), seen)?.0)
+        });
+        all.push(self.reading(checked, evictor, seen));
+        let decoded = Alternative::here(DECODED, "images/s", || {
+            let (measurement, stats) = self.load(train(), &Steps::none(), seen)?;
+            if steps.is_zero() {
+                *seen.bottleneck.borrow_mut() = stats.bottleneck().to_string();
+            }
+            seen.decoded.borrow_mut().push(stats);
+            Ok(measurement)
+        });
+        all.push(self.reading(decoded, evictor, seen));
+        let handed = Alternative::here(HANDED, "images/s", || self.serve(train(), seen));
+        all.push(self.reading(handed, evictor, seen));
+        if !steps.is_zero() {
+            let name = format!("{CONSUMED} that takes {steps} a batch, in this process");
+            let consumed = Alternative::here(name, "images/s", || {
+                let (measurement, stats) = self.load(train(), &steps, seen)?;
+                *seen.bottleneck.borrow_mut() = stats.bottleneck().to_string();
+                Ok(measurement)
+            });
+            all.push(self.reading(consumed, evictor, seen));
+        }
+        let title = format!(
+            "Stages of {}: batches of {}, {} threads on {} cores, {:.1} kB read for an image",
+            self.place,
+            self.options.batch_size,
+            self.cores.threads,
+            self.cores.cores,
+            self.image_bytes / 1e3,
+        );
+        let mut report = side_by_side(title, self.options.runs, all)?;
+        if evictor.way() == Way::Off && self.is_local {
+            let note = "caches were left as they were: --cold auto empties them before each run";
+            report.notes.push(note.to_owned());
+        }
+        Ok(report)
+    }
+
+    fn reading<'r>(
+        &self,
+        alternative: Alternative<'r>,
+        evictor: Evictor,
+        seen: &'r Seen,
+    ) -> Alternative<'r> {
+        alternative.reading(self.footprint(), evictor, |_| seen.delivered.get())
+    }
+
+    /// The bytes whose caches matter.
+    fn footprint(&self) -> Footprint {
+        match self.is_local {
+            true => self.recorded.job.footprint(),
+            false if is_synthetic(&self.place.to_string()) => Footprint::Generated,
+            false => Footprint::Store,
+        }
+    }
+
+    /// Times that the consumer takes for its batches.
+    fn steps(&self) -> Steps {
+        let consumer = self.options.consumer.as_ref();
+        consumer.map_or_else(Steps::none, |consumer| {
+            consumer.steps(self.options.batch_size)
+        })
+    }
+
+    /// Fresh storage: what an earlier run read ahead is no part of this one.
+    fn open(&self) -> Result<(PathBuf, Arc<dyn Storage>, Split)> {
+        let (root, storage) = replay::storage(self.place, &self.options.read)?;
+        let dataset = replay::open(&root, Arc::clone(&storage))?;
+        let split = split_of(&dataset, &root, self.options.split.as_deref())?;
+        Ok((root, storage, split))
+    }
+
+    fn replay(&self, seen: &Seen) -> Result<Measurement> {
+        let mut how = RunOptions::at_depth(self.recorded.depth);
+        how.limit = Some(self.options.run_time);
+        let job = &self.recorded.job;
+        let (report, fetched) = if self.is_local {
+            (run(job, &Medium::Local { direct: false }, &how)?, None)
+        } else {
+            let (root, storage, _) = self.open()?;
+            let below = |file: &JobFile| file.path.starts_with(&root);
+            let medium = match job.files().iter().all(below) {
+                true => storage,
+                false => Arc::clone(&self.elsewhere),
+            };
+            let before = medium.stats();
+            let report = run(job, &Medium::Storage(Arc::clone(&medium)), &how)?;
+            (report, replay::wire_bytes(&*medium, before))
+        };
+        seen.delivered.set(Delivered {
+            bytes: report.bytes,
+            fetched,
+        });
+        Ok(Measurement {
+            amount: report.bytes as f64 / self.image_bytes,
+            seconds: report.seconds,
+        })
+    }
+
+    fn load(
+        &self,
+        transform: Transform,
+        steps: &Steps,
+        seen: &Seen,
+    ) -> Result<(Measurement, Stats)> {
+        let (_, storage, split) = self.open()?;
+        let before = storage.stats();
+        let asked = asked(self.options, transform);
+        let (measurement, stats) = run_loader(split, asked, self.options.run_time, steps)?;
+        seen.delivered.set(Delivered {
+            bytes: stats.bytes_read,
+            fetched: replay::wire_bytes(&*storage, before),
+        });
+        Ok((measurement, stats))
+    }
+
+    fn serve(&self, transform: Transform, seen: &Seen) -> Result<Measurement> {
+        let (root, storage) = replay::storage(self.place, &self.options.read)?;
+        let before = storage.stats();
+        let dataset = replay::open(&root, Arc::clone(&storage))?;
+        let (server, url) =
+            stream::serve(|server| Ok(server.add_dataset(stream::NAME, &dataset)?))?;
+        let asked = asked(self.options, transform);
+        let auto = forebay_client::Transport::Auto;
+        let mut batches = stream::connect(&url, &asked, self.split.name(), auto)?;
+        let took = counted(self.options.run_time, &Steps::none(), || {
+            Ok(batches.next_batch()?.map(|batch| batch.len() as u64))
+        });
+        let stats = batches.server_stats(Duration::from_secs(2));
+        server.shutdown();
+        seen.delivered.set(Delivered {
+            bytes: stats.map_or(0, |stats| stats.bytes_read),
+            fetched: replay::wire_bytes(&*storage, before),
+        });
+        took
+    }
+
+    /// The times of an image, by counted round.
+    fn situation(&self, stages: &BenchReport, seen: &Seen) -> Result<Situation> {
+        let rates = |name: &str| {
+            let row = stages.rows.iter().find(|row| row.name == name);
+            row.map_or_else(Vec::new, |row| row.rates.clone())
+        };
+        let seconds = |rates: Vec<f64>| -> Vec<f64> {
+            let each = rates
+                .into_iter()
+                .map(|rate| 1.0 / rate.max(f64::MIN_POSITIVE));
+            each.collect()
+        };
+        let consumer_s = self.steps().mean().as_secs_f64() / self.options.batch_size as f64;
+        let decoded = seen.decoded.borrow();
+        let rounds = seconds(rates(STORED))
+            .into_iter()
+            .zip(decoded.iter().skip(1));
+        let rounds: Vec<StageTimes> = rounds
+            .map(|(storage_s, stats)| times(storage_s, consumer_s, stats))
+            .collect();
+        let last = stages.rows.iter().rfind(|row| row.name != HANDED);
+        if rounds.is_empty() {
+            return Err("no round was measured: --runs must be 1 or more".into());
+        }
+        Ok(Situation {
+            memory_s: match self.is_local {
+                true => seconds(rates(MEMORY)),
+                // A cache is at most as fast as the loader itself.
+                false => seconds(rates(ALONE)),
+            },
+            rounds,
+            cores: self.cores,
+            image_bytes: self.image_bytes,
+            is_remote: !self.is_local,
+            ways: Vec::new(),
+            images_per_s: last.map_or(0.0, |row| row.median),
+        })
+    }
+
+    /// Lists the times of an image, and compares the model with the measurement.
+    fn account(&self, situation: &Situation, seen: &Seen) -> Vec<String> {
+        let median = |of: fn(&StageTimes) -> f64| {
+            let values: Vec<f64> = situation.rounds.iter().map(of).collect();
+            crate::measure::median(&values) * 1e3
+        };
+        let modeled = situation.rounds.iter();
+        let modeled: Vec<f64> = modeled
+            .map(|times| times.images_per_s(self.cores))
+            .collect();
+        let modeled = crate::measure::median(&modeled);
+        let limit = situation.rounds[situation.rounds.len() / 2].limit(self.cores);
+        vec![
+            format!(
+                "an image takes {:.3} ms of the storage; of a core {:.3} ms to read, {:.3} ms to decode, {:.3} ms to transform; \
+                 {:.3} ms of the consumer",
+                median(|times| times.storage_s),
+                median(|times| times.fetch_cpu_s),
+                median(|times| times.decode_cpu_s),
+                median(|times| times.transform_cpu_s),
+                median(|times| times.consumer_s),
+            ),
+            format!(
+                "the model gives {modeled:.0} images/s, limited by {}; measured were {:.0} ({:.0} %)",
+                limit.name(),
+                situation.images_per_s,
+                100.0 * situation.images_per_s / modeled.max(f64::MIN_POSITIVE),
+            ),
+            seen.bottleneck.borrow().clone(),
+        ]
+    }
+
+    fn report(&self, stages: &BenchReport, bottleneck: &str, prices: &[Price]) -> LabReport {
+        let medium = self.place.to_string();
+        let class = match is_synthetic(&medium) {
+            true => FigureClass::StandIn,
+            false => FigureClass::Measured,
+        };
+        let mut figures: Vec<Figure> = Vec::new();
+        for row in &stages.rows {
+            let mut figure =
+                Figure::measured(&medium, row.name.clone(), row.unit, row.rates.clone());
+            figure.class = class;
+            if let Some(cache) = &row.cache {
+                figure.cold_share = cache.cold_share;
+                figure.proof = cache.proof.clone();
+            }
+            figure.more.extend(
+                row.cpu_seconds_each
+                    .map(|s| ("CPU ms each".to_owned(), s * 1e3)),
+            );
+            figures.push(figure);
+        }
+        let points = figures.iter().enumerate();
+        let points = points
+            .map(|(at, figure)| (at as f64, figure.value))
+            .collect();
+        let plot = Plot {
+            title: format!("{medium}: images a second after each stage"),
+            x: "stage".to_owned(),
+            scale: Scale::Names(figures.iter().map(|figure| figure.name.clone()).collect()),
+            y: "images/s".to_owned(),
+            series: vec![Series {
+                name: medium.clone(),
+                class,
+                points,
+            }],
+        };
+        let mut notes = stages.notes.clone();
+        notes.extend(prices.iter().map(Price::sentence));
+        let mut report = LabReport::new(self.options.command.clone(), self.settings());
+        report.experiments.push(ExperimentReport {
+            id: "explain".to_owned(),
+            title: stages.title.clone(),
+            question: "What does each stage give, and what would a remedy gain?".to_owned(),
+            class,
+            reason: bottleneck.to_owned(),
+            figures,
+            plots: vec![plot],
+            notes,
+            seconds: self.options.run_time.as_secs_f64()
+                * (self.options.runs as f64 + 1.0)
+                * stages.rows.len() as f64,
+        });
+        report
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let build = match cfg!(debug_assertions) {
+            true => "debug",
+            false => "release",
+        };
+        let kernel = rustix::system::uname();
+        let settings = [
+            ("forebay", env!("CARGO_PKG_VERSION").to_owned()),
+            ("build", build.to_owned()),
+            ("kernel", kernel.release().to_string_lossy().into_owned()),
+            ("cores", self.cores.cores.to_string()),
+            ("decode threads", self.cores.threads.to_string()),
+            ("batch size", self.options.batch_size.to_string()),
+            ("run", format!("{:?}", self.options.run_time)),
+            ("reads in flight", self.recorded.depth.to_string()),
+        ];
+        settings
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+}
+
+/// Mean length of a record, of records from all over a split.
+fn mean_record_bytes(split: &Split) -> f64 {
+    let (mut bytes, mut count) = (0u64, 0u64);
+    for shard in split.shards() {
+        let every = (shard.len() / RECORDS_OF_SHARD).max(1);
+        for record in (0..shard.len()).step_by(usize::try_from(every).unwrap_or(usize::MAX)) {
+            bytes += shard.record_len(record).unwrap_or(0);
+            count += 1;
+        }
+    }
+    bytes as f64 / count.max(1) as f64
+}
+
+/// The times of an image in a run that decodes.
+fn times(storage_s: f64, consumer_s: f64, stats: &Stats) -> StageTimes {
+    let images = stats.images.max(1) as f64;
+    let work = stats.decode.busy_s + stats.transform.busy_s;
+    let transform = stats.transform.busy_s / work.max(f64::MIN_POSITIVE);
+    let decode_cpu_s = stats.decode_cpu_s / images;
+    StageTimes {
+        storage_s,
+        fetch_cpu_s: (stats.process_cpu_s - stats.decode_cpu_s).max(0.0) / images,
+        decode_cpu_s: decode_cpu_s * (1.0 - transform),
+        transform_cpu_s: decode_cpu_s * transform,
+        handover_cpu_s: 0.0,
+        consumer_s,
+    }
+}
+
+fn asked(options: &ExplainOptions, transform: Transform) -> Options {
+    let mut asked = Options::new(options.batch_size, transform);
+    asked.threads = options.threads;
+    asked.drop_last = false;
+    asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::remedy::WORTH;
+    use super::*;
+
+    #[test]
+    fn the_stages_of_a_slow_storage_are_priced() {
+        let place =
+            Location::parse("synthetic://imagenet?records=10&pictures=2&bandwidth=5MB").unwrap();
+        let options = ExplainOptions {
+            split: None,
+            batch_size: 4,
+            threads: 1,
+            consumer: Some(Consumer::with_step(Duration::from_millis(1), 4)),
+            run_time: Duration::from_millis(60),
+            runs: 1,
+            cold: Cold::Off,
+            read: ReadOptions::default(),
+            command: "forebay bench explain".to_owned(),
+        };
+        let found = explain(&place, &options).unwrap();
+        let names: Vec<&str> = found
+            .stages
+            .rows
+            .iter()
+            .map(|row| row.name.as_str())
+            .collect();
+        assert_eq!(names[..2], [ALONE, STORED]);
+        assert!(names[names.len() - 1].starts_with(CONSUMED), "{names:?}");
+        assert!(found.stages.rows.iter().all(|row| row.median > 0.0));
+        assert!(
+            found.bottleneck.contains("-bound: "),
+            "{}",
+            found.bottleneck
+        );
+        let experiment = &found.report.experiments[0];
+        assert_eq!(experiment.class, FigureClass::StandIn);
+        assert_eq!(experiment.figures.len(), names.len());
+        assert!(experiment.plots[0].svg().contains("images/s"));
+        // Which remedies are listed depends on the machine. Each gains enough to be listed.
+        for price in &found.prices {
+            assert!(price.gain.gain >= WORTH, "{price:?}");
+            assert!(price.sentence().starts_with(&price.remedy), "{price:?}");
+        }
+    }
+}

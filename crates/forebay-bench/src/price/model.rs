@@ -1,0 +1,220 @@
+//! The model behind predicted gains: stages that run side by side, each limited by one resource.
+//!
+//! A pipeline with queues between its stages runs at the rate of its slowest resource (asymptotic bounds of operational
+//! analysis). An image takes time of the storage, of the cores and of the consumer; the longest of these times is the time per
+//! image. A remedy changes one of them, so its gain is the ratio of the two longest times, and ends where the next resource limits.
+//!
+//! Reasons and the checks against runs: `docs/internals/decisions/0251-price-of-remedies.md`.
+
+/// Seconds that one image takes of each resource.
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
+pub struct StageTimes {
+    /// Seconds of the storage, with as many reads in flight as the loader has.
+    pub storage_s: f64,
+    /// CPU seconds for reading, checksums and putting batches together.
+    pub fetch_cpu_s: f64,
+    /// CPU seconds for decoding.
+    pub decode_cpu_s: f64,
+    /// CPU seconds for resizing and everything after it.
+    pub transform_cpu_s: f64,
+    /// CPU seconds for handing a batch over to another process.
+    pub handover_cpu_s: f64,
+    /// Seconds of the consumer.
+    pub consumer_s: f64,
+}
+
+/// The cores that stages share.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Cores {
+    /// Cores of all machines that decode.
+    pub cores: f64,
+    /// Decode threads.
+    pub threads: f64,
+}
+
+/// The resource that limits a pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitingResource {
+    /// The storage.
+    Storage,
+    /// The cores, or the decode threads.
+    Cores,
+    /// The consumer.
+    Consumer,
+}
+
+impl LimitingResource {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            LimitingResource::Storage => "storage",
+            LimitingResource::Cores => "decoding",
+            LimitingResource::Consumer => "the consumer",
+        }
+    }
+}
+
+/// Resources with nearly the same time wait for each other: queues are short, and times vary. With this exponent two equal ones
+/// give 8 % less than one of them alone.
+const EXPONENT: f64 = 8.0;
+/// The least relative error of a prediction in each direction.
+const LEAST_ERROR: f64 = 0.05;
+
+impl StageTimes {
+    /// Seconds per image of each resource.
+    fn resources(&self, cores: Cores) -> [(LimitingResource, f64); 3] {
+        let decode = self.decode_cpu_s + self.transform_cpu_s;
+        let all = self.fetch_cpu_s + decode + self.handover_cpu_s;
+        let of_threads = decode / cores.threads.min(cores.cores).max(f64::MIN_POSITIVE);
+        let of_cores = all / cores.cores.max(f64::MIN_POSITIVE);
+        [
+            (LimitingResource::Storage, self.storage_s),
+            (LimitingResource::Cores, of_threads.max(of_cores)),
+            (LimitingResource::Consumer, self.consumer_s),
+        ]
+    }
+
+    /// Returns the resource with the longest time.
+    #[must_use]
+    pub fn limit(&self, cores: Cores) -> LimitingResource {
+        let longest = self.resources(cores).into_iter();
+        let longest = longest.max_by(|a, b| a.1.total_cmp(&b.1));
+        longest.map_or(LimitingResource::Cores, |(resource, _)| resource)
+    }
+
+    /// Images per second: the rate of the slowest resource.
+    #[must_use]
+    pub fn images_per_s(&self, cores: Cores) -> f64 {
+        let longest = self.resources(cores).map(|(_, seconds)| seconds);
+        1.0 / longest.into_iter().fold(f64::MIN_POSITIVE, f64::max)
+    }
+
+    /// The same where resources with nearly the same time wait for each other.
+    fn images_per_s_with_waits(&self, cores: Cores) -> f64 {
+        let powers = self.resources(cores).map(|(_, s)| s.powf(EXPONENT));
+        1.0 / powers
+            .iter()
+            .sum::<f64>()
+            .powf(1.0 / EXPONENT)
+            .max(f64::MIN_POSITIVE)
+    }
+}
+
+/// A predicted ratio of two rates.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Gain {
+    /// Median.
+    pub gain: f64,
+    /// Lower end of the interval.
+    pub lowest: f64,
+    /// Upper end of the interval.
+    pub highest: f64,
+}
+
+impl Gain {
+    /// Predicts the gain of a change from several rounds of measurements, each with the times before and after.
+    #[must_use]
+    pub fn predict(rounds: &[[(StageTimes, Cores); 2]]) -> Gain {
+        let ratio = |rate: fn(&StageTimes, Cores) -> f64| {
+            move |[(before, of), (after, with)]: &[(StageTimes, Cores); 2]| {
+                rate(after, *with) / rate(before, *of).max(f64::MIN_POSITIVE)
+            }
+        };
+        let sharp: Vec<f64> = rounds.iter().map(ratio(StageTimes::images_per_s)).collect();
+        let smooth = rounds
+            .iter()
+            .map(ratio(StageTimes::images_per_s_with_waits));
+        let all: Vec<f64> = sharp.iter().copied().chain(smooth).collect();
+        let fold = |by: fn(f64, f64) -> f64| all.iter().copied().reduce(by).unwrap_or(1.0);
+        Gain {
+            gain: crate::measure::median(&sharp),
+            lowest: fold(f64::min) * (1.0 - LEAST_ERROR),
+            highest: fold(f64::max) * (1.0 + LEAST_ERROR),
+        }
+    }
+
+    /// Returns whether the interval has a ratio.
+    #[must_use]
+    pub fn covers(&self, ratio: f64) -> bool {
+        (self.lowest..=self.highest).contains(&ratio)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: StageTimes = StageTimes {
+        storage_s: 0.001,
+        fetch_cpu_s: 0.0002,
+        decode_cpu_s: 0.006,
+        transform_cpu_s: 0.002,
+        handover_cpu_s: 0.0,
+        consumer_s: 0.0005,
+    };
+
+    fn cores(cores: f64, threads: f64) -> Cores {
+        Cores { cores, threads }
+    }
+
+    #[test]
+    fn the_slowest_resource_gives_the_rate() {
+        assert_eq!(TIMES.limit(cores(4.0, 4.0)), LimitingResource::Cores);
+        // 8.2 ms of 4 cores.
+        assert!((TIMES.images_per_s(cores(4.0, 4.0)) - 1.0 / 0.00205).abs() < 1e-6);
+        // One thread has 8 ms of decoding; other threads read.
+        assert!((TIMES.images_per_s(cores(4.0, 1.0)) - 125.0).abs() < 1e-9);
+        // More threads than cores do no more than the cores.
+        assert_eq!(
+            TIMES.images_per_s(cores(2.0, 2.0)),
+            TIMES.images_per_s(cores(2.0, 8.0))
+        );
+        assert_eq!(TIMES.limit(cores(16.0, 16.0)), LimitingResource::Storage);
+        let slow = StageTimes {
+            consumer_s: 0.1,
+            ..TIMES
+        };
+        assert_eq!(slow.limit(cores(2.0, 2.0)), LimitingResource::Consumer);
+        assert!((slow.images_per_s(cores(2.0, 2.0)) - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_gain_ends_where_the_next_resource_limits() {
+        let four = cores(4.0, 4.0);
+        let fast = StageTimes {
+            decode_cpu_s: 0.0001,
+            transform_cpu_s: 0.0001,
+            ..TIMES
+        };
+        let gain = Gain::predict(&[[(TIMES, four), (fast, four)]]);
+        assert!((gain.gain - 2.05).abs() < 1e-9, "{gain:?}");
+        assert!(gain.lowest < 2.05 && gain.highest > 2.05);
+        // Nothing is gained where it does not limit.
+        let disk = StageTimes {
+            storage_s: 0.0001,
+            ..TIMES
+        };
+        let none = Gain::predict(&[[(TIMES, four), (disk, four)]]);
+        assert!((none.gain - 1.0).abs() < 1e-9 && none.covers(1.0));
+        assert!(none.highest < 1.1, "{none:?}");
+    }
+
+    #[test]
+    fn rounds_that_differ_widen_the_interval() {
+        let four = cores(4.0, 4.0);
+        let round = |factor: f64| {
+            let faster = StageTimes {
+                decode_cpu_s: TIMES.decode_cpu_s * factor,
+                ..TIMES
+            };
+            [(TIMES, four), (faster, four)]
+        };
+        let alike = Gain::predict(&[round(0.7), round(0.7)]);
+        let unlike = Gain::predict(&[round(0.6), round(0.7), round(0.8)]);
+        assert!(unlike.highest > alike.highest && unlike.lowest < alike.lowest);
+        assert!((unlike.gain - alike.gain).abs() < 1e-9);
+        assert_eq!(Gain::predict(&[]).gain, 0.0);
+    }
+}

@@ -1,0 +1,338 @@
+//! Remedies in one table: where they apply, what they change, and what that gains.
+
+use serde::Serialize;
+
+use super::model::{Cores, Gain, StageTimes};
+use super::sample::{Storing, StoringCost};
+
+/// Measured times, in rounds, and properties of the source.
+#[derive(Debug, Clone)]
+pub struct Situation {
+    /// Times of an image, by round.
+    pub rounds: Vec<StageTimes>,
+    /// Seconds of an image from the page cache, by round; empty if it was not measured.
+    pub memory_s: Vec<f64>,
+    /// The cores.
+    pub cores: Cores,
+    /// Bytes that are read for an image.
+    pub image_bytes: f64,
+    /// Whether the source is read over a network.
+    pub is_remote: bool,
+    /// Ways to store the images, the present one first.
+    pub ways: Vec<StoringCost>,
+    /// Images per second that were measured.
+    pub images_per_s: f64,
+}
+
+/// The predicted gain of a remedy.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Price {
+    /// The remedy.
+    pub remedy: String,
+    /// How.
+    pub how: String,
+    /// Images per second with it, over those without.
+    #[serde(flatten)]
+    pub gain: Gain,
+    /// Images per second with it.
+    pub images_per_s: f64,
+    /// The resource that limits with the remedy.
+    pub then: &'static str,
+    /// Bytes of the dataset with it, over those without.
+    pub bytes: f64,
+}
+
+/// Gains below this are no gain.
+pub(super) const WORTH: f64 = 1.02;
+
+type Change = [(StageTimes, Cores); 2];
+
+/// A remedy, and what it changes in each round; no rounds where it does not apply.
+struct Remedy {
+    name: &'static str,
+    how: &'static str,
+    rounds: fn(&Situation) -> Vec<Change>,
+    storing: Option<Storing>,
+}
+
+const fn stored(name: &'static str, how: &'static str, storing: Storing) -> Remedy {
+    Remedy {
+        name,
+        how,
+        rounds: |_| Vec::new(),
+        storing: Some(storing),
+    }
+}
+
+const REMEDIES: &[Remedy] = &[
+    Remedy {
+        name: "a decode thread for each core",
+        how: "leave threads at 0",
+        rounds: |situation| {
+            let Cores { cores, threads } = situation.cores;
+            let with = Cores {
+                cores,
+                threads: cores,
+            };
+            situation.with_cores((threads < cores).then_some(with))
+        },
+        storing: None,
+    },
+    Remedy {
+        name: "one more machine of this kind that decodes",
+        how: "forebay serve, and forebay://A:7070,B:7070/NAME",
+        rounds: |situation| {
+            let Cores { cores, threads } = situation.cores;
+            let with = Cores {
+                cores: 2.0 * cores,
+                threads: 2.0 * threads,
+            };
+            situation.with_cores(Some(with))
+        },
+        storing: None,
+    },
+    Remedy {
+        name: "storage as fast as the page cache",
+        how: "more memory, or a faster disk",
+        rounds: |situation| match situation.is_remote {
+            true => Vec::new(),
+            false => situation.with_storage(&situation.memory_s),
+        },
+        storing: None,
+    },
+    Remedy {
+        name: "a local cache, from the second epoch on",
+        how: "cache_dir=, or --cache-dir",
+        rounds: |situation| match situation.is_remote {
+            true => situation.with_storage(&situation.memory_s),
+            false => Vec::new(),
+        },
+        storing: None,
+    },
+    stored(
+        "seek points",
+        "forebay convert --seek-points auto",
+        Storing::SeekPoints,
+    ),
+    stored(
+        "fast images",
+        "forebay convert --to indexed --images fast",
+        Storing::Fast,
+    ),
+    stored(
+        "fast images without codes",
+        "forebay convert --to indexed --images fast-raw",
+        Storing::FastRaw,
+    ),
+    stored(
+        "images with short sides of 256 pixels, which are other pixels",
+        "forebay pack --resize-short 256 --quality 90",
+        Storing::Smaller,
+    ),
+];
+
+impl Situation {
+    fn with_cores(&self, cores: Option<Cores>) -> Vec<Change> {
+        let Some(cores) = cores else {
+            return Vec::new();
+        };
+        let rounds = self.rounds.iter();
+        rounds
+            .map(|&times| [(times, self.cores), (times, cores)])
+            .collect()
+    }
+
+    fn with_storage(&self, storage_s: &[f64]) -> Vec<Change> {
+        let rounds = self.rounds.iter().zip(storage_s);
+        let change = |(&times, &storage_s): (&StageTimes, &f64)| {
+            // A cache is in front of the storage, and never slower.
+            let with = StageTimes {
+                storage_s: storage_s.min(times.storage_s),
+                ..times
+            };
+            [(times, self.cores), (with, self.cores)]
+        };
+        rounds.map(change).collect()
+    }
+
+    /// Each round of the stages with each round of the images: they were not measured at once.
+    fn with_way(&self, way: &StoringCost) -> Vec<Change> {
+        let Some(stored) = self.ways.first() else {
+            return Vec::new();
+        };
+        let bytes = self.bytes_with(way);
+        let mut changes = Vec::new();
+        for &times in &self.rounds {
+            for (with, without) in way.seconds.iter().zip(&stored.seconds) {
+                let factor = with / without.max(f64::MIN_POSITIVE);
+                let with = StageTimes {
+                    storage_s: times.storage_s * bytes,
+                    decode_cpu_s: times.decode_cpu_s * factor,
+                    transform_cpu_s: times.transform_cpu_s * factor,
+                    ..times
+                };
+                changes.push([(times, self.cores), (with, self.cores)]);
+            }
+        }
+        changes
+    }
+
+    /// Bytes that are read with a way to store the images, over those without.
+    fn bytes_with(&self, way: &StoringCost) -> f64 {
+        let stored = self.ways.first().map_or(0.0, |stored| stored.bytes);
+        // Labels, keys and frames stay, only the image changes.
+        let image = stored / self.image_bytes.max(stored).max(f64::MIN_POSITIVE);
+        1.0 - image + image * way.bytes / stored.max(f64::MIN_POSITIVE)
+    }
+
+    fn price(&self, remedy: &Remedy) -> Option<Price> {
+        let way = match remedy.storing {
+            Some(storing) => Some(self.ways.iter().find(|way| way.storing == storing)?),
+            None => None,
+        };
+        let rounds = match way {
+            Some(way) => self.with_way(way),
+            None => (remedy.rounds)(self),
+        };
+        let [_, (times, cores)] = *rounds.get(rounds.len() / 2)?;
+        let gain = Gain::predict(&rounds);
+        Some(Price {
+            remedy: remedy.name.to_owned(),
+            how: remedy.how.to_owned(),
+            images_per_s: self.images_per_s * gain.gain,
+            gain,
+            then: times.limit(cores).name(),
+            bytes: way.map_or(1.0, |way| self.bytes_with(way)),
+        })
+    }
+}
+
+/// The name of the remedy that stores images in a way, and its command.
+pub(super) fn of_storing(storing: Storing) -> Option<(&'static str, &'static str)> {
+    let mut remedies = REMEDIES.iter();
+    let found = remedies.find(|remedy| remedy.storing == Some(storing))?;
+    Some((found.name, found.how))
+}
+
+/// Prices the remedies that apply and gain something, the largest gain first.
+#[must_use]
+pub fn prices(situation: &Situation) -> Vec<Price> {
+    let mut prices: Vec<Price> = REMEDIES
+        .iter()
+        .filter_map(|remedy| situation.price(remedy))
+        .filter(|price| price.gain.gain >= WORTH)
+        .collect();
+    prices.sort_by(|a, b| b.gain.gain.total_cmp(&a.gain.gain));
+    prices
+}
+
+impl Price {
+    /// The sentence of a report.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Gain {
+            gain,
+            lowest,
+            highest,
+        } = self.gain;
+        let bytes = match (self.bytes - 1.0) * 100.0 {
+            more if more >= 0.5 => format!(", {more:.0} % more bytes"),
+            less if less <= -0.5 => format!(", {:.0} % fewer bytes", -less),
+            _ => String::new(),
+        };
+        format!(
+            "{}: {gain:.2}x ({lowest:.2}x to {highest:.2}x), {:.0} images/s{bytes}; then {} limits ({})",
+            self.remedy, self.images_per_s, self.then, self.how
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(storing: Storing, seconds: f64, bytes: f64) -> StoringCost {
+        StoringCost {
+            storing,
+            seconds: vec![seconds; 2],
+            decode_seconds: vec![0.7 * seconds; 2],
+            bytes,
+        }
+    }
+
+    /// 8 ms of decoding for an image of 100 kB, on 4 cores, from a disk that gives 2,000 images a second.
+    fn situation(threads: f64) -> Situation {
+        let times = StageTimes {
+            storage_s: 0.0005,
+            fetch_cpu_s: 0.0001,
+            decode_cpu_s: 0.006,
+            transform_cpu_s: 0.002,
+            ..StageTimes::default()
+        };
+        Situation {
+            rounds: vec![times; 2],
+            memory_s: vec![0.0001; 2],
+            cores: Cores {
+                cores: 4.0,
+                threads,
+            },
+            image_bytes: 100_000.0,
+            is_remote: false,
+            ways: vec![
+                way(Storing::AsStored, 0.008, 98_000.0),
+                way(Storing::Fast, 0.004, 107_800.0),
+            ],
+            images_per_s: 480.0,
+        }
+    }
+
+    fn named<'a>(prices: &'a [Price], part: &str) -> Option<&'a Price> {
+        prices.iter().find(|price| price.remedy.contains(part))
+    }
+
+    #[test]
+    fn only_remedies_that_apply_have_a_price() {
+        let decoding = prices(&situation(4.0));
+        assert!(named(&decoding, "thread for each core").is_none());
+        assert!(
+            named(&decoding, "page cache").is_none(),
+            "storage does not limit"
+        );
+        assert!(named(&decoding, "seek points").is_none(), "not measured");
+        let machine = named(&decoding, "machine").unwrap();
+        assert!((machine.gain.gain - 2.0).abs() < 1e-9);
+        let fast = named(&decoding, "fast images").unwrap();
+        // 8.1 ms of 4 cores become 4.1 ms.
+        assert!((fast.gain.gain - 8.1 / 4.1).abs() < 1e-9, "{fast:?}");
+        assert!((fast.bytes - 1.098).abs() < 1e-9);
+        assert!(
+            fast.sentence().starts_with("fast images: 1.98x (")
+                && fast.sentence().contains("10 % more bytes"),
+            "{}",
+            fast.sentence()
+        );
+        let few = prices(&situation(1.0));
+        let threads = named(&few, "thread for each core").unwrap();
+        assert!((threads.gain.gain - 0.008 / (0.0081 / 4.0)).abs() < 1e-9);
+        assert_eq!(threads.then, "decoding");
+    }
+
+    #[test]
+    fn storage_that_limits_gains_from_a_cache_until_decoding_limits() {
+        let mut slow = situation(4.0);
+        for times in &mut slow.rounds {
+            times.storage_s = 0.01;
+        }
+        let disk = prices(&slow);
+        let faster = named(&disk, "page cache").unwrap();
+        assert!((faster.gain.gain - 0.01 / (0.0081 / 4.0)).abs() < 1e-9);
+        assert_eq!(faster.then, "decoding");
+        assert!(named(&disk, "machine").is_none(), "cores do not limit");
+        // Larger images make slow storage slower.
+        assert!(named(&disk, "fast images").is_none());
+        slow.is_remote = true;
+        let remote = prices(&slow);
+        assert!(named(&remote, "local cache").is_some() && named(&remote, "page cache").is_none());
+        assert_eq!(remote[0].remedy, "a local cache, from the second epoch on");
+    }
+}

@@ -1,0 +1,103 @@
+//! Timed runs of a loader in front of a consumer.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_loader::{Loader, Options, Stats};
+use forebay_shard::Split;
+
+use crate::Result;
+use crate::experiment::Steps;
+use crate::measure::Measurement;
+
+/// The part of a run that fills queues and is not counted.
+const FILLING: u32 = 4;
+
+/// Runs a loader; its counters are those of the counted part.
+pub(super) fn run_loader(
+    split: Split,
+    asked: Options,
+    time: Duration,
+    steps: &Steps,
+) -> Result<(Measurement, Stats)> {
+    let mut loader = Loader::new(split, asked)?;
+    let begun = loader.stats();
+    let measurement = counted(time, steps, || {
+        Ok(loader.next_batch()?.map(|batch| batch.samples.len() as u64))
+    })?;
+    Ok((measurement, loader.stats().since(&begun)))
+}
+
+/// Takes batches until the time is up, and at least three. The first quarter of the time fills queues; from then on what is
+/// taken is what was made.
+pub(super) fn counted(
+    time: Duration,
+    steps: &Steps,
+    mut next: impl FnMut() -> Result<Option<u64>>,
+) -> Result<Measurement> {
+    let begin = Instant::now();
+    // When the counted part began, and what came until the last batch.
+    let (mut from, mut samples, mut last, mut batches) = (None, 0, begin, 0);
+    let mut taken = 0;
+    let mut ended = false;
+    loop {
+        let batch = next()?;
+        let now = Instant::now();
+        match (batch, from) {
+            (None, _) if ended => {
+                return Err("an epoch has no batches: nothing can be measured".into());
+            }
+            (None, _) => {
+                ended = true;
+                continue;
+            }
+            (Some(_), None) if now - begin >= time / FILLING => from = Some(now),
+            (Some(_), None) => {}
+            (Some(count), Some(_)) => {
+                (samples, last) = (samples + count, now);
+                batches += 1;
+            }
+        }
+        ended = false;
+        if now - begin >= time && batches >= 2 {
+            break;
+        }
+        let step = steps.at(taken);
+        taken += 1;
+        if !step.is_zero() {
+            thread::sleep(step);
+        }
+    }
+    let from = from.unwrap_or(begin);
+    Ok(Measurement {
+        amount: samples as f64,
+        seconds: (last - from).as_secs_f64().max(1e-9),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_filled_before_the_clock_starts_and_empty_epochs_end() {
+        let mut calls = 0u32;
+        let took = counted(
+            Duration::from_millis(40),
+            &Duration::from_millis(2).into(),
+            || {
+                calls += 1;
+                // The end of an epoch after every third batch.
+                Ok((!calls.is_multiple_of(4)).then_some(8))
+            },
+        );
+        let took = took.unwrap();
+        assert!(took.amount >= 16.0 && took.seconds <= 60.0);
+        assert!(
+            f64::from(8 * calls) > took.amount,
+            "the first quarter counts"
+        );
+        let empty = counted(Duration::from_secs(60), &Steps::none(), || Ok(None));
+        assert!(empty.unwrap_err().to_string().contains("no batches"));
+    }
+}

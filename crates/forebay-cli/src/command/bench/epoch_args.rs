@@ -1,0 +1,50 @@
+//! The options of experiments that read an epoch of a dataset in several locations.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use forebay_cache::ReadOptions;
+use forebay_store::Location;
+
+use super::cold_args::ColdArgs;
+use crate::cache_args::CacheArgs;
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::store_args::StoreArgs;
+
+#[derive(Debug, Args)]
+pub(super) struct EpochArgs {
+    /// Locations of the dataset, to compare: a directory, a URL of a store, synthetic://
+    #[arg(required = true, value_name = "DATASET")]
+    datasets: Vec<PathBuf>,
+    /// Split [default: the first]
+    #[arg(long, value_name = "NAME")]
+    pub(super) split: Option<String>,
+    /// Decoding threads [default: what the machine allows]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(super) threads: usize,
+    /// Samples a batch
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(super) batch_size: u64,
+    #[command(flatten)]
+    pub(super) cold: ColdArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+impl EpochArgs {
+    /// Returns the locations, and how they are read.
+    pub(super) fn places(
+        &self,
+        console: &Console,
+    ) -> Result<(Vec<Location>, ReadOptions), Failure> {
+        let places: Result<_, _> = self.datasets.iter().map(Location::parse).collect();
+        let cache = self.cache.open_for(&self.datasets, console)?;
+        Ok((
+            places?,
+            ReadOptions::new(self.store.options()).with_cache(cache),
+        ))
+    }
+}

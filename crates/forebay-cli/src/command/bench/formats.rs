@@ -1,0 +1,111 @@
+//! `forebay bench formats`: the experiments of the catalog that compare formats.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use forebay_bench::cold::Cold;
+use forebay_bench::experiment::{CharacterizeOptions, Consumer, format_names};
+use forebay_store::Location;
+
+use super::characterize::{PIXELS, measure};
+use super::cold_args::ways;
+use super::command;
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::quantity::parse_duration;
+
+const EXPERIMENTS: [&str; 3] = ["E20", "E21", "E24"];
+const RIGHT_SAMPLES: &str = "E23";
+/// Threads of Forebay's loader where workers are not what is compared.
+const THREADS: usize = 4;
+
+#[derive(Debug, Args)]
+pub(super) struct Formats {
+    /// Directories on the storages to test; what is written there is removed at the end
+    #[arg(required = true)]
+    media: Vec<PathBuf>,
+    /// A dataset whose images are used in place of generated ones
+    #[arg(long, value_name = "DATASET")]
+    data: Option<PathBuf>,
+    /// Images that are written in each format
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    files: u64,
+    /// Formats to compare [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(format_names()))]
+    formats: Vec<String>,
+    /// Python interpreter that has the packages of the formats; those that it cannot import are named and left out
+    #[arg(long, value_name = "PYTHON", default_value = "python3")]
+    python: PathBuf,
+    /// Only formats that Forebay's loader reads: no packages
+    #[arg(long, conflicts_with = "python")]
+    no_packages: bool,
+    /// Side of the images of formats that store pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = PIXELS, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    side: u32,
+    /// Check each format with 1 to 8 workers too (E23)
+    #[arg(long)]
+    right_samples: bool,
+    /// Longest time of a run
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "500ms")]
+    run_time: Duration,
+    /// How the page cache is emptied before each cold run
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = ways())]
+    cold: Cold,
+    /// Images of a batch
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    batch_size: u64,
+    /// Write report.json, report.md, report.html and the plots into this directory
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Do not ask before writing
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Formats {
+    pub(super) fn run(self, runs: usize, console: &Console) -> Result<Outcome, Failure> {
+        for medium in &self.media {
+            if Location::parse(medium)?.is_remote() {
+                return Err(Failure::usage(format!(
+                    "\"{}\" is a store; formats are compared in directories",
+                    medium.display()
+                )));
+            }
+        }
+        let checked = self.right_samples.then_some(RIGHT_SAMPLES);
+        let experiments = EXPERIMENTS.into_iter().chain(checked);
+        let options = CharacterizeOptions {
+            media: self.media,
+            stores: Vec::new(),
+            store: Default::default(),
+            experiments: experiments.map(str::to_owned).collect(),
+            files: self.files,
+            size: 0,
+            runs,
+            limit: self.run_time,
+            cold: self.cold,
+            threads: vec![THREADS],
+            batch_size: self.batch_size,
+            prefetch: Vec::new(),
+            steps: Vec::new(),
+            consumer: Consumer::default(),
+            ranks: vec![1],
+            data: self.data,
+            limits: None,
+            emit_fio: None,
+            python: (!self.no_packages).then_some(self.python),
+            formats: self.formats,
+            side: self.side,
+            command: command(console),
+        };
+        measure(
+            "bench formats",
+            &options,
+            self.report.as_deref(),
+            self.yes,
+            console,
+        )
+    }
+}

@@ -1,0 +1,442 @@
+//! Lists of images: a CSV, TSV or JSON lines file with the path of each image, its label and further columns, such as
+//! `metadata.jsonl` of Hugging Face's imagefolder.
+//!
+//! [`LabelTable`] reads the lists, as it does for `pack --labels`; here the lines say which images there are.
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
+    SourceRecord, order_by_sizes,
+};
+use crate::error::{Error, Result};
+use crate::finding::escape;
+use crate::key_path::split_name;
+use crate::labels::{Columns, LabelTable, RowClass};
+use forebay_shard::ExampleBuilder;
+use forebay_shard::example::{FeatureKind, RecordFeatures};
+use forebay_shard::manifest::{ClassEntry, FeatureEntry};
+use forebay_shard::parallel::map_parallel;
+use forebay_shard::schema::{ColumnType, Schema};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) struct ImageList;
+
+/// Names of the lists of a directory, as Hugging Face's imagefolder has them.
+const NAMES: [&str; 3] = ["metadata.csv", "metadata.jsonl", "metadata.tsv"];
+const ENDINGS: [&str; 4] = ["csv", "jsonl", "ndjson", "tsv"];
+const DEFAULT_SPLIT: &str = "train";
+/// Threads that ask for the sizes of images.
+const THREADS: usize = 16;
+/// Bytes of a record beside its image, for the cutting of shards.
+const RECORD_BYTES: u64 = 512;
+/// The number of an image without a label.
+const UNLABELLED: i64 = -1;
+
+impl Format for ImageList {
+    fn name(&self) -> &'static str {
+        "list"
+    }
+
+    fn title(&self) -> &'static str {
+        "a list of images"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// A table beside images may be of anything, and `pack` takes the images: commands that read records ask
+    /// [`image_list`].
+    fn detect<'n>(&self, _names: &[&'n str]) -> Option<&'n str> {
+        None
+    }
+
+    fn advice(&self) -> &'static str {
+        "`forebay convert` takes the images and columns of the list"
+    }
+
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        let root = input.location.local_path()?;
+        let mut lists = Vec::new();
+        for (split, path) in find(root)? {
+            let digest = digest_of(&path)?;
+            lists.push((split, LabelTable::read_list(&path)?, digest));
+        }
+        let classes = Classes::of(lists.iter().map(|(_, table, _)| table))?;
+        let mut identity = blake3::Hasher::new();
+        let mut splits: BTreeMap<String, Vec<Images>> = BTreeMap::new();
+        for (dir_split, table, digest) in lists {
+            identity.update(&digest);
+            for (split, images) in images_of(&dir_split, table, &classes)? {
+                if input.split.as_ref().is_none_or(|wanted| *wanted == split) {
+                    splits.entry(split).or_default().push(images);
+                }
+            }
+        }
+        if splits.is_empty() {
+            let what = match &input.split {
+                Some(split) => format!("no image is of the split {split:?}"),
+                None => "it lists no image".to_owned(),
+            };
+            return Err(Error::source(root, what));
+        }
+        let all = || splits.values().flatten();
+        for image in all().flat_map(|images| &images.entries) {
+            identity.update(&image.bytes.to_le_bytes());
+        }
+        let (features, schema) = features(root, all(), &input.drop_features)?;
+        let names: Vec<&str> = features.iter().map(|entry| entry.name.as_str()).collect();
+        let identity = [
+            (
+                "source_files",
+                identity.finalize().to_hex()[..32].to_owned(),
+            ),
+            ("columns", names.join(",")),
+        ];
+        let splits: Vec<RecordSplit> = splits
+            .into_iter()
+            .map(|(name, files)| {
+                let boxed = |images| -> Box<dyn RecordFile> { Box::new(images) };
+                let files = files.into_iter().map(boxed).collect();
+                RecordSplit { name, files }
+            })
+            .collect();
+        Ok(RecordSource {
+            facts: SourceFacts {
+                label_base: 0,
+                classes: classes.entries,
+                features,
+                schema,
+                record_features: RecordFeatures::default(),
+                foreign: None,
+                findings: Vec::new(),
+                pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
+                identity: identity
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .into(),
+                order: order_by_sizes(&splits),
+            },
+            splits,
+        })
+    }
+}
+
+/// Returns the name among those at the top of a place that is a list of its images: the only name, or one that
+/// imagefolder gives it, also in the directory of a split.
+pub fn image_list<'n>(names: &[&'n str]) -> Option<&'n str> {
+    let is_list = |name: &&&str| {
+        let last = name.rsplit('/').next().unwrap_or_default();
+        let ending = Path::new(last).extension().and_then(OsStr::to_str);
+        let is_table = ending.is_some_and(|ending| ENDINGS.contains(&ending));
+        NAMES.contains(&last) || (is_table && names.len() == 1)
+    };
+    names.iter().find(is_list).copied()
+}
+
+/// The lists of a place, each with the split that its name or its directory tells.
+fn find(root: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let split_named = |path: &Path| {
+        let name = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+        let split = split_name(name.as_bytes());
+        split.unwrap_or(DEFAULT_SPLIT).to_owned()
+    };
+    if root.is_file() {
+        return Ok(vec![(split_named(root), root.to_path_buf())]);
+    }
+    let mut found = Vec::new();
+    let list_in = |dir: &Path| {
+        NAMES
+            .map(|name| dir.join(name))
+            .into_iter()
+            .find(|path| path.is_file())
+    };
+    found.extend(list_in(root).map(|path| (split_named(root), path)));
+    if found.is_empty() {
+        let entries = std::fs::read_dir(root).map_err(|error| Error::io(root, "list", error))?;
+        for entry in entries {
+            let dir = entry
+                .map_err(|error| Error::io(root, "list", error))?
+                .path();
+            let name = dir.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            // A directory of another name is a split too, if it has a list.
+            let split = split_name(name.as_bytes()).unwrap_or(name);
+            found.extend(list_in(&dir).map(|path| (split.to_owned(), path)));
+        }
+        found.sort_by(|a, b| a.1.cmp(&b.1));
+    }
+    match found.is_empty() {
+        true => Err(Error::source(
+            root,
+            "there is no metadata.csv or metadata.jsonl, neither here nor in a directory of a split",
+        )),
+        false => Ok(found),
+    }
+}
+
+fn digest_of(path: &Path) -> Result<[u8; 32]> {
+    let read = || -> std::io::Result<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(forebay_shard::open_file(path)?)?;
+        Ok(*hasher.finalize().as_bytes())
+    };
+    read().map_err(|error| Error::io(path, "read", error))
+}
+
+/// The classes of all lists.
+struct Classes {
+    entries: Vec<ClassEntry>,
+    labels: BTreeMap<Vec<u8>, i64>,
+}
+
+impl Classes {
+    fn of<'a>(tables: impl Iterator<Item = &'a LabelTable> + Clone) -> Result<Self> {
+        let mut names: BTreeSet<&Vec<u8>> = BTreeSet::new();
+        let named = tables
+            .clone()
+            .filter(|table| table.names().is_some_and(|names| !names.is_empty()));
+        names.extend(named.flat_map(|table| table.names().unwrap_or_default()));
+        let by_number = tables
+            .clone()
+            .find(|table| table.names().is_none() && table.has_labels());
+        if let (Some(table), false) = (by_number, names.is_empty()) {
+            let what = "its labels are numbers, and another list has names of classes";
+            return Err(Error::list(table.file(), what));
+        }
+        let mut entries = Vec::with_capacity(names.len());
+        for name in &names {
+            let name = std::str::from_utf8(name).map_err(|_| {
+                let table = tables.clone().next();
+                let file = table.map_or(Path::new(""), LabelTable::file);
+                Error::list(file, format!("the class {:?} is not UTF-8", escape(name)))
+            })?;
+            entries.push(ClassEntry {
+                name: name.to_owned(),
+                text: None,
+            });
+        }
+        let labels = names.into_iter().cloned().zip(0..).collect();
+        Ok(Self { entries, labels })
+    }
+
+    fn label(&self, table: &LabelTable, line: u32, class: RowClass<'_>) -> Result<i64> {
+        match class {
+            RowClass::Unlabelled => Ok(UNLABELLED),
+            RowClass::Number(number) if number >= UNLABELLED => Ok(number),
+            RowClass::Number(number) => {
+                let what = format!(
+                    "line {line}: the label {number} is negative: labels count from 0, and -1 is none"
+                );
+                Err(Error::list(table.file(), what))
+            }
+            RowClass::Name(name) => Ok(self.labels.get(name).copied().unwrap_or(UNLABELLED)),
+        }
+    }
+}
+
+/// An image of a split.
+#[derive(Debug)]
+struct Entry {
+    /// Its number in the list.
+    row: u32,
+    /// Path below the directory of the list, which is the key.
+    path: Vec<u8>,
+    label: i64,
+    bytes: u64,
+}
+
+/// The images of one list in a split, as one file of records.
+#[derive(Debug)]
+struct Images {
+    /// The list.
+    path: PathBuf,
+    entries: Vec<Entry>,
+    columns: Arc<Columns>,
+    has_labels: bool,
+}
+
+/// The images of a list by split.
+fn images_of(
+    dir_split: &str,
+    table: LabelTable,
+    classes: &Classes,
+) -> Result<BTreeMap<String, Images>> {
+    let dir = table.file().parent().unwrap_or(Path::new("")).to_path_buf();
+    let rows: Vec<u32> = (0..table.images()).collect();
+    let entry = |_: &mut (), row: &u32| {
+        let (line, path) = (table.line(*row), table.path(*row));
+        let label = classes.label(&table, line, table.class(*row))?;
+        let file = dir.join(OsStr::from_bytes(path));
+        let meta = std::fs::metadata(&file).ok().filter(|meta| meta.is_file());
+        let meta = meta.ok_or_else(|| {
+            let what = format!(
+                "line {line}: there is no file {}: paths are relative to the list",
+                escape(path)
+            );
+            Error::list(table.file(), what)
+        })?;
+        let split = table.split(*row).unwrap_or(dir_split).to_owned();
+        let entry = Entry {
+            row: *row,
+            path: path.to_vec(),
+            label,
+            bytes: meta.len(),
+        };
+        Ok((split, entry))
+    };
+    let mut splits: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+    for found in map_parallel(&rows, THREADS, &|| false, || (), entry) {
+        let (split, entry) = found.unwrap_or(Err(Error::Interrupted))?;
+        splits.entry(split).or_default().push(entry);
+    }
+    let (path, has_labels) = (table.file().to_path_buf(), table.has_labels());
+    let columns = table.into_columns(|table, line, class| classes.label(table, line, class))?;
+    let columns = Arc::new(columns);
+    let images = |entries| Images {
+        path: path.clone(),
+        entries,
+        columns: Arc::clone(&columns),
+        has_labels,
+    };
+    let splits = splits.into_iter();
+    Ok(splits
+        .map(|(split, entries)| (split, images(entries)))
+        .collect())
+}
+
+/// The features of all records, which all lists have alike, and their columns.
+fn features<'a>(
+    root: &Path,
+    files: impl Iterator<Item = &'a Images>,
+    dropped: &BTreeSet<String>,
+) -> Result<(Vec<FeatureEntry>, Schema)> {
+    let names = RecordFeatures::default();
+    let mut all: BTreeMap<String, (FeatureKind, bool)> = BTreeMap::new();
+    let mut texts: BTreeMap<String, bool> = BTreeMap::new();
+    let mut first: Option<(&Path, BTreeMap<String, FeatureKind>)> = None;
+    let mut has_labels = false;
+    for images in files {
+        has_labels |= images.has_labels;
+        let own = images.columns.features();
+        let kept = own.filter(|(name, ..)| !dropped.contains(*name));
+        let mut kinds = BTreeMap::new();
+        for (name, kind, is_list) in kept {
+            kinds.insert(name.to_owned(), kind);
+            let known = all.entry(name.to_owned()).or_insert((kind, is_list));
+            known.1 |= is_list;
+            let is_text = texts.entry(name.to_owned()).or_insert(true);
+            *is_text &= images.columns.is_text(name);
+        }
+        match &first {
+            None => first = Some((&images.path, kinds)),
+            Some((path, known)) if *known != kinds => {
+                let what = format!(
+                    "its columns or their types differ from those of {}: make them alike, leave some out with --drop-feature, or convert each list by itself",
+                    path.display()
+                );
+                return Err(Error::list(&images.path, what));
+            }
+            Some(_) => {}
+        }
+    }
+    let mut features = vec![FeatureEntry {
+        name: names.image.clone(),
+        kind: FeatureKind::Bytes,
+        shape: Vec::new(),
+    }];
+    features.extend(has_labels.then(|| FeatureEntry {
+        name: names.label.clone(),
+        kind: FeatureKind::Int64,
+        shape: Vec::new(),
+    }));
+    features.extend(all.into_iter().map(|(name, (kind, is_list))| FeatureEntry {
+        name,
+        kind,
+        shape: if is_list { vec![None] } else { Vec::new() },
+    }));
+    features.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut columns = Schema::infer(&features, &names).columns().to_vec();
+    for column in &mut columns {
+        if column.column_type == ColumnType::Bytes && texts.get(&column.feature) == Some(&true) {
+            column.column_type = ColumnType::Text;
+        }
+    }
+    let schema = Schema::new(columns).map_err(|what| Error::source(root, what))?;
+    Ok((features, schema))
+}
+
+impl RecordFile for Images {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.bytes).sum()
+    }
+
+    fn records(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    fn record_bytes(&self, record: u64) -> u64 {
+        let entry = self.entries.get(record as usize);
+        entry.map_or(0, |entry| entry.bytes + RECORD_BYTES)
+    }
+
+    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
+        Ok(Box::new(Reader {
+            images: self,
+            names: RecordFeatures::default(),
+            next: records.start,
+            end: records.end.min(self.records()),
+            record: Vec::new(),
+        }))
+    }
+}
+
+struct Reader<'a> {
+    images: &'a Images,
+    names: RecordFeatures,
+    next: u64,
+    end: u64,
+    record: Vec<u8>,
+}
+
+impl RecordReader for Reader<'_> {
+    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let (number, images) = (self.next, self.images);
+        if number >= self.end {
+            return Ok(None);
+        }
+        self.next += 1;
+        let entry = &images.entries[number as usize];
+        let dir = images.path.parent().unwrap_or(Path::new(""));
+        let path = dir.join(OsStr::from_bytes(&entry.path));
+        let bytes = forebay_shard::read_file(&path);
+        let bytes = bytes.map_err(|error| Error::io(&path, "read", error))?;
+        if bytes.len() as u64 != entry.bytes {
+            let what = "it changed since it was listed: run the command again";
+            return Err(Error::source(path, what));
+        }
+        let mut builder = ExampleBuilder::new();
+        builder.add_bytes(&self.names.image, &bytes);
+        if images.has_labels {
+            builder.add_int64(&self.names.label, entry.label);
+        }
+        images.columns.add_to(entry.row, &mut builder);
+        self.record.clear();
+        builder.encode_into(&mut self.record);
+        Ok(Some(SourceRecord {
+            number,
+            bytes: &self.record,
+            label: images.has_labels.then_some(entry.label),
+            key: &entry.path,
+        }))
+    }
+}

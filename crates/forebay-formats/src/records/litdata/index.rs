@@ -1,0 +1,206 @@
+//! `index.json`: the chunks of a split, and the types and names of the leaves of items.
+
+use crate::error::{Error, Result};
+use crate::records::samples::{INDEX, is_file_name};
+use forebay_shard::Storage;
+use forebay_shard::manifest::MAX_BYTES;
+use serde::Deserialize;
+use serde_json::Value;
+use std::io;
+use std::path::Path;
+
+/// An item has a handful of leaves.
+const LEAVES_MAX: usize = 1024;
+/// Deepest nesting of an item.
+const DEPTH_MAX: usize = 16;
+/// The name of the leaf of items that are one value.
+const ONLY_LEAF: &str = "value";
+
+/// How items are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wrap {
+    None,
+    /// Each file as a whole.
+    File,
+    /// Several items at a time, as a table in the file says.
+    Frames,
+    /// Each item.
+    Items,
+}
+
+/// The list of the chunks of a split.
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) chunks: Vec<ChunkInfo>,
+    /// Name and type of each leaf.
+    pub(super) leaves: Vec<(String, String)>,
+    pub(super) wrap: Wrap,
+}
+
+#[derive(Deserialize)]
+struct IndexFile {
+    chunks: Vec<ChunkInfo>,
+    config: Config,
+}
+
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    compression: Option<String>,
+    #[serde(default)]
+    compression_level: Option<String>,
+    #[serde(default)]
+    data_format: Option<Vec<String>>,
+    #[serde(default)]
+    data_spec: Option<String>,
+    #[serde(default)]
+    encryption: Option<Value>,
+    #[serde(default)]
+    item_loader: Option<String>,
+}
+
+/// One chunk in the list.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ChunkInfo {
+    pub(super) filename: String,
+    /// Bytes of the file, before it was compressed as a whole.
+    #[serde(rename = "chunk_bytes")]
+    pub(super) bytes: u64,
+    #[serde(rename = "chunk_size")]
+    pub(super) items: u64,
+}
+
+impl Index {
+    /// Reads the list in a directory.
+    pub(super) fn load(dir: &Path, storage: &dyn Storage) -> Result<Self> {
+        let path = dir.join(INDEX);
+        let bytes = storage
+            .read(&path, MAX_BYTES)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => Error::source(dir, format!("there is no {INDEX}")),
+                _ => Error::io(&path, "read", error),
+            })?;
+        Self::parse(&bytes).map_err(|what| Error::source(&path, what))
+    }
+
+    /// Parses the list.
+    fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
+        let file: IndexFile = serde_json::from_slice(bytes)
+            .map_err(|error| format!("it is no index of LitData: {error}"))?;
+        let config = file.config;
+        if config.encryption.is_some() {
+            return Err(
+                "its chunks are encrypted, which are not read: write them without encryption"
+                    .to_owned(),
+            );
+        }
+        if let Some(loader) = config
+            .item_loader
+            .as_deref()
+            .filter(|name| *name != "PyTreeLoader")
+        {
+            return Err(format!(
+                "items of the loader {loader:?} are not read, only those of PyTreeLoader, which is LitData's default"
+            ));
+        }
+        let wrap = wrap(
+            config.compression.as_deref(),
+            config.compression_level.as_deref(),
+        )?;
+        if let Some(info) = file
+            .chunks
+            .iter()
+            .find(|info| !is_file_name(&info.filename))
+        {
+            let name = &info.filename;
+            return Err(format!("{name:?} is no name of a file beside the index"));
+        }
+        let formats = config
+            .data_format
+            .ok_or("it has no data_format, which says what the leaves of items are")?;
+        let mut names = Vec::new();
+        match &config.data_spec {
+            Some(spec) => {
+                let spec: Value = serde_json::from_str(spec)
+                    .map_err(|error| format!("its data_spec is no JSON: {error}"))?;
+                leaf_names(spec.get(1).unwrap_or(&Value::Null), "", 0, &mut names)?;
+            }
+            None => names.push(ONLY_LEAF.to_owned()),
+        }
+        if names.len() != formats.len() || names.is_empty() {
+            return Err(format!(
+                "its data_spec has {} leaves, and its data_format {}",
+                names.len(),
+                formats.len()
+            ));
+        }
+        Ok(Self {
+            chunks: file.chunks,
+            leaves: names.into_iter().zip(formats).collect(),
+            wrap,
+        })
+    }
+
+    /// Whether items have the same leaves, in files that are compressed in the same way.
+    pub(super) fn has_leaves_of(&self, other: &Self) -> bool {
+        (&self.leaves, self.wrap) == (&other.leaves, other.wrap)
+    }
+}
+
+fn wrap(compression: Option<&str>, level: Option<&str>) -> std::result::Result<Wrap, String> {
+    let Some(compression) = compression else {
+        return Ok(Wrap::None);
+    };
+    if compression.split(':').next() != Some("zstd") {
+        return Err(format!(
+            "compression {compression:?} is not read, only zstd"
+        ));
+    }
+    match level {
+        None | Some("chunk") => Ok(Wrap::File),
+        Some("batch") => Ok(Wrap::Frames),
+        Some("sample") => Ok(Wrap::Items),
+        Some(other) => Err(format!(
+            "compression_level {other:?} is not read, only \"chunk\", \"batch\" and \"sample\""
+        )),
+    }
+}
+
+/// Appends the names of the leaves of a tree: the keys and positions that lead to each, with slashes between them.
+fn leaf_names(
+    spec: &Value,
+    prefix: &str,
+    depth: usize,
+    names: &mut Vec<String>,
+) -> std::result::Result<(), String> {
+    let kind = spec.get("type").ok_or("its data_spec is no tree")?;
+    if kind.is_null() {
+        if names.len() == LEAVES_MAX {
+            return Err(format!("items have more than {LEAVES_MAX} leaves"));
+        }
+        let name = prefix.strip_suffix('/').unwrap_or(ONLY_LEAF);
+        if names.iter().any(|known| known == name) {
+            return Err(format!("two leaves of an item are called {name:?}"));
+        }
+        names.push(name.to_owned());
+        return Ok(());
+    }
+    if depth == DEPTH_MAX {
+        return Err(format!("items are nested deeper than {DEPTH_MAX}"));
+    }
+    let children = spec.get("children_spec").and_then(Value::as_array);
+    let children = children.ok_or("its data_spec has a node without children_spec")?;
+    // The keys of a dict are JSON in JSON.
+    let context = spec.get("context").and_then(Value::as_str);
+    let keys: Option<Vec<Value>> = context.and_then(|text| serde_json::from_str(text).ok());
+    let keys = keys.filter(|keys| keys.len() == children.len());
+    for (number, child) in children.iter().enumerate() {
+        let name = match keys.as_ref().and_then(|keys| keys.get(number)) {
+            Some(Value::String(key)) => key.clone(),
+            Some(Value::Number(key)) => key.to_string(),
+            _ => number.to_string(),
+        };
+        leaf_names(child, &format!("{prefix}{name}/"), depth + 1, names)?;
+    }
+    Ok(())
+}

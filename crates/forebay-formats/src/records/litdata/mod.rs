@@ -1,0 +1,167 @@
+//! LitData, the chunks of Lightning: a directory for each split, with `index.json` and files of items whose leaves have types.
+
+mod chunk;
+mod index;
+mod leaf;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use super::places::file_at;
+use super::samples::{
+    Columns, INDEX, SampleColumn, SampleFile, Target, is_there, split_dirs, values,
+};
+use super::{Format, RecordFile, RecordInput, RecordSource, RecordSplit};
+use crate::error::{Error, Result};
+use chunk::Chunk;
+use forebay_cache::read_storage;
+use forebay_store::Location;
+use index::Index;
+use leaf::Leaf;
+use read::LitDataFile;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The format.
+pub(super) struct LitData;
+
+impl Format for LitData {
+    fn name(&self) -> &'static str {
+        "litdata"
+    }
+
+    fn title(&self) -> &'static str {
+        "a LitData dataset"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &[".bin"]
+    }
+
+    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        let is_chunk = |name: &&str| {
+            let name = name.rsplit('/').next().unwrap_or_default();
+            name.starts_with("chunk-") && name.ends_with(".bin")
+        };
+        names.iter().copied().find(is_chunk)
+    }
+
+    fn advice(&self) -> &'static str {
+        "`forebay convert SRC DST --to indexed` keeps the labels and all other leaves of LitData"
+    }
+
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        let (root, storage) = read_storage(&input.location, &input.read)?;
+        let mut splits = Vec::new();
+        let mut first: Option<Index> = None;
+        for (split, dir) in split_dirs(input, &root, &*storage, None)? {
+            let path = match dir.is_empty() {
+                true => root.clone(),
+                false => root.join(&dir),
+            };
+            let index = Index::load(&path, &*storage)?;
+            let chunks = open_chunks(&index, &path, &input.location.join(&dir), input)?;
+            match &first {
+                Some(first) if !first.has_leaves_of(&index) => {
+                    let what = "its leaves are others than those of the first split: convert each by itself";
+                    return Err(Error::source(path.join(INDEX), what));
+                }
+                Some(_) => {}
+                None => first = Some(index),
+            }
+            splits.push((split, chunks));
+        }
+        let Some(index) = first else {
+            return Err(Error::source(&root, "the indexes list no chunks"));
+        };
+        let (leaves, columns) = columns(&index, &splits, input, &root)?;
+        let files = splits.iter().flat_map(|(split, chunks)| {
+            chunks.iter().map(|chunk| SampleFile {
+                split,
+                version: &chunk.version,
+                samples: chunk.len() as u64,
+                sample_bytes: chunk.sample_bytes(),
+            })
+        });
+        let files: Vec<_> = files.collect();
+        let facts = columns.facts(&files, Vec::new(), None, &root);
+        let (leaves, columns) = (Arc::<[Leaf]>::from(leaves), Arc::new(columns));
+        let splits = splits.into_iter().map(|(name, chunks)| RecordSplit {
+            name,
+            files: chunks
+                .into_iter()
+                .map(|chunk| -> Box<dyn RecordFile> {
+                    let leaves = Arc::clone(&leaves);
+                    Box::new(LitDataFile::new(chunk, leaves, Arc::clone(&columns)))
+                })
+                .collect(),
+        });
+        Ok(RecordSource {
+            splits: splits.collect(),
+            facts,
+        })
+    }
+}
+
+/// Opens the chunks of a split, none of which may be missing.
+fn open_chunks(
+    index: &Index,
+    path: &Path,
+    location: &Location,
+    input: &RecordInput,
+) -> Result<Vec<Chunk>> {
+    let mut chunks = Vec::new();
+    for info in &index.chunks {
+        let (_, archive) = file_at(&location.join(&info.filename), &input.read)?;
+        if !is_there(&archive)? {
+            let what = format!(
+                "{INDEX} lists {} chunks, and {} is missing: bring all, since a dataset with a hole would pass for a whole one",
+                index.chunks.len(),
+                info.filename
+            );
+            return Err(Error::source(path, what));
+        }
+        chunks.push(Chunk::open(info, index.wrap, archive)?);
+    }
+    Ok(chunks)
+}
+
+/// Decides what the leaves are, by their names and types and by the first item.
+fn columns(
+    index: &Index,
+    splits: &[(String, Vec<Chunk>)],
+    input: &RecordInput,
+    root: &Path,
+) -> Result<(Vec<Leaf>, Columns)> {
+    let refused = |what: String| Error::source(root, what);
+    let (mut leaves, mut all) = (Vec::new(), Vec::new());
+    for (name, format) in &index.leaves {
+        let is_dropped = input.drop_features.contains(name);
+        let (leaf, target) = match Leaf::parse(format) {
+            _ if is_dropped => (Leaf::Bytes, Target::Nothing),
+            Ok(leaf) => (leaf, Target::Feature),
+            Err(why) => {
+                return Err(refused(format!(
+                    "leaf {name:?}: {why}; --drop-feature {name} leaves it out"
+                )));
+            }
+        };
+        all.push(SampleColumn::new(name, leaf.encoding(), None, target));
+        leaves.push(leaf);
+    }
+    let mut chunks = splits.iter().flat_map(|(_, chunks)| chunks);
+    let Some(chunk) = chunks.find(|chunk| chunk.len() > 0) else {
+        return Ok((
+            leaves,
+            Columns::decide(all, None::<(&Path, &[&[u8]])>, input, None, root)?,
+        ));
+    };
+    let mut item = Vec::new();
+    chunk.reader()?.read(0, &mut item)?;
+    let first = values(&all, &item).and_then(|found| leaf::convert(&leaves, &all, found));
+    let first =
+        first.map_err(|what| Error::source(&chunk.version.path, format!("item 0: {what}")))?;
+    let first = Some((chunk.version.path.as_path(), first.as_slice()));
+    let columns = Columns::decide(all, first, input, None, root)?;
+    Ok((leaves, columns))
+}

@@ -1,0 +1,12 @@
+//! Samples whose values have types of their own, as MDS and LitData store them: each format tells the types, splits a sample
+//! into its values, and gets records.
+
+mod columns;
+mod encoding;
+mod files;
+
+pub(super) use columns::{Columns, KEY, SampleColumn, SampleFile, SampleMeta, Target, values};
+pub(super) use encoding::{Encoding, array, is_array_type, put_array, put_typed_array, scalar};
+pub(super) use files::{
+    INDEX, check_offsets, is_file_name, is_there, read_offsets, read_sample, split_dirs,
+};

@@ -1,0 +1,80 @@
+//! Masks of Pascal VOC: PNGs whose palette indices are classes or objects, 0 for the background and 255 for the borders.
+
+use super::{Entry, read_limited};
+use crate::error::{Error, Result};
+use forebay_image::Limits;
+use forebay_shard::schema::{Column, ColumnType};
+use std::path::Path;
+
+/// The directories of masks, and the column of each.
+const KINDS: [(&str, &str); 2] = [
+    ("SegmentationClass", "segmentation_class"),
+    ("SegmentationObject", "segmentation_object"),
+];
+
+/// The sizes of the files of an image's masks.
+pub(super) type MaskSizes = [Option<u64>; KINDS.len()];
+
+/// Finds the masks of an image.
+pub(super) fn find(place: &Path, id: &str) -> Result<MaskSizes> {
+    let mut sizes = MaskSizes::default();
+    for ((dir, _), size) in KINDS.iter().zip(&mut sizes) {
+        let path = place.join(dir).join(format!("{id}.png"));
+        match std::fs::metadata(&path) {
+            Ok(meta) => *size = Some(meta.len()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io(path, "stat", error)),
+        }
+    }
+    Ok(sizes)
+}
+
+/// Checks that all images of a list for segmentation have a mask of classes, or none has, as those of a test split.
+pub(super) fn check_list(place: &Path, entries: &[Entry]) -> Result<()> {
+    let [(dir, _), _] = KINDS;
+    let has_mask = |entry: &&Entry| entry.masks.first().is_some_and(Option::is_some);
+    let missing = entries.iter().find(|entry| !has_mask(entry));
+    match missing.filter(|_| entries.iter().any(|entry| has_mask(&entry))) {
+        None => Ok(()),
+        Some(entry) => Err(Error::source(
+            place.join(dir),
+            format!(
+                "{}: there is no mask of it, and others of its split have one",
+                entry.name
+            ),
+        )),
+    }
+}
+
+/// The columns of the masks that any image has.
+pub(super) fn columns<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Column> {
+    let mut has = [false; KINDS.len()];
+    for entry in entries {
+        for (has, size) in has.iter_mut().zip(&entry.masks) {
+            *has |= size.is_some();
+        }
+    }
+    let kinds = KINDS.iter().zip(has).filter(|(_, has)| *has);
+    kinds
+        .map(|((_, column), _)| Column::new(*column, ColumnType::Mask))
+        .collect()
+}
+
+/// Reads the mask of a column; none where the image has none. `path` is that of the directory of images.
+pub(super) fn read(path: &Path, entry: &Entry, column: &str) -> Result<Option<Vec<u8>>> {
+    let place = path.parent().unwrap_or(path);
+    let mut kinds = KINDS.iter().zip(&entry.masks);
+    let found = kinds.find(|((_, name), _)| *name == column);
+    let Some(((dir, _), Some(size))) = found else {
+        return Ok(None);
+    };
+    let path = place.join(dir).join(format!("{}.png", entry.id));
+    let bytes = read_limited(&path)?;
+    if bytes.len() as u64 != *size {
+        let what = "it changed since it was listed: run the command again";
+        return Err(Error::source(path, what));
+    }
+    let checked = forebay_image::check_mask(&bytes, &Limits::default());
+    checked.map_err(|error| Error::source(&path, error.to_string()))?;
+    Ok(Some(bytes))
+}

@@ -1,0 +1,1 @@
+"""A data loader of Forebay for DLIO: `forebay_dlio.loader.ForebayDataLoader`."""
