@@ -236,8 +236,6 @@ fn stores_are_read_beside_directories_or_alone_and_left_empty() {
     }
     options.media.clear();
     options.threads = vec![2];
-    // Threads have to begin within it.
-    options.limit = Duration::from_millis(150);
     let report = characterize(&options, &Quiet).unwrap();
     for (experiment, count) in report.experiments.iter().zip([2, 7]) {
         let own = experiment.figures.iter();

@@ -44,6 +44,10 @@ impl Worker {
         }
         self.intervals[at] += bytes;
     }
+
+    pub(super) fn has_done_any(&self) -> bool {
+        !self.latencies.is_empty()
+    }
 }
 
 impl RunReport {

@@ -27,7 +27,7 @@ pub struct RunOptions {
     pub depth: usize,
     /// Length of the intervals of [`RunReport::intervals`].
     pub interval: Duration,
-    /// Ends a run early: reads that have not begun by then are left out.
+    /// Ends a run early: reads that have not begun by then are left out, but for the first one of each thread.
     pub limit: Option<Duration>,
     /// Ends a run with an error.
     pub cancel: Cancel,
@@ -65,7 +65,7 @@ pub fn run(job: &ReadJob, medium: &Medium, options: &RunOptions) -> Result<RunRe
             let Some(op) = job.ops().get(next.fetch_add(1, Ordering::Relaxed)) else {
                 return Ok(());
             };
-            if stop() {
+            if stop(worker) {
                 return Ok(());
             }
             let start = Instant::now();
@@ -100,15 +100,16 @@ pub(super) fn check_memory(depth: usize, longest: u32) -> Result<()> {
 /// Runs a worker on each of `depth` threads; `stop` says when a worker has to end. The first error ends all of them.
 pub(super) fn in_parallel(
     options: &RunOptions,
-    work: impl Fn(Instant, &mut Worker, &dyn Fn() -> bool) -> Result<()> + Sync,
+    work: impl Fn(Instant, &mut Worker, &dyn Fn(&Worker) -> bool) -> Result<()> + Sync,
 ) -> Result<RunReport> {
     let failed = AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let begin = Instant::now();
-    let stop = || {
+    let stop = |worker: &Worker| {
+        let passed = options.limit.is_some_and(|limit| begin.elapsed() >= limit);
         failed.load(Ordering::Relaxed)
             || options.cancel.is_cancelled()
-            || options.limit.is_some_and(|limit| begin.elapsed() >= limit)
+            || passed && worker.has_done_any()
     };
     let run = || {
         let mut worker = Worker::default();

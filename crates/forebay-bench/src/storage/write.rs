@@ -64,7 +64,7 @@ pub fn write(job: &WriteJob, options: &RunOptions) -> Result<RunReport> {
         let (mut buffer, mut random) = taken.ok_or("there is a buffer for each worker")?;
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= blocks || stop() {
+            if number >= blocks || stop(worker) {
                 break;
             }
             let at = if job.random {

@@ -1,4 +1,6 @@
 use super::*;
+use crate::cold::Way;
+use crate::price::sample::Storing;
 
 fn options(gpus: u64, each: Option<f64>) -> AdviseOptions {
     AdviseOptions {
@@ -29,17 +31,54 @@ fn demand_is_compared_with_what_was_measured() {
         storage.starts_with("8 GPUs x 1395 images/s = 11160 images/s x "),
         "{storage}"
     );
-    assert!(
-        text(&report, "images").starts_with("seek points: ")
-            || report
-                .advice
-                .iter()
-                .any(|a| a.text.starts_with("fast images"))
-    );
     assert!(text(&report, "packing").is_empty(), "it is packed");
     assert!(
         text(&report, "shards").contains("--shard-size"),
         "{report:?}"
+    );
+}
+
+#[test]
+fn ways_to_store_images_are_advised_if_they_save_time() {
+    let way = |storing, seconds: f64, bytes| StoringCost {
+        storing,
+        seconds: vec![seconds],
+        decode_seconds: vec![seconds],
+        bytes,
+    };
+    let ways = vec![
+        way(Storing::AsStored, 0.004, 100_000.0),
+        way(Storing::SeekPoints, 0.002, 101_000.0),
+        way(Storing::Fast, 0.0039, 105_000.0),
+        way(Storing::FastRaw, 0.004, 130_000.0),
+    ];
+    let mut situation = situation(&[1e6], 100_000.0, true, ways);
+    situation.cores.cores = 2.0;
+    let proof = Watch::begin(&Footprint::Generated, Way::Off).end(0, None);
+    let found = Found {
+        images: 1000,
+        bytes: 1e8,
+        is_packed: true,
+        is_local: true,
+        situation,
+        proof,
+    };
+    let report = found.report(&options(2, Some(500.0)));
+    let images = report.advice.iter().filter(|a| a.topic == "images");
+    let images: Vec<&str> = images.map(|advice| &*advice.text).collect();
+    assert_eq!(images.len(), 2, "2 % are not worth it: {images:?}");
+    assert!(
+        images[0].starts_with(
+            "seek points: 2.00 ms instead of 4.00 ms for an image = 2.00x, 2.0 cores instead of \
+             4.0, for 101.0 kB instead of 100.0 kB (+1.0 % bytes): "
+        ),
+        "{images:?}"
+    );
+    assert!(images[1].starts_with("fast images: 3.90 ms"), "{images:?}");
+    let cores = text(&report, "cores");
+    assert!(
+        cores.ends_with("= 4.0 cores, 2.0 for each GPU; this machine has 2: 2 machines of this kind with forebay serve, or images that decode faster"),
+        "{cores}"
     );
 }
 
