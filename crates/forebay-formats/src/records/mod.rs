@@ -7,7 +7,7 @@
 //! The two traits that a format implements are [`RecordFile`], a file whose records are counted and can be read from any one
 //! on, and [`RecordReader`], which reads them in order. A record is an encoded `tensorflow.Example` with its key and label.
 //!
-//! A format that is written too has `create`: it gives a [`RecordSink`], which names files and makes a
+//! A format that is written too has `writer`: it gives a [`RecordSink`], which names files and makes a
 //! [`RecordWriter`] for each. A caller drives them as it drives shards: in parallel, resumable, published last. What an index
 //! of the format needs of a file is [`RecordWriter::finish`]'s result, which a journal keeps, so that
 //! [`RecordSink::index`] can be made by a later run.
@@ -102,6 +102,10 @@ pub fn pickled_advice(name: &str) -> Option<&'static str> {
     )
 }
 
+/// Prepares to write records with these facts, or says which of their features cannot be written.
+pub(crate) type CreateSink =
+    fn(&SourceFacts, &SinkOptions) -> std::result::Result<Box<dyn RecordSink>, String>;
+
 /// A format that records are read from.
 pub(crate) trait Format: Send + Sync {
     /// The name in options and errors.
@@ -111,7 +115,9 @@ pub(crate) trait Format: Send + Sync {
     fn title(&self) -> &'static str;
 
     /// The extensions of its files, with the dot.
-    fn extensions(&self) -> &'static [&'static str];
+    fn extensions(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Returns the name that shows this format among the names at the top of a place.
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str>;
@@ -122,18 +128,9 @@ pub(crate) trait Format: Send + Sync {
     /// Opens a place.
     fn open(&self, input: &RecordInput) -> Result<RecordSource>;
 
-    /// Whether records can be written to this format by [`create`](Self::create).
-    fn is_written(&self) -> bool {
-        false
-    }
-
-    /// Prepares to write records with these facts, or says which of their features cannot be written.
-    fn create(
-        &self,
-        _facts: &SourceFacts,
-        _options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        Err(format!("{} cannot be written", self.title()))
+    /// What prepares to write records to this format; `None` if it is only read.
+    fn writer(&self) -> Option<CreateSink> {
+        None
     }
 }
 
@@ -224,7 +221,7 @@ impl RecordFormat {
 
     /// Returns whether [`create`](Self::create) writes it.
     pub fn is_written(self) -> bool {
-        self.0.is_written()
+        self.0.writer().is_some()
     }
 
     /// Prepares to write records with these facts.
@@ -236,7 +233,10 @@ impl RecordFormat {
         facts: &SourceFacts,
         options: &SinkOptions,
     ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        self.0.create(facts, options)
+        match self.0.writer() {
+            Some(create) => create(facts, options),
+            None => Err(format!("{} cannot be written", self.title())),
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Tensors of safetensors: a JSON header, and the numbers of all tensors behind it.
 
+use super::CreateSink;
 use super::arrays::{
     self, ArrayEncoder, ArrayFile, ArrayInfo, ArraySink, Contiguous, Element, RowReader,
     SpooledArray, TextAs,
 };
 use super::conversion::Conversion;
-use super::sink::{RecordSink, SinkOptions};
-use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
+use super::{Format, RecordInput, RecordSource, by_extension};
 use crate::archive::{Archive, FileVersion, ReadAt};
 use crate::error::{Error, Result};
 use forebay_shard::schema::NumberType;
@@ -82,16 +82,8 @@ impl Format for Safetensors {
         arrays::open(splits, input, conversion.as_ref(), &root)
     }
 
-    fn is_written(&self) -> bool {
-        true
-    }
-
-    fn create(
-        &self,
-        facts: &SourceFacts,
-        options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        Ok(Box::new(ArraySink::new(facts, options, Encoder)?))
+    fn writer(&self) -> Option<CreateSink> {
+        Some(|facts, options| Ok(Box::new(ArraySink::new(facts, options, Encoder)?)))
     }
 }
 

@@ -5,13 +5,12 @@ mod riegeli;
 mod tests;
 mod write;
 
+use super::CreateSink;
 use super::arrays::places;
 use super::conversion::Conversion;
-use super::sink::{RecordSink, SinkOptions};
 use super::values::{self, ValueFile, Values};
 use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, SourceFacts, SourceRecord,
-    by_extension,
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord, by_extension,
 };
 use crate::archive::{Archive, FileVersion, Stream, VolumeKind};
 use crate::error::{Error, Result};
@@ -63,16 +62,8 @@ impl Format for ArrayRecord {
         values::open::<ArrayFile>(files, input, conversion, &root)
     }
 
-    fn is_written(&self) -> bool {
-        true
-    }
-
-    fn create(
-        &self,
-        _facts: &SourceFacts,
-        options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        Ok(Box::new(write::Sink::new(options.compression)?))
+    fn writer(&self) -> Option<CreateSink> {
+        Some(|_, options| Ok(Box::new(write::Sink::new(options.compression)?)))
     }
 }
 

@@ -51,10 +51,6 @@ impl Format for Coco {
         "a COCO dataset"
     }
 
-    fn extensions(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let is_split = |name: &&str| {
             let year = name.trim_start_matches(|c: char| c.is_ascii_lowercase());

@@ -9,9 +9,7 @@ mod tests;
 #[cfg(feature = "formats")]
 mod write;
 
-use super::{
-    Format, RecordInput, RecordSink, RecordSource, SinkOptions, SourceFacts, by_extension,
-};
+use super::{CreateSink, Format, RecordInput, RecordSource, by_extension};
 use crate::error::Result;
 
 pub(super) struct Hdf5;
@@ -78,26 +76,18 @@ impl Format for Hdf5 {
         Err(crate::Error::source(input.location.local_path()?, what))
     }
 
-    fn is_written(&self) -> bool {
-        true
-    }
-
-    #[cfg(feature = "formats")]
-    fn create(
-        &self,
-        facts: &SourceFacts,
-        options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        let sink = super::arrays::ArraySink::new(facts, options, write::Encoder)?;
-        Ok(Box::new(sink))
-    }
-
-    #[cfg(not(feature = "formats"))]
-    fn create(
-        &self,
-        _facts: &SourceFacts,
-        _options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        Err("this build writes no HDF5 files: build it with `--features formats`".to_owned())
+    fn writer(&self) -> Option<CreateSink> {
+        #[cfg(feature = "formats")]
+        return Some(|facts, options| {
+            Ok(Box::new(super::arrays::ArraySink::new(
+                facts,
+                options,
+                write::Encoder,
+            )?))
+        });
+        #[cfg(not(feature = "formats"))]
+        Some(|_, _| {
+            Err("this build writes no HDF5 files: build it with `--features formats`".to_owned())
+        })
     }
 }

@@ -48,10 +48,6 @@ impl Format for ImageList {
         "a list of images"
     }
 
-    fn extensions(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// A table beside images may be of anything, and `pack` takes the images: commands that read records ask
     /// [`image_list`].
     fn detect<'n>(&self, _names: &[&'n str]) -> Option<&'n str> {

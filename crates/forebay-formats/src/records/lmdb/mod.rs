@@ -6,13 +6,11 @@ mod pages;
 mod tests;
 mod write;
 
+use super::CreateSink;
 use super::conversion::Conversion;
 use super::places::{by_split, file_at, files_at, split_of_array};
-use super::sink::{RecordSink, SinkOptions};
 use super::values::{self, ValueFile, Values};
-use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, SourceFacts, SourceRecord,
-};
+use super::{Format, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord};
 use crate::archive::{Archive, ArchiveFile, FileVersion};
 use crate::error::{Error, Result};
 use crate::records::arrays::places::dirs;
@@ -67,19 +65,13 @@ impl Format for Lmdb {
         values::open::<Database>(files, input, conversion, &root)
     }
 
-    fn is_written(&self) -> bool {
-        true
-    }
-
-    fn create(
-        &self,
-        _facts: &SourceFacts,
-        options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        match options.compression == BlockCompression::NONE {
-            true => Ok(Box::new(write::Sink)),
-            false => Err("LMDB has no compression: leave --codec out".to_owned()),
-        }
+    fn writer(&self) -> Option<CreateSink> {
+        Some(
+            |_, options| match options.compression == BlockCompression::NONE {
+                true => Ok(Box::new(write::Sink)),
+                false => Err("LMDB has no compression: leave --codec out".to_owned()),
+            },
+        )
     }
 }
 

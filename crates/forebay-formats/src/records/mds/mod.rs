@@ -10,10 +10,7 @@ use super::places::file_at;
 use super::samples::{
     Columns, Encoding, INDEX, SampleColumn, SampleFile, Target, is_there, split_dirs, values,
 };
-use super::{
-    Format, RecordFile, RecordInput, RecordSink, RecordSource, RecordSplit, SinkOptions,
-    SourceFacts,
-};
+use super::{CreateSink, Format, RecordFile, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use forebay_cache::read_storage;
 use forebay_shard::manifest::ClassEntry;
@@ -118,16 +115,8 @@ impl Format for Mds {
         })
     }
 
-    fn is_written(&self) -> bool {
-        true
-    }
-
-    fn create(
-        &self,
-        facts: &SourceFacts,
-        options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        write::Sink::new(facts, options).map(|sink| Box::new(sink) as _)
+    fn writer(&self) -> Option<CreateSink> {
+        Some(|facts, options| Ok(Box::new(write::Sink::new(facts, options)?)))
     }
 }
 

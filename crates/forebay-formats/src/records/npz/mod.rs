@@ -3,11 +3,11 @@
 mod file;
 mod write;
 
+use super::CreateSink;
 use super::arrays::{self, ArrayFile, ArraySink};
 use super::conversion::Conversion;
 use super::places::files_at;
-use super::sink::{RecordSink, SinkOptions};
-use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
+use super::{Format, RecordInput, RecordSource, by_extension};
 use crate::archive::Archive;
 use crate::error::{Error, Result};
 use file::NpyFile;
@@ -81,16 +81,8 @@ impl Format for Npz {
         arrays::open(splits, input, conversion.as_ref(), &root)
     }
 
-    fn is_written(&self) -> bool {
-        true
-    }
-
-    fn create(
-        &self,
-        facts: &SourceFacts,
-        options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        Ok(Box::new(ArraySink::new(facts, options, write::Npz)?))
+    fn writer(&self) -> Option<CreateSink> {
+        Some(|facts, options| Ok(Box::new(ArraySink::new(facts, options, write::Npz)?)))
     }
 }
 

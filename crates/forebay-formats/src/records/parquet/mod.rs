@@ -17,8 +17,8 @@ mod sink;
 #[cfg(all(test, feature = "formats"))]
 mod tests;
 
-use super::sink::{RecordSink, SinkOptions};
-use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
+use super::CreateSink;
+use super::{Format, RecordInput, RecordSource, by_extension};
 use crate::error::Result;
 
 pub(super) struct Parquet;
@@ -49,26 +49,13 @@ impl Format for Parquet {
         open(input)
     }
 
-    fn is_written(&self) -> bool {
-        true
-    }
-
-    #[cfg(feature = "formats")]
-    fn create(
-        &self,
-        facts: &SourceFacts,
-        options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        Ok(Box::new(sink::ParquetSink::new(facts, options)?))
-    }
-
-    #[cfg(not(feature = "formats"))]
-    fn create(
-        &self,
-        _facts: &SourceFacts,
-        _options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        Err("this build writes no Parquet files: build it with `--features formats`".to_owned())
+    fn writer(&self) -> Option<CreateSink> {
+        #[cfg(feature = "formats")]
+        return Some(|facts, options| Ok(Box::new(sink::ParquetSink::new(facts, options)?)));
+        #[cfg(not(feature = "formats"))]
+        Some(|_, _| {
+            Err("this build writes no Parquet files: build it with `--features formats`".to_owned())
+        })
     }
 
     #[cfg(not(feature = "formats"))]
@@ -81,7 +68,7 @@ impl Format for Parquet {
 #[cfg(feature = "formats")]
 fn open(input: &RecordInput) -> Result<RecordSource> {
     use super::conversion::Conversion;
-    use super::{RecordFile, RecordSplit, order_by_sizes};
+    use super::{RecordFile, RecordSplit, SourceFacts, order_by_sizes};
     use crate::error::Error;
     use fields::Fields;
     use file::ParquetFile;

@@ -84,10 +84,6 @@ impl Format for Voc {
         "a Pascal VOC dataset"
     }
 
-    fn extensions(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let named = |wanted: &str| names.iter().copied().find(|name| *name == wanted);
         let year = || names.iter().copied().find(|name| is_year(name));

@@ -9,8 +9,8 @@ mod write;
 use super::conversion::Conversion;
 use super::places::{by_split, file_at, files_at};
 use super::{
-    Format, OnBadRecord, RecordFile, RecordInput, RecordSink, RecordSource, RecordSplit,
-    SinkOptions, SourceFacts,
+    CreateSink, Format, OnBadRecord, RecordFile, RecordInput, RecordSource, RecordSplit,
+    SourceFacts,
 };
 use crate::archive::Archive;
 use crate::error::{Error, Result};
@@ -122,16 +122,8 @@ impl Format for WebDataset {
         })
     }
 
-    fn is_written(&self) -> bool {
-        true
-    }
-
-    fn create(
-        &self,
-        facts: &SourceFacts,
-        options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        write::Sink::new(facts, options).map(|sink| Box::new(sink) as _)
+    fn writer(&self) -> Option<CreateSink> {
+        Some(|facts, options| Ok(Box::new(write::Sink::new(facts, options)?)))
     }
 }
 

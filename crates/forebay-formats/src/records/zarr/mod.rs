@@ -8,11 +8,11 @@ mod nodes;
 pub(super) mod tests;
 mod write;
 
+use super::CreateSink;
 use super::arrays::{self, ArrayFile, ArraySink};
 use super::conversion::Conversion;
 use super::places::by_split;
-use super::sink::{RecordSink, SinkOptions};
-use super::{Format, RecordInput, RecordSource, SourceFacts};
+use super::{Format, RecordInput, RecordSource};
 use crate::error::{Error, Result};
 use file::{ARRAY_2, NODE_3, ZarrFile};
 use forebay_store::{Location, Store};
@@ -80,17 +80,11 @@ impl Format for Zarr {
         arrays::open(splits, input, conversion.as_ref(), &root)
     }
 
-    fn is_written(&self) -> bool {
-        true
-    }
-
-    fn create(
-        &self,
-        facts: &SourceFacts,
-        options: &SinkOptions,
-    ) -> std::result::Result<Box<dyn RecordSink>, String> {
-        let encoder = write::Encoder::new(options.compression)?;
-        Ok(Box::new(ArraySink::new(facts, options, encoder)?))
+    fn writer(&self) -> Option<CreateSink> {
+        Some(|facts, options| {
+            let encoder = write::Encoder::new(options.compression)?;
+            Ok(Box::new(ArraySink::new(facts, options, encoder)?))
+        })
     }
 }
 
