@@ -24,3 +24,4 @@ mod staged_s3;
 mod support;
 mod synset_tars;
 mod writer;
+mod writer_formats;

@@ -16,6 +16,7 @@ use forebay_store::{Durability, Location};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::*;
 
@@ -132,8 +133,10 @@ fn large(root: &Path, format: ShardFormat, codec: Codec) -> PathBuf {
                 .into()
         }
     };
-    for i in 0..4300u64 {
-        let mut record = noise(i, 12_000 + (i as usize * 7919) % 8000);
+    // Made once: every codec gets the same records.
+    static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| noise(1, 4300 * 20_000));
+    for (i, room) in (0u64..).zip(NOISE.chunks_exact(20_000)) {
+        let mut record = room[..12_000 + (i as usize * 7919) % 8000].to_vec();
         record[..200].fill(0);
         writer
             .append(&record, &RecordMeta::new(1, format!("k/{i}").as_bytes()))

@@ -4,14 +4,11 @@ use crate::support;
 
 use forebay_image::{Decoder, Limits, SampleFormat};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, DatasetFormat, DatasetWriter, DraftPixels, DraftValue,
-    Error, ImageEncoding, RecordDraft, RecordFormat, RecordInput, Result, WriteSummary,
-    WriterOptions, convert,
+    Cancel, DatasetFormat, DatasetWriter, DraftPixels, DraftValue, Error, ImageEncoding,
+    RecordDraft, Result, WriteSummary, WriterOptions,
 };
 use forebay_shard::manifest::ClassEntry;
-use forebay_shard::{
-    BlockCompression, Column, ColumnValue, Dataset, ExampleView, Manifest, Schema, verify,
-};
+use forebay_shard::{Column, ColumnValue, Dataset, ExampleView, Manifest, Schema, verify};
 use std::path::Path;
 use support::*;
 
@@ -505,112 +502,4 @@ fn senseless_options_and_empty_datasets_are_refused() {
         matches!(two, Error::Store(forebay_store::Error::Locked { .. })),
         "{two}"
     );
-}
-
-fn options_of_records(dst: &Path, format: RecordFormat) -> WriterOptions {
-    let mut options = writer_options(dst, DatasetFormat::TfRecord);
-    options.records_format = Some((format, BlockCompression::NONE));
-    options.classes = ["cat", "dog", "owl"]
-        .map(|name| ClassEntry {
-            name: name.to_owned(),
-            text: None,
-        })
-        .into();
-    options
-}
-
-/// Files of another tool's format have the samples of a dataset of shards, and nothing else is left.
-#[test]
-fn formats_of_other_tools_are_written() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut plain = options_of_records(&dir.path().join("plain"), RecordFormat::MDS);
-    plain.records_format = None;
-    plain.seek_points = None;
-    write(plain, samples()).unwrap();
-    for (format, file) in [
-        (RecordFormat::WEBDATASET, "train-000000.tar"),
-        (RecordFormat::MDS, "train/index.json"),
-        (RecordFormat::LMDB, "train-00000.lmdb"),
-    ] {
-        let dst = dir.path().join(format.name());
-        let summary = write(options_of_records(&dst, format), samples()).unwrap();
-        assert_eq!((summary.records(), summary.splits.len()), (40, 2));
-        assert!(dst.join(file).exists(), "{:?}", contents(&dst).keys());
-        let back = dir.path().join(format!("{}-back", format.name()));
-        let source = ConvertSource::Records(format, Box::new(RecordInput::new(dst.as_path())));
-        let mut options = ConvertOptions::new(source, back.as_path(), DatasetFormat::TfRecord);
-        options.durability = forebay_store::Durability::Cached;
-        convert(&options, &(), &Cancel::new()).unwrap();
-        let [back, plain] =
-            [&back, &dir.path().join("plain")].map(|root| Dataset::open(root).unwrap());
-        assert_eq!(
-            back.manifest().sample_fingerprint,
-            plain.manifest().sample_fingerprint
-        );
-        assert_eq!(back.manifest().classes, plain.manifest().classes);
-        for number in [0, 3, 31] {
-            let record = |dataset: &Dataset| {
-                let mut record = Vec::new();
-                let split = dataset.split("train").unwrap();
-                split.read(number, &mut record).unwrap();
-                record
-            };
-            assert!(record(&back) == record(&plain), "{}", format.name());
-        }
-        // A dataset that is there is not written again.
-        let again = write(options_of_records(&dst, format), samples()).unwrap_err();
-        assert!(matches!(again, Error::Occupied { .. }), "{again}");
-    }
-    let names = contents(dir.path()).into_keys();
-    assert!(
-        names
-            .into_iter()
-            .all(|name| !name.to_string_lossy().contains(".samples"))
-    );
-}
-
-#[test]
-fn a_writer_of_another_format_goes_on_after_an_interruption() {
-    let dir = tempfile::tempdir().unwrap();
-    let (whole, cut) = (dir.path().join("whole"), dir.path().join("cut"));
-    let format = RecordFormat::WEBDATASET;
-    write(options_of_records(&whole, format), samples()).unwrap();
-    let mut writer =
-        DatasetWriter::create(options_of_records(&cut, format), &Cancel::new()).unwrap();
-    for sample in samples().into_iter().take(30) {
-        writer.write(sample).unwrap();
-    }
-    drop(writer);
-    let error = write(options_of_records(&cut, format), samples()).unwrap_err();
-    let is_of_cut = matches!(&error, Error::Unfinished { path } if *path == cut);
-    assert!(is_of_cut, "{error}");
-    let mut options = options_of_records(&cut, format);
-    options.resume = true;
-    let summary = write(options, samples()).unwrap();
-    assert!(summary.resumed_shards > 0);
-    let bytes = |root: &Path| {
-        let mut files = contents(root);
-        files.retain(|name, _| name.extension().is_some_and(|end| end == "tar"));
-        files
-    };
-    assert!(bytes(&cut) == bytes(&whole) && !bytes(&cut).is_empty());
-}
-
-#[test]
-fn what_another_format_cannot_hold_is_refused_with_the_first_sample() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut options = options_of_records(&dir.path().join("a"), RecordFormat::NPZ);
-    options.records_format = Some((RecordFormat::NPZ, "zstd".parse().unwrap()));
-    let mut writer = DatasetWriter::create(options, &Cancel::new()).unwrap();
-    let error = writer.write(samples().swap_remove(0)).unwrap_err();
-    assert!(matches!(error, Error::Options(_)), "{error}");
-    drop(writer);
-    let options = options_of_records(&dir.path().join("a"), RecordFormat::COCO);
-    let error = DatasetWriter::create(options, &Cancel::new()).unwrap_err();
-    assert!(error.to_string().contains("cannot be written"), "{error}");
-    std::fs::create_dir(dir.path().join("full")).unwrap();
-    std::fs::write(dir.path().join("full/x"), "x").unwrap();
-    let options = options_of_records(&dir.path().join("full"), RecordFormat::MDS);
-    let error = DatasetWriter::create(options, &Cancel::new()).unwrap_err();
-    assert!(error.to_string().contains("other files"), "{error}");
 }
