@@ -128,7 +128,7 @@ pub(crate) trait Format: Send + Sync {
     /// Opens a place.
     fn open(&self, input: &RecordInput) -> Result<RecordSource>;
 
-    /// What prepares to write records to this format; `None` if it is only read.
+    /// The function that prepares to write records to this format; `None` if it is only read.
     fn writer(&self) -> Option<CreateSink> {
         None
     }
