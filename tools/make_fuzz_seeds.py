@@ -150,6 +150,35 @@ def seeds_of_zarr():
     keep("zarr", "zip", zipped([("images/zarr.json", text), ("images/c/0/0/0/0", pixels)]))
 
 
+def seeds_of_blosc():
+    """Frames of one block: 256 numbers of two bytes, in one stream for each codec and shuffle that needs no package."""
+    literals = bytes(range(256)) * 2
+    words = [31, *literals[:32]] * (len(literals) // 32)
+    streams = {
+        "copied": (0x02, None),
+        "blosclz": (0 << 5, bytes(words)),
+        "lz4": (1 << 5, b"\xf0\xff\xf2" + literals),
+        "zlib": (3 << 5 | 0x01, zlib.compress(literals)),
+        "bits": (3 << 5 | 0x04, zlib.compress(literals)),
+    }
+    for name, (flags, stream) in streams.items():
+        body = literals
+        if stream is not None:
+            flags |= 0x10
+            body = struct.pack("<II", 20, len(stream)) + stream
+        keep("blosc", name, struct.pack("<BBBBIII", 2, 1, flags, 2, 512, 512, 16 + len(body)) + body)
+    for name in ["lz4hc-bytes", "zlib-bytes", "zstd-bytes", "blosclz-bytes"]:
+        keep("blosc", name, (ROOT / f"testdata/formats-golden/zarr/blosc/{name}.blosc").read_bytes())
+
+
+def seeds_of_image_lists():
+    """Lists of the two images a.jpg and b.jpg."""
+    keep("image_list", "csv", b'file_name,label,n,x,note\na.jpg,dog,3,1.5,"q ""x"""\nb.jpg,cat,-4,-2e9,\n')
+    keep("image_list", "tsv", b"path\tsplit\tclass\na.jpg\ttrain\t7\nb.jpg\tvalidation\t1\n")
+    lines = [{"file_name": "a.jpg", "text": "\u00fc", "n": [1, 2]}, {"file_name": "b.jpg", "text": None, "n": []}]
+    keep("image_list", "jsonl", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+
+
 def seeds_of_formats():
     """Small files of other tools, which have seeds of their own in testdata."""
     golden = ROOT / "testdata/formats-golden"
@@ -177,6 +206,8 @@ def seeds_of_formats():
         first, second = (file[at : at + BLOCK].rstrip(b"\0") for at in (0, BLOCK))
         keep("array_record", name, struct.pack("<H", len(first)) + first + second)
     seeds_of_zarr()
+    seeds_of_blosc()
+    seeds_of_image_lists()
     images = [{"id": i, "file_name": f"{name}.jpg", "width": 20, "height": 10} for i, name in enumerate("ab")]
     objects = [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 3.5, 4], "iscrowd": 1, "segmentation": [[1, 2, 3, 4]]}]
     points = [{"image_id": 0, "category_id": 3, "keypoints": [1, 2, 2, 0, 0, 0], "area": 3e2}]

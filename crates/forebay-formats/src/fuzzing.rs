@@ -6,7 +6,7 @@ pub use crate::class_list::fuzzing::classes;
 pub use crate::images::fuzzing::{boxes, labels, mat, tar, zip};
 
 use crate::images::fuzzing::seal_tar;
-use crate::records::{OnBadRecord, RecordFormat, RecordInput, riegeli_hash};
+use crate::records::{OnBadRecord, RecordFormat, RecordInput, decompress_blosc, riegeli_hash};
 use forebay_shard::ExampleView;
 use std::path::Path;
 
@@ -161,6 +161,21 @@ pub fn zarr(bytes: &[u8], scratch: &Path) {
     }
 }
 
+/// A frame of Blosc: as it is, and with its length in the header.
+pub fn blosc(bytes: &[u8]) {
+    const MOST: usize = 1 << 20;
+    let mut sized = bytes.to_vec();
+    if let Some(len) = sized.get_mut(12..16) {
+        len.copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+    }
+    for frame in [bytes, &sized] {
+        match decompress_blosc(frame, MOST) {
+            Ok(found) => assert!(found.len() <= MOST),
+            Err(error) => assert!(!error.is_empty()),
+        }
+    }
+}
+
 /// A database.
 pub fn lmdb(bytes: &[u8], scratch: &Path) {
     read_file(RecordFormat::LMDB, scratch, "a.lmdb", bytes);
@@ -205,6 +220,19 @@ pub fn voc(bytes: &[u8], scratch: &Path) {
     for list in [&b"a\n"[..], bytes] {
         std::fs::write(dir.join("ImageSets/Main/train.txt"), list).unwrap();
         read_records(RecordFormat::VOC, &dir);
+    }
+}
+
+/// A list of two images, as each kind of text.
+pub fn image_list(bytes: &[u8], scratch: &Path) {
+    for name in ["metadata.csv", "metadata.jsonl", "metadata.tsv"] {
+        let dir = scratch.join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        for image in ["a.jpg", "b.jpg"] {
+            std::fs::write(dir.join(image), b"\xff\xd8\xff\xd9").unwrap();
+        }
+        std::fs::write(dir.join(name), bytes).unwrap();
+        read_records(RecordFormat::IMAGE_LIST, &dir);
     }
 }
 
@@ -308,6 +336,16 @@ mod tests {
     #[test]
     fn hierarchies_of_arrays() {
         replay("zarr", super::zarr);
+    }
+
+    #[test]
+    fn frames_of_blosc() {
+        replay("blosc", |bytes, _| super::blosc(bytes));
+    }
+
+    #[test]
+    fn lists_of_images() {
+        replay("image_list", super::image_list);
     }
 
     #[test]

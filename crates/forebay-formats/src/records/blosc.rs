@@ -19,7 +19,7 @@ const BLOSCLZ_NEAR: usize = 8191;
 const LZ_MOST: usize = 256;
 
 /// Decodes a frame of at most `most` bytes.
-pub(super) fn decompress(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
+pub(crate) fn decompress(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
     let damaged = |what: &str| format!("the Blosc frame is damaged: {what}");
     let header = frame.first_chunk::<HEADER_BYTES>();
     let header = header.ok_or_else(|| damaged("it is shorter than its header"))?;

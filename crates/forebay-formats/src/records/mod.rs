@@ -51,6 +51,8 @@ mod zarr;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use array_record::riegeli_hash;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use blosc::decompress as decompress_blosc;
 pub use conversion::Conversion;
 pub use foreign_records::{ForeignRecords, ForeignSchema, class_names};
 pub use image_list::image_list;
