@@ -295,9 +295,10 @@ fn records_of_other_tools_are_converted_as_they_are() {
         .collect();
     let mut files = ForeignFiles::new(&root, BTreeMap::from([("train".to_owned(), paths)]));
     files.records.label_base = Some(0);
-    // No loader reads them: without a word that they are wanted they are refused, with their place.
+    // No loader reads them: without a word that they are wanted they are refused, with the place of the first, if one thread
+    // reads them in order.
     let mut refused = of(&root, &dir.path().join("refused"), DatasetFormat::INDEXED);
-    refused.src = ConvertSource::Files(files.clone());
+    (refused.src, refused.jobs) = (ConvertSource::Files(files.clone()), Some(1));
     let error = convert(&refused, &(), &Cancel::new())
         .unwrap_err()
         .to_string();
