@@ -313,6 +313,35 @@ pub struct RecordSource {
     pub facts: SourceFacts,
 }
 
+impl RecordSource {
+    /// Returns a source of images with annotations. `digest` identifies the files.
+    pub(crate) fn annotated(
+        splits: Vec<RecordSplit>,
+        classes: Vec<ClassEntry>,
+        features: Vec<FeatureEntry>,
+        schema: Schema,
+        digest: String,
+    ) -> Self {
+        let names: Vec<&str> = features.iter().map(|entry| entry.name.as_str()).collect();
+        let identity = [("source_files", digest), ("columns", names.join(","))];
+        let facts = SourceFacts {
+            label_base: 0,
+            classes,
+            features,
+            schema,
+            record_features: RecordFeatures::default(),
+            foreign: None,
+            findings: Vec::new(),
+            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
+            identity: identity
+                .map(|(name, value)| (name.to_owned(), value))
+                .into(),
+            order: order_by_sizes(&splits),
+        };
+        Self { splits, facts }
+    }
+}
+
 /// Facts about all records of a source, which go into the manifest of a dataset that is made of it.
 #[derive(Debug, Clone)]
 pub struct SourceFacts {
@@ -370,6 +399,16 @@ pub struct RecordSplit {
     pub name: String,
     /// Its files in order.
     pub files: Vec<Box<dyn RecordFile>>,
+}
+
+impl RecordSplit {
+    pub(crate) fn new<F: RecordFile + 'static>(
+        name: String,
+        files: impl IntoIterator<Item = F>,
+    ) -> Self {
+        let files = files.into_iter().map(|file| Box::new(file) as _).collect();
+        Self { name, files }
+    }
 }
 
 /// A file of records.

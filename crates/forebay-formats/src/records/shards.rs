@@ -31,17 +31,12 @@ pub(super) fn split(
     names: &Names,
     is_remote: bool,
 ) -> RecordSplit {
-    let file = |shard| -> Box<dyn RecordFile> {
-        Box::new(ShardFile {
-            shard,
-            names: names.clone(),
-            is_remote,
-        })
+    let file = |shard| ShardFile {
+        shard,
+        names: names.clone(),
+        is_remote,
     };
-    RecordSplit {
-        name,
-        files: shards.into_iter().map(file).collect(),
-    }
+    RecordSplit::new(name, shards.into_iter().map(file))
 }
 
 /// How loaders order the samples of splits of shards where no manifest says.

@@ -38,7 +38,7 @@ pub(in crate::records) fn open(
 ) -> Result<RecordSource> {
     let mut hasher = blake3::Hasher::new();
     let mut decided: Option<Table> = None;
-    let mut splits: BTreeMap<String, Vec<Box<dyn RecordFile>>> = BTreeMap::new();
+    let mut splits: BTreeMap<String, Vec<Rows>> = BTreeMap::new();
     for (split, files) in files {
         for file in files {
             file.version().add_to(&split, &mut hasher);
@@ -69,14 +69,14 @@ pub(in crate::records) fn open(
                     row_bytes: row_bytes(&*file, &table),
                     table,
                 };
-                splits.entry(split).or_default().push(Box::new(rows));
+                splits.entry(split).or_default().push(rows);
             }
         }
     }
     let table = decided.ok_or_else(|| Error::source(root, "it has no arrays"))?;
     let splits = splits
         .into_iter()
-        .map(|(name, files)| RecordSplit { name, files });
+        .map(|(name, files)| RecordSplit::new(name, files));
     let splits: Vec<RecordSplit> = splits.collect();
     let uses = table.columns.iter().map(|column| {
         let kind = match column.target {

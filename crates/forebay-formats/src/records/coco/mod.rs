@@ -8,13 +8,12 @@ mod annotations;
 mod tests;
 
 use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
-    SourceRecord, order_by_sizes,
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceRecord,
 };
 use crate::error::{Error, Result};
 use annotations::{Annotations, Image};
 use forebay_shard::ExampleBuilder;
-use forebay_shard::example::{FeatureKind, RecordFeatures};
+use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::FeatureEntry;
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, NumberType, Schema};
@@ -112,39 +111,13 @@ impl Format for Coco {
                 columns: columns.clone(),
                 lists: lists.clone(),
             };
-            splits.push(RecordSplit {
-                name,
-                files: vec![Box::new(file)],
-            });
+            splits.push(RecordSplit::new(name, vec![file]));
         }
-        let identity = [
-            ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
-            (
-                "columns",
-                features
-                    .iter()
-                    .map(|f| f.name.as_str())
-                    .collect::<Vec<_>>()
-                    .join(","),
-            ),
-        ];
-        Ok(RecordSource {
-            facts: SourceFacts {
-                label_base: 0,
-                classes,
-                features,
-                schema: Schema::clone(&columns),
-                record_features: RecordFeatures::default(),
-                foreign: None,
-                findings: Vec::new(),
-                pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-                identity: identity
-                    .map(|(name, value)| (name.to_owned(), value))
-                    .into(),
-                order: order_by_sizes(&splits),
-            },
-            splits,
-        })
+        let digest = hasher.finalize().to_hex()[..32].to_owned();
+        let schema = Schema::clone(&columns);
+        Ok(RecordSource::annotated(
+            splits, classes, features, schema, digest,
+        ))
     }
 }
 

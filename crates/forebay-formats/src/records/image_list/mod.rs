@@ -7,8 +7,7 @@
 mod tests;
 
 use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
-    SourceRecord, order_by_sizes,
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceRecord,
 };
 use crate::error::{Error, Result};
 use crate::finding::escape;
@@ -88,39 +87,17 @@ impl Format for ImageList {
             identity.update(&image.bytes.to_le_bytes());
         }
         let (features, schema) = features(root, all(), &input.drop_features)?;
-        let names: Vec<&str> = features.iter().map(|entry| entry.name.as_str()).collect();
-        let identity = [
-            (
-                "source_files",
-                identity.finalize().to_hex()[..32].to_owned(),
-            ),
-            ("columns", names.join(",")),
-        ];
-        let splits: Vec<RecordSplit> = splits
+        let splits = splits
             .into_iter()
-            .map(|(name, files)| {
-                let boxed = |images| -> Box<dyn RecordFile> { Box::new(images) };
-                let files = files.into_iter().map(boxed).collect();
-                RecordSplit { name, files }
-            })
-            .collect();
-        Ok(RecordSource {
-            facts: SourceFacts {
-                label_base: 0,
-                classes: classes.entries,
-                features,
-                schema,
-                record_features: RecordFeatures::default(),
-                foreign: None,
-                findings: Vec::new(),
-                pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-                identity: identity
-                    .map(|(name, value)| (name.to_owned(), value))
-                    .into(),
-                order: order_by_sizes(&splits),
-            },
-            splits,
-        })
+            .map(|(name, files)| RecordSplit::new(name, files));
+        let digest = identity.finalize().to_hex()[..32].to_owned();
+        Ok(RecordSource::annotated(
+            splits.collect(),
+            classes.entries,
+            features,
+            schema,
+            digest,
+        ))
     }
 }
 

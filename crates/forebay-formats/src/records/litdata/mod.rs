@@ -11,7 +11,7 @@ use super::places::file_at;
 use super::samples::{
     Columns, INDEX, SampleColumn, SampleFile, Target, is_there, split_dirs, values,
 };
-use super::{Format, RecordFile, RecordInput, RecordSource, RecordSplit};
+use super::{Format, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use chunk::Chunk;
 use forebay_cache::read_storage;
@@ -86,16 +86,10 @@ impl Format for LitData {
         let files: Vec<_> = files.collect();
         let facts = columns.facts(&files, Vec::new(), None, &root);
         let (leaves, columns) = (Arc::<[Leaf]>::from(leaves), Arc::new(columns));
-        let splits = splits.into_iter().map(|(name, chunks)| RecordSplit {
-            name,
-            files: chunks
-                .into_iter()
-                .map(|chunk| -> Box<dyn RecordFile> {
-                    let leaves = Arc::clone(&leaves);
-                    Box::new(LitDataFile::new(chunk, leaves, Arc::clone(&columns)))
-                })
-                .collect(),
-        });
+        let file = |chunk| LitDataFile::new(chunk, Arc::clone(&leaves), Arc::clone(&columns));
+        let splits = splits
+            .into_iter()
+            .map(|(name, chunks)| RecordSplit::new(name, chunks.into_iter().map(file)));
         Ok(RecordSource {
             splits: splits.collect(),
             facts,

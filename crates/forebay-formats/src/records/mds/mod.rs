@@ -10,7 +10,7 @@ use super::places::file_at;
 use super::samples::{
     Columns, Encoding, INDEX, SampleColumn, SampleFile, Target, is_there, split_dirs, values,
 };
-use super::{CreateSink, Format, RecordFile, RecordInput, RecordSource, RecordSplit};
+use super::{CreateSink, Format, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use forebay_cache::read_storage;
 use forebay_shard::manifest::ClassEntry;
@@ -99,16 +99,10 @@ impl Format for Mds {
         let files: Vec<_> = files.collect();
         let facts = columns.facts(&files, classes, conversion.as_ref(), &root);
         let columns = Arc::new(columns);
-        let splits = splits.into_iter().map(|(name, split)| RecordSplit {
-            name,
-            files: split
-                .shards
-                .into_iter()
-                .map(|shard| -> Box<dyn RecordFile> {
-                    Box::new(MdsFile::new(shard, Arc::clone(&columns)))
-                })
-                .collect(),
-        });
+        let file = |shard| MdsFile::new(shard, Arc::clone(&columns));
+        let splits = splits
+            .into_iter()
+            .map(|(name, split)| RecordSplit::new(name, split.shards.into_iter().map(file)));
         Ok(RecordSource {
             splits: splits.collect(),
             facts,

@@ -68,7 +68,7 @@ impl Format for Parquet {
 #[cfg(feature = "formats")]
 fn open(input: &RecordInput) -> Result<RecordSource> {
     use super::conversion::Conversion;
-    use super::{RecordFile, RecordSplit, SourceFacts, order_by_sizes};
+    use super::{RecordSplit, SourceFacts, order_by_sizes};
     use crate::error::Error;
     use fields::Fields;
     use file::ParquetFile;
@@ -87,7 +87,7 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
     let mut hasher = blake3::Hasher::new();
     let mut splits = Vec::new();
     for (name, paths) in places::files(input, &root, &*storage)? {
-        let mut files: Vec<Box<dyn RecordFile>> = Vec::new();
+        let mut files = Vec::new();
         for path in paths {
             let file = ParquetFile::open(&path, storage.clone(), |metadata| {
                 Fields::decide(metadata.file_metadata(), input, conversion.as_ref())
@@ -102,9 +102,9 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
                 }
             }
             file.identify(&name, &mut hasher);
-            files.push(Box::new(file));
+            files.push(file);
         }
-        splits.push(RecordSplit { name, files });
+        splits.push(RecordSplit::new(name, files));
     }
     let fields = decided.ok_or_else(|| Error::source(&root, "there are no Parquet files here"))?;
     let digest = hasher.finalize().to_hex()[..32].to_owned();

@@ -10,13 +10,12 @@ mod masks;
 mod tests;
 
 use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
-    SourceRecord, order_by_sizes,
+    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceRecord,
 };
 use crate::error::{Error, Result};
 use annotation::Annotation;
 use forebay_shard::ExampleBuilder;
-use forebay_shard::example::{FeatureKind, RecordFeatures};
+use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
@@ -130,14 +129,10 @@ impl Format for Voc {
             shape: vec![None],
         }));
         features.sort_by(|a, b| a.name.cmp(&b.name));
-        let names = features.iter().map(|feature| feature.name.as_str());
-        let identity = [
-            ("source_files", digest(&parts)),
-            ("columns", names.collect::<Vec<_>>().join(",")),
-        ];
+        let digest = digest(&parts);
         let labels: BTreeMap<String, i64> = classes.iter().cloned().zip(0..).collect();
         let labels = Arc::new(labels);
-        let mut splits: BTreeMap<String, Vec<Box<dyn RecordFile>>> = BTreeMap::new();
+        let mut splits: BTreeMap<String, Vec<Images>> = BTreeMap::new();
         for (split, entries, place) in parts {
             let file = Images {
                 path: place.join(IMAGES),
@@ -146,30 +141,19 @@ impl Format for Voc {
                 labels: Arc::clone(&labels),
                 has_pose,
             };
-            splits.entry(split).or_default().push(Box::new(file));
+            splits.entry(split).or_default().push(file);
         }
         let splits = splits
             .into_iter()
-            .map(|(name, files)| RecordSplit { name, files });
-        let splits: Vec<RecordSplit> = splits.collect();
+            .map(|(name, files)| RecordSplit::new(name, files));
         let class = |name| ClassEntry { name, text: None };
-        Ok(RecordSource {
-            facts: SourceFacts {
-                label_base: 0,
-                classes: classes.into_iter().map(class).collect(),
-                features,
-                schema: Schema::clone(&schema),
-                record_features: RecordFeatures::default(),
-                foreign: None,
-                findings: Vec::new(),
-                pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-                identity: identity
-                    .map(|(name, value)| (name.to_owned(), value))
-                    .into(),
-                order: order_by_sizes(&splits),
-            },
-            splits,
-        })
+        Ok(RecordSource::annotated(
+            splits.collect(),
+            classes.into_iter().map(class).collect(),
+            features,
+            Schema::clone(&schema),
+            digest,
+        ))
     }
 }
 

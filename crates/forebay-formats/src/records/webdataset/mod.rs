@@ -8,10 +8,7 @@ mod write;
 
 use super::conversion::Conversion;
 use super::places::{by_split, file_at, files_at};
-use super::{
-    CreateSink, Format, OnBadRecord, RecordFile, RecordInput, RecordSource, RecordSplit,
-    SourceFacts,
-};
+use super::{CreateSink, Format, OnBadRecord, RecordInput, RecordSource, RecordSplit, SourceFacts};
 use crate::archive::Archive;
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
@@ -107,15 +104,10 @@ impl Format for WebDataset {
             order,
             findings,
         };
-        let splits = sources.into_iter().map(|(name, indexes)| RecordSplit {
-            name,
-            files: indexes
-                .into_iter()
-                .map(|index| -> Box<dyn RecordFile> {
-                    Box::new(TarFile::new(index, Arc::clone(&columns)))
-                })
-                .collect(),
-        });
+        let file = |index| TarFile::new(index, Arc::clone(&columns));
+        let splits = sources
+            .into_iter()
+            .map(|(name, indexes)| RecordSplit::new(name, indexes.into_iter().map(file)));
         Ok(RecordSource {
             splits: splits.collect(),
             facts,
