@@ -79,7 +79,7 @@ pub(super) struct Trial<'t> {
     unit: &'static str,
     class: FigureClass,
     /// The files that it reads; none if caches do not matter.
-    reads: Option<Footprint>,
+    reads: Option<Box<dyn Fn() -> Result<Footprint> + 't>>,
     cache: Cache,
     run: Box<dyn FnMut() -> Result<Sample> + 't>,
 }
@@ -104,8 +104,18 @@ impl<'t> Trial<'t> {
     }
 
     /// The files that it reads, and the state of their cache before each run.
-    pub(super) fn reading(mut self, files: Footprint, cache: Cache) -> Self {
-        (self.reads, self.cache) = (Some(files), cache);
+    pub(super) fn reading(self, files: Footprint, cache: Cache) -> Self {
+        self.reading_of(move || Ok(files.clone()), cache)
+    }
+
+    /// The same for files that an earlier trial of the round makes.
+    pub(super) fn reading_of(
+        mut self,
+        files: impl Fn() -> Result<Footprint> + 't,
+        cache: Cache,
+    ) -> Self {
+        self.reads = Some(Box::new(files));
+        self.cache = cache;
         self
     }
 
@@ -187,6 +197,7 @@ impl<'a> Lab<'a> {
         let Some(footprint) = &trial.reads else {
             return Ok(((trial.run)()?, None));
         };
+        let footprint = &footprint()?;
         let way = match trial.cache {
             Cache::Bypassed => Way::Direct,
             Cache::Emptied => self.way(),

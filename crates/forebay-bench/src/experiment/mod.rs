@@ -72,6 +72,7 @@ catalog! {
     e30_latency,
     e31_record_sizes,
     e32_demand,
+    e33_staging,
     e34_damage,
     e36_time_to_accuracy,
 }

@@ -122,7 +122,7 @@ fn check_part(part: usize) {
             let expected = match experiment.id.as_str() {
                 "E9" | "E17" => "/proc/diskstats",
                 "E27" => "/dev/shm",
-                "E28" => "two media",
+                "E28" | "E33" => "two media",
                 id => panic!("{id}: {}", experiment.reason),
             };
             assert!(
@@ -221,6 +221,86 @@ fn two_media_stage_checkpoints_and_copies_for_each_other() {
     let left = [dir.path().join("a"), dir.path().join("b")]
         .map(|medium| fs::read_dir(medium).unwrap().count());
     assert_eq!(left, [0, 0]);
+}
+
+/// The figures of an experiment that were measured here.
+fn own(experiment: &ExperimentReport) -> Vec<&Figure> {
+    let figures = experiment.figures.iter();
+    let own = figures.filter(|figure| figure.class != FigureClass::Published);
+    own.collect()
+}
+
+/// Checks the ways of one slow place and one fast medium: figures that follow from each other whatever their rates are.
+fn check_staging(figures: &[&Figure]) {
+    let names: Vec<&str> = figures.iter().map(|figure| &*figure.name).collect();
+    let [
+        direct,
+        direct_2,
+        cached,
+        cached_2,
+        staging,
+        copied,
+        copied_2,
+    ] = figures
+    else {
+        panic!("two epochs of three ways, and a copy: {names:?}");
+    };
+    assert!(staging.name.starts_with("stage in to "), "{names:?}");
+    for first in [direct, cached, copied] {
+        let until = first.more["s until the first batch"];
+        assert!(until > 0.0 && until <= first.more["s since the begin"]);
+    }
+    // Time goes on from epoch to epoch, and from the copy to what reads it.
+    for (before, after) in [(direct, direct_2), (cached, cached_2), (copied, copied_2)] {
+        let [first, both] = [before, after].map(|figure| figure.more["s since the begin"]);
+        let second = after.more["s of the epoch"];
+        assert!((first + second - both).abs() < 1e-9 * both, "{after:?}");
+    }
+    assert!(copied.more["s until the first batch"] > staging.value);
+    assert_eq!(cached_2.more["% from the cache"], 100.0, "{cached_2:?}");
+    assert!(cached.more["% from the cache"] < 100.0, "{cached:?}");
+}
+
+#[test]
+fn a_slow_medium_and_a_store_are_staged_on_a_fast_one() {
+    let server = forebay_rigs::S3Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(&dir.path().join("slow"), &["E33"]);
+    options.media.push(dir.path().join("fast"));
+    options.stores = vec![Location::parse(format!("s3://{}/lab", forebay_rigs::BUCKET)).unwrap()];
+    options.store = options.store.with_endpoint(server.url());
+    for (name, value) in server.settings() {
+        options.store = options.store.with(name, value);
+    }
+    // Whole epochs, however slow the machine is: a part of one would leave the cache with holes.
+    options.limit = Duration::from_secs(600);
+    let report = characterize(&options, &Quiet).unwrap();
+    let experiment = &report.experiments[0];
+    let figures = own(experiment);
+    assert_eq!(figures.len(), 14, "{:?}", experiment.reason);
+    check_staging(&figures[..7]);
+    check_staging(&figures[7..]);
+    // Nothing of the second epoch of a filled cache comes over the network; everything of an epoch without one does.
+    for (place, figure) in figures[7..].iter().enumerate() {
+        let fetches = [0, 1, 2, 4].contains(&place);
+        assert!(
+            !fetches || figure.proof.contains("on the wire"),
+            "{figure:?}"
+        );
+        assert!(
+            !fetches || figure.cold_share.is_some_and(|share| share > 0.9),
+            "{figure:?}"
+        );
+    }
+    assert_eq!(experiment.plots.len(), 2);
+    assert_eq!(experiment.plots[0].series.len(), 3);
+    let left = options
+        .media
+        .iter()
+        .map(|medium| fs::read_dir(medium).unwrap().count());
+    assert_eq!(left.sum::<usize>(), 0);
+    let store = forebay_store::Store::open(&options.stores[0], &options.store).unwrap();
+    assert!(store.list("").unwrap().is_empty());
 }
 
 #[test]
