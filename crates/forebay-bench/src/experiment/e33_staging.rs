@@ -343,7 +343,7 @@ fn notes(lab: &Lab<'_>, slow: &[Slow], fast: &[&MediumData]) -> Vec<String> {
         "Encoded images of TFRecords with {} threads, files copied side by side by as many. The page cache is emptied before each epoch, as if the dataset were larger than memory: E19 measures what memory gains. Caches of servers cannot be seen.",
         lab.most_threads()
     )];
-    notes.push("The cache is Forebay's, empty before epoch 1, with its default size. Training uses it for stores; directories are read without it, and one is opened as a store here to measure it.".to_owned());
+    notes.push("The cache is Forebay's, empty before epoch 1, with its default size; it fetches whole blocks, so epoch 1 finds a part of its own reads there. Training uses it for stores; directories are read without it, and one is opened as a store here to measure it.".to_owned());
     let in_memory = fast.iter().filter(|medium| medium.is_memory());
     notes.extend(in_memory.map(|medium| format!("Stand-in: {} is memory in place of a burst buffer, not durable.", medium.name)));
     let device = |path: &Path| Mount::of(path).map(|mount| mount.device);

@@ -81,6 +81,8 @@ pub(super) struct Trial<'t> {
     /// The files that it reads; none if caches do not matter.
     reads: Option<Box<dyn Fn() -> Result<Footprint> + 't>>,
     cache: Cache,
+    /// Files that are read into the cache after it was emptied.
+    resident: Option<Footprint>,
     run: Box<dyn FnMut() -> Result<Sample> + 't>,
 }
 
@@ -99,6 +101,7 @@ impl<'t> Trial<'t> {
             class: FigureClass::Measured,
             reads: None,
             cache: Cache::Emptied,
+            resident: None,
             run: Box::new(run),
         }
     }
@@ -116,6 +119,12 @@ impl<'t> Trial<'t> {
     ) -> Self {
         self.reads = Some(Box::new(files));
         self.cache = cache;
+        self
+    }
+
+    /// Files that are in the page cache when a run begins with an emptied one.
+    pub(super) fn with_resident(mut self, files: Footprint) -> Self {
+        self.resident = Some(files);
         self
     }
 
@@ -207,6 +216,9 @@ impl<'a> Lab<'a> {
             Cache::Emptied => self.evictor.evict(footprint)?,
             Cache::Filled => fill(footprint)?,
             Cache::Kept | Cache::Bypassed => {}
+        }
+        if let Some(resident) = &trial.resident {
+            fill(resident)?;
         }
         let watch = Watch::begin(footprint, way);
         let sample = (trial.run)()?;

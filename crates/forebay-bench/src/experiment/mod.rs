@@ -12,6 +12,7 @@ mod lab;
 mod mini_app;
 mod packages;
 mod settings;
+mod small_memory;
 mod statements;
 mod stores;
 mod trace;
@@ -74,6 +75,7 @@ catalog! {
     e32_demand,
     e33_staging,
     e34_damage,
+    e35_cached_first,
     e36_time_to_accuracy,
 }
 

@@ -91,6 +91,7 @@ fn check_samples(experiment: &ExperimentReport, measured: &[&Figure]) {
             }
         }
         "E25" => assert_eq!(count, 9),
+        "E35" => assert_eq!(count, 10),
         "E36" => {
             assert_eq!(count, 2);
             for figure in measured {
@@ -301,6 +302,40 @@ fn a_slow_medium_and_a_store_are_staged_on_a_fast_one() {
     assert_eq!(left.sum::<usize>(), 0);
     let store = forebay_store::Store::open(&options.stores[0], &options.store).unwrap();
     assert!(store.list("").unwrap().is_empty());
+}
+
+#[test]
+fn an_order_that_prefers_residents_finds_all_of_them_in_a_small_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(&dir.path().join("medium"), &["E35"]);
+    // One read after the other, of a whole epoch, so that what is found depends on the order alone.
+    options.threads = vec![1];
+    options.limit = Duration::from_secs(600);
+    let report = characterize(&options, &Quiet).unwrap();
+    let figures = own(&report.experiments[0]);
+    assert_eq!(figures.len(), 10, "{:?}", report.experiments[0].reason);
+    for pair in figures.chunks(2) {
+        let [loader, first] = pair else {
+            panic!("two orders: {pair:?}");
+        };
+        assert!(first.name.ends_with("resident samples first"), "{first:?}");
+        for figure in [loader, first] {
+            assert_eq!(figure.more["% of the epoch"], 100.0, "{figure:?}");
+        }
+        let small = first.name.contains("memory for these");
+        assert_eq!(small, first.class == FigureClass::StandIn);
+        assert_eq!(small, first.more.contains_key("% found in memory"));
+        // Temporary directories in memory are always resident.
+        let percent: f64 = first.name.split(' ').next().unwrap().parse().unwrap();
+        let is_controlled = |figure: &Figure| figure.more["% resident at first"] == percent;
+        if !small || !is_controlled(loader) || !is_controlled(first) {
+            continue;
+        }
+        assert_eq!(first.more["% found in memory"], percent, "{first:?}");
+        assert!(loader.more["% found in memory"] < percent, "{loader:?}");
+        let key = "correlation with the epoch before";
+        assert!(first.more[key] < loader.more[key], "{pair:?}");
+    }
 }
 
 #[test]
