@@ -175,15 +175,9 @@ pub(super) fn contestants<'l>(
     }
     let most = WORKERS[WORKERS.len() - 1];
     let right = Samples::of(&medium.indexed()?, 1)?;
-    for format in medium.formats()?.iter() {
-        if options.has_format(format.name)
-            && is_right(
-                medium,
-                format.name,
-                &Samples::of(&format.split, most)?.differences(&right),
-                notes,
-            )
-        {
+    for format in medium.formats(options)?.iter() {
+        let differences = Samples::of(&format.split, most)?.differences(&right);
+        if is_right(medium, format.name, &differences, notes) {
             found.push(Contestant {
                 name: format.name.to_owned(),
                 files: footprint(&format.split),

@@ -144,15 +144,29 @@ impl MediumData {
             .get(|| self.packed("indexed", DatasetFormat::INDEXED))
     }
 
-    /// The images in all formats that loaders read where they are.
-    pub(super) fn formats(&self) -> Result<Rc<[Stored]>> {
+    /// The images in the chosen formats that loaders read where they are.
+    pub(super) fn formats(&self, options: &CharacterizeOptions) -> Result<Rc<[Stored]>> {
         self.formats.get(|| {
-            let (tfrecord, indexed) = (self.tfrecord()?, self.indexed()?);
-            let own = [("tfrecord", tfrecord), ("indexed", indexed)]
-                .map(|(name, split)| Stored { name, split });
-            let dataset = self.scratch.path().join("indexed");
-            let others = formats::convert_all(&dataset, &self.scratch.path().join("formats"))?;
-            Ok(own.into_iter().chain(others).collect())
+            let mut stored = Vec::new();
+            for name in ["tfrecord", "indexed"] {
+                if options.has_format(name) {
+                    let split = match name {
+                        "tfrecord" => self.tfrecord()?,
+                        _ => self.indexed()?,
+                    };
+                    stored.push(Stored { name, split });
+                }
+            }
+            // Others are made of indexed shards.
+            self.indexed()?;
+            let (from, to) = (
+                self.scratch().join("indexed"),
+                self.scratch().join("formats"),
+            );
+            stored.extend(formats::convert_all(&from, &to, |name| {
+                options.has_format(name)
+            })?);
+            Ok(stored.into())
         })
     }
 

@@ -27,11 +27,11 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     for medium in &lab.media {
         let right = Samples::of(&medium.indexed()?, 1)?;
-        let formats = medium.formats()?;
+        let formats = medium.formats(lab.options)?;
         let packages = medium.packages(lab.options)?;
         let right_of_packages = right_hashes(medium, &packages)?;
         let mut trials = Vec::new();
-        for format in formats.iter().filter(|format| lab.options.has_format(format.name)) {
+        for format in formats.iter() {
             for workers in WORKERS {
                 let right = &right;
                 let run = move || {

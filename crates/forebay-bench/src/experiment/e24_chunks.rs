@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const CHUNKS: [u64; 4] = [8, 64, 256, 1024];
 pub(super) const FULL: &str = "full shuffle";
 /// Quality: chunks of 64 neighbors that a batch has samples of, of those that it can have.
-const SPREAD: &str = "% different chunks in a batch";
+pub(super) const SPREAD: &str = "% different chunks in a batch";
 const SPREAD_CHUNK: u64 = 64;
 
 /// Orders of samples of formats that are stored in chunks: single samples, or whole chunks.
@@ -144,7 +144,7 @@ fn of_packages<'l>(lab: &'l Lab<'_>, medium: &MediumData, notes: &mut Vec<String
 }
 
 /// How many different chunks batches have samples of, by the most that they can have.
-fn spread(samples: &[u64], batch: u64, all: u64) -> f64 {
+pub(super) fn spread(samples: &[u64], batch: u64, all: u64) -> f64 {
     let chunks = |samples: &[u64]| samples.iter().map(|sample| sample / SPREAD_CHUNK).collect::<BTreeSet<u64>>().len();
     let batches = samples.chunks(batch as usize);
     let most = |batch: &[u64]| (batch.len() as u64).min(all.div_ceil(SPREAD_CHUNK)).max(1) as f64;

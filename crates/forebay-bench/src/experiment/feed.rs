@@ -32,6 +32,8 @@ pub(super) struct Feed<'a> {
 pub(super) struct Fed {
     pub(super) images: u64,
     pub(super) seconds: f64,
+    /// Seconds until the first batch.
+    pub(super) first: f64,
     /// Seconds that was waited for batches.
     pub(super) waited: f64,
     /// Stored bytes of these images.
@@ -74,13 +76,16 @@ impl<'a> Feed<'a> {
         change(&mut options);
         let begin = Instant::now();
         let mut loader = Loader::new(self.split.clone(), options)?;
-        let (mut samples, mut batches, mut waited) = (Vec::new(), 0, 0.0);
+        let (mut samples, mut batches, mut waited, mut first) = (Vec::new(), 0, 0.0, 0.0);
         loop {
             let asked = Instant::now();
             let Some(batch) = loader.next_batch()? else {
                 break;
             };
             waited += asked.elapsed().as_secs_f64();
+            if batches == 0 {
+                first = begin.elapsed().as_secs_f64();
+            }
             samples.extend_from_slice(&batch.samples);
             batches += 1;
             drop(batch);
@@ -99,6 +104,7 @@ impl<'a> Feed<'a> {
         Ok(Fed {
             images,
             seconds,
+            first,
             waited,
             bytes,
             // Reads ahead for the next epoch come from the page cache, and no batch of this run holds them.

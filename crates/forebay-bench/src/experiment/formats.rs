@@ -34,9 +34,14 @@ pub(super) struct Stored {
     pub(super) split: Split,
 }
 
-/// Converts a dataset into all formats, below a directory.
-pub(super) fn convert_all(dataset: &Path, to: &Path) -> Result<Vec<Stored>> {
-    let stored = IN_PLACE.map(|format| {
+/// Converts a dataset into those formats that are wanted, below a directory.
+pub(super) fn convert_all(
+    dataset: &Path,
+    to: &Path,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Stored>> {
+    let wanted = IN_PLACE.iter().filter(|format| is_wanted(format.name()));
+    let stored = wanted.map(|&format| {
         let files = to.join(format.name());
         let index = to.join(format!("{}-index", format.name()));
         let source = ConvertSource::Dataset(Location::from(dataset));
@@ -52,7 +57,7 @@ pub(super) fn convert_all(dataset: &Path, to: &Path) -> Result<Vec<Stored>> {
             split,
         })
     });
-    stored.into_iter().collect()
+    stored.collect()
 }
 
 /// Converts a dataset into so many files of a format, or of shards.

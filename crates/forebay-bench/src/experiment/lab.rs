@@ -79,8 +79,10 @@ pub(super) struct Trial<'t> {
     unit: &'static str,
     class: FigureClass,
     /// The files that it reads; none if caches do not matter.
-    reads: Option<Footprint>,
+    reads: Option<Box<dyn Fn() -> Result<Footprint> + 't>>,
     cache: Cache,
+    /// Files that are read into the cache after it was emptied.
+    resident: Option<Footprint>,
     run: Box<dyn FnMut() -> Result<Sample> + 't>,
 }
 
@@ -99,13 +101,30 @@ impl<'t> Trial<'t> {
             class: FigureClass::Measured,
             reads: None,
             cache: Cache::Emptied,
+            resident: None,
             run: Box::new(run),
         }
     }
 
     /// The files that it reads, and the state of their cache before each run.
-    pub(super) fn reading(mut self, files: Footprint, cache: Cache) -> Self {
-        (self.reads, self.cache) = (Some(files), cache);
+    pub(super) fn reading(self, files: Footprint, cache: Cache) -> Self {
+        self.reading_of(move || Ok(files.clone()), cache)
+    }
+
+    /// The same for files that an earlier trial of the round makes.
+    pub(super) fn reading_of(
+        mut self,
+        files: impl Fn() -> Result<Footprint> + 't,
+        cache: Cache,
+    ) -> Self {
+        self.reads = Some(Box::new(files));
+        self.cache = cache;
+        self
+    }
+
+    /// Files that are in the page cache when a run begins with an emptied one.
+    pub(super) fn with_resident(mut self, files: Footprint) -> Self {
+        self.resident = Some(files);
         self
     }
 
@@ -187,6 +206,7 @@ impl<'a> Lab<'a> {
         let Some(footprint) = &trial.reads else {
             return Ok(((trial.run)()?, None));
         };
+        let footprint = &footprint()?;
         let way = match trial.cache {
             Cache::Bypassed => Way::Direct,
             Cache::Emptied => self.way(),
@@ -196,6 +216,9 @@ impl<'a> Lab<'a> {
             Cache::Emptied => self.evictor.evict(footprint)?,
             Cache::Filled => fill(footprint)?,
             Cache::Kept | Cache::Bypassed => {}
+        }
+        if let Some(resident) = &trial.resident {
+            fill(resident)?;
         }
         let watch = Watch::begin(footprint, way);
         let sample = (trial.run)()?;

@@ -12,6 +12,7 @@ mod lab;
 mod mini_app;
 mod packages;
 mod settings;
+mod small_memory;
 mod statements;
 mod stores;
 mod trace;
@@ -72,7 +73,9 @@ catalog! {
     e30_latency,
     e31_record_sizes,
     e32_demand,
+    e33_staging,
     e34_damage,
+    e35_cached_first,
     e36_time_to_accuracy,
 }
 

@@ -55,17 +55,28 @@ impl StoreData {
         shards: Shards,
         from: &MediumData,
     ) -> Result<(Split, Arc<dyn Storage>)> {
+        let place = self.put(shards, from)?;
+        let (root, storage) = read_storage(&place, &self.read)?;
+        let dataset = Dataset::options()
+            .storage(Arc::clone(&storage))
+            .open(&root)?;
+        Ok((split_of(&dataset, &root, None)?, storage))
+    }
+
+    /// Puts shards of a medium there, unless they are, and returns their place.
+    pub(super) fn put(&self, shards: Shards, from: &MediumData) -> Result<Location> {
         let (name, once, split) = match shards {
             Shards::TfRecord => ("tfrecord", &self.tfrecord, from.tfrecord()),
             Shards::Indexed => ("indexed", &self.indexed, from.indexed()),
         };
         split?;
         once.get(|| self.upload(&from.scratch().join(name), name))?;
-        let (root, storage) = read_storage(&self.place.join(name), &self.read)?;
-        let dataset = Dataset::options()
-            .storage(Arc::clone(&storage))
-            .open(&root)?;
-        Ok((split_of(&dataset, &root, None)?, storage))
+        Ok(self.place.join(name))
+    }
+
+    /// How its objects are read.
+    pub(super) fn read_options(&self) -> &ReadOptions {
+        &self.read
     }
 
     /// Puts all files of a directory below a key.

@@ -91,6 +91,7 @@ fn check_samples(experiment: &ExperimentReport, measured: &[&Figure]) {
             }
         }
         "E25" => assert_eq!(count, 9),
+        "E35" => assert_eq!(count, 10),
         "E36" => {
             assert_eq!(count, 2);
             for figure in measured {
@@ -102,14 +103,22 @@ fn check_samples(experiment: &ExperimentReport, measured: &[&Figure]) {
     }
 }
 
+/// Writes and reads pixels several times: it has a test with fewer images.
+const MANY_PIXELS: &str = "E25";
+
 /// Runs one of four parts of the catalog, and checks its figures.
 fn check_part(part: usize) {
     let dir = tempfile::tempdir().unwrap();
     let ids = CATALOG.iter().map(|experiment| experiment.id);
-    let all: Vec<&str> = ids.skip(part).step_by(PARTS).collect();
-    let options = options(dir.path(), &all);
-    let report = characterize(&options, &Quiet).unwrap();
-    assert_eq!(report.experiments.len(), all.len());
+    let all = ids.skip(part).step_by(PARTS);
+    let all: Vec<&str> = all.filter(|id| *id != MANY_PIXELS).collect();
+    check(dir.path(), &options(dir.path(), &all));
+}
+
+/// Runs experiments on a medium, and checks their figures.
+fn check(medium: &std::path::Path, options: &CharacterizeOptions) {
+    let report = characterize(options, &Quiet).unwrap();
+    assert_eq!(report.experiments.len(), options.experiments.len());
     for experiment in &report.experiments {
         println!("{}: {:.1} s", experiment.id, experiment.seconds);
         let measured = experiment
@@ -122,7 +131,7 @@ fn check_part(part: usize) {
             let expected = match experiment.id.as_str() {
                 "E9" | "E17" => "/proc/diskstats",
                 "E27" => "/dev/shm",
-                "E28" => "two media",
+                "E28" | "E33" => "two media",
                 id => panic!("{id}: {}", experiment.reason),
             };
             assert!(
@@ -163,7 +172,7 @@ fn check_part(part: usize) {
     );
     assert_eq!(report.statements.len(), 35);
     assert_eq!(
-        fs::read_dir(dir.path()).unwrap().count(),
+        fs::read_dir(medium).unwrap().count(),
         0,
         "data are removed from the medium"
     );
@@ -187,6 +196,29 @@ fn a_third_part_of_the_catalog_measures_or_says_why_not() {
 #[test]
 fn a_fourth_part_of_the_catalog_measures_or_says_why_not() {
     check_part(3);
+}
+
+#[test]
+fn pixels_of_few_images_are_made_and_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(dir.path(), &[MANY_PIXELS]);
+    (options.files, options.batch_size) = (8, 4);
+    check(dir.path(), &options);
+}
+
+#[test]
+fn only_chosen_formats_are_converted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(dir.path(), &["E20"]);
+    (options.files, options.formats) = (8, vec!["MDS".to_owned(), "tfrecord".to_owned()]);
+    let medium = data::MediumData::new(dir.path(), &options).unwrap();
+    let formats = medium.formats(&options).unwrap();
+    let names: Vec<&str> = formats.iter().map(|format| format.name).collect();
+    assert_eq!(names, ["tfrecord", "mds"]);
+    assert!(formats.iter().all(|format| format.split.len() == 8));
+    let made = fs::read_dir(medium.scratch().join("formats")).unwrap();
+    let made: BTreeSet<_> = made.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(made, ["mds", "mds-index"].map(Into::into).into());
 }
 
 #[test]
@@ -221,6 +253,120 @@ fn two_media_stage_checkpoints_and_copies_for_each_other() {
     let left = [dir.path().join("a"), dir.path().join("b")]
         .map(|medium| fs::read_dir(medium).unwrap().count());
     assert_eq!(left, [0, 0]);
+}
+
+/// The figures of an experiment that were measured here.
+fn own(experiment: &ExperimentReport) -> Vec<&Figure> {
+    let figures = experiment.figures.iter();
+    let own = figures.filter(|figure| figure.class != FigureClass::Published);
+    own.collect()
+}
+
+/// Checks the ways of one slow place and one fast medium: figures that follow from each other whatever their rates are.
+fn check_staging(figures: &[&Figure]) {
+    let names: Vec<&str> = figures.iter().map(|figure| &*figure.name).collect();
+    let [
+        direct,
+        direct_2,
+        cached,
+        cached_2,
+        staging,
+        copied,
+        copied_2,
+    ] = figures
+    else {
+        panic!("two epochs of three ways, and a copy: {names:?}");
+    };
+    assert!(staging.name.starts_with("stage in to "), "{names:?}");
+    for first in [direct, cached, copied] {
+        let until = first.more["s until the first batch"];
+        assert!(until > 0.0 && until <= first.more["s since the begin"]);
+    }
+    // Time goes on from epoch to epoch, and from the copy to what reads it.
+    for (before, after) in [(direct, direct_2), (cached, cached_2), (copied, copied_2)] {
+        let [first, both] = [before, after].map(|figure| figure.more["s since the begin"]);
+        let second = after.more["s of the epoch"];
+        assert!((first + second - both).abs() < 1e-9 * both, "{after:?}");
+    }
+    assert!(copied.more["s until the first batch"] > staging.value);
+    assert_eq!(cached_2.more["% from the cache"], 100.0, "{cached_2:?}");
+    assert!(cached.more["% from the cache"] < 100.0, "{cached:?}");
+}
+
+#[test]
+fn a_slow_medium_and_a_store_are_staged_on_a_fast_one() {
+    let server = forebay_rigs::S3Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(&dir.path().join("slow"), &["E33"]);
+    options.media.push(dir.path().join("fast"));
+    options.stores = vec![Location::parse(format!("s3://{}/lab", forebay_rigs::BUCKET)).unwrap()];
+    options.store = options.store.with_endpoint(server.url());
+    for (name, value) in server.settings() {
+        options.store = options.store.with(name, value);
+    }
+    // Whole epochs, however slow the machine is: a part of one would leave the cache with holes.
+    options.limit = Duration::from_secs(600);
+    let report = characterize(&options, &Quiet).unwrap();
+    let experiment = &report.experiments[0];
+    let figures = own(experiment);
+    assert_eq!(figures.len(), 14, "{:?}", experiment.reason);
+    check_staging(&figures[..7]);
+    check_staging(&figures[7..]);
+    // Nothing of the second epoch of a filled cache comes over the network; everything of an epoch without one does.
+    for (place, figure) in figures[7..].iter().enumerate() {
+        let fetches = [0, 1, 2, 4].contains(&place);
+        assert!(
+            !fetches || figure.proof.contains("on the wire"),
+            "{figure:?}"
+        );
+        assert!(
+            !fetches || figure.cold_share.is_some_and(|share| share > 0.9),
+            "{figure:?}"
+        );
+    }
+    assert_eq!(experiment.plots.len(), 2);
+    assert_eq!(experiment.plots[0].series.len(), 3);
+    let left = options
+        .media
+        .iter()
+        .map(|medium| fs::read_dir(medium).unwrap().count());
+    assert_eq!(left.sum::<usize>(), 0);
+    let store = forebay_store::Store::open(&options.stores[0], &options.store).unwrap();
+    assert!(store.list("").unwrap().is_empty());
+}
+
+#[test]
+fn an_order_that_prefers_residents_finds_all_of_them_in_a_small_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(&dir.path().join("medium"), &["E35"]);
+    // One read after the other, of a whole epoch, so that what is found depends on the order alone.
+    options.threads = vec![1];
+    options.limit = Duration::from_secs(600);
+    let report = characterize(&options, &Quiet).unwrap();
+    let figures = own(&report.experiments[0]);
+    assert_eq!(figures.len(), 10, "{:?}", report.experiments[0].reason);
+    for pair in figures.chunks(2) {
+        let [loader, first] = pair else {
+            panic!("two orders: {pair:?}");
+        };
+        assert!(first.name.ends_with("resident samples first"), "{first:?}");
+        for figure in [loader, first] {
+            assert_eq!(figure.more["% of the epoch"], 100.0, "{figure:?}");
+        }
+        let small = first.name.contains("memory for these");
+        assert_eq!(small, first.class == FigureClass::StandIn);
+        assert_eq!(small, first.more.contains_key("% found in memory"));
+        // Temporary directories in memory are always resident.
+        let percent: f64 = first.name.split(' ').next().unwrap().parse().unwrap();
+        let is_controlled = |figure: &Figure| figure.more["% resident at first"] == percent;
+        if !small || !is_controlled(loader) || !is_controlled(first) {
+            continue;
+        }
+        assert_eq!(first.more["% found in memory"], percent, "{first:?}");
+        assert!(loader.more["% found in memory"] < percent, "{loader:?}");
+        let key = "correlation with the epoch before";
+        assert!(first.more[key] < loader.more[key], "{pair:?}");
+    }
 }
 
 #[test]

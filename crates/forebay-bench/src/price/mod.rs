@@ -9,6 +9,7 @@ mod advise;
 #[cfg(test)]
 mod campaign;
 mod explain;
+mod kept;
 mod model;
 mod remedy;
 mod sample;
