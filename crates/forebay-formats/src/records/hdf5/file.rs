@@ -267,7 +267,8 @@ impl ArrayFile for Hdf5File {
 }
 
 /// An element as it is stored: a number, a byte string, or a reference to one.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
+#[repr(transparent)]
 struct Stored<const N: usize>([u8; N]);
 
 impl<const N: usize> H5Type for Stored<N> {
@@ -285,6 +286,16 @@ impl<const N: usize> H5Type for Stored<N> {
 
     fn element_size(_: &Datatype) -> usize {
         N
+    }
+
+    fn decode_vec(raw: &[u8], _: &Datatype, count: usize) -> Option<Result<Vec<Self>, Hdf5Error>> {
+        let (elements, rest) = raw.as_chunks::<N>();
+        let is_whole = elements.len() == count && rest.is_empty();
+        is_whole.then(|| Ok(elements.iter().copied().map(Self).collect()))
+    }
+
+    fn native_copy_compatible(datatype: &Datatype) -> bool {
+        hdf5_reader::dtype_element_size(datatype).is_ok_and(|size| size == N)
     }
 }
 
@@ -363,8 +374,15 @@ impl DatasetRows<'_> {
 
     fn numbers<const N: usize>(&mut self, selection: &SliceInfo) -> Result<(), Hdf5Error> {
         let read = self.dataset.read_slice::<Stored<N>>(selection)?;
-        self.buffer
-            .extend(read.into_iter().flat_map(|stored| stored.0));
+        let read = read
+            .as_slice()
+            .ok_or_else(|| Hdf5Error::InvalidData("decoded rows have gaps".to_owned()))?;
+        let start = self.buffer.len();
+        self.buffer.resize(start + N * read.len(), 0);
+        let (elements, _) = self.buffer[start..].as_chunks_mut::<N>();
+        for (element, stored) in elements.iter_mut().zip(read) {
+            *element = stored.0;
+        }
         Ok(())
     }
 
