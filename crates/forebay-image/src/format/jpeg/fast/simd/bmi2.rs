@@ -62,12 +62,15 @@ static FIELDS: [[u64; 2]; 256] = {
 /// Returns whether this processor has a fast PDEP.
 pub(super) fn is_fast() -> bool {
     static FAST: LazyLock<bool> = LazyLock::new(|| {
-        let vendor = __cpuid(0);
+        // Safe in later versions of Rust than the oldest that is supported.
+        #[allow(unused_unsafe)]
+        // SAFETY: every processor with AVX2, which is there, has this instruction.
+        let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1)) };
         let mut name = [0; 12];
         for (name, part) in name.chunks_mut(4).zip([vendor.ebx, vendor.edx, vendor.ecx]) {
             name.copy_from_slice(&part.to_le_bytes());
         }
-        is_fast_on(&name, __cpuid(1).eax)
+        is_fast_on(&name, version.eax)
     });
     *FAST
 }
