@@ -1,12 +1,10 @@
 //! `index.json`: the chunks of a split, and the types and names of the leaves of items.
 
-use crate::error::{Error, Result};
-use crate::records::samples::{INDEX, is_file_name};
+use crate::error::Result;
+use crate::records::samples::{is_file_name, read_index};
 use forebay_shard::Storage;
-use forebay_shard::manifest::MAX_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
-use std::io;
 use std::path::Path;
 
 /// An item has a handful of leaves.
@@ -73,14 +71,7 @@ pub(super) struct ChunkInfo {
 impl Index {
     /// Reads the list in a directory.
     pub(super) fn load(dir: &Path, storage: &dyn Storage) -> Result<Self> {
-        let path = dir.join(INDEX);
-        let bytes = storage
-            .read(&path, MAX_BYTES)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => Error::source(dir, format!("there is no {INDEX}")),
-                _ => Error::io(&path, "read", error),
-            })?;
-        Self::parse(&bytes).map_err(|what| Error::source(&path, what))
+        read_index(dir, storage, Self::parse)
     }
 
     /// Parses the list.

@@ -3,11 +3,10 @@
 use super::ClassName;
 use crate::archive::{Archive, FileVersion, Stream, VolumeKind};
 use crate::error::{Error, Result};
-use crate::records::samples::{INDEX, is_file_name, read_offsets};
+use crate::records::samples::{INDEX, is_file_name, read_index, read_offsets};
 use forebay_shard::Storage;
-use forebay_shard::manifest::{ClassEntry, MAX_BYTES};
+use forebay_shard::manifest::ClassEntry;
 use serde::Deserialize;
-use std::io;
 use std::path::Path;
 
 const VERSION: u64 = 2;
@@ -54,14 +53,7 @@ pub(super) struct FileInfo {
 impl Index {
     /// Reads the list in a directory.
     pub(super) fn load(dir: &Path, storage: &dyn Storage) -> Result<Self> {
-        let path = dir.join(INDEX);
-        let bytes = storage
-            .read(&path, MAX_BYTES)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => Error::source(dir, format!("there is no {INDEX}")),
-                _ => Error::io(&path, "read", error),
-            })?;
-        Self::parse(&bytes).map_err(|what| Error::source(&path, what))
+        read_index(dir, storage, Self::parse)
     }
 
     /// Parses the list.

@@ -187,7 +187,10 @@ fn integer(encoding: &Encoding, bytes: &[u8]) -> std::result::Result<i64, String
 
 /// A label as records store it: -1 means none, whatever the first class is called. Labels of another tool are stored as they
 /// are.
-fn stored_label(label: i64, label_base: i64) -> std::result::Result<i64, String> {
+pub(in crate::records) fn stored_label(
+    label: i64,
+    label_base: i64,
+) -> std::result::Result<i64, String> {
     match label {
         -1 => Ok(-1),
         label if label < 0 => Err(format!(

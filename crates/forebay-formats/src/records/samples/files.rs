@@ -3,8 +3,10 @@
 use crate::archive::{Archive, Stream, read_exact};
 use crate::error::{Error, Result};
 use crate::records::{Conversion, RecordInput};
+use forebay_shard::manifest::MAX_BYTES;
 use forebay_shard::{MAX_RECORD_BYTES, Storage};
 use forebay_store::Location;
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -14,6 +16,22 @@ pub(in crate::records) const INDEX: &str = "index.json";
 const DEFAULT_SPLIT: &str = "train";
 /// Offsets that are read at a time: what a file claims to have is not allocated before it is there.
 const OFFSETS_READ: usize = 1 << 16;
+
+/// Reads the list of a directory.
+pub(in crate::records) fn read_index<T>(
+    dir: &Path,
+    storage: &dyn Storage,
+    parse: impl FnOnce(&[u8]) -> std::result::Result<T, String>,
+) -> Result<T> {
+    let path = dir.join(INDEX);
+    let bytes = storage
+        .read(&path, MAX_BYTES)
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::source(dir, format!("there is no {INDEX}")),
+            _ => Error::io(&path, "read", error),
+        })?;
+    parse(&bytes).map_err(|what| Error::source(&path, what))
+}
 
 /// The directories of the splits, relative to the source: those below it with an index, or the source itself.
 pub(in crate::records) fn split_dirs(

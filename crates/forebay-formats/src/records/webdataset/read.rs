@@ -1,6 +1,7 @@
 //! Reading samples of one tar in order: an `Example` is made of the members of each.
 
 use super::super::npy::NpyHeader;
+use super::super::samples;
 use super::columns::{Columns, Slot};
 use super::index::{Member, TarIndex};
 use crate::archive::{Stream, VolumeKind, read_exact};
@@ -215,15 +216,7 @@ fn stored_label(bytes: &[u8], label_base: i64) -> std::result::Result<i64, Strin
         let shown = crate::finding::escape(&bytes[..end]);
         format!("a label is a number that counts from 0, or -1 for none, and this is {shown:?}")
     })?;
-    match label {
-        -1 => Ok(-1),
-        label if label < 0 => Err(format!(
-            "a label counts from 0, or is -1 for none, and this is {label}"
-        )),
-        label => label
-            .checked_add(label_base)
-            .ok_or_else(|| format!("the label {label} is too large")),
-    }
+    samples::stored_label(label, label_base)
 }
 
 /// The value of a column in a member.
