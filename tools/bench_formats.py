@@ -16,7 +16,8 @@ Contestants take turns, round by round, after one round that does not count, so 
 as many cores as --cores says. A row is the median of the rounds with the lowest and the highest. Two rates: until the program is
 done, and until its files are on disk as well. Forebay syncs its files itself; the others are synced by this script. CPU seconds of
 packages are without their imports, their peak RSS is with them; a peak below that of this script, about 25 MiB, cannot be told.
-LitData decodes the images that it reads, and writes their pixels. Packages are those that this interpreter imports; the others are named below the table.
+LitData decodes the images that it reads, and writes their pixels. Packages are those that this interpreter imports; the others are named below the table. `tools/test` shows how
+mosaicml-streaming (MDS) is installed without the several GB that it declares.
 """
 
 import argparse

@@ -28,17 +28,30 @@ import sys
 import time
 
 DEFAULT = "cat,tar,python,forebay-tfrecord,forebay-indexed"
+# What `import streaming` needs. It declares clients of stores too, and a version of NumPy that it can do without.
+STREAMING = ["torch", "torchvision", "numpy", "pillow", "Brotli", "python-snappy", "xxhash<4", "zstd<2", "catalogue", "tqdm",
+             "transformers<5", "mosaicml-streaming"]  # fmt: skip
+# Installed without what they declare.
+ALONE = {"mosaicml-streaming"}
 PACKAGES = {
     "tf": ["tensorflow-cpu"],
     "tfrecord": ["tfrecord"],
     "arrayrecord": ["array-record"],
-    "mds": ["mosaicml-streaming"],
+    "mds": STREAMING,
     "webdataset": ["webdataset"],
     "litdata": ["litdata"],
     "ffcv": ["ffcv"],
 }
 NATIVE = ["cat", "tar", "python", "forebay-tfrecord", "forebay-indexed"]
 SHARD_BYTES = 256 << 20
+
+
+def pip_commands(python, packages):
+    """The commands that install packages into the environment of an interpreter."""
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check"]
+    alone = [name for name in packages if name in ALONE]
+    commands = [[*pip, *(name for name in packages if name not in ALONE)]]
+    return commands + ([[*pip, "--no-deps", *alone]] if alone else [])
 
 
 # The contestants. Each gets the list of (path, label), the directory to write to and the number of cores, and has
@@ -224,11 +237,11 @@ def environment(scratch, name):
     interpreter = os.path.join(home, "bin", "python")
     if not os.path.exists(os.path.join(home, "ready")):
         subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
-        pip = [interpreter, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        done = subprocess.run(pip + PACKAGES[name], stderr=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            lines = [line for line in done.stderr.splitlines() if line.strip()]
-            return None, lines[-1] if lines else "pip failed"
+        for command in pip_commands(interpreter, PACKAGES[name]):
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+            if done.returncode != 0:
+                lines = [line for line in done.stderr.splitlines() if line.strip()]
+                return None, lines[-1] if lines else "pip failed"
         open(os.path.join(home, "ready"), "w").close()
     return interpreter, None
 

@@ -24,11 +24,14 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import venv
+
+from bench_pack import STREAMING, pip_commands
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORKER = ROOT / "tools/bench_peer.py"
@@ -56,7 +59,7 @@ PEERS = {
     "forebay-arrayrecord": ([], "as forebay, from ArrayRecord read in place"),
     "webdataset": (["torch", "torchvision", "webdataset", "pillow"], "tars, one worker process a thread, antialiased"),
     "hf-datasets": (["torch", "torchvision", "datasets", "pillow"], "Parquet, one worker process a thread, antialiased"),
-    "mosaicml": (["torch", "torchvision", "mosaicml-streaming", "pillow"], "MDS, one worker process a thread, antialiased"),
+    "mosaicml": (STREAMING, "MDS, one worker process a thread, antialiased"),
     "kornia-rs": (["kornia-rs", "numpy"], "files, thread pool, libjpeg-turbo, its resize"),
     "datago": (["datago", "numpy"], "files, its own threads; no random crop: it resizes, and cuts the middle out"),
     "spdl": (["spdl-core", "spdl-io", "numpy"], "files, thread pool, bilinear scaler; needs FFmpeg's libraries on the machine"),
@@ -71,7 +74,7 @@ def say(text: str) -> None:
 def environment(peer: str, work: pathlib.Path) -> tuple[str | None, str]:
     """An interpreter with the peer's packages, or why there is none."""
     packages, _ = PEERS[peer]
-    folder = work / "venvs" / "-".join(sorted(packages)).replace("/", "_")
+    folder = work / "venvs" / re.sub(r"[^\w.-]+", "_", "-".join(sorted(packages)))
     python = folder / "bin/python"
     if (folder / "ready").exists():
         return str(python), ""
@@ -79,13 +82,14 @@ def environment(peer: str, work: pathlib.Path) -> tuple[str | None, str]:
         return None, (folder / "failed").read_text()
     say(f"installing {' '.join(packages)}")
     venv.create(folder, with_pip=False)
-    command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *packages]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
-        reason = "" if done.returncode == 0 else next(
-            (line for line in done.stderr.splitlines() if "rror" in line), "pip failed")
-    except subprocess.TimeoutExpired:
-        reason = "pip took more than half an hour"
+    reason = ""
+    for command in pip_commands(python, packages):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+            if done.returncode != 0:
+                reason = reason or next((line for line in done.stderr.splitlines() if "rror" in line), "pip failed")
+        except subprocess.TimeoutExpired:
+            reason = "pip took more than half an hour"
     (folder / ("failed" if reason else "ready")).write_text(reason.strip())
     return (None, reason.strip()) if reason else (str(python), "")
 

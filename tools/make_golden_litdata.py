@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes testdata/formats-golden/litdata with the package `litdata`.
 
-    python3 -m pip install litdata zstd pillow blake3
+    python3 -m pip install litdata zstd pillow blake3 pyarrow polars
     python3 tools/make_golden_litdata.py
 
 The tests of `forebay-formats` read the files without this package.
@@ -13,7 +13,9 @@ import pathlib
 import shutil
 
 import blake3
+import litdata
 import numpy as np
+import pyarrow.parquet
 import torch
 from litdata.streaming.cache import Cache
 from litdata.types import Image as ImageRef
@@ -99,6 +101,26 @@ def write(path: pathlib.Path, samples: list[object], **options: object) -> None:
     (path / "index.json").write_text(json.dumps(index, sort_keys=True) + "\n")
 
 
+def write_parquet(path: pathlib.Path) -> None:
+    """Parquet files of 4 and 3 rows, and the list that LitData makes of them."""
+    path.mkdir(parents=True)
+    for first, end in [(0, 4), (4, ITEMS)]:
+        numbers = range(first, end)
+        columns = {
+            "key": [f"k/{number}" for number in numbers],
+            "image": [encoded(number) for number in numbers],
+            "label": [number % 3 for number in numbers],
+            "caption": [f"picture {number} of ü" for number in numbers],
+        }
+        pyarrow.parquet.write_table(pyarrow.table(columns), path / f"part-{first}.parquet")
+    litdata.index_parquet_dataset(str(path))
+    index = json.loads((path / "index.json").read_text())
+    # As the directory was listed, which differs from machine to machine.
+    index["chunks"].sort(key=lambda chunk: chunk["filename"])
+    index["updated_at"] = "0"
+    (path / "index.json").write_text(json.dumps(index, sort_keys=True) + "\n")
+
+
 def main() -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
     samples = [sample(number) for number in range(ITEMS)]
@@ -113,6 +135,7 @@ def main() -> None:
     write(ROOT / "refused-pickle", [{"image": ImageRef(bytes=encoded(0)), "object": {1, 2}, "label": 0}])
     write(ROOT / "refused-mode", [(Image.fromarray(pixels(0)).convert("CMYK"), 0)])
     write(ROOT / "refused-arrow", [{"image": encoded(number), "label": number} for number in range(3)])
+    write_parquet(ROOT / "parquet")
     (ROOT / "expected.json").write_text(json.dumps([expected(number) for number in range(ITEMS)], indent=1) + "\n")
 
 

@@ -88,6 +88,17 @@ pub fn kind(head: &[u8]) -> ContentKind {
     })
 }
 
+/// Checks that the bytes of an image begin as one that loaders decode.
+pub(crate) fn check_image(bytes: &[u8]) -> Result<(), String> {
+    let read = "JPEG, PNG, WebP and TIFF are read";
+    match kind(bytes) {
+        ContentKind::Image => Ok(()),
+        ContentKind::OtherImage(name) => Err(format!("it is a {name} image: {read}")),
+        _ if bytes.is_empty() => Err("the image is empty".to_owned()),
+        _ => Err(format!("its {} bytes are no image: {read}", bytes.len())),
+    }
+}
+
 /// The name of the format that the ending of a file's name claims, if it is that of an image.
 pub fn claimed(name: &[u8]) -> Option<&'static str> {
     let extension = extension(name)?;
@@ -127,6 +138,15 @@ mod tests {
         assert_eq!(kind(b"BM is a text"), ContentKind::NotAnImage);
         for head in [b"".as_slice(), b"\xff", b"\xff\xd8", b"hello", b"\x89PNG"] {
             assert_eq!(kind(head), ContentKind::NotAnImage, "{head:?}");
+        }
+        assert_eq!(check_image(b"\xff\xd8\xff\xe0"), Ok(()));
+        for (bytes, said) in [
+            (&b""[..], "empty"),
+            (b"GIF89a", "GIF"),
+            (b"hello", "its 5 bytes are no image"),
+        ] {
+            let refused = check_image(bytes).unwrap_err();
+            assert!(refused.contains(said), "{refused}");
         }
         assert_eq!(claimed(b"a.b.JPEG"), Some("JPEG"));
         assert_eq!(claimed(b"\xff.Png"), Some("PNG"));

@@ -42,7 +42,7 @@ mod transform;
 mod varint;
 
 pub use decode::{Decoder, check_mask, decode_mask};
-pub use encode::{SampleFormat, Shrink, encode_jpeg, encode_png_samples};
+pub use encode::{PngCompression, SampleFormat, Shrink, encode_jpeg, encode_png_samples};
 pub use error::{ImageError, Result};
 pub use format::jpeg::fast::{FastCoding, FastEncoder, restore_fast, standard_image};
 pub use format::jpeg::{SeekDensity, SeekPointBuilder, build_seek_points};

@@ -79,11 +79,17 @@ def read_mds(streaming: Any, root: pathlib.Path) -> list[dict[str, Any]]:
     return samples
 
 
+def import_streaming() -> Any:
+    """The package, if PyTorch, which it needs, is there too."""
+    pytest.importorskip("torch")
+    return pytest.importorskip("streaming")
+
+
 @pytest.mark.parametrize("codec", ["none", "zstd:3"])
 def test_streaming_reads_what_convert_writes(
     packed: dict[str, pathlib.Path], tmp_path: pathlib.Path, codec: str
 ) -> None:
-    streaming: Any = pytest.importorskip("streaming")
+    streaming = import_streaming()
     convert(packed["indexed"], tmp_path / "mds", "--to", "mds", "--codec", codec, "--shards", "2")
     base = label_base(packed["indexed"])
     data = forebay.open(packed["indexed"])
@@ -102,9 +108,31 @@ def test_streaming_reads_what_convert_writes(
             assert np.array_equal(np.asarray(sample["image"]), expected)
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd:3"])
+def test_streaming_datasets_are_read_and_converted(
+    packed: dict[str, pathlib.Path], tmp_path: pathlib.Path, codec: str
+) -> None:
+    streaming = import_streaming()
+    convert(packed["indexed"], tmp_path / "mds", "--to", "mds", "--codec", codec, "--shards", "2")
+    streaming.base.util.clean_stale_shared_memory()
+    records = list(forebay.open(packed["indexed"]).split("train"))
+    dataset = streaming.StreamingDataset(local=str(tmp_path / "mds" / "train"), shuffle=False, batch_size=1)
+    assert len(dataset) == len(records)
+    base = label_base(packed["indexed"])
+    for number in (0, len(records) - 1):
+        sample, record = dataset[number], records[number]
+        assert (sample["key"], sample["label"]) == (record.key, (record.label or 0) - base)
+        assert sample["image"].size[0] == sample["image/width"]
+    # The dataset of the package as a source: its pixels are written.
+    samples = ({"key": sample["key"], "image": sample["image"].convert("RGB")} for sample in dataset)
+    forebay.convert(samples, tmp_path / "fbs", format="indexed", key="key")
+    found = list(forebay.open(tmp_path / "fbs").split("train"))
+    assert [record.key for record in found] == [record.key for record in records]
+
+
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_convert_reads_what_streaming_writes(tmp_path: pathlib.Path, compression: str | None) -> None:
-    streaming: Any = pytest.importorskip("streaming")
+    streaming = import_streaming()
     columns = {"image": "png", "label": "int", "caption": "str", "box": "ndarray:float32:4"}
     with streaming.MDSWriter(out=str(tmp_path / "mds"), columns=columns, compression=compression, size_limit=1500) as out:
         for i in range(10):

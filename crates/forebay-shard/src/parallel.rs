@@ -76,6 +76,37 @@ pub fn run_beside<W: FnOnce() + Send, R>(
     }))
 }
 
+/// Threads that take parts of the work of other threads, as these have some.
+#[derive(Debug)]
+pub struct Helpers(ThreadPool);
+
+impl Helpers {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// If the system cannot.
+    pub fn new(threads: usize) -> io::Result<Self> {
+        pool(threads.max(1)).map(Self)
+    }
+
+    /// Runs `work` on all items on these threads, and `here` on this thread meanwhile. Several threads may call it at the
+    /// same time.
+    pub fn run_beside<T: Send, R>(
+        &self,
+        items: &mut [T],
+        work: impl Fn(&mut T) + Sync,
+        here: impl FnOnce() -> R,
+    ) -> R {
+        let work = &work;
+        self.0.in_place_scope(|scope| {
+            for item in items {
+                scope.spawn(move |_| work(item));
+            }
+            here()
+        })
+    }
+}
+
 fn pool(threads: usize) -> io::Result<ThreadPool> {
     let pool = ThreadPoolBuilder::new().num_threads(threads);
     pool.build().map_err(io::Error::other)
@@ -143,6 +174,28 @@ mod tests {
         let done = for_each_parallel(0..1000, 4, state, |_, _| Ok::<_, ()>(()));
         assert_eq!(done, Ok(()));
         assert!(states.into_inner() <= 8);
+    }
+
+    #[test]
+    fn helpers_work_for_several_threads() {
+        let helpers = Helpers::new(3).unwrap();
+        let helpers = &helpers;
+        std::thread::scope(|scope| {
+            for first in 0..4u32 {
+                scope.spawn(move || {
+                    let mut items: Vec<u32> = (first..first + 100).collect();
+                    let here = std::thread::current().id();
+                    let double = |item: &mut u32| *item *= 2;
+                    let found =
+                        helpers.run_beside(&mut items, double, || std::thread::current().id());
+                    assert_eq!(found, here);
+                    let doubled: Vec<u32> = (first..first + 100).map(|item| 2 * item).collect();
+                    assert_eq!(items, doubled);
+                });
+            }
+        });
+        let mut nothing: [u32; 0] = [];
+        assert_eq!(helpers.run_beside(&mut nothing, |_| (), || 5), 5);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Datums of Caffe: an image and a label as a protobuf message.
 
-use forebay_image::{SampleFormat, encode_png_samples};
+use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
 
 /// The fields of a message.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -76,15 +76,18 @@ impl<'a> Datum<'a> {
         if whole != Some(self.data.len() as u64) {
             return Err(refused());
         }
+        let png = |data: &[u8], format| {
+            encode_png_samples(data, columns, rows, format, PngCompression::Fast)
+        };
         let encoded = match channels {
-            1 => encode_png_samples(self.data, columns, rows, SampleFormat::Gray8),
+            1 => png(self.data, SampleFormat::Gray8),
             3 => {
                 let plane = self.data.len() / 3;
                 let (blue, rest) = self.data.split_at(plane);
                 let (green, red) = rest.split_at(plane);
                 let rgb = red.iter().zip(green).zip(blue);
                 let rgb: Vec<u8> = rgb.flat_map(|((r, g), b)| [*r, *g, *b]).collect();
-                encode_png_samples(&rgb, columns, rows, SampleFormat::Rgb8)
+                png(&rgb, SampleFormat::Rgb8)
             }
             _ => {
                 return Err(format!(

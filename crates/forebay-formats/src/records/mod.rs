@@ -37,6 +37,7 @@ mod mds;
 mod npy;
 mod npz;
 mod numbers;
+mod owned;
 mod parquet;
 mod places;
 mod safetensors;
@@ -56,6 +57,7 @@ pub(crate) use blosc::decompress as decompress_blosc;
 pub use conversion::Conversion;
 pub use foreign_records::{ForeignRecords, ForeignSchema, class_names};
 pub use image_list::image_list;
+pub use owned::OwnedRecord;
 pub use places::{expand_braces, has_braces};
 pub use sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 
@@ -435,6 +437,19 @@ pub trait RecordFile: fmt::Debug + Send + Sync {
     /// # Errors
     /// Those of the file, and damage.
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>>;
+
+    /// Returns whether records take longer to encode than to read, so that several threads should encode them.
+    fn is_slow_to_encode(&self) -> bool {
+        false
+    }
+
+    /// Encodes a record that [`RecordReader::next_raw`] read.
+    ///
+    /// # Errors
+    /// [`Error::Record`](crate::Error::Record), as [`RecordReader::next_record`].
+    fn encode(&self, _record: &mut OwnedRecord) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Reads records of a file in order.
@@ -445,6 +460,20 @@ pub trait RecordReader {
     /// Those of the file, and damage. After [`Error::Record`](crate::Error::Record) the next record can be read, if the
     /// format knows where it is.
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>>;
+
+    /// As [`next_record`](Self::next_record), and leaves to [`RecordFile::encode`] what another thread can do. Returns false at the
+    /// end.
+    ///
+    /// # Errors
+    /// As [`next_record`](Self::next_record).
+    fn next_raw(&mut self, record: &mut OwnedRecord) -> Result<bool> {
+        let next = self.next_record()?;
+        let is_one = next.is_some();
+        if let Some(next) = next {
+            record.set(&next);
+        }
+        Ok(is_one)
+    }
 
     /// As [`next_record`](Self::next_record), and lists the parts of the record that the file has as they are.
     ///

@@ -5,7 +5,7 @@ mod overlay;
 
 pub use overlay::{draw_boxes, tint};
 
-use crate::encode::{SampleFormat, encode_png_samples};
+use crate::encode::{PngCompression, SampleFormat, encode_png_samples};
 
 /// Space around each image, in pixels.
 const MARGIN: usize = 10;
@@ -24,8 +24,14 @@ const INK: u8 = 214;
 /// # Panics
 /// If the length of `rgb` differs or the image is empty.
 pub fn encode_png(rgb: &[u8], width: u32, height: u32) -> Vec<u8> {
-    encode_png_samples(rgb, width, height, SampleFormat::Rgb8)
-        .expect("three bytes a pixel, and a pixel or more")
+    encode_png_samples(
+        rgb,
+        width,
+        height,
+        SampleFormat::Rgb8,
+        PngCompression::Small,
+    )
+    .expect("three bytes a pixel, and a pixel or more")
 }
 
 /// Renders a PNG with square images in a grid of at most `columns`, each with a caption below it.

@@ -5,6 +5,7 @@
 //! disk, an interrupted run goes on, and the manifest comes last, after every file was read back. What is converted is a
 //! dataset, TFRecord files of another tool or, in a repair, what is whole of a damaged dataset.
 
+mod batches;
 mod damaged;
 mod found_features;
 mod mapped;

@@ -7,7 +7,7 @@ use crate::plan::{PlannedShard, cut};
 use std::collections::BTreeMap;
 
 /// Raised when the same arguments come to give other bytes.
-const PLAN_VERSION: u32 = 1;
+const PLAN_VERSION: u32 = 2;
 
 /// Framing of a record, in bytes.
 const FRAME_BYTES: u64 = 16;

@@ -29,6 +29,15 @@ pub(super) struct Changes<'s> {
     pub(super) dropped: &'s BTreeSet<String>,
 }
 
+impl Changes<'_> {
+    /// Whether they take longer than reading and writing a record.
+    pub(super) fn are_slow(&self) -> bool {
+        matches!(self.seek_points, SeekPointChange::Make(_))
+            || self.progressive != ProgressiveChange::Keep
+            || self.images != ImageChange::Keep
+    }
+}
+
 /// A worker's tools.
 pub(super) struct Converter<'s> {
     features: &'s RecordFeatures,

@@ -91,6 +91,12 @@ impl Converted {
         created.map(drop).map_err(Error::Options)
     }
 
+    /// Removes the directory of the samples if a writer that ended left none in it.
+    pub(super) fn remove_empty(&self) {
+        // A directory that is not empty stays, as one that another writer has locked.
+        let _ = std::fs::remove_dir(&self.samples);
+    }
+
     /// Converts the samples, which are published, and removes them.
     pub(super) fn finish(
         &self,

@@ -118,6 +118,9 @@ impl DatasetWriter {
             },
             error => error,
         });
+        if let (Err(_), Some(converted)) = (&started, &converted) {
+            converted.remove_empty();
+        }
         let (progress, resumed_shards, state) = match started? {
             Started::Writing(session, progress) => {
                 let resumed_shards = session.resumed_shards();
@@ -315,10 +318,14 @@ impl DatasetWriter {
             return Err(self.closed());
         };
         queue.end(end, std::mem::take(&mut self.batch));
-        thread.join().unwrap_or_else(|_| {
+        let ended = thread.join().unwrap_or_else(|_| {
             let what = "the thread of the writer panicked: nothing is published";
             Err(Error::destination(&self.shown, what))
-        })
+        });
+        if let (Err(_), Some(converted)) = (&ended, &self.converted) {
+            converted.remove_empty();
+        }
+        ended
     }
 
     fn closed(&self) -> Error {

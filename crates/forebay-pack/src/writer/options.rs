@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Raised when the same samples and options come to give other bytes.
-const WRITER_VERSION: u32 = 1;
+const WRITER_VERSION: u32 = 2;
 
 /// How images that are given as pixels are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,7 +3,9 @@
 use super::draft::{DraftPixels, DraftValue};
 use super::options::{ImageEncoding, WriterOptions};
 use crate::error::{Error, Result, SampleError};
-use forebay_image::{RgbImage, SampleFormat, SeekPointBuilder, encode_jpeg, encode_png_samples};
+use forebay_image::{
+    PngCompression, RgbImage, SampleFormat, SeekPointBuilder, encode_jpeg, encode_png_samples,
+};
 use forebay_shard::example::IMAGE_SEEK_POINTS;
 use forebay_shard::manifest::FeatureEntry;
 use forebay_shard::schema::IMAGE;
@@ -135,7 +137,13 @@ impl<'a> RecordEncoder<'a> {
                 };
                 encode_jpeg(&image, quality, is_gray)
             }
-            _ => encode_png_samples(&pixels.data, width, height, pixels.format),
+            (column_type, _) => {
+                let compression = match column_type {
+                    ColumnType::Mask => PngCompression::Small,
+                    _ => PngCompression::Fast,
+                };
+                encode_png_samples(&pixels.data, width, height, pixels.format, compression)
+            }
         };
         encoded.map_err(|error| format!("it cannot be encoded: {error}"))
     }

@@ -2,9 +2,11 @@
 
 use crate::support;
 
+use forebay_image::{FastCoding, PngCompression, SampleFormat, encode_png_samples};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, ForeignFiles, Observer,
-    OutputFormat, RecordFormat, RecordInput, ShardDone, Sharding, convert,
+    Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, ForeignFiles,
+    ImageChange, ImageForm, Observer, OnBadRecord, OutputFormat, RecordFormat, RecordInput,
+    SeekPointChange, ShardDone, Sharding, convert,
 };
 use forebay_shard::{BlockCompression, Dataset, ExampleBuilder, Manifest, RecordMeta, tfrecord};
 use forebay_store::{Durability, Location};
@@ -273,6 +275,100 @@ fn features_that_a_format_cannot_hold_are_named_or_left_out_when_told() {
     }
 }
 
+/// As pixels of arrays are stored.
+fn fast_png(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
+    let (rgb, fast) = (SampleFormat::Rgb8, PngCompression::Fast);
+    encode_png_samples(pixels, width, height, rgb, fast).unwrap()
+}
+
+/// Rows of one file, of which several threads make records: none is lost, and their order stays.
+#[test]
+fn rows_of_one_shard_are_the_same_with_any_number_of_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let record = |number: u32| {
+        let pixels: Vec<u8> = (0..9 * 7 * 3u32)
+            .map(|at| (at * 31 + number * 17) as u8)
+            .collect();
+        let image = fast_png(&pixels, 9, 7);
+        let key = format!("k/{number}");
+        let mut builder = ExampleBuilder::new();
+        builder.add_bytes("image", &image);
+        builder.add_int64("label", i64::from(number % 3));
+        builder.add_bytes("filename", key.as_bytes());
+        builder.to_vec()
+    };
+    let records_of: Vec<(&[u8], Vec<u8>)> = (0..700).map(|n| (&b""[..], record(n))).collect();
+    let npz = OutputFormat::Records(RecordFormat::NPZ, BlockCompression::NONE);
+    done(&of(foreign(dir.path(), &records_of), &path("npz"), npz));
+    // Without the facts of the conversion, labels begin where a user says.
+    std::fs::remove_file(path("npz/forebay-conversion.json")).unwrap();
+    let to = |name: &str, jobs, first_label| {
+        let mut input = RecordInput::new(path("npz"));
+        input.features.label_base = Some(first_label);
+        let source = ConvertSource::Records(RecordFormat::NPZ, Box::new(input));
+        let mut options = of(source, &path(name), DatasetFormat::INDEXED);
+        options.jobs = Some(jobs);
+        options
+    };
+    for jobs in [1, 2, 7] {
+        let (whole, skipped) = (format!("whole-{jobs}"), format!("skipped-{jobs}"));
+        assert_eq!(done(&to(&whole, jobs, 0)).splits[0].records, 700);
+        let mut skipping = to(&skipped, jobs, 1);
+        let error = convert(&skipping, &(), &Cancel::new()).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.contains("record 0: ") && said.contains("its label is 0"),
+            "{said}"
+        );
+        skipping.on_bad_record = OnBadRecord::Skip;
+        let summary = done(&skipping);
+        assert_eq!((summary.splits[0].records, summary.skipped), (466, 234));
+        for name in ["whole", "skipped"] {
+            let [one, several] = [1, jobs].map(|jobs| contents(&path(&format!("{name}-{jobs}"))));
+            assert!(one == several, "{name}, {jobs} threads");
+        }
+    }
+    let keys: Vec<_> = all(&path("whole-7"))
+        .into_iter()
+        .map(|seen| seen.1)
+        .collect();
+    let expected = (0..700).map(|number| format!("k/{number}").into_bytes());
+    assert!(keys.into_iter().eq(expected));
+}
+
+/// Seek points and fast images of one shard, by one thread and by several.
+#[test]
+fn changes_of_one_shard_are_the_same_with_any_number_of_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, packed) = (dir.path().join("src"), dir.path().join("packed"));
+    tree(&src, 3, 20);
+    let mut packing = options(&src, &packed);
+    packing.seek_points = None;
+    run(&packing).unwrap();
+    for (name, images) in [
+        ("points", ImageChange::Keep),
+        ("fast", ImageChange::To(ImageForm::Fast(FastCoding::Coded))),
+    ] {
+        let to = |jobs: usize| {
+            let dst = dir.path().join(format!("{name}-{jobs}"));
+            let mut options = of(dataset(&packed), &dst, DatasetFormat::INDEXED);
+            options.sharding = Some(Sharding::Count(1));
+            options.images = images;
+            if images == ImageChange::Keep {
+                options.seek_points = SeekPointChange::Make(Default::default());
+            }
+            options.jobs = Some(jobs);
+            done(&options);
+            contents(&dst)
+        };
+        let one = to(1);
+        for jobs in [2, 5] {
+            assert!(one == to(jobs), "{name}, {jobs} threads");
+        }
+    }
+}
+
 /// Arrays hold pixels of one size: what comes back has the same pixels, in other bytes.
 #[test]
 fn arrays_are_written_resumed_and_replaced() {
@@ -290,7 +386,7 @@ fn arrays_are_written_resumed_and_replaced() {
         let pixels: Vec<u8> = (0..4 * 3 * 3)
             .map(|at: u8| at.wrapping_mul(7).wrapping_add(number))
             .collect();
-        let image = forebay_image::encode_png(&pixels, 4, 3);
+        let image = fast_png(&pixels, 4, 3);
         let key = format!("k/{number}");
         let mut builder = ExampleBuilder::new();
         builder

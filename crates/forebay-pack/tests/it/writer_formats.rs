@@ -101,6 +101,49 @@ fn a_writer_of_another_format_goes_on_after_an_interruption() {
     assert!(bytes(&cut) == bytes(&whole) && !bytes(&cut).is_empty());
 }
 
+/// A writer that has not finished a shard leaves nothing, however it ends, and the next one begins with the first sample.
+#[test]
+fn a_writer_of_another_format_that_stops_early_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let dst = dir.path().join("mine");
+    let format = RecordFormat::WEBDATASET;
+    let create = |resume: bool, cancel: &Cancel| {
+        let mut options = options_of_records(&dst, format);
+        (options.shard_bytes, options.resume) = (64 << 20, resume);
+        DatasetWriter::create(options, cancel).unwrap()
+    };
+    let is_nothing_left = || std::fs::read_dir(dir.path()).unwrap().count() == 0;
+    // Abandoned without a sample, and with some that were not handed over.
+    for count in [0, 20] {
+        let mut writer = create(false, &Cancel::new());
+        for sample in samples().into_iter().take(count) {
+            writer.write(sample).unwrap();
+        }
+        drop(writer);
+        assert!(is_nothing_left(), "{count} samples");
+    }
+    // Cancelled, and closed without a sample.
+    let cancel = Cancel::new();
+    let mut writer = create(false, &cancel);
+    writer.write(samples().swap_remove(0)).unwrap();
+    cancel.cancel();
+    assert!(writer.close().is_err() && is_nothing_left());
+    let error = create(false, &Cancel::new()).close().unwrap_err();
+    assert!(error.to_string().contains("no sample"), "{error}");
+    assert!(is_nothing_left());
+    // A second writer is refused, and does not take the directory of the first.
+    let mut writer = create(true, &Cancel::new());
+    let second = DatasetWriter::create(options_of_records(&dst, format), &Cancel::new());
+    assert!(second.is_err());
+    for sample in samples() {
+        writer.write(sample).unwrap();
+    }
+    let summary = writer.close().unwrap();
+    assert_eq!((summary.records(), summary.resumed_shards), (40, 0));
+    assert!(dst.join("train-000000.tar").exists());
+    assert!(!dir.path().join(".mine.samples").exists());
+}
+
 #[test]
 fn what_another_format_cannot_hold_is_refused_with_the_first_sample() {
     let dir = tempfile::tempdir().unwrap();

@@ -77,21 +77,24 @@ fn tfrecords_of_other_tools_are_read_in_a_store() {
 #[test]
 fn records_of_other_tools_are_read_in_a_store() {
     let place = Place::new();
-    let (s3, google) = (S3Server::start(), Gcs::start());
-    let reach =
+    let (s3, google, azurite) = (S3Server::start(), Gcs::start(), Azurite::start());
+    let mut reach =
         Reach::s3(s3.url(), s3.settings()).and("GOOGLE_BASE_URL", google.url(), google.settings());
+    let mut stores = vec!["s3://bucket", "gs://bucket"];
+    if let Some(server) = &azurite {
+        reach = reach.and("AZURE_STORAGE_ENDPOINT", server.url(), server.settings());
+        stores.push("az://bucket");
+    }
     let whole = place.path("whole");
     let mut all = vec![];
-    let mut formats = vec![
-        ("s3://bucket", "webdataset"),
-        ("gs://bucket", "webdataset"),
-        ("s3://bucket", "mds"),
-        ("s3://bucket", "arrayrecord"),
-    ];
+    let mut formats = vec!["webdataset", "mds", "arrayrecord"];
     if cfg!(feature = "formats") {
-        formats.push(("s3://bucket", "parquet"));
+        formats.push("parquet");
     }
-    for (store, format) in formats {
+    let each = stores
+        .iter()
+        .flat_map(|store| formats.iter().map(move |format| (store, format)));
+    for (store, format) in each {
         let name = format!("{}-{format}", &store[..2]);
         let there = format!("{store}/of-others/{format}");
         let area = place.path("area");
@@ -135,37 +138,29 @@ fn records_of_other_tools_are_read_in_a_store() {
     let cache = place.path("cache");
     let warm = ["cache", "warm", beside, "--cache-dir", text(&cache)];
     reach.run(warm).failed_with(&["is an index"]);
-    // An object that was replaced is another version of it, although its length is the same.
-    let copy = place.path("copy");
-    reach
-        .run([
-            "cp",
-            "-q",
-            "-r",
-            "s3://bucket/of-others/webdataset",
-            text(&copy),
-        ])
-        .done();
+    for store in stores {
+        assert_replaced_object_is_found(&place, &reach, store);
+    }
+    assert_nothing_is_staged(&area);
+}
+
+/// An object that was replaced is another version of it, although its length is the same.
+#[track_caller]
+fn assert_replaced_object_is_found(place: &Place, reach: &Reach, store: &str) {
+    let own = |name: &str| place.path(&format!("{}-{name}", &store[..2]));
+    let (copy, there) = (own("copy"), format!("{store}/of-others/webdataset"));
+    reach.run(["cp", "-q", "-r", &there, text(&copy)]).done();
     let tar = copy.join("train-000000.tar");
     let mut bytes = std::fs::read(&tar).unwrap();
-    let at = bytes
-        .windows(3)
-        .position(|at| at == [0xff, 0xd8, 0xff])
-        .unwrap();
+    let mut starts = bytes.windows(3);
+    let at = starts.position(|at| at == [0xff, 0xd8, 0xff]).unwrap();
     bytes[at + 200] ^= 1;
     std::fs::write(&tar, &bytes).unwrap();
-    let index = place.path("s3-webdataset-index");
+    let index = own("webdataset-index");
     reach.run(["verify", text(&index), "-q"]).done();
-    let again = [
-        "cp",
-        "-r",
-        "-q",
-        "--overwrite",
-        text(&copy),
-        "s3://bucket/of-others/webdataset",
-    ];
+    let again = ["cp", "-r", "-q", "--overwrite", text(&copy), &there];
     reach.run(again).done();
-    let converted = place.path("converted");
+    let converted = own("converted");
     let args = ["convert", text(&index), text(&converted), "--to", "indexed"];
     let words = ["train-000000.tar", "was replaced", "index it again"];
     reach.run(args).failed_with(&words);
@@ -174,5 +169,4 @@ fn records_of_other_tools_are_read_in_a_store() {
     for word in words {
         assert!(verified.stdout.contains(word), "{}", verified.stdout);
     }
-    assert_nothing_is_staged(&area);
 }

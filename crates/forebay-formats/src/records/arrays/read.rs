@@ -7,13 +7,14 @@ use crate::finding::escape;
 use crate::records::conversion::Conversion;
 use crate::records::numbers::{float32s, int64s, integer, is_integer};
 use crate::records::{
-    RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts, SourceRecord,
-    order_by_sizes,
+    OwnedRecord, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceFacts,
+    SourceRecord, order_by_sizes,
 };
-use forebay_image::encode_png_samples;
+use crate::sniff::check_image;
+use forebay_image::{PngCompression, encode_png_samples};
 use forebay_shard::ExampleBuilder;
 use forebay_shard::index::MAX_KEY_BYTES;
-use forebay_shard::schema::{ColumnType, ColumnValue, NumberType};
+use forebay_shard::schema::{ColumnType, ColumnValue, IMAGE, NumberType};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
@@ -185,10 +186,28 @@ impl RecordFile for Rows {
             readers: readers.collect::<Result<_>>()?,
             next: records.start,
             end: records.end.min(self.table.rows),
-            values: vec![Vec::new(); self.table.columns.len()],
-            key: Vec::new(),
-            record: Vec::new(),
+            record: OwnedRecord::default(),
         }))
+    }
+
+    fn is_slow_to_encode(&self) -> bool {
+        let mut columns = self.table.columns.iter();
+        columns.any(|column| matches!(column.target, Target::Pixels(_)))
+    }
+
+    fn encode(&self, record: &mut OwnedRecord) -> Result<()> {
+        let OwnedRecord {
+            bytes, key, raw, ..
+        } = record;
+        key.clear();
+        bytes.clear();
+        let label = encode(&self.table, self.file.arrays(), raw, key, bytes);
+        record.label = label.map_err(|what| Error::Record {
+            path: self.file.version().path.clone(),
+            record: record.number,
+            what,
+        })?;
+        Ok(())
     }
 }
 
@@ -295,20 +314,30 @@ struct Reader<'a> {
     readers: Vec<ColumnReader<'a>>,
     next: u64,
     end: u64,
-    values: Vec<Vec<u8>>,
-    key: Vec<u8>,
-    record: Vec<u8>,
+    record: OwnedRecord,
 }
 
 impl RecordReader for Reader<'_> {
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
-        let (file, table) = (&self.rows.file, &self.rows.table);
+        let mut record = std::mem::take(&mut self.record);
+        let is_one = self.next_raw(&mut record)?;
+        if is_one {
+            self.rows.encode(&mut record)?;
+        }
+        self.record = record;
+        Ok(is_one.then(|| self.record.get()))
+    }
+
+    fn next_raw(&mut self, record: &mut OwnedRecord) -> Result<bool> {
+        let file = &self.rows.file;
         let number = self.next;
         if number >= self.end {
-            return Ok(None);
+            return Ok(false);
         }
         self.next += 1;
-        for (reader, value) in self.readers.iter_mut().zip(&mut self.values) {
+        record.number = number;
+        record.raw.resize_with(self.readers.len(), Vec::new);
+        for (reader, value) in self.readers.iter_mut().zip(&mut record.raw) {
             // Bytes after damaged ones cannot be trusted either, so this stops a conversion under any policy.
             reader.read(value).map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
@@ -318,26 +347,7 @@ impl RecordReader for Reader<'_> {
                 _ => Error::io(&file.version().path, "read", error),
             })?;
         }
-        self.key.clear();
-        self.record.clear();
-        let label = encode(
-            table,
-            file.arrays(),
-            &self.values,
-            &mut self.key,
-            &mut self.record,
-        );
-        let label = label.map_err(|what| Error::Record {
-            path: file.version().path.clone(),
-            record: number,
-            what,
-        })?;
-        Ok(Some(SourceRecord {
-            number,
-            bytes: &self.record,
-            label,
-            key: &self.key,
-        }))
+        Ok(true)
     }
 }
 
@@ -360,6 +370,10 @@ fn encode(
             (_, Element::Padded) => Cow::Borrowed(unpadded(value)),
             _ => Cow::Borrowed(value),
         });
+        let is_encoded_image = column.target == Target::Feature && column.column.name == IMAGE;
+        if let (true, Some(value)) = (is_encoded_image, owned.last()) {
+            check_image(value).map_err(refused)?;
+        }
     }
     let mut builder = ExampleBuilder::new();
     for (column, value) in table.columns.iter().zip(&owned) {
@@ -434,7 +448,13 @@ fn png(pixels: Pixels, value: &[u8]) -> std::result::Result<Vec<u8>, String> {
         interleaved = samples.map(|at| value[at]).collect();
         data = &interleaved;
     }
-    let encoded = encode_png_samples(data, pixels.width, pixels.height, pixels.format);
+    let encoded = encode_png_samples(
+        data,
+        pixels.width,
+        pixels.height,
+        pixels.format,
+        PngCompression::Fast,
+    );
     encoded.map_err(|error| format!("it cannot be encoded: {error}"))
 }
 

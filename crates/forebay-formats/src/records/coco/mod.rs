@@ -323,6 +323,11 @@ impl RecordReader for Reader<'_> {
             let what = "it changed since it was listed: run the command again";
             return Err(Error::source(path, what));
         }
+        crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
+            path: self.split.path.clone(),
+            record: number as u64,
+            what: format!("{}: {what}", image.name),
+        })?;
         let segmentations = self.segmentations(image)?;
         let split = self.split;
         let mut builder = ExampleBuilder::new();

@@ -34,8 +34,8 @@ fn dataset(files: &[(&str, &Value)]) -> tempfile::TempDir {
     }
     let images = dir.path().join("val2017");
     std::fs::create_dir_all(images.join("a")).unwrap();
-    std::fs::write(images.join("a/a.png"), b"first").unwrap();
-    std::fs::write(images.join("b.png"), b"second image").unwrap();
+    std::fs::write(images.join("a/a.png"), b"II*\0 first").unwrap();
+    std::fs::write(images.join("b.png"), b"II*\0 second image").unwrap();
     dir
 }
 
@@ -98,7 +98,7 @@ fn objects_become_boxes_with_labels_from_0() {
     assert_eq!(
         found[0].1,
         [
-            "first",
+            "II*\0 first",
             "Int(3)",
             "Boxes { boxes: [[0.0, 0.0, 1.0, 1.0]], labels: [0] }",
             "Ints([0])",
@@ -110,7 +110,7 @@ fn objects_become_boxes_with_labels_from_0() {
     assert_eq!(
         found[1].1,
         [
-            "second image",
+            "II*\0 second image",
             "Int(7)",
             "Boxes { boxes: [[0.1, 0.1, 0.3, 0.6], [0.0, 0.0, 1.0, 1.0]], labels: [1, 0] }",
             "Ints([1, 0])",
@@ -165,8 +165,8 @@ fn annotations_beside_images_are_one_split() {
     let dir = tempfile::tempdir().unwrap();
     let valid = dir.path().join("valid");
     std::fs::create_dir_all(valid.join("a")).unwrap();
-    std::fs::write(valid.join("a/a.png"), b"first").unwrap();
-    std::fs::write(valid.join("b.png"), b"second").unwrap();
+    std::fs::write(valid.join("a/a.png"), b"II*\0 first").unwrap();
+    std::fs::write(valid.join("b.png"), b"II*\0 second").unwrap();
     std::fs::write(
         valid.join("_annotations.coco.json"),
         instances().to_string(),

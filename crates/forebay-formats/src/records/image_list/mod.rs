@@ -218,6 +218,8 @@ impl Classes {
 struct Entry {
     /// Its number in the list.
     row: u32,
+    /// Its line there.
+    line: u32,
     /// Path below the directory of the list, which is the key.
     path: Vec<u8>,
     label: i64,
@@ -257,6 +259,7 @@ fn images_of(
         let split = table.split(*row).unwrap_or(dir_split).to_owned();
         let entry = Entry {
             row: *row,
+            line,
             path: path.to_vec(),
             label,
             bytes: meta.len(),
@@ -397,6 +400,11 @@ impl RecordReader for Reader<'_> {
             let what = "it changed since it was listed: run the command again";
             return Err(Error::source(path, what));
         }
+        crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
+            path: images.path.clone(),
+            record: number,
+            what: format!("line {}: {}: {what}", entry.line, escape(&entry.path)),
+        })?;
         let mut builder = ExampleBuilder::new();
         builder.add_bytes(&self.names.image, &bytes);
         if images.has_labels {

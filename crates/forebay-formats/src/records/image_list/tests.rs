@@ -49,7 +49,10 @@ fn words(words: &[&str]) -> Vec<String> {
 fn imagefolder_has_a_list_for_each_split() {
     let dir = tempfile::tempdir().unwrap();
     for (split, name) in [("train", "a"), ("validation", "b")] {
-        write(&dir.path().join(split).join(format!("{name}.jpg")), "image");
+        write(
+            &dir.path().join(split).join(format!("{name}.jpg")),
+            "II*\0 image",
+        );
         let list =
             format!("{{\"file_name\": \"{name}.jpg\", \"text\": \"é{name}\", \"n\": 1.5}}\n");
         write(&dir.path().join(split).join("metadata.jsonl"), &list);
@@ -57,7 +60,7 @@ fn imagefolder_has_a_list_for_each_split() {
     let source = open(dir.path(), None, &[]).unwrap();
     assert_eq!(source.splits.len(), 2);
     let expected = words(&[
-        "image image: image",
+        "image image: II*\0 image",
         "n float: Some(Float(1.5))",
         "text text: éb",
     ]);
@@ -72,7 +75,7 @@ fn imagefolder_has_a_list_for_each_split() {
 fn classes_are_numbered_over_all_splits() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["1.jpg", "deep/2.jpg", "3.jpg"] {
-        write(&dir.path().join(name), name);
+        write(&dir.path().join(name), "II*\0 image");
     }
     let list = "path,label,split\n3.jpg,dog,val\ndeep/2.jpg,cat,train\n1.jpg,,train\n";
     write(&dir.path().join("mine.csv"), list);
@@ -94,7 +97,7 @@ fn classes_are_numbered_over_all_splits() {
 #[test]
 fn several_lines_of_an_image_become_lists() {
     let dir = tempfile::tempdir().unwrap();
-    write(&dir.path().join("1.jpg"), "image");
+    write(&dir.path().join("1.jpg"), "II*\0 image");
     let list = "file_name,label,x\n1.jpg,4,0.5\n1.jpg,2,0.25\n";
     write(&dir.path().join("metadata.csv"), list);
     let source = open(dir.path(), None, &[]).unwrap();
@@ -104,13 +107,43 @@ fn several_lines_of_an_image_become_lists() {
             "1.jpg".to_owned(),
             Some(-1),
             words(&[
-                "image image: image",
+                "image image: II*\0 image",
                 "label label: Some(Int(-1))",
                 "image/object/class/label vector[*,int64]: Some(Ints([4, 2]))",
                 "x vector[*]: Some(Floats([0.5, 0.25]))",
             ]),
         )]
     );
+}
+
+#[test]
+fn files_that_are_no_images_are_errors_of_their_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in [("1.jpg", "II*\0 image"), ("ü 2.jpg", "text"), ("3.jpg", "")] {
+        write(&dir.path().join(name), content);
+    }
+    let list = "file_name,label\n1.jpg,0\nü 2.jpg,1\n3.jpg,2\n1.jpg,3\n";
+    write(&dir.path().join("metadata.csv"), list);
+    let source = open(dir.path(), None, &[]).unwrap();
+    let file = &source.splits[0].files[0];
+    let mut reader = file.read(0..file.records()).unwrap();
+    assert_eq!(reader.next_record().unwrap().unwrap().key, b"1.jpg");
+    for (place, said) in [
+        (
+            "metadata.csv: record 1: line 3: ",
+            " 2.jpg: its 4 bytes are no image",
+        ),
+        (
+            "metadata.csv: record 2: line 4: ",
+            "3.jpg: the image is empty",
+        ),
+    ] {
+        let error = reader.next_record().unwrap_err();
+        assert!(matches!(error, crate::Error::Record { .. }), "{error:?}");
+        let error = error.to_string();
+        assert!(error.contains(place) && error.contains(said), "{error}");
+    }
+    assert!(reader.next_record().unwrap().is_none());
 }
 
 #[test]
@@ -136,7 +169,7 @@ fn lists_that_cannot_be_read_are_refused() {
         ("", "no line"),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        write(&dir.path().join("1.jpg"), "image");
+        write(&dir.path().join("1.jpg"), "II*\0 image");
         write(&dir.path().join("metadata.csv"), list);
         let error = open(dir.path(), None, &[]).unwrap_err().to_string();
         assert!(
@@ -151,7 +184,7 @@ fn lists_that_cannot_be_read_are_refused() {
         ("train", "{\"file_name\": \"1.jpg\", \"n\": 1}"),
         ("test", "{\"file_name\": \"1.jpg\", \"n\": \"x\"}"),
     ] {
-        write(&dir.path().join(split).join("1.jpg"), "image");
+        write(&dir.path().join(split).join("1.jpg"), "II*\0 image");
         write(&dir.path().join(split).join("metadata.jsonl"), list);
     }
     let error = open(dir.path(), None, &[]).unwrap_err().to_string();

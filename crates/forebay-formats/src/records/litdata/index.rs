@@ -13,6 +13,8 @@ const LEAVES_MAX: usize = 1024;
 const DEPTH_MAX: usize = 16;
 /// The name of the leaf of items that are one value.
 const ONLY_LEAF: &str = "value";
+/// The loader of items that are rows of Parquet files.
+const PARQUET_LOADER: &str = "ParquetLoader";
 
 /// How items are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(super) struct Index {
     /// Name and type of each leaf.
     pub(super) leaves: Vec<(String, String)>,
     pub(super) wrap: Wrap,
+    /// Whether the chunks are Parquet files, which have the types of their columns themselves.
+    pub(super) is_parquet: bool,
 }
 
 #[derive(Deserialize)]
@@ -85,15 +89,15 @@ impl Index {
                     .to_owned(),
             );
         }
-        if let Some(loader) = config
-            .item_loader
-            .as_deref()
-            .filter(|name| *name != "PyTreeLoader")
-        {
-            return Err(format!(
-                "items of the loader {loader:?} are not read, only those of PyTreeLoader, which is LitData's default"
-            ));
-        }
+        let is_parquet = match config.item_loader.as_deref() {
+            None | Some("PyTreeLoader") => false,
+            Some(PARQUET_LOADER) => true,
+            Some(loader) => {
+                return Err(format!(
+                    "items of the loader {loader:?} are not read, only those of PyTreeLoader, which is LitData's default, and of {PARQUET_LOADER}"
+                ));
+            }
+        };
         let wrap = wrap(
             config.compression.as_deref(),
             config.compression_level.as_deref(),
@@ -105,6 +109,14 @@ impl Index {
         {
             let name = &info.filename;
             return Err(format!("{name:?} is no name of a file beside the index"));
+        }
+        if is_parquet {
+            return Ok(Self {
+                chunks: file.chunks,
+                leaves: Vec::new(),
+                wrap,
+                is_parquet,
+            });
         }
         let formats = config
             .data_format
@@ -129,12 +141,13 @@ impl Index {
             chunks: file.chunks,
             leaves: names.into_iter().zip(formats).collect(),
             wrap,
+            is_parquet,
         })
     }
 
     /// Whether items have the same leaves, in files that are compressed in the same way.
     pub(super) fn has_leaves_of(&self, other: &Self) -> bool {
-        (&self.leaves, self.wrap) == (&other.leaves, other.wrap)
+        (&self.leaves, self.wrap, self.is_parquet) == (&other.leaves, other.wrap, other.is_parquet)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The values of leaves, as LitData's serializers write them.
 
 use crate::records::samples::{Encoding, SampleColumn, Target, put_typed_array};
-use forebay_image::{SampleFormat, encode_png_samples};
+use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
 use forebay_shard::schema::NumberType;
 use std::borrow::Cow;
 
@@ -222,6 +222,6 @@ fn pil(value: &[u8]) -> Result<Vec<u8>, String> {
             ));
         }
     };
-    let encoded = encode_png_samples(pixels, width, height, format);
+    let encoded = encode_png_samples(pixels, width, height, format, PngCompression::Fast);
     encoded.map_err(|error| format!("it cannot be encoded: {error}"))
 }

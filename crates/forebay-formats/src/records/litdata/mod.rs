@@ -3,6 +3,7 @@
 mod chunk;
 mod index;
 mod leaf;
+mod parquet_rows;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,8 @@ impl Format for LitData {
             let name = name.rsplit('/').next().unwrap_or_default();
             name.starts_with("chunk-") && name.ends_with(".bin")
         };
-        names.iter().copied().find(is_chunk)
+        let chunk = names.iter().copied().find(is_chunk);
+        chunk.or_else(|| parquet_rows::index_among(names))
     }
 
     fn advice(&self) -> &'static str {
@@ -52,7 +54,7 @@ impl Format for LitData {
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
         let (root, storage) = read_storage(&input.location, &input.read)?;
-        let mut splits = Vec::new();
+        let (mut splits, mut parquet) = (Vec::new(), Vec::new());
         let mut first: Option<Index> = None;
         for (split, dir) in split_dirs(input, &root, &*storage, None)? {
             let path = match dir.is_empty() {
@@ -60,6 +62,11 @@ impl Format for LitData {
                 false => root.join(&dir),
             };
             let index = Index::load(&path, &*storage)?;
+            if first.as_ref().is_none_or(|first| first.is_parquet) && index.is_parquet {
+                parquet.push((split, path, index.chunks.clone()));
+                first = Some(index);
+                continue;
+            }
             let chunks = open_chunks(&index, &path, &input.location.join(&dir), input)?;
             match &first {
                 Some(first) if !first.has_leaves_of(&index) => {
@@ -74,6 +81,9 @@ impl Format for LitData {
         let Some(index) = first else {
             return Err(Error::source(&root, "the indexes list no chunks"));
         };
+        if index.is_parquet {
+            return parquet_rows::open(&parquet, input, &*storage);
+        }
         let (leaves, columns) = columns(&index, &splits, input, &root)?;
         let files = splits.iter().flat_map(|(split, chunks)| {
             chunks.iter().map(|chunk| SampleFile {

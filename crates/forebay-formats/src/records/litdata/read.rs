@@ -3,8 +3,8 @@
 use super::chunk::{Chunk, ItemReader};
 use super::leaf::{self, Leaf};
 use crate::error::{Error, Result};
-use crate::records::samples::{Columns, SampleMeta, values};
-use crate::records::{RecordFile, RecordReader, SourceRecord};
+use crate::records::samples::{Columns, values};
+use crate::records::{OwnedRecord, RecordFile, RecordReader, SourceRecord};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,10 +56,31 @@ impl RecordFile for LitDataFile {
             file: self,
             items: self.chunk.reader()?,
             records: records.start..records.end.min(self.records()),
-            item: Vec::new(),
-            record: Vec::new(),
-            meta: SampleMeta::default(),
+            record: OwnedRecord::default(),
         }))
+    }
+
+    fn is_slow_to_encode(&self) -> bool {
+        self.leaves.contains(&Leaf::Pil)
+    }
+
+    fn encode(&self, record: &mut OwnedRecord) -> Result<()> {
+        let OwnedRecord { bytes, raw, .. } = record;
+        let item = raw.first().map(Vec::as_slice).unwrap_or_default();
+        let columns = &self.columns;
+        let made = values(&columns.columns, item)
+            .and_then(|values| leaf::convert(&self.leaves, &columns.columns, values))
+            .and_then(|values| columns.record(&values, bytes));
+        let meta = made.map_err(|what| {
+            let at = self.chunk.item(record.number as usize).unwrap_or_default();
+            Error::Record {
+                path: self.chunk.version.path.clone(),
+                record: record.number,
+                what: format!("offset {}: {what}", at.0),
+            }
+        })?;
+        (record.label, record.key) = (meta.label, meta.key);
+        Ok(())
     }
 }
 
@@ -68,38 +89,27 @@ struct Reader<'a> {
     file: &'a LitDataFile,
     items: ItemReader<'a>,
     records: Range<u64>,
-    item: Vec<u8>,
-    record: Vec<u8>,
-    meta: SampleMeta,
+    record: OwnedRecord,
 }
 
 impl RecordReader for Reader<'_> {
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
-        let LitDataFile {
-            chunk,
-            leaves,
-            columns,
-        } = self.file;
+        let mut record = std::mem::take(&mut self.record);
+        let is_one = self.next_raw(&mut record)?;
+        if is_one {
+            self.file.encode(&mut record)?;
+        }
+        self.record = record;
+        Ok(is_one.then(|| self.record.get()))
+    }
+
+    fn next_raw(&mut self, record: &mut OwnedRecord) -> Result<bool> {
         let Some(number) = self.records.next() else {
-            return Ok(None);
+            return Ok(false);
         };
-        self.items.read(number as usize, &mut self.item)?;
-        let made = values(&columns.columns, &self.item)
-            .and_then(|values| leaf::convert(leaves, &columns.columns, values))
-            .and_then(|values| columns.record(&values, &mut self.record));
-        self.meta = made.map_err(|what| {
-            let at = chunk.item(number as usize).unwrap_or_default().0;
-            Error::Record {
-                path: chunk.version.path.clone(),
-                record: number,
-                what: format!("offset {at}: {what}"),
-            }
-        })?;
-        Ok(Some(SourceRecord {
-            number,
-            bytes: &self.record,
-            label: self.meta.label,
-            key: &self.meta.key,
-        }))
+        record.number = number;
+        record.raw.resize_with(1, Vec::new);
+        self.items.read(number as usize, &mut record.raw[0])?;
+        Ok(true)
     }
 }

@@ -204,6 +204,8 @@ fn chunks_show_the_format_in_front_of_the_list_that_mds_has_too() {
         &["chunk-0-0.bin", "index.json"][..],
         &["index.json", "chunk-12-3.zstd.bin"],
         &["train/index.json", "train/chunk-0-0.bin"],
+        &["a.parquet", "index.json"],
+        &["README.md", "train/a.parquet", "train/index.json"],
     ] {
         assert_eq!(RecordFormat::detect(names).unwrap().0.name(), "litdata");
     }
@@ -212,6 +214,97 @@ fn chunks_show_the_format_in_front_of_the_list_that_mds_has_too() {
         "mds"
     );
     assert_eq!(RecordFormat::detect(&["model.bin"]), None);
+    // A list of something else, in another directory.
+    let parquet = RecordFormat::detect(&["a.parquet", "my-index.json", "x/notes.json"]);
+    assert_eq!(parquet.unwrap().0.name(), "parquet");
+}
+
+/// The list says which rows there are, and in which order.
+#[cfg(feature = "formats")]
+#[test]
+fn rows_of_parquet_files_are_read_in_the_order_of_the_list() {
+    let expected: Value =
+        serde_json::from_slice(&std::fs::read(golden("expected.json")).unwrap()).unwrap();
+    let reversed = changed("parquet", |index| {
+        index["chunks"].as_array_mut().unwrap().reverse();
+    });
+    // A file that the list lacks is no part of the dataset.
+    let one = changed("parquet", |index| {
+        index["chunks"].as_array_mut().unwrap().pop();
+    });
+    for (dir, order) in [
+        (golden("parquet"), vec![0, 1, 2, 3, 4, 5, 6]),
+        (reversed.path().to_owned(), vec![4, 5, 6, 0, 1, 2, 3]),
+        (one.path().to_owned(), vec![0, 1, 2, 3]),
+    ] {
+        let source = open(&dir, |_| ()).unwrap();
+        assert_eq!(source.splits[0].name, "train");
+        let mut order = order.into_iter();
+        for file in &source.splits[0].files {
+            let mut reader = file.read(0..file.records()).unwrap();
+            while let Some(record) = reader.next_record().unwrap() {
+                let expected = &expected[order.next().unwrap()];
+                assert_eq!(record.key, expected["key"].as_str().unwrap().as_bytes());
+                assert_eq!(record.label, expected["label"].as_i64());
+                let example = ExampleView::parse(record.bytes).unwrap();
+                let image = blake3::hash(example.bytes("image/encoded").unwrap().unwrap());
+                assert_eq!(json!(image.to_hex().as_str()), expected["image_blake3"]);
+                let caption = example.bytes("caption").unwrap().unwrap();
+                assert_eq!(
+                    json!(std::str::from_utf8(caption).unwrap()),
+                    expected["caption"]
+                );
+            }
+        }
+        assert_eq!(order.next(), None);
+    }
+    let split = open(&golden("parquet"), |input| {
+        input.split = Some("val".to_owned())
+    });
+    assert_eq!(split.unwrap().splits[0].name, "val");
+}
+
+#[cfg(feature = "formats")]
+#[test]
+fn lists_that_do_not_fit_their_parquet_files_are_refused() {
+    for (pointer, value, said) in [
+        (
+            "/chunks/1/chunk_size",
+            json!(4),
+            "part-4.parquet has 3 rows",
+        ),
+        (
+            "/chunks/0/chunk_bytes",
+            json!(9),
+            "says 4 rows in 9 bytes: index",
+        ),
+        (
+            "/chunks/0/filename",
+            json!("../x.parquet"),
+            "is no name of a file",
+        ),
+        (
+            "/chunks/0/filename",
+            json!("x.parquet"),
+            "x.parquet is not beside it",
+        ),
+        ("/chunks/1/filename", json!("index.json"), "index.json"),
+        ("/chunks", json!([]), "no Parquet files"),
+    ] {
+        let dir = changed("parquet", |index| {
+            *index.pointer_mut(pointer).unwrap() = value.clone();
+        });
+        let error = open(dir.path(), |_| ()).unwrap_err().to_string();
+        assert!(error.contains(said), "{said}: {error}");
+    }
+    // Splits of both kinds.
+    let both = tempfile::tempdir().unwrap();
+    for (split, name) in [("train", "parquet"), ("val", "plain")] {
+        let files = changed(name, |_| ());
+        std::fs::rename(files.path(), both.path().join(split)).unwrap();
+    }
+    let error = open(both.path(), |_| ()).unwrap_err().to_string();
+    assert!(error.contains("leaves are others"), "{error}");
 }
 
 /// A copy of golden chunks with a change of the index.
@@ -285,6 +378,7 @@ fn indexes_that_do_not_fit_their_chunks_are_refused() {
     }
     // Types of leaves that are no longer those of the chunks.
     for (at, format, said) in [
+        (6, "jpeg", Some("column \"raw\": the image is empty")),
         (2, "float", None),
         (2, "numpy", Some("column \"label\": an array of")),
         (

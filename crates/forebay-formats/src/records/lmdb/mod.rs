@@ -10,7 +10,9 @@ use super::CreateSink;
 use super::conversion::Conversion;
 use super::places::{by_split, file_at, files_at, split_of_array};
 use super::values::{self, ValueFile, Values};
-use super::{Format, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord};
+use super::{
+    Format, OwnedRecord, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord,
+};
 use crate::archive::{Archive, ArchiveFile, FileVersion};
 use crate::error::{Error, Result};
 use crate::records::arrays::places::dirs;
@@ -205,10 +207,35 @@ impl RecordFile for Records {
             file: self.database.version.reopen(&self.database.archive)?,
             next: records.start,
             end: records.end.min(self.records()),
-            key: Vec::new(),
-            value: Vec::new(),
-            record: Vec::new(),
+            record: OwnedRecord::default(),
         }))
+    }
+
+    fn is_slow_to_encode(&self) -> bool {
+        matches!(*self.values, Values::Datum { .. })
+    }
+
+    fn encode(&self, record: &mut OwnedRecord) -> Result<()> {
+        let OwnedRecord { bytes, raw, .. } = record;
+        if let Some(value) = raw.first_mut() {
+            bytes.clear();
+            let label = self.values.encode(value, bytes);
+            record.label = label.map_err(|what| self.refused(record.number, what))?;
+            if self.values.are_records() {
+                std::mem::swap(value, bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Records {
+    fn refused(&self, record: u64, what: String) -> Error {
+        Error::Record {
+            path: self.database.version.path.clone(),
+            record,
+            what,
+        }
     }
 }
 
@@ -217,52 +244,40 @@ struct Reader<'a> {
     file: ArchiveFile,
     next: u64,
     end: u64,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    record: Vec<u8>,
+    record: OwnedRecord,
 }
 
 impl RecordReader for Reader<'_> {
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let mut record = std::mem::take(&mut self.record);
+        let is_one = self.next_raw(&mut record)?;
+        if is_one {
+            self.records.encode(&mut record)?;
+        }
+        self.record = record;
+        Ok(is_one.then(|| self.record.get()))
+    }
+
+    fn next_raw(&mut self, record: &mut OwnedRecord) -> Result<bool> {
         let number = self.next;
         if number >= self.end {
-            return Ok(None);
+            return Ok(false);
         }
         self.next += 1;
-        let Records { database, values } = self.records;
-        let refused = |what: String| Error::Record {
-            path: database.version.path.clone(),
-            record: number,
-            what,
-        };
-        let node = database.tree.nodes[number as usize];
-        let read = database
-            .tree
-            .value(&self.file, node, &mut self.key, &mut self.value);
-        read.map_err(refused)?;
-        if self.key.len() > MAX_KEY_BYTES {
-            return Err(refused(format!(
-                "a key of {} bytes is too long",
-                self.key.len()
-            )));
+        record.number = number;
+        record.raw.resize_with(1, Vec::new);
+        let Database { tree, .. } = &self.records.database;
+        let (key, value) = (&mut record.key, &mut record.raw[0]);
+        let node = tree.nodes[number as usize];
+        let read = tree.value(&self.file, node, key, value);
+        read.map_err(|what| self.records.refused(number, what))?;
+        if key.len() > MAX_KEY_BYTES {
+            let what = format!("a key of {} bytes is too long", key.len());
+            return Err(self.records.refused(number, what));
         }
-        self.record.clear();
-        let label = values
-            .encode(&self.value, &mut self.record)
-            .map_err(refused)?;
-        let key = match &**values {
-            Values::Own(_) => self.key.get(write::PREFIX_BYTES..).unwrap_or_default(),
-            _ => &self.key,
-        };
-        let bytes = match values.are_records() {
-            true => &self.value,
-            false => &self.record,
-        };
-        Ok(Some(SourceRecord {
-            number,
-            bytes,
-            label,
-            key,
-        }))
+        if let Values::Own(_) = *self.records.values {
+            key.drain(..write::PREFIX_BYTES.min(key.len()));
+        }
+        Ok(true)
     }
 }

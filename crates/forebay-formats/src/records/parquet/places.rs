@@ -17,12 +17,15 @@ pub(super) fn is_file(path: &Path) -> bool {
     path.to_string_lossy().ends_with(EXTENSION)
 }
 
-/// Finds the files at a place: itself, those in it, those in `data`, or those in a directory for each split.
+/// Finds the files at a place: those that a list has, itself, those in it, those in `data`, or those in a directory for each split.
 pub(super) fn files(
     input: &RecordInput,
     root: &Path,
     storage: &dyn Storage,
 ) -> Result<BTreeMap<String, Vec<PathBuf>>> {
+    if !input.splits.is_empty() {
+        return Ok(input.splits.clone());
+    }
     let mut found: Vec<(String, PathBuf)> = Vec::new();
     let add = |found: &mut Vec<(String, PathBuf)>, dir: &Path, names: &[String]| {
         let files = names.iter().filter(|name| name.ends_with(EXTENSION));

@@ -45,6 +45,11 @@ pub(in crate::records) struct SampleColumn {
 }
 
 impl SampleColumn {
+    /// Whether its type says that its values are images.
+    fn is_encoded_image(&self) -> bool {
+        self.target != Target::Nothing && matches!(self.encoding, Encoding::Jpeg | Encoding::Png)
+    }
+
     pub(in crate::records) fn new(
         name: &str,
         encoding: Encoding,
@@ -396,6 +401,12 @@ impl Columns {
         let meta = encode(&self.columns, values, base, record)?;
         if let Some(schema) = &self.foreign {
             schema.check(record)?;
+            for (column, value) in self.columns.iter().zip(values) {
+                if column.is_encoded_image() {
+                    let checked = crate::sniff::check_image(value.as_ref());
+                    checked.map_err(|what| format!("column {:?}: {what}", column.name))?;
+                }
+            }
         }
         Ok(meta)
     }

@@ -471,6 +471,11 @@ impl RecordReader for Reader<'_> {
             let what = "it changed since it was listed: run the command again";
             return Err(Error::source(path, what));
         }
+        crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
+            path: images.path.clone(),
+            record: number,
+            what: format!("{}: {what}", entry.name),
+        })?;
         let columns = images.schema.columns();
         let masks = columns.iter().map(|column| match column.column_type {
             ColumnType::Mask => masks::read(&images.path, entry, &column.name),

@@ -36,7 +36,10 @@ fn dataset(root: &Path) {
             &root.join("Annotations").join(format!("{id}.xml")),
             &xml(&name, objects),
         );
-        write(&root.join("JPEGImages").join(&name), &format!("image {id}"));
+        write(
+            &root.join("JPEGImages").join(&name),
+            &format!("II*\0 image {id}"),
+        );
     }
     let lists = root.join("ImageSets/Main");
     write(&lists.join("train.txt"), "2\n1\n");
@@ -97,7 +100,7 @@ fn lists_are_splits_and_objects_are_boxes() {
         (
             "2.jpg".to_owned(),
             [
-                "image 2",
+                "II*\0 image 2",
                 "Boxes { boxes: [], labels: [] }",
                 "Ints([])",
                 "Ints([])",
@@ -112,7 +115,7 @@ fn lists_are_splits_and_objects_are_boxes() {
         (
             "1.jpg".to_owned(),
             [
-                "image 1",
+                "II*\0 image 1",
                 "Boxes { boxes: [[0.05, 0.0, 0.5, 0.5], [0.2, 0.0, 0.5, 0.5]], labels: [11, 7] }",
                 "Ints([1, 0])",
                 "Ints([0, 0])",
@@ -131,10 +134,17 @@ fn lists_are_splits_and_objects_are_boxes() {
 
 /// Masks of some images: palette PNGs of other bytes for each directory, and the lists of these images.
 fn add_masks(root: &Path) {
-    use forebay_image::{SampleFormat, encode_png_samples};
+    use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
     for (dir, class) in [("SegmentationClass", 255), ("SegmentationObject", 1)] {
         for id in ["2", "3"] {
-            let png = encode_png_samples(&[0, class], 2, 1, SampleFormat::Gray8).unwrap();
+            let png = encode_png_samples(
+                &[0, class],
+                2,
+                1,
+                SampleFormat::Gray8,
+                PngCompression::Small,
+            )
+            .unwrap();
             let path = root.join(dir).join(format!("{id}.png"));
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, png).unwrap();
@@ -239,6 +249,27 @@ fn masks_that_are_missing_or_of_another_format_are_refused() {
     assert!(error.contains("SegmentationClass/2.png"), "{error}");
 }
 
+/// Each is an error of its record, so that a conversion can leave it out.
+#[test]
+fn files_that_are_no_images_are_errors_of_their_records() {
+    for (content, said) in [
+        ("", "record 0: 2.jpg: the image is empty"),
+        ("hello", "2.jpg: its 5 bytes are no image"),
+        ("GIF89a", "2.jpg: it is a GIF image"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        dataset(dir.path());
+        write(&dir.path().join("JPEGImages/2.jpg"), content);
+        let source = open(dir.path(), None, &[]).unwrap();
+        let mut reader = source.splits[0].files[0].read(0..2).unwrap();
+        let error = reader.next_record().unwrap_err();
+        assert!(matches!(error, crate::Error::Record { .. }), "{error:?}");
+        assert!(error.to_string().contains(said), "{error}");
+        let next = reader.next_record().unwrap().unwrap();
+        assert_eq!((next.number, next.key), (1, &b"1.jpg"[..]));
+    }
+}
+
 #[test]
 fn years_are_joined_and_own_classes_are_sorted() {
     let dir = tempfile::tempdir().unwrap();
@@ -269,7 +300,7 @@ fn years_are_joined_and_own_classes_are_sorted() {
 fn a_test_split_may_have_no_annotations_at_all() {
     let dir = tempfile::tempdir().unwrap();
     dataset(dir.path());
-    write(&dir.path().join("JPEGImages/4.png"), "image 4");
+    write(&dir.path().join("JPEGImages/4.png"), "II*\0 image 4");
     write(&dir.path().join("ImageSets/Main/test.txt"), "4\n");
     let source = open(dir.path(), None, &[]).unwrap();
     assert_eq!(records(&source, 0)[0].0, "4.png");

@@ -1,0 +1,211 @@
+//! Records of one shard that several threads encode and change, in batches: one is read while the one before is encoded,
+//! and the one before that was written. So a source of one shard uses all cores, and the order of the records stays.
+//!
+//! Threads help only while fewer shards are written than there are cores; otherwise the thread of a shard does it all. At
+//! most two batches of a shard are in memory, and the record that ends each.
+
+use super::record::{Changes, Converted, Converter};
+use super::run::ShardInProgress;
+use crate::error::Result;
+use crate::report::FastCount;
+use forebay_formats::Error as SourceError;
+use forebay_formats::records::{OnBadRecord, OwnedRecord, RecordFile, RecordReader, SourceRecord};
+use forebay_shard::example::RecordFeatures;
+use forebay_shard::parallel::Helpers;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+/// A batch ends with the record that brings it to this many bytes for each thread that works on it.
+const BATCH_BYTES: usize = 2 << 20;
+/// Or to this many records.
+const BATCH_RECORDS: usize = 256;
+
+/// The threads that encode records of all shards of a conversion.
+pub(super) struct Batches<'a> {
+    changes: Changes<'a>,
+    features: &'a RecordFeatures,
+    jobs: usize,
+    on_bad_record: OnBadRecord,
+    /// Shards that are being written.
+    active: AtomicUsize,
+    /// Started by the first batch that needs them; none if the system cannot.
+    helpers: OnceLock<Option<Helpers>>,
+    converters: Mutex<Vec<Converter<'a>>>,
+}
+
+/// A record on its way.
+#[derive(Default)]
+struct BatchedRecord {
+    record: OwnedRecord,
+    /// The bytes to write, if they are others than those of the record.
+    changed: Option<Vec<u8>>,
+    seek_point_bytes: Option<u64>,
+    is_baseline_now: Option<bool>,
+    fast: FastCount,
+    failure: Option<Failure>,
+}
+
+/// Why a record is not written.
+enum Failure {
+    Source(SourceError),
+    /// It cannot be changed as was asked for.
+    Refused(String),
+}
+
+/// Counts a shard as long as it is written.
+pub(super) struct ActiveShard<'a>(&'a AtomicUsize);
+
+impl Drop for ActiveShard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<'a> Batches<'a> {
+    pub(super) fn new(
+        changes: Changes<'a>,
+        features: &'a RecordFeatures,
+        jobs: usize,
+        on_bad_record: OnBadRecord,
+    ) -> Self {
+        Self {
+            changes,
+            features,
+            jobs,
+            on_bad_record,
+            active: AtomicUsize::new(0),
+            helpers: OnceLock::new(),
+            converters: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(super) fn begin_shard(&self) -> ActiveShard<'_> {
+        self.active.fetch_add(1, Ordering::Relaxed);
+        ActiveShard(&self.active)
+    }
+
+    /// Whether records of this file are worth handing them from thread to thread.
+    pub(super) fn are_for(&self, file: &dyn RecordFile) -> bool {
+        self.jobs > 1 && (file.is_slow_to_encode() || self.changes.are_slow())
+    }
+
+    /// Writes records of a file. Returns false if it was stopped.
+    pub(super) fn write(
+        &self,
+        file: &dyn RecordFile,
+        range: Range<u64>,
+        shard: &mut ShardInProgress<'_>,
+        stopped: &(dyn Fn() -> bool + Sync),
+    ) -> Result<bool> {
+        let mut reader = file.read(range)?;
+        let mut is_over = false;
+        let mut next = self.read(&mut *reader, &mut is_over);
+        let mut encoded = Vec::new();
+        while !next.is_empty() || !encoded.is_empty() {
+            if stopped() {
+                return Ok(false);
+            }
+            let mut encoding = std::mem::take(&mut next);
+            let written = std::mem::take(&mut encoded);
+            let encode = |record: &mut BatchedRecord| self.encode(file, record);
+            let here = || {
+                write_batch(file, written, shard)?;
+                Ok(self.read(&mut *reader, &mut is_over))
+            };
+            let read: Result<Vec<BatchedRecord>> = match self.helpers() {
+                Some(helpers) => helpers.run_beside(&mut encoding, encode, here),
+                None => {
+                    encoding.iter_mut().for_each(encode);
+                    here()
+                }
+            };
+            (next, encoded) = (read?, encoding);
+        }
+        Ok(true)
+    }
+
+    /// The threads that help, if there are cores for them.
+    fn helpers(&self) -> Option<&Helpers> {
+        if self.active.load(Ordering::Relaxed) >= self.jobs {
+            return None;
+        }
+        let start = || Helpers::new(self.jobs).ok();
+        self.helpers.get_or_init(start).as_ref()
+    }
+
+    /// Reads a batch. What ends the reading is its last entry.
+    fn read(&self, reader: &mut dyn RecordReader, is_over: &mut bool) -> Vec<BatchedRecord> {
+        let threads = self.jobs / self.active.load(Ordering::Relaxed).max(1);
+        let most = BATCH_BYTES * threads.max(1);
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while !*is_over && bytes < most && batch.len() < BATCH_RECORDS {
+            let mut next = BatchedRecord::default();
+            match reader.next_raw(&mut next.record) {
+                Ok(true) => bytes += next.record.len(),
+                Ok(false) => {
+                    *is_over = true;
+                    break;
+                }
+                Err(error) => {
+                    let goes_on = self.on_bad_record == OnBadRecord::Skip;
+                    *is_over = !(goes_on && matches!(error, SourceError::Record { .. }));
+                    next.failure = Some(Failure::Source(error));
+                }
+            }
+            batch.push(next);
+        }
+        batch
+    }
+
+    fn encode(&self, file: &dyn RecordFile, batched: &mut BatchedRecord) {
+        if batched.failure.is_some() {
+            return;
+        }
+        if let Err(error) = file.encode(&mut batched.record) {
+            batched.failure = Some(Failure::Source(error));
+            return;
+        }
+        let converters = || self.converters.lock().unwrap_or_else(|e| e.into_inner());
+        let idle = converters().pop();
+        let mut converter = idle.unwrap_or_else(|| Converter::new(self.changes, self.features));
+        let record = batched.record.get();
+        match converter.convert(record.bytes) {
+            Ok(converted) => {
+                batched.seek_point_bytes = converted.seek_point_bytes;
+                batched.is_baseline_now = converted.is_baseline_now;
+                batched.fast = converted.fast;
+                let is_same = std::ptr::eq(converted.bytes, record.bytes);
+                batched.changed = (!is_same).then(|| converted.bytes.to_vec());
+            }
+            Err(what) => batched.failure = Some(Failure::Refused(what)),
+        }
+        converters().push(converter);
+    }
+}
+
+fn write_batch(
+    file: &dyn RecordFile,
+    batch: Vec<BatchedRecord>,
+    shard: &mut ShardInProgress<'_>,
+) -> Result<()> {
+    for batched in batch {
+        let record: SourceRecord<'_> = batched.record.get();
+        match batched.failure {
+            Some(Failure::Source(error)) => shard.leave_out(error)?,
+            Some(Failure::Refused(what)) => {
+                return Err(super::source::refused(file, record.number, what));
+            }
+            None => {
+                let converted = Converted {
+                    bytes: batched.changed.as_deref().unwrap_or(record.bytes),
+                    seek_point_bytes: batched.seek_point_bytes,
+                    is_baseline_now: batched.is_baseline_now,
+                    fast: batched.fast,
+                };
+                shard.append(file, &record, &converted, &[])?;
+            }
+        }
+    }
+    Ok(())
+}
