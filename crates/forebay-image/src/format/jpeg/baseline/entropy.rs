@@ -34,12 +34,15 @@ pub(in crate::format::jpeg) const ZIGZAG: [u8; 64] = [
 
 /// Remainder of a block after its DC coefficient: 62 minus the index of the last coefficient read.
 /// The byte is negative from the last coefficient on.
-const LEFT: u8 = 62;
+pub(super) const LEFT: u8 = 62;
 /// Remainder after the last coefficient.
 const ALL: i8 = -1;
 /// Remainder after an end-of-block symbol at any index. Runs past the last coefficient leave a
 /// larger value, and an end of block after them a smaller one.
 const ENDED: RangeInclusive<i8> = -(END_OF_BLOCK as i8)..=LEFT as i8 - END_OF_BLOCK as i8;
+
+/// Remainder, in its place in the state, of a block whose bits are no code.
+pub(super) const ENDED_EARLY: u32 = 0xfe00;
 
 /// Position in a pair, by the remainder after the coefficient.
 static PLACE: [u8; 256] = {
@@ -134,8 +137,8 @@ impl Block<'_> {
         let multi_symbol =
             self.multi_symbols[(self.bits.peek() >> (64 - MULTI_SYMBOL_BITS)) as usize];
         let state = self.bits.state.wrapping_sub(multi_symbol.step());
-        if (state as i16) < 0 || multi_symbol.is_slow() {
-            if is_end((state >> 8) as i8) {
+        if (state as i16) < 0 {
+            if !multi_symbol.is_slow() && is_end((state >> 8) as i8) {
                 self.bits.consume(multi_symbol.step());
             }
             return true;
@@ -165,7 +168,7 @@ impl Block<'_> {
 
 /// Returns whether this remainder means the end of the block.
 #[inline(always)]
-fn is_end(left: i8) -> bool {
+pub(super) fn is_end(left: i8) -> bool {
     left == ALL || ENDED.contains(&left)
 }
 
@@ -283,8 +286,7 @@ impl<'a> Side<'a> {
                     return false;
                 }
             } else {
-                // The block ended early.
-                block.bits.state |= 0xfe00;
+                block.bits.state |= ENDED_EARLY;
             }
         }
         self.sound &= block.is_sound();

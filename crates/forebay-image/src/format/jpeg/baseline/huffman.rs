@@ -18,7 +18,7 @@ const FAST_SIZE: u32 = 9;
 /// `advance` of the end of a block: more than the remainder of any block, and any run.
 pub(super) const END_OF_BLOCK: u8 = 80;
 /// `advance` of symbols that are not in the lookup: more than the remainder of any block.
-const NOT_HERE: u8 = 64;
+pub(super) const NOT_HERE: u8 = 64;
 
 /// An entry of the lookup. From the lowest bit: 8 bits length of code and extra bits; 8 bits
 /// advance of the coefficient index; 6 bits right shift of the bits after the lookup; 10 bits

@@ -32,6 +32,7 @@ mod scan;
 mod seek;
 pub(super) mod simd;
 pub(super) mod upsample;
+mod walk;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! length of all symbols whose codes lie in the next [`MULTI_SYMBOL_BITS`] bits, usually two or
 //! three.
 
-use super::huffman::{END_OF_BLOCK, FAST_BITS, Kind, meaning};
+use super::huffman::{END_OF_BLOCK, FAST_BITS, Kind, NOT_HERE, meaning};
 use std::ops::Range;
 
 /// Bits that index the table: 8 KiB per table, two of which fit into the L1 cache.
@@ -22,8 +22,8 @@ const END: u32 = END_OF_BLOCK as u32;
 pub(super) struct MultiSymbol(u16);
 
 impl MultiSymbol {
-    /// No symbol.
-    const NOT_HERE: Self = Self(0);
+    /// Consumes nothing, and advances by more than the remainder of any block.
+    const NOT_HERE: Self = Self((NOT_HERE as u16) << 8);
 
     /// Argument of [`Bits::consume`](super::bits::Bits::consume): the length, with the advance in
     /// the second byte.
@@ -184,6 +184,9 @@ mod tests {
                 length += code + size;
                 advance += step;
                 found += 1;
+            }
+            if found == 0 {
+                advance = NOT_HERE.into();
             }
             assert_eq!(multi_symbol.step(), length | advance << 8, "{bits:012b}");
             several += usize::from(found > 1);

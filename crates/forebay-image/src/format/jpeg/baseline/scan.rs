@@ -11,7 +11,7 @@ use std::ops::Range;
 /// MCUs per batch.
 pub(super) const BATCH: usize = 8;
 /// Maximum number of blocks per MCU: four of luma and two of chroma.
-const MCU_BLOCKS: usize = 6;
+pub(super) const MCU_BLOCKS: usize = 6;
 const _: () = assert!(BATCH * MCU_BLOCKS <= MAX_BLOCKS);
 
 /// Positions of the blocks of a batch of MCUs: for each component, for each row of blocks, pairs of

@@ -15,6 +15,7 @@ use super::entropy::Predictors;
 use super::header::Header;
 use super::scan::{Cursor, Layout, Scan};
 use super::simd::Level;
+use super::walk::Starts;
 use crate::varint::{put_varint, varint};
 
 const VERSION: u8 = 1;
@@ -212,6 +213,7 @@ pub struct SeekPointBuilder {
     cursor: Cursor,
     scratch: Vec<i16>,
     points: Vec<Point>,
+    starts: Starts,
     has_read_all: bool,
 }
 
@@ -300,6 +302,28 @@ impl SeekPointBuilder {
     /// Finds all points of a grid.
     fn walk(&mut self, jpeg: &[u8], grid: &Grid) -> Option<()> {
         self.header.make_multi_symbols();
+        if Starts::suit(jpeg, &self.header) {
+            self.read_starts(jpeg, grid)?;
+        } else {
+            self.walk_in_order(jpeg, grid)?;
+        }
+        self.has_read_all = true;
+        Some(())
+    }
+
+    /// Finds all points of a grid from the starts of all MCUs.
+    fn read_starts(&mut self, jpeg: &[u8], grid: &Grid) -> Option<()> {
+        let (points, starts) = (&mut self.points, &mut self.starts);
+        starts.find(jpeg, &self.header, Level::detect())?;
+        points.clear();
+        let mcus = (0..grid.points()).map(|point| grid.mcu(point));
+        starts.points(mcus, self.header.scan, |point| points.push(point))?;
+        starts.trim();
+        Some(())
+    }
+
+    /// Finds all points of a grid with little memory.
+    fn walk_in_order(&mut self, jpeg: &[u8], grid: &Grid) -> Option<()> {
         let header = &self.header;
         self.layout.set(header);
         self.scratch.resize(self.layout.coefficients(), 0);
@@ -332,9 +356,7 @@ impl SeekPointBuilder {
         }
         // To the end: points are made of whole images only.
         let end = grid.mcus.0 * grid.mcus.1;
-        cursor.skip_to(&scan, end, &mut self.scratch).ok()?;
-        self.has_read_all = true;
-        Some(())
+        cursor.skip_to(&scan, end, &mut self.scratch).ok()
     }
 
     /// Encodes the points of a grid that equals the one walked, or has a subset of its rows.
@@ -392,4 +414,80 @@ fn unsigned(value: i64) -> u64 {
 
 fn signed(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Kind, Numbers, PLAIN, encode, kinds};
+    use super::*;
+    use libjpeg_turbo_rs::Subsampling;
+
+    /// The points of a JPEG without restart markers, from both halves of it and in order.
+    fn both_ways(builder: &mut SeekPointBuilder, jpeg: &[u8]) -> [Option<Vec<Point>>; 2] {
+        builder.header.read(jpeg).unwrap();
+        builder.header.make_multi_symbols();
+        let mcus = builder.header.mcus();
+        let grid = Grid::new(mcus, 1, mcus.0.min(8) as u8).unwrap();
+        assert!(Starts::suit(jpeg, &builder.header));
+        let found = builder.read_starts(jpeg, &grid);
+        let found = found.map(|()| builder.points.clone());
+        let in_order = builder.walk_in_order(jpeg, &grid);
+        [found, in_order.map(|()| builder.points.clone())]
+    }
+
+    #[test]
+    fn points_from_both_halves_are_those_in_order() {
+        let mut builder = SeekPointBuilder::default();
+        let mut met = 0;
+        for kind in kinds().into_iter().filter(|kind| kind.restart == 0) {
+            for (width, height) in [(8, 8), (33, 50), (200, 120), (401, 300), (90, 900)] {
+                let jpeg = encode(kind, width, height);
+                let [found, in_order] = both_ways(&mut builder, &jpeg);
+                assert!(found.is_some() && found == in_order, "{kind:?}");
+                met += usize::from(builder.starts.has_met());
+            }
+        }
+        assert!(met > 30, "{met}");
+    }
+
+    #[test]
+    fn damaged_scans_have_the_same_points_or_none_either_way() {
+        let mut builder = SeekPointBuilder::default();
+        let mut numbers = Numbers(11);
+        let (mut sound, mut met) = (0, 0);
+        for sampling in [Subsampling::S420, Subsampling::S444] {
+            let jpeg = encode(Kind { sampling, ..PLAIN }, 300, 200);
+            builder.header.read(&jpeg).unwrap();
+            let scan = builder.header.scan;
+            for round in 0..600 {
+                let mut damaged = jpeg.clone();
+                for _ in 0..=round % 3 {
+                    let at = scan + numbers.below(jpeg.len() - scan);
+                    match round % 4 {
+                        0 => damaged[at] ^= 1 << numbers.below(8),
+                        1 => damaged[at] = numbers.next() as u8,
+                        2 => drop(damaged.remove(at.min(damaged.len() - 1))),
+                        _ => damaged.insert(at.min(damaged.len()), numbers.next() as u8),
+                    }
+                }
+                if round % 10 == 0 {
+                    damaged.truncate(scan + numbers.below(damaged.len() - scan));
+                }
+                let [found, in_order] = both_ways(&mut builder, &damaged);
+                assert_eq!(found, in_order, "round {round}");
+                sound += usize::from(found.is_some());
+                met += usize::from(builder.starts.has_met());
+            }
+            // A scan of zeros, of ones, and of any bits.
+            for byte in [Some(0), Some(0xfe), None, None] {
+                let mut damaged = jpeg.clone();
+                for to in &mut damaged[scan..] {
+                    *to = byte.unwrap_or_else(|| numbers.next() as u8 & 0xfe);
+                }
+                let [found, in_order] = both_ways(&mut builder, &damaged);
+                assert_eq!(found, in_order, "{byte:?}");
+            }
+        }
+        assert!(sound > 50 && met > 50, "{sound} {met}");
+    }
 }

@@ -8,17 +8,17 @@ use crate::rows::Memory;
 use libjpeg_turbo_rs::{ColorSpace, Encoder, PixelFormat, Subsampling};
 
 /// A pseudorandom sequence (SplitMix64).
-struct Numbers(u64);
+pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ (x >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 }
@@ -45,15 +45,15 @@ fn picture(width: usize, height: usize, seed: u64) -> Vec<u8> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Kind {
-    sampling: Subsampling,
-    quality: u8,
-    restart: u16,
-    optimised: bool,
-    space: Option<ColorSpace>,
+pub(super) struct Kind {
+    pub(super) sampling: Subsampling,
+    pub(super) quality: u8,
+    pub(super) restart: u16,
+    pub(super) optimised: bool,
+    pub(super) space: Option<ColorSpace>,
 }
 
-const PLAIN: Kind = Kind {
+pub(super) const PLAIN: Kind = Kind {
     sampling: Subsampling::S420,
     quality: 85,
     restart: 0,
@@ -61,7 +61,7 @@ const PLAIN: Kind = Kind {
     space: None,
 };
 
-fn encode(kind: Kind, width: usize, height: usize) -> Vec<u8> {
+pub(super) fn encode(kind: Kind, width: usize, height: usize) -> Vec<u8> {
     let pixels = picture(width, height, (width * height) as u64);
     let mut encoder = Encoder::new(&pixels, width, height, PixelFormat::Rgb)
         .quality(kind.quality)
@@ -79,7 +79,7 @@ fn encode(kind: Kind, width: usize, height: usize) -> Vec<u8> {
 }
 
 /// Every kind of file that the decoder supports.
-fn kinds() -> Vec<Kind> {
+pub(super) fn kinds() -> Vec<Kind> {
     use Subsampling::*;
     let mut kinds = Vec::new();
     for sampling in [S444, S422, S420, S440, S411] {

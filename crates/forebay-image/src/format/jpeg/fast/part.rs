@@ -137,9 +137,14 @@ impl EncodedPart {
         for block in 0..blocks {
             let at = block / 2 * PAIR + block % 2 * SECOND;
             let block = pairs.get(at..).and_then(|rest| rest.first_chunk());
-            fits &= block.is_some_and(|block| self.add(block, pack));
+            fits &= block.is_some_and(|block| self.add_portable(block));
         }
         fits
+    }
+
+    /// [`EncodedPart::add`], portable.
+    pub(super) fn add_portable(&mut self, block: &[i16; 128]) -> bool {
+        self.add(block, pack)
     }
 
     /// Adds a block of a pair; `false` if a coefficient is larger than the format allows. `pack` is

@@ -25,6 +25,7 @@ mod x86;
 
 use super::entropy::{self, PAIR, Read, Reader, Slot, Tables, Walk, Way};
 use super::header::Steps;
+use super::walk::{self, Lane};
 use super::{color, idct, scaled, upsample};
 
 /// Which instructions may be used.
@@ -132,6 +133,20 @@ impl Level {
             avx2_entropy::read_two::<W>(readers, tables, slots, coefficients),
             entropy::read_two::<W>(readers, tables, slots, coefficients)
         )
+    }
+
+    /// [`walk::walk`].
+    pub(super) fn walk(self, lane: &mut Lane<'_>) {
+        dispatch!(self, avx2_entropy::walk(lane), walk::walk(lane));
+    }
+
+    /// [`walk::walk_two`].
+    pub(super) fn walk_two(self, first: &mut Lane<'_>, second: &mut Lane<'_>) {
+        dispatch!(
+            self,
+            avx2_entropy::walk_two(first, second),
+            walk::walk_two(first, second)
+        );
     }
 
     /// Stores a block per slot (`KEEP`), or skips it, using multi-symbols if they exist.

@@ -1,9 +1,9 @@
 //! Encoding with AVX2 and BMI2: the way of [`bmi2`](super::bmi2) back, from rows of coefficients to
 //! fields.
 
-use super::{EncodedPart, PAIR, part, tile};
+use super::{EncodedPart, PAIR, tile};
 use crate::format::jpeg::baseline::entropy::{SECOND, ZIGZAG};
-use part::EncodedBlock;
+use crate::format::jpeg::fast::part::{self, EncodedBlock};
 use std::arch::x86_64::*;
 
 /// Blocks at once: the values of all of them are in memory before the first is read again.

@@ -1,18 +1,21 @@
 //! Selects an implementation at run time; the only unsafe code of this format.
 //!
-//! Every level gives the coefficients of the portable one. Arm has no level of its own: its
-//! processors decode portably.
+//! Every level gives the coefficients of the portable one.
 #![allow(unsafe_code)] // calls of code compiled for the instructions that `Level` stands for
 
 #[cfg(target_arch = "x86_64")]
 mod bmi2;
 #[cfg(target_arch = "x86_64")]
 mod bmi2_encode;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon_encode;
 #[cfg(target_arch = "x86_64")]
 mod vbmi2;
 
 use super::control::{self, Buffer, Tables};
-use super::part::{self, EncodedPart};
+use super::part::EncodedPart;
 use super::restore::ScanEncoder;
 use super::tile::{self, MAX_PARTS, Part, Tile, WIDTH, Window};
 use crate::format::jpeg::baseline::entropy::PAIR;
@@ -32,6 +35,8 @@ enum Kind {
     /// These, and AVX-512 F, BW, DQ, VL, VBMI and VBMI2.
     #[cfg(target_arch = "x86_64")]
     Vbmi2,
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Neon,
 }
 
 impl Default for Level {
@@ -73,16 +78,23 @@ impl Level {
                 kinds[2] = Some(Kind::Vbmi2);
             }
         }
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        if std::arch::is_aarch64_feature_detected!("neon") {
+            kinds[1] = Some(Kind::Neon);
+        }
         kinds.into_iter().flatten().map(Self)
     }
 
     /// [`EncodedPart::add_row`].
     pub(super) fn add_row(self, part: &mut EncodedPart, pairs: &[i16], blocks: usize) -> bool {
         match self.0 {
-            Kind::Portable => part.add_row(pairs, blocks),
             // SAFETY: `Level::all` creates these levels only if the processor has these features.
             #[cfg(target_arch = "x86_64")]
             Kind::Bmi2 | Kind::Vbmi2 => unsafe { bmi2_encode::add_row(part, pairs, blocks) },
+            // SAFETY: `Level::all` creates this level only if the processor has NEON.
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Kind::Neon => unsafe { neon_encode::add_row(part, pairs, blocks) },
+            _ => part.add_row(pairs, blocks),
         }
     }
 
@@ -95,10 +107,10 @@ impl Level {
         out: &mut Vec<u8>,
     ) {
         match self.0 {
-            Kind::Portable => writer.write(codes, kinds, out),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Bmi2 | Kind::Vbmi2 => unsafe { bmi2::write_control(writer, codes, kinds, out) },
+            _ => writer.write(codes, kinds, out),
         }
     }
 
@@ -112,12 +124,12 @@ impl Level {
         columns: Range<usize>,
     ) -> Option<()> {
         match self.0 {
-            Kind::Portable => encoder.tile(tile, coefficients, batch, columns),
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Bmi2 | Kind::Vbmi2 => unsafe {
                 bmi2::write_tile(encoder, tile, coefficients, batch, columns)
             },
+            _ => encoder.tile(tile, coefficients, batch, columns),
         }
     }
 
@@ -132,13 +144,13 @@ impl Level {
         buffer: &mut Buffer,
     ) -> Option<()> {
         match self.0 {
-            Kind::Portable => tile.open(window, length, parts, tables, buffer, tile::read_dc),
             // SAFETY: `Level::all` creates this level only if the processor has these features.
             #[cfg(target_arch = "x86_64")]
             Kind::Bmi2 => unsafe { bmi2::open(tile, window, length, parts, tables, buffer) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Vbmi2 => unsafe { vbmi2::open(tile, window, length, parts, tables, buffer) },
+            _ => tile.open(window, length, parts, tables, buffer, tile::read_dc),
         }
     }
 
@@ -163,6 +175,9 @@ impl Level {
         assert_eq!(blocks, tile.blocks);
         match self.0 {
             Kind::Portable => tile.unpack(window, parts, out),
+            // SAFETY: `Level::all` creates this level only if the processor has NEON.
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Kind::Neon => unsafe { neon::unpack(tile, window, parts, out) },
             // SAFETY: as above, and the assertions hold.
             #[cfg(target_arch = "x86_64")]
             Kind::Bmi2 => unsafe { bmi2::unpack(tile, window, parts, out) },
