@@ -38,6 +38,7 @@ import time
 import urllib.error
 import urllib.request
 import venv
+from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIB = 1 << 20
@@ -71,9 +72,9 @@ def environment(work: pathlib.Path, name: str, packages: list[str]) -> pathlib.P
 
 
 class Server:
-    """An S3 server on loopback, ended with the `with` block."""
+    """An S3 server on loopback, ended with the `with` block. The link is a latency in ms and a bandwidth in MB/s."""
 
-    def __init__(self, which: str, work: pathlib.Path, s3_server: pathlib.Path) -> None:
+    def __init__(self, which: str, work: pathlib.Path, s3_server: pathlib.Path, link: Sequence[str] = ()) -> None:
         self.process: subprocess.Popen[str] | None = None
         self.bucket = BUCKET
         if "://" in which:
@@ -85,7 +86,7 @@ class Server:
             # Its objects are files of a temporary directory, which goes with it.
             environ = {**os.environ, "TMPDIR": str(work)}
             pipe = subprocess.PIPE
-            self.process = subprocess.Popen([s3_server], stdin=pipe, stdout=pipe, env=environ, text=True)
+            self.process = subprocess.Popen([s3_server, *link], stdin=pipe, stdout=pipe, env=environ, text=True)
             assert self.process.stdout is not None
             self.url = self.process.stdout.readline().strip()
             return

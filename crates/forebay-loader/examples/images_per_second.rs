@@ -6,7 +6,7 @@
 //!
 //! `FOREBAY_SPLIT` names the split (the first one by default), `FOREBAY_THREADS` the numbers of
 //! threads ("1,2"), `FOREBAY_EPOCHS` the number of epochs measured after a warm-up epoch (1),
-//! `FOREBAY_TRANSFORM` is `train` or `eval`, `FOREBAY_MEMORY` the budget in bytes.
+//! `FOREBAY_TRANSFORM` is `train`, `eval` or `encoded`, `FOREBAY_MEMORY` the budget in bytes.
 
 use std::error::Error;
 use std::time::Instant;
@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let split = dataset.split(&variable("FOREBAY_SPLIT", &first))?;
     let transform = match variable("FOREBAY_TRANSFORM", "train").as_str() {
         "eval" => Transform::Eval(EvalTransform::new(256, 224)),
+        "encoded" => Transform::KeepEncoded,
         _ => Transform::Train(TrainTransform::new(224)),
     };
     let epochs: u64 = variable("FOREBAY_EPOCHS", "1").parse()?;
@@ -46,10 +47,13 @@ fn main() -> Result<(), Box<dyn Error>> {
                 images += batch.len();
             }
         }
+        let seconds = begun.elapsed().as_secs_f64();
         let stats = loader.stats().since(&warm);
         println!(
-            "{threads} threads: {:.0} images/s, first batch after {:.0} ms, at most {:.0} MB of records and batches",
-            images as f64 / begun.elapsed().as_secs_f64(),
+            "{threads} threads: {:.0} images/s, {:.0} MB/s read, {:.0} CPU ms, first batch after {:.0} ms, at most {:.0} MB of records and batches",
+            images as f64 / seconds,
+            stats.bytes_read as f64 / 1e6 / seconds,
+            stats.process_cpu_s * 1e3,
             first_batch.as_secs_f64() * 1e3,
             stats.memory_peak_bytes as f64 / 1e6,
         );

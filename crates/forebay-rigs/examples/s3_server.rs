@@ -1,11 +1,27 @@
-//! The S3 rig as a process, for `tools/bench_store.py`: prints its URL, and ends when its standard
-//! input is closed.
+//! The S3 rig as a process, for `tools/bench_store.py` and `tools/bench_link.py`: prints its URL, and
+//! ends when its standard input is closed.
+//!
+//! With a latency in milliseconds and a bandwidth in MB/s as arguments, requests take that time and
+//! all answers share that bandwidth.
 
-use forebay_rigs::S3Server;
+use forebay_rigs::{Link, S3Server};
 use std::io::Read;
+use std::time::Duration;
 
 fn main() {
-    let server = S3Server::start();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let server = match &args[..] {
+        [] => S3Server::start(),
+        [latency, bandwidth] => {
+            let latency = latency.parse().expect("a latency in milliseconds");
+            let bandwidth: u64 = bandwidth.parse().expect("a bandwidth in MB/s");
+            S3Server::behind(Link::new(
+                Duration::from_millis(latency),
+                bandwidth * 1_000_000,
+            ))
+        }
+        _ => panic!("expected no argument, or LATENCY_MS BANDWIDTH_MB"),
+    };
     println!("{}", server.url());
     // Returns when the parent process has ended.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());

@@ -2,7 +2,7 @@
 //!
 //! | rig | server | what it verifies or provides |
 //! | --- | --- | --- |
-//! | [`S3Server`] | s3s-fs in this process | signatures, payload hashes, conditions |
+//! | [`S3Server`] | s3s-fs in this process, also behind a [`Link`] | signatures, payload hashes, conditions |
 //! | [`Moto`] | `moto_server`, if installed | conditions, open uploads, sizes of parts |
 //! | [`Azurite`] | Azurite, if installed | signatures, blocks, conditions |
 //! | [`Gcs`] | our own fake | generations, open uploads; it reports checksums |
@@ -18,6 +18,7 @@ mod child;
 mod corpus;
 mod gcs;
 mod http;
+mod link;
 mod moto;
 mod proxy;
 mod s3;
@@ -27,6 +28,7 @@ mod web;
 pub use azurite::Azurite;
 pub use corpus::replay_corpus;
 pub use gcs::Gcs;
+pub use link::Link;
 pub use moto::Moto;
 pub use proxy::{Fault, FaultProxy, Plan};
 pub use s3::S3Server;

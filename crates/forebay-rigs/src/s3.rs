@@ -2,6 +2,7 @@
 //! open uploads.
 
 use crate::BUCKET;
+use crate::link::{self, Link};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use s3s::auth::SimpleAuth;
@@ -36,15 +37,20 @@ type Uploads = BTreeMap<String, (String, String, SystemTime)>;
 impl S3Server {
     /// Starts it, with the bucket [`BUCKET`].
     pub fn start() -> Self {
-        Self::start_as(true)
+        Self::start_as(true, None)
+    }
+
+    /// Starts a server to which requests take time, and from which all bytes share a bandwidth.
+    pub fn behind(link: Link) -> Self {
+        Self::start_as(true, Some(Arc::new(link)))
     }
 
     /// Starts a server that accepts conditional puts and ignores the condition, as some servers do.
     pub fn ignoring_conditions() -> Self {
-        Self::start_as(false)
+        Self::start_as(false, None)
     }
 
-    fn start_as(is_heedful: bool) -> Self {
+    fn start_as(is_heedful: bool, link: Option<Arc<Link>>) -> Self {
         let dir = tempfile::tempdir().expect("a directory for the server");
         std::fs::create_dir(dir.path().join(BUCKET)).expect("a bucket");
         let uploads = Arc::new(Mutex::new(Uploads::new()));
@@ -55,6 +61,7 @@ impl S3Server {
             uploads: Arc::clone(&uploads),
             turn: tokio::sync::Mutex::new(()),
             is_heedful,
+            link,
         };
         let mut service = S3ServiceBuilder::new(files);
         service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
@@ -149,6 +156,7 @@ struct Files {
     turn: tokio::sync::Mutex<()>,
     /// Whether conditions are enforced.
     is_heedful: bool,
+    link: Option<Arc<Link>>,
 }
 
 type Answer<Output> = S3Result<S3Response<Output>>;
@@ -166,17 +174,33 @@ impl Files {
         Ok(())
     }
 
+    /// Waits as long as the link to the server takes.
+    async fn reach(&self) {
+        if let Some(link) = &self.link {
+            link.request().await;
+        }
+    }
+
     async fn get(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
-        self.refuse_directory(&request.input.bucket, &request.input.key)?;
-        self.files.get_object(request).await
+        self.reach().await;
+        let (bucket, key) = (&request.input.bucket, &request.input.key);
+        self.refuse_directory(bucket, key)?;
+        let (path, range) = (self.dir.join(bucket).join(key), request.input.range);
+        let mut answer = self.files.get_object(request).await?;
+        if let Some(link) = &self.link {
+            answer.output.body = Some(link::body(Arc::clone(link), &path, range)?);
+        }
+        Ok(answer)
     }
 
     async fn head(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+        self.reach().await;
         self.refuse_directory(&request.input.bucket, &request.input.key)?;
         self.files.head_object(request).await
     }
 
     async fn list(&self, request: S3Request<ListObjectsV2Input>) -> Answer<ListObjectsV2Output> {
+        self.reach().await;
         let mut answer = self.files.list_objects_v2(request.clone()).await?;
         // S3's listings contain ETags.
         for object in answer.output.contents.iter_mut().flatten() {

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+#[cfg(all(feature = "mmap", target_os = "linux"))]
+use memmap2::Advice;
 #[cfg(feature = "mmap")]
 use memmap2::{MmapMut, MmapOptions};
 
@@ -18,6 +20,10 @@ const PAGES_FROM: usize = 512 << 10;
 /// blocks of similar sizes can reuse each other's mapping.
 #[cfg(feature = "mmap")]
 const STEPS: usize = 8;
+
+/// Mappings of at least this size use huge pages.
+#[cfg(all(feature = "mmap", target_os = "linux"))]
+const HUGE_PAGE: usize = 2 << 20;
 
 /// A byte buffer that grows and never shrinks.
 pub(crate) enum Memory {
@@ -52,11 +58,17 @@ impl Memory {
         }
         let step = len.checked_next_power_of_two()? / STEPS;
         let size = len.checked_next_multiple_of(step)?;
-        MmapOptions::new()
-            .len(size)
-            .map_anon()
-            .ok()
-            .map(Self::Pages)
+        let pages = MmapOptions::new().len(size).map_anon().ok()?;
+        // All of it is written next: a fault for each page costs more than the read itself. A kernel
+        // without support for the advice maps pages when they are first written.
+        #[cfg(target_os = "linux")]
+        {
+            if size >= HUGE_PAGE {
+                let _ = pages.advise(Advice::HugePage);
+            }
+            let _ = pages.advise_range(Advice::PopulateWrite, 0, len);
+        }
+        Some(Self::Pages(pages))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Encoded records in memory, and their budget.
 //!
 //! An [`Extent`] is a range of consecutive records that is read at once. It is referenced by the
-//! virtual rank whose window contains it, and by each sample that waits to be decoded. References are
-//! released with [`Store::release`] under the pipeline's lock, so the last release is detected and
+//! virtual rank whose window contains it, by each sample that waits to be decoded, and by encoded
+//! images until they are in their batch. References are released with [`Store::release`] under the pipeline's lock, so the last release is detected and
 //! its memory accounted for immediately.
 
 use std::collections::VecDeque;
@@ -12,11 +12,12 @@ use std::sync::{Arc, OnceLock};
 
 use forebay_shard::RecordBlock;
 
+use super::raw::RawImage;
 use crate::error::{Error, Result};
 
 /// Memory that is kept for the next reads: at most the budget divided by this, in addition to the
-/// budget.
-const SPARE_PART: u64 = 8;
+/// budget, or what was in use before and is not any more.
+const SPARE_PART: u64 = 12;
 
 /// Consecutive records: to be read, being read, or in memory.
 pub(super) struct Extent {
@@ -44,6 +45,11 @@ impl Extent {
         self.records.end - self.records.start == 1
     }
 
+    /// Returns whether it was read without an error.
+    pub(super) fn has_records(&self) -> bool {
+        matches!(self.data.get(), Some(Ok(_)))
+    }
+
     pub(super) fn is_read(&self) -> bool {
         self.data.get().is_some()
     }
@@ -54,14 +60,17 @@ impl Extent {
 pub(super) struct Store {
     budget: u64,
     used: u64,
+    /// The part of `used` that is in memory or being read, and the most of it so far.
+    held: u64,
+    most_held: u64,
     next_id: u64,
     reads: VecDeque<Arc<Extent>>,
     /// Number of entries at the front of `reads` that were announced to the system.
     announced: usize,
     /// Memory of released extents. Reusing it is several times faster than using fresh pages.
-    /// Extents are released and read in bursts, which are larger than the number of concurrent
-    /// reads.
+    /// Extents are released and read in bursts, the largest of them at the ends of epochs.
     spare: Vec<RecordBlock>,
+    spare_bytes: u64,
     max_spare: usize,
 }
 
@@ -129,8 +138,30 @@ impl Store {
         let spare = near
             .min_by_key(|&(_, size)| (size < bytes, size.abs_diff(bytes)))
             .map(|(at, _)| at);
-        let block = spare.map(|at| self.spare.swap_remove(at));
+        let block = spare.map(|at| self.take_spare(at));
+        self.hold(bytes);
+        self.trim();
         Some((extent, block.unwrap_or_default()))
+    }
+
+    fn hold(&mut self, bytes: u64) {
+        self.held += bytes;
+        self.most_held = self.most_held.max(self.held);
+    }
+
+    fn take_spare(&mut self, at: usize) -> RecordBlock {
+        let block = self.spare.swap_remove(at);
+        self.spare_bytes -= block.memory_bytes() as u64;
+        block
+    }
+
+    /// Frees spare memory beyond its limits.
+    fn trim(&mut self) {
+        let unused = self.most_held.saturating_sub(self.held);
+        let most = unused.max(self.budget / SPARE_PART);
+        while self.spare.len() > self.max_spare || self.spare_bytes > most {
+            self.take_spare(0);
+        }
     }
 
     /// Returns the records of the next `ahead` reads that have not been announced, each once.
@@ -149,6 +180,7 @@ impl Store {
         let held = data.as_ref().map_or(0, |block| block.memory_bytes() as u64);
         let more = held.saturating_sub(extent.bytes.fetch_max(held, Ordering::Relaxed));
         self.used += more;
+        self.hold(more);
         // Each extent is read once, by one reader, so it is not set before.
         let _ = extent.data.set(data);
     }
@@ -158,19 +190,23 @@ impl Store {
         let Some(extent) = Arc::into_inner(extent) else {
             return;
         };
-        self.used -= extent.bytes.into_inner();
-        if let Some(Ok(block)) = extent.data.into_inner() {
+        let bytes = extent.bytes.into_inner();
+        self.used -= bytes;
+        let Some(data) = extent.data.into_inner() else {
+            return;
+        };
+        self.held = self.held.saturating_sub(bytes);
+        if let Ok(block) = data {
+            self.spare_bytes += block.memory_bytes() as u64;
             self.spare.push(block);
-            while self.spare.len() > self.max_spare || self.spare_bytes() > self.budget / SPARE_PART
-            {
-                self.spare.swap_remove(0);
-            }
+            self.trim();
         }
     }
 
-    fn spare_bytes(&self) -> u64 {
-        let sizes = self.spare.iter().map(|block| block.memory_bytes() as u64);
-        sizes.sum()
+    /// Releases the extents that encoded images hold.
+    pub(super) fn release_images(&mut self, images: impl IntoIterator<Item = RawImage>) {
+        let extents = images.into_iter().filter_map(RawImage::into_extent);
+        extents.for_each(|extent| self.release(extent));
     }
 
     /// Cancels pending reads.
@@ -186,26 +222,37 @@ impl Store {
 mod tests {
     use super::*;
 
+    /// Reads an extent of `bytes` bytes.
+    fn read(store: &mut Store, bytes: u64) -> Arc<Extent> {
+        store.admit(0..1, bytes);
+        let (extent, mut block) = store.next_read().unwrap();
+        block.stored_mut(bytes as usize);
+        store.finish(&extent, Ok(block));
+        extent
+    }
+
     #[test]
-    fn memory_for_the_next_reads_is_a_small_part_of_the_budget() {
+    fn spare_memory_is_what_was_in_use_before_or_a_small_part_of_the_budget() {
         const BLOCK: u64 = 1000;
         let budget = 3 * BLOCK * SPARE_PART;
-        for (most, kept) in [(100, 3), (2, 2)] {
+        for (most, blocks, kept) in [(100, 8, 8), (2, 8, 2), (100, 2, 2)] {
             let mut store = Store::new(budget, most);
-            let extents: Vec<_> = (0..8)
-                .map(|i| {
-                    store.admit(i..i + 1, BLOCK);
-                    let (extent, mut block) = store.next_read().unwrap();
-                    block.stored_mut(BLOCK as usize);
-                    store.finish(&extent, Ok(block));
-                    extent
-                })
-                .collect();
+            let extents: Vec<_> = (0..blocks).map(|_| read(&mut store, BLOCK)).collect();
             for extent in extents {
                 store.release(extent);
             }
             assert_eq!(store.spare.len(), kept);
-            assert_eq!(store.used(), 0);
+            assert_eq!((store.used(), store.held), (0, 0));
+            // Each of these replaces one of those, which are too small. The rest is freed as far as it
+            // would come in addition to the most that was in use.
+            let large: Vec<_> = (0..2).map(|_| read(&mut store, 3 * BLOCK)).collect();
+            assert_eq!(store.spare.len(), kept.saturating_sub(2).min(3));
+            assert_eq!(store.spare_bytes, store.spare.len() as u64 * BLOCK);
+            for extent in large {
+                store.release(extent);
+            }
+            let most = store.most_held.max(budget / SPARE_PART);
+            assert!(store.spare_bytes <= most, "{}", store.spare_bytes);
         }
     }
 
@@ -215,6 +262,7 @@ mod tests {
         for bytes in [900, 1500, 1100] {
             let mut block = RecordBlock::default();
             block.stored_mut(bytes);
+            store.spare_bytes += bytes as u64;
             store.spare.push(block);
         }
         // The nearest is too small; memory of twice the size would count without being used.

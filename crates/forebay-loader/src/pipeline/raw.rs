@@ -1,9 +1,12 @@
 //! Encoded images and columns: from the records of a batch to one payload.
 //!
-//! The size of such a batch is known only when all its samples have been read. So their bytes are
-//! copied out of the records, which can then be released, and the thread that finishes the last
-//! sample concatenates them in the order of the batch.
+//! The size of such a batch is known only when all its samples have been read. Until then images
+//! stay in the records that were read, so each is copied once, by the thread that finishes the last
+//! sample. If memory for records is short, images are copied out of the records, which can then be
+//! released.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_batch::FLAG_FAILED;
@@ -13,6 +16,7 @@ use forebay_image::{ImageError, Limits, probe};
 use forebay_options::OnError;
 
 use super::batch_buffer::BatchBuffer;
+use super::extent::Extent;
 use crate::columns::{Columns, SampleColumns};
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -20,15 +24,38 @@ use crate::options::Options;
 /// An image as stored, with the size in its header.
 #[derive(Default)]
 pub(super) struct RawImage {
-    bytes: Vec<u8>,
+    bytes: Stored,
     width: u32,
     height: u32,
 }
 
+/// The bytes of an image.
+enum Stored {
+    Own(Vec<u8>),
+    /// A part of a record of an extent, which is released after the image was copied.
+    Held {
+        extent: Arc<Extent>,
+        sample: u64,
+        at: Range<usize>,
+    },
+}
+
+impl Default for Stored {
+    fn default() -> Self {
+        Stored::Own(Vec::new())
+    }
+}
+
 impl RawImage {
-    /// Copies an image. Only its header is read; an unknown format is passed on, since the receiver
-    /// may support it.
-    pub(super) fn new(bytes: &[u8], limits: &Limits) -> Result<RawImage, ImageError> {
+    /// Describes the image `bytes`, a part of `record` if that was read into `extent`; otherwise it
+    /// is copied. Only its header is read; an unknown format is passed on, since the receiver may
+    /// support it.
+    pub(super) fn new(
+        bytes: &Cow<'_, [u8]>,
+        (sample, record): (u64, &[u8]),
+        extent: Option<&Arc<Extent>>,
+        limits: &Limits,
+    ) -> Result<RawImage, ImageError> {
         let (width, height) = match probe(bytes, limits) {
             Ok(probe) => (probe.width, probe.height),
             Err(ImageError::UnknownFormat { .. } | ImageError::Unsupported { .. })
@@ -38,8 +65,17 @@ impl RawImage {
             }
             Err(error) => return Err(error),
         };
+        let held = match (extent, bytes) {
+            (Some(extent), Cow::Borrowed(bytes)) => part_of(record, bytes).map(|at| Stored::Held {
+                extent: Arc::clone(extent),
+                sample,
+                at,
+            }),
+            _ => None,
+        };
+        let bytes = held.unwrap_or_else(|| Stored::Own(bytes.to_vec()));
         Ok(RawImage {
-            bytes: bytes.to_vec(),
+            bytes,
             width,
             height,
         })
@@ -52,8 +88,45 @@ impl RawImage {
 
     /// Returns its size in bytes.
     pub(super) fn len(&self) -> u64 {
-        self.bytes.len() as u64
+        match &self.bytes {
+            Stored::Own(bytes) => bytes.len() as u64,
+            Stored::Held { at, .. } => at.len() as u64,
+        }
     }
+
+    /// Returns the bytes that it holds besides records.
+    pub(super) fn own_len(&self) -> u64 {
+        match &self.bytes {
+            Stored::Own(bytes) => bytes.len() as u64,
+            Stored::Held { .. } => 0,
+        }
+    }
+
+    /// Returns the extent that it holds, to be released.
+    pub(super) fn into_extent(self) -> Option<Arc<Extent>> {
+        match self.bytes {
+            Stored::Own(_) => None,
+            Stored::Held { extent, .. } => Some(extent),
+        }
+    }
+
+    fn bytes(&self) -> Result<&[u8]> {
+        match &self.bytes {
+            Stored::Own(bytes) => Ok(bytes),
+            Stored::Held { extent, sample, at } => {
+                let record = extent.record(*sample).transpose()?;
+                let bytes = record.and_then(|record| record.get(at.clone()));
+                bytes.ok_or_else(unfinished)
+            }
+        }
+    }
+}
+
+/// Returns where `part` is in `whole`.
+fn part_of(whole: &[u8], part: &[u8]) -> Option<Range<usize>> {
+    let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
+    let at = start..start.checked_add(part.len())?;
+    (at.end <= whole.len()).then_some(at)
 }
 
 /// A batch whose samples are complete, but not yet in one payload.
@@ -86,7 +159,7 @@ pub(super) fn stand_in(flags: &[u8], i: usize) -> Option<usize> {
 impl Gather {
     /// Makes the payload: images, and `columns` behind them, in memory of `pool`.
     pub(super) fn run(
-        self,
+        &mut self,
         options: &Options,
         columns: Option<&Columns>,
         pool: &BufferPool,
@@ -125,7 +198,7 @@ impl Gather {
         let mut payload = match encoded {
             Some(_) => take(pool, bytes)?,
             None => enlarged(
-                self.buffer.and_then(BatchBuffer::whole),
+                self.buffer.take().and_then(BatchBuffer::whole),
                 pixels,
                 bytes,
                 pool,
@@ -134,8 +207,9 @@ impl Gather {
         if let Some(images) = &encoded {
             let mut rest = &mut payload[..];
             for image in images {
-                let (place, after) = std::mem::take(&mut rest).split_at_mut(image.bytes.len());
-                place.copy_from_slice(&image.bytes);
+                let bytes = image.bytes()?;
+                let (place, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+                place.copy_from_slice(bytes);
                 rest = after;
             }
         }

@@ -25,8 +25,9 @@ use crate::stats::{Activity, Queues};
 
 /// Number of errors kept from replaced samples, for statistics.
 const FAILURES_KEPT: usize = 16;
-/// Memory blocks kept for the next reads, in addition to one per reader: about the size of a burst.
-const SPARE_BLOCKS: usize = 28;
+/// Most memory blocks kept for the next reads, in addition to one per reader: enough for the windows
+/// of 64 virtual ranks, and few enough to be searched at each read.
+const SPARE_BLOCKS: usize = 512;
 /// Least room for columns behind the pixels of a batch, in bytes.
 const MIN_ROOM: u64 = 4096;
 /// Samples planned per call, so that the lock is not held for long.
@@ -53,6 +54,8 @@ pub(super) struct PendingBatch {
     pub(super) gathered: Option<Gathered>,
     /// Size of encoded images and columns in bytes.
     varying_bytes: u64,
+    /// The part of them that is not in extents.
+    own_bytes: u64,
 }
 
 impl PendingBatch {
@@ -81,8 +84,8 @@ pub(super) struct Failure {
 
 /// A job for a decode thread.
 pub(super) enum Job {
-    /// Decode a sample.
-    Sample(Task),
+    /// Decode a sample; whether its batch may hold its record until it is concatenated.
+    Sample(Task, bool),
     /// Allocate a buffer for the next batch.
     Buffer {
         /// Generation of the state that requested it.
@@ -206,7 +209,9 @@ impl State {
         }
         self.store.forget_reads();
         self.unfinished = 0;
-        self.making.clear();
+        for making in self.making.drain(..) {
+            self.store.release_images(making.images);
+        }
         self.front = 0;
         self.allocating = false;
         self.failure = None;
@@ -293,7 +298,9 @@ impl State {
         if self.is_beyond_failure(first.batch) {
             return None;
         }
-        self.runnable.pop().map(Job::Sample)
+        // Without room for records that later samples of these batches need, they would wait.
+        let holds = self.is_raw && self.store.has_room(self.varying_batch.saturating_mul(2));
+        self.runnable.pop().map(|task| Job::Sample(task, holds))
     }
 
     /// Returns whether [`State::next_job`] would return a job.
@@ -388,6 +395,7 @@ impl State {
                 },
                 gathered: None,
                 varying_bytes: 0,
+                own_bytes: 0,
                 labels: vec![-1; slots.len()],
                 samples: Vec::with_capacity(slots.len()),
                 flags: Vec::with_capacity(slots.len()),
@@ -422,22 +430,26 @@ impl State {
         result: Result<Option<Done>, Error>,
     ) -> Option<Gather> {
         self.store.release(extent);
-        if generation != self.generation {
-            return None;
-        }
-        self.unfinished -= 1;
+        let current = generation == self.generation;
+        self.unfinished -= usize::from(current);
         let at = usize::try_from(batch.wrapping_sub(self.front)).unwrap_or(usize::MAX);
-        let making = self.making.get_mut(at)?;
+        let Some(making) = self.making.get_mut(at).filter(|_| current) else {
+            let image = result.ok().flatten().and_then(|done| done.image);
+            self.store.release_images(image);
+            return None;
+        };
         making.left -= 1;
         let failed = match result {
             Ok(Some(done)) => {
                 making.labels[index] = done.label;
                 if let Some(image) = done.image {
                     making.varying_bytes += image.len();
+                    making.own_bytes += image.own_len();
                     making.images[index] = image;
                 }
                 if let Some(columns) = done.columns {
                     making.varying_bytes += columns.len();
+                    making.own_bytes += columns.len();
                     making.columns[index] = Some(columns);
                 }
                 None
@@ -454,7 +466,7 @@ impl State {
             let fading = self.varying_batch - self.varying_batch / 8 + bytes / 8;
             self.varying_batch = bytes.max(fading);
             // The samples' own, and those in the payload.
-            making.varying_bytes *= 2;
+            making.varying_bytes += making.own_bytes;
             Gather {
                 generation,
                 batch,
@@ -474,8 +486,10 @@ impl State {
     pub(super) fn finish_gathering(
         &mut self,
         (generation, batch): (u64, u64),
+        images: Vec<RawImage>,
         result: Result<Gathered, Error>,
     ) {
+        self.store.release_images(images);
         if generation != self.generation {
             return;
         }

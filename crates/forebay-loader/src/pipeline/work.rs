@@ -35,7 +35,7 @@ pub(super) fn run(shared: &Shared, me: usize) {
         shared.workers[me].switch(Activity::Busy);
         permit.take();
         match job {
-            Job::Sample(task) => sample(shared, me, &mut decoder, task),
+            Job::Sample(task, holds) => sample(shared, me, &mut decoder, task, holds),
             Job::Buffer { generation, room } => buffer(shared, generation, room),
         }
         shared.workers_cpu.note(&mut cpu_noted);
@@ -50,7 +50,7 @@ fn take(shared: &Shared, me: usize, permit: &mut CpuPermit<'_>) -> Option<Job> {
             return None;
         }
         if let Some(job) = state.next_job() {
-            if let Job::Sample(task) = &job {
+            if let Job::Sample(task, _) = &job {
                 state.decoding[me] = Some(Working {
                     sample: task.sample,
                     count: 1,
@@ -95,8 +95,10 @@ fn buffer(shared: &Shared, generation: u64, room: u64) {
     shared.wake(&state);
 }
 
-fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
-    let result = catch_unwind(AssertUnwindSafe(|| decode(shared, decoder, &mut task)));
+fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task, holds: bool) {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        decode(shared, decoder, &mut task, holds)
+    }));
     let result = result.unwrap_or_else(|panic| {
         // After a panic its scratch memory may be in any state.
         *decoder = Decoder::with_options(shared.options.decode);
@@ -159,11 +161,11 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
 }
 
 /// Makes the payload of a batch that varies in size.
-fn gather(shared: &Shared, samples: Gather) {
+fn gather(shared: &Shared, mut samples: Gather) {
     let place = (samples.generation, samples.batch);
     let gathered = samples.run(&shared.options, shared.columns.as_ref(), &shared.pool);
     let mut state = shared.lock();
-    state.finish_gathering(place, gathered);
+    state.finish_gathering(place, samples.images, gathered);
     state.advance(&*shared.source);
     shared.wake(&state);
 }
@@ -197,8 +199,9 @@ struct Decoded {
     is_fast: bool,
 }
 
-/// Decodes a sample into its slot, or copies it if it stays encoded.
-fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<Decoded> {
+/// Decodes a sample into its slot. An image that stays encoded is held in its extent with `holds`,
+/// and copied otherwise.
+fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) -> Result<Decoded> {
     let mut alone = RecordBlock::default();
     let whole = read_record(shared, &task.extent, task.sample, &mut alone)?;
     let features = shared.source.record_features(task.sample);
@@ -249,7 +252,11 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<Dec
         columns.map(convert).transpose().map_err(bad_record)
     };
     if keeps_encoded {
-        let image = RawImage::new(&image, &options.decode.limits).map_err(bad_image)?;
+        // A record that was read on its own is not in the extent.
+        let extent = Some(&task.extent).filter(|extent| holds && extent.has_records());
+        let record = (task.sample, whole);
+        let image = RawImage::new(&image, record, extent, &options.decode.limits);
+        let image = image.map_err(bad_image)?;
         let (width, height) = image.size();
         let done = Done {
             label,

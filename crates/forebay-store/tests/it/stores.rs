@@ -1,10 +1,11 @@
 //! Each kind of store against a server that speaks its protocol.
 
-use forebay_rigs::{Azurite, BUCKET, Gcs, Moto, S3Server, Web};
+use forebay_rigs::{Azurite, BUCKET, Gcs, Link, Moto, S3Server, Web};
 use forebay_store::{
     Cancel, Error, ErrorKind, Location, Put, Store, StoreOptions, Transfer, conformance,
 };
 use std::path::Path;
+use std::time::Duration;
 
 fn options(endpoint: &str, settings: Vec<(&'static str, String)>) -> StoreOptions {
     settings.into_iter().fold(
@@ -36,6 +37,15 @@ fn s3_by_s3s() {
         &options.with("check_uploads", "read"),
     ));
     assert_eq!(server.open_uploads(), 0);
+}
+
+/// Bytes that take time on their way are the same.
+#[test]
+fn s3_behind_a_link() {
+    let link = Link::new(Duration::from_millis(2), 200_000_000);
+    let server = S3Server::behind(link);
+    let options = options(&server.url(), server.settings());
+    conformance::check(&open(&format!("s3://{BUCKET}/a/prefix"), &options));
 }
 
 #[test]

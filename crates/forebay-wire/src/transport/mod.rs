@@ -59,15 +59,7 @@ impl Socket {
     /// or the same address as this side.
     #[must_use]
     pub fn is_same_host(&self) -> bool {
-        let Socket::Tcp(socket) = self else {
-            return true;
-        };
-        let own = rustix::net::getsockname(socket).ok();
-        let own = own.and_then(|own| SocketAddr::try_from(own).ok());
-        match (own, socket.peer_addr()) {
-            (Some(own), Ok(peer)) => peer.ip().is_loopback() || own.ip() == peer.ip(),
-            _ => false,
-        }
+        self.tcp().is_none_or(TcpSocket::is_same_host)
     }
 
     /// Sets how long one read and one write may take without any progress.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path as Name;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt as _};
-use std::io::Write;
+use std::io::{self, IoSlice, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -17,6 +17,9 @@ use std::time::Instant;
 
 /// A download whose bytes are damaged, or of another object, starts over this often.
 const DOWNLOAD_ROUNDS: u32 = 5;
+
+/// Pieces that are written with one call: what systems take at most.
+const MOST_SLICES: usize = 1024;
 
 /// The answer to a HEAD request.
 pub(super) struct Head {
@@ -460,10 +463,7 @@ impl Live {
             if let Some(limiter) = transfer.limiter {
                 limiter.wait(part_len as u64).await;
             }
-            for chunk in &chunks {
-                out.write_all(chunk)
-                    .map_err(|error| Error::io(file, "write", error))?;
-            }
+            write_chunks(&mut out, &chunks).map_err(|error| Error::io(file, "write", error))?;
             crc32c = crc32c::crc32c_combine(crc32c, part_crc32c, part_len);
             written += part_len as u64;
             if written > *counted {
@@ -503,6 +503,25 @@ impl Live {
     pub(super) fn is_unprotected(&self) -> bool {
         self.0.settings.plain_http && !self.0.service.is_read_only()
     }
+}
+
+/// Writes the pieces of a part, many with one call: servers send pieces of a few kilobytes.
+fn write_chunks(out: &mut impl Write, chunks: &[Bytes]) -> io::Result<()> {
+    for chunks in chunks.chunks(MOST_SLICES) {
+        let mut slices: Vec<IoSlice<'_>> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
+        let mut left = &mut slices[..];
+        // Removes empty slices, which would look like a file that takes no more.
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            match out.write_vectored(left) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => IoSlice::advance_slices(&mut left, written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn describe(key: String, meta: &ObjectMeta) -> Object {
