@@ -245,6 +245,79 @@ mod tests {
         }
     }
 
+    /// The words of a command as a shell splits them; none after a comment, a pipe, a redirection or the next command.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut word: Option<String> = None;
+        let mut quote = None;
+        for c in line.chars() {
+            match (quote, c) {
+                (Some(open), _) if c == open => quote = None,
+                (Some(_), _) => word.get_or_insert_default().push(c),
+                (None, '\'' | '"') => {
+                    quote = Some(c);
+                    word.get_or_insert_default();
+                }
+                (None, '|' | ';' | '>' | '&' | '#') if word.is_none() => break,
+                (None, _) if c.is_whitespace() => words.extend(word.take()),
+                (None, _) => word.get_or_insert_default().push(c),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    fn check_example(line: &str, found_in: &str) {
+        let words = words(line);
+        if let Err(error) = crate::command().try_get_matches_from(&words) {
+            use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+            let shows = [DisplayHelp, DisplayVersion].contains(&error.kind());
+            assert!(shows, "{found_in}: {line}\n{error}");
+        }
+    }
+
+    #[test]
+    fn examples_of_help_texts_are_valid() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string);
+            let lines = help.as_deref().unwrap_or_default().lines();
+            for line in lines.filter(|line| line.starts_with("  forebay ")) {
+                // A remark is two spaces or more behind the command.
+                let example = line.trim_start().split("  ").next().unwrap_or_default();
+                check_example(example, command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&crate::command());
+    }
+
+    #[test]
+    fn commands_of_documents_are_valid() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut pages = vec![root.join("README.md")];
+        for dir in ["docs", "docs/migration"] {
+            let entries = std::fs::read_dir(root.join(dir)).unwrap();
+            let paths = entries.map(|entry| entry.unwrap().path());
+            pages.extend(paths.filter(|path| path.extension().is_some_and(|e| e == "md")));
+        }
+        let mut checked = 0;
+        for page in pages {
+            let text = std::fs::read_to_string(&page).unwrap().replace("\\\n", " ");
+            let mut is_fenced = false;
+            for line in text.lines() {
+                is_fenced ^= line.starts_with("```");
+                let code = line.strip_prefix("    ").filter(|_| !is_fenced);
+                let code = code.or_else(|| is_fenced.then_some(line));
+                let code = code.map(|code| code.trim_start_matches("$ "));
+                if let Some(code) = code.filter(|code| code.starts_with("forebay ")) {
+                    check_example(code, &page.display().to_string());
+                    checked += 1;
+                }
+            }
+        }
+        assert!(checked > 50, "{checked} commands");
+    }
+
     #[test]
     fn colour_is_found_before_parsing() {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();

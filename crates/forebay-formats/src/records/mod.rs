@@ -19,6 +19,7 @@
 //! TensorFlow's keys. What a sink cannot store of a dataset (classes, label base, order) is in a
 //! [`Conversion`] beside its files, from which a source has it again.
 
+mod annotation_files;
 mod array_record;
 mod arrays;
 mod blosc;

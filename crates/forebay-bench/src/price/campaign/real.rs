@@ -2,20 +2,25 @@
 //!
 //! `cargo test --release -p forebay-bench --lib price::campaign -- --ignored --nocapture`, on a machine without other work.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_client::{Batch, Stream, Transport};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options, RankPace, Stats, Straggler};
+use forebay_server::{ServerHandle, counters};
 use forebay_synthetic::Recipe;
 
 use super::Outcome;
 use crate::Result;
 use crate::price::{Cores, Gain, StageTimes};
 use crate::random::Random;
+use crate::stream;
 
 const BATCH: u64 = 16;
 /// Time of a run, after a third of it that fills queues.
@@ -26,6 +31,7 @@ const RUN: Duration = Duration::from_secs(2);
 enum Throttle {
     Bandwidth { bytes_per_s: f64 },
     Latency { seconds: f64 },
+    Network { bytes_per_s: f64 },
     Decode,
     Step { seconds: f64 },
     Print { bytes: usize },
@@ -38,6 +44,7 @@ impl Throttle {
     fn bound(self) -> &'static str {
         match self {
             Throttle::Bandwidth { .. } | Throttle::Latency { .. } => "storage",
+            Throttle::Network { .. } => "network",
             Throttle::Decode => "decode",
             Throttle::Step { .. } | Throttle::Print { .. } => "trainer",
             Throttle::Lock { .. } => "handover",
@@ -82,6 +89,142 @@ impl Drop for Neighbors {
     }
 }
 
+/// Batches of a loader in this process, or of a server behind a slow network.
+enum Batches {
+    Here(Box<Loader>),
+    Served {
+        stream: Box<Stream>,
+        opened: Instant,
+        server: Option<ServerHandle>,
+    },
+}
+
+impl Batches {
+    fn open(throttle: Throttle, threads: usize) -> Result<Self> {
+        let mut options = Options::new(BATCH, Transform::Train(TrainTransform::new(224)));
+        options.threads = threads;
+        // Reads are of up to 4 MiB: many at once would arrive together, seconds later.
+        options.readers = 2;
+        let dataset = Recipe::parse(&throttle.url())?.open()?;
+        let Throttle::Network { bytes_per_s } = throttle else {
+            let loader = Loader::new(dataset.split("train")?, options)?;
+            return Ok(Self::Here(Box::new(loader)));
+        };
+        let (server, url) =
+            stream::serve(|server| Ok(server.add_dataset(stream::NAME, &dataset)?))?;
+        let relay = relay(server.addr(), bytes_per_s)?;
+        let url = url.replace(&server.addr().to_string(), &relay.to_string());
+        let stream = stream::connect(&url, &options, "train", Transport::Tcp)?;
+        Ok(Self::Served {
+            stream: Box::new(stream),
+            opened: Instant::now(),
+            server: Some(server),
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<Batch>> {
+        Ok(match self {
+            Self::Here(loader) => loader.next_batch()?,
+            Self::Served { stream, .. } => stream.next_batch()?,
+        })
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        Ok(match self {
+            Self::Here(loader) => loader.stats(),
+            Self::Served { stream, opened, .. } => {
+                let client = stream.stats();
+                let server = stream.server_stats(Duration::from_secs(2));
+                let server = server.ok_or("the server tells no counters")?;
+                let mut stats = counters::from_wire(&server, client.starved, opened.elapsed());
+                stats.receive_cpu_s = client.receiving_cpu.as_secs_f64();
+                stats
+            }
+        })
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        if let Self::Served { server, .. } = self
+            && let Some(server) = server.take()
+        {
+            server.shutdown();
+        }
+    }
+}
+
+/// A way to a server that carries so many bytes a second to the client. It ends with its connections.
+fn relay(to: SocketAddr, bytes_per_s: f64) -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let at = listener.local_addr()?;
+    thread::spawn(move || {
+        while let Ok((client, _)) = listener.accept() {
+            let Ok(server) = TcpStream::connect(to) else {
+                return;
+            };
+            let (Ok(from_client), Ok(to_server)) = (client.try_clone(), server.try_clone()) else {
+                return;
+            };
+            thread::spawn(move || forward(from_client, to_server, f64::INFINITY));
+            thread::spawn(move || forward(server, client, bytes_per_s));
+        }
+    });
+    Ok(at)
+}
+
+/// Copies bytes until one side ends.
+fn forward(mut from: TcpStream, mut to: TcpStream, bytes_per_s: f64) {
+    let mut piece = vec![0; 64 << 10];
+    let mut free = Instant::now();
+    while let Ok(length) = from.read(&mut piece)
+        && length > 0
+        && to.write_all(&piece[..length]).is_ok()
+    {
+        // A pause does not let more bytes pass after it.
+        free = free.max(Instant::now()) + Duration::from_secs_f64(length as f64 / bytes_per_s);
+        thread::sleep(free.saturating_duration_since(Instant::now()));
+    }
+    // The other side sees the end too; it may have ended before.
+    let _ = to.shutdown(std::net::Shutdown::Write);
+}
+
+/// Another thread that holds what the training loop needs, until it is dropped.
+struct Holder {
+    over: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Holder {
+    fn new(lock: &Arc<Mutex<()>>, seconds: f64) -> Self {
+        let (lock, over) = (Arc::clone(lock), Arc::new(AtomicBool::new(false)));
+        let ended = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+                thread::sleep(Duration::from_secs_f64(seconds));
+                drop(held);
+                // Others get it now.
+                thread::sleep(Duration::from_micros(50));
+            }
+        });
+        Self {
+            over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to report.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// A run, with its counters and images per second after the queues were filled.
 fn run(throttle: Throttle, threads: usize) -> Result<(Stats, f64)> {
     let neighbors = match throttle {
@@ -89,27 +232,10 @@ fn run(throttle: Throttle, threads: usize) -> Result<(Stats, f64)> {
         _ => 0,
     };
     let _neighbors = Neighbors::new(neighbors)?;
-    let split = Recipe::parse(&throttle.url())?.open()?.split("train")?;
-    let mut options = Options::new(BATCH, Transform::Train(TrainTransform::new(224)));
-    options.threads = threads;
-    // Reads are of up to 4 MiB: many at once would arrive together, seconds later.
-    options.readers = 2;
-    let mut loader = Loader::new(split, options)?;
+    let mut batches = Batches::open(throttle, threads)?;
     let interpreter = Arc::new(Mutex::new(()));
-    let over = Arc::new(AtomicBool::new(false));
-    let other = match throttle {
-        Throttle::Lock { seconds } => {
-            let (lock, over) = (Arc::clone(&interpreter), Arc::clone(&over));
-            Some(thread::spawn(move || {
-                while !over.load(Ordering::Relaxed) {
-                    let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
-                    thread::sleep(Duration::from_secs_f64(seconds));
-                    drop(held);
-                    // Others get it now.
-                    thread::sleep(Duration::from_micros(50));
-                }
-            }))
-        }
+    let _holder = match throttle {
+        Throttle::Lock { seconds } => Some(Holder::new(&interpreter, seconds)),
         _ => None,
     };
     let (mut handover, mut images) = (Duration::ZERO, 0u64);
@@ -118,17 +244,16 @@ fn run(throttle: Throttle, threads: usize) -> Result<(Stats, f64)> {
     let mut sink = Vec::new();
     while begin.elapsed() < RUN + RUN / 3 {
         if begun.is_none() && begin.elapsed() > RUN / 3 {
-            begun = Some((Instant::now(), loader.stats()));
+            begun = Some((Instant::now(), batches.stats()?));
             (handover, images) = (Duration::ZERO, 0);
         }
-        let Some(batch) = loader.next_batch()? else {
+        let Some(batch) = batches.next()? else {
             continue;
         };
         images += batch.samples.len() as u64;
         match throttle {
             Throttle::Step { seconds } => thread::sleep(Duration::from_secs_f64(seconds)),
             Throttle::Print { bytes } => {
-                use std::io::Write;
                 sink.clear();
                 for byte in batch.payload.iter().take(bytes) {
                     write!(sink, "{byte}, ")?;
@@ -144,12 +269,8 @@ fn run(throttle: Throttle, threads: usize) -> Result<(Stats, f64)> {
     }
     let (from, before) = begun.ok_or("no time passed")?;
     let seconds = from.elapsed().as_secs_f64();
-    let mut stats = loader.stats().since(&before);
+    let mut stats = batches.stats()?.since(&before);
     stats.handover_s = handover.as_secs_f64();
-    over.store(true, Ordering::Relaxed);
-    if let Some(other) = other {
-        other.join().map_err(|_| "the other thread panicked")?;
-    }
     Ok((stats, images as f64 / seconds))
 }
 
@@ -166,7 +287,7 @@ fn unthrottled() -> Result<f64> {
 fn throttle(number: u64, rate: f64, random: &mut Random) -> Throttle {
     let part = 0.1 + random.below(500) as f64 / 1e3;
     let (image_bytes, batch_s) = (115_000.0, BATCH as f64 / (part * rate));
-    match number % 7 {
+    match number % 8 {
         0 => Throttle::Bandwidth {
             bytes_per_s: part * rate * image_bytes,
         },
@@ -181,6 +302,9 @@ fn throttle(number: u64, rate: f64, random: &mut Random) -> Throttle {
         },
         5 => Throttle::Lock {
             seconds: 2.0 * batch_s,
+        },
+        6 => Throttle::Network {
+            bytes_per_s: part * rate * f64::from(3 * 224 * 224),
         },
         _ => Throttle::Neighbors { count: 2 * cores() },
     }

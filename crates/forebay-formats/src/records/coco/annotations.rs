@@ -1,10 +1,13 @@
 //! The annotation files of COCO: images, and the objects and captions of each.
 
+use super::panoptic::{self, Segments};
 use crate::error::{Error, Result};
+use crate::records::annotation_files::is_inside;
 use forebay_shard::manifest::ClassEntry;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +27,7 @@ struct Document<'a> {
 }
 
 #[derive(Deserialize)]
-struct ImageEntry {
+pub(super) struct ImageEntry {
     id: i64,
     file_name: String,
     #[serde(default)]
@@ -55,8 +58,8 @@ struct Annotation<'a> {
 }
 
 #[derive(Deserialize)]
-struct Category {
-    id: i64,
+pub(super) struct Category {
+    pub(super) id: i64,
     name: String,
 }
 
@@ -73,13 +76,14 @@ pub(super) struct Image {
     pub(super) bytes: u64,
     pub(super) objects: Vec<Object>,
     pub(super) captions: Vec<String>,
+    pub(super) segments: Option<Segments>,
 }
 
 /// An object in an image.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     id: Option<i64>,
-    /// Its class, from 0.
+    /// Its category, and its class from 0 when all files are read.
     pub(super) label: i64,
     /// (xmin, ymin, xmax, ymax) from 0 to 1.
     pub(super) corners: [f32; 4],
@@ -102,12 +106,16 @@ pub(super) struct Annotations {
     /// Keypoints of an object; 0 for none.
     pub(super) keypoints: usize,
     pub(super) has_captions: bool,
+    /// The directory of the masks of segments.
+    pub(super) masks: Option<PathBuf>,
+    /// Names by number in COCO.
+    categories: BTreeMap<i64, String>,
     /// A hash of all files.
     pub(super) digest: String,
 }
 
 impl Annotations {
-    /// Reads the files of a split: objects, keypoints and captions, each of them optional.
+    /// Reads the files of a split: objects, keypoints, captions and segments, each of them optional.
     pub(super) fn read(files: &BTreeMap<&str, PathBuf>) -> Result<Self> {
         let mut all = Self::default();
         let mut numbers: HashMap<i64, usize> = HashMap::new();
@@ -118,9 +126,7 @@ impl Annotations {
             };
             let bytes = read_limited(path)?;
             hasher.update(&bytes);
-            let document: Document<'_> = serde_json::from_slice(&bytes).map_err(|error| {
-                Error::source(path, format!("it is no annotation file of COCO: {error}"))
-            })?;
+            let document: Document<'_> = document_of(path, &bytes)?;
             let refused = |what: String| Error::source(path, what);
             if numbers.is_empty() {
                 all.add_images(document.images, &mut numbers)
@@ -128,11 +134,11 @@ impl Annotations {
             }
             let mut part = Part {
                 file: &bytes,
-                labels: HashMap::new(),
+                categories: HashSet::new(),
                 by_id: HashMap::new(),
             };
             if task == "instances" || all.objects_file.is_none() {
-                all.add_classes(document.categories, &mut part.labels)
+                all.add_categories(document.categories, &mut part.categories)
                     .map_err(refused)?;
             }
             let merges = task == "person_keypoints" && all.objects_file.is_some();
@@ -160,6 +166,12 @@ impl Annotations {
                 }
             }
         }
+        if let Some(path) = files.get("panoptic") {
+            let bytes = read_limited(path)?;
+            hasher.update(&bytes);
+            all.add_panoptic(path, &bytes, &mut numbers)?;
+        }
+        all.number_classes();
         all.digest = hasher.finalize().to_hex().to_string();
         let count = all.keypoints;
         for image in &mut all.images {
@@ -190,9 +202,7 @@ impl Annotations {
                     "image {id}: a width and a height of 1 or more are needed"
                 ));
             }
-            let mut parts = Path::new(&file_name).components();
-            if file_name.is_empty() || !parts.all(|p| matches!(p, std::path::Component::Normal(_)))
-            {
+            if !is_inside(&file_name) {
                 return Err(format!(
                     "image {id}: the name {file_name:?} leads out of the directory of images"
                 ));
@@ -208,28 +218,69 @@ impl Annotations {
                 bytes: 0,
                 objects: Vec::new(),
                 captions: Vec::new(),
+                segments: None,
             });
         }
         Ok(())
     }
 
-    /// Classes in the order of their numbers in COCO, which have gaps; labels have none.
-    fn add_classes(
+    pub(super) fn add_categories(
         &mut self,
-        mut categories: Vec<Category>,
-        labels: &mut HashMap<i64, i64>,
+        categories: Vec<Category>,
+        numbers: &mut HashSet<i64>,
     ) -> std::result::Result<(), String> {
-        categories.sort_by_key(|category| category.id);
-        for (label, category) in categories.into_iter().enumerate() {
-            if labels.insert(category.id, label as i64).is_some() {
-                return Err(format!("there are two categories {}", category.id));
+        for Category { id, name } in categories {
+            if !numbers.insert(id) {
+                return Err(format!("there are two categories {id}"));
             }
-            self.classes.push(ClassEntry {
-                name: category.name,
-                text: None,
-            });
+            match self.categories.entry(id) {
+                Entry::Occupied(known) if *known.get() != name => {
+                    let known = known.get();
+                    return Err(format!(
+                        "category {id} is {name:?} here and {known:?} in another file"
+                    ));
+                }
+                Entry::Occupied(_) => {}
+                Entry::Vacant(place) => {
+                    place.insert(name);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Numbers the classes from 0 in the order of their numbers in COCO, which have gaps.
+    fn number_classes(&mut self) {
+        let ids = self.categories.keys().zip(0..);
+        let labels: HashMap<i64, i64> = ids.map(|(&id, label)| (id, label)).collect();
+        for image in &mut self.images {
+            let objects = image.objects.iter_mut().map(|object| &mut object.label);
+            let segments = image.segments.iter_mut();
+            let segments = segments.flat_map(|all| &mut all.segments);
+            for label in objects.chain(segments.map(|segment| &mut segment.label)) {
+                // Each category was looked up when it was read.
+                *label = labels.get(label).copied().unwrap_or(-1);
+            }
+        }
+        let names = std::mem::take(&mut self.categories).into_values();
+        self.classes = names.map(|name| ClassEntry { name, text: None }).collect();
+    }
+
+    /// Reads the file of masks and segments.
+    fn add_panoptic(
+        &mut self,
+        path: &Path,
+        bytes: &[u8],
+        numbers: &mut HashMap<i64, usize>,
+    ) -> Result<()> {
+        let refused = |what: String| Error::source(path, what);
+        let mut document: panoptic::Document = document_of(path, bytes)?;
+        if numbers.is_empty() {
+            self.add_images(std::mem::take(&mut document.images), numbers)
+                .map_err(refused)?;
+        }
+        self.masks = Some(panoptic::masks_of(path)?);
+        document.add_segments(self, numbers).map_err(refused)
     }
 
     fn add_object(
@@ -239,8 +290,9 @@ impl Annotations {
         part: &Part<'_>,
     ) -> std::result::Result<(), String> {
         let category = annotation.category_id.ok_or("it has no category_id")?;
-        let label = part.labels.get(&category);
-        let label = *label.ok_or_else(|| format!("there is no category {category}"))?;
+        if !part.categories.contains(&category) {
+            return Err(format!("there is no category {category}"));
+        }
         let [x, y, width, height] = annotation.bbox.ok_or("it has no bbox")?;
         let keypoints = self.keypoints_of(annotation, image)?;
         let image = &mut self.images[image];
@@ -256,7 +308,7 @@ impl Annotations {
         }
         image.objects.push(Object {
             id: annotation.id,
-            label,
+            label: category,
             corners,
             area: annotation.area.unwrap_or(width * height) as f32,
             is_crowd: annotation.iscrowd.unwrap_or(0) != 0,
@@ -307,8 +359,8 @@ impl Annotations {
 /// State while the annotations of one file are added.
 struct Part<'a> {
     file: &'a [u8],
-    /// Labels by category.
-    labels: HashMap<i64, i64>,
+    /// Numbers of its categories.
+    categories: HashSet<i64>,
     /// Image and number of each object that an earlier file has.
     by_id: HashMap<i64, (usize, usize)>,
 }
@@ -327,6 +379,11 @@ impl Part<'_> {
         let start = text.as_ptr() as usize - self.file.as_ptr() as usize;
         start as u64..(start + text.len()) as u64
     }
+}
+
+fn document_of<'b, T: Deserialize<'b>>(path: &Path, bytes: &'b [u8]) -> Result<T> {
+    let read = serde_json::from_slice(bytes);
+    read.map_err(|error| Error::source(path, format!("it is no annotation file of COCO: {error}")))
 }
 
 fn read_limited(path: &Path) -> Result<Vec<u8>> {

@@ -1,9 +1,10 @@
-//! COCO: images with objects, keypoints and captions in JSON files.
+//! COCO: images with objects, keypoints, captions and panoptic segments in JSON files.
 //!
 //! A place is a directory with `annotations/TASK_SPLIT.json` and the images of each split in `SPLIT/`, or one with
 //! `_annotations.coco.json` beside its images, as Roboflow exports them.
 
 mod annotations;
+mod panoptic;
 #[cfg(test)]
 mod tests;
 
@@ -30,8 +31,8 @@ pub(super) struct Coco;
 const BESIDE_IMAGES: &str = "_annotations.coco.json";
 /// The directory of COCO's own annotations.
 const ANNOTATIONS: &str = "annotations";
-/// The tasks whose annotations are read. Panoptic and stuff segmentations are images of their own.
-const TASKS: [&str; 3] = ["instances", "person_keypoints", "captions"];
+/// The tasks whose annotations are read. Those of stuff are in the panoptic ones too.
+const TASKS: [&str; 4] = ["instances", "person_keypoints", "captions", "panoptic"];
 /// Threads that ask for the sizes of files.
 const STAT_THREADS: usize = 16;
 /// Bytes of a record beside its image, for the cutting of shards.
@@ -61,7 +62,7 @@ impl Format for Coco {
     }
 
     fn advice(&self) -> &'static str {
-        "`forebay convert` keeps the boxes, keypoints and captions of COCO; --layout packs the images alone"
+        "`forebay convert` keeps the boxes, keypoints, captions and segments of COCO; --layout packs the images alone"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
@@ -72,7 +73,7 @@ impl Format for Coco {
         let mut all = Vec::new();
         for (split, split_files) in found {
             let mut annotations = Annotations::read(&split_files.files)?;
-            add_sizes(&mut annotations.images, &split_files.images)?;
+            add_sizes(&mut annotations, &split_files.images)?;
             for path in split_files.files.values() {
                 let text = path.as_os_str().as_encoded_bytes();
                 hasher.update(&(text.len() as u64).to_le_bytes());
@@ -82,6 +83,9 @@ impl Format for Coco {
             hasher.update(annotations.digest.as_bytes());
             for image in &annotations.images {
                 hasher.update(&image.bytes.to_le_bytes());
+                if let Some(mask) = &image.segments {
+                    hasher.update(&mask.bytes.to_le_bytes());
+                }
             }
             all.push((split, split_files.images, Arc::new(annotations)));
         }
@@ -169,27 +173,35 @@ fn find(root: &Path) -> Result<BTreeMap<String, SplitFiles>> {
         }
     }
     if found.is_empty() {
-        let what = "it has no annotations/instances_SPLIT.json, person_keypoints_SPLIT.json or captions_SPLIT.json with a directory SPLIT of images";
+        let what = "it has no annotations/instances_SPLIT.json, person_keypoints_SPLIT.json, captions_SPLIT.json or panoptic_SPLIT.json with a directory SPLIT of images";
         return Err(Error::source(root, what));
     }
     Ok(found)
 }
 
-/// Asks for the size of each image.
-fn add_sizes(images: &mut [Image], dir: &Path) -> Result<()> {
+/// Asks for the sizes of each image and its mask.
+fn add_sizes(annotations: &mut Annotations, dir: &Path) -> Result<()> {
+    let masks = annotations.masks.as_deref();
     let sizes = map_parallel(
-        images,
+        &annotations.images,
         STAT_THREADS,
         &|| false,
         || (),
         |(), image: &Image| {
             let path = dir.join(&image.name);
             let size = std::fs::metadata(&path).map(|meta| meta.len());
-            size.map_err(|error| Error::io(path, "stat", error))
+            let size = size.map_err(|error| Error::io(path, "stat", error))?;
+            let mask = masks.zip(image.segments.as_ref());
+            let mask = mask.map(|(dir, segments)| panoptic::size(dir, segments));
+            Ok((size, mask.transpose()?))
         },
     );
-    for (image, size) in images.iter_mut().zip(sizes) {
-        image.bytes = size.unwrap_or(Err(Error::Interrupted))?;
+    for (image, sizes) in annotations.images.iter_mut().zip(sizes) {
+        let (bytes, mask) = sizes.unwrap_or(Err(Error::Interrupted))?;
+        image.bytes = bytes;
+        if let Some((segments, bytes)) = image.segments.as_mut().zip(mask) {
+            segments.bytes = bytes;
+        }
     }
     Ok(())
 }
@@ -215,6 +227,9 @@ fn columns<'a>(splits: impl Iterator<Item = &'a Annotations> + Clone) -> Vec<Col
     }
     if splits.clone().any(|split| split.keypoints > 0) {
         columns.push(Column::new("keypoints", ColumnType::Keypoints));
+    }
+    if splits.clone().any(|split| split.masks.is_some()) {
+        columns.extend(panoptic::columns());
     }
     columns
 }
@@ -261,17 +276,18 @@ struct Split {
     lists: BTreeSet<&'static str>,
 }
 
+/// Bytes of an image and its mask.
+fn stored_bytes(image: &Image) -> u64 {
+    image.bytes + image.segments.as_ref().map_or(0, |segments| segments.bytes)
+}
+
 impl RecordFile for Split {
     fn path(&self) -> &Path {
         &self.path
     }
 
     fn bytes(&self) -> u64 {
-        self.annotations
-            .images
-            .iter()
-            .map(|image| image.bytes)
-            .sum()
+        self.annotations.images.iter().map(stored_bytes).sum()
     }
 
     fn records(&self) -> u64 {
@@ -280,7 +296,7 @@ impl RecordFile for Split {
 
     fn record_bytes(&self, record: u64) -> u64 {
         let image = self.annotations.images.get(record as usize);
-        image.map_or(0, |image| image.bytes + RECORD_BYTES)
+        image.map_or(0, |image| stored_bytes(image) + RECORD_BYTES)
     }
 
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
@@ -330,6 +346,10 @@ impl RecordReader for Reader<'_> {
         })?;
         let segmentations = self.segmentations(image)?;
         let split = self.split;
+        let masks = split.annotations.masks.as_deref();
+        let mask = masks.filter(|_| split.columns.column(panoptic::MASK).is_some());
+        let mask = mask.zip(image.segments.as_ref());
+        let mask = mask.map(|(dir, segments)| segments.read(dir)).transpose()?;
         let mut builder = ExampleBuilder::new();
         let features: Vec<_> = split
             .columns
@@ -338,7 +358,9 @@ impl RecordReader for Reader<'_> {
             .map(Column::features)
             .collect();
         for (column, features) in split.columns.columns().iter().zip(&features) {
-            let value = value_of(&column.name, image, &bytes);
+            let Some(value) = value_of(&column.name, image, &bytes, mask.as_deref()) else {
+                continue;
+            };
             let added = column.add(features, &value, &mut builder);
             added.map_err(|error| Error::source(&path, error.to_string()))?;
         }
@@ -381,11 +403,22 @@ impl Reader<'_> {
     }
 }
 
-/// The value of a column of an image.
-fn value_of<'a>(column: &str, image: &Image, bytes: &'a [u8]) -> schema::ColumnValue<'a> {
+/// The value of a column of an image; `None` for segments of an image without a mask.
+fn value_of<'a>(
+    column: &str,
+    image: &Image,
+    bytes: &'a [u8],
+    mask: Option<&'a [u8]>,
+) -> Option<schema::ColumnValue<'a>> {
     use schema::ColumnValue;
+    if panoptic::has(column) {
+        return match column {
+            panoptic::MASK => mask.map(ColumnValue::Bytes),
+            _ => image.segments.as_ref().map(|all| all.value(column)),
+        };
+    }
     let objects = image.objects.iter();
-    match column {
+    Some(match column {
         schema::IMAGE => ColumnValue::Bytes(bytes),
         "image_id" => ColumnValue::Int(image.id),
         schema::BOXES => ColumnValue::Boxes {
@@ -401,5 +434,5 @@ fn value_of<'a>(column: &str, image: &Image, bytes: &'a [u8]) -> schema::ColumnV
                 visibility: points.map(|[.., visibility]| *visibility as i64).collect(),
             }
         }
-    }
+    })
 }

@@ -1,6 +1,7 @@
 //! Small datasets of COCO, written here.
 
 use crate::records::{RecordFormat, RecordInput, RecordSource};
+use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
 use forebay_shard::schema::ColumnValue;
 use forebay_shard::{ExampleView, Schema};
 use serde_json::{Value, json};
@@ -158,6 +159,164 @@ fn captions_and_keypoints_join_their_images_and_objects() {
         .collect();
     assert_eq!(names, ["image", "image_id", "boxes", "iscrowd", "area"]);
     assert_eq!(records(&source)[1].1[5], "");
+}
+
+/// A mask of 2 x 1 pixels: colors of the segments 1 and 256 + 2.
+fn mask() -> Vec<u8> {
+    let (rgb, small) = (SampleFormat::Rgb8, PngCompression::Small);
+    encode_png_samples(&[1, 0, 0, 2, 1, 0], 2, 1, rgb, small).unwrap()
+}
+
+fn panoptic() -> Value {
+    json!({
+        "images": instances()["images"],
+        "annotations": [
+            {"image_id": 7, "file_name": "b.png", "segments_info": [
+                {"id": 258, "category_id": 92, "area": 1, "bbox": [1, 0, 1, 1], "iscrowd": 0},
+                {"id": 1, "category_id": 44, "area": 1, "bbox": [0, 0, 1, 1], "iscrowd": 1},
+            ]},
+        ],
+        "categories": [
+            {"id": 92, "name": "banner", "isthing": 0},
+            {"id": 44, "name": "bottle", "isthing": 1},
+        ],
+    })
+}
+
+/// The dataset with masks in `dir`.
+fn with_masks(files: &[(&str, &Value)], dir: &str) -> tempfile::TempDir {
+    let root = dataset(files);
+    std::fs::create_dir_all(root.path().join(dir)).unwrap();
+    std::fs::write(root.path().join(dir).join("b.png"), mask()).unwrap();
+    root
+}
+
+#[test]
+fn panoptic_masks_are_columns_beside_the_boxes() {
+    for dir in ["annotations/panoptic_val2017", "panoptic_val2017"] {
+        let files = [
+            ("instances_val2017.json", &instances()),
+            ("panoptic_val2017.json", &panoptic()),
+        ];
+        let root = with_masks(&files, dir);
+        let source = open(root.path(), &[]).unwrap();
+        let classes = source.facts.classes.iter().map(|c| c.name.as_str());
+        assert_eq!(
+            classes.collect::<Vec<_>>(),
+            ["person", "bottle", "banner"],
+            "of both files"
+        );
+        let file = &source.splits[0].files[0];
+        let mut reader = file.read(0..2).unwrap();
+        // The first image has no mask, and no values in the columns.
+        let record = reader.next_record().unwrap().unwrap();
+        let example = ExampleView::parse(record.bytes).unwrap();
+        let column = |name| source.facts.schema.column(name).unwrap();
+        assert!(column("panoptic").read(example).unwrap().is_none());
+        let record = reader.next_record().unwrap().unwrap();
+        let example = ExampleView::parse(record.bytes).unwrap();
+        let value = |name| column(name).read(example).unwrap().unwrap();
+        let ColumnValue::Bytes(stored) = value("panoptic") else {
+            panic!("a mask is bytes");
+        };
+        assert_eq!(stored, mask());
+        let texts =
+            ["segment_ids", "segment_labels", "segment_iscrowd"].map(|n| format!("{:?}", value(n)));
+        assert_eq!(texts, ["Ints([258, 1])", "Ints([2, 1])", "Ints([0, 1])"]);
+        assert!(file.bytes() > mask().len() as u64);
+    }
+    // Without the file of boxes.
+    let root = with_masks(
+        &[("panoptic_val2017.json", &panoptic())],
+        "annotations/panoptic_val2017",
+    );
+    let source = open(root.path(), &[]).unwrap();
+    let names = source
+        .facts
+        .schema
+        .columns()
+        .iter()
+        .map(|c| c.name.as_str());
+    let names: Vec<_> = names.collect();
+    assert_eq!(
+        names,
+        [
+            "image",
+            "image_id",
+            "panoptic",
+            "segment_ids",
+            "segment_labels",
+            "segment_iscrowd"
+        ]
+    );
+    let source = open(root.path(), &["panoptic"]).unwrap();
+    assert_eq!(records(&source)[1].1[2], "Ints([258, 1])");
+}
+
+#[test]
+fn panoptic_annotations_that_cannot_be_trusted_are_refused() {
+    type Change = fn(&mut Value);
+    let changes: [(Change, &str); 8] = [
+        (
+            |json| json["annotations"][0]["image_id"] = json!(99),
+            "annotation 0: there is no image 99",
+        ),
+        (
+            |json| json["annotations"][0]["file_name"] = json!("../b.png"),
+            "leads out of the directory of masks",
+        ),
+        (
+            |json| json["annotations"][0]["segments_info"][0]["id"] = json!(1),
+            "annotation 0: segment 1 is there twice",
+        ),
+        (
+            |json| json["annotations"][0]["segments_info"][0]["id"] = json!(1 << 24),
+            "segment 16777216",
+        ),
+        (
+            |json| json["annotations"][0]["segments_info"][1]["category_id"] = json!(1),
+            "there is no category 1",
+        ),
+        (
+            |json| json["categories"][1]["name"] = json!("can"),
+            "category 44 is \"can\" here and \"bottle\" in another file",
+        ),
+        (
+            |json| {
+                let first = json["annotations"][0].clone();
+                json["annotations"].as_array_mut().unwrap().push(first);
+            },
+            "annotation 1: there are two masks of image 7",
+        ),
+        (
+            |json| json["annotations"][0]["segments_info"] = json!("none"),
+            "no annotation file of COCO",
+        ),
+    ];
+    for (change, said) in changes {
+        let mut json = panoptic();
+        change(&mut json);
+        let files = [
+            ("instances_val2017.json", &instances()),
+            ("panoptic_val2017.json", &json),
+        ];
+        let root = with_masks(&files, "panoptic_val2017");
+        let error = open(root.path(), &[]).unwrap_err().to_string();
+        assert!(
+            error.contains(said) && error.contains("panoptic_val2017.json"),
+            "{error}"
+        );
+    }
+    let files = [("panoptic_val2017.json", &panoptic())];
+    let error = open(dataset(&files).path(), &[]).unwrap_err().to_string();
+    assert!(error.contains("there is no directory"), "{error}");
+    // A mask that is no mask, found when it is read.
+    let root = with_masks(&files, "panoptic_val2017");
+    std::fs::write(root.path().join("panoptic_val2017/b.png"), "no PNG").unwrap();
+    let source = open(root.path(), &[]).unwrap();
+    let mut reader = source.splits[0].files[0].read(1..2).unwrap();
+    let error = reader.next_record().unwrap_err().to_string();
+    assert!(error.contains("panoptic_val2017/b.png"), "{error}");
 }
 
 #[test]

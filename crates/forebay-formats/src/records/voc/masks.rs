@@ -1,8 +1,8 @@
 //! Masks of Pascal VOC: PNGs whose palette indices are classes or objects, 0 for the background and 255 for the borders.
 
-use super::{Entry, read_limited};
+use super::Entry;
 use crate::error::{Error, Result};
-use forebay_image::Limits;
+use crate::records::annotation_files::read_mask;
 use forebay_shard::schema::{Column, ColumnType};
 use std::path::Path;
 
@@ -69,12 +69,5 @@ pub(super) fn read(path: &Path, entry: &Entry, column: &str) -> Result<Option<Ve
         return Ok(None);
     };
     let path = place.join(dir).join(format!("{}.png", entry.id));
-    let bytes = read_limited(&path)?;
-    if bytes.len() as u64 != *size {
-        let what = "it changed since it was listed: run the command again";
-        return Err(Error::source(path, what));
-    }
-    let checked = forebay_image::check_mask(&bytes, &Limits::default());
-    checked.map_err(|error| Error::source(&path, error.to_string()))?;
-    Ok(Some(bytes))
+    read_mask(&path, *size).map(Some)
 }

@@ -9,6 +9,7 @@ mod masks;
 #[cfg(test)]
 mod tests;
 
+use super::annotation_files::{is_inside, read_limited};
 use super::{
     Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceRecord,
 };
@@ -21,9 +22,8 @@ use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
 use masks::MaskSizes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::ops::Range;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(super) struct Voc;
@@ -62,8 +62,6 @@ const CLASSES: [&str; 20] = [
     "train",
     "tvmonitor",
 ];
-/// Longest list and longest annotation.
-const MAX_BYTES: u64 = 64 << 20;
 /// Threads that read small files.
 const THREADS: usize = 16;
 /// Bytes of a record beside its image, for the cutting of shards.
@@ -244,16 +242,6 @@ fn lists(place: &Path, dir: &str, forced: Option<&str>) -> Result<BTreeMap<Strin
     Ok(found)
 }
 
-fn read_limited(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = forebay_shard::open_file(path).map_err(|error| Error::io(path, "open", error))?;
-    let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
-    match read.map_err(|error| Error::io(path, "read", error))? as u64 {
-        ..=MAX_BYTES => Ok(bytes),
-        _ => Err(Error::source(path, "it is larger than 64 MiB")),
-    }
-}
-
 /// An image of a split.
 #[derive(Debug, Clone)]
 struct Entry {
@@ -344,11 +332,6 @@ fn read_one(place: &Path, id: &str) -> Result<Entry> {
         annotation,
         digest,
     })
-}
-
-fn is_inside(name: &str) -> bool {
-    let mut parts = Path::new(name).components();
-    !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// The names of classes in the order of their labels.

@@ -1,0 +1,182 @@
+//! COCO's panoptic annotations: a mask of each image, whose numbers are segments, and the category of each segment.
+
+use super::annotations::{Annotations, Category, ImageEntry};
+use crate::error::{Error, Result};
+use crate::records::annotation_files::{is_inside, read_mask};
+use forebay_shard::schema::{Column, ColumnType, ColumnValue, NumberType};
+use serde::Deserialize;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+/// The column of the masks.
+pub(super) const MASK: &str = "panoptic";
+const IDS: &str = "segment_ids";
+const LABELS: &str = "segment_labels";
+const IS_CROWD: &str = "segment_iscrowd";
+/// The largest number of a segment: red + 256 green + 65536 blue.
+const MAX_ID: i64 = (1 << 24) - 1;
+
+#[derive(Deserialize)]
+pub(super) struct Document {
+    #[serde(default)]
+    pub(super) images: Vec<ImageEntry>,
+    #[serde(default)]
+    annotations: Vec<Entry>,
+    #[serde(default)]
+    categories: Vec<Category>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    image_id: i64,
+    file_name: String,
+    segments_info: Vec<SegmentInfo>,
+}
+
+#[derive(Deserialize)]
+struct SegmentInfo {
+    id: i64,
+    category_id: i64,
+    #[serde(default)]
+    iscrowd: i64,
+}
+
+/// The mask of an image.
+#[derive(Debug, Clone)]
+pub(super) struct Segments {
+    /// The name of its file below the directory of masks.
+    name: String,
+    /// Size of the file.
+    pub(super) bytes: u64,
+    pub(super) segments: Vec<Segment>,
+}
+
+/// A segment of a mask.
+#[derive(Debug, Clone)]
+pub(super) struct Segment {
+    /// Its number in the mask.
+    id: i64,
+    /// Its category, and its class from 0 when all files are read.
+    pub(super) label: i64,
+    is_crowd: bool,
+}
+
+impl Document {
+    /// Adds the segments of each image.
+    pub(super) fn add_segments(
+        self,
+        all: &mut Annotations,
+        numbers: &HashMap<i64, usize>,
+    ) -> std::result::Result<(), String> {
+        let mut categories = HashSet::new();
+        all.add_categories(self.categories, &mut categories)?;
+        for (number, entry) in self.annotations.into_iter().enumerate() {
+            let refused = |what: String| format!("annotation {number}: {what}");
+            let image = numbers
+                .get(&entry.image_id)
+                .ok_or_else(|| refused(format!("there is no image {}", entry.image_id)))?;
+            let segments = entry.segments(&categories).map_err(refused)?;
+            if all.images[*image].segments.replace(segments).is_some() {
+                return Err(refused(format!(
+                    "there are two masks of image {}",
+                    entry.image_id
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn segments(&self, categories: &HashSet<i64>) -> std::result::Result<Segments, String> {
+        if !is_inside(&self.file_name) {
+            return Err(format!(
+                "the name {:?} leads out of the directory of masks",
+                self.file_name
+            ));
+        }
+        let mut ids = HashSet::new();
+        let mut segments = Vec::new();
+        for info in &self.segments_info {
+            if !(1..=MAX_ID).contains(&info.id) || !ids.insert(info.id) {
+                return Err(format!(
+                    "segment {} is there twice or is no number of a color",
+                    info.id
+                ));
+            }
+            if !categories.contains(&info.category_id) {
+                return Err(format!("there is no category {}", info.category_id));
+            }
+            segments.push(Segment {
+                id: info.id,
+                label: info.category_id,
+                is_crowd: info.iscrowd != 0,
+            });
+        }
+        Ok(Segments {
+            name: self.file_name.clone(),
+            bytes: 0,
+            segments,
+        })
+    }
+}
+
+/// Finds the directory of the masks of an annotation file: beside the file, or beside its directory.
+pub(super) fn masks_of(json: &Path) -> Result<PathBuf> {
+    let beside = json.with_extension("");
+    let above = json.parent().and_then(Path::parent);
+    let above = above
+        .zip(beside.file_name())
+        .map(|(dir, name)| dir.join(name));
+    let mut places = [Some(beside.clone()), above].into_iter().flatten();
+    places.find(|dir| dir.is_dir()).ok_or_else(|| {
+        let what = format!(
+            "there is no directory {} of its masks: extract the archive of this name, or leave out the file",
+            beside.display()
+        );
+        Error::source(json, what)
+    })
+}
+
+/// Asks for the size of a mask's file.
+pub(super) fn size(dir: &Path, segments: &Segments) -> Result<u64> {
+    let path = dir.join(&segments.name);
+    let found = std::fs::metadata(&path).map(|meta| meta.len());
+    found.map_err(|error| Error::io(path, "stat", error))
+}
+
+/// The columns of masks and their segments.
+pub(super) fn columns() -> [Column; 4] {
+    let numbers = || ColumnType::Vector {
+        len: None,
+        number: NumberType::Int64,
+    };
+    [
+        Column::new(MASK, ColumnType::Mask),
+        Column::new(IDS, numbers()),
+        Column::new(LABELS, numbers()),
+        Column::new(IS_CROWD, numbers()),
+    ]
+}
+
+/// Returns whether a column is one of [`columns`].
+pub(super) fn has(column: &str) -> bool {
+    [MASK, IDS, LABELS, IS_CROWD].contains(&column)
+}
+
+impl Segments {
+    /// Reads the mask.
+    pub(super) fn read(&self, dir: &Path) -> Result<Vec<u8>> {
+        read_mask(&dir.join(&self.name), self.bytes)
+    }
+
+    /// The value of a column beside the mask.
+    pub(super) fn value(&self, column: &str) -> ColumnValue<'static> {
+        let of: fn(&Segment) -> i64 = match column {
+            IDS => |segment| segment.id,
+            LABELS => |segment| segment.label,
+            _ => |segment| i64::from(segment.is_crowd),
+        };
+        ColumnValue::Ints(self.segments.iter().map(of).collect())
+    }
+}
