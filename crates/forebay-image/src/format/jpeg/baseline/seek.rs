@@ -314,12 +314,13 @@ impl SeekPointBuilder {
     /// Finds all points of a grid from the starts of all MCUs.
     fn read_starts(&mut self, jpeg: &[u8], grid: &Grid) -> Option<()> {
         let (points, starts) = (&mut self.points, &mut self.starts);
-        starts.find(jpeg, &self.header, Level::detect())?;
         points.clear();
+        let found = starts.find(jpeg, &self.header, Level::detect());
         let mcus = (0..grid.points()).map(|point| grid.mcu(point));
-        starts.points(mcus, self.header.scan, |point| points.push(point))?;
-        starts.trim();
-        Some(())
+        let put = |point| points.push(point);
+        let found = found.and_then(|()| starts.points(mcus, self.header.scan, put));
+        starts.clear();
+        found
     }
 
     /// Finds all points of a grid with little memory.

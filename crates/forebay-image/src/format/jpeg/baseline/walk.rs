@@ -22,7 +22,7 @@ const MAX_MCUS: usize = 1 << 18;
 const SMALL: usize = 4 << 10;
 /// Zeros after the data: an MCU that begins in the data ends before their end.
 const PADDING: usize = (MCU_BLOCKS + 1) * BLOCK_BYTES;
-/// Memory that is kept from image to image, in items.
+/// Bytes of each kind that are kept from image to image.
 const KEPT: usize = 1 << 20;
 
 /// The start of an MCU.
@@ -125,11 +125,14 @@ impl Starts {
         self.meeting.is_some()
     }
 
-    /// Frees the memory of a large image.
-    pub(super) fn trim(&mut self) {
+    /// Forgets all starts, and frees the memory of a large image.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
         self.bytes.shrink_to(KEPT);
-        self.first.shrink_to(KEPT / size_of::<Start>());
-        self.second.shrink_to(KEPT / size_of::<Start>());
+        for starts in [&mut self.first, &mut self.second] {
+            starts.clear();
+            starts.shrink_to(KEPT / size_of::<Start>());
+        }
     }
 }
 
@@ -191,13 +194,14 @@ fn slots(header: &Header) -> Option<Vec<Slot<'_>>> {
     let tables = header.tables();
     let multi_symbols = tables.multi_symbols?;
     let mut slots = Vec::with_capacity(MCU_BLOCKS);
-    for component in 0..header.components {
+    let all = tables.dc.into_iter().zip(tables.ac).zip(multi_symbols);
+    for (component, ((dc, ac), multi_symbols)) in all.enumerate().take(header.components) {
         let (h, v) = header.factors(component);
         slots.extend((0..h * v).map(|_| Slot {
             component,
-            dc: tables.dc[component],
-            ac: tables.ac[component],
-            multi_symbols: multi_symbols[component],
+            dc,
+            ac,
+            multi_symbols,
         }));
     }
     Some(slots)
