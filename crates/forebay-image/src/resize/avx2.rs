@@ -1,9 +1,12 @@
-//! The two passes with AVX2. A weight has 23 bits and `vpmaddwd` takes 16, so it is applied in two
-//! halves; the sums are exact and the result equals that of the portable passes, bit for bit.
+//! The two passes with AVX2. A weight has 22 bits, so it is applied in two halves: the upper 7 bits
+//! times bytes (`vpmaddubsw`), the lower 15 times words (`vpmaddwd`). The sums are exact and the
+//! result equals that of the portable passes, bit for bit: all weights together are about one, so
+//! that the sum of the upper halves fits into 16 bits, and the lower halves only add a carry to it.
+//! The rounding term is a multiple of the upper halves' unit.
 //!
-//! `vpmaddwd` adds two neighbors. For the first pass these are two columns, so a strip of sixteen
-//! rows is transposed, channel by channel, into [`Pair`]s of columns: each register holds the same
-//! columns of eight rows, and one load of a weight serves sixteen rows of three channels.
+//! Both instructions add two neighbors. For the first pass these are two columns, so a strip of
+//! sixteen rows is transposed, channel by channel, into [`Pair`]s of columns: each register holds
+//! the same columns of sixteen rows, and one load of a weight serves three channels of them.
 #![expect(unsafe_code)] // intrinsics and unchecked loads; every bound is asserted in `resize`
 
 use super::axis::{Axis, LOW_BITS};
@@ -17,6 +20,11 @@ const BLOCK: usize = 16;
 /// Columns of the output that are computed together.
 const COLUMNS: usize = 4;
 const _: () = assert!(STRIP == 16);
+/// Instead of a number of pairs of weights that is known at compile time.
+const ANY: usize = 0;
+/// The rounding term, in units of the upper halves of weights.
+const ROUND: i16 = (HALF >> LOW_BITS) as i16;
+const _: () = assert!((ROUND as i32) << LOW_BITS == HALF);
 
 /// Two columns of a strip, by channel: both bytes of row 0, of row 1, and so on.
 #[derive(Debug, Clone, Copy)]
@@ -62,25 +70,36 @@ pub(super) fn horizontal(
 pub(super) fn vertical(axis: &Axis, y: usize, rows: &[u8], middle: Middle, out: &mut [u8]) {
     assert!(is_x86_feature_detected!("avx2"));
     assert!(rows.len() >= middle.ring * middle.stride);
+    let (start, weights) = axis.neighbors(y);
+    let place = start % middle.ring;
     for (at, length, to) in middle.runs(y, axis.len()) {
+        let out = &mut out[to..to + length];
         // SAFETY: AVX2 is available, and rows are inside of the ring.
-        unsafe { run(axis, y, rows, at, middle, &mut out[to..to + length]) };
+        unsafe {
+            match weights.len() {
+                1 => run::<1>(place, weights, rows, at, middle, out),
+                2 => run::<2>(place, weights, rows, at, middle, out),
+                3 => run::<3>(place, weights, rows, at, middle, out),
+                _ => run::<ANY>(place, weights, rows, at, middle, out),
+            }
+        }
     }
 }
 
 /// Transposes rows of channels to pairs of columns.
 #[target_feature(enable = "avx2")]
 fn turn(rows: &[u8], stride: usize, pairs: &mut [Pair]) {
-    for (channel, rows) in rows.chunks_exact(STRIP * stride).enumerate() {
-        let (blocks, _) = pairs.as_chunks_mut::<{ BLOCK / 2 }>();
+    let (blocks, _) = pairs.as_chunks_mut::<{ BLOCK / 2 }>();
+    assert!(rows.len() == CHANNELS * STRIP * stride && blocks.len() * BLOCK <= stride);
+    for channel in 0..CHANNELS {
+        let rows = rows[channel * STRIP * stride..].as_ptr();
         for (i, pairs) in blocks.iter_mut().enumerate() {
             // Two rows in each register, eight apart.
             let mut r = [_mm256_setzero_si256(); 8];
             for (y, row) in r.iter_mut().enumerate() {
                 let [low, high] = [y, y + 8].map(|y| {
-                    let bytes = &rows[y * stride + i * BLOCK..][..BLOCK];
-                    // SAFETY: reads the 16 bytes of the slice.
-                    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+                    // SAFETY: reads 16 bytes of a row, which has room for all blocks.
+                    unsafe { _mm_loadu_si128(rows.add(y * stride + i * BLOCK).cast()) }
                 });
                 *row = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
             }
@@ -113,46 +132,126 @@ fn turn(rows: &[u8], stride: usize, pairs: &mut [Pair]) {
 #[target_feature(enable = "avx2")]
 fn across(columns: &Axis, source: &[Pair], middle: Middle, rows: &mut [u8]) {
     let width = columns.len();
+    let stride = middle.stride;
+    let runs = match middle.layout {
+        Layout::Nhwc => 1,
+        Layout::Nchw => CHANNELS,
+    };
+    assert!(stride == runs * middle.run_stride && rows.len() >= STRIP * stride);
+    assert!(middle.run_stride >= width * (CHANNELS / runs) + 16);
+    let rows = rows.as_mut_ptr();
     for x in (0..width).step_by(COLUMNS) {
         // Columns past the last one repeat it.
         let mut four = [[_mm256_setzero_si256(); CHANNELS]; COLUMNS];
         for (j, column) in four.iter_mut().enumerate() {
             let (first, weights) = columns.pairs((x + j).min(width - 1));
-            *column = mix(&source[first..][..weights.len()], weights);
+            *column = mix(&source[first..], weights);
         }
         let [a, b, c, d] = four;
         // In each half of a register: eight rows of the left column, and of the right one.
         let (left, right) = (pack(a, b), pack(c, d));
-        match middle.layout {
-            Layout::Nhwc => put_pixels(left, right, middle.stride, &mut rows[x * CHANNELS..]),
-            Layout::Nchw => {
-                for channel in 0..CHANNELS {
-                    let at = channel * middle.run_stride + x;
-                    put_plane(
-                        left[channel],
-                        right[channel],
-                        middle.stride,
-                        &mut rows[at..],
-                    );
+        // SAFETY: sixteen rows are at the pointer. Less than 16 bytes are written after the last
+        // column, for which the second assertion leaves room.
+        unsafe {
+            match middle.layout {
+                Layout::Nhwc => put_pixels(left, right, stride, rows.add(x * CHANNELS)),
+                Layout::Nchw => {
+                    for channel in 0..CHANNELS {
+                        let to = rows.add(channel * middle.run_stride + x);
+                        put_plane(left[channel], right[channel], stride, to);
+                    }
                 }
             }
         }
     }
 }
 
+/// Weighted sums of sixteen bytes each.
+#[derive(Clone, Copy)]
+struct Sums {
+    high: __m256i,
+    low: [__m256i; 2],
+}
+
+impl Sums {
+    /// Pairs of neighbors, each times its weights.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn of(pairs: __m256i, [high, low]: [__m256i; 2]) -> Self {
+        let zero = _mm256_setzero_si256();
+        Self {
+            high: _mm256_add_epi16(_mm256_set1_epi16(ROUND), _mm256_maddubs_epi16(pairs, high)),
+            low: [
+                _mm256_madd_epi16(_mm256_unpacklo_epi8(pairs, zero), low),
+                _mm256_madd_epi16(_mm256_unpackhi_epi8(pairs, zero), low),
+            ],
+        }
+    }
+
+    /// Adds pairs of neighbors, each times its weights.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn add(&mut self, pairs: __m256i, [high, low]: [__m256i; 2]) {
+        let zero = _mm256_setzero_si256();
+        self.high = _mm256_add_epi16(self.high, _mm256_maddubs_epi16(pairs, high));
+        let words = [
+            _mm256_unpacklo_epi8(pairs, zero),
+            _mm256_unpackhi_epi8(pairs, zero),
+        ];
+        for (sum, words) in self.low.iter_mut().zip(words) {
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(words, low));
+        }
+    }
+
+    /// The sums of both halves, rounded to integers of 16 bits.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn join(self) -> __m256i {
+        const LOW: i32 = LOW_BITS as i32;
+        let [first, second] = self.low;
+        let carry = _mm256_packus_epi32(
+            _mm256_srli_epi32::<LOW>(first),
+            _mm256_srli_epi32::<LOW>(second),
+        );
+        _mm256_srli_epi16::<{ PRECISION_BITS as i32 - LOW }>(_mm256_add_epi16(self.high, carry))
+    }
+}
+
+/// The weights of a pair of neighbors, for each pair of a register.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn spread([high, low]: [i32; 2]) -> [__m256i; 2] {
+    [_mm256_set1_epi32(high), _mm256_set1_epi32(low)]
+}
+
 /// Weighted sums of pairs of columns: by channel, a column of sixteen rows.
 #[target_feature(enable = "avx2")]
 #[inline]
+#[expect(clippy::needless_range_loop)] // two slices are read
 fn mix(source: &[Pair], weights: &[[i32; 2]]) -> [__m256i; CHANNELS] {
-    let zero = _mm256_setzero_si256();
-    // Rows 0 to 3 and 8 to 11, then the others: all sums together do not fit into the registers.
-    let even = mix_rows(source, weights, |bytes| _mm256_unpacklo_epi8(bytes, zero));
-    let odd = mix_rows(source, weights, |bytes| _mm256_unpackhi_epi8(bytes, zero));
-    let mut all = [zero; CHANNELS];
-    for (all, (even, odd)) in all.iter_mut().zip(even.into_iter().zip(odd)) {
-        *all = _mm256_packs_epi32(even, odd);
+    let load = |bytes: &[u8; 2 * STRIP]| {
+        // SAFETY: reads the 32 bytes of the array.
+        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+    };
+    let source = &source[..weights.len()];
+    let (Some(first), Some(&weight)) = (source.first(), weights.first()) else {
+        return [_mm256_setzero_si256(); CHANNELS];
+    };
+    let weight = spread(weight);
+    let [red, green, blue] = &first.0;
+    let mut sums = [
+        Sums::of(load(red), weight),
+        Sums::of(load(green), weight),
+        Sums::of(load(blue), weight),
+    ];
+    for i in 1..weights.len() {
+        let weights = spread(weights[i]);
+        for (sums, bytes) in sums.iter_mut().zip(&source[i].0) {
+            sums.add(load(bytes), weights);
+        }
     }
-    all
+    let [red, green, blue] = sums;
+    [red.join(), green.join(), blue.join()]
 }
 
 /// The bytes of two columns, by channel.
@@ -166,63 +265,16 @@ fn pack(left: [__m256i; CHANNELS], right: [__m256i; CHANNELS]) -> [__m256i; CHAN
     both
 }
 
-/// As [`mix`], in the rows that `rows` selects.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn mix_rows(
-    source: &[Pair],
-    weights: &[[i32; 2]],
-    rows: impl Fn(__m256i) -> __m256i + Copy,
-) -> [__m256i; CHANNELS] {
-    let mut pairs = source.iter().zip(weights);
-    // There is at least one.
-    let mut sums = match pairs.next() {
-        Some(pair) => products(pair, rows),
-        None => return [_mm256_setzero_si256(); CHANNELS],
-    };
-    for pair in pairs {
-        for (sums, products) in sums.iter_mut().zip(products(pair, rows)) {
-            for (sum, product) in sums.iter_mut().zip(products) {
-                *sum = _mm256_add_epi32(*sum, product);
-            }
-        }
-    }
-    let half = _mm256_set1_epi32(HALF);
-    let mut rounded = [half; CHANNELS];
-    for (rounded, [high, low]) in rounded.iter_mut().zip(sums) {
-        *rounded = join(high, _mm256_add_epi32(low, half));
-    }
-    rounded
-}
-
-/// By channel: a pair of columns times the high and the low halves of its weights, in the rows that
-/// `rows` selects.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn products(
-    (pair, &[high, low]): (&Pair, &[i32; 2]),
-    rows: impl Fn(__m256i) -> __m256i,
-) -> [[__m256i; 2]; CHANNELS] {
-    let weights = [_mm256_set1_epi32(high), _mm256_set1_epi32(low)];
-    let mut products = [[_mm256_setzero_si256(); 2]; CHANNELS];
-    for (products, bytes) in products.iter_mut().zip(&pair.0) {
-        // SAFETY: reads the 32 bytes of the array.
-        let rows = rows(unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) });
-        for (product, weight) in products.iter_mut().zip(weights) {
-            *product = _mm256_madd_epi16(rows, weight);
-        }
-    }
-    products
-}
-
 /// Writes four pixels to each of sixteen rows, and four bytes after them.
+///
+/// SAFETY: the rows, which are `stride` bytes apart, must have room for them.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn put_pixels(
+unsafe fn put_pixels(
     [ab_red, ab_green, ab_blue]: [__m256i; CHANNELS],
     [cd_red, cd_green, cd_blue]: [__m256i; CHANNELS],
     stride: usize,
-    out: &mut [u8],
+    out: *mut u8,
 ) {
     // Two bytes of each of eight rows, in their order.
     let two = |red: __m256i, green: __m256i, blue: __m256i| {
@@ -239,7 +291,9 @@ fn put_pixels(
     // Of four rows each.
     let low = [(b01, b23), (b45, b67), (b89, b1011)].map(|(a, b)| _mm256_unpacklo_epi16(a, b));
     let high = [(b01, b23), (b45, b67), (b89, b1011)].map(|(a, b)| _mm256_unpackhi_epi16(a, b));
-    for (four, [b0, b4, b8]) in [low, high].into_iter().enumerate() {
+    // Rows 0 to 7, and those eight below them.
+    let (mut upper, mut lower) = (out, out.wrapping_add(8 * stride));
+    for [b0, b4, b8] in [low, high] {
         let first = (
             _mm256_unpacklo_epi32(b0, b4),
             _mm256_unpacklo_epi32(b8, zero),
@@ -254,19 +308,23 @@ fn put_pixels(
             _mm256_unpacklo_epi64(last.0, last.1),
             _mm256_unpackhi_epi64(last.0, last.1),
         ];
-        for (i, rows) in rows.into_iter().enumerate() {
-            let row = four * 4 + i;
-            store(_mm256_castsi256_si128(rows), &mut out[row * stride..]);
-            let rows = _mm256_extracti128_si256::<1>(rows);
-            store(rows, &mut out[(row + 8) * stride..]);
+        for rows in rows {
+            // SAFETY: rows have room for the 16 bytes.
+            unsafe {
+                _mm_storeu_si128(upper.cast(), _mm256_castsi256_si128(rows));
+                _mm_storeu_si128(lower.cast(), _mm256_extracti128_si256::<1>(rows));
+            }
+            (upper, lower) = (upper.wrapping_add(stride), lower.wrapping_add(stride));
         }
     }
 }
 
 /// Writes four bytes to each of sixteen rows.
+///
+/// SAFETY: as [`put_pixels`].
 #[target_feature(enable = "avx2")]
 #[inline]
-fn put_plane(left: __m256i, right: __m256i, stride: usize, out: &mut [u8]) {
+unsafe fn put_plane(left: __m256i, right: __m256i, stride: usize, out: *mut u8) {
     let ab = _mm256_unpacklo_epi8(left, _mm256_bsrli_epi128::<8>(left));
     let cd = _mm256_unpacklo_epi8(right, _mm256_bsrli_epi128::<8>(right));
     // Rows 0 to 3 and 8 to 11, and the others.
@@ -279,7 +337,8 @@ fn put_plane(left: __m256i, right: __m256i, stride: usize, out: &mut [u8]) {
         unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), rows) };
         for (i, bytes) in bytes.as_chunks::<4>().0.iter().enumerate() {
             let row = four * 4 + i % 4 + i / 4 * 8;
-            out[row * stride..][..4].copy_from_slice(bytes);
+            // SAFETY: rows have room for the 4 bytes.
+            unsafe { out.add(row * stride).cast::<[u8; 4]>().write(*bytes) };
         }
     }
 }
@@ -335,55 +394,51 @@ fn split_rows(pixels: &[u8], out: [&mut [u8]; CHANNELS]) {
     }
 }
 
-/// One run of one output row: the one that begins `at` bytes into each intermediate row.
+/// One run of one output row: the one that begins `at` bytes into each intermediate row. `place` is
+/// the place of the first of them in the ring, `PAIRS` the number of weights or [`ANY`].
 ///
 /// SAFETY: `rows` must hold the whole ring.
 #[target_feature(enable = "avx2")]
-unsafe fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out: &mut [u8]) {
-    let half = _mm256_set1_epi32(HALF);
-    let zero = _mm256_setzero_si256();
-    let (start, high, low) = axis.halves(y);
-    let (first, end) = (
-        middle.row(start % middle.ring, 0),
-        middle.ring * middle.stride,
-    );
+#[expect(clippy::needless_range_loop)] // two slices are read
+unsafe fn run<const PAIRS: usize>(
+    place: usize,
+    weights: &[[i32; 2]],
+    rows: &[u8],
+    at: usize,
+    middle: Middle,
+    out: &mut [u8],
+) {
     // A run is followed by at least 32 bytes of its own row.
     assert!(at + out.len().next_multiple_of(32) <= middle.stride);
     let source = rows[at..].as_ptr();
+    // Past the last input row, another row is read with a weight of 0.
+    let offset = |t: usize| middle.row(place, if t < middle.ring { t } else { 0 });
+    let offsets: [[usize; 2]; PAIRS] = std::array::from_fn(|i| [offset(2 * i), offset(2 * i + 1)]);
+    let count = if PAIRS == ANY { weights.len() } else { PAIRS };
+    let weights = &weights[..count];
     for (chunk, out) in out.chunks_mut(32).enumerate() {
-        let mut sums_high = [zero; 4];
-        let mut sums_low = [half; 4];
-        let mut row = first;
-        for (&high, &low) in high.iter().zip(low) {
-            // Past the last input row, other rows are read with weights of 0.
-            let [a, b] = [(); 2].map(|()| {
+        let load = |[a, b]: [usize; 2]| {
+            let [a, b] = [a, b].map(|row| {
                 // SAFETY: rows begin inside of the ring, and the assertion bounds the bytes read of
                 // one.
-                let bytes = unsafe { _mm256_loadu_si256(source.add(row + chunk * 32).cast()) };
-                row += middle.stride;
-                if row == end {
-                    row = 0;
-                }
-                bytes
+                unsafe { _mm256_loadu_si256(source.add(row + chunk * 32).cast()) }
             });
-            let (h, l) = (_mm256_set1_epi32(high), _mm256_set1_epi32(low));
-            let (even, odd) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
-            let quarters = [
-                _mm256_unpacklo_epi8(even, zero),
-                _mm256_unpackhi_epi8(even, zero),
-                _mm256_unpacklo_epi8(odd, zero),
-                _mm256_unpackhi_epi8(odd, zero),
-            ];
-            for (i, v) in quarters.into_iter().enumerate() {
-                sums_high[i] = _mm256_add_epi32(sums_high[i], _mm256_madd_epi16(v, h));
-                sums_low[i] = _mm256_add_epi32(sums_low[i], _mm256_madd_epi16(v, l));
-            }
+            [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)]
+        };
+        let [even, odd] = load(offsets.first().copied().unwrap_or([offset(0), offset(1)]));
+        let weight = spread(weights[0]);
+        let mut sums = [Sums::of(even, weight), Sums::of(odd, weight)];
+        for i in 1..count {
+            let offsets = match offsets.get(i) {
+                Some(offsets) => *offsets,
+                None => [offset(2 * i), offset(2 * i + 1)],
+            };
+            let [even, odd] = load(offsets);
+            let weight = spread(weights[i]);
+            sums[0].add(even, weight);
+            sums[1].add(odd, weight);
         }
-        let d: [__m256i; 4] = std::array::from_fn(|i| join(sums_high[i], sums_low[i]));
-        let bytes = _mm256_packus_epi16(
-            _mm256_packs_epi32(d[0], d[1]),
-            _mm256_packs_epi32(d[2], d[3]),
-        );
+        let bytes = _mm256_packus_epi16(sums[0].join(), sums[1].join());
         let mut last = [0u8; 32];
         let full = out.len() == 32;
         let to = if full {
@@ -397,14 +452,6 @@ unsafe fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out
             out.copy_from_slice(&last[..out.len()]);
         }
     }
-}
-
-/// The sum of both halves, rounded to an integer.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn join(high: __m256i, low: __m256i) -> __m256i {
-    let sum = _mm256_add_epi32(_mm256_slli_epi32(high, LOW_BITS as i32), low);
-    _mm256_srai_epi32(sum, PRECISION_BITS as i32)
 }
 
 #[inline]

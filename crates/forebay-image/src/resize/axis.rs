@@ -6,8 +6,8 @@ use std::ops::Range;
 
 /// Weights are stored in groups of this size, padded with zeros.
 pub(super) const GROUP: usize = 4;
-/// A weight is `high << LOW_BITS | low`, two halves that fit 16-bit multiplications.
-pub(super) const LOW_BITS: u32 = 11;
+/// A weight is `high << LOW_BITS | low`, for multiplications of 8 bits and of 16 bits.
+pub(super) const LOW_BITS: u32 = 15;
 /// Alternatively, it is three signed digits of this many bits, which fit 8-bit multiplications.
 pub(super) const DIGIT_BITS: u32 = 8;
 
@@ -38,10 +38,9 @@ pub(super) struct Axis {
     taps: Vec<(u32, u32)>,
     /// `stride` weights for each output.
     weights: Vec<i32>,
-    /// The halves of the weights, two neighbors per integer: the high ones, then the low ones, for
-    /// each output.
-    halves: Vec<i32>,
-    /// The high and low halves of the weights by pair of inputs; see [`Axis::pairs`].
+    /// The weights in pairs, `stride / 2` for each output; see [`Axis::neighbors`].
+    neighbors: Vec<[i32; 2]>,
+    /// The weights by pair of inputs; see [`Axis::pairs`].
     pairs: Vec<[i32; 2]>,
     /// The digits of the weights by group of inputs; see [`Axis::digits`].
     digits: Vec<[i32; 3]>,
@@ -50,8 +49,13 @@ pub(super) struct Axis {
     groups: Vec<(u32, u32)>,
     stride: usize,
     span: Range<u32>,
-    scratch: Vec<f64>,
+    /// Weights of [`LANES`] outputs: before they are normalized, and as integers.
+    scratch: Vec<[f64; LANES]>,
+    fixed: Vec<[i32; LANES]>,
 }
+
+/// Outputs whose weights are computed together.
+const LANES: usize = 4;
 
 impl Axis {
     /// Computes weights for the outputs in `window` when `input` becomes `output` positions; in
@@ -65,58 +69,81 @@ impl Axis {
         self.taps.clear();
         self.weights.clear();
         self.weights.resize(count * self.stride, 0);
-        self.scratch.resize(self.stride, 0.0);
-        let (mut low, mut high) = (input.limit, 0);
         let one = f64::from(1u32 << PRECISION_BITS);
         let narrow = 1.0 / filter_scale;
-        for i in 0..count {
-            let x = if reverse {
-                window.end - 1 - i as u32
-            } else {
-                window.start + i as u32
-            };
-            let center = input.start + (f64::from(x) + 0.5) * scale;
-            // The casts truncate and saturate at 0, as Pillow's clamp does.
-            let start = (center - support + 0.5) as u32;
-            let end = ((center + support + 0.5) as u32).min(input.limit);
-            let taps = (end - start) as usize;
-            let mut sum = 0.0;
-            for (j, weight) in self.scratch[..taps].iter_mut().enumerate() {
-                let distance = ((j as f64 + f64::from(start) - center + 0.5) * narrow).abs();
-                *weight = if distance < 1.0 { 1.0 - distance } else { 0.0 };
-                sum += *weight;
+        self.span = input.limit..0;
+        for first in (0..count).step_by(LANES) {
+            let mut centers = [0.0; LANES];
+            let mut starts = [0; LANES];
+            let mut ends = [0; LANES];
+            for lane in 0..LANES {
+                // Outputs past the last one repeat it.
+                let i = (first + lane).min(count - 1) as u32;
+                let x = if reverse {
+                    window.end - 1 - i
+                } else {
+                    window.start + i
+                };
+                let center = input.start + (f64::from(x) + 0.5) * scale;
+                centers[lane] = center;
+                // The casts truncate and saturate at 0, as Pillow's clamp does.
+                starts[lane] = (center - support + 0.5) as u32;
+                ends[lane] = ((center + support + 0.5) as u32).min(input.limit);
             }
-            let row = &mut self.weights[i * self.stride..][..taps];
-            for (fixed, &weight) in row.iter_mut().zip(&self.scratch) {
-                let weight = if sum != 0.0 { weight / sum } else { weight };
-                *fixed = (0.5 + weight * one) as i32;
+            let taps: [u32; LANES] = std::array::from_fn(|lane| ends[lane] - starts[lane]);
+            let (from, inputs) = (starts.map(f64::from), taps.map(f64::from));
+            let mut sums = [0.0; LANES];
+            self.scratch.clear();
+            for j in 0..taps.into_iter().max().unwrap_or(0) {
+                let j = f64::from(j);
+                let mut weights = [0.0; LANES];
+                for lane in 0..LANES {
+                    let distance = ((j + from[lane] - centers[lane] + 0.5) * narrow).abs();
+                    let weight = if distance < 1.0 { 1.0 - distance } else { 0.0 };
+                    weights[lane] = if j < inputs[lane] { weight } else { 0.0 };
+                    sums[lane] += weights[lane];
+                }
+                self.scratch.push(weights);
             }
-            // Zero weights at the ends would require needless pixels.
-            let zeros = row.iter().take_while(|&&w| w == 0).count().min(taps - 1);
-            row.rotate_left(zeros);
-            let tail = row[..taps - zeros]
-                .iter()
-                .rev()
-                .take_while(|&&w| w == 0)
-                .count();
-            let (start, taps) = (start + zeros as u32, (taps - zeros - tail).max(1) as u32);
-            self.taps.push((start, taps));
-            low = low.min(start);
-            high = high.max(start + taps);
+            let sums = sums.map(|sum| if sum != 0.0 { sum } else { 1.0 });
+            self.fixed.clear();
+            for weights in &self.scratch {
+                let mut fixed = [0; LANES];
+                for lane in 0..LANES {
+                    fixed[lane] = truncate(0.5 + weights[lane] / sums[lane] * one);
+                }
+                self.fixed.push(fixed);
+            }
+            for lane in 0..LANES.min(count - first) {
+                self.add(starts[lane], taps[lane] as usize, lane);
+            }
         }
-        self.span = low..high;
     }
 
-    /// Computes the values of [`Axis::halves`].
-    pub(super) fn make_halves(&mut self) {
-        self.halves.clear();
-        for row in self.weights.chunks_exact(self.stride) {
-            let (pairs, _) = row.as_chunks::<2>();
-            for half in 0..2 {
-                self.halves
-                    .extend(pairs.iter().map(|&pair| halves_of(pair)[half]));
-            }
+    /// Adds an output, given its first input, the number of its inputs and its lane of the weights.
+    fn add(&mut self, start: u32, taps: usize, lane: usize) {
+        let row = &mut self.weights[self.taps.len() * self.stride..][..taps];
+        for (weight, weights) in row.iter_mut().zip(&self.fixed) {
+            *weight = weights[lane];
         }
+        // Zero weights at the ends would require needless pixels.
+        let zeros = row.iter().take_while(|&&w| w == 0).count().min(taps - 1);
+        if zeros > 0 {
+            row.rotate_left(zeros);
+        }
+        let used = row[..taps - zeros].iter().rev();
+        let tail = used.take_while(|&&w| w == 0).count();
+        let (start, taps) = (start + zeros as u32, (taps - zeros - tail).max(1) as u32);
+        self.taps.push((start, taps));
+        self.span.start = self.span.start.min(start);
+        self.span.end = self.span.end.max(start + taps);
+    }
+
+    /// Computes the values of [`Axis::neighbors`].
+    pub(super) fn make_neighbors(&mut self) {
+        let (pairs, _) = self.weights.as_chunks::<2>();
+        self.neighbors.clear();
+        self.neighbors.extend(pairs.iter().copied().map(halves_of));
     }
 
     /// Computes the values of [`Axis::pairs`].
@@ -128,14 +155,11 @@ impl Axis {
             let start = start - self.span.start;
             self.groups.push((start / 2, self.pairs.len() as u32));
             // The first pair may begin before the first input.
-            let mut weights = &row[..taps as usize];
-            if let (1, Some((&first, rest))) = (start % 2, weights.split_first()) {
-                self.pairs.push(halves_of([0, first]));
-                weights = rest;
+            let before = start as usize % 2;
+            let weight = |i: usize| row.get(i.wrapping_sub(before)).copied().unwrap_or(0);
+            for i in (0..before + taps as usize).step_by(2) {
+                self.pairs.push(halves_of([weight(i), weight(i + 1)]));
             }
-            let (pairs, last) = weights.as_chunks::<2>();
-            self.pairs.extend(pairs.iter().copied().map(halves_of));
-            self.pairs.extend(last.iter().map(|&w| halves_of([w, 0])));
         }
         self.groups.push((0, self.pairs.len() as u32));
     }
@@ -198,18 +222,13 @@ impl Axis {
         ((start - self.span.start) as usize, groups)
     }
 
-    /// For one output: its first input relative to the span's start, and the high and low halves of
-    /// its weights, two neighbors per integer; an odd number is padded with a weight of 0.
+    /// For one output: its first input relative to the span's start, and its weights in pairs of
+    /// neighbors; see [`halves_of`]. An odd number is padded with a weight of 0.
     #[inline(always)]
-    pub(super) fn halves(&self, i: usize) -> (usize, &[i32], &[i32]) {
+    pub(super) fn neighbors(&self, i: usize) -> (usize, &[[i32; 2]]) {
         let (start, taps) = self.taps[i];
-        let (high, low) = self.halves[i * self.stride..][..self.stride].split_at(self.stride / 2);
-        let used = (taps as usize).div_ceil(2);
-        (
-            (start - self.span.start) as usize,
-            &high[..used],
-            &low[..used],
-        )
+        let pairs = &self.neighbors[i * self.stride / 2..][..(taps as usize).div_ceil(2)];
+        ((start - self.span.start) as usize, pairs)
     }
 
     /// For one output: the end of its inputs, relative to the span's start. It never decreases from
@@ -235,9 +254,9 @@ impl Axis {
         ((start - self.span.start) as usize, weights)
     }
 
-    /// For one output: the first pair of its inputs, counted from the span's start, and the high and
-    /// low halves of its weights in each of its pairs, side by side in an integer. Inputs of a pair
-    /// that do not belong to the output have weight 0.
+    /// For one output: the first pair of its inputs, counted from the span's start, and its weights
+    /// in each of its pairs; see [`halves_of`]. Inputs of a pair that do not belong to the output
+    /// have weight 0.
     #[inline(always)]
     pub(super) fn pairs(&self, i: usize) -> (usize, &[[i32; 2]]) {
         let (first, from) = self.groups[i];
@@ -256,14 +275,27 @@ impl Axis {
     }
 }
 
-/// The high and the low halves of two weights, side by side.
+/// `value as i32` for values from 0 to below 2^31. The compiler does this for
+/// several values at once, which it does not for the cast.
+#[inline(always)]
+fn truncate(value: f64) -> i32 {
+    /// The unit of numbers of this size is 1.
+    const LARGE: f64 = (1u64 << 52) as f64;
+    let nearest = value + LARGE;
+    let above = if nearest - LARGE > value { 1 } else { 0 };
+    (nearest.to_bits() as i32).wrapping_sub(above)
+}
+
+/// Two weights: their high halves as bytes in turns, and their low halves side by side.
+///
+/// A weight of one is a little less here, so that its high half is a signed byte. The result is the
+/// same: the only weights beside it are 0, and a pixel times the difference is far below the
+/// rounding term.
 fn halves_of(weights: [i32; 2]) -> [i32; 2] {
-    let side_by_side = |[a, b]: [i32; 2]| (a & 0xffff) | b << 16;
-    let low = weights.map(|w| w & ((1 << LOW_BITS) - 1));
-    [
-        side_by_side(weights.map(|w| w >> LOW_BITS)),
-        side_by_side(low),
-    ]
+    let [a, b] = weights.map(|w| w.min((1 << PRECISION_BITS) - 1));
+    let high = (a >> LOW_BITS) | (b >> LOW_BITS) << 8;
+    let low = |w: i32| w & ((1 << LOW_BITS) - 1);
+    [high | high << 16, low(a) | low(b) << 16]
 }
 
 /// The digits of four weights. A weight is `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`,
@@ -283,6 +315,40 @@ fn digits_of(weights: [i32; GROUP]) -> [i32; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn truncation_is_that_of_a_cast() {
+        for whole in [0, 1, 2, 3, 127, 4_194_303, 4_194_304, 1 << 30] {
+            for part in [
+                0.0,
+                1e-9,
+                0.25,
+                0.499_999_999,
+                0.5,
+                0.500_000_001,
+                0.999_999_9,
+            ] {
+                let value = f64::from(whole) + part;
+                assert_eq!(truncate(value), value as i32, "{value}");
+            }
+        }
+    }
+
+    #[test]
+    fn halves_are_the_weight() {
+        let most = 1 << PRECISION_BITS;
+        for weight in (0..most).step_by(127).chain([1, 32_767, 32_768, most - 1]) {
+            let rest = most - 1 - weight;
+            let [high, low] = halves_of([weight, rest]).map(i32::to_le_bytes);
+            assert_eq!(high[..2], high[2..]);
+            let join = |i: usize| {
+                let low = i16::from_le_bytes([low[2 * i], low[2 * i + 1]]);
+                i32::from(high[i] as i8) << LOW_BITS | i32::from(low)
+            };
+            assert_eq!([0, 1].map(join), [weight, rest]);
+        }
+        assert_eq!(halves_of([most, 0]), halves_of([most - 1, 0]));
+    }
 
     #[test]
     fn digits_are_the_weight() {

@@ -197,7 +197,7 @@ impl Resizer {
             }
             Level::Avx2 => {
                 self.columns.make_pairs();
-                self.rows.make_halves();
+                self.rows.make_neighbors();
             }
             Level::Portable => {}
         }

@@ -236,13 +236,15 @@ impl Tile {
             if block >= self.blocks || k == 0 || self.masks[block] >> (k - 1) & 1 == 0 {
                 return None;
             }
-            let mut first = 0;
+            let mut number = block;
             for part in parts {
-                let number = block.wrapping_sub(first);
-                if (part.from..part.to).contains(&number) {
-                    out[part.block_at(number) + usize::from(PLACE[k])] = value;
+                if number < part.blocks {
+                    if (part.from..part.to).contains(&number) {
+                        out[part.block_at(number) + usize::from(PLACE[k])] = value;
+                    }
+                    break;
                 }
-                first += part.blocks;
+                number -= part.blocks;
             }
         }
         rest.is_empty().then_some(())

@@ -26,33 +26,40 @@ passes!("avx2", __m256i, __m128i, i32);
 /// For `_mm256_shuffle_epi32`: swaps the two 64-bit halves of each block's row.
 const SWAP_HALVES: i32 = 0b01_00_11_10;
 
+/// The steps of a row of coefficients, for both blocks of a pair.
+#[repr(align(32))]
+struct StepRow([i16; 16]);
+
 #[target_feature(enable = "avx2")]
 pub(super) fn strip(pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: usize) {
     let (step_rows, _) = steps.as_chunks::<8>();
-    let mut by = [_mm256_setzero_si256(); 8];
+    let mut by = [const { StepRow([0; 16]) }; 8];
     for (by, row) in by.iter_mut().zip(step_rows) {
-        // SAFETY: reads the 16 bytes of the row.
-        let row = unsafe { _mm_loadu_si128(row.as_ptr().cast()) };
-        *by = _mm256_broadcastsi128_si256(row);
+        by.0[..8].copy_from_slice(row);
+        by.0[8..].copy_from_slice(row);
     }
-    for (i, pair) in pairs.chunks_exact_mut(PAIR).enumerate() {
+    // In memory: the compiler aligns the stack for them, and so what it keeps there itself. A value
+    // that crosses two pages costs as much as a quarter of the transform.
+    let by = std::hint::black_box(&by);
+    let (pairs, _) = pairs.as_chunks_mut::<PAIR>();
+    assert!(pairs.is_empty() || plane.len() >= 7 * stride + 16 * pairs.len());
+    for (i, pair) in pairs.iter_mut().enumerate() {
         let (rows, _) = pair.as_chunks_mut::<16>();
-        let Some(rows) = rows.first_chunk_mut::<8>() else {
-            continue;
-        };
         let mut values = [_mm256_setzero_si256(); 8];
-        for (value, row) in values.iter_mut().zip(rows.iter_mut()) {
+        for (value, row) in values.iter_mut().zip(rows) {
             // SAFETY: reads and writes the 32 bytes of the row.
             unsafe {
                 *value = _mm256_loadu_si256(row.as_ptr().cast());
                 _mm256_storeu_si256(row.as_mut_ptr().cast(), _mm256_setzero_si256());
             }
         }
-        let pixels = transform(&values, &by);
+        let pixels = transform(&values, by);
         for (row, pixels) in pixels.into_iter().enumerate() {
-            let to = &mut plane[row * stride + i * 16..][..16];
-            // SAFETY: writes the 16 bytes of `to`.
-            unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), pixels) };
+            // SAFETY: the assertion bounds the last of the 16 bytes in the last row.
+            unsafe {
+                let to = plane.as_mut_ptr().add(row * stride + i * 16);
+                _mm_storeu_si128(to.cast(), pixels);
+            }
         }
     }
 }
@@ -60,7 +67,12 @@ pub(super) fn strip(pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: 
 /// Transforms coefficients to rows of 16 pixels.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn transform(coefficients: &Rows, steps: &Rows) -> [__m128i; 8] {
+fn transform(coefficients: &Rows, steps: &[StepRow; 8]) -> [__m128i; 8] {
+    let times = |row: __m256i, step: &StepRow| {
+        // SAFETY: reads the 32 bytes of the row, which is aligned to as many.
+        let step = unsafe { _mm256_load_si256(step.0.as_ptr().cast()) };
+        _mm256_mullo_epi16(row, step)
+    };
     let [r0, rest @ ..] = coefficients;
     let zero = _mm256_setzero_si256();
     let below = rest
@@ -69,13 +81,13 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m128i; 8] {
     // All but the two DC coefficients.
     let details = _mm256_or_si256(below, _mm256_bsrli_epi128::<2>(*r0));
     if _mm256_testz_si256(details, details) != 0 {
-        return flat(_mm256_mullo_epi16(*r0, steps[0]));
+        return flat(times(*r0, &steps[0]));
     }
     let mut values = *coefficients;
     for (value, step) in values.iter_mut().zip(steps) {
-        *value = _mm256_mullo_epi16(*value, *step);
+        *value = times(*value, step);
     }
-    let mut columns = pass::<{ SHIFT_COLUMNS as i32 }>(values);
+    let mut columns = pass_columns(&values);
     // Blocks with only a first row are truncated where the pass saturates.
     let empty = _mm256_cmpeq_epi64(below, zero);
     let only_first_row = _mm256_and_si256(empty, _mm256_shuffle_epi32::<{ SWAP_HALVES }>(empty));
@@ -85,7 +97,7 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m128i; 8] {
             *column = _mm256_blendv_epi8(*column, row, only_first_row);
         }
     }
-    to_pixels(pass::<{ SHIFT_ROWS as i32 }>(transpose(columns)))
+    to_pixels(pass_rows(&transpose(columns)))
 }
 
 /// The first 64-bit halves of both lanes side by side, and the second halves.
@@ -108,4 +120,11 @@ pub(super) fn scaled<const N: usize>(
     stride: usize,
 ) {
     super::scaled::strip::<N>(pairs, steps, plane, stride);
+}
+
+/// The upper 16 bits of each integer, in turns from both registers.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn high_words(even: __m256i, odd: __m256i) -> __m256i {
+    _mm256_blend_epi16::<0b1010_1010>(_mm256_srli_epi32::<16>(even), odd)
 }

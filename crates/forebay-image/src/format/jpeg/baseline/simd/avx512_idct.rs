@@ -90,7 +90,7 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m256i; 8] {
     for (value, step) in values.iter_mut().zip(steps) {
         *value = _mm512_mullo_epi16(*value, *step);
     }
-    let mut columns = pass::<{ SHIFT_COLUMNS }>(values);
+    let mut columns = pass_columns(&values);
     // Blocks with only a first row are truncated where the pass saturates. One bit per half of a
     // block's rows.
     let empty = _mm512_testn_epi64_mask(below, below);
@@ -102,7 +102,7 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m256i; 8] {
             *column = _mm512_mask_mov_epi64(*column, only_first_row, row);
         }
     }
-    to_pixels(pass::<{ SHIFT_ROWS }>(transpose(columns)))
+    to_pixels(pass_rows(&transpose(columns)))
 }
 
 /// The first 64-bit halves of all lanes side by side, and the second halves.
@@ -115,4 +115,11 @@ fn halves(value: __m512i) -> [__m256i; 2] {
         _mm512_castsi512_si256(value),
         _mm512_extracti64x4_epi64::<1>(value),
     ]
+}
+
+/// The upper 16 bits of each integer, in turns from both registers.
+#[target_feature(enable = "avx2,avx512f,avx512bw")]
+#[inline]
+fn high_words(even: __m512i, odd: __m512i) -> __m512i {
+    _mm512_mask_mov_epi16(_mm512_srli_epi32::<16>(even), 0xaaaa_aaaa, odd)
 }

@@ -9,112 +9,96 @@
 ///
 /// `$Register` is the register type, `$Half` a register of half its width, `$Immediate` the type of
 /// constants in its intrinsics; `halves` returns the first 64-bit halves of all lanes side by side,
-/// and the second halves.
+/// and the second halves; `high_words` interleaves the high words of the integers of two registers.
 macro_rules! passes {
     ($features:literal, $Register:ty, $Half:ty, $Immediate:ty) => {
         /// Rows or columns of blocks side by side.
         type Rows = [$Register; 8];
 
-        /// 32-bit values of eight columns of each block: four in `low`, four in `high`.
-        #[derive(Clone, Copy)]
-        struct Wide {
-            low: $Register,
-            high: $Register,
-        }
-
-        impl Wide {
-            /// `x * a + y * b`.
-            #[target_feature(enable = $features)]
-            #[inline]
-            fn dot(x: $Register, a: i16, y: $Register, b: i16) -> Self {
-                let factors = set1_epi32(i32::from(b) << 16 | i32::from(a as u16));
-                Self {
-                    low: madd_epi16(unpacklo_epi16(x, y), factors),
-                    high: madd_epi16(unpackhi_epi16(x, y), factors),
-                }
-            }
-
-            /// `x << CONST_BITS`, plus the rounding term.
-            #[target_feature(enable = $features)]
-            #[inline]
-            fn scaled(x: $Register, round: $Register) -> Self {
-                const DOWN: $Immediate = 16 - CONST_BITS as $Immediate;
-                let zero = zero();
-                let low = srai_epi32::<DOWN>(unpacklo_epi16(zero, x));
-                let high = srai_epi32::<DOWN>(unpackhi_epi16(zero, x));
-                Self {
-                    low: add_epi32(low, round),
-                    high: add_epi32(high, round),
-                }
-            }
-
-            #[target_feature(enable = $features)]
-            #[inline]
-            fn plus(self, other: Self) -> Self {
-                Self {
-                    low: add_epi32(self.low, other.low),
-                    high: add_epi32(self.high, other.high),
-                }
-            }
-
-            #[target_feature(enable = $features)]
-            #[inline]
-            fn minus(self, other: Self) -> Self {
-                Self {
-                    low: sub_epi32(self.low, other.low),
-                    high: sub_epi32(self.high, other.high),
-                }
-            }
-
-            /// Shifts right and saturates to 16 bits.
-            #[target_feature(enable = $features)]
-            #[inline]
-            fn cut<const SHIFT: $Immediate>(self) -> $Register {
-                packs_epi32(
-                    srai_epi32::<SHIFT>(self.low),
-                    srai_epi32::<SHIFT>(self.high),
-                )
-            }
-        }
-
-        /// [`idct::pass`](super::idct) of all columns.
+        /// `x * a + y * b` for each pair `(x, y)` of neighbors.
         #[target_feature(enable = $features)]
         #[inline]
-        fn pass<const SHIFT: $Immediate>(v: Rows) -> Rows {
-            let [v0, v1, v2, v3, v4, v5, v6, v7] = v;
-            let round = set1_epi32(1 << (SHIFT - 1));
-            let sum = Wide::scaled(add_epi16(v0, v4), round);
-            let difference = Wide::scaled(sub_epi16(v0, v4), round);
-            let even2 = Wide::dot(v2, C0_541, v6, C0_541 - C1_847);
-            let even3 = Wide::dot(v2, C0_541 + C0_765, v6, C0_541);
+        fn dot(pairs: $Register, a: i16, b: i16) -> $Register {
+            madd_epi16(pairs, set1_epi32(i32::from(b) << 16 | i32::from(a as u16)))
+        }
+
+        /// [`idct::pass`](super::idct) of half of the columns, before the right shift. `pair`
+        /// interleaves these columns of two rows.
+        ///
+        /// Half of the columns at a time: sums of all of them do not fit into the registers.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn half_pass<const SHIFT: $Immediate>(
+            v: &Rows,
+            pair: impl Fn($Register, $Register) -> $Register,
+        ) -> Rows {
+            /// The rounding term is the product of these.
+            const ROUND: i16 = 16;
+            let half = (1i32 << (SHIFT - 1)) / i32::from(ROUND);
+            let &[v0, v1, v2, v3, v4, v5, v6, v7] = v;
+            // `x << CONST_BITS`, plus the rounding term.
+            let scaled = |x| dot(pair(x, set1_epi16(ROUND)), 1 << CONST_BITS, half as i16);
+            let sum = scaled(add_epi16(v0, v4));
+            let difference = scaled(sub_epi16(v0, v4));
+            let v26 = pair(v2, v6);
+            let even2 = dot(v26, C0_541, C0_541 - C1_847);
+            let even3 = dot(v26, C0_541 + C0_765, C0_541);
             let even = [
-                sum.plus(even3),
-                difference.plus(even2),
-                difference.minus(even2),
-                sum.minus(even3),
+                add_epi32(sum, even3),
+                add_epi32(difference, even2),
+                sub_epi32(difference, even2),
+                sub_epi32(sum, even3),
             ];
 
-            let z3 = add_epi16(v7, v3);
-            let z4 = add_epi16(v5, v1);
-            let s3 = Wide::dot(z3, C1_175 - C1_961, z4, C1_175);
-            let s4 = Wide::dot(z3, C1_175, z4, C1_175 - C0_390);
+            let z34 = pair(add_epi16(v7, v3), add_epi16(v5, v1));
+            let s3 = dot(z34, C1_175 - C1_961, C1_175);
+            let s4 = dot(z34, C1_175, C1_175 - C0_390);
+            let (v71, v53) = (pair(v7, v1), pair(v5, v3));
             let odd = [
-                Wide::dot(v7, -C0_899, v1, C1_501 - C0_899).plus(s4),
-                Wide::dot(v5, -C2_562, v3, C3_072 - C2_562).plus(s3),
-                Wide::dot(v5, C2_053 - C2_562, v3, -C2_562).plus(s4),
-                Wide::dot(v7, C0_298 - C0_899, v1, -C0_899).plus(s3),
+                add_epi32(dot(v71, -C0_899, C1_501 - C0_899), s4),
+                add_epi32(dot(v53, -C2_562, C3_072 - C2_562), s3),
+                add_epi32(dot(v53, C2_053 - C2_562, -C2_562), s4),
+                add_epi32(dot(v71, C0_298 - C0_899, -C0_899), s3),
             ];
 
             [
-                even[0].plus(odd[0]).cut::<SHIFT>(),
-                even[1].plus(odd[1]).cut::<SHIFT>(),
-                even[2].plus(odd[2]).cut::<SHIFT>(),
-                even[3].plus(odd[3]).cut::<SHIFT>(),
-                even[3].minus(odd[3]).cut::<SHIFT>(),
-                even[2].minus(odd[2]).cut::<SHIFT>(),
-                even[1].minus(odd[1]).cut::<SHIFT>(),
-                even[0].minus(odd[0]).cut::<SHIFT>(),
+                add_epi32(even[0], odd[0]),
+                add_epi32(even[1], odd[1]),
+                add_epi32(even[2], odd[2]),
+                add_epi32(even[3], odd[3]),
+                sub_epi32(even[3], odd[3]),
+                sub_epi32(even[2], odd[2]),
+                sub_epi32(even[1], odd[1]),
+                sub_epi32(even[0], odd[0]),
             ]
+        }
+
+        /// The first pass: [`idct::pass`](super::idct) of all columns.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn pass_columns(v: &Rows) -> Rows {
+            const SHIFT: $Immediate = SHIFT_COLUMNS as $Immediate;
+            let mut rows = half_pass::<SHIFT>(v, |x, y| unpacklo_epi16(x, y));
+            let high = half_pass::<SHIFT>(v, |x, y| unpackhi_epi16(x, y));
+            for (row, high) in rows.iter_mut().zip(high) {
+                *row = packs_epi32(srai_epi32::<SHIFT>(*row), srai_epi32::<SHIFT>(high));
+            }
+            rows
+        }
+
+        /// The second pass: [`idct::pass`](super::idct) of all rows, which are transposed. The rows
+        /// of the result are in the order 0, 4, 1, 5, 2, 6, 3, 7.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn pass_rows(v: &Rows) -> Rows {
+            const SHIFT: $Immediate = SHIFT_ROWS as $Immediate;
+            let mut columns = half_pass::<SHIFT>(v, |x, y| unpacklo_epi16(x, y));
+            let high = half_pass::<SHIFT>(v, |x, y| unpackhi_epi16(x, y));
+            for (column, high) in columns.iter_mut().zip(high) {
+                // More than 16 bits are shifted out, so that nothing saturates.
+                *column = srai_epi16::<{ SHIFT - 16 }>(high_words(*column, high));
+            }
+            columns
         }
 
         /// Transposes the blocks.
@@ -149,7 +133,7 @@ macro_rules! passes {
             ]
         }
 
-        /// Converts columns of samples around zero to rows of pixels.
+        /// Converts columns of samples around zero, as [`pass_rows`] returns them, to rows of pixels.
         #[target_feature(enable = $features)]
         #[inline]
         fn to_pixels(columns: Rows) -> [$Half; 8] {
@@ -166,10 +150,10 @@ macro_rules! passes {
             let upper = (unpacklo_epi16(c01, c23), unpacklo_epi16(c45, c67));
             let lower = (unpackhi_epi16(c01, c23), unpackhi_epi16(c45, c67));
             // Each: two rows, with the blocks' parts of a row in the same half of all lanes.
-            let [r0, r1] = halves(unpacklo_epi32(upper.0, upper.1));
-            let [r2, r3] = halves(unpackhi_epi32(upper.0, upper.1));
-            let [r4, r5] = halves(unpacklo_epi32(lower.0, lower.1));
-            let [r6, r7] = halves(unpackhi_epi32(lower.0, lower.1));
+            let [r0, r4] = halves(unpacklo_epi32(upper.0, upper.1));
+            let [r1, r5] = halves(unpackhi_epi32(upper.0, upper.1));
+            let [r2, r6] = halves(unpacklo_epi32(lower.0, lower.1));
+            let [r3, r7] = halves(unpackhi_epi32(lower.0, lower.1));
             [r0, r1, r2, r3, r4, r5, r6, r7]
         }
 

@@ -119,7 +119,49 @@ pub(super) fn open(
     tables: Option<&Tables>,
     buffer: &mut Buffer,
 ) -> Option<()> {
-    tile.open(window, length, parts, tables, buffer, tile::read_dc)
+    let dc = |bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]| read_dc(bytes, blocks, out);
+    tile.open(window, length, parts, tables, buffer, dc)
+}
+
+/// [`tile::read_dc`].
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
+    const EACH: u64 = 0x0001_0001_0001_0001;
+    let head = u16::from_le_bytes([bytes[0], bytes[1]]);
+    let width = usize::from(head >> 12);
+    let first = _mm_set1_epi16((head & 0xfff) as i16 - 2048);
+    let mut fours = [0; 4];
+    for (i, four) in fours.iter_mut().enumerate() {
+        // Four codes of up to 15 bits, from a multiple of four bits on.
+        let bit = 4 * i * width;
+        let codes = tile::word(bytes, 2 + bit / 8 % 32) >> (bit % 8);
+        *four = _pdep_u64(codes, ((1 << width) - 1) * EACH) as i64;
+    }
+    let codes = _mm256_setr_epi64x(fours[0], fours[1], fours[2], fours[3]);
+    let zero = _mm256_setzero_si256();
+    let sign = _mm256_sub_epi16(zero, _mm256_and_si256(codes, _mm256_set1_epi16(1)));
+    let differences = _mm256_xor_si256(_mm256_srli_epi16::<1>(codes), sign);
+    // Prefix sums of each half.
+    let mut sum = _mm256_add_epi16(differences, _mm256_bslli_epi128::<2>(differences));
+    sum = _mm256_add_epi16(sum, _mm256_bslli_epi128::<4>(sum));
+    sum = _mm256_add_epi16(sum, _mm256_bslli_epi128::<8>(sum));
+    let lower = _mm256_castsi256_si128(sum);
+    let last = _mm_shuffle_epi8(lower, _mm_set1_epi16(0x0f0e));
+    // A difference is that to the next block.
+    let before = _mm256_bslli_epi128::<2>(sum);
+    let halves = [
+        _mm_add_epi16(_mm256_castsi256_si128(before), first),
+        _mm_add_epi16(
+            _mm256_extracti128_si256::<1>(before),
+            _mm_add_epi16(first, last),
+        ),
+    ];
+    for (half, out) in halves.into_iter().zip(out.as_chunks_mut::<8>().0) {
+        // SAFETY: writes the 16 bytes of the array.
+        unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), half) };
+    }
+    2 + ((blocks - 1) * width).div_ceil(8)
 }
 
 /// [`Tile::unpack`].
