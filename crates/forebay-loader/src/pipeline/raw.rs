@@ -5,7 +5,6 @@
 //! sample. If memory for records is short, images are copied out of the records, which can then be
 //! released.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -51,7 +50,7 @@ impl RawImage {
     /// is copied. Only its header is read; an unknown format is passed on, since the receiver may
     /// support it.
     pub(super) fn new(
-        bytes: &Cow<'_, [u8]>,
+        bytes: &[u8],
         (sample, record): (u64, &[u8]),
         extent: Option<&Arc<Extent>>,
         limits: &Limits,
@@ -65,14 +64,14 @@ impl RawImage {
             }
             Err(error) => return Err(error),
         };
-        let held = match (extent, bytes) {
-            (Some(extent), Cow::Borrowed(bytes)) => part_of(record, bytes).map(|at| Stored::Held {
+        // A restored image is in memory of its own, so it is no part of the record.
+        let held = extent.and_then(|extent| {
+            Some(Stored::Held {
                 extent: Arc::clone(extent),
                 sample,
-                at,
-            }),
-            _ => None,
-        };
+                at: part_of(record, bytes)?,
+            })
+        });
         let bytes = held.unwrap_or_else(|| Stored::Own(bytes.to_vec()));
         Ok(RawImage {
             bytes,
