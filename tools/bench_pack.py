@@ -28,9 +28,9 @@ import sys
 import time
 
 DEFAULT = "cat,tar,python,forebay-tfrecord,forebay-indexed"
-# What `import streaming` needs. It declares clients of stores too, and a version of NumPy that it can do without.
+# What `import streaming` needs. It declares clients of stores too, and older versions of NumPy and transformers than it works with.
 STREAMING = ["torch", "torchvision", "numpy", "pillow", "Brotli", "python-snappy", "xxhash<4", "zstd<2", "catalogue", "tqdm",
-             "transformers<5", "mosaicml-streaming"]  # fmt: skip
+             "transformers", "mosaicml-streaming"]  # fmt: skip
 # Installed without what they declare.
 ALONE = {"mosaicml-streaming"}
 PACKAGES = {

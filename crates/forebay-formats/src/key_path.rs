@@ -18,7 +18,7 @@ pub(crate) fn normal(name: &[u8]) -> Result<Vec<u8>, &'static str> {
     for part in name.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => {}
-            b".." => return Err("the name leads out of the archive with \"..\""),
+            b".." => return Err("the name leads out of its directory with \"..\""),
             part => {
                 if !normal.is_empty() {
                     normal.push(b'/');

@@ -411,3 +411,25 @@ def test_a_writer_stays_behind_at_a_fork(tmp_path: pathlib.Path) -> None:
             os._exit(4)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     assert writer.summary is not None and writer.summary.splits == {"train": 1}
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_writer_of_another_format_that_stops_early_leaves_nothing(
+    tmp_path: pathlib.Path, error: type[BaseException]
+) -> None:
+    place = tmp_path / "tars"
+
+    def write(stop: bool, resume: bool = False) -> None:
+        features = {"image": "image", "label": "label"}
+        with forebay.Writer(place, format="webdataset", features=features, resume=resume) as writer:
+            for number in range(3):
+                writer.write(image=png(8, 6, number), label=number)
+            if stop:
+                raise error
+
+    with pytest.raises(error):
+        write(stop=True)
+    assert list(tmp_path.iterdir()) == []
+    write(stop=False, resume=True)
+    assert (place / "train-000000.tar").exists()
+    assert list(tmp_path.iterdir()) == [place]

@@ -2,7 +2,7 @@
 //! and the one before that was written. So a source of one shard uses all cores, and the order of the records stays.
 //!
 //! Threads help only while fewer shards are written than there are cores; otherwise the thread of a shard does it all. At
-//! most two batches of a shard are in memory, and the record that ends each.
+//! most three batches of a shard are in memory, and the record that ends each.
 
 use super::record::{Changes, Converted, Converter};
 use super::run::ShardInProgress;

@@ -314,13 +314,14 @@ fn rows_of_one_shard_are_the_same_with_any_number_of_threads() {
     for jobs in [1, 2, 7] {
         let (whole, skipped) = (format!("whole-{jobs}"), format!("skipped-{jobs}"));
         assert_eq!(done(&to(&whole, jobs, 0)).splits[0].records, 700);
-        let mut skipping = to(&skipped, jobs, 1);
-        let error = convert(&skipping, &(), &Cancel::new()).unwrap_err();
+        let failing = to(&format!("failed-{jobs}"), jobs, 1);
+        let error = convert(&failing, &(), &Cancel::new()).unwrap_err();
         let said = error.to_string();
         assert!(
             said.contains("record 0: ") && said.contains("its label is 0"),
             "{said}"
         );
+        let mut skipping = to(&skipped, jobs, 1);
         skipping.on_bad_record = OnBadRecord::Skip;
         let summary = done(&skipping);
         assert_eq!((summary.splits[0].records, summary.skipped), (466, 234));

@@ -181,6 +181,9 @@ impl Table {
                     array => array.to_string(),
                 })
                 .collect();
+            if names.is_empty() {
+                return Err("it has no arrays".to_owned());
+            }
             return Err(format!(
                 "no array holds images, which are uint8 of N x height x width x 1 or 3, or encoded: it has {}; --image-feature names one",
                 names.join(", ")
