@@ -267,28 +267,30 @@ mod tests {
         words
     }
 
-    fn check_example(line: &str, found_in: &str) {
-        let words = words(line);
-        if let Err(error) = crate::command().try_get_matches_from(&words) {
-            use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
-            let shows = [DisplayHelp, DisplayVersion].contains(&error.kind());
-            assert!(shows, "{found_in}: {line}\n{error}");
-        }
+    /// Why a command is not valid.
+    fn refused(line: &str, found_in: &str) -> Option<String> {
+        use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+        let error = crate::command().try_get_matches_from(words(line)).err()?;
+        let shows = [DisplayHelp, DisplayVersion].contains(&error.kind());
+        (!shows).then(|| format!("{found_in}: {line}\n{error}"))
     }
 
     #[test]
     fn examples_of_help_texts_are_valid() {
-        fn check(command: &clap::Command) {
+        fn check(command: &clap::Command, found: &mut Vec<String>) {
             let help = command.get_after_help().map(ToString::to_string);
             let lines = help.as_deref().unwrap_or_default().lines();
             for line in lines.filter(|line| line.starts_with("  forebay ")) {
                 // A remark is two spaces or more behind the command.
                 let example = line.trim_start().split("  ").next().unwrap_or_default();
-                check_example(example, command.get_name());
+                found.extend(refused(example, command.get_name()));
             }
-            command.get_subcommands().for_each(check);
+            let commands = command.get_subcommands();
+            commands.for_each(|command| check(command, found));
         }
-        check(&crate::command());
+        let mut found = Vec::new();
+        check(&crate::command(), &mut found);
+        assert!(found.is_empty(), "{}", found.join("\n"));
     }
 
     #[test]
@@ -300,7 +302,7 @@ mod tests {
             let paths = entries.map(|entry| entry.unwrap().path());
             pages.extend(paths.filter(|path| path.extension().is_some_and(|e| e == "md")));
         }
-        let mut checked = 0;
+        let (mut checked, mut found) = (0, Vec::new());
         for page in pages {
             let text = std::fs::read_to_string(&page).unwrap().replace("\\\n", " ");
             let mut is_fenced = false;
@@ -310,11 +312,12 @@ mod tests {
                 let code = code.or_else(|| is_fenced.then_some(line));
                 let code = code.map(|code| code.trim_start_matches("$ "));
                 if let Some(code) = code.filter(|code| code.starts_with("forebay ")) {
-                    check_example(code, &page.display().to_string());
+                    found.extend(refused(code, &page.display().to_string()));
                     checked += 1;
                 }
             }
         }
+        assert!(found.is_empty(), "{}", found.join("\n"));
         assert!(checked > 50, "{checked} commands");
     }
 
