@@ -227,7 +227,6 @@ fn spread([high, low]: [i32; 2]) -> [__m256i; 2] {
 /// Weighted sums of pairs of columns: by channel, a column of sixteen rows.
 #[target_feature(enable = "avx2")]
 #[inline]
-#[expect(clippy::needless_range_loop)] // two slices are read
 fn mix(source: &[Pair], weights: &[[i32; 2]]) -> [__m256i; CHANNELS] {
     let load = |bytes: &[u8; 2 * STRIP]| {
         // SAFETY: reads the 32 bytes of the array.
