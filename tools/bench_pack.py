@@ -28,7 +28,7 @@ import sys
 import time
 
 DEFAULT = "cat,tar,python,forebay-tfrecord,forebay-indexed"
-# What `import streaming` needs. It declares clients of stores too, and older versions of NumPy and transformers than it works with.
+# The imports of `streaming`. It declares clients of stores too, and older versions of NumPy and transformers than it works with.
 STREAMING = ["torch", "torchvision", "numpy", "pillow", "Brotli", "python-snappy", "xxhash<4", "zstd<2", "catalogue", "tqdm",
              "transformers", "mosaicml-streaming"]  # fmt: skip
 # Installed without what they declare.

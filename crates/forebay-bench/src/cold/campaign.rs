@@ -248,7 +248,7 @@ fn shares_of_constructed_cache_states_are_right() {
 
 /// `cargo test -p forebay-bench --lib campaign -- --ignored --nocapture`, with `TMPDIR` on the file system to test.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; its short form runs with the other tests"]
 fn shares_of_500_constructed_cache_states_are_right() {
     for (number, methods) in EXACT.into_iter().enumerate() {
         check(campaign(250, methods, 100 + number as u64));

@@ -1,5 +1,5 @@
 //! Filter weights of one axis, computed in the order and with the rounding of Pillow.
-#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // halves and digits are for AVX2 and AVX-512
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // neighbors and pairs are for AVX2, digits for AVX-512
 
 use super::PRECISION_BITS;
 use std::ops::Range;
