@@ -40,13 +40,7 @@ impl From<forebay_pack::SourceError> for Failure {
 impl From<forebay_pack::Error> for Failure {
     fn from(error: forebay_pack::Error) -> Self {
         use forebay_pack::Error;
-        let hint = error.hint().or_else(|| match &error {
-            Error::Source(forebay_pack::SourceError::Source { .. }) => Some(
-                "name a directory of JPEG, PNG, WebP and TIFF files: <class>/<file> or <split>/<class>/<file>"
-                    .to_owned(),
-            ),
-            _ => None,
-        });
+        let hint = error.hint();
         match error {
             Error::Interrupted { finished, total } => {
                 Self::interrupted(format!("{finished} of {total} shards are finished"))

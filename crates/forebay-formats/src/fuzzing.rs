@@ -223,6 +223,21 @@ pub fn voc(bytes: &[u8], scratch: &Path) {
     }
 }
 
+/// Boxes of OpenImages for two images, with the same bytes as the list of classes and without one.
+pub fn open_images(bytes: &[u8], scratch: &Path) {
+    let dir = scratch.join("open_images");
+    std::fs::create_dir_all(dir.join("train")).unwrap();
+    for name in ["train/a.jpg", "train/b.jpg"] {
+        std::fs::write(dir.join(name), b"\xff\xd8\xff\xd9").unwrap();
+    }
+    let classes = dir.join("class-descriptions-boxable.csv");
+    std::fs::write(dir.join("train-annotations-bbox.csv"), bytes).unwrap();
+    std::fs::write(&classes, bytes).unwrap();
+    read_records(RecordFormat::OPEN_IMAGES, &dir);
+    std::fs::remove_file(&classes).unwrap();
+    read_records(RecordFormat::OPEN_IMAGES, &dir);
+}
+
 /// A list of two images, as each kind of text.
 pub fn image_list(bytes: &[u8], scratch: &Path) {
     for name in ["metadata.csv", "metadata.jsonl", "metadata.tsv"] {
@@ -368,6 +383,11 @@ mod tests {
     #[test]
     fn annotations_of_coco() {
         replay("coco", super::coco);
+    }
+
+    #[test]
+    fn boxes_of_open_images() {
+        replay("open_images", super::open_images);
     }
 
     #[test]

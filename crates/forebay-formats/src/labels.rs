@@ -20,7 +20,8 @@ use crate::key_path::split_name;
 pub use columns::Columns;
 use columns::{AppendError, Column, Groups, Kind, OBJECT_LABELS};
 use label_column::{LabelKinds, LabelValue, label_value};
-use rows::{COLUMNS_MAX, Cell, Rows};
+use rows::COLUMNS_MAX;
+pub(crate) use rows::{Cell, Rows};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

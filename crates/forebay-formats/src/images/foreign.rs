@@ -27,7 +27,6 @@ pub(crate) struct ForeignTree {
 
 const WRITE_LABELS: &str = "write a CSV file with the columns path and label, and a column for each further value (several lines for an image become lists), and give it with --labels FILE";
 const EXTRACT: &str = "write its images to a directory for each class, or to one directory with a CSV file of labels for --labels FILE, and pack that";
-const OPEN_IMAGES: &str = "give the file of boxes or labels with --labels FILE: its lines are joined to the images by ImageID";
 const PACK_BELOW: &str = "pack the directory that has a directory for each class, or give a CSV file of labels with --labels FILE";
 
 impl ForeignTree {
@@ -99,7 +98,11 @@ fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
         }))
     };
     if let Some(sign) = coco_sign(top, &names)? {
-        return tree("a COCO dataset", sign, WRITE_LABELS);
+        return tree(
+            RecordFormat::COCO.title(),
+            sign,
+            RecordFormat::COCO.advice(),
+        );
     }
     let dir = |name: &str| names.dirs.contains(&name);
     if let Some(year) = names.dir(|name| name == "VOCdevkit" || is_year(name, "VOC")) {
@@ -117,7 +120,11 @@ fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
         );
     }
     if let Some(sign) = names.file(is_open_images) {
-        return tree("an OpenImages dataset", sign.into(), OPEN_IMAGES);
+        return tree(
+            RecordFormat::OPEN_IMAGES.title(),
+            sign.into(),
+            RecordFormat::OPEN_IMAGES.advice(),
+        );
     }
     if dir("images") && dir("labels") {
         return tree(

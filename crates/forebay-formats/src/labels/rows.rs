@@ -16,7 +16,7 @@ pub(super) const COLUMNS_MAX: usize = 256;
 
 /// One value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Cell<'a> {
+pub(crate) enum Cell<'a> {
     Empty,
     /// From a format without types.
     Text(&'a [u8]),
@@ -28,7 +28,7 @@ pub(super) enum Cell<'a> {
 }
 
 /// A column's name and its value in one line.
-pub(super) type Named<'a> = (Cow<'a, str>, Cell<'a>);
+pub(crate) type Named<'a> = (Cow<'a, str>, Cell<'a>);
 
 impl Cell<'_> {
     /// The single values: none of an empty cell, all of a list.
@@ -40,7 +40,7 @@ impl Cell<'_> {
         }
     }
 
-    pub(super) fn to_bytes(&self) -> Cow<'_, [u8]> {
+    pub(crate) fn to_bytes(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Empty => Cow::Borrowed(b""),
             Self::Text(text) => Cow::Borrowed(text),
@@ -51,7 +51,7 @@ impl Cell<'_> {
         }
     }
 
-    pub(super) fn to_int64(&self) -> Option<i64> {
+    pub(crate) fn to_int64(&self) -> Option<i64> {
         match self {
             Self::Int64(number) => Some(*number),
             Self::Text(text) => integer(text),
@@ -59,7 +59,7 @@ impl Cell<'_> {
         }
     }
 
-    pub(super) fn to_float(&self) -> Option<f32> {
+    pub(crate) fn to_float(&self) -> Option<f32> {
         match self {
             Self::Int64(number) => Some(*number as f32),
             Self::Float(number) => Some(*number as f32),
@@ -97,7 +97,7 @@ pub(super) fn float(text: &[u8]) -> Option<f32> {
 }
 
 /// A file of labels, open at its beginning.
-pub(super) struct Rows {
+pub(crate) struct Rows {
     path: PathBuf,
     format: Format,
 }
@@ -129,7 +129,7 @@ impl<R: Read> Read for BudgetReader<R> {
 
 impl Rows {
     /// Tells the format by the name's ending, and else by the first line.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let fail = |error| Error::io(path, "read the labels", error);
         let mut file = BufReader::new(forebay_shard::open_file(path).map_err(fail)?);
         let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
@@ -171,7 +171,7 @@ impl Rows {
     }
 
     /// Calls `take` for each line that is not empty, with its number and its cells.
-    pub(super) fn each(self, mut take: impl FnMut(u64, &[Named<'_>]) -> Result<()>) -> Result<()> {
+    pub(crate) fn each(self, mut take: impl FnMut(u64, &[Named<'_>]) -> Result<()>) -> Result<()> {
         let path = self.path;
         match self.format {
             Format::Delimited { mut reader, budget } => {

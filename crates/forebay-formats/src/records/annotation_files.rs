@@ -1,4 +1,4 @@
-//! Annotations and masks that lie in files of their own beside images.
+//! Images that annotations name, and annotations and masks that lie in files of their own beside them.
 
 use crate::error::{Error, Result};
 use forebay_image::Limits;
@@ -25,13 +25,38 @@ pub(super) fn read_limited(path: &Path) -> Result<Vec<u8>> {
     }
 }
 
+/// Reads an image that had `size` bytes when it was listed.
+pub(super) fn read_listed(path: &Path, size: u64) -> Result<Vec<u8>> {
+    let bytes = forebay_shard::read_file(path);
+    let bytes = bytes.map_err(|error| Error::io(path, "read", error))?;
+    unchanged(path, &bytes, size)?;
+    Ok(bytes)
+}
+
+fn unchanged(path: &Path, bytes: &[u8], size: u64) -> Result<()> {
+    match bytes.len() as u64 == size {
+        true => Ok(()),
+        false => {
+            let what = "it changed since it was listed: run the command again";
+            Err(Error::source(path, what))
+        }
+    }
+}
+
+/// Returns the hash of a file.
+pub(super) fn digest_of(path: &Path) -> Result<[u8; 32]> {
+    let read = || -> std::io::Result<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(forebay_shard::open_file(path)?)?;
+        Ok(*hasher.finalize().as_bytes())
+    };
+    read().map_err(|error| Error::io(path, "read", error))
+}
+
 /// Reads a mask that had `size` bytes when it was listed, and checks that loaders can decode it.
 pub(super) fn read_mask(path: &Path, size: u64) -> Result<Vec<u8>> {
     let bytes = read_limited(path)?;
-    if bytes.len() as u64 != size {
-        let what = "it changed since it was listed: run the command again";
-        return Err(Error::source(path, what));
-    }
+    unchanged(path, &bytes, size)?;
     let checked = forebay_image::check_mask(&bytes, &Limits::default());
     checked.map_err(|error| Error::source(path, error.to_string()))?;
     Ok(bytes)

@@ -38,6 +38,7 @@ mod mds;
 mod npy;
 mod npz;
 mod numbers;
+mod open_images;
 mod owned;
 mod parquet;
 mod places;
@@ -88,6 +89,7 @@ const FORMATS: &[&dyn Format] = &[
     &parquet::Parquet,
     &coco::Coco,
     &voc::Voc,
+    &open_images::OpenImages,
     &image_list::ImageList,
     &safetensors::Safetensors,
     &npz::Npz,
@@ -158,6 +160,8 @@ impl RecordFormat {
     pub const COCO: Self = Self(&coco::Coco);
     /// Pascal VOC's annotations and images.
     pub const VOC: Self = Self(&voc::Voc);
+    /// OpenImages' boxes and images.
+    pub const OPEN_IMAGES: Self = Self(&open_images::OpenImages);
     /// Lists of images in CSV, TSV and JSON lines files.
     pub const IMAGE_LIST: Self = Self(&image_list::ImageList);
     /// HDF5 files.

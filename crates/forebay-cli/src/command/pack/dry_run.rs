@@ -59,7 +59,7 @@ pub(super) fn show(
     watch: Watch<'_>,
     console: &Console,
 ) -> Result<Outcome, Failure> {
-    let prepared = prepare(options, &watch, cancel)?;
+    let prepared = prepare(options, &watch, cancel).map_err(super::of_images)?;
     drop(watch);
     for warning in prepared.census().warnings() {
         console.warning(printable(warning));

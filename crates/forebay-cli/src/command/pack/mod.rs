@@ -451,11 +451,21 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     if args.dry_run {
         return dry_run::show(&options, &cancel, watch, console);
     }
-    let summary = forebay_pack::pack(&options, &watch, &cancel)?;
+    let summary = forebay_pack::pack(&options, &watch, &cancel).map_err(of_images)?;
     drop(watch);
     let packed = Packed::new(&summary);
     packed.print(console);
     Ok(packed.outcome())
+}
+
+/// The failure of a pack, with the arrangement that a source of images must have.
+fn of_images(error: forebay_pack::Error) -> Failure {
+    const ARRANGEMENT: &str = "name a directory of JPEG, PNG, WebP and TIFF files: <class>/<file> or <split>/<class>/<file>";
+    let is_source = matches!(
+        error,
+        forebay_pack::Error::Source(forebay_pack::SourceError::Source { .. })
+    );
+    Failure::from(error).maybe_hint(is_source.then(|| ARRANGEMENT.to_owned()))
 }
 
 fn run_step(step: &Step, cancel: &Cancel, console: &Console) -> Result<Outcome, Failure> {
@@ -467,7 +477,7 @@ fn run_step(step: &Step, cancel: &Cancel, console: &Console) -> Result<Outcome, 
         } => {
             let options = options.config(paths, *overwrite, console)?;
             let watch = Watch::new(console);
-            let prepared = prepare(&options, &watch, cancel)?;
+            let prepared = prepare(&options, &watch, cancel).map_err(of_images)?;
             let was_there = prepared.record_plan(&watch)?;
             drop(watch);
             part::print_plan(&prepared, was_there, console);
@@ -480,7 +490,8 @@ fn run_step(step: &Step, cancel: &Cancel, console: &Console) -> Result<Outcome, 
         } => {
             let options = options.config(paths, false, console)?;
             let watch = Watch::new(console);
-            let summary = prepare(&options, &watch, cancel)?.run_part(*part, &watch, cancel)?;
+            let prepared = prepare(&options, &watch, cancel).map_err(of_images)?;
+            let summary = prepared.run_part(*part, &watch, cancel)?;
             drop(watch);
             part::print(&summary, console);
             Ok(Outcome::Done)
@@ -505,7 +516,8 @@ fn finish_parts(
             };
             let options = args.config(&paths, false, console)?;
             let dst = options.dst.clone();
-            (dst, Some(prepare(&options, &watch, cancel)?))
+            let prepared = prepare(&options, &watch, cancel).map_err(of_images)?;
+            (dst, Some(prepared))
         }
         [destination] => (Location::parse(destination)?, None),
         _ => return Err(Failure::usage("DST is missing")),

@@ -8,6 +8,7 @@ mod panoptic;
 #[cfg(test)]
 mod tests;
 
+use super::annotation_files::read_listed;
 use super::{
     Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceRecord,
 };
@@ -334,11 +335,7 @@ impl RecordReader for Reader<'_> {
         self.next += 1;
         let image = &self.split.annotations.images[number];
         let path = self.split.path.join(&image.name);
-        let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, "read", error))?;
-        if bytes.len() as u64 != image.bytes {
-            let what = "it changed since it was listed: run the command again";
-            return Err(Error::source(path, what));
-        }
+        let bytes = read_listed(&path, image.bytes)?;
         crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
             path: self.split.path.clone(),
             record: number as u64,

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::annotation_files::{digest_of, read_listed};
 use super::{
     Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceRecord,
 };
@@ -151,15 +152,6 @@ fn find(root: &Path) -> Result<Vec<(String, PathBuf)>> {
         )),
         false => Ok(found),
     }
-}
-
-fn digest_of(path: &Path) -> Result<[u8; 32]> {
-    let read = || -> std::io::Result<[u8; 32]> {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update_reader(forebay_shard::open_file(path)?)?;
-        Ok(*hasher.finalize().as_bytes())
-    };
-    read().map_err(|error| Error::io(path, "read", error))
 }
 
 /// The classes of all lists.
@@ -394,12 +386,7 @@ impl RecordReader for Reader<'_> {
         let entry = &images.entries[number as usize];
         let dir = images.path.parent().unwrap_or(Path::new(""));
         let path = dir.join(OsStr::from_bytes(&entry.path));
-        let bytes = forebay_shard::read_file(&path);
-        let bytes = bytes.map_err(|error| Error::io(&path, "read", error))?;
-        if bytes.len() as u64 != entry.bytes {
-            let what = "it changed since it was listed: run the command again";
-            return Err(Error::source(path, what));
-        }
+        let bytes = read_listed(&path, entry.bytes)?;
         crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
             path: images.path.clone(),
             record: number,

@@ -9,7 +9,7 @@ mod masks;
 #[cfg(test)]
 mod tests;
 
-use super::annotation_files::{is_inside, read_limited};
+use super::annotation_files::{is_inside, read_limited, read_listed};
 use super::{
     Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceRecord,
 };
@@ -207,7 +207,11 @@ fn lists(place: &Path, dir: &str, forced: Option<&str>) -> Result<BTreeMap<Strin
         let ids = text
             .lines()
             .filter_map(|line| line.split_whitespace().next());
-        found.insert(split.to_owned(), ids.map(str::to_owned).collect());
+        let ids: Vec<String> = ids.map(str::to_owned).collect();
+        if ids.is_empty() {
+            return Err(Error::source(&path, "the list names no image"));
+        }
+        found.insert(split.to_owned(), ids);
     }
     let has_parts = found.contains_key("train") && found.contains_key("val");
     if has_parts && forced != Some(TRAINVAL) {
@@ -235,6 +239,9 @@ fn lists(place: &Path, dir: &str, forced: Option<&str>) -> Result<BTreeMap<Strin
             let name = entry.file_name();
             let id = name.to_str().and_then(|name| name.strip_suffix(".xml"));
             ids.extend(id.map(str::to_owned));
+        }
+        if ids.is_empty() {
+            return Err(Error::source(&dir, "there is no annotation in it"));
         }
         ids.sort();
         found.insert(forced.unwrap_or("train").to_owned(), ids);
@@ -449,11 +456,7 @@ impl RecordReader for Reader<'_> {
         let images = self.images;
         let entry = &images.entries[number as usize];
         let path = images.path.join(&entry.name);
-        let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, "read", error))?;
-        if bytes.len() as u64 != entry.bytes {
-            let what = "it changed since it was listed: run the command again";
-            return Err(Error::source(path, what));
-        }
+        let bytes = read_listed(&path, entry.bytes)?;
         crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
             path: images.path.clone(),
             record: number,

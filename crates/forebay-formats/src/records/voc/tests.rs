@@ -320,6 +320,7 @@ fn what_cannot_be_trusted_is_refused() {
             "there is no image of this name",
         ),
         ("ImageSets/Main/val.txt", "3\n3\n", "names it twice"),
+        ("ImageSets/Main/val.txt", "\n", "the list names no image"),
         ("Annotations/3.xml", "<annotation>", "cut short"),
         ("Annotations/3.xml", "<a/>", "no element <annotation>"),
     ] {

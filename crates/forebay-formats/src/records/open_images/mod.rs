@@ -1,0 +1,513 @@
+//! OpenImages: the boxes of a split in `train-annotations-bbox.csv`, `oidv6-train-annotations-bbox.csv` and the like, its
+//! images in `train/`, `images/train/` or `train_0/`, `train_1/` and so on, and the names of classes in
+//! `class-descriptions-boxable.csv`.
+//!
+//! Every image of a split's directories is a record, also one without boxes. Files of boxes name images that were not
+//! downloaded as well, as most people have a part of them.
+
+#[cfg(test)]
+mod tests;
+
+use super::annotation_files::read_listed;
+use super::{
+    Format, OnBadRecord, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit,
+    SourceRecord,
+};
+use crate::error::{Error, Result};
+use crate::finding::{Action, Finding, Reason, escape};
+use crate::key_path::split_name;
+use crate::labels::{Cell, Rows};
+use forebay_shard::ExampleBuilder;
+use forebay_shard::manifest::ClassEntry;
+use forebay_shard::parallel::map_parallel;
+use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) struct OpenImages;
+
+/// The end of the names of files with boxes.
+const BOXES: &str = "annotations-bbox.csv";
+/// Part of the names of files with the names of classes. The class lists of boxes have [`BOXABLE`] in them, too.
+const CLASSES: &str = "class-descriptions";
+const BOXABLE: &str = "boxable";
+const IMAGE_ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
+/// Columns of the files that become columns of records: one number for each box.
+const FLAGS: [(&str, &str); 5] = [
+    ("IsDepiction", "depiction"),
+    ("IsGroupOf", "group_of"),
+    ("IsInside", "inside"),
+    ("IsOccluded", "occluded"),
+    ("IsTruncated", "truncated"),
+];
+/// Threads that ask for the sizes of images.
+const THREADS: usize = 16;
+/// Bytes of a record beside its image, for the cutting of shards.
+const RECORD_BYTES: u64 = 512;
+
+impl Format for OpenImages {
+    fn name(&self) -> &'static str {
+        "openimages"
+    }
+
+    fn title(&self) -> &'static str {
+        "an OpenImages dataset"
+    }
+
+    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        names.iter().copied().find(|name| name.ends_with(BOXES))
+    }
+
+    fn advice(&self) -> &'static str {
+        "`forebay convert` keeps the boxes of OpenImages; --labels FILE joins the lines of another of its files to the images by ImageID"
+    }
+
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        let root = input.location.local_path()?;
+        let files = Files::of(root, input.split.as_deref())?;
+        let classes = match &files.classes {
+            Some(path) => read_classes(path)?,
+            None => Vec::new(),
+        };
+        let mut identity = blake3::Hasher::new();
+        let mut labels = Labels::new(&classes);
+        let (mut splits, mut findings) = (Vec::new(), Vec::new());
+        for (split, path) in &files.boxes {
+            let mut images = list_images(root, split)?;
+            let absent = read_boxes(path, &mut images, &mut labels, input.on_bad_record)?;
+            findings.extend(absent);
+            identity.update(&super::annotation_files::digest_of(path)?);
+            for entry in &images.entries {
+                identity.update(entry.name.as_bytes());
+                identity.update(&entry.bytes.to_le_bytes());
+            }
+            splits.push((split.clone(), images));
+        }
+        let (classes, numbers) = labels.finish(classes);
+        let mut columns = vec![Column::new(schema::IMAGE, ColumnType::Image)];
+        let is_kept = |name: &str| !input.drop_features.contains(name);
+        columns
+            .extend(is_kept(schema::BOXES).then(|| Column::new(schema::BOXES, ColumnType::Boxes)));
+        let number = NumberType::Int64;
+        let flags = FLAGS.iter().map(|(_, name)| *name);
+        columns.extend(
+            flags
+                .filter(|name| is_kept(name))
+                .map(|name| Column::new(name, ColumnType::Vector { len: None, number })),
+        );
+        let schema = Schema::new(columns).map_err(|what| Error::source(root, what))?;
+        let (schema, numbers) = (Arc::new(schema), Arc::new(numbers));
+        let splits = splits.into_iter().map(|(split, images)| {
+            let file = SplitImages {
+                images,
+                schema: Arc::clone(&schema),
+                labels: Arc::clone(&numbers),
+            };
+            RecordSplit::new(split, [file])
+        });
+        let mut features = schema.features();
+        features.sort_by(|a, b| a.name.cmp(&b.name));
+        let digest = identity.finalize().to_hex()[..32].to_owned();
+        let splits = splits.collect();
+        let mut source =
+            RecordSource::annotated(splits, classes, features, Schema::clone(&schema), digest);
+        source.facts.findings = findings;
+        Ok(source)
+    }
+}
+
+/// The files of a place.
+struct Files {
+    /// Those with boxes, by split.
+    boxes: BTreeMap<String, PathBuf>,
+    classes: Option<PathBuf>,
+}
+
+impl Files {
+    fn of(root: &Path, wanted: Option<&str>) -> Result<Self> {
+        let mut found = Self {
+            boxes: BTreeMap::new(),
+            classes: None,
+        };
+        let wanted = wanted.map(|split| split_name(split.as_bytes()).unwrap_or(split));
+        for (name, path) in list(root)? {
+            if name.contains(CLASSES) && name.ends_with(".csv") {
+                // Both lists may be there; the shorter one is that of the boxes.
+                let is_better = name.contains(BOXABLE) || found.classes.is_none();
+                found.classes = Some(path).filter(|_| is_better).or(found.classes);
+            } else if let Some(parts) = name.strip_suffix(BOXES) {
+                let mut parts = parts.split('-');
+                let split = parts.find_map(|part| split_name(part.as_bytes()));
+                let Some(split) = split else {
+                    let what = "its name has no train-, validation- or test-: it is not clear which images it is of";
+                    return Err(Error::source(&path, what));
+                };
+                if wanted.is_some_and(|wanted| wanted != split) {
+                    continue;
+                }
+                if let Some(other) = found.boxes.insert(split.to_owned(), path.clone()) {
+                    let what = format!("{} has boxes of the same split", other.display());
+                    return Err(Error::source(&path, what));
+                }
+            }
+        }
+        if found.boxes.is_empty() {
+            let what = match wanted {
+                Some(split) => format!("there is no {split}-{BOXES}"),
+                None => format!("there is no file *-{BOXES}"),
+            };
+            return Err(Error::source(root, what));
+        }
+        Ok(found)
+    }
+}
+
+/// Entries of a directory in the order of their names, without names that are not UTF-8.
+fn list(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(|error| Error::io(dir, "list", error))? {
+        let entry = entry.map_err(|error| Error::io(dir, "list", error))?;
+        let name = entry.file_name().to_str().map(str::to_owned);
+        found.extend(name.map(|name| (name, entry.path())));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The classes of a list: a number of Freebase such as `/m/011k07` and a name in each line.
+fn read_classes(path: &Path) -> Result<Vec<ClassEntry>> {
+    let fail = |error: csv::Error| Error::list(path, error.to_string());
+    let bytes = super::annotation_files::read_limited(path)?;
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .from_reader(&bytes[..]);
+    let mut classes = Vec::new();
+    for line in reader.records() {
+        let line = line.map_err(fail)?;
+        let (Some(name), Some(text), None) = (line.get(0), line.get(1), line.get(2)) else {
+            let at = line.position().map_or(0, csv::Position::line);
+            let what = format!("line {at}: it does not have the two columns of a class");
+            return Err(Error::list(path, what));
+        };
+        // Newer lists have a header.
+        if name != "LabelName" {
+            classes.push(ClassEntry {
+                name: name.to_owned(),
+                text: Some(text.to_owned()),
+            });
+        }
+    }
+    Ok(classes)
+}
+
+/// Numbers of the names of classes, in the order in which they come up.
+struct Labels {
+    numbers: HashMap<String, u32>,
+    /// Whether a list says which there are.
+    is_closed: bool,
+}
+
+impl Labels {
+    fn new(classes: &[ClassEntry]) -> Self {
+        let names = classes.iter().map(|class| class.name.clone());
+        Self {
+            numbers: names.zip(0..).collect(),
+            is_closed: !classes.is_empty(),
+        }
+    }
+
+    /// Returns the number of a name, unless a list of classes lacks it.
+    fn number(&mut self, name: &str) -> Option<u32> {
+        if let Some(number) = self.numbers.get(name) {
+            return Some(*number);
+        }
+        let number = u32::try_from(self.numbers.len()).ok()?;
+        (!self.is_closed).then(|| *self.numbers.entry(name.to_owned()).or_insert(number))
+    }
+
+    /// Returns the classes, and the label of each number: the place in the list or, without one, in the order of names.
+    fn finish(self, classes: Vec<ClassEntry>) -> (Vec<ClassEntry>, Vec<i64>) {
+        if self.is_closed {
+            let labels = (0..).take(classes.len()).collect();
+            return (classes, labels);
+        }
+        let mut names: Vec<(String, u32)> = self.numbers.into_iter().collect();
+        names.sort();
+        let mut labels = vec![0; names.len()];
+        for ((_, number), label) in names.iter().zip(0..) {
+            labels[*number as usize] = label;
+        }
+        let class = |(name, _)| ClassEntry { name, text: None };
+        (names.into_iter().map(class).collect(), labels)
+    }
+}
+
+/// A box as it is in the file.
+#[derive(Debug, Clone, Copy)]
+struct BoxRow {
+    image: u32,
+    /// Number of the class's name.
+    class: u32,
+    /// (xmin, ymin, xmax, ymax) from 0 to 1.
+    corners: [f32; 4],
+    /// Those of [`FLAGS`]: -1 is unknown.
+    flags: [i8; FLAGS.len()],
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Number of its directory.
+    dir: usize,
+    /// Its file, which is the key.
+    name: String,
+    bytes: u64,
+}
+
+/// The images of a split with their boxes.
+#[derive(Debug)]
+struct Images {
+    dirs: Vec<PathBuf>,
+    entries: Vec<Entry>,
+    /// In the order of the images and, of one image, in that of the file.
+    boxes: Vec<BoxRow>,
+}
+
+/// Lists the images of a split in the order of their names.
+fn list_images(root: &Path, split: &str) -> Result<Images> {
+    let mut dirs = Vec::new();
+    for parent in [root.to_path_buf(), root.join("images")] {
+        if parent.is_dir() {
+            let is_of_split = |name: &str| {
+                let part = name.rsplit_once('_').filter(|(_, part)| part.len() == 1);
+                split_name(part.map_or(name, |(name, _)| name).as_bytes()) == Some(split)
+            };
+            let below = list(&parent)?.into_iter();
+            dirs.extend(
+                below
+                    .filter(|(name, path)| is_of_split(name) && path.is_dir())
+                    .map(|(_, path)| path),
+            );
+        }
+    }
+    let mut names = Vec::new();
+    for (number, dir) in dirs.iter().enumerate() {
+        let is_image = |name: &str| {
+            let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+            ending
+                .is_some_and(|ending| IMAGE_ENDINGS.iter().any(|e| e.eq_ignore_ascii_case(ending)))
+        };
+        let found = list(dir)?.into_iter();
+        names.extend(
+            found
+                .filter(|(name, _)| is_image(name))
+                .map(|(name, _)| (name, number)),
+        );
+    }
+    names.sort();
+    if names.is_empty() {
+        let what = format!(
+            "there are no images of the split {split}: they are expected in {split}/, images/{split}/ or {split}_0/ and so on"
+        );
+        return Err(Error::source(root, what));
+    }
+    let entry = |_: &mut (), (name, dir): &(String, usize)| {
+        let path = dirs[*dir].join(name);
+        let meta = std::fs::metadata(&path).map_err(|error| Error::io(&path, "stat", error))?;
+        Ok(Entry {
+            dir: *dir,
+            name: name.clone(),
+            bytes: meta.len(),
+        })
+    };
+    let mut entries: Vec<Entry> = Vec::with_capacity(names.len());
+    for found in map_parallel(&names, THREADS, &|| false, || (), entry) {
+        entries.push(found.unwrap_or(Err(Error::Interrupted))?);
+    }
+    Ok(Images {
+        dirs,
+        entries,
+        boxes: Vec::new(),
+    })
+}
+
+/// Reads the boxes of images, and returns what there is to say about lines of absent ones.
+fn read_boxes(
+    path: &Path,
+    images: &mut Images,
+    labels: &mut Labels,
+    policy: OnBadRecord,
+) -> Result<Option<Finding>> {
+    let mut numbers: HashMap<&str, u32> = HashMap::with_capacity(images.entries.len());
+    for (entry, number) in images.entries.iter().zip(0..) {
+        let stem = entry.name.rsplit_once('.').map_or("", |(stem, _)| stem);
+        if numbers.insert(stem, number).is_some() {
+            let what = format!("two images are called {}", escape(stem.as_bytes()));
+            return Err(Error::source(&images.dirs[entry.dir], what));
+        }
+    }
+    let (mut boxes, mut absent) = (Vec::new(), 0u64);
+    Rows::open(path)?.each(|line, cells| {
+        let fail = |what: String| Error::list(path, format!("line {line}: {what}"));
+        let cell = |wanted: &str| {
+            let found = cells.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, cell)| cell)
+        };
+        let text = |wanted: &str| {
+            let bytes = cell(wanted).map(Cell::to_bytes).unwrap_or_default();
+            match std::str::from_utf8(&bytes) {
+                Ok(text) if !text.is_empty() => Ok(text.to_owned()),
+                _ => Err(fail(format!("it has no {wanted}"))),
+            }
+        };
+        let id = text("ImageID")?;
+        let Some(&image) = numbers.get(id.as_str()) else {
+            if policy == OnBadRecord::Fail {
+                let what = format!(
+                    "there is no image {}; --on-bad-record skip leaves out the lines of images that are not there",
+                    escape(id.as_bytes())
+                );
+                return Err(fail(what));
+            }
+            absent += 1;
+            return Ok(());
+        };
+        let name = text("LabelName")?;
+        let class = labels.number(&name);
+        let class =
+            class.ok_or_else(|| fail(format!("the list of classes does not have {name:?}")))?;
+        let side = |wanted: &str| {
+            let number = cell(wanted).and_then(Cell::to_float);
+            number.ok_or_else(|| fail(format!("{wanted} is no number")))
+        };
+        let corners = [side("XMin")?, side("YMin")?, side("XMax")?, side("YMax")?];
+        let [xmin, ymin, xmax, ymax] = corners;
+        if xmin > xmax || ymin > ymax {
+            return Err(fail(format!("its box is {xmin}, {ymin} to {xmax}, {ymax}")));
+        }
+        let mut flags = [-1; FLAGS.len()];
+        for (flag, (wanted, _)) in flags.iter_mut().zip(FLAGS) {
+            if let Some(cell) = cell(wanted).filter(|cell| **cell != Cell::Empty) {
+                let number = cell.to_int64().and_then(|number| i8::try_from(number).ok());
+                *flag = number.ok_or_else(|| fail(format!("{wanted} is no small integer")))?;
+            }
+        }
+        boxes.push(BoxRow {
+            image,
+            class,
+            corners,
+            flags,
+        });
+        Ok(())
+    })?;
+    // Stable: the boxes of an image stay in the order of the file.
+    boxes.sort_by_key(|row: &BoxRow| row.image);
+    images.boxes = boxes;
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    Ok((absent > 0).then(|| {
+        let detail = format!("{absent} lines are of images that are not there");
+        Finding::new(Action::Ignored, Reason::NotThere, name, detail)
+    }))
+}
+
+/// The images of a split as one file of records.
+#[derive(Debug)]
+struct SplitImages {
+    images: Images,
+    schema: Arc<Schema>,
+    /// The label of each number of a class's name.
+    labels: Arc<Vec<i64>>,
+}
+
+impl RecordFile for SplitImages {
+    fn path(&self) -> &Path {
+        self.images.dirs.first().map_or(Path::new(""), |dir| dir)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.images.entries.iter().map(|entry| entry.bytes).sum()
+    }
+
+    fn records(&self) -> u64 {
+        self.images.entries.len() as u64
+    }
+
+    fn record_bytes(&self, record: u64) -> u64 {
+        let entry = self.images.entries.get(record as usize);
+        entry.map_or(0, |entry| entry.bytes + RECORD_BYTES)
+    }
+
+    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
+        Ok(Box::new(Reader {
+            file: self,
+            next: records.start,
+            end: records.end.min(self.records()),
+            record: Vec::new(),
+        }))
+    }
+}
+
+struct Reader<'a> {
+    file: &'a SplitImages,
+    next: u64,
+    end: u64,
+    record: Vec<u8>,
+}
+
+impl RecordReader for Reader<'_> {
+    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let (number, file) = (self.next, self.file);
+        if number >= self.end {
+            return Ok(None);
+        }
+        self.next += 1;
+        let images = &file.images;
+        let entry = &images.entries[number as usize];
+        let path = images.dirs[entry.dir].join(&entry.name);
+        let bytes = read_listed(&path, entry.bytes)?;
+        crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
+            path: images.dirs[entry.dir].clone(),
+            record: number,
+            what: format!("{}: {what}", escape(entry.name.as_bytes())),
+        })?;
+        let mut builder = ExampleBuilder::new();
+        let columns = file.schema.columns();
+        let features: Vec<_> = columns.iter().map(Column::features).collect();
+        for (column, features) in columns.iter().zip(&features) {
+            let value = file.value(&column.name, number, &bytes);
+            let added = column.add(features, &value, &mut builder);
+            added.map_err(|error| Error::source(&path, error.to_string()))?;
+        }
+        self.record.clear();
+        builder.encode_into(&mut self.record);
+        Ok(Some(SourceRecord {
+            number,
+            bytes: &self.record,
+            label: None,
+            key: entry.name.as_bytes(),
+        }))
+    }
+}
+
+impl SplitImages {
+    /// The value of a column of an image.
+    fn value<'a>(&self, column: &str, image: u64, bytes: &'a [u8]) -> ColumnValue<'a> {
+        let all = &self.images.boxes;
+        let from = all.partition_point(|row| u64::from(row.image) < image);
+        let to = all.partition_point(|row| u64::from(row.image) <= image);
+        let rows = all[from..to].iter();
+        match column {
+            schema::IMAGE => ColumnValue::Bytes(bytes),
+            schema::BOXES => ColumnValue::Boxes {
+                boxes: rows.clone().map(|row| row.corners).collect(),
+                labels: rows.map(|row| self.labels[row.class as usize]).collect(),
+            },
+            _ => {
+                let flag = FLAGS.iter().position(|(_, name)| *name == column);
+                let of = |row: &BoxRow| flag.map_or(-1, |flag| i64::from(row.flags[flag]));
+                ColumnValue::Ints(rows.map(of).collect())
+            }
+        }
+    }
+}
