@@ -2,7 +2,8 @@
 //!
 //! Waits are examined from the end of the pipeline. If the trainer hardly waits, or the decode
 //! threads wait for room most of the time, the trainer is the bottleneck and nothing before it
-//! matters; unless handing over a batch takes longer than what the trainer does with it. Otherwise, if
+//! matters; unless handing over a batch takes longer than what the trainer does with it. Handing over
+//! that takes longer than both that and the waits is the bottleneck however long the trainer waits. Otherwise, if
 //! the decode threads work all the time, decoding is, or those who use the cores that the threads
 //! lack; if they wait for records, storage is. If a server makes the batches and hardly waits for
 //! them, the network is, or the thread that receives them.
@@ -128,7 +129,9 @@ impl Bottleneck {
             true => Bound::Handover,
             false => Bound::Trainer,
         };
-        if self.trainer_waits < TRAINER_WAITS {
+        let handing_over = self.handover * (1.0 - self.trainer_waits);
+        let is_longest = self.handover > HANDOVER && handing_over > self.trainer_waits;
+        if self.trainer_waits < TRAINER_WAITS || is_longest {
             trainer
         } else if self.is_receiving() {
             Bound::Handover
@@ -438,6 +441,12 @@ mod tests {
         let mut decode = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
         decode.handover_s = 0.4;
         assert_eq!(decode.bottleneck().bound, Bound::Decode);
+        // Handing over takes most of the time, while decode threads fill the queue.
+        let mut filling = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [8.6, 1.4]);
+        filling.handover_s = 6.0;
+        assert_eq!(filling.bottleneck().bound, Bound::Handover);
+        filling.handover_s = 3.0;
+        assert_eq!(filling.bottleneck().bound, Bound::Decode);
     }
 
     #[test]
