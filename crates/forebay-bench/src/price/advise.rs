@@ -244,7 +244,7 @@ fn situation(rates: &[f64], image_bytes: f64, is_local: bool, ways: Vec<StoringC
         image_bytes,
         is_remote: !is_local,
         ways,
-        images_per_s: crate::measure::median(&images_per_s),
+        rates: images_per_s,
         rounds,
     }
 }

@@ -143,10 +143,10 @@ impl<'a> Source<'a> {
         let split = split_of(&dataset, &root, options.split.as_deref())?;
         recorder.clear();
         let asked = asked(options, Transform::KeepEncoded);
-        let (_, stats) = run_loader(split, asked, options.run_time, &Steps::none())?;
+        let ran = run_loader(split, asked, options.run_time, &Steps::none())?;
         let mut recorded = recorder.recorded()?;
         recorded.job = recorded.job.without_repeats().without_announcements();
-        if recorded.job.reads() == 0 || stats.images == 0 {
+        if recorded.job.reads() == 0 || ran.stats.images == 0 {
             return Err(format!(
                 "\"{place}\": loading makes no reads: there is nothing to explain"
             )
@@ -212,7 +212,7 @@ impl<'a> Source<'a> {
         let alone = Alternative::here(ALONE, "images/s", || {
             let asked = asked(self.options, Transform::KeepEncoded);
             let time = self.options.run_time;
-            Ok(run_loader(generated.clone(), asked, time, &Steps::none())?.0)
+            Ok(run_loader(generated.clone(), asked, time, &Steps::none())?.measurement)
         });
         let stored = Alternative::here(self.stored(), "images/s", || self.replay(seen));
         let mut all = vec![alone, self.reading(stored, evictor, seen)];
@@ -371,12 +371,12 @@ impl<'a> Source<'a> {
         let (_, storage, split) = self.open()?;
         let before = storage.stats();
         let asked = asked(self.options, transform);
-        let (measurement, stats) = run_loader(split, asked, self.options.run_time, steps)?;
+        let ran = run_loader(split, asked, self.options.run_time, steps)?;
         seen.delivered.set(Delivered {
-            bytes: stats.bytes_read,
+            bytes: ran.bytes_read,
             fetched: replay::wire_bytes(&*storage, before),
         });
-        Ok((measurement, stats))
+        Ok((ran.measurement, ran.stats))
     }
 
     fn serve(&self, transform: Transform, seen: &Seen) -> Result<Measurement> {
@@ -388,9 +388,8 @@ impl<'a> Source<'a> {
         let asked = asked(self.options, transform);
         let auto = forebay_client::Transport::Auto;
         let mut batches = stream::connect(&url, &asked, self.split.name(), auto)?;
-        let took = counted(self.options.run_time, &Steps::none(), || {
-            Ok(batches.next_batch()?.map(|batch| batch.len() as u64))
-        });
+        let mut next = || Ok(batches.next_batch()?.map(|batch| batch.len() as u64));
+        let took = counted(self.options.run_time, &Steps::none(), &mut next);
         let stats = batches.server_stats(Duration::from_secs(2));
         server.shutdown();
         seen.delivered.set(Delivered {
@@ -435,7 +434,7 @@ impl<'a> Source<'a> {
             image_bytes: self.image_bytes,
             is_remote: !self.is_local,
             ways: Vec::new(),
-            images_per_s: last.map_or(0.0, |row| row.median),
+            rates: last.map_or_else(Vec::new, |row| row.rates.clone()),
         })
     }
 
@@ -450,6 +449,7 @@ impl<'a> Source<'a> {
             .map(|times| times.images_per_s(self.cores))
             .collect();
         let modeled = crate::measure::median(&modeled);
+        let measured = crate::measure::median(&situation.rates);
         let limit = situation.rounds[situation.rounds.len() / 2].limit(self.cores);
         vec![
             format!(
@@ -464,8 +464,8 @@ impl<'a> Source<'a> {
             format!(
                 "the model gives {modeled:.0} images/s, limited by {}; measured were {:.0} ({:.0} %)",
                 limit.name(),
-                situation.images_per_s,
-                100.0 * situation.images_per_s / modeled.max(f64::MIN_POSITIVE),
+                measured,
+                100.0 * measured / modeled.max(f64::MIN_POSITIVE),
             ),
             seen.bottleneck.borrow().clone(),
         ]

@@ -135,6 +135,27 @@ impl Gain {
         }
     }
 
+    /// Widens the interval by the spread of measured rates: a gain is a ratio of two such rates.
+    #[must_use]
+    pub fn with_spread(self, rates: &[f64]) -> Gain {
+        let (lowest, highest) = rates
+            .iter()
+            .fold((f64::INFINITY, 0.0f64), |(low, high), &rate| {
+                (low.min(rate), high.max(rate))
+            });
+        let spread = (highest - lowest) / 2.0 / crate::measure::median(rates);
+        let error = (spread * std::f64::consts::SQRT_2).min(0.9);
+        // Without rates there is no median either.
+        if error.is_nan() || error <= LEAST_ERROR {
+            return self;
+        }
+        Gain {
+            lowest: self.lowest * (1.0 - error) / (1.0 - LEAST_ERROR),
+            highest: self.highest * (1.0 + error) / (1.0 + LEAST_ERROR),
+            ..self
+        }
+    }
+
     /// Returns whether the interval has a ratio.
     #[must_use]
     pub fn covers(&self, ratio: f64) -> bool {
@@ -199,6 +220,21 @@ mod tests {
         let none = Gain::predict(&[[(TIMES, four), (disk, four)]]);
         assert!((none.gain - 1.0).abs() < 1e-9 && none.covers(1.0));
         assert!(none.highest < 1.1, "{none:?}");
+    }
+
+    #[test]
+    fn rates_that_vary_widen_the_interval() {
+        let gain = Gain {
+            gain: 2.0,
+            lowest: 1.9,
+            highest: 2.1,
+        };
+        assert_eq!(gain.with_spread(&[100.0, 101.0, 99.0]), gain);
+        assert_eq!(gain.with_spread(&[]), gain);
+        let wide = gain.with_spread(&[80.0, 100.0, 120.0]);
+        let error = 0.2 * std::f64::consts::SQRT_2;
+        assert!((wide.lowest - 2.0 * (1.0 - error)).abs() < 1e-9, "{wide:?}");
+        assert!((wide.highest - 2.0 * (1.0 + error)).abs() < 1e-9 && wide.gain == 2.0);
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub struct Situation {
     pub is_remote: bool,
     /// Ways to store the images, the present one first.
     pub ways: Vec<StoringCost>,
-    /// Images per second that were measured.
-    pub images_per_s: f64,
+    /// Images per second that were measured, by round.
+    pub rates: Vec<f64>,
 }
 
 /// The predicted gain of a remedy.
@@ -195,11 +195,11 @@ impl Situation {
             None => (remedy.rounds)(self),
         };
         let [_, (times, cores)] = *rounds.get(rounds.len() / 2)?;
-        let gain = Gain::predict(&rounds);
+        let gain = Gain::predict(&rounds).with_spread(&self.rates);
         Some(Price {
             remedy: remedy.name.to_owned(),
             how: remedy.how.to_owned(),
-            images_per_s: self.images_per_s * gain.gain,
+            images_per_s: crate::measure::median(&self.rates) * gain.gain,
             gain,
             then: times.limit(cores).name(),
             bytes: way.map_or(1.0, |way| self.bytes_with(way)),
@@ -282,7 +282,7 @@ mod tests {
                 way(Storing::AsStored, 0.008, 98_000.0),
                 way(Storing::Fast, 0.004, 107_800.0),
             ],
-            images_per_s: 480.0,
+            rates: vec![480.0; 2],
         }
     }
 

@@ -13,19 +13,65 @@ use crate::measure::Measurement;
 /// The part of a run that fills queues and is not counted.
 const FILLING: u32 = 4;
 
-/// Runs a loader; its counters are those of the counted part.
+/// A run of a loader.
+pub(super) struct LoaderRun {
+    pub(super) measurement: Measurement,
+    /// The counters of the counted part.
+    pub(super) stats: Stats,
+    /// Bytes that were read from the beginning on.
+    pub(super) bytes_read: u64,
+}
+
+/// What batches come from.
+pub(super) trait Batches {
+    /// Returns the number of samples of the next batch; `None` at the end of an epoch.
+    fn next(&mut self) -> Result<Option<u64>>;
+
+    /// Called when the counted part begins.
+    fn begin(&mut self) {}
+}
+
+impl<F: FnMut() -> Result<Option<u64>>> Batches for F {
+    fn next(&mut self) -> Result<Option<u64>> {
+        self()
+    }
+}
+
+/// A loader with its counters when the counted part began: filling the windows of the shuffle reads much more than the first
+/// batches take.
+struct CountedLoader {
+    loader: Loader,
+    begun: Stats,
+}
+
+impl Batches for CountedLoader {
+    fn next(&mut self) -> Result<Option<u64>> {
+        let batch = self.loader.next_batch()?;
+        Ok(batch.map(|batch| batch.samples.len() as u64))
+    }
+
+    fn begin(&mut self) {
+        self.begun = self.loader.stats();
+    }
+}
+
+/// Runs a loader.
 pub(super) fn run_loader(
     split: Split,
     asked: Options,
     time: Duration,
     steps: &Steps,
-) -> Result<(Measurement, Stats)> {
-    let mut loader = Loader::new(split, asked)?;
+) -> Result<LoaderRun> {
+    let loader = Loader::new(split, asked)?;
     let begun = loader.stats();
-    let measurement = counted(time, steps, || {
-        Ok(loader.next_batch()?.map(|batch| batch.samples.len() as u64))
-    })?;
-    Ok((measurement, loader.stats().since(&begun)))
+    let mut batches = CountedLoader { loader, begun };
+    let measurement = counted(time, steps, &mut batches)?;
+    let stats = batches.loader.stats();
+    Ok(LoaderRun {
+        measurement,
+        bytes_read: stats.bytes_read,
+        stats: stats.since(&batches.begun),
+    })
 }
 
 /// Takes batches until the time is up, and at least three. The first quarter of the time fills queues; from then on what is
@@ -33,15 +79,15 @@ pub(super) fn run_loader(
 pub(super) fn counted(
     time: Duration,
     steps: &Steps,
-    mut next: impl FnMut() -> Result<Option<u64>>,
+    batches: &mut impl Batches,
 ) -> Result<Measurement> {
     let begin = Instant::now();
     // When the counted part began, and what came until the last batch.
-    let (mut from, mut samples, mut last, mut batches) = (None, 0, begin, 0);
+    let (mut from, mut samples, mut last, mut count) = (None, 0, begin, 0);
     let mut taken = 0;
     let mut ended = false;
     loop {
-        let batch = next()?;
+        let batch = batches.next()?;
         let now = Instant::now();
         match (batch, from) {
             (None, _) if ended => {
@@ -51,15 +97,18 @@ pub(super) fn counted(
                 ended = true;
                 continue;
             }
-            (Some(_), None) if now - begin >= time / FILLING => from = Some(now),
+            (Some(_), None) if now - begin >= time / FILLING => {
+                batches.begin();
+                from = Some(now);
+            }
             (Some(_), None) => {}
-            (Some(count), Some(_)) => {
-                (samples, last) = (samples + count, now);
-                batches += 1;
+            (Some(of_batch), Some(_)) => {
+                (samples, last) = (samples + of_batch, now);
+                count += 1;
             }
         }
         ended = false;
-        if now - begin >= time && batches >= 2 {
+        if now - begin >= time && count >= 2 {
             break;
         }
         let step = steps.at(taken);
@@ -85,7 +134,7 @@ mod tests {
         let took = counted(
             Duration::from_millis(40),
             &Duration::from_millis(2).into(),
-            || {
+            &mut || {
                 calls += 1;
                 // The end of an epoch after every third batch.
                 Ok((!calls.is_multiple_of(4)).then_some(8))
@@ -97,7 +146,7 @@ mod tests {
             f64::from(8 * calls) > took.amount,
             "the first quarter counts"
         );
-        let empty = counted(Duration::from_secs(60), &Steps::none(), || Ok(None));
+        let empty = counted(Duration::from_secs(60), &Steps::none(), &mut || Ok(None));
         assert!(empty.unwrap_err().to_string().contains("no batches"));
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! Fused multiply-add would change bits, so it is not used. On x86-64 the same loops are compiled
 //! twice, once for AVX2.
-#![expect(unsafe_code)] // calls of the loops that are compiled for AVX2
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code))] // calls of the loops that are compiled for AVX2
 
 use super::{ResizePlan, Source};
 use crate::options::ResizeLike;

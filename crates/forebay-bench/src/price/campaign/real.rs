@@ -23,8 +23,10 @@ use crate::random::Random;
 use crate::stream;
 
 const BATCH: u64 = 16;
-/// Time of a run, after a third of it, or the first batch, that fills queues.
+/// Counted time of a run.
 const RUN: Duration = Duration::from_secs(2);
+/// Time before it: the windows of the shuffle are read after the first batch, and queues are filled.
+const WARM_UP: Duration = Duration::from_secs(2);
 
 /// A run with one thing slow.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -242,9 +244,9 @@ fn run(throttle: Throttle, threads: usize) -> Result<(Stats, f64)> {
     let mut begun: Option<(Instant, Stats)> = None;
     let begin = Instant::now();
     let mut sink = Vec::new();
-    // A slow source may take longer than that for its first batch.
+    // A slow source may take longer than the warm-up for its first batch.
     while begun.as_ref().is_none_or(|(from, _)| from.elapsed() < RUN) {
-        if begun.is_none() && begin.elapsed() > RUN / 3 {
+        if begun.is_none() && begin.elapsed() > WARM_UP {
             begun = Some((Instant::now(), batches.stats()?));
             (handover, images) = (Duration::ZERO, 0);
         }
@@ -360,10 +362,10 @@ fn gains(count: u64, rate: f64, random: &mut Random, outcome: &mut Outcome) -> R
             }
             _ => (Throttle::Decode, Throttle::Decode, [1, 0]),
         };
-        let mut rounds = Vec::new();
-        let mut gained = Vec::new();
+        let (mut rounds, mut rates, mut gained) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..2 {
             let (stats, without) = run(before, threads[0])?;
+            rates.push(without);
             let (now, with_cores) = times(&stats, before);
             // The prediction knows the remedy, and nothing of the run with it.
             let with = times(&stats, after).0;
@@ -378,7 +380,8 @@ fn gains(count: u64, rate: f64, random: &mut Random, outcome: &mut Outcome) -> R
             rounds.push([(now, with_cores), (with, all)]);
             gained.push(run(after, threads[1])?.1 / without);
         }
-        outcome.gained(&Gain::predict(&rounds), crate::measure::median(&gained));
+        let predicted = Gain::predict(&rounds).with_spread(&rates);
+        outcome.gained(&predicted, crate::measure::median(&gained));
     }
     Ok(())
 }
