@@ -22,7 +22,7 @@ pub(super) struct LoaderRun {
     pub(super) bytes_read: u64,
 }
 
-/// What batches come from.
+/// A source of batches.
 pub(super) trait Batches {
     /// Returns the number of samples of the next batch; `None` at the end of an epoch.
     fn next(&mut self) -> Result<Option<u64>>;
