@@ -2,13 +2,16 @@
 """Applies the remedies that `forebay bench explain` prices, and compares the gains with the predictions.
 
     python3 tools/measure_prices.py IMAGES --scratch DIR [--forebay PATH] [--rounds 3] [--run-time 1s]
-                                    [--disks 0.1,0.25,0.6] [--json FILE]
+                                    [--loader-time 4s] [--disks 0.1,0.25,0.6 | none] [--json FILE]
 
 IMAGES is an image directory. It is packed without seek points below --scratch, and once more for each remedy that stores
 images in another way. In each situation (one thread, all cores, disks that give a part of what decoding takes) it runs
 `forebay bench explain`, and then `forebay bench loader` on the dataset as it is and with each remedy, in turns. A remedy without
-a price is predicted to gain nothing. Slow disks need root and the blkio controller of cgroups of the first version; they are left out
+a price is predicted to gain nothing, or to lose. Slow disks need root and the blkio controller of cgroups of the first version; they are left out
 elsewhere. Another machine that decodes cannot be measured here.
+
+Runs of the loader are whole epochs of at least --loader-time: their first batches wait for the windows of the shuffle, which counts less the longer they are. Runs of a slow disk
+are one epoch, whose images no cache has, so IMAGES should take longer than --run-time to read there.
 
 Prints Markdown. --scratch has to be on a disk: its files are dropped from the page cache before each run of a slow disk.
 """
@@ -62,7 +65,7 @@ def events(args, command, disk=None):
 def rate(args, dataset, threads, cold, disk):
     """Images a second of one run of the loader with random crops."""
     command = ["bench", "loader", dataset, "--threads", threads, "--transform", "train", "--runs", 1, "--batch-size", 64,
-               "--duration", args.run_time, "--cold", cold]  # fmt: skip
+               "--duration", args.run_time if disk else args.loader_time, "--cold", cold]  # fmt: skip
     (report,) = [event for event in events(args, command, disk) if event["type"] == "bench"]
     return report["rows"][0]["median"]
 
@@ -118,7 +121,8 @@ def main():
     parser.add_argument("--forebay", default="target/release/forebay")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--run-time", default="1s")
-    parser.add_argument("--disks", type=lambda text: [float(part) for part in text.split(",")], default=[0.1, 0.25, 0.6])
+    parser.add_argument("--loader-time", default="4s")
+    parser.add_argument("--disks", type=lambda text: [] if text == "none" else [float(part) for part in text.split(",")], default=[0.1, 0.25, 0.6])
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
     packs = {}
@@ -142,7 +146,7 @@ def main():
         remedies += [THREADS] if threads == 1 else []
         remedies += [MEMORY] if disk else []
         for remedy in remedies:
-            nothing = {"gain": 1.0, "lowest": 1 - LEAST_ERROR, "highest": 1 + LEAST_ERROR}
+            nothing = {"gain": 1.0, "lowest": 0.0, "highest": 1 + LEAST_ERROR}
             price = prices.get(remedy, nothing)
             ratios = gained(args, packs, situation, remedy)
             measured = statistics.median(ratios)

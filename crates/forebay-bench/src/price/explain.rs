@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use forebay_cache::ReadOptions;
 use forebay_image::{TrainTransform, Transform};
-use forebay_loader::{Options, Stats};
+use forebay_loader::{Options, Stats, plan};
 use forebay_shard::Split;
+use forebay_shard::manifest::EPOCH_BLOCK_BYTES;
 use forebay_shard::storage::Storage;
 use forebay_store::Location;
 use forebay_synthetic::{Recipe, is_synthetic};
@@ -19,7 +20,7 @@ use super::kept::keep;
 use super::model::{Cores, StageTimes};
 use super::remedy::{Price, Situation, prices};
 use super::sample::{ImageSample, SIDE};
-use super::timed::{counted, run_loader};
+use super::timed::{FILLING, counted, run_loader};
 use crate::Result;
 use crate::cold::{Cold, Evictor, Footprint, Proof, Watch, Way, summary};
 use crate::experiment::{Consumer, Steps};
@@ -91,7 +92,7 @@ const CONSUMED: &str = "+ consumer";
 /// # Errors
 /// A source that cannot be read or decoded.
 pub fn explain(place: &Location, options: &ExplainOptions) -> Result<ExplainReport> {
-    let source = Source::new(place, options)?;
+    let source = Source::new(place, options)?.with_short_windows()?;
     let ways = source.sample()?.measure(options.runs)?;
     let seen = Seen::default();
     let mut stages = source.measure(&seen)?;
@@ -116,6 +117,8 @@ pub(super) struct Source<'a> {
     place: &'a Location,
     options: &'a ExplainOptions,
     split: Split,
+    /// Virtual ranks of the loader.
+    virtual_ranks: u64,
     recorded: Recorded,
     /// Storage of the recorded files, for those that are not below `place`.
     elsewhere: Arc<dyn Storage>,
@@ -135,23 +138,33 @@ struct Seen {
     delivered: Cell<Delivered>,
 }
 
+/// Records the reads of a loader, and returns the storage of their files.
+fn record(
+    place: &Location,
+    options: &ExplainOptions,
+    virtual_ranks: u64,
+) -> Result<(Recorded, Arc<dyn Storage>)> {
+    let (root, storage) = replay::storage(place, &options.read)?;
+    let recorder = Recorder::new(storage);
+    let dataset = replay::open(&root, Arc::new(recorder.clone()))?;
+    let split = split_of(&dataset, &root, options.split.as_deref())?;
+    recorder.clear();
+    let asked = asked(options, virtual_ranks, Transform::KeepEncoded);
+    let ran = run_loader(split, asked, options.run_time, &Steps::none())?;
+    let mut recorded = recorder.recorded()?;
+    recorded.job = recorded.job.without_repeats().without_announcements();
+    if recorded.job.reads() == 0 || ran.stats.images == 0 {
+        return Err(
+            format!("\"{place}\": loading makes no reads: there is nothing to explain").into(),
+        );
+    }
+    Ok((recorded, recorder.files()))
+}
+
 impl<'a> Source<'a> {
     pub(super) fn new(place: &'a Location, options: &'a ExplainOptions) -> Result<Self> {
-        let (root, storage) = replay::storage(place, &options.read)?;
-        let recorder = Recorder::new(storage);
-        let dataset = replay::open(&root, Arc::new(recorder.clone()))?;
-        let split = split_of(&dataset, &root, options.split.as_deref())?;
-        recorder.clear();
-        let asked = asked(options, Transform::KeepEncoded);
-        let ran = run_loader(split, asked, options.run_time, &Steps::none())?;
-        let mut recorded = recorder.recorded()?;
-        recorded.job = recorded.job.without_repeats().without_announcements();
-        if recorded.job.reads() == 0 || ran.stats.images == 0 {
-            return Err(format!(
-                "\"{place}\": loading makes no reads: there is nothing to explain"
-            )
-            .into());
-        }
+        let virtual_ranks = plan::defaults::VIRTUAL_RANKS;
+        let (recorded, elsewhere) = record(place, options, virtual_ranks)?;
         let is_local = place.local_path().is_ok()
             && recorded.job.files().iter().all(|file| file.path.is_file());
         let (root, storage) = replay::storage(place, &options.read)?;
@@ -164,7 +177,8 @@ impl<'a> Source<'a> {
             split,
             place,
             options,
-            elsewhere: recorder.files(),
+            virtual_ranks,
+            elsewhere,
             image_bytes,
             recorded,
             is_local,
@@ -176,6 +190,23 @@ impl<'a> Source<'a> {
                 },
             },
         })
+    }
+
+    /// Takes fewer virtual ranks where the storage would not fill their windows in the part of a run that is not counted: the
+    /// first batches would wait for windows that many later ones are taken from. Reads stay as large, and as many at once.
+    fn with_short_windows(mut self) -> Result<Self> {
+        let (rates, _) = self.storage_rates(1)?;
+        let filling_s = self.options.run_time.as_secs_f64() / f64::from(FILLING);
+        let bytes = crate::measure::median(&rates) * self.image_bytes * filling_s;
+        let window = plan::defaults::WINDOW_BLOCKS * EPOCH_BLOCK_BYTES;
+        let ranks = (bytes / window as f64).max(1.0);
+        // A power of two, as numbers of ranks are.
+        let ranks = 1 << (ranks as u64).ilog2().min(self.virtual_ranks.ilog2());
+        if ranks < self.virtual_ranks {
+            self.virtual_ranks = ranks;
+            (self.recorded, self.elsewhere) = record(self.place, self.options, ranks)?;
+        }
+        Ok(self)
     }
 
     pub(super) fn sample(&self) -> Result<ImageSample> {
@@ -205,29 +236,22 @@ impl<'a> Source<'a> {
 
     fn measure(&self, seen: &Seen) -> Result<BenchReport> {
         let evictor = Evictor::buffered(self.options.cold)?;
-        let as_they_are = Evictor::buffered(Cold::Off)?;
         let train = || Transform::Train(TrainTransform::new(SIDE));
         let steps = self.steps();
         let generated = Recipe::parse(SYNTHETIC)?.open()?.split("train")?;
         let alone = Alternative::here(ALONE, "images/s", || {
-            let asked = asked(self.options, Transform::KeepEncoded);
+            let asked = self.asked(Transform::KeepEncoded);
             let time = self.options.run_time;
             Ok(run_loader(generated.clone(), asked, time, &Steps::none())?.measurement)
         });
+        let how = self.how();
+        let (job, kept) = keep(&self.recorded.job, &*self.storage()?, &how)?;
+        let kept = Medium::Storage(Arc::new(kept));
+        let memory = Alternative::here(MEMORY, "images/s", move || {
+            Ok(self.images_of(&run(&job, &kept, &how)?))
+        });
         let stored = Alternative::here(self.stored(), "images/s", || self.replay(seen));
-        let mut all = vec![alone, self.reading(stored, evictor, seen)];
-        if self.is_local {
-            // After a run that brought the same bytes into memory.
-            let memory = Alternative::here(MEMORY, "images/s", || self.replay(seen));
-            all.push(self.reading(memory, as_they_are, seen));
-        } else {
-            let how = self.how();
-            let (job, kept) = keep(&self.recorded.job, &*self.storage()?, &how)?;
-            let kept = Medium::Storage(Arc::new(kept));
-            all.push(Alternative::here(MEMORY, "images/s", move || {
-                Ok(self.images_of(&run(&job, &kept, &how)?))
-            }));
-        }
+        let mut all = vec![alone, memory, self.reading(stored, evictor, seen)];
         let checked = Alternative::here(CHECKED, "images/s", || {
             Ok(self.load(Transform::KeepEncoded, &Steps::none(), seen)?.0)
         });
@@ -266,9 +290,12 @@ impl<'a> Source<'a> {
             self.image_bytes / 1e3,
         );
         let mut report = side_by_side(title, self.options.runs, all)?;
-        // Memory comes before the storage that is slower; it was measured after the run that fills the page cache.
-        if let Some(memory) = report.rows.iter().position(|row| row.name == MEMORY) {
-            report.rows[1..=memory].rotate_right(1);
+        if self.virtual_ranks < plan::defaults::VIRTUAL_RANKS {
+            report.notes.push(format!(
+                "{} virtual ranks, so that a quarter of a run fills the windows of the shuffle: the default of {} takes longer here",
+                self.virtual_ranks,
+                plan::defaults::VIRTUAL_RANKS
+            ));
         }
         if evictor.way() == Way::Off && self.is_local {
             let note = "caches were left as they were: --cold auto empties them before each run";
@@ -362,6 +389,10 @@ impl<'a> Source<'a> {
         Ok(self.images_of(&report))
     }
 
+    fn asked(&self, transform: Transform) -> Options {
+        asked(self.options, self.virtual_ranks, transform)
+    }
+
     fn load(
         &self,
         transform: Transform,
@@ -370,7 +401,7 @@ impl<'a> Source<'a> {
     ) -> Result<(Measurement, Stats)> {
         let (_, storage, split) = self.open()?;
         let before = storage.stats();
-        let asked = asked(self.options, transform);
+        let asked = self.asked(transform);
         let ran = run_loader(split, asked, self.options.run_time, steps)?;
         seen.delivered.set(Delivered {
             bytes: ran.bytes_read,
@@ -385,7 +416,7 @@ impl<'a> Source<'a> {
         let dataset = replay::open(&root, Arc::clone(&storage))?;
         let (server, url) =
             stream::serve(|server| Ok(server.add_dataset(stream::NAME, &dataset)?))?;
-        let asked = asked(self.options, transform);
+        let asked = self.asked(transform);
         let auto = forebay_client::Transport::Auto;
         let mut batches = stream::connect(&url, &asked, self.split.name(), auto)?;
         let mut next = || Ok(batches.next_batch()?.map(|batch| batch.len() as u64));
@@ -417,7 +448,7 @@ impl<'a> Source<'a> {
             .into_iter()
             .zip(decoded.iter().skip(1));
         let rounds: Vec<StageTimes> = rounds
-            .map(|(storage_s, stats)| times(storage_s, consumer_s, stats))
+            .map(|(storage_s, stats)| times([storage_s, consumer_s], self.image_bytes, stats))
             .collect();
         let last = stages.rows.iter().rfind(|row| row.name != HANDED);
         if rounds.is_empty() {
@@ -562,15 +593,16 @@ fn mean_record_bytes(split: &Split) -> f64 {
     bytes as f64 / count.max(1) as f64
 }
 
-/// The times of an image in a run that decodes.
-fn times(storage_s: f64, consumer_s: f64, stats: &Stats) -> StageTimes {
+/// The times of an image in a run that decodes. Reading is accounted by bytes: a run may read more than it decodes.
+fn times([storage_s, consumer_s]: [f64; 2], image_bytes: f64, stats: &Stats) -> StageTimes {
     let images = stats.images.max(1) as f64;
     let work = stats.decode.busy_s + stats.transform.busy_s;
     let transform = stats.transform.busy_s / work.max(f64::MIN_POSITIVE);
     let decode_cpu_s = stats.decode_cpu_s / images;
+    let read = (stats.bytes_read as f64 / image_bytes).max(images);
     StageTimes {
         storage_s,
-        fetch_cpu_s: (stats.process_cpu_s - stats.decode_cpu_s).max(0.0) / images,
+        fetch_cpu_s: (stats.process_cpu_s - stats.decode_cpu_s).max(0.0) / read,
         decode_cpu_s: decode_cpu_s * (1.0 - transform),
         transform_cpu_s: decode_cpu_s * transform,
         handover_cpu_s: 0.0,
@@ -578,8 +610,9 @@ fn times(storage_s: f64, consumer_s: f64, stats: &Stats) -> StageTimes {
     }
 }
 
-fn asked(options: &ExplainOptions, transform: Transform) -> Options {
+fn asked(options: &ExplainOptions, virtual_ranks: u64, transform: Transform) -> Options {
     let mut asked = Options::new(options.batch_size, transform);
+    asked.virtual_ranks = virtual_ranks;
     asked.threads = options.threads;
     asked.drop_last = false;
     asked

@@ -61,6 +61,10 @@ impl LimitingResource {
 const EXPONENT: f64 = 8.0;
 /// The least relative error of a prediction in each direction.
 const LEAST_ERROR: f64 = 0.05;
+/// More cores at work share caches and memory: so much less is possible.
+const SHARED_CORES: f64 = 0.15;
+/// An image takes up to so much more CPU time on cores that mostly wait, with caches that others filled, than on busy ones.
+const IDLE_CORES: f64 = 0.2;
 
 impl StageTimes {
     /// Seconds per image of each resource.
@@ -128,10 +132,18 @@ impl Gain {
             .map(ratio(StageTimes::images_per_s_with_waits));
         let all: Vec<f64> = sharp.iter().copied().chain(smooth).collect();
         let fold = |by: fn(f64, f64) -> f64| all.iter().copied().reduce(by).unwrap_or(1.0);
+        let has = |of: fn(&[(StageTimes, Cores); 2]) -> bool| f64::from(rounds.iter().any(of));
+        let more_work = has(|[(_, before), (_, after)]| {
+            before.cores == after.cores && before.threads.min(before.cores) < after.threads
+        });
+        let idle_before = has(|[(before, of), (after, with)]| {
+            before.limit(*of) != LimitingResource::Cores
+                && after.limit(*with) == LimitingResource::Cores
+        });
         Gain {
             gain: crate::measure::median(&sharp),
-            lowest: fold(f64::min) * (1.0 - LEAST_ERROR),
-            highest: fold(f64::max) * (1.0 + LEAST_ERROR),
+            lowest: fold(f64::min) * (1.0 - LEAST_ERROR) * (1.0 - SHARED_CORES * more_work),
+            highest: fold(f64::max) * (1.0 + LEAST_ERROR) * (1.0 + IDLE_CORES * idle_before),
         }
     }
 
@@ -220,6 +232,21 @@ mod tests {
         let none = Gain::predict(&[[(TIMES, four), (disk, four)]]);
         assert!((none.gain - 1.0).abs() < 1e-9 && none.covers(1.0));
         assert!(none.highest < 1.1, "{none:?}");
+    }
+
+    #[test]
+    fn cores_that_share_memory_and_cores_that_idled_widen_the_interval() {
+        let threads = |threads| (TIMES, cores(2.0, threads));
+        let more = Gain::predict(&[[threads(1.0), threads(2.0)]]);
+        let machines = Gain::predict(&[[threads(2.0), (TIMES, cores(4.0, 4.0))]]);
+        assert!(more.lowest / more.gain < 0.85 && more.highest / more.gain < 1.1);
+        assert!(machines.lowest / machines.gain > 0.9, "{machines:?}");
+        let slow = StageTimes {
+            storage_s: 0.05,
+            ..TIMES
+        };
+        let cached = Gain::predict(&[[(slow, cores(2.0, 2.0)), threads(2.0)]]);
+        assert!(cached.highest / cached.gain > 1.2 && cached.lowest / cached.gain > 0.9);
     }
 
     #[test]

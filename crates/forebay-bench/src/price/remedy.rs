@@ -180,10 +180,12 @@ impl Situation {
 
     /// Bytes that are read with a way to store the images, over those without.
     fn bytes_with(&self, way: &StoringCost) -> f64 {
-        let stored = self.ways.first().map_or(0.0, |stored| stored.bytes);
-        // Labels, keys and frames stay, only the image changes.
-        let image = stored / self.image_bytes.max(stored).max(f64::MIN_POSITIVE);
-        1.0 - image + image * way.bytes / stored.max(f64::MIN_POSITIVE)
+        // Labels, keys and frames stay, only the image changes. Both are of the same sample, whose images may be larger or smaller
+        // than those of the dataset.
+        let all = |way: &StoringCost| way.bytes + way.rest;
+        self.ways
+            .first()
+            .map_or(1.0, |stored| all(way) / all(stored).max(f64::MIN_POSITIVE))
     }
 
     fn price(&self, remedy: &Remedy) -> Option<Price> {
@@ -258,6 +260,7 @@ mod tests {
             seconds: vec![seconds; 2],
             decode_seconds: vec![0.7 * seconds; 2],
             bytes,
+            rest: 2000.0,
         }
     }
 
@@ -310,7 +313,7 @@ mod tests {
             "{fast:?}"
         );
         assert!(
-            fast.sentence().starts_with("fast images: 1.98x (")
+            fast.sentence().starts_with("fast images: 1.97x (")
                 && fast.sentence().contains("10 % more bytes"),
             "{}",
             fast.sentence()

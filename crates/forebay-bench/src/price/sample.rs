@@ -17,8 +17,8 @@ pub(super) const SIDE: u32 = 224;
 pub(super) const SHORT: u32 = 256;
 /// Quality of the smaller images.
 const QUALITY: u8 = 90;
-/// Images of a sample: enough for a mean, and few enough for a second.
-const IMAGES: u64 = 64;
+/// Images of a sample: enough for a mean, and few enough for seconds.
+const IMAGES: u64 = 128;
 /// Bytes of a sample.
 const MAX_BYTES: usize = 64 << 20;
 /// Part of the images that a remedy must change to be worth a measurement.
@@ -51,6 +51,8 @@ pub struct StoringCost {
     pub decode_seconds: Vec<f64>,
     /// Mean bytes of an image with its seek points.
     pub bytes: f64,
+    /// Mean bytes of a record beside these.
+    pub rest: f64,
 }
 
 impl StoringCost {
@@ -65,6 +67,8 @@ impl StoringCost {
 #[derive(Debug)]
 pub struct ImageSample {
     ways: Vec<(Storing, Vec<Stored>)>,
+    /// Mean bytes of a record beside its image and seek points.
+    rest: f64,
     /// Images that were sampled.
     pub images: usize,
     /// Median short side, in pixels.
@@ -90,22 +94,25 @@ impl ImageSample {
     /// A record that cannot be read, and a split without an image that can be decoded.
     pub fn take(split: &Split) -> Result<ImageSample> {
         let count = split.len().min(IMAGES);
-        let (mut images, mut record, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut images, mut record, mut bytes, mut records) = (Vec::new(), Vec::new(), 0, 0);
         for at in 0..count {
             split.read(at * split.len() / count, &mut record)?;
             let Ok(found) = split.record_features().image_record(&record) else {
                 continue;
             };
-            bytes += found.image.len();
-            images.push(Stored {
+            let image = Stored {
                 bytes: found.image.to_vec(),
                 seek_points: found.seek_points.map(<[u8]>::to_vec),
-            });
+            };
+            bytes += stored_bytes(&image);
+            records += record.len();
+            images.push(image);
             if bytes > MAX_BYTES {
                 break;
             }
         }
-        Self::new(images)
+        let rest = records.saturating_sub(bytes) as f64 / images.len().max(1) as f64;
+        Self::new(images, rest)
             .map_err(|error| Error::from(format!("split \"{}\": {error}", split.name())))
     }
 
@@ -118,10 +125,10 @@ impl ImageSample {
             bytes,
             seek_points: None,
         };
-        Self::new(images.into_iter().map(plain).collect())
+        Self::new(images.into_iter().map(plain).collect(), 0.0)
     }
 
-    fn new(images: Vec<Stored>) -> Result<ImageSample> {
+    fn new(images: Vec<Stored>, rest: f64) -> Result<ImageSample> {
         let limits = Limits::default();
         let (mut stored, mut standard) = (Vec::new(), Vec::new());
         let (mut sides, mut jpegs) = (Vec::new(), 0usize);
@@ -148,6 +155,7 @@ impl ImageSample {
             fast: part(is_fast),
             seek_points: part(|image| image.seek_points.is_some()),
             ways: vec![(Storing::AsStored, stored)],
+            rest,
         };
         sample.add_ways(&standard);
         Ok(sample)
@@ -218,6 +226,7 @@ impl ImageSample {
                     seconds: Vec::new(),
                     decode_seconds: Vec::new(),
                     bytes: bytes as f64 / images.len() as f64,
+                    rest: self.rest,
                 }
             })
             .collect();
@@ -248,7 +257,7 @@ fn decodes(image: &Stored) -> bool {
     time(std::slice::from_ref(image), &mut decoder).is_ok()
 }
 
-/// A JPEG with a short side of [`SHORT`] pixels, with seek points; `None` for an image that is hardly larger.
+/// A JPEG with a short side of [`SHORT`] pixels, with seek points; `None` for an image that is not larger.
 fn smaller(
     image: &[u8],
     decoder: &mut Decoder,
@@ -256,7 +265,7 @@ fn smaller(
     points: &mut SeekPointBuilder,
 ) -> Option<Stored> {
     let header = probe(image, limits).ok()?;
-    if header.width.min(header.height) < SHORT + SHORT / 4 {
+    if header.width.min(header.height) <= SHORT {
         return None;
     }
     let shrink = Shrink {

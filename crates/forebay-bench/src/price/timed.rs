@@ -10,8 +10,8 @@ use crate::Result;
 use crate::experiment::Steps;
 use crate::measure::Measurement;
 
-/// The part of a run that fills queues and is not counted.
-const FILLING: u32 = 4;
+/// One part in so many of a run fills windows and queues, and is not counted.
+pub(super) const FILLING: u32 = 4;
 
 /// A run of a loader.
 pub(super) struct LoaderRun {

@@ -412,7 +412,7 @@ impl Running<'_> {
 }
 
 impl ConvertSummary {
-    /// Counts what the report lists.
+    /// Counts what the report lists, and notes what the source names and lacks.
     fn count_findings<'a>(
         &mut self,
         of_source: &[Finding],
@@ -423,6 +423,8 @@ impl ConvertSummary {
             self.skipped += u64::from(finding.action.leaves_out());
             self.changed_keys += u64::from(finding.reason == Reason::KeyChanged);
         }
+        let absent = of_source.iter().filter(|f| f.reason == Reason::NotThere);
+        self.notes.extend(absent.map(Finding::to_string));
     }
 }
 

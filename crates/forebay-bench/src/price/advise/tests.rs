@@ -45,6 +45,7 @@ fn ways_to_store_images_are_advised_if_they_save_time() {
         seconds: vec![seconds],
         decode_seconds: vec![seconds],
         bytes,
+        rest: 0.0,
     };
     let ways = vec![
         way(Storing::AsStored, 0.004, 100_000.0),

@@ -40,7 +40,7 @@ fn rows_of_a_local_dataset_begin_with_memory_and_tell_their_caches() {
     ];
     assert_eq!(names, expected);
     let proofs: Vec<bool> = rows.iter().map(|row| row.cache.is_some()).collect();
-    assert_eq!(proofs, [false, true, true, true, true, true, true]);
+    assert_eq!(proofs, [false, false, true, true, true, true, true]);
     let plot = &found.report.experiments[0].plots[0];
     assert_eq!(plot.series[0].points.len(), expected.len());
 }

@@ -347,7 +347,7 @@ fn read_boxes(
             return Err(Error::source(&images.dirs[entry.dir], what));
         }
     }
-    let (mut boxes, mut absent) = (Vec::new(), 0u64);
+    let (mut boxes, mut absent, mut first) = (Vec::new(), 0u64, String::new());
     Rows::open(path)?.each(|line, cells| {
         let fail = |what: String| Error::list(path, format!("line {line}: {what}"));
         let cell = |wanted: &str| {
@@ -369,6 +369,9 @@ fn read_boxes(
                     escape(id.as_bytes())
                 );
                 return Err(fail(what));
+            }
+            if absent == 0 {
+                first = id;
             }
             absent += 1;
             return Ok(());
@@ -406,8 +409,11 @@ fn read_boxes(
     images.boxes = boxes;
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     Ok((absent > 0).then(|| {
-        let detail = format!("{absent} lines are of images that are not there");
-        Finding::new(Action::Ignored, Reason::NotThere, name, detail)
+        let detail = format!(
+            "the first image of {absent} lines of {} that are left out",
+            escape(name)
+        );
+        Finding::new(Action::Ignored, Reason::NotThere, first.as_bytes(), detail)
     }))
 }
 
