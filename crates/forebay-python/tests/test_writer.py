@@ -336,7 +336,9 @@ with forebay.Writer({path!r}, features=FEATURES, shard_records=2, resume=True) a
             time.sleep(1.1)
         if number == {stop}:
             end = time.monotonic() + 20
-            while not (pathlib.Path({path!r}) / "train-00002").exists() and time.monotonic() < end:
+            # A shard is there before its line in the journal, which counts.
+            journal = pathlib.Path({path!r}) / ".forebay-pack/journal"
+            while b"train-00002" not in journal.read_bytes() and time.monotonic() < end:
                 time.sleep(0.01)
             os.kill(os.getpid(), 9)
 """
