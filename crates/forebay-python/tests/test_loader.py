@@ -282,7 +282,7 @@ def test_waiting_for_the_interpreter_is_handing_over(source: str) -> None:
     interval = sys.getswitchinterval()
     other = threading.Thread(target=compute)
     sys.setswitchinterval(0.05)
-    waits = []
+    waits: list[float] = []
     try:
         other.start()
         # A batch that is ready at once needs no lock. On a busy machine the first one may be: then the next loader is tried.
