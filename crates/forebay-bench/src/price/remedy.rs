@@ -10,7 +10,7 @@ use super::sample::{Storing, StoringCost};
 pub struct Situation {
     /// Times of an image, by round.
     pub rounds: Vec<StageTimes>,
-    /// Seconds of an image from the page cache, by round; empty if it was not measured.
+    /// Seconds of an image from memory, by round; empty if it was not measured.
     pub memory_s: Vec<f64>,
     /// The cores.
     pub cores: Cores,

@@ -1,5 +1,6 @@
 use super::super::remedy::WORTH;
 use super::*;
+use crate::report::FigureClass;
 
 fn options() -> ExplainOptions {
     ExplainOptions {
