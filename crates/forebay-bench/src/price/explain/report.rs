@@ -1,4 +1,4 @@
-//! What `explain` measured, in sentences and as a report.
+//! The sentences and the report of `explain`.
 
 use std::collections::BTreeMap;
 
