@@ -32,6 +32,7 @@ mod foreign_records;
 mod hdf5;
 mod image_list;
 mod key_names;
+mod listed_images;
 mod litdata;
 mod lmdb;
 mod mds;

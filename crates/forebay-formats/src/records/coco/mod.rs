@@ -8,10 +8,8 @@ mod panoptic;
 #[cfg(test)]
 mod tests;
 
-use super::annotation_files::read_listed;
-use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceRecord,
-};
+use super::listed_images::{ImageFile, ImageFiles, ListedImages};
+use super::{Format, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use annotations::{Annotations, Image};
 use forebay_shard::ExampleBuilder;
@@ -21,10 +19,9 @@ use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, NumberType, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub(super) struct Coco;
 
@@ -36,8 +33,6 @@ const ANNOTATIONS: &str = "annotations";
 const TASKS: [&str; 4] = ["instances", "person_keypoints", "captions", "panoptic"];
 /// Threads that ask for the sizes of files.
 const STAT_THREADS: usize = 16;
-/// Bytes of a record beside its image, for the cutting of shards.
-const RECORD_BYTES: u64 = 1 << 10;
 
 /// The features beside the image and those of columns: lists of byte strings.
 const CAPTIONS: &str = "captions";
@@ -115,8 +110,9 @@ impl Format for Coco {
                 annotations,
                 columns: columns.clone(),
                 lists: lists.clone(),
+                json: OnceLock::new(),
             };
-            splits.push(RecordSplit::new(name, vec![file]));
+            splits.push(RecordSplit::new(name, [ListedImages(file)]));
         }
         let digest = hasher.finalize().to_hex()[..32].to_owned();
         let schema = Schema::clone(&columns);
@@ -275,118 +271,78 @@ struct Split {
     annotations: Arc<Annotations>,
     columns: Arc<Schema>,
     lists: BTreeSet<&'static str>,
+    /// The file of the objects, once a record needs it.
+    json: OnceLock<File>,
 }
 
-/// Bytes of an image and its mask.
-fn stored_bytes(image: &Image) -> u64 {
-    image.bytes + image.segments.as_ref().map_or(0, |segments| segments.bytes)
-}
+impl ImageFiles for Split {
+    const RECORD_BYTES: u64 = 1 << 10;
 
-impl RecordFile for Split {
     fn path(&self) -> &Path {
         &self.path
     }
 
-    fn bytes(&self) -> u64 {
-        self.annotations.images.iter().map(stored_bytes).sum()
+    fn count(&self) -> usize {
+        self.annotations.images.len()
     }
 
-    fn records(&self) -> u64 {
-        self.annotations.images.len() as u64
-    }
-
-    fn record_bytes(&self, record: u64) -> u64 {
-        let image = self.annotations.images.get(record as usize);
-        image.map_or(0, |image| stored_bytes(image) + RECORD_BYTES)
-    }
-
-    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
-        let json = match &self.annotations.objects_file {
-            Some(path) => {
-                let file = File::open(path).map_err(|error| Error::io(path, "open", error))?;
-                Some((path.as_path(), file))
-            }
-            None => None,
-        };
-        Ok(Box::new(Reader {
-            split: self,
-            json,
-            next: records.start as usize,
-            end: records.end.min(self.records()) as usize,
-            record: Vec::new(),
-        }))
-    }
-}
-
-struct Reader<'a> {
-    split: &'a Split,
-    json: Option<(&'a Path, File)>,
-    next: usize,
-    end: usize,
-    record: Vec<u8>,
-}
-
-impl RecordReader for Reader<'_> {
-    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
-        let number = self.next;
-        if number >= self.end {
-            return Ok(None);
+    fn image(&self, number: usize) -> ImageFile<'_> {
+        let image = &self.annotations.images[number];
+        ImageFile {
+            dir: &self.path,
+            name: Path::new(&image.name),
+            bytes: image.bytes,
+            more_bytes: image.segments.as_ref().map_or(0, |mask| mask.bytes),
+            label: None,
+            line: None,
         }
-        self.next += 1;
-        let image = &self.split.annotations.images[number];
-        let path = self.split.path.join(&image.name);
-        let bytes = read_listed(&path, image.bytes)?;
-        crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
-            path: self.split.path.clone(),
-            record: number as u64,
-            what: format!("{}: {what}", image.name),
-        })?;
+    }
+
+    fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let image = &self.annotations.images[number];
         let segmentations = self.segmentations(image)?;
-        let split = self.split;
-        let masks = split.annotations.masks.as_deref();
-        let mask = masks.filter(|_| split.columns.column(panoptic::MASK).is_some());
+        let masks = self.annotations.masks.as_deref();
+        let mask = masks.filter(|_| self.columns.column(panoptic::MASK).is_some());
         let mask = mask.zip(image.segments.as_ref());
         let mask = mask.map(|(dir, segments)| segments.read(dir)).transpose()?;
         let mut builder = ExampleBuilder::new();
-        let features: Vec<_> = split
-            .columns
-            .columns()
-            .iter()
-            .map(Column::features)
-            .collect();
-        for (column, features) in split.columns.columns().iter().zip(&features) {
-            let Some(value) = value_of(&column.name, image, &bytes, mask.as_deref()) else {
+        let columns = self.columns.columns();
+        let features: Vec<_> = columns.iter().map(Column::features).collect();
+        for (column, features) in columns.iter().zip(&features) {
+            let Some(value) = value_of(&column.name, image, bytes, mask.as_deref()) else {
                 continue;
             };
             let added = column.add(features, &value, &mut builder);
-            added.map_err(|error| Error::source(&path, error.to_string()))?;
+            let path = || self.image(number).path();
+            added.map_err(|error| Error::source(path(), error.to_string()))?;
         }
         let texts: Vec<&[u8]> = image.captions.iter().map(|text| text.as_bytes()).collect();
         let json: Vec<&[u8]> = segmentations.iter().map(Vec::as_slice).collect();
-        for name in &split.lists {
+        for name in &self.lists {
             let values = if *name == CAPTIONS { &texts } else { &json };
             builder.add_bytes_list(name, values);
         }
-        self.record.clear();
-        builder.encode_into(&mut self.record);
-        Ok(Some(SourceRecord {
-            number: number as u64,
-            bytes: &self.record,
-            label: None,
-            key: image.name.as_bytes(),
-        }))
+        builder.encode_into(out);
+        Ok(())
     }
 }
 
-impl Reader<'_> {
+impl Split {
     /// The JSON of the segmentation of each object; empty for one without.
     fn segmentations(&self, image: &Image) -> Result<Vec<Vec<u8>>> {
-        let Some((path, file)) = &self.json else {
+        let Some(path) = &self.annotations.objects_file else {
             return Ok(Vec::new());
         };
-        if !self.split.lists.contains(SEGMENTATION) {
+        if !self.lists.contains(SEGMENTATION) {
             return Ok(Vec::new());
         }
+        let file = match self.json.get() {
+            Some(file) => file,
+            None => {
+                let file = File::open(path).map_err(|error| Error::io(path, "open", error))?;
+                self.json.get_or_init(|| file)
+            }
+        };
         let read = |object: &annotations::Object| match &object.segmentation {
             Some(range) => {
                 let mut json = vec![0; (range.end - range.start) as usize];

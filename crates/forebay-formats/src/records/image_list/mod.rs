@@ -6,10 +6,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::annotation_files::{digest_of, read_listed};
-use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceRecord,
-};
+use super::annotation_files::digest_of;
+use super::listed_images::{ImageFile, ImageFiles, ListedImages};
+use super::{Format, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::key_path::split_name;
@@ -21,7 +20,6 @@ use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{ColumnType, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,8 +32,6 @@ const ENDINGS: [&str; 4] = ["csv", "jsonl", "ndjson", "tsv"];
 const DEFAULT_SPLIT: &str = "train";
 /// Threads that ask for the sizes of images.
 const THREADS: usize = 16;
-/// Bytes of a record beside its image, for the cutting of shards.
-const RECORD_BYTES: u64 = 512;
 /// The number of an image without a label.
 const UNLABELLED: i64 = -1;
 
@@ -90,7 +86,7 @@ impl Format for ImageList {
         let (features, schema) = features(root, all(), &input.drop_features)?;
         let splits = splits
             .into_iter()
-            .map(|(name, files)| RecordSplit::new(name, files));
+            .map(|(name, files)| RecordSplit::new(name, files.into_iter().map(ListedImages)));
         let digest = identity.finalize().to_hex()[..32].to_owned();
         Ok(RecordSource::annotated(
             splits.collect(),
@@ -339,72 +335,36 @@ fn features<'a>(
     Ok((features, schema))
 }
 
-impl RecordFile for Images {
+impl ImageFiles for Images {
     fn path(&self) -> &Path {
         &self.path
     }
 
-    fn bytes(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.bytes).sum()
+    fn count(&self) -> usize {
+        self.entries.len()
     }
 
-    fn records(&self) -> u64 {
-        self.entries.len() as u64
-    }
-
-    fn record_bytes(&self, record: u64) -> u64 {
-        let entry = self.entries.get(record as usize);
-        entry.map_or(0, |entry| entry.bytes + RECORD_BYTES)
-    }
-
-    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
-        Ok(Box::new(Reader {
-            images: self,
-            names: RecordFeatures::default(),
-            next: records.start,
-            end: records.end.min(self.records()),
-            record: Vec::new(),
-        }))
-    }
-}
-
-struct Reader<'a> {
-    images: &'a Images,
-    names: RecordFeatures,
-    next: u64,
-    end: u64,
-    record: Vec<u8>,
-}
-
-impl RecordReader for Reader<'_> {
-    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
-        let (number, images) = (self.next, self.images);
-        if number >= self.end {
-            return Ok(None);
+    fn image(&self, number: usize) -> ImageFile<'_> {
+        let entry = &self.entries[number];
+        ImageFile {
+            dir: self.path.parent().unwrap_or(Path::new("")),
+            name: Path::new(OsStr::from_bytes(&entry.path)),
+            bytes: entry.bytes,
+            more_bytes: 0,
+            label: self.has_labels.then_some(entry.label),
+            line: Some(entry.line),
         }
-        self.next += 1;
-        let entry = &images.entries[number as usize];
-        let dir = images.path.parent().unwrap_or(Path::new(""));
-        let path = dir.join(OsStr::from_bytes(&entry.path));
-        let bytes = read_listed(&path, entry.bytes)?;
-        crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
-            path: images.path.clone(),
-            record: number,
-            what: format!("line {}: {}: {what}", entry.line, escape(&entry.path)),
-        })?;
+    }
+
+    fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let (entry, names) = (&self.entries[number], RecordFeatures::default());
         let mut builder = ExampleBuilder::new();
-        builder.add_bytes(&self.names.image, &bytes);
-        if images.has_labels {
-            builder.add_int64(&self.names.label, entry.label);
+        builder.add_bytes(&names.image, bytes);
+        if self.has_labels {
+            builder.add_int64(&names.label, entry.label);
         }
-        images.columns.add_to(entry.row, &mut builder);
-        self.record.clear();
-        builder.encode_into(&mut self.record);
-        Ok(Some(SourceRecord {
-            number,
-            bytes: &self.record,
-            label: images.has_labels.then_some(entry.label),
-            key: &entry.path,
-        }))
+        self.columns.add_to(entry.row, &mut builder);
+        builder.encode_into(out);
+        Ok(())
     }
 }

@@ -8,11 +8,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::annotation_files::read_listed;
-use super::{
-    Format, OnBadRecord, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit,
-    SourceRecord,
-};
+use super::listed_images::{ImageFile, ImageFiles, ListedImages};
+use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
 use crate::key_path::split_name;
@@ -22,7 +19,6 @@ use forebay_shard::manifest::ClassEntry;
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,8 +40,6 @@ const FLAGS: [(&str, &str); 5] = [
 ];
 /// Threads that ask for the sizes of images.
 const THREADS: usize = 16;
-/// Bytes of a record beside its image, for the cutting of shards.
-const RECORD_BYTES: u64 = 512;
 
 impl Format for OpenImages {
     fn name(&self) -> &'static str {
@@ -105,7 +99,7 @@ impl Format for OpenImages {
                 schema: Arc::clone(&schema),
                 labels: Arc::clone(&numbers),
             };
-            RecordSplit::new(split, [file])
+            RecordSplit::new(split, [ListedImages(file)])
         });
         let mut features = schema.features();
         features.sort_by(|a, b| a.name.cmp(&b.name));
@@ -426,73 +420,39 @@ struct SplitImages {
     labels: Arc<Vec<i64>>,
 }
 
-impl RecordFile for SplitImages {
+impl ImageFiles for SplitImages {
     fn path(&self) -> &Path {
         self.images.dirs.first().map_or(Path::new(""), |dir| dir)
     }
 
-    fn bytes(&self) -> u64 {
-        self.images.entries.iter().map(|entry| entry.bytes).sum()
+    fn count(&self) -> usize {
+        self.images.entries.len()
     }
 
-    fn records(&self) -> u64 {
-        self.images.entries.len() as u64
-    }
-
-    fn record_bytes(&self, record: u64) -> u64 {
-        let entry = self.images.entries.get(record as usize);
-        entry.map_or(0, |entry| entry.bytes + RECORD_BYTES)
-    }
-
-    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
-        Ok(Box::new(Reader {
-            file: self,
-            next: records.start,
-            end: records.end.min(self.records()),
-            record: Vec::new(),
-        }))
-    }
-}
-
-struct Reader<'a> {
-    file: &'a SplitImages,
-    next: u64,
-    end: u64,
-    record: Vec<u8>,
-}
-
-impl RecordReader for Reader<'_> {
-    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
-        let (number, file) = (self.next, self.file);
-        if number >= self.end {
-            return Ok(None);
+    fn image(&self, number: usize) -> ImageFile<'_> {
+        let entry = &self.images.entries[number];
+        ImageFile {
+            dir: &self.images.dirs[entry.dir],
+            name: Path::new(&entry.name),
+            bytes: entry.bytes,
+            more_bytes: 0,
+            label: None,
+            line: None,
         }
-        self.next += 1;
-        let images = &file.images;
-        let entry = &images.entries[number as usize];
-        let path = images.dirs[entry.dir].join(&entry.name);
-        let bytes = read_listed(&path, entry.bytes)?;
-        crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
-            path: images.dirs[entry.dir].clone(),
-            record: number,
-            what: format!("{}: {what}", escape(entry.name.as_bytes())),
-        })?;
+    }
+
+    fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let mut builder = ExampleBuilder::new();
-        let columns = file.schema.columns();
+        let columns = self.schema.columns();
         let features: Vec<_> = columns.iter().map(Column::features).collect();
         for (column, features) in columns.iter().zip(&features) {
-            let value = file.value(&column.name, number, &bytes);
+            let value = self.value(&column.name, number as u64, bytes);
             let added = column.add(features, &value, &mut builder);
-            added.map_err(|error| Error::source(&path, error.to_string()))?;
+            let path = || self.image(number).path();
+            added.map_err(|error| Error::source(path(), error.to_string()))?;
         }
-        self.record.clear();
-        builder.encode_into(&mut self.record);
-        Ok(Some(SourceRecord {
-            number,
-            bytes: &self.record,
-            label: None,
-            key: entry.name.as_bytes(),
-        }))
+        builder.encode_into(out);
+        Ok(())
     }
 }
 

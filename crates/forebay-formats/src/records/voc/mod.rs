@@ -9,10 +9,9 @@ mod masks;
 #[cfg(test)]
 mod tests;
 
-use super::annotation_files::{is_inside, read_limited, read_listed};
-use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, RecordSplit, SourceRecord,
-};
+use super::annotation_files::{is_inside, read_limited};
+use super::listed_images::{ImageFile, ImageFiles, ListedImages};
+use super::{Format, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use annotation::Annotation;
 use forebay_shard::ExampleBuilder;
@@ -22,7 +21,6 @@ use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
 use masks::MaskSizes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -64,8 +62,6 @@ const CLASSES: [&str; 20] = [
 ];
 /// Threads that read small files.
 const THREADS: usize = 16;
-/// Bytes of a record beside its image, for the cutting of shards.
-const RECORD_BYTES: u64 = 512;
 
 /// Columns with one number for each box.
 const FLAGS: [&str; 3] = ["difficult", "truncated", "occluded"];
@@ -130,7 +126,7 @@ impl Format for Voc {
         let digest = digest(&parts);
         let labels: BTreeMap<String, i64> = classes.iter().cloned().zip(0..).collect();
         let labels = Arc::new(labels);
-        let mut splits: BTreeMap<String, Vec<Images>> = BTreeMap::new();
+        let mut splits: BTreeMap<String, Vec<ListedImages<Images>>> = BTreeMap::new();
         for (split, entries, place) in parts {
             let file = Images {
                 path: place.join(IMAGES),
@@ -139,7 +135,7 @@ impl Format for Voc {
                 labels: Arc::clone(&labels),
                 has_pose,
             };
-            splits.entry(split).or_default().push(file);
+            splits.entry(split).or_default().push(ListedImages(file));
         }
         let splits = splits
             .into_iter()
@@ -263,11 +259,6 @@ struct Entry {
 }
 
 impl Entry {
-    /// Bytes of the image and its masks.
-    fn all_bytes(&self) -> u64 {
-        self.bytes + self.masks.iter().flatten().sum::<u64>()
-    }
-
     fn objects(&self) -> &[annotation::Object] {
         self.annotation
             .as_ref()
@@ -411,60 +402,32 @@ struct Images {
     has_pose: bool,
 }
 
-impl RecordFile for Images {
+impl ImageFiles for Images {
     fn path(&self) -> &Path {
         &self.path
     }
 
-    fn bytes(&self) -> u64 {
-        self.entries.iter().map(Entry::all_bytes).sum()
+    fn count(&self) -> usize {
+        self.entries.len()
     }
 
-    fn records(&self) -> u64 {
-        self.entries.len() as u64
-    }
-
-    fn record_bytes(&self, record: u64) -> u64 {
-        let entry = self.entries.get(record as usize);
-        entry.map_or(0, |entry| entry.all_bytes() + RECORD_BYTES)
-    }
-
-    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
-        Ok(Box::new(Reader {
-            images: self,
-            next: records.start,
-            end: records.end.min(self.records()),
-            record: Vec::new(),
-        }))
-    }
-}
-
-struct Reader<'a> {
-    images: &'a Images,
-    next: u64,
-    end: u64,
-    record: Vec<u8>,
-}
-
-impl RecordReader for Reader<'_> {
-    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
-        let number = self.next;
-        if number >= self.end {
-            return Ok(None);
+    fn image(&self, number: usize) -> ImageFile<'_> {
+        let entry = &self.entries[number];
+        ImageFile {
+            dir: &self.path,
+            name: Path::new(&entry.name),
+            bytes: entry.bytes,
+            more_bytes: entry.masks.iter().flatten().sum(),
+            label: None,
+            line: None,
         }
-        self.next += 1;
-        let images = self.images;
-        let entry = &images.entries[number as usize];
-        let path = images.path.join(&entry.name);
-        let bytes = read_listed(&path, entry.bytes)?;
-        crate::sniff::check_image(&bytes).map_err(|what| Error::Record {
-            path: images.path.clone(),
-            record: number,
-            what: format!("{}: {what}", entry.name),
-        })?;
-        let columns = images.schema.columns();
+    }
+
+    fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let entry = &self.entries[number];
+        let columns = self.schema.columns();
         let masks = columns.iter().map(|column| match column.column_type {
-            ColumnType::Mask => masks::read(&images.path, entry, &column.name),
+            ColumnType::Mask => masks::read(&self.path, entry, &column.name),
             _ => Ok(None),
         });
         let masks = masks.collect::<Result<Vec<_>>>()?;
@@ -474,23 +437,18 @@ impl RecordReader for Reader<'_> {
             let value = match (mask, &column.column_type) {
                 (Some(mask), _) => ColumnValue::Bytes(mask),
                 (None, ColumnType::Mask) => continue,
-                (None, _) => images.value(&column.name, entry, &bytes),
+                (None, _) => self.value(&column.name, entry, bytes),
             };
             let added = column.add(features, &value, &mut builder);
-            added.map_err(|error| Error::source(&path, error.to_string()))?;
+            let path = || self.image(number).path();
+            added.map_err(|error| Error::source(path(), error.to_string()))?;
         }
         let poses: Vec<&[u8]> = entry.objects().iter().map(|o| o.pose.as_bytes()).collect();
-        if images.has_pose {
+        if self.has_pose {
             builder.add_bytes_list(POSE, &poses);
         }
-        self.record.clear();
-        builder.encode_into(&mut self.record);
-        Ok(Some(SourceRecord {
-            number,
-            bytes: &self.record,
-            label: None,
-            key: entry.name.as_bytes(),
-        }))
+        builder.encode_into(out);
+        Ok(())
     }
 }
 

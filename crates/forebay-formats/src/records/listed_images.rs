@@ -1,0 +1,126 @@
+//! Images in files of their own, one by one listed by a format, as one file of records.
+
+use super::annotation_files::read_listed;
+use super::{RecordFile, RecordReader, SourceRecord};
+use crate::error::{Error, Result};
+use crate::finding::escape;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Image files that a list or annotations name.
+pub(super) trait ImageFiles: fmt::Debug + Send + Sync {
+    /// Bytes of a record beside its files, for the cutting of shards.
+    const RECORD_BYTES: u64 = 512;
+
+    /// The path that stands for all of them.
+    fn path(&self) -> &Path;
+
+    fn count(&self) -> usize;
+
+    /// Panics beyond the count.
+    fn image(&self, number: usize) -> ImageFile<'_>;
+
+    /// Appends the record of an image, whose file has these bytes.
+    fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()>;
+}
+
+/// An image file of a list.
+pub(super) struct ImageFile<'a> {
+    /// Directory that its name is relative to.
+    pub(super) dir: &'a Path,
+    /// Name, which is the key of the record.
+    pub(super) name: &'a Path,
+    /// Its size when it was listed.
+    pub(super) bytes: u64,
+    /// Bytes of the files that belong to it, such as masks.
+    pub(super) more_bytes: u64,
+    pub(super) label: Option<i64>,
+    /// Number of its line, if people look for it in a list.
+    pub(super) line: Option<u32>,
+}
+
+impl ImageFile<'_> {
+    pub(super) fn path(&self) -> PathBuf {
+        self.dir.join(self.name)
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        self.bytes + self.more_bytes
+    }
+}
+
+/// The file of records.
+#[derive(Debug)]
+pub(super) struct ListedImages<L>(pub(super) L);
+
+impl<L: ImageFiles> RecordFile for ListedImages<L> {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn bytes(&self) -> u64 {
+        let images = (0..self.0.count()).map(|number| self.0.image(number));
+        images.map(|image| image.stored_bytes()).sum()
+    }
+
+    fn records(&self) -> u64 {
+        self.0.count() as u64
+    }
+
+    fn record_bytes(&self, record: u64) -> u64 {
+        match record < self.records() {
+            true => self.0.image(record as usize).stored_bytes() + L::RECORD_BYTES,
+            false => 0,
+        }
+    }
+
+    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
+        Ok(Box::new(Reader {
+            images: &self.0,
+            next: records.start,
+            end: records.end.min(self.records()),
+            record: Vec::new(),
+        }))
+    }
+}
+
+struct Reader<'a, L> {
+    images: &'a L,
+    next: u64,
+    end: u64,
+    record: Vec<u8>,
+}
+
+impl<L: ImageFiles> RecordReader for Reader<'_, L> {
+    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let (number, images) = (self.next, self.images);
+        if number >= self.end {
+            return Ok(None);
+        }
+        self.next += 1;
+        let image = images.image(number as usize);
+        let key = image.name.as_os_str().as_encoded_bytes();
+        let bytes = read_listed(&image.path(), image.bytes)?;
+        crate::sniff::check_image(&bytes).map_err(|what| {
+            let what = format!("{}: {what}", escape(key));
+            let (path, what) = match image.line {
+                Some(line) => (images.path(), format!("line {line}: {what}")),
+                None => (image.dir, what),
+            };
+            Error::Record {
+                path: path.to_path_buf(),
+                record: number,
+                what,
+            }
+        })?;
+        self.record.clear();
+        images.encode(number as usize, &bytes, &mut self.record)?;
+        Ok(Some(SourceRecord {
+            number,
+            bytes: &self.record,
+            label: image.label,
+            key,
+        }))
+    }
+}
