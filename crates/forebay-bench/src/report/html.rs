@@ -13,7 +13,7 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: 
 tr.published td { color: #5b6675; } tr.stand-in td { font-style: italic; }
 .reason { background: #fff6e0; padding: .4rem .7rem; } code { overflow-wrap: anywhere; }
 figure { margin: 0; } .plots { display: flex; flex-wrap: wrap; gap: 1rem; } .plots svg { max-width: 100%; height: auto; }
-nav a { margin-right: .8rem; white-space: nowrap; }
+nav a { margin-right: .8rem; display: inline-block; }
 ";
 
 pub(super) fn page(report: &LabReport) -> String {
@@ -37,7 +37,10 @@ pub(super) fn page(report: &LabReport) -> String {
             escaped(&experiment.title)
         );
     }
-    out.push_str("<a href=\"#statements\">Published statements</a>\n</nav>\n");
+    if !report.statements.is_empty() {
+        out.push_str("<a href=\"#statements\">Published statements</a>\n");
+    }
+    out.push_str("</nav>\n");
     for experiment in &report.experiments {
         let (id, title) = (escaped(&experiment.id), escaped(&experiment.title));
         let question = escaped(&experiment.question);

@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::{FigureClass, number};
 
 const SIZE: (u32, u32) = (760, 420);
+/// Letters of a name that fit to the left of a bar, and pixels of a letter.
+const NAME: usize = 52;
+const LETTER: f64 = 6.2;
+/// Bars beside which there is room for their values.
+const WITH_VALUES: usize = 24;
 /// Colors that people who see few colors can tell apart.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
@@ -94,7 +99,7 @@ impl Plot {
                 let range = (least..most.max(least * 1.001)).log_scale().base(2.0);
                 self.lines(&area, range, y, &|x| axis(*x))?;
             }
-            Scale::Names(names) => self.bars(&area, names, y)?,
+            Scale::Names(names) => self.bars(&area, names, highest)?,
         }
         area.present()?;
         Ok(())
@@ -154,35 +159,39 @@ impl Plot {
         finish(SeriesLabelPosition::LowerRight, &mut chart)
     }
 
-    /// Bars side by side for each name.
+    /// Bars one below the other, with the names to their left and the values at their ends.
     fn bars(
         &self,
         area: &DrawingArea<SVGBackend<'_>, Shift>,
         names: &[String],
-        y: std::ops::Range<f64>,
+        highest: f64,
     ) -> Result<(), Box<dyn Error>> {
-        let x = -0.5..names.len() as f64 - 0.5;
+        let last = names.len() as f64 - 1.0;
+        let names: Vec<String> = names.iter().map(|name| shortened(name)).collect();
+        let longest = names.iter().map(|name| name.chars().count()).max();
+        let left = 40.0 + LETTER * longest.unwrap_or(0) as f64;
         let mut chart = self
             .frame(area)
-            .build_cartesian_2d(x, y)
+            .set_label_area_size(LabelAreaPosition::Left, left as u32)
+            // Room for the values.
+            .build_cartesian_2d(0.0..highest * 1.15, -0.5..last + 0.5)
             .map_err(|error| error.to_string())?;
-        let name = |x: &f64| {
-            let is_name = (x - x.round()).abs() < 1e-6 && *x > -0.5;
-            names
-                .get(x.round() as usize)
-                .filter(|_| is_name)
-                .cloned()
-                .unwrap_or_default()
+        let name = |y: &f64| {
+            let row = last - y;
+            let is_name = (row - row.round()).abs() < 1e-6 && row > -0.5;
+            let name = names.get(row.round() as usize).filter(|_| is_name);
+            name.cloned().unwrap_or_default()
         };
         chart
             .configure_mesh()
-            .disable_x_mesh()
+            .disable_y_mesh()
             .light_line_style(WHITE)
-            .x_labels(2 * names.len() + 1)
-            .x_desc(&self.x)
-            .y_desc(&self.y)
-            .x_label_formatter(&name)
-            .y_label_formatter(&|y| axis(*y))
+            .x_labels(5)
+            .y_labels(2 * names.len() + 1)
+            .x_desc(&self.y)
+            .y_desc(&self.x)
+            .x_label_formatter(&|x| axis(*x))
+            .y_label_formatter(&name)
             .draw()
             .map_err(|error| error.to_string())?;
         let width = 0.8 / self.series.len() as f64;
@@ -193,17 +202,27 @@ impl Plot {
                 FigureClass::StandIn => color.mix(0.45).filled(),
                 FigureClass::Published => color.stroke_width(2),
             };
-            let bars = series.points.iter().map(|&(x, y)| {
-                let left = x - 0.4 + width * place as f64;
-                Rectangle::new([(left, 0.0), (left + width * 0.94, y)], style)
+            let top = |x: f64| last - x + 0.4 - width * place as f64;
+            let bars = series.points.iter().map(|&(x, value)| {
+                Rectangle::new([(0.0, top(x)), (value, top(x) - width * 0.94)], style)
             });
             chart
                 .draw_series(bars)
                 .map_err(|error| error.to_string())?
                 .label(self.legend(series))
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], style));
+            if names.len() * self.series.len() > WITH_VALUES {
+                continue;
+            }
+            let values = series.points.iter().map(|&(x, value)| {
+                let text = Text::new(number(value), (5, -6), ("sans-serif", 12));
+                EmptyElement::at((value, top(x) - width * 0.47)) + text
+            });
+            chart
+                .draw_series(values)
+                .map_err(|error| error.to_string())?;
         }
-        finish(SeriesLabelPosition::UpperRight, &mut chart)
+        finish(SeriesLabelPosition::LowerRight, &mut chart)
     }
 
     fn frame<'a, 'b>(
@@ -224,6 +243,14 @@ impl Plot {
             FigureClass::Measured | FigureClass::NotRun => series.name.clone(),
             class => format!("{} ({})", series.name, class.word()),
         }
+    }
+}
+
+/// As much of a name as fits to the left of a bar.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(NAME) {
+        Some((end, _)) => format!("{}\u{2026}", name[..end].trim_end()),
+        None => name.to_owned(),
     }
 }
 

@@ -112,6 +112,28 @@ fn plots_draw_each_class_in_its_own_way() {
     plot.series[0].points = vec![(0.0, 3.0), (1.0, 4.0)];
     let bars = plot.svg();
     assert!(bars.contains("one") && bars.contains("two"), "{bars}");
+    assert!(bars.contains("3.00") && bars.contains("4.00"), "{bars}");
+    // Long names do not reach into each other: each has a line of its own, and is cut off.
+    let long = |what: &str| format!("{what} {}", "and so on ".repeat(20));
+    plot.scale = Scale::Names(vec![long("one"), long("two")]);
+    let bars = plot.svg();
+    let heights: Vec<&str> = ["one and", "two and"]
+        .iter()
+        .map(|name| {
+            let element = bars[..bars.find(name).expect("a name")]
+                .rsplit("<text")
+                .next();
+            let height = element.and_then(|text| text.split("y=\"").nth(1));
+            height
+                .and_then(|text| text.split('"').next())
+                .expect("a height")
+        })
+        .collect();
+    assert_ne!(heights[0], heights[1], "{bars}");
+    assert!(
+        bars.contains('\u{2026}') && !bars.contains(&long("one")),
+        "{bars}"
+    );
     plot.series[0].points = vec![(0.0, f64::NAN)];
     assert!(plot.svg().contains("nothing to draw"));
 }
