@@ -31,7 +31,7 @@ PACKS = {
     "seek points": ["--seek-points", "auto"],
     "fast images": ["--images", "fast"],
     "fast images without codes": ["--images", "fast-raw"],
-    "images with short sides of 256 pixels, which are other pixels": ["--resize-short", "256", "--quality", "90", "--seek-points", "off"],
+    "images with short sides of 256 pixels, which are other pixels": ["--resize-short", "256", "--quality", "90", "--seek-points", "auto"],
 }
 THREADS = "a decode thread for each core"
 MEMORY = "storage as fast as the page cache"

@@ -8,10 +8,9 @@ use super::x86::rows;
 use super::{color, upsample};
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
-    _mm256_add_epi16 as add_epi16, _mm256_add_epi32 as add_epi32, _mm256_madd_epi16 as madd_epi16,
-    _mm256_mulhi_epi16 as mulhi_epi16, _mm256_packs_epi32 as packs_epi32,
-    _mm256_set1_epi16 as set1_epi16, _mm256_set1_epi32 as set1_epi32,
-    _mm256_srai_epi16 as srai_epi16, _mm256_srai_epi32 as srai_epi32,
+    _mm256_add_epi16 as add_epi16, _mm256_mulhrs_epi16 as mulhrs_epi16,
+    _mm256_packs_epi32 as packs_epi32, _mm256_set1_epi16 as set1_epi16,
+    _mm256_set1_epi32 as set1_epi32, _mm256_srai_epi32 as srai_epi32,
     _mm256_srli_epi16 as srli_epi16, _mm256_sub_epi16 as sub_epi16,
     _mm256_unpackhi_epi16 as unpackhi_epi16, _mm256_unpacklo_epi16 as unpacklo_epi16,
 };
@@ -40,6 +39,12 @@ fn load_32(bytes: &[u8; 32]) -> __m256i {
 fn store_32(bytes: &mut [u8; 32], value: __m256i) {
     // SAFETY: writes the 32 bytes.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), value) }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn add_dot(sum: __m256i, pairs: __m256i, factors: __m256i) -> __m256i {
+    _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, factors))
 }
 
 /// Interleaves the low bytes of `even` and `odd`.

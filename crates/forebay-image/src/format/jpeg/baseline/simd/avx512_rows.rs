@@ -6,10 +6,9 @@ use super::x86::rows;
 use super::{color, upsample};
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
-    _mm512_add_epi16 as add_epi16, _mm512_add_epi32 as add_epi32, _mm512_madd_epi16 as madd_epi16,
-    _mm512_mulhi_epi16 as mulhi_epi16, _mm512_packs_epi32 as packs_epi32,
-    _mm512_set1_epi16 as set1_epi16, _mm512_set1_epi32 as set1_epi32,
-    _mm512_srai_epi16 as srai_epi16, _mm512_srai_epi32 as srai_epi32,
+    _mm512_add_epi16 as add_epi16, _mm512_mulhrs_epi16 as mulhrs_epi16,
+    _mm512_packs_epi32 as packs_epi32, _mm512_set1_epi16 as set1_epi16,
+    _mm512_set1_epi32 as set1_epi32, _mm512_srai_epi32 as srai_epi32,
     _mm512_srli_epi16 as srli_epi16, _mm512_sub_epi16 as sub_epi16,
     _mm512_unpackhi_epi16 as unpackhi_epi16, _mm512_unpacklo_epi16 as unpacklo_epi16,
 };
@@ -21,6 +20,12 @@ rows!("avx2,avx512f,avx512bw", __m512i, 32, avx2_rows);
 fn load(bytes: &[u8; SAMPLES]) -> __m512i {
     // SAFETY: reads the 32 bytes.
     _mm512_cvtepu8_epi16(unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) })
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn add_dot(sum: __m512i, pairs: __m512i, factors: __m512i) -> __m512i {
+    _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, factors))
 }
 
 /// Interleaves the low bytes of `even` and `odd`.

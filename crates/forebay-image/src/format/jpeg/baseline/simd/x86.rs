@@ -172,7 +172,8 @@ macro_rules! passes {
 }
 
 /// Upsampling and color conversion. `load` expands `$SAMPLES` bytes to 16 bits each in a register,
-/// and `store_in_turns` converts back to bytes. Rows that are too short go to `$narrower`.
+/// and `store_in_turns` converts back to bytes; `add_dot` adds the products of two neighbors to an
+/// integer. Rows that are too short go to `$narrower`.
 macro_rules! rows {
     ($features:literal, $Register:ty, $SAMPLES:expr, $narrower:ident) => {
         /// Chroma samples per step of upsampling.
@@ -229,31 +230,24 @@ macro_rules! rows {
 
         /// Red, green and blue of samples in 16 bits, before saturation.
         ///
-        /// The factors of `color` without their integer parts (1, 2 and -1) fit into 16 bits.
-        /// Products are rounded exactly as there.
+        /// Red and blue take one rounded product of 16 bits, with factors that give the values of
+        /// `color` for all chroma samples. Green adds two products before it rounds; its factors
+        /// without the integer part of one (-1) fit into 16 bits.
         #[target_feature(enable = $features)]
         #[inline]
         fn mix(y: $Register, cb: $Register, cr: $Register) -> [$Register; 3] {
             let middle = set1_epi16(128);
             let cb = sub_epi16(cb, middle);
             let cr = sub_epi16(cr, middle);
-            // (x * factor + 2^15) >> 16, computed from twice the product.
-            let part = |twice: $Register, factor: i16| {
-                let high = mulhi_epi16(twice, set1_epi16(factor));
-                srai_epi16::<1>(add_epi16(high, set1_epi16(1)))
-            };
-            let twice_cb = add_epi16(cb, cb);
-            let twice_cr = add_epi16(cr, cr);
-            let red = add_epi16(part(twice_cr, 26_345), add_epi16(cr, y));
-            let blue = add_epi16(part(twice_cb, -14_942), add_epi16(twice_cb, y));
+            // 1.402 and 1.772 times 2^14.
+            let red = mulhrs_epi16(add_epi16(cr, cr), set1_epi16(22_971));
+            let blue = mulhrs_epi16(add_epi16(cb, cb), set1_epi16(29_033));
+            let (red, blue) = (add_epi16(red, y), add_epi16(blue, y));
             let factors = set1_epi32(18_734 << 16 | i32::from(-22_554i16 as u16));
             let half = set1_epi32(1 << 15);
-            let low = madd_epi16(unpacklo_epi16(cb, cr), factors);
-            let high = madd_epi16(unpackhi_epi16(cb, cr), factors);
-            let mix = packs_epi32(
-                srai_epi32::<16>(add_epi32(low, half)),
-                srai_epi32::<16>(add_epi32(high, half)),
-            );
+            let low = add_dot(half, unpacklo_epi16(cb, cr), factors);
+            let high = add_dot(half, unpackhi_epi16(cb, cr), factors);
+            let mix = packs_epi32(srai_epi32::<16>(low), srai_epi32::<16>(high));
             let green = add_epi16(mix, sub_epi16(y, cr));
             [red, green, blue]
         }
