@@ -1,4 +1,4 @@
-//! Plots as SVG: lines over a number, or bars over names. Published values are hollow, stand-ins dashed.
+//! Plots as SVG: lines over a number, or bars beside names. Published values are hollow, stand-ins dashed.
 
 use std::error::Error;
 
@@ -35,7 +35,7 @@ pub enum Scale {
     Linear,
     /// Equal factors; all values are above 0.
     Logarithmic,
-    /// Names, which x values number from 0: bars.
+    /// Names, which x values number from 0: bars from left to right, one name below the other.
     Names(Vec<String>),
 }
 
