@@ -30,6 +30,7 @@ LAYERS = [
     ["forebay-cli"],
     ["forebay-python"],
     ["forebay-rigs"],  # servers for tests; only ever a dev-dependency
+    [f"forebay-{crate}-fuzz" for crate in ("formats", "image", "pack", "shard", "store", "wire")],  # fuzz targets
 ]
 
 # What a crate must never pull in, however deep.
@@ -53,7 +54,7 @@ SHARED_NAMES = {"Error", "Result"}
 
 PERMISSIVE = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "IJG", "ISC", "MIT",
-    "MIT-0", "Unicode-3.0", "Unlicense", "Zlib", "Apache-2.0 WITH LLVM-exception",
+    "MIT-0", "NCSA", "Unicode-3.0", "Unlicense", "Zlib", "Apache-2.0 WITH LLVM-exception",
     "CDLA-Permissive-2.0",  # of root certificates, which are data
 }
 
@@ -117,7 +118,7 @@ def shared_build():
     """The packages of the Python package as tools/test builds it, and those of `cargo test`, with their features."""
     edges, form = ("--edges", "normal,build"), ("--format", "{p}|{f}")
     packaged = tree("--package", "forebay-python", "--features", "test-build", *edges, *form)
-    return packaged, tree("--workspace", "--edges", "normal,build,dev", *form)
+    return packaged, tree("--workspace", "--exclude", "*-fuzz", "--edges", "normal,build,dev", *form)
 
 
 def featureless_violations():

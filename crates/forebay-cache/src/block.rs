@@ -231,7 +231,7 @@ mod tests {
             env!("CARGO_MANIFEST_DIR"),
             "/../forebay-store/fuzz/corpus/cache_block"
         );
-        forebay_rigs::replay_corpus(corpus.as_ref(), super::fuzz);
+        forebay_rigs::replay_corpus(corpus.as_ref(), 1000, super::fuzz);
     }
 
     fn block(len: usize) -> (Header, Vec<u8>) {

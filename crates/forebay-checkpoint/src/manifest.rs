@@ -411,7 +411,7 @@ mod tests {
             env!("CARGO_MANIFEST_DIR"),
             "/../forebay-store/fuzz/corpus/checkpoint_manifest"
         );
-        forebay_rigs::replay_corpus(corpus.as_ref(), super::fuzz);
+        forebay_rigs::replay_corpus(corpus.as_ref(), 1000, super::fuzz);
     }
 
     fn part() -> CheckpointPart {

@@ -153,7 +153,7 @@ pub(super) mod tests {
             env!("CARGO_MANIFEST_DIR"),
             "/../forebay-store/fuzz/corpus/checkpoint_marker"
         );
-        forebay_rigs::replay_corpus(corpus.as_ref(), super::fuzz);
+        forebay_rigs::replay_corpus(corpus.as_ref(), 1000, super::fuzz);
     }
 
     pub(crate) fn marker(endpoint: Option<&str>) -> Marker {

@@ -281,12 +281,28 @@ fn read_records(format: RecordFormat, dir: &Path) {
 }
 
 #[cfg(test)]
-#[path = "../fuzz/replay.rs"]
-mod replay;
+#[allow(unreachable_pub)] // public in the crate that the file is of
+#[path = "../../forebay-rigs/src/corpus.rs"]
+mod replaying;
 
 #[cfg(test)]
 mod tests {
-    use super::replay::replay;
+    use super::replaying::replay_corpus;
+    use std::path::Path;
+
+    /// Few changes: most entries write a file for each.
+    fn replay(target: &str, entry: impl Fn(&[u8], &Path)) {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus");
+        // In memory where the system has that: it is thousands of small files.
+        let memory = Path::new("/dev/shm");
+        let scratch = match memory.is_dir() {
+            true => tempfile::tempdir_in(memory).unwrap(),
+            false => tempfile::tempdir().unwrap(),
+        };
+        replay_corpus(&Path::new(corpus).join(target), 200, |bytes| {
+            entry(bytes, scratch.path());
+        });
+    }
 
     #[test]
     fn tars() {

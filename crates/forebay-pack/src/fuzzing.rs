@@ -5,12 +5,16 @@
 pub use crate::destination::fuzzing::{journal, plan};
 
 #[cfg(test)]
-#[path = "../../forebay-formats/fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
 mod tests {
-    use super::replay::replay;
+    use std::path::Path;
+
+    fn replay(target: &str, entry: fn(&[u8], &Path)) {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus");
+        let scratch = tempfile::tempdir().unwrap();
+        forebay_rigs::replay_corpus(&Path::new(corpus).join(target), 200, |bytes| {
+            entry(bytes, scratch.path());
+        });
+    }
 
     #[test]
     fn journals() {

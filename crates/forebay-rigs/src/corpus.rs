@@ -1,30 +1,64 @@
-//! Replays the stored inputs of a fuzz target without a fuzzer.
+//! Replays the stored inputs of a fuzz target without a fuzzer. Crates that do without the servers of this crate include this file.
 
 use std::path::Path;
 
-/// Passes to `entry` every input of a corpus directory, prefixes of each, and each with single
-/// bytes changed.
+/// Numbers that depend on nothing but where they start.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit.max(1) as u64) as usize
+    }
+}
+
+/// Changes bytes as fuzzers do: bits, interesting values, cuts, repeats.
+fn change(bytes: &mut Vec<u8>, numbers: &mut Numbers) {
+    for _ in 0..=numbers.below(3) {
+        let at = numbers.below(bytes.len());
+        match numbers.below(6) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << numbers.below(8),
+            1 if at < bytes.len() => bytes[at] = b"\0\x01\x7f\x80\xff09/. \""[numbers.below(11)],
+            2 => {
+                let value = [0, 1, 16, 512, u64::MAX, 1 << 32, 1 << 63][numbers.below(7)];
+                let end = bytes.len().min(at + 8);
+                bytes[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
+            }
+            3 => bytes.truncate(at),
+            4 => {
+                let end = (at + numbers.below(600)).min(bytes.len());
+                bytes.extend_from_within(at..end);
+            }
+            _ => {
+                let end = (at + numbers.below(20)).min(bytes.len());
+                bytes.drain(at..end);
+            }
+        }
+    }
+}
+
+/// Passes to `entry` each input of a corpus directory, `count` changed ones of it and half as many prefixes, or all if it is short.
 ///
 /// # Panics
 /// If the directory cannot be read or is empty, or `entry` panics.
-pub fn replay_corpus(corpus: &Path, entry: fn(&[u8])) {
-    let mut inputs: Vec<_> = std::fs::read_dir(corpus)
-        .unwrap()
-        .map(|file| file.unwrap().path())
-        .collect();
+pub fn replay_corpus(corpus: &Path, count: usize, entry: impl Fn(&[u8])) {
+    let files = std::fs::read_dir(corpus).unwrap();
+    let mut inputs: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     inputs.sort();
     assert!(!inputs.is_empty(), "{}", corpus.display());
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     for path in inputs {
-        let bytes = std::fs::read(&path).unwrap();
-        entry(&bytes);
-        let step = (bytes.len() / 200).max(1);
-        for at in (0..bytes.len()).step_by(step) {
-            entry(&bytes[..at]);
-            let mut other = bytes.clone();
-            for value in [0, 0xff, b'"', b'/', b'9'] {
-                other[at] = value;
-                entry(&other);
-            }
+        let seed = std::fs::read(&path).unwrap();
+        entry(&seed);
+        for len in (0..seed.len()).step_by(2 * seed.len() / count + 1) {
+            entry(&seed[..len]);
+        }
+        for _ in 0..count {
+            let mut input = seed.clone();
+            change(&mut input, &mut numbers);
+            entry(&input);
         }
     }
 }

@@ -351,7 +351,7 @@ mod tests {
             env!("CARGO_MANIFEST_DIR"),
             "/../forebay-store/fuzz/corpus/stage_journal"
         );
-        forebay_rigs::replay_corpus(corpus.as_ref(), super::fuzz);
+        forebay_rigs::replay_corpus(corpus.as_ref(), 1000, super::fuzz);
     }
 
     fn submitted(id: u64, file: &str, key: &str) -> Submitted {

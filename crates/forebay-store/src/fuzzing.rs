@@ -11,6 +11,6 @@ mod tests {
     #[test]
     fn the_corpus_passes() {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/uploads_page");
-        forebay_rigs::replay_corpus(corpus.as_ref(), super::uploads_page);
+        forebay_rigs::replay_corpus(corpus.as_ref(), 1000, super::uploads_page);
     }
 }

@@ -65,7 +65,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
                 }
             }
         }
-        found.figures.extend(lab.in_turns(trials)?);
+        found.figures.extend(lab.once(trials)?);
         found.notes.extend(about(&packages));
     }
     found.notes.push(

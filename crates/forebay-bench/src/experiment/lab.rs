@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::data::MediumData;
@@ -184,9 +185,19 @@ impl<'a> Lab<'a> {
 
     /// Runs the trials in turns: one round that is discarded, then those that count.
     pub(super) fn in_turns(&self, trials: Vec<Trial<'_>>) -> Result<Vec<Figure>> {
+        self.rounds(trials, 0..=self.options.runs)
+    }
+
+    /// Runs each trial once, for what is no matter of speed.
+    pub(super) fn once(&self, trials: Vec<Trial<'_>>) -> Result<Vec<Figure>> {
+        self.rounds(trials, 1..=1)
+    }
+
+    /// Runs the trials in turns. Round 0 does not count.
+    fn rounds(&self, trials: Vec<Trial<'_>>, rounds: RangeInclusive<usize>) -> Result<Vec<Figure>> {
         let mut kept: Vec<Kept> = trials.iter().map(|_| Kept::default()).collect();
         let mut trials = trials;
-        for round in 0..=self.options.runs {
+        for round in rounds {
             for (trial, kept) in trials.iter_mut().zip(&mut kept) {
                 if self.observer.is_interrupted() {
                     return Err("interrupted".into());

@@ -94,6 +94,11 @@ pub struct Experiment {
     run: fn(&Lab<'_>) -> Result<Findings>,
 }
 
+/// Experiments that read all formats.
+const OF_FORMATS: [&str; 3] = ["E20", "E21", "E23"];
+/// What a run of a package takes beside its time, about: its processes and their imports, and emptying of caches.
+const PACKAGE_START: Duration = Duration::from_secs(1);
+
 /// The results of an experiment.
 #[derive(Debug, Default)]
 struct Findings {
@@ -211,8 +216,11 @@ impl CharacterizeOptions {
     pub fn estimate_of(&self, experiment: &Experiment) -> Duration {
         let runs =
             (experiment.trials)(self) * (self.media.len() + self.stores.len()) * (self.runs + 1);
-        self.limit
-            .saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX))
+        let starts = match self.python.is_some() && OF_FORMATS.contains(&experiment.id) {
+            true => PACKAGE_START,
+            false => Duration::ZERO,
+        };
+        (self.limit + starts).saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX))
     }
 
     /// The most bytes that are written to each medium.
@@ -226,7 +234,7 @@ impl CharacterizeOptions {
             let mut chosen = self.experiments.iter();
             chosen.any(|name| all.iter().any(|id| name.eq_ignore_ascii_case(id)))
         };
-        let has_formats = is_chosen(&["E20", "E21", "E23"]);
+        let has_formats = is_chosen(&OF_FORMATS);
         let has_packages = self.python.is_some() && (has_formats || is_chosen(&["E24"]));
         // Packages have seven copies of encoded images, and nine of pixels with the images that they are made of.
         let copies = match (has_formats, has_packages) {

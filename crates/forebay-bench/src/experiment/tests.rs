@@ -448,4 +448,9 @@ fn the_estimate_counts_each_run_and_medium() {
     assert_eq!(options.estimate().unwrap(), Duration::from_millis(6 * 10));
     options.media.push("/b".into());
     assert_eq!(options.estimate().unwrap(), Duration::from_millis(12 * 10));
+    options.experiments = vec!["E23".into()];
+    let own = options.estimate().unwrap();
+    options.python = Some("python3".into());
+    // Packages have more readers, and take a second to start.
+    assert!(options.estimate().unwrap() > own + Duration::from_secs(8));
 }

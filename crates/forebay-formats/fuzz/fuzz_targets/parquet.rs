@@ -4,4 +4,7 @@
 #[path = "../scratch.rs"]
 mod scratch;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| forebay_formats::fuzzing::parquet(bytes, scratch::dir()));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| forebay_formats::fuzzing::parquet(
+    bytes,
+    scratch::dir()
+));

@@ -4,6 +4,8 @@ use super::annotation_files::read_listed;
 use super::{RecordFile, RecordReader, SourceRecord};
 use crate::error::{Error, Result};
 use crate::finding::escape;
+use forebay_shard::ExampleBuilder;
+use forebay_shard::schema::{Column, ColumnValue};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -83,6 +85,29 @@ impl<L: ImageFiles> RecordFile for ListedImages<L> {
             record: Vec::new(),
         }))
     }
+}
+
+/// Appends a record with these columns and lists of bytes. A column without a value is left out; `path` is the image's, for errors.
+pub(super) fn encode_columns<'a>(
+    columns: &[Column],
+    value: impl Fn(&Column) -> Option<ColumnValue<'a>>,
+    lists: &[(&str, Vec<&[u8]>)],
+    path: impl Fn() -> PathBuf,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut builder = ExampleBuilder::new();
+    let features: Vec<_> = columns.iter().map(Column::features).collect();
+    for (column, features) in columns.iter().zip(&features) {
+        if let Some(value) = value(column) {
+            let added = column.add(features, &value, &mut builder);
+            added.map_err(|error| Error::source(path(), error.to_string()))?;
+        }
+    }
+    for (name, values) in lists {
+        builder.add_bytes_list(name, values);
+    }
+    builder.encode_into(out);
+    Ok(())
 }
 
 struct Reader<'a, L> {

@@ -4,7 +4,8 @@
 #![no_main]
 
 use forebay_image::{
-    DecodeOptions, Decoder, EvalTransform, ImageError, Layout, Limits, Region, SampleSeed, Transform, probe,
+    DecodeOptions, Decoder, EvalTransform, ImageError, Layout, Limits, Region, SampleSeed,
+    Transform, probe,
 };
 use libfuzzer_sys::fuzz_target;
 

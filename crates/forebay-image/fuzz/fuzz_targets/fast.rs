@@ -8,7 +8,9 @@
 #[path = "../quiet.rs"]
 mod quiet;
 
-use forebay_image::{Decoder, FastCoding, FastEncoder, Format, ImageError, Limits, probe, restore_fast};
+use forebay_image::{
+    Decoder, FastCoding, FastEncoder, Format, ImageError, Limits, probe, restore_fast,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -23,7 +25,10 @@ fuzz_target!(|bytes: &[u8]| {
     seal(&mut fast);
     if probe(&fast, &limits).is_ok_and(|probe| probe.format == Format::Fast) {
         let decoded = decoder.decode(&fast);
-        assert!(!matches!(decoded, Err(ImageError::Decoder { .. })), "{decoded:?}");
+        assert!(
+            !matches!(decoded, Err(ImageError::Decoder { .. })),
+            "{decoded:?}"
+        );
         if let Ok(jpeg) = restore_fast(&fast, &limits) {
             assert!(decoded == decoder.decode(&jpeg));
         }
@@ -42,7 +47,9 @@ fn seal(fast: &mut [u8]) -> Option<()> {
         let bytes = fast.get(at..at + 4)?.first_chunk()?;
         Some(u32::from_le_bytes(*bytes) as usize)
     };
-    let tables = number(16)?.checked_add(number(20)?)?.checked_add(2 * number(24)?)?;
+    let tables = number(16)?
+        .checked_add(number(20)?)?
+        .checked_add(2 * number(24)?)?;
     let end = tables.checked_add(32)?;
     let covered = [fast.get(..28)?, fast.get(32..end)?].concat();
     let sum = crc32c(&covered);
@@ -52,7 +59,13 @@ fn seal(fast: &mut [u8]) -> Option<()> {
 
 /// CRC-32C, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+    let step = |crc: u32| {
+        if crc & 1 == 1 {
+            crc >> 1 ^ 0x82f6_3b78
+        } else {
+            crc >> 1
+        }
+    };
     !bytes.iter().fold(!0, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc))
     })

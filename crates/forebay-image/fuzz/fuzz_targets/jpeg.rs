@@ -66,7 +66,8 @@ fuzz_target!(|input: &[u8]| {
     if !builder.has_read_all() {
         return;
     }
-    let general = std::panic::catch_unwind(|| libjpeg_turbo_rs::decompress_to(jpeg, PixelFormat::Rgb));
+    let general =
+        std::panic::catch_unwind(|| libjpeg_turbo_rs::decompress_to(jpeg, PixelFormat::Rgb));
     if let (Ok(()), Ok(Ok(general))) = (decoded, general) {
         let row = region.width as usize * 3;
         for (i, line) in plain.chunks_exact(row).enumerate() {

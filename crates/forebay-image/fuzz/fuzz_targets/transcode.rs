@@ -13,9 +13,10 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     quiet::init();
-    let Some((recipe, jpeg)) = input.split_first_chunk::<2>().and_then(|(length, rest)| {
-        rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
-    }) else {
+    let Some((recipe, jpeg)) = input
+        .split_first_chunk::<2>()
+        .and_then(|(length, rest)| rest.split_at_checked(usize::from(u16::from_be_bytes(*length))))
+    else {
         return;
     };
     let limits = Limits {
@@ -36,7 +37,13 @@ fuzz_target!(|input: &[u8]| {
 
 /// CRC-32C, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+    let step = |crc: u32| {
+        if crc & 1 == 1 {
+            crc >> 1 ^ 0x82f6_3b78
+        } else {
+            crc >> 1
+        }
+    };
     !bytes.iter().fold(!0, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc))
     })

@@ -1,71 +1,16 @@
-//! The fuzz targets without a fuzzer: every stored input, every prefix of it, and a few thousand
-//! mutations.
+//! The fuzz targets without a fuzzer.
 
 #[path = "../../fuzz/entries.rs"]
 mod entries;
+#[allow(unreachable_pub)] // public in the crate that the file is of
+#[path = "../../../forebay-rigs/src/corpus.rs"]
+mod replaying;
 
 use std::path::Path;
 
-/// A pseudorandom sequence that depends on its seed only.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit.max(1) as u64) as usize
-    }
-}
-
-/// Mutates bytes as fuzzers do: bits, interesting values, truncation, repetition.
-fn change(bytes: &mut Vec<u8>, numbers: &mut Numbers) {
-    for _ in 0..=numbers.below(3) {
-        let at = numbers.below(bytes.len());
-        match numbers.below(6) {
-            0 if at < bytes.len() => bytes[at] ^= 1 << numbers.below(8),
-            1 if at < bytes.len() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][numbers.below(5)],
-            2 => {
-                let value = [0, 1, 16, u64::MAX, 1 << 32, 1 << 63][numbers.below(6)];
-                let end = bytes.len().min(at + 8);
-                bytes[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
-            }
-            3 => bytes.truncate(at),
-            4 => {
-                let end = (at + numbers.below(40)).min(bytes.len());
-                bytes.extend_from_within(at..end);
-            }
-            _ => {
-                let end = (at + numbers.below(20)).min(bytes.len());
-                bytes.drain(at..end);
-            }
-        }
-    }
-}
-
 fn replay(target: &str, entry: fn(&[u8])) {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fuzz/corpus")
-        .join(target);
-    let mut inputs: Vec<_> = std::fs::read_dir(corpus)
-        .unwrap()
-        .map(|file| file.unwrap().path())
-        .collect();
-    inputs.sort();
-    assert!(inputs.len() >= 3, "{target}: {} inputs", inputs.len());
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
-    for path in inputs {
-        let seed = std::fs::read(&path).unwrap();
-        entry(&seed);
-        for len in 0..seed.len().min(600) {
-            entry(&seed[..len]);
-        }
-        for _ in 0..1500 {
-            let mut input = seed.clone();
-            change(&mut input, &mut numbers);
-            entry(&input);
-        }
-    }
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus");
+    replaying::replay_corpus(&Path::new(corpus).join(target), 1200, entry);
 }
 
 #[test]

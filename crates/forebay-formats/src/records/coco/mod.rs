@@ -8,11 +8,10 @@ mod panoptic;
 #[cfg(test)]
 mod tests;
 
-use super::listed_images::{ImageFile, ImageFiles, ListedImages};
+use super::listed_images::{ImageFile, ImageFiles, ListedImages, encode_columns};
 use super::{Format, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use annotations::{Annotations, Image};
-use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::FeatureEntry;
 use forebay_shard::parallel::map_parallel;
@@ -305,25 +304,19 @@ impl ImageFiles for Split {
         let mask = masks.filter(|_| self.columns.column(panoptic::MASK).is_some());
         let mask = mask.zip(image.segments.as_ref());
         let mask = mask.map(|(dir, segments)| segments.read(dir)).transpose()?;
-        let mut builder = ExampleBuilder::new();
-        let columns = self.columns.columns();
-        let features: Vec<_> = columns.iter().map(Column::features).collect();
-        for (column, features) in columns.iter().zip(&features) {
-            let Some(value) = value_of(&column.name, image, bytes, mask.as_deref()) else {
-                continue;
-            };
-            let added = column.add(features, &value, &mut builder);
-            let path = || self.image(number).path();
-            added.map_err(|error| Error::source(path(), error.to_string()))?;
-        }
         let texts: Vec<&[u8]> = image.captions.iter().map(|text| text.as_bytes()).collect();
         let json: Vec<&[u8]> = segmentations.iter().map(Vec::as_slice).collect();
-        for name in &self.lists {
+        let lists = self.lists.iter().map(|name| {
             let values = if *name == CAPTIONS { &texts } else { &json };
-            builder.add_bytes_list(name, values);
-        }
-        builder.encode_into(out);
-        Ok(())
+            (&**name, values.clone())
+        });
+        encode_columns(
+            self.columns.columns(),
+            |column| value_of(&column.name, image, bytes, mask.as_deref()),
+            &lists.collect::<Vec<_>>(),
+            || self.image(number).path(),
+            out,
+        )
     }
 }
 

@@ -8,13 +8,12 @@
 #[cfg(test)]
 mod tests;
 
-use super::listed_images::{ImageFile, ImageFiles, ListedImages};
+use super::listed_images::{ImageFile, ImageFiles, ListedImages, encode_columns};
 use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
 use crate::key_path::split_name;
 use crate::labels::{Cell, Rows};
-use forebay_shard::ExampleBuilder;
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
@@ -442,17 +441,13 @@ impl ImageFiles for SplitImages {
     }
 
     fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let mut builder = ExampleBuilder::new();
-        let columns = self.schema.columns();
-        let features: Vec<_> = columns.iter().map(Column::features).collect();
-        for (column, features) in columns.iter().zip(&features) {
-            let value = self.value(&column.name, number as u64, bytes);
-            let added = column.add(features, &value, &mut builder);
-            let path = || self.image(number).path();
-            added.map_err(|error| Error::source(path(), error.to_string()))?;
-        }
-        builder.encode_into(out);
-        Ok(())
+        encode_columns(
+            self.schema.columns(),
+            |column| Some(self.value(&column.name, number as u64, bytes)),
+            &[],
+            || self.image(number).path(),
+            out,
+        )
     }
 }
 

@@ -10,17 +10,16 @@ mod masks;
 mod tests;
 
 use super::annotation_files::{is_inside, read_limited};
-use super::listed_images::{ImageFile, ImageFiles, ListedImages};
+use super::listed_images::{ImageFile, ImageFiles, ListedImages, encode_columns};
 use super::{Format, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use annotation::Annotation;
-use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
 use masks::MaskSizes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -426,29 +425,24 @@ impl ImageFiles for Images {
     fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let entry = &self.entries[number];
         let columns = self.schema.columns();
-        let masks = columns.iter().map(|column| match column.column_type {
-            ColumnType::Mask => masks::read(&self.path, entry, &column.name),
-            _ => Ok(None),
+        let is_mask = |column: &&Column| matches!(column.column_type, ColumnType::Mask);
+        let masks = columns.iter().filter(is_mask).map(|column| {
+            let mask = masks::read(&self.path, entry, &column.name)?;
+            Ok((&column.name, mask))
         });
-        let masks = masks.collect::<Result<Vec<_>>>()?;
-        let mut builder = ExampleBuilder::new();
-        let features: Vec<_> = columns.iter().map(Column::features).collect();
-        for ((column, features), mask) in columns.iter().zip(&features).zip(&masks) {
-            let value = match (mask, &column.column_type) {
-                (Some(mask), _) => ColumnValue::Bytes(mask),
-                (None, ColumnType::Mask) => continue,
-                (None, _) => self.value(&column.name, entry, bytes),
-            };
-            let added = column.add(features, &value, &mut builder);
-            let path = || self.image(number).path();
-            added.map_err(|error| Error::source(path(), error.to_string()))?;
-        }
-        let poses: Vec<&[u8]> = entry.objects().iter().map(|o| o.pose.as_bytes()).collect();
-        if self.has_pose {
-            builder.add_bytes_list(POSE, &poses);
-        }
-        builder.encode_into(out);
-        Ok(())
+        let masks = masks.collect::<Result<HashMap<_, _>>>()?;
+        let poses = entry.objects().iter().map(|o| o.pose.as_bytes()).collect();
+        let lists = [(POSE, poses)];
+        encode_columns(
+            columns,
+            |column| match masks.get(&column.name) {
+                Some(mask) => mask.as_deref().map(ColumnValue::Bytes),
+                None => Some(self.value(&column.name, entry, bytes)),
+            },
+            if self.has_pose { &lists } else { &[] },
+            || self.image(number).path(),
+            out,
+        )
     }
 }
 
