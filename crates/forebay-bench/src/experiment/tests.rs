@@ -78,7 +78,14 @@ fn names_are_unique_and_known() {
 fn check_samples(experiment: &ExperimentReport, measured: &[&Figure]) {
     let (count, notes) = (measured.len(), &experiment.notes);
     match experiment.id.as_str() {
-        "E20" => assert_eq!(count, 28, "{notes:?}"),
+        "E20" => {
+            assert_eq!(count, 28, "{notes:?}");
+            let sizes = measured.iter().map(|figure| figure.more["KB an image"]);
+            let (least, most) = sizes.fold((f64::MAX, 0.0_f64), |(least, most), size| {
+                (least.min(size), most.max(size))
+            });
+            assert!(least > 0.8 * most, "{least} and {most} KB an image");
+        }
         "E21" => assert_eq!(count, 28, "{notes:?}"),
         "E23" => {
             assert_eq!(count, 24);
