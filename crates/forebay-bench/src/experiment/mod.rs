@@ -96,7 +96,7 @@ pub struct Experiment {
 
 /// Experiments that read all formats.
 const OF_FORMATS: [&str; 3] = ["E20", "E21", "E23"];
-/// What a run of a package takes beside its time, about: its processes and their imports, and emptying of caches.
+/// Time that a run of a package takes to begin: imports of its processes, and emptying of caches.
 const PACKAGE_START: Duration = Duration::from_secs(1);
 
 /// The results of an experiment.
