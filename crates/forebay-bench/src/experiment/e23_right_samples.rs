@@ -50,7 +50,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
                     let reading = Reading {
                         workers,
                         is_shared,
-                        // Single samples of large chunks take minutes, and were compared before E20.
+                        // Single samples of large chunks take minutes; E20 and E21 compare them before they measure.
                         by_chunk: true,
                         ..Reading::default()
                     };
@@ -71,7 +71,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         found.notes.extend(about(&packages));
     }
     found.notes.push(
-        "Label and bytes of each sample of an epoch are compared with those of indexed shards and one worker. Workers are threads of Forebay's loader, and processes of packages, which open the files after they are forked where nothing else is said."
+        "Label and bytes of each sample of an epoch are compared with those of indexed shards and one worker. Workers are threads of Forebay's loader, and processes of packages, which open the files after they are forked where nothing else is said. Rows of a chunk of Zarr are read together."
             .to_owned(),
     );
     Ok(found)
