@@ -16,7 +16,7 @@ pub(super) const FILLING: u32 = 4;
 /// A run of a loader.
 pub(super) struct LoaderRun {
     pub(super) measurement: Measurement,
-    /// The counters of the counted part.
+    /// The counters of the counted part, or of the whole run if all of its images were decoded before that part.
     pub(super) stats: Stats,
     /// Bytes that were read from the beginning on.
     pub(super) bytes_read: u64,
@@ -66,12 +66,21 @@ pub(super) fn run_loader(
     let begun = loader.stats();
     let mut batches = CountedLoader { loader, begun };
     let measurement = counted(time, steps, &mut batches)?;
-    let stats = batches.loader.stats();
+    let whole = batches.loader.stats();
     Ok(LoaderRun {
         measurement,
-        bytes_read: stats.bytes_read,
-        stats: stats.since(&batches.begun),
+        bytes_read: whole.bytes_read,
+        stats: counters(whole, &batches.begun),
     })
+}
+
+/// The counters of the counted part of a run; of all of it if its images were decoded before that part.
+fn counters(whole: Stats, begun: &Stats) -> Stats {
+    let counted = whole.since(begun);
+    match counted.images {
+        0 => whole,
+        _ => counted,
+    }
 }
 
 /// Takes batches until the time is up, and at least three. The first quarter of the time fills queues; from then on what is
@@ -126,7 +135,23 @@ pub(super) fn counted(
 
 #[cfg(test)]
 mod tests {
+    use forebay_image::Transform;
+    use forebay_synthetic::Recipe;
+
     use super::*;
+
+    #[test]
+    fn a_run_whose_images_were_all_decoded_before_the_clock_started_has_counters() {
+        let dataset = Recipe::parse("synthetic://imagenet?records=8&pictures=2").unwrap();
+        let split = dataset.open().unwrap().split("train").unwrap();
+        let asked = Options::new(8, Transform::KeepEncoded);
+        let mut loader = Loader::new(split, asked).unwrap();
+        let before = loader.stats();
+        loader.next_batch().unwrap();
+        let after = loader.stats();
+        assert_eq!(counters(after.clone(), &before).images, after.images);
+        assert!(counters(after.clone(), &after).images >= 8);
+    }
 
     #[test]
     fn queues_are_filled_before_the_clock_starts_and_empty_epochs_end() {
