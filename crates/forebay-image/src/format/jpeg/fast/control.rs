@@ -151,6 +151,13 @@ fn width_bytes(mask: u64) -> usize {
     mask.count_ones().div_ceil(8) as usize
 }
 
+/// Returns whether control bytes that are not coded can be read from `at`: all of them, and whole registers that
+/// begin with some of them, are in the window then.
+#[inline(always)]
+pub(super) fn raw_fits(at: usize) -> bool {
+    at + MAX_CONTROL + 8 <= WINDOW
+}
+
 /// Reads control bytes that are not coded; returns where they end.
 #[inline(always)]
 pub(super) fn read_raw(
@@ -160,7 +167,7 @@ pub(super) fn read_raw(
     masks: &mut [u64; MAX_BLOCKS],
     widths: &mut [u64; MAX_BLOCKS],
 ) -> Option<usize> {
-    if at + MAX_CONTROL + 8 > WINDOW {
+    if !raw_fits(at) {
         return None;
     }
     let mut from = at + blocks.div_ceil(2);

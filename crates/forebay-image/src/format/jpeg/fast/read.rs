@@ -11,6 +11,8 @@ use std::ops::Range;
 /// Tiles that are opened before the first of them is unpacked: the tables of codes, and then what
 /// unpacking needs, stay in the processor's cache.
 const OPENED: usize = 16;
+/// Tiles whose bytes are fetched into the processor's cache before they are opened.
+const PREFETCHED: usize = 2;
 const DAMAGED: Refusal = Refusal::Damaged("a tile");
 
 /// Memory that is reused from image to image.
@@ -32,6 +34,7 @@ struct OpenTile {
     at: usize,
     /// Number of the tile.
     number: usize,
+    length: usize,
 }
 
 /// The tiles of an image.
@@ -104,10 +107,17 @@ impl<'a> Tiles<'a> {
         }
     }
 
-    /// Opens the next tiles that will be needed, from a row on.
+    /// Finds the next tiles that will be needed, from a row on, and opens them.
     fn open(&mut self, row: usize) -> Result<(), Refusal> {
         let rows = (OPENED / self.columns.len().max(1)).max(1);
         let tables = self.file.set.map(control::tables);
+        let Reader {
+            level,
+            buffer,
+            tiles,
+            parts,
+            end,
+        } = &mut *self.reader;
         (self.opened, self.unpacked) = (0, 0);
         for row in row..(row + rows).min(self.rows.end) {
             for column in self.columns.clone() {
@@ -120,28 +130,32 @@ impl<'a> Tiles<'a> {
                     self.next.1 += length(self.next.0)?;
                     self.next.0 += 1;
                 }
-                let Reader {
-                    level,
-                    buffer,
-                    tiles,
-                    parts,
-                    end,
-                } = &mut *self.reader;
-                let (parts, count) = &parts[column - self.columns.start];
                 if tiles.len() == self.opened {
                     tiles.push(OpenTile::default());
                 }
                 let open = &mut tiles[self.opened];
-                (open.at, open.number) = (self.next.1, number);
-                let length = length(number)?;
-                window(self.file.tiles, end, open.at)
-                    .and_then(|window| {
-                        let parts = &parts[..*count];
-                        level.open(&mut open.tile, window, length, parts, tables, buffer)
-                    })
-                    .ok_or(DAMAGED)?;
+                (open.at, open.number, open.length) = (self.next.1, number, length(number)?);
                 self.opened += 1;
             }
+        }
+        let all = self.file.tiles;
+        let bytes = |tile: &OpenTile| all.get(tile.at..(tile.at + tile.length).min(all.len()));
+        let tiles = &mut tiles[..self.opened];
+        for tile in tiles.iter().take(PREFETCHED) {
+            level.prefetch(bytes(tile).unwrap_or_default());
+        }
+        for i in 0..tiles.len() {
+            if let Some(later) = tiles.get(i + PREFETCHED) {
+                level.prefetch(bytes(later).unwrap_or_default());
+            }
+            let (parts, count) = &parts[i % self.columns.len()];
+            let open = &mut tiles[i];
+            window(all, end, open.at)
+                .and_then(|window| {
+                    let (parts, length) = (&parts[..*count], open.length);
+                    level.open(&mut open.tile, window, length, parts, tables, buffer)
+                })
+                .ok_or(DAMAGED)?;
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ impl Part {
 }
 
 /// Eight bytes, each with this value in all ones.
-const EACH: u64 = 0x0101_0101_0101_0101;
+pub(super) const EACH: u64 = 0x0101_0101_0101_0101;
 
 /// A tile whose blocks can be unpacked.
 #[derive(Debug)]
@@ -109,6 +109,29 @@ impl Tile {
         buffer: &mut Buffer,
         read_dc: impl Fn(&[u8; 64], usize, &mut [i16; WIDTH]) -> usize,
     ) -> Option<()> {
+        let (at, luma, blocks) = self.begin(window, length, parts, read_dc)?;
+        let (masks, widths) = (&mut self.masks, &mut self.widths);
+        let at = match tables {
+            Some(tables) => {
+                control::read(tables, window, at, (luma, blocks), buffer, masks, widths)?
+            }
+            None => control::read_raw(window, at, blocks, masks, widths)?,
+        };
+        self.place_payload(at, blocks, length)?;
+        self.blocks = blocks;
+        Some(())
+    }
+
+    /// Reads what precedes the control bytes. Returns where they begin, the number of luma blocks, and
+    /// that of all blocks.
+    #[inline(always)]
+    pub(super) fn begin(
+        &mut self,
+        window: &Window,
+        length: usize,
+        parts: &[Part],
+        read_dc: impl Fn(&[u8; 64], usize, &mut [i16; WIDTH]) -> usize,
+    ) -> Option<(usize, usize, usize)> {
         self.blocks = 0;
         if length > MAX_BYTES || parts.len() > MAX_PARTS {
             return None;
@@ -135,17 +158,7 @@ impl Tile {
             blocks += part.blocks;
             luma += if part.is_luma { part.blocks } else { 0 };
         }
-        let blocks = blocks.min(MAX_BLOCKS);
-        let (masks, widths) = (&mut self.masks, &mut self.widths);
-        at = match tables {
-            Some(tables) => {
-                control::read(tables, window, at, (luma, blocks), buffer, masks, widths)?
-            }
-            None => control::read_raw(window, at, blocks, masks, widths)?,
-        };
-        self.place_payload(at, blocks, length)?;
-        self.blocks = blocks;
-        Some(())
+        Some((at, luma, blocks.min(MAX_BLOCKS)))
     }
 
     /// Computes where the fields of each block begin. `None` if a width is invalid, or the last

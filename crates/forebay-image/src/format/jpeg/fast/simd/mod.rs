@@ -32,7 +32,7 @@ enum Kind {
     /// AVX2, BMI1, BMI2, LZCNT and POPCNT.
     #[cfg(target_arch = "x86_64")]
     Bmi2,
-    /// These, and AVX-512 F, BW, DQ, VL, VBMI and VBMI2.
+    /// These, and AVX-512 F, BW, DQ, VL, VBMI, VBMI2 and VPOPCNTDQ.
     #[cfg(target_arch = "x86_64")]
     Vbmi2,
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
@@ -74,6 +74,7 @@ impl Level {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512vbmi")
                 && is_x86_feature_detected!("avx512vbmi2")
+                && is_x86_feature_detected!("avx512vpopcntdq")
             {
                 kinds[2] = Some(Kind::Vbmi2);
             }
@@ -131,6 +132,19 @@ impl Level {
             },
             _ => encoder.tile(tile, coefficients, batch, columns),
         }
+    }
+
+    /// Asks the processor to fetch these bytes into its cache, where it can be asked.
+    #[allow(clippy::unused_self)] // for the platforms that cannot be asked
+    pub(super) fn prefetch(self, bytes: &[u8]) {
+        #[cfg(target_arch = "x86_64")]
+        for line in bytes.chunks(64) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: every x86-64 has this instruction, and it never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = bytes;
     }
 
     /// [`Tile::open`].

@@ -1,8 +1,9 @@
 //! Tiles with AVX-512 VBMI and VBMI2: four blocks at once, in registers from fields to rows of
 //! coefficients.
 
-use super::{Buffer, PAIR, Part, Tables, Tile, WIDTH, Window};
+use super::{Buffer, PAIR, Part, Tables, Tile, WIDTH, Window, control};
 use crate::format::jpeg::baseline::entropy::ZIGZAG;
+use crate::format::jpeg::fast::tile::{EACH, MAX_BLOCKS};
 use std::arch::x86_64::*;
 
 /// Bytes for a register.
@@ -94,7 +95,7 @@ impl Constants {
 }
 
 #[target_feature(
-    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
 pub(super) fn open(
     tile: &mut Tile,
@@ -105,12 +106,130 @@ pub(super) fn open(
     buffer: &mut Buffer,
 ) -> Option<()> {
     let dc = |bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]| read_dc(bytes, blocks, out);
-    tile.open(window, length, parts, tables, buffer, dc)
+    let (at, luma, blocks) = tile.begin(window, length, parts, dc)?;
+    let (masks, widths) = (&mut tile.masks, &mut tile.widths);
+    let at = match tables {
+        Some(tables) => control::read(tables, window, at, (luma, blocks), buffer, masks, widths)?,
+        None => read_raw(window, at, blocks, masks, widths)?,
+    };
+    place_payload(tile, at, blocks, length)?;
+    tile.blocks = blocks;
+    Some(())
+}
+
+/// [`control::read_raw`]: the bytes of eight blocks at once.
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
+)]
+#[inline]
+fn read_raw(
+    window: &Window,
+    at: usize,
+    blocks: usize,
+    masks: &mut [u64; MAX_BLOCKS],
+    widths: &mut [u64; MAX_BLOCKS],
+) -> Option<usize> {
+    if !control::raw_fits(at) {
+        return None;
+    }
+    // By number of bytes, which is 8 at most: a bit for each.
+    let bits = _mm_setr_epi8(0, 1, 3, 7, 15, 31, 63, 127, -1, -1, -1, -1, -1, -1, -1, -1);
+    // Bytes from `from` on: those of each block into eight.
+    let expand = |from: &mut usize, counts: __m128i, out: &mut [u64]| {
+        let mask = _mm_cvtsi128_si64(_mm_shuffle_epi8(bits, counts)) as u64;
+        let (bytes, out) = (&window[*from..*from + 64], &mut out[..8]);
+        // SAFETY: reads and writes the 64 bytes of each slice.
+        unsafe {
+            let bytes = _mm512_loadu_si512(bytes.as_ptr().cast());
+            let bytes = _mm512_maskz_expand_epi8(mask, bytes);
+            _mm512_storeu_si512(out.as_mut_ptr().cast(), bytes);
+        }
+        *from += mask.count_ones() as usize;
+    };
+    let mut from = at + blocks.div_ceil(2);
+    for block in (0..blocks).step_by(8) {
+        let nibbles = super::tile::word(window, at + block / 2);
+        let nibbles = nibbles & (u64::MAX >> (64 - 4 * (blocks - block).min(8)));
+        let counts = _pdep_u64(nibbles, 15 * EACH) as i64;
+        expand(&mut from, _mm_cvtsi64_si128(counts), &mut masks[block..]);
+    }
+    for block in (0..blocks).step_by(8) {
+        let masks = &masks[block..][..8];
+        // SAFETY: reads the 64 bytes of the slice.
+        let masks = unsafe { _mm512_loadu_si512(masks.as_ptr().cast()) };
+        let ones = _mm512_popcnt_epi64(masks);
+        let counts = _mm512_srli_epi64::<3>(_mm512_add_epi64(ones, _mm512_set1_epi64(7)));
+        expand(
+            &mut from,
+            _mm512_cvtepi64_epi8(counts),
+            &mut widths[block..],
+        );
+    }
+    Some(from)
+}
+
+/// [`Tile::place_payload`]: eight blocks at once.
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
+)]
+#[inline]
+fn place_payload(tile: &mut Tile, at: usize, blocks: usize, length: usize) -> Option<()> {
+    let zero = _mm512_setzero_si512();
+    let each = |value: u64| _mm512_set1_epi64((value * EACH) as i64);
+    let number = |value: i64| _mm512_set1_epi64(value);
+    let mut wrong = zero;
+    let mut start = number(at as i64);
+    let whole = blocks.next_multiple_of(8).min(MAX_BLOCKS);
+    tile.masks[blocks..whole].fill(0);
+    tile.widths[blocks..whole].fill(0);
+    for block in (0..whole).step_by(8) {
+        let (masks, widths) = (&tile.masks[block..][..8], &tile.widths[block..][..8]);
+        // SAFETY: each reads the 64 bytes of its slice.
+        let (masks, widths) = unsafe {
+            let masks = _mm512_loadu_si512(masks.as_ptr().cast());
+            (masks, _mm512_loadu_si512(widths.as_ptr().cast()))
+        };
+        let first = _mm512_and_si512(widths, each(15));
+        let second = _mm512_and_si512(_mm512_srli_epi64::<4>(widths), each(15));
+        // Widths over 8 and over 7, and a 64th coefficient beside DC.
+        let over = _mm512_and_si512(_mm512_add_epi8(first, each(7)), each(16));
+        let over = _mm512_or_si512(over, _mm512_and_si512(widths, each(128)));
+        let over = _mm512_or_si512(over, _mm512_and_si512(masks, number(i64::MIN)));
+        wrong = _mm512_or_si512(wrong, over);
+        // `payload_bytes`, step by step.
+        let sum = _mm512_sad_epu8(_mm512_add_epi8(first, second), zero);
+        let before = _mm512_sub_epi64(_mm512_popcnt_epi64(masks), number(1));
+        let last = _mm512_srlv_epi64(widths, _mm512_and_si512(before, number(0x38)));
+        let used = _mm512_add_epi64(_mm512_and_si512(before, number(7)), number(1));
+        let first_missing = _mm512_subs_epu16(number(4), used);
+        let second_missing = _mm512_min_epu16(_mm512_sub_epi64(number(8), used), number(4));
+        // In the two halves of 32 bits, for one sum of two products.
+        let missing = _mm512_or_si512(first_missing, _mm512_slli_epi64::<16>(second_missing));
+        let of_last = _mm512_or_si512(
+            _mm512_and_si512(last, number(15)),
+            _mm512_slli_epi64::<12>(_mm512_and_si512(last, number(0xf0))),
+        );
+        let missing = _mm512_madd_epi16(missing, of_last);
+        let bits = _mm512_sub_epi64(_mm512_slli_epi64::<2>(sum), missing);
+        let bits = _mm512_and_si512(bits, number(0xfff));
+        let bytes = _mm512_srli_epi64::<3>(_mm512_add_epi64(bits, number(7)));
+        // Sums of all blocks up to each.
+        let mut end = _mm512_add_epi64(bytes, _mm512_alignr_epi64::<7>(bytes, zero));
+        end = _mm512_add_epi64(end, _mm512_alignr_epi64::<6>(end, zero));
+        end = _mm512_add_epi64(end, _mm512_alignr_epi64::<4>(end, zero));
+        let starts = _mm512_add_epi64(_mm512_sub_epi64(end, bytes), start);
+        let to = &mut tile.payload[block..][..8];
+        // SAFETY: writes the 32 bytes of the slice.
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtepi64_epi32(starts)) };
+        start = _mm512_add_epi64(start, _mm512_permutexvar_epi64(number(7), end));
+    }
+    let end = _mm_cvtsi128_si64(_mm512_castsi512_si128(start)) as usize;
+    (_mm512_test_epi64_mask(wrong, wrong) == 0 && end == length).then_some(())
 }
 
 /// [`tile::read_dc`](super::tile::read_dc).
 #[target_feature(
-    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
 #[inline]
 fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
@@ -119,11 +238,12 @@ fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
     let first = i32::from(head & 0xfff) - 2048;
     // The first of 16 lanes holds the first value, each other one a difference.
     let number = _mm512_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14);
-    let bit = _mm512_mullo_epi32(number, _mm512_set1_epi32(width));
-    let byte = _mm512_add_epi32(_mm512_srli_epi32::<3>(bit), _mm512_set1_epi32(2));
+    let bit = _mm512_madd_epi16(number, _mm512_set1_epi32(width));
+    let byte = _mm512_srli_epi32::<3>(bit);
+    let of_lane = _mm512_set4_epi32(0x0c0c_0c0c, 0x0808_0808, 0x0404_0404, 0);
     let four_bytes = _mm512_add_epi32(
-        _mm512_mullo_epi32(byte, _mm512_set1_epi32(0x0101_0101)),
-        _mm512_set1_epi32(0x0302_0100),
+        _mm512_shuffle_epi8(byte, of_lane),
+        _mm512_set1_epi32(0x0504_0302),
     );
     // SAFETY: reads 64 bytes.
     let all = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
@@ -149,7 +269,7 @@ fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
 
 /// The AC coefficients of a block as bytes, row by row.
 #[target_feature(
-    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
 #[inline]
 fn block(payload: __m512i, widths: u64, mask: u64, constants: Constants) -> __m512i {
@@ -188,7 +308,7 @@ fn block(payload: __m512i, widths: u64, mask: u64, constants: Constants) -> __m5
 /// The tile has been opened with this window and these parts, and for each of them, `out` has room
 /// for its wanted blocks, rounded up to a multiple of four.
 #[target_feature(
-    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
 pub(super) unsafe fn unpack(tile: &Tile, window: &Window, parts: &[Part], out: &mut [i16]) {
     let constants = Constants::load();
@@ -226,7 +346,7 @@ pub(super) unsafe fn unpack(tile: &Tile, window: &Window, parts: &[Part], out: &
 
 /// The rows of four blocks side by side, from their bytes and DC coefficients.
 #[target_feature(
-    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
 #[inline]
 fn rows([a, b, c, d]: [__m512i; 4], dc: [i16; 4]) -> [__m512i; 8] {
