@@ -9,10 +9,11 @@
 //! the same columns of sixteen rows, and one load of a weight serves three channels of them.
 #![expect(unsafe_code)] // intrinsics and unchecked loads; every bound is asserted in `resize`
 
-use super::axis::{Axis, LOW_BITS};
+use super::axis::{Axis, LOW_BITS, Source};
 use super::{HALF, Middle, PRECISION_BITS, STRIP};
 use crate::output::Layout;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 const CHANNELS: usize = 3;
 /// Columns of the input that are transposed at once.
@@ -30,6 +31,20 @@ const _: () = assert!((ROUND as i32) << LOW_BITS == HALF);
 #[derive(Debug, Clone, Copy)]
 #[repr(align(32))]
 pub(super) struct Pair([[u8; 2 * STRIP]; CHANNELS]);
+
+/// [`Axis::fill`].
+///
+/// # Panics
+/// If the processor has no AVX2.
+pub(super) fn fill(axis: &mut Axis, input: Source, output: u32, window: Range<u32>, reverse: bool) {
+    #[target_feature(enable = "avx2")]
+    fn fill(axis: &mut Axis, input: Source, output: u32, window: Range<u32>, reverse: bool) {
+        axis.fill(input, output, window, reverse);
+    }
+    assert!(is_x86_feature_detected!("avx2"));
+    // SAFETY: AVX2 is available.
+    unsafe { fill(axis, input, output, window, reverse) }
+}
 
 /// Bytes from one row of a channel to the next.
 pub(super) fn row_stride(width: usize) -> usize {

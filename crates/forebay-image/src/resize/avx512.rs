@@ -10,10 +10,11 @@
 #![expect(unsafe_code)] // intrinsics; loads and stores are of whole arrays
 
 use super::STRIP;
-use super::axis::{Axis, DIGIT_BITS, GROUP};
+use super::axis::{Axis, DIGIT_BITS, GROUP, Source};
 use super::{HALF, PRECISION_BITS};
 use crate::output::Layout;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// Columns of the output per line.
 const COLUMNS: usize = 16;
@@ -43,6 +44,55 @@ pub(super) fn is_there() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vnni")
+}
+
+/// [`Axis::fill`].
+///
+/// # Panics
+/// If the processor lacks the features that [`is_there`] checks.
+pub(super) fn fill(axis: &mut Axis, input: Source, output: u32, window: Range<u32>, reverse: bool) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+    fn fill(axis: &mut Axis, input: Source, output: u32, window: Range<u32>, reverse: bool) {
+        axis.fill(input, output, window, reverse);
+    }
+    assert!(is_there());
+    // SAFETY: the processor has the features.
+    unsafe { fill(axis, input, output, window, reverse) }
+}
+
+/// Computes the values of [`Axis::digits`].
+///
+/// # Panics
+/// If the processor lacks the features that [`is_there`] checks.
+pub(super) fn make_digits(axis: &mut Axis) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+    fn make_digits(axis: &mut Axis) {
+        axis.make_digits(|weights| digits_of(weights));
+    }
+    assert!(is_there());
+    // SAFETY: the processor has the features.
+    unsafe { make_digits(axis) }
+}
+
+/// The digits of four weights. A weight is `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`,
+/// each a signed byte. Weights have up to 22 bits and are not negative, so the high digit is at
+/// most 65.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn digits_of(weights: &[i32; GROUP]) -> [i32; 3] {
+    // Adding 128 to each digit makes all of them nonnegative, so they are the weight's bytes;
+    // flipping the top bits subtracts the 128.
+    let bias = _mm_set1_epi32(0x0080_8080);
+    // SAFETY: reads the 16 bytes of the weights.
+    let weights = unsafe { _mm_loadu_si128(weights.as_ptr().cast()) };
+    let bytes = _mm_xor_si128(_mm_add_epi32(weights, bias), bias);
+    let by_digit = _mm_setr_epi8(2, 6, 10, 14, 1, 5, 9, 13, 0, 4, 8, 12, -1, -1, -1, -1);
+    let digits = _mm_shuffle_epi8(bytes, by_digit);
+    [
+        _mm_cvtsi128_si32(digits),
+        _mm_extract_epi32::<1>(digits),
+        _mm_extract_epi32::<2>(digits),
+    ]
 }
 
 /// Bytes from one row of a channel to the next.
@@ -373,6 +423,33 @@ impl Sink for Planes<'_> {
             if let Some(part) = part {
                 part.copy_from_slice(&last[..part.len()]);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_the_weight() {
+        if !is_there() {
+            return;
+        }
+        let most = 1 << PRECISION_BITS;
+        for weight in (0..=most)
+            .step_by(127)
+            .chain([1, 127, 128, 255, 32_895, most])
+        {
+            // SAFETY: the processor has the features.
+            let digits = unsafe { digits_of(&[0, weight, most, weight]) };
+            let part = |i: usize| digits.map(|digit| i32::from(digit.to_le_bytes()[i] as i8));
+            let sum = |i: usize| {
+                part(i)
+                    .into_iter()
+                    .fold(0, |sum, digit| (sum << DIGIT_BITS) + digit)
+            };
+            assert_eq!([0, 1, 2, 3].map(sum), [0, weight, most, weight]);
         }
     }
 }

@@ -36,7 +36,7 @@ impl Source {
 pub(super) struct Axis {
     /// First input (absolute) and number of inputs, for each output.
     taps: Vec<(u32, u32)>,
-    /// `stride` weights for each output.
+    /// [`GROUP`] zeros, and `stride` weights for each output, which end with [`GROUP`] - 1 zeros.
     weights: Vec<i32>,
     /// The weights in pairs, `stride / 2` for each output; see [`Axis::neighbors`].
     neighbors: Vec<[i32; 2]>,
@@ -55,20 +55,21 @@ pub(super) struct Axis {
 }
 
 /// Outputs whose weights are computed together.
-const LANES: usize = 4;
+const LANES: usize = 8;
 
 impl Axis {
     /// Computes weights for the outputs in `window` when `input` becomes `output` positions; in
     /// reverse order if `reverse`.
+    #[inline(always)]
     pub(super) fn fill(&mut self, input: Source, output: u32, window: Range<u32>, reverse: bool) {
         let scale = input.length / f64::from(output);
         let filter_scale = scale.max(1.0);
         let support = filter_scale; // the triangle reaches 1 at either side
-        self.stride = (support.ceil() as usize * 2 + 1).next_multiple_of(GROUP);
+        self.stride = (support.ceil() as usize * 2 + GROUP).next_multiple_of(GROUP);
         let count = window.len();
         self.taps.clear();
         self.weights.clear();
-        self.weights.resize(count * self.stride, 0);
+        self.weights.resize(GROUP + count * self.stride, 0);
         let one = f64::from(1u32 << PRECISION_BITS);
         let narrow = 1.0 / filter_scale;
         self.span = input.limit..0;
@@ -121,8 +122,9 @@ impl Axis {
     }
 
     /// Adds an output, given its first input, the number of its inputs and its lane of the weights.
+    #[inline(always)]
     fn add(&mut self, start: u32, taps: usize, lane: usize) {
-        let row = &mut self.weights[self.taps.len() * self.stride..][..taps];
+        let row = &mut self.weights[GROUP + self.taps.len() * self.stride..][..taps];
         for (weight, weights) in row.iter_mut().zip(&self.fixed) {
             *weight = weights[lane];
         }
@@ -141,7 +143,7 @@ impl Axis {
 
     /// Computes the values of [`Axis::neighbors`].
     pub(super) fn make_neighbors(&mut self) {
-        let (pairs, _) = self.weights.as_chunks::<2>();
+        let (pairs, _) = self.weights[GROUP..].as_chunks::<2>();
         self.neighbors.clear();
         self.neighbors.extend(pairs.iter().copied().map(halves_of));
     }
@@ -150,7 +152,7 @@ impl Axis {
     pub(super) fn make_pairs(&mut self) {
         self.pairs.clear();
         self.groups.clear();
-        let rows = self.weights.chunks_exact(self.stride);
+        let rows = self.weights[GROUP..].chunks_exact(self.stride);
         for (&(start, taps), row) in self.taps.iter().zip(rows) {
             let start = start - self.span.start;
             self.groups.push((start / 2, self.pairs.len() as u32));
@@ -164,28 +166,22 @@ impl Axis {
         self.groups.push((0, self.pairs.len() as u32));
     }
 
-    /// Computes the values of [`Axis::digits`].
-    pub(super) fn make_digits(&mut self) {
+    /// Computes the values of [`Axis::digits`]; `digits_of` computes those of a group.
+    #[inline(always)]
+    pub(super) fn make_digits(&mut self, digits_of: impl Fn(&[i32; GROUP]) -> [i32; 3]) {
         self.digits.clear();
         self.groups.clear();
-        let rows = self.weights.chunks_exact(self.stride);
+        let rows = (GROUP..).step_by(self.stride);
         for (&(start, taps), row) in self.taps.iter().zip(rows) {
             let start = (start - self.span.start) as usize;
-            let weights = &row[..taps as usize];
             self.groups
                 .push(((start / GROUP) as u32, self.digits.len() as u32));
-            // The first group may begin before the first input.
-            let (first, rest) = weights.split_at(weights.len().min(GROUP - start % GROUP));
-            let mut group = [0; GROUP];
-            group[start % GROUP..][..first.len()].copy_from_slice(first);
-            self.digits.push(digits_of(group));
-            let (whole, last) = rest.as_chunks::<GROUP>();
-            self.digits.extend(whole.iter().copied().map(digits_of));
-            if !last.is_empty() {
-                let mut group = [0; GROUP];
-                group[..last.len()].copy_from_slice(last);
-                self.digits.push(digits_of(group));
-            }
+            // The first group may begin before the first input, and the last one end after the last input:
+            // the weights there are zeros.
+            let before = start % GROUP;
+            let groups = (before + taps as usize).div_ceil(GROUP);
+            let (groups, _) = self.weights[row - before..][..groups * GROUP].as_chunks();
+            self.digits.extend(groups.iter().map(&digits_of));
         }
         self.groups.push((0, self.digits.len() as u32));
     }
@@ -203,7 +199,7 @@ impl Axis {
     /// For each output: its first input relative to the span's start, and its weights.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &[i32])> {
         let low = self.span.start;
-        let weights = self.weights.chunks_exact(self.stride);
+        let weights = self.weights[GROUP..].chunks_exact(self.stride);
         self.taps
             .iter()
             .zip(weights)
@@ -217,7 +213,7 @@ impl Axis {
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
     pub(super) fn whole_groups(&self, i: usize) -> (usize, &[[i32; GROUP]]) {
         let (start, taps) = self.taps[i];
-        let (groups, _) = self.weights[i * self.stride..][..self.stride].as_chunks();
+        let (groups, _) = self.weights[GROUP + i * self.stride..][..self.stride].as_chunks();
         let groups = &groups[..(taps as usize).div_ceil(GROUP)];
         ((start - self.span.start) as usize, groups)
     }
@@ -250,7 +246,7 @@ impl Axis {
     /// For one output: its first input relative to the span's start, and its weights.
     pub(super) fn weights(&self, i: usize) -> (usize, &[i32]) {
         let (start, taps) = self.taps[i];
-        let weights = &self.weights[i * self.stride..][..taps as usize];
+        let weights = &self.weights[GROUP + i * self.stride..][..taps as usize];
         ((start - self.span.start) as usize, weights)
     }
 
@@ -298,20 +294,6 @@ fn halves_of(weights: [i32; 2]) -> [i32; 2] {
     [high | high << 16, low(a) | low(b) << 16]
 }
 
-/// The digits of four weights. A weight is `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`,
-/// each a signed byte. Weights have up to 22 bits and are not negative, so the high digit is at
-/// most 65.
-fn digits_of(weights: [i32; GROUP]) -> [i32; 3] {
-    // Adding 128 to each digit makes all of them nonnegative, so they are the weight's bytes;
-    // flipping the top bits subtracts the 128.
-    const BIAS: i32 = 0x0080_8080;
-    let [a, b, c, d] = weights.map(|weight| (weight.wrapping_add(BIAS) ^ BIAS) as u32);
-    [16, 8, 0].map(|shift| {
-        let digit = |weight: u32| weight >> shift & 255;
-        (digit(a) | digit(b) << 8 | digit(c) << 16 | digit(d) << 24) as i32
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,23 +330,5 @@ mod tests {
             assert_eq!([0, 1].map(join), [weight, rest]);
         }
         assert_eq!(halves_of([most, 0]), halves_of([most - 1, 0]));
-    }
-
-    #[test]
-    fn digits_are_the_weight() {
-        let most = 1 << PRECISION_BITS;
-        for weight in (0..=most)
-            .step_by(127)
-            .chain([1, 127, 128, 255, 32_895, most])
-        {
-            let digits = digits_of([0, weight, most, weight]);
-            let part = |i: usize| digits.map(|digit| i32::from(digit.to_le_bytes()[i] as i8));
-            let sum = |i: usize| {
-                part(i)
-                    .into_iter()
-                    .fold(0, |sum, digit| (sum << DIGIT_BITS) + digit)
-            };
-            assert_eq!([0, 1, 2, 3].map(sum), [0, weight, most, weight]);
-        }
     }
 }

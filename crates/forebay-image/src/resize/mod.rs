@@ -245,8 +245,9 @@ impl Resizer {
         let [x, y] = if self.resize_like == ResizeLike::Pillow {
             let x = window.x..window.x + window.width;
             let y = window.y..window.y + window.height;
-            self.columns.fill(columns, output.0, x, flip);
-            self.rows.fill(rows, output.1, y, false);
+            self.level
+                .fill(&mut self.columns, columns, output.0, x, flip);
+            self.level.fill(&mut self.rows, rows, output.1, y, false);
             [self.columns.span(), self.rows.span()]
         } else {
             self.linear.plan(self.resize_like, [columns, rows], resize)

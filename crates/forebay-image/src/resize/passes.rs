@@ -1,6 +1,7 @@
 //! A resize in progress: consumes the rows of its input one after the other and produces output
 //! rows as early as possible.
 
+use super::axis::{Axis, Source};
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::neon;
 use super::portable;
@@ -10,6 +11,7 @@ use super::{avx2, avx512};
 use crate::options::ResizeLike;
 use crate::output::Layout;
 use crate::rows::{Room, Rows};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Rows of pixels, or of each channel, that wait for the first pass.
@@ -163,6 +165,26 @@ impl Rows for Passes<'_> {
     }
 }
 
+impl Level {
+    /// [`Axis::fill`].
+    pub(super) fn fill(
+        self,
+        axis: &mut Axis,
+        input: Source,
+        output: u32,
+        window: Range<u32>,
+        reverse: bool,
+    ) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => avx512::fill(axis, input, output, window, reverse),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::fill(axis, input, output, window, reverse),
+            _ => axis.fill(input, output, window, reverse),
+        }
+    }
+}
+
 /// The passes at the resizer's level.
 impl Resizer {
     fn strip_of(&self, width: usize) -> Strip {
@@ -191,8 +213,8 @@ impl Resizer {
         #[cfg(target_arch = "x86_64")]
         match self.level {
             Level::Avx512 => {
-                self.columns.make_digits();
-                self.rows.make_digits();
+                avx512::make_digits(&mut self.columns);
+                avx512::make_digits(&mut self.rows);
                 return self.lines.set(&self.columns, middle.ring);
             }
             Level::Avx2 => {
