@@ -8,9 +8,10 @@ use super::x86::passes;
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
     _mm256_add_epi16 as add_epi16, _mm256_add_epi32 as add_epi32, _mm256_adds_epi16 as adds_epi16,
-    _mm256_madd_epi16 as madd_epi16, _mm256_packs_epi16 as packs_epi16,
-    _mm256_packs_epi32 as packs_epi32, _mm256_set1_epi8 as set1_epi8,
-    _mm256_set1_epi16 as set1_epi16, _mm256_set1_epi32 as set1_epi32, _mm256_setzero_si256 as zero,
+    _mm256_and_si256 as and, _mm256_madd_epi16 as madd_epi16, _mm256_or_si256 as or,
+    _mm256_packs_epi16 as packs_epi16, _mm256_packs_epi32 as packs_epi32,
+    _mm256_set1_epi8 as set1_epi8, _mm256_set1_epi16 as set1_epi16,
+    _mm256_set1_epi32 as set1_epi32, _mm256_setzero_si256 as zero,
     _mm256_shuffle_epi8 as shuffle_epi8, _mm256_slli_epi16 as slli_epi16,
     _mm256_srai_epi16 as srai_epi16, _mm256_srai_epi32 as srai_epi32,
     _mm256_sub_epi16 as sub_epi16, _mm256_sub_epi32 as sub_epi32,
@@ -86,6 +87,10 @@ fn transform(coefficients: &Rows, steps: &[StepRow; 8]) -> [__m128i; 8] {
     let mut values = *coefficients;
     for (value, step) in values.iter_mut().zip(steps) {
         *value = times(*value, step);
+    }
+    let beyond = beyond_left(_mm256_or_si256(below, *r0), values[0]);
+    if _mm256_testz_si256(beyond, beyond) != 0 {
+        return to_pixels(pass_rows_of_four(&left_columns(&values)));
     }
     let mut columns = pass_columns(&values);
     // Blocks with only a first row are truncated where the pass saturates.

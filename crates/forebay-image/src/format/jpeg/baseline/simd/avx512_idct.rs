@@ -9,9 +9,10 @@ use super::x86::passes;
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
     _mm512_add_epi16 as add_epi16, _mm512_add_epi32 as add_epi32, _mm512_adds_epi16 as adds_epi16,
-    _mm512_madd_epi16 as madd_epi16, _mm512_packs_epi16 as packs_epi16,
-    _mm512_packs_epi32 as packs_epi32, _mm512_set1_epi8 as set1_epi8,
-    _mm512_set1_epi16 as set1_epi16, _mm512_set1_epi32 as set1_epi32, _mm512_setzero_si512 as zero,
+    _mm512_and_si512 as and, _mm512_madd_epi16 as madd_epi16, _mm512_or_si512 as or,
+    _mm512_packs_epi16 as packs_epi16, _mm512_packs_epi32 as packs_epi32,
+    _mm512_set1_epi8 as set1_epi8, _mm512_set1_epi16 as set1_epi16,
+    _mm512_set1_epi32 as set1_epi32, _mm512_setzero_si512 as zero,
     _mm512_shuffle_epi8 as shuffle_epi8, _mm512_slli_epi16 as slli_epi16,
     _mm512_srai_epi16 as srai_epi16, _mm512_srai_epi32 as srai_epi32,
     _mm512_sub_epi16 as sub_epi16, _mm512_sub_epi32 as sub_epi32,
@@ -89,6 +90,10 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m256i; 8] {
     let mut values = *coefficients;
     for (value, step) in values.iter_mut().zip(steps) {
         *value = _mm512_mullo_epi16(*value, *step);
+    }
+    let beyond = beyond_left(_mm512_or_si512(below, *r0), values[0]);
+    if _mm512_test_epi64_mask(beyond, beyond) == 0 {
+        return to_pixels(pass_rows_of_four(&left_columns(&values)));
     }
     let mut columns = pass_columns(&values);
     // Blocks with only a first row are truncated where the pass saturates. One bit per half of a

@@ -22,6 +22,19 @@ macro_rules! passes {
             madd_epi16(pairs, set1_epi32(i32::from(b) << 16 | i32::from(a as u16)))
         }
 
+        /// `x << CONST_BITS`, plus the rounding term, in half of the columns.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn scale<const SHIFT: $Immediate>(
+            x: $Register,
+            pair: impl Fn($Register, $Register) -> $Register,
+        ) -> $Register {
+            /// The rounding term is the product of these.
+            const ROUND: i16 = 16;
+            let half = (1i32 << (SHIFT - 1)) / i32::from(ROUND);
+            dot(pair(x, set1_epi16(ROUND)), 1 << CONST_BITS, half as i16)
+        }
+
         /// [`idct::pass`](super::idct) of half of the columns, before the right shift. `pair`
         /// interleaves these columns of two rows.
         ///
@@ -32,14 +45,9 @@ macro_rules! passes {
             v: &Rows,
             pair: impl Fn($Register, $Register) -> $Register,
         ) -> Rows {
-            /// The rounding term is the product of these.
-            const ROUND: i16 = 16;
-            let half = (1i32 << (SHIFT - 1)) / i32::from(ROUND);
             let &[v0, v1, v2, v3, v4, v5, v6, v7] = v;
-            // `x << CONST_BITS`, plus the rounding term.
-            let scaled = |x| dot(pair(x, set1_epi16(ROUND)), 1 << CONST_BITS, half as i16);
-            let sum = scaled(add_epi16(v0, v4));
-            let difference = scaled(sub_epi16(v0, v4));
+            let sum = scale::<SHIFT>(add_epi16(v0, v4), &pair);
+            let difference = scale::<SHIFT>(sub_epi16(v0, v4), &pair);
             let v26 = pair(v2, v6);
             let even2 = dot(v26, C0_541, C0_541 - C1_847);
             let even3 = dot(v26, C0_541 + C0_765, C0_541);
@@ -61,6 +69,12 @@ macro_rules! passes {
                 add_epi32(dot(v71, C0_298 - C0_899, -C0_899), s3),
             ];
 
+            sums_and_differences(even, odd)
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn sums_and_differences(even: [$Register; 4], odd: [$Register; 4]) -> Rows {
             [
                 add_epi32(even[0], odd[0]),
                 add_epi32(even[1], odd[1]),
@@ -71,6 +85,33 @@ macro_rules! passes {
                 sub_epi32(even[1], odd[1]),
                 sub_epi32(even[0], odd[0]),
             ]
+        }
+
+        /// [`half_pass`] where all but the first four values are zero: the factors of each of them are summed.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn half_pass_of_four<const SHIFT: $Immediate>(
+            &[v0, v1, v2, v3]: &[$Register; 4],
+            pair: impl Fn($Register, $Register) -> $Register,
+        ) -> Rows {
+            let scaled = scale::<SHIFT>(v0, &pair);
+            let v2 = pair(v2, zero());
+            let even2 = dot(v2, C0_541, 0);
+            let even3 = dot(v2, C0_541 + C0_765, 0);
+            let even = [
+                add_epi32(scaled, even3),
+                add_epi32(scaled, even2),
+                sub_epi32(scaled, even2),
+                sub_epi32(scaled, even3),
+            ];
+            let v31 = pair(v3, v1);
+            let odd = [
+                dot(v31, C1_175, C1_501 - C0_899 + C1_175 - C0_390),
+                dot(v31, C3_072 - C2_562 + C1_175 - C1_961, C1_175),
+                dot(v31, C1_175 - C2_562, C1_175 - C0_390),
+                dot(v31, C1_175 - C1_961, C1_175 - C0_899),
+            ];
+            sums_and_differences(even, odd)
         }
 
         /// The first pass: [`idct::pass`](super::idct) of all columns.
@@ -92,13 +133,67 @@ macro_rules! passes {
         #[inline]
         fn pass_rows(v: &Rows) -> Rows {
             const SHIFT: $Immediate = SHIFT_ROWS as $Immediate;
-            let mut columns = half_pass::<SHIFT>(v, |x, y| unpacklo_epi16(x, y));
+            let low = half_pass::<SHIFT>(v, |x, y| unpacklo_epi16(x, y));
             let high = half_pass::<SHIFT>(v, |x, y| unpackhi_epi16(x, y));
-            for (column, high) in columns.iter_mut().zip(high) {
+            shift_rows(low, high)
+        }
+
+        /// [`pass_rows`] where all but the first four columns are zero.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn pass_rows_of_four(v: &[$Register; 4]) -> Rows {
+            const SHIFT: $Immediate = SHIFT_ROWS as $Immediate;
+            let low = half_pass_of_four::<SHIFT>(v, |x, y| unpacklo_epi16(x, y));
+            let high = half_pass_of_four::<SHIFT>(v, |x, y| unpackhi_epi16(x, y));
+            shift_rows(low, high)
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn shift_rows(mut low: Rows, high: Rows) -> Rows {
+            const SHIFT: $Immediate = SHIFT_ROWS as $Immediate;
+            for (low, high) in low.iter_mut().zip(high) {
                 // More than 16 bits are shifted out, so that nothing saturates.
-                *column = srai_epi16::<{ SHIFT - 16 }>(high_words(*column, high));
+                *low = srai_epi16::<{ SHIFT - 16 }>(high_words(*low, high));
             }
-            columns
+            low
+        }
+
+        /// Not zero in blocks for which [`left_columns`] does not suffice: those with coefficients in the last four columns,
+        /// and those for which it matters whether the first pass saturates or truncates. `all` has the ones of all
+        /// rows, `first` is the first row times its steps.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn beyond_left(all: $Register, first: $Register) -> $Register {
+            let right = unpacklo_epi64(zero(), set1_epi8(-1));
+            let large = add_epi16(first, set1_epi16(1 << (15 - PASS1_BITS)));
+            let large = and(large, set1_epi16(-1 << (16 - PASS1_BITS)));
+            or(and(all, right), large)
+        }
+
+        /// The first pass, and its transpose, where all but the first four columns are zero.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn left_columns(v: &Rows) -> [$Register; 4] {
+            const SHIFT: $Immediate = SHIFT_COLUMNS as $Immediate;
+            let mut rows = half_pass::<SHIFT>(v, |x, y| unpacklo_epi16(x, y));
+            for row in &mut rows {
+                *row = srai_epi32::<SHIFT>(*row);
+            }
+            let four_rows = |i: usize| {
+                let r01 = packs_epi32(rows[i], rows[i + 1]);
+                let r23 = packs_epi32(rows[i + 2], rows[i + 3]);
+                let (r02, r13) = (unpacklo_epi16(r01, r23), unpackhi_epi16(r01, r23));
+                // Columns 0 and 1, and columns 2 and 3.
+                (unpacklo_epi16(r02, r13), unpackhi_epi16(r02, r13))
+            };
+            let (upper, lower) = (four_rows(0), four_rows(4));
+            [
+                unpacklo_epi64(upper.0, lower.0),
+                unpackhi_epi64(upper.0, lower.0),
+                unpacklo_epi64(upper.1, lower.1),
+                unpackhi_epi64(upper.1, lower.1),
+            ]
         }
 
         /// Transposes the blocks.
