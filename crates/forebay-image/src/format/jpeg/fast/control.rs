@@ -5,7 +5,7 @@
 //! uses. A set has a table for each of [`CONTEXTS`] contexts. The codes are in four streams, which
 //! are read in alternation to hide latencies.
 
-use super::tile::{MAX_BLOCKS, WINDOW, Window, word};
+use super::tile::{Control, MAX_BLOCKS, WINDOW, Window, word};
 use std::sync::OnceLock;
 
 /// Length of the longest code.
@@ -43,7 +43,7 @@ const _: () = assert!(MAX_CODE < 1 << LENGTH_BITS && MAX_CODE + LENGTH_BITS <= u
 
 /// By context and the next [`MAX_CODE`] bits: length of the code in the lower byte, its byte in the
 /// upper one.
-pub(super) type Tables = [[u16; 1 << MAX_CODE]; CONTEXT_ROOM];
+pub(super) type Tables = [u16; CONTEXT_ROOM << MAX_CODE];
 
 /// The canonical codes of a set.
 pub(super) fn codes(set: usize) -> &'static Codes {
@@ -74,8 +74,8 @@ pub(super) fn parts(code: u16) -> (u16, u16) {
 pub(super) fn tables(set: usize) -> &'static Tables {
     static ALL: [OnceLock<Box<Tables>>; SETS] = [const { OnceLock::new() }; SETS];
     ALL[set].get_or_init(|| {
-        let mut tables = Box::new([[1; 1 << MAX_CODE]; CONTEXT_ROOM]);
-        for (table, codes) in tables.iter_mut().zip(codes(set)) {
+        let mut tables = Box::new([1; CONTEXT_ROOM << MAX_CODE]);
+        for (table, codes) in tables.chunks_mut(1 << MAX_CODE).zip(codes(set)) {
             for (byte, (code, length)) in (0u16..).zip(codes.iter().map(|code| parts(*code))) {
                 if length > 0 {
                     let free = MAX_CODE - u32::from(length);
@@ -114,18 +114,34 @@ const LENGTH: [[u8; 8]; 2] = contexts_by_place(LENGTHS, 1);
 const BITMAP: [[u8; 8]; 2] = contexts_by_place(BITMAPS, BITMAP_PLACES);
 const WIDTH: [[u8; 8]; 2] = contexts_by_place(WIDTHS, WIDTH_PLACES);
 
+/// Where the tables of these contexts begin.
+const LENGTH_TABLES: [[u16; 8]; 2] = tables_by_place(LENGTH);
+const BITMAP_TABLES: [[u16; 8]; 2] = tables_by_place(BITMAP);
+const WIDTH_TABLES: [[u16; 8]; 2] = tables_by_place(WIDTH);
+
+const fn tables_by_place(contexts: [[u8; 8]; 2]) -> [[u16; 8]; 2] {
+    let mut tables = [[0; 8]; 2];
+    let mut i = 0;
+    while i < 16 {
+        tables[i / 8][i % 8] = (contexts[i / 8][i % 8] as u16) << MAX_CODE;
+        i += 1;
+    }
+    tables
+}
+
 /// Buffers for decoded bytes and their contexts.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    contexts: [u8; MAX_SYMBOLS + 8],
-    bytes: [u8; MAX_SYMBOLS + 8],
+    /// Where the tables of the contexts begin; then, their entries.
+    entries: [u16; MAX_SYMBOLS + 8],
+    bytes: [u8; MAX_SYMBOLS + 64],
 }
 
 impl Default for Buffer {
     fn default() -> Self {
         Self {
-            contexts: [0; MAX_SYMBOLS + 8],
-            bytes: [0; MAX_SYMBOLS + 8],
+            entries: [0; MAX_SYMBOLS + 8],
+            bytes: [0; MAX_SYMBOLS + 64],
         }
     }
 }
@@ -151,113 +167,152 @@ fn width_bytes(mask: u64) -> usize {
     mask.count_ones().div_ceil(8) as usize
 }
 
-/// Returns whether control bytes that are not coded can be read from `at`: all of them, and whole registers that
-/// begin with some of them, are in the window then.
-#[inline(always)]
-pub(super) fn raw_fits(at: usize) -> bool {
-    at + MAX_CONTROL + 8 <= WINDOW
-}
-
-/// Reads control bytes that are not coded; returns where they end.
+/// Reads control bytes that are not coded; returns where they end. The functions are those of these names or
+/// equal them.
 #[inline(always)]
 pub(super) fn read_raw(
     window: &Window,
     at: usize,
     blocks: usize,
-    masks: &mut [u64; MAX_BLOCKS],
-    widths: &mut [u64; MAX_BLOCKS],
+    [masks, widths]: Control<'_>,
+    (spread_masks, spread_widths): (impl SpreadMasks, impl SpreadWidths),
 ) -> Option<usize> {
-    if !raw_fits(at) {
+    if at + MAX_CONTROL + 8 > WINDOW {
         return None;
     }
+    let mut lengths = [0; MAX_BLOCKS];
+    for (two, byte) in lengths.as_chunks_mut::<2>().0.iter_mut().zip(&window[at..]) {
+        *two = [byte & 15, byte >> 4].map(|length| length.min(8));
+    }
+    lengths[blocks..].fill(0);
     let mut from = at + blocks.div_ceil(2);
-    for (block, mask) in masks[..blocks].iter_mut().enumerate() {
-        let length = usize::from(window[at + block / 2] >> (block % 2 * 4) & 15).min(8);
-        *mask = low_bytes(word(window, from), length);
-        from += length;
-    }
-    for (mask, widths) in masks[..blocks].iter().zip(widths) {
-        let count = width_bytes(*mask);
-        *widths = low_bytes(word(window, from), count);
-        from += count;
-    }
+    from += spread_masks(&window[from..], &lengths, blocks, masks);
+    from += spread_widths(&window[from..], masks, blocks, widths);
     Some(from)
 }
 
 /// A position in one of the streams.
 #[derive(Clone, Copy, Default)]
-struct Stream {
+pub(super) struct Stream {
     /// The next bits, the first one on top.
     next: u64,
-    /// Number of valid bits; only the lowest six bits of this number count.
-    valid: u32,
-    /// The next byte to load.
-    at: usize,
+    /// The sum of the entries that were read since the last refill: their bits, in the lower byte.
+    read: usize,
+    /// Offset of the next bit at the last refill.
+    bit: usize,
 }
 
 impl Stream {
+    /// Offset of the next bit.
+    #[inline(always)]
+    fn bit(&self) -> usize {
+        self.bit + (self.read & 255)
+    }
+
     #[inline(always)]
     fn refill(&mut self, window: &Window) {
-        let at = self.at.min(WINDOW - 8);
-        self.next |= word(window, at).swap_bytes() >> (self.valid & 63);
-        self.at = at + (!self.valid >> 3 & 7) as usize;
-        self.valid |= 56;
+        self.bit = self.bit();
+        self.read = 0;
+        let at = (self.bit / 8).min(WINDOW - 8);
+        self.next = word(window, at).swap_bytes() << (self.bit % 8);
     }
 
+    /// Reads a code: `entry` begins as where its context's table is and becomes its entry there.
     #[inline(always)]
-    fn byte(&mut self, tables: &Tables, context: u8) -> u8 {
-        let table = &tables[usize::from(context) % CONTEXT_ROOM];
-        let entry = u32::from(table[(self.next >> (64 - MAX_CODE)) as usize]);
-        self.next <<= entry & 63;
-        self.valid = self.valid.wrapping_sub(entry);
-        (entry >> 8) as u8
-    }
-
-    /// Returns the offset of the next stream.
-    #[inline(always)]
-    fn end(&self) -> usize {
-        self.at - (self.valid >> 3 & 7) as usize
+    fn read(&mut self, tables: &Tables, entry: &mut u16) {
+        let at = usize::from(*entry) + (self.next >> (64 - MAX_CODE)) as usize;
+        *entry = tables[at % tables.len()];
+        self.next <<= *entry & 63;
+        self.read = self.read.wrapping_add((*entry).into());
     }
 }
 
-/// Reads a byte per context.
+/// The positions of all streams.
+pub(super) type Streams = [Stream; STREAMS];
+
+/// Reads a code for each of `entries`: they begin as where the tables of their contexts are.
 #[inline(always)]
-fn read_bytes(
-    streams: &mut [Stream; STREAMS],
+pub(super) fn read_entries(
+    streams: &mut Streams,
     window: &Window,
     tables: &Tables,
-    contexts: &[u8],
-    out: &mut [u8],
+    entries: &mut [u16],
 ) {
-    /// Bytes between refills: four of each stream.
+    /// Codes between refills: four of each stream.
     const RUN: usize = 4 * STREAMS;
-    const { assert!(RUN as u32 / STREAMS as u32 * MAX_CODE <= 56) };
+    // A refill gives 57 bits at least, and their number fits into a byte.
+    const { assert!(RUN as u32 / STREAMS as u32 * MAX_CODE <= 57) };
     let [mut a, mut b, mut c, mut d] = *streams;
-    let (runs, rest) = contexts.as_chunks::<RUN>();
-    let (to_runs, to_rest) = out.as_chunks_mut::<RUN>();
-    macro_rules! refill {
-        () => {
-            a.refill(window);
-            b.refill(window);
-            c.refill(window);
-            d.refill(window);
-        };
-    }
-    for (contexts, out) in runs.iter().zip(to_runs) {
-        refill!();
-        for i in 0..RUN / STREAMS {
-            out[4 * i] = a.byte(tables, contexts[4 * i]);
-            out[4 * i + 1] = b.byte(tables, contexts[4 * i + 1]);
-            out[4 * i + 2] = c.byte(tables, contexts[4 * i + 2]);
-            out[4 * i + 3] = d.byte(tables, contexts[4 * i + 3]);
+    for entries in entries.chunks_mut(RUN) {
+        a.refill(window);
+        b.refill(window);
+        c.refill(window);
+        d.refill(window);
+        let (fours, rest) = entries.as_chunks_mut::<STREAMS>();
+        for entries in fours {
+            a.read(tables, &mut entries[0]);
+            b.read(tables, &mut entries[1]);
+            c.read(tables, &mut entries[2]);
+            d.read(tables, &mut entries[3]);
+        }
+        for (entry, stream) in rest.iter_mut().zip([&mut a, &mut b, &mut c]) {
+            stream.read(tables, entry);
         }
     }
-    refill!();
-    let mut all = [a, b, c, d];
-    for (i, (out, &context)) in to_rest.iter_mut().zip(rest).enumerate() {
-        *out = all[i % STREAMS].byte(tables, context);
+    *streams = [a, b, c, d];
+}
+
+/// Spreads bytes over integers: the first of them over the first integer, and so on. `counts` says how many each has, 8 at most.
+/// Returns their number.
+#[inline(always)]
+fn spread(bytes: &[u8], counts: impl Iterator<Item = usize>, out: &mut [u64]) -> usize {
+    let mut from = 0;
+    for (out, count) in out.iter_mut().zip(counts) {
+        *out = low_bytes(word(bytes, from), count);
+        from += count;
     }
-    *streams = all;
+    from
+}
+
+/// [`spread_masks`], given the bytes, their number by block, the number of blocks, and room. At least 64 bytes follow the last
+/// one, and after the last block, numbers are 0.
+pub(super) trait SpreadMasks:
+    Fn(&[u8], &[u8; MAX_BLOCKS], usize, &mut [u64; MAX_BLOCKS]) -> usize
+{
+}
+
+impl<F: Fn(&[u8], &[u8; MAX_BLOCKS], usize, &mut [u64; MAX_BLOCKS]) -> usize> SpreadMasks for F {}
+
+/// [`spread_widths`]; the arguments are those of [`SpreadMasks`], with bitmaps in place of numbers.
+pub(super) trait SpreadWidths:
+    Fn(&[u8], &[u64; MAX_BLOCKS], usize, &mut [u64; MAX_BLOCKS]) -> usize
+{
+}
+
+impl<F: Fn(&[u8], &[u64; MAX_BLOCKS], usize, &mut [u64; MAX_BLOCKS]) -> usize> SpreadWidths for F {}
+
+/// Spreads the bytes of bitmaps. Returns their number.
+#[inline(always)]
+pub(super) fn spread_masks(
+    bytes: &[u8],
+    lengths: &[u8; MAX_BLOCKS],
+    blocks: usize,
+    masks: &mut [u64; MAX_BLOCKS],
+) -> usize {
+    let counts = lengths.iter().map(|&length| length.into());
+    spread(bytes, counts, &mut masks[..blocks])
+}
+
+/// Spreads the bytes of widths. Returns their number.
+#[inline(always)]
+pub(super) fn spread_widths(
+    bytes: &[u8],
+    masks: &[u64; MAX_BLOCKS],
+    blocks: usize,
+    widths: &mut [u64; MAX_BLOCKS],
+) -> usize {
+    let counts = masks.iter().map(|&mask| width_bytes(mask));
+    spread(bytes, counts, &mut widths[..blocks])
 }
 
 /// Contexts of the bytes of a kind, by position; those of luma, then those of chroma.
@@ -273,7 +328,8 @@ const fn contexts_by_place(first: usize, places: usize) -> [[u8; 8]; 2] {
 }
 
 /// Reads coded control bytes of `blocks` blocks, the first `luma` of which are of the first
-/// component; returns where they end. `None` if a stream does not end where the next one begins.
+/// component, into bitmaps and widths; returns where they end. The functions are those of these names or equal them.
+/// `None` if a stream does not end where the next one begins.
 #[inline(always)]
 pub(super) fn read(
     tables: &Tables,
@@ -281,52 +337,56 @@ pub(super) fn read(
     at: usize,
     (luma, blocks): (usize, usize),
     buffer: &mut Buffer,
-    masks: &mut [u64; MAX_BLOCKS],
-    widths: &mut [u64; MAX_BLOCKS],
+    [masks, widths]: Control<'_>,
+    (read_entries, spread_masks, spread_widths): (
+        impl Fn(&mut Streams, &Window, &Tables, &mut [u16]),
+        impl SpreadMasks,
+        impl SpreadWidths,
+    ),
 ) -> Option<usize> {
     let lengths = u32::from_le_bytes(*window.get(at..)?.first_chunk()?) as usize;
-    let mut streams = [Stream::default(); STREAMS];
+    let mut streams = Streams::default();
     let mut starts = [at + STREAM_LENGTHS; STREAMS];
     for i in 1..STREAMS {
         starts[i] = starts[i - 1] + (lengths >> (10 * (i - 1)) & 1023);
     }
     for (stream, start) in streams.iter_mut().zip(starts) {
-        stream.at = start;
+        stream.bit = 8 * start;
     }
     if starts[STREAMS - 1] + MAX_CONTROL + 8 > WINDOW || lengths >> 30 != 0 {
         return None;
     }
-    let Buffer { contexts, bytes } = buffer;
-    contexts[..luma].fill(LENGTHS as u8);
-    contexts[luma..blocks].fill(LENGTHS as u8 + 1);
+    let Buffer { entries, bytes } = buffer;
+    // A macro, since the compiler leaves a closure that is called three times as it is, compiled for any processor.
+    macro_rules! read {
+        ($count:expr, $limit:expr, $out:expr) => {
+            let entries = &mut entries[..$count];
+            read_entries(&mut streams, window, tables, entries);
+            for (byte, entry) in $out.iter_mut().zip(entries) {
+                *byte = ((*entry >> 8) as u8).min($limit);
+            }
+        };
+    }
+    let places = |tables: &[[u16; 8]; 2], block: usize| tables[usize::from(block >= luma)];
+    entries[..luma].fill(LENGTH_TABLES[0][0]);
+    entries[luma..blocks].fill(LENGTH_TABLES[1][0]);
     let mut lengths = [0; MAX_BLOCKS];
-    let lengths = &mut lengths[..blocks];
-    read_bytes(&mut streams, window, tables, &contexts[..blocks], lengths);
+    read!(blocks, 8, lengths);
     let mut count = 0;
-    for (block, length) in lengths.iter_mut().enumerate() {
-        *length = (*length).min(8);
-        contexts[count..count + 8].copy_from_slice(&BITMAP[usize::from(block >= luma)]);
-        count += usize::from(*length);
+    for (block, &length) in lengths[..blocks].iter().enumerate() {
+        entries[count..count + 8].copy_from_slice(&places(&BITMAP_TABLES, block));
+        count += usize::from(length);
     }
-    let (contexts_now, out) = (&contexts[..count], &mut bytes[..count]);
-    read_bytes(&mut streams, window, tables, contexts_now, out);
-    let mut from = 0;
+    read!(count, 255, bytes);
+    spread_masks(bytes, &lengths, blocks, masks);
     count = 0;
-    for (block, (mask, &length)) in masks.iter_mut().zip(&*lengths).enumerate() {
-        *mask = low_bytes(word(bytes, from), length.into());
-        from += usize::from(length);
-        contexts[count..count + 8].copy_from_slice(&WIDTH[usize::from(block >= luma)]);
-        count += width_bytes(*mask);
+    for (block, &mask) in masks[..blocks].iter().enumerate() {
+        entries[count..count + 8].copy_from_slice(&places(&WIDTH_TABLES, block));
+        count += width_bytes(mask);
     }
-    let (contexts_now, out) = (&contexts[..count], &mut bytes[..count]);
-    read_bytes(&mut streams, window, tables, contexts_now, out);
-    from = 0;
-    for (mask, widths) in masks[..blocks].iter().zip(widths) {
-        let count = width_bytes(*mask);
-        *widths = low_bytes(word(bytes, from), count);
-        from += count;
-    }
-    let ends = streams.map(|stream| stream.end());
+    read!(count, 255, bytes);
+    spread_widths(bytes, masks, blocks, widths);
+    let ends = streams.map(|stream| stream.bit().div_ceil(8));
     (ends[..STREAMS - 1] == starts[1..]).then_some(ends[STREAMS - 1])
 }
 
@@ -426,7 +486,8 @@ mod tests {
     #[test]
     fn every_sequence_of_bits_is_codes() {
         for set in 0..SETS {
-            for (context, table) in tables(set)[..CONTEXTS].iter().enumerate() {
+            let tables = tables(set).chunks(1 << MAX_CODE).take(CONTEXTS);
+            for (context, table) in tables.enumerate() {
                 let lengths = &CODE_LENGTHS[(set * CONTEXTS + context) * 256..][..256];
                 let coded: u32 = lengths.iter().filter(|l| **l > 0).map(|l| 1024 >> l).sum();
                 assert_eq!(coded, 1024, "set {set}, context {context}");

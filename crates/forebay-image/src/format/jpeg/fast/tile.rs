@@ -7,7 +7,6 @@
 //! All reads are within a [`Window`] from the start of a tile, and each tile must end exactly where
 //! its length says.
 
-use super::control::{self, Buffer, Tables};
 use crate::format::jpeg::baseline::entropy::{PAIR, SECOND, ZIGZAG};
 
 /// Blocks of a part, at most.
@@ -66,6 +65,9 @@ impl Part {
 /// Eight bytes, each with this value in all ones.
 pub(super) const EACH: u64 = 0x0101_0101_0101_0101;
 
+/// Bitmaps and widths by block.
+pub(super) type Control<'a> = [&'a mut [u64; MAX_BLOCKS]; 2];
+
 /// A tile whose blocks can be unpacked.
 #[derive(Debug)]
 pub(super) struct Tile {
@@ -98,26 +100,21 @@ impl Default for Tile {
 
 impl Tile {
     /// Reads everything before the payload of a tile of `length` bytes. `read_dc` is [`read_dc`] or
-    /// equals it. `None` if the tile is damaged.
+    /// equals it, and so is `place_payload`. `read_control` reads the control bytes from an offset on, for so many blocks of
+    /// luma and of all components; it returns where they end. `None` if the tile is damaged.
     #[inline(always)]
     pub(super) fn open(
         &mut self,
         window: &Window,
         length: usize,
         parts: &[Part],
-        tables: Option<&Tables>,
-        buffer: &mut Buffer,
         read_dc: impl Fn(&[u8; 64], usize, &mut [i16; WIDTH]) -> usize,
+        read_control: impl FnOnce(usize, (usize, usize), Control<'_>) -> Option<usize>,
+        place_payload: impl FnOnce(&mut Self, usize, usize, usize) -> Option<()>,
     ) -> Option<()> {
         let (at, luma, blocks) = self.begin(window, length, parts, read_dc)?;
-        let (masks, widths) = (&mut self.masks, &mut self.widths);
-        let at = match tables {
-            Some(tables) => {
-                control::read(tables, window, at, (luma, blocks), buffer, masks, widths)?
-            }
-            None => control::read_raw(window, at, blocks, masks, widths)?,
-        };
-        self.place_payload(at, blocks, length)?;
+        let at = read_control(at, (luma, blocks), [&mut self.masks, &mut self.widths])?;
+        place_payload(self, at, blocks, length)?;
         self.blocks = blocks;
         Some(())
     }
@@ -125,7 +122,7 @@ impl Tile {
     /// Reads what precedes the control bytes. Returns where they begin, the number of luma blocks, and
     /// that of all blocks.
     #[inline(always)]
-    pub(super) fn begin(
+    fn begin(
         &mut self,
         window: &Window,
         length: usize,
@@ -164,7 +161,12 @@ impl Tile {
     /// Computes where the fields of each block begin. `None` if a width is invalid, or the last
     /// field is not at the end of the tile.
     #[inline(always)]
-    fn place_payload(&mut self, mut at: usize, blocks: usize, length: usize) -> Option<()> {
+    pub(super) fn place_payload(
+        &mut self,
+        mut at: usize,
+        blocks: usize,
+        length: usize,
+    ) -> Option<()> {
         let mut lengths = [0u16; MAX_BLOCKS];
         let mut wrong = 0;
         // Without branches and in whole vectors.

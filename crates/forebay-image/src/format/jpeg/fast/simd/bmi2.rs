@@ -3,6 +3,8 @@
 
 use super::{Buffer, PAIR, Part, ScanEncoder, Tables, Tile, WIDTH, Window, control, tile};
 use crate::format::jpeg::baseline::entropy::{SECOND, ZIGZAG};
+use crate::format::jpeg::fast::control::Streams;
+use crate::format::jpeg::fast::tile::Control;
 use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -120,7 +122,31 @@ pub(super) fn open(
     buffer: &mut Buffer,
 ) -> Option<()> {
     let dc = |bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]| read_dc(bytes, blocks, out);
-    tile.open(window, length, parts, tables, buffer, dc)
+    let (masks, widths) = (control::spread_masks, control::spread_widths);
+    let entries = |streams: &mut Streams, window: &Window, tables: &Tables, entries: &mut [u16]| {
+        read_entries(streams, window, tables, entries);
+    };
+    let control = |at: usize, blocks: (usize, usize), out: Control<'_>| match tables {
+        Some(tables) => {
+            let ways = (entries, masks, widths);
+            control::read(tables, window, at, blocks, buffer, out, ways)
+        }
+        None => control::read_raw(window, at, blocks.1, out, (masks, widths)),
+    };
+    tile.open(window, length, parts, dc, control, Tile::place_payload)
+}
+
+/// [`control::read_entries`], without vectors: the compiler would put the four streams into one, and take
+/// them out again for each look into a table.
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+#[inline(never)]
+pub(super) fn read_entries(
+    streams: &mut Streams,
+    window: &Window,
+    tables: &Tables,
+    entries: &mut [u16],
+) {
+    control::read_entries(streams, window, tables, entries);
 }
 
 /// [`tile::read_dc`].

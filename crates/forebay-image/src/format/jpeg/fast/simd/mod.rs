@@ -17,7 +17,7 @@ mod vbmi2;
 use super::control::{self, Buffer, Tables};
 use super::part::EncodedPart;
 use super::restore::ScanEncoder;
-use super::tile::{self, MAX_PARTS, Part, Tile, WIDTH, Window};
+use super::tile::{self, Control, MAX_PARTS, Part, Tile, WIDTH, Window};
 use crate::format::jpeg::baseline::entropy::PAIR;
 use std::ops::Range;
 
@@ -164,7 +164,18 @@ impl Level {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Vbmi2 => unsafe { vbmi2::open(tile, window, length, parts, tables, buffer) },
-            _ => tile.open(window, length, parts, tables, buffer, tile::read_dc),
+            _ => {
+                let (masks, widths) = (control::spread_masks, control::spread_widths);
+                let control = |at: usize, blocks: (usize, usize), out: Control<'_>| match tables {
+                    Some(tables) => {
+                        let ways = (control::read_entries, masks, widths);
+                        control::read(tables, window, at, blocks, buffer, out, ways)
+                    }
+                    None => control::read_raw(window, at, blocks.1, out, (masks, widths)),
+                };
+                let place = Tile::place_payload;
+                tile.open(window, length, parts, tile::read_dc, control, place)
+            }
         }
     }
 

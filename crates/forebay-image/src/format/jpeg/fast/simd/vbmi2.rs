@@ -1,9 +1,11 @@
 //! Tiles with AVX-512 VBMI and VBMI2: four blocks at once, in registers from fields to rows of
 //! coefficients.
 
+use super::bmi2::read_entries;
 use super::{Buffer, PAIR, Part, Tables, Tile, WIDTH, Window, control};
 use crate::format::jpeg::baseline::entropy::ZIGZAG;
-use crate::format::jpeg::fast::tile::{EACH, MAX_BLOCKS};
+use crate::format::jpeg::fast::control::Streams;
+use crate::format::jpeg::fast::tile::{Control, EACH, MAX_BLOCKS};
 use std::arch::x86_64::*;
 
 /// Bytes for a register.
@@ -47,6 +49,14 @@ bytes!(
     /// By byte: its place in an eight.
     PLACE: |i| (i % 8) as u8
 );
+bytes!(
+    /// By field of four blocks with 16 fields each: the byte with its width, eight of each block.
+    WIDTH_OF_SIXTEEN: |i| (i / 16 * 8 + i % 16 / 8) as u8
+);
+bytes!(
+    /// By such a field: where its width is in the bits of these bytes.
+    HALF_OF_SIXTEEN: |i| (i % 8 / 4 * 4) as u8
+);
 /// By position row by row: the index in zigzag order.
 static INDEX: Bytes = {
     let mut bytes = [0; 64];
@@ -71,6 +81,8 @@ struct Constants {
     index: __m512i,
     ones: __m512i,
     half: __m512i,
+    width_of_sixteen: __m512i,
+    half_of_sixteen: __m512i,
 }
 
 impl Constants {
@@ -90,7 +102,25 @@ impl Constants {
             index: INDEX.load(),
             ones: _mm512_broadcast_i32x4(ones),
             half: _mm512_broadcast_i32x4(half),
+            width_of_sixteen: WIDTH_OF_SIXTEEN.load(),
+            half_of_sixteen: HALF_OF_SIXTEEN.load(),
         }
+    }
+
+    /// The values of fields, given their widths and bits: eight fields in each eight bytes.
+    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vbmi")]
+    #[inline]
+    fn values(self, data: __m512i, start: __m512i, width: __m512i) -> __m512i {
+        // Field i of a four is i widths after its start.
+        let bit = _mm512_mask_add_epi8(start, 0xaaaa_aaaa_aaaa_aaaa, start, width);
+        let double = _mm512_add_epi8(width, width);
+        let bit = _mm512_mask_add_epi8(bit, 0xcccc_cccc_cccc_cccc, bit, double);
+        let ones = _mm512_shuffle_epi8(self.ones, width);
+        let fields = _mm512_and_si512(_mm512_multishift_epi64_epi8(bit, data), ones);
+        let half = _mm512_shuffle_epi8(self.half, width);
+        let positive = _mm512_cmpge_epu8_mask(fields, half);
+        let values = _mm512_sub_epi8(fields, half);
+        _mm512_mask_sub_epi8(values, positive, values, _mm512_set1_epi8(-1))
     }
 }
 
@@ -106,66 +136,88 @@ pub(super) fn open(
     buffer: &mut Buffer,
 ) -> Option<()> {
     let dc = |bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]| read_dc(bytes, blocks, out);
-    let (at, luma, blocks) = tile.begin(window, length, parts, dc)?;
-    let (masks, widths) = (&mut tile.masks, &mut tile.widths);
-    let at = match tables {
-        Some(tables) => control::read(tables, window, at, (luma, blocks), buffer, masks, widths)?,
-        None => read_raw(window, at, blocks, masks, widths)?,
+    let entries = |streams: &mut Streams, window: &Window, tables: &Tables, entries: &mut [u16]| {
+        read_entries(streams, window, tables, entries);
     };
-    place_payload(tile, at, blocks, length)?;
-    tile.blocks = blocks;
-    Some(())
+    let masks = |bytes: &[u8], lengths: &[u8; 64], blocks: usize, masks: &mut [u64; 64]| {
+        spread_masks(bytes, lengths, blocks, masks)
+    };
+    let widths = |bytes: &[u8], masks: &[u64; 64], blocks: usize, widths: &mut [u64; 64]| {
+        spread_widths(bytes, masks, blocks, widths)
+    };
+    let control = |at: usize, blocks: (usize, usize), out: Control<'_>| match tables {
+        Some(tables) => {
+            let ways = (entries, masks, widths);
+            control::read(tables, window, at, blocks, buffer, out, ways)
+        }
+        None => control::read_raw(window, at, blocks.1, out, (masks, widths)),
+    };
+    let place = |tile: &mut Tile, at: usize, blocks: usize, length: usize| {
+        place_payload(tile, at, blocks, length)
+    };
+    tile.open(window, length, parts, dc, control, place)
 }
 
-/// [`control::read_raw`]: the bytes of eight blocks at once.
+/// Spreads bytes over eight integers, which have so many of them each, 8 at most.
 #[target_feature(
     enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
 #[inline]
-fn read_raw(
-    window: &Window,
-    at: usize,
+fn spread(bytes: &[u8], counts: __m128i, out: &mut [u64]) -> usize {
+    // By number of bytes: a bit for each.
+    let bits = _mm_setr_epi8(0, 1, 3, 7, 15, 31, 63, 127, -1, -1, -1, -1, -1, -1, -1, -1);
+    let mask = _mm_cvtsi128_si64(_mm_shuffle_epi8(bits, counts)) as u64;
+    let (bytes, out) = (&bytes[..64], &mut out[..8]);
+    // SAFETY: reads and writes the 64 bytes of each slice.
+    unsafe {
+        let bytes = _mm512_loadu_si512(bytes.as_ptr().cast());
+        let bytes = _mm512_maskz_expand_epi8(mask, bytes);
+        _mm512_storeu_si512(out.as_mut_ptr().cast(), bytes);
+    }
+    mask.count_ones() as usize
+}
+
+/// [`control::spread_masks`]: eight blocks at once.
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
+)]
+#[inline]
+fn spread_masks(
+    bytes: &[u8],
+    lengths: &[u8; MAX_BLOCKS],
     blocks: usize,
     masks: &mut [u64; MAX_BLOCKS],
+) -> usize {
+    let mut from = 0;
+    let eights = lengths.as_chunks().0.iter().zip(masks.chunks_mut(8));
+    for (&lengths, masks) in eights.take(blocks.div_ceil(8)) {
+        let counts = _mm_cvtsi64_si128(i64::from_le_bytes(lengths));
+        from += spread(&bytes[from..], counts, masks);
+    }
+    from
+}
+
+/// [`control::spread_widths`]: eight blocks at once.
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
+)]
+#[inline]
+fn spread_widths(
+    bytes: &[u8],
+    masks: &[u64; MAX_BLOCKS],
+    blocks: usize,
     widths: &mut [u64; MAX_BLOCKS],
-) -> Option<usize> {
-    if !control::raw_fits(at) {
-        return None;
-    }
-    // By number of bytes, which is 8 at most: a bit for each.
-    let bits = _mm_setr_epi8(0, 1, 3, 7, 15, 31, 63, 127, -1, -1, -1, -1, -1, -1, -1, -1);
-    // Bytes from `from` on: those of each block into eight.
-    let expand = |from: &mut usize, counts: __m128i, out: &mut [u64]| {
-        let mask = _mm_cvtsi128_si64(_mm_shuffle_epi8(bits, counts)) as u64;
-        let (bytes, out) = (&window[*from..*from + 64], &mut out[..8]);
-        // SAFETY: reads and writes the 64 bytes of each slice.
-        unsafe {
-            let bytes = _mm512_loadu_si512(bytes.as_ptr().cast());
-            let bytes = _mm512_maskz_expand_epi8(mask, bytes);
-            _mm512_storeu_si512(out.as_mut_ptr().cast(), bytes);
-        }
-        *from += mask.count_ones() as usize;
-    };
-    let mut from = at + blocks.div_ceil(2);
-    for block in (0..blocks).step_by(8) {
-        let nibbles = super::tile::word(window, at + block / 2);
-        let nibbles = nibbles & (u64::MAX >> (64 - 4 * (blocks - block).min(8)));
-        let counts = _pdep_u64(nibbles, 15 * EACH) as i64;
-        expand(&mut from, _mm_cvtsi64_si128(counts), &mut masks[block..]);
-    }
-    for block in (0..blocks).step_by(8) {
-        let masks = &masks[block..][..8];
-        // SAFETY: reads the 64 bytes of the slice.
+) -> usize {
+    let mut from = 0;
+    let eights = masks.as_chunks::<8>().0.iter().zip(widths.chunks_mut(8));
+    for (masks, widths) in eights.take(blocks.div_ceil(8)) {
+        // SAFETY: reads the 64 bytes of the array.
         let masks = unsafe { _mm512_loadu_si512(masks.as_ptr().cast()) };
         let ones = _mm512_popcnt_epi64(masks);
         let counts = _mm512_srli_epi64::<3>(_mm512_add_epi64(ones, _mm512_set1_epi64(7)));
-        expand(
-            &mut from,
-            _mm512_cvtepi64_epi8(counts),
-            &mut widths[block..],
-        );
+        from += spread(&bytes[from..], _mm512_cvtepi64_epi8(counts), widths);
     }
-    Some(from)
+    from
 }
 
 /// [`Tile::place_payload`]: eight blocks at once.
@@ -288,18 +340,101 @@ fn block(payload: __m512i, widths: u64, mask: u64, constants: Constants) -> __m5
     // Eight bytes for each eight fields.
     let from = _mm512_permutexvar_epi8(constants.eight, two(bytes, 0));
     let data = _mm512_permutexvar_epi8(_mm512_add_epi8(from, constants.place), payload);
-    // Field i of a four is i widths after its start.
-    let bit = _mm512_mask_add_epi8(start, 0xaaaa_aaaa_aaaa_aaaa, start, width);
-    let double = _mm512_add_epi8(width, width);
-    let bit = _mm512_mask_add_epi8(bit, 0xcccc_cccc_cccc_cccc, bit, double);
-    let ones = _mm512_shuffle_epi8(constants.ones, width);
-    let fields = _mm512_and_si512(_mm512_multishift_epi64_epi8(bit, data), ones);
-    let half = _mm512_shuffle_epi8(constants.half, width);
-    let positive = _mm512_cmpge_epu8_mask(fields, half);
-    let values = _mm512_sub_epi8(fields, half);
-    let values = _mm512_mask_sub_epi8(values, positive, values, _mm512_set1_epi8(-1));
+    row_by_row(constants.values(data, start, width), mask, constants)
+}
+
+/// The AC coefficients of a block row by row, from the values of its fields.
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vbmi,avx512vbmi2")]
+#[inline]
+fn row_by_row(values: __m512i, mask: u64, constants: Constants) -> __m512i {
     let zigzag = _mm512_maskz_expand_epi8(mask << 1, values);
     _mm512_permutexvar_epi8(constants.index, zigzag)
+}
+
+/// [`block`] of four blocks that have 16 coefficients at most.
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
+)]
+#[inline]
+fn four_small(
+    [a, b, c, d]: [__m128i; 4],
+    widths: __m256i,
+    masks: [u64; 4],
+    constants: Constants,
+) -> [__m512i; 4] {
+    const SECOND_EIGHTS: u64 = 0xff00_ff00_ff00_ff00;
+    const SECOND_FOURS: u64 = 0xf0f0_f0f0_f0f0_f0f0;
+    let low = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(a), b);
+    let payload = _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(low, c), d);
+    let widths = _mm512_castsi256_si512(widths);
+    let fifteen = _mm512_set1_epi8(15);
+    let both = _mm512_permutexvar_epi8(constants.width_of_sixteen, widths);
+    let width = _mm512_multishift_epi64_epi8(constants.half_of_sixteen, both);
+    let width = _mm512_and_si512(width, fifteen);
+    // The sum of the widths of each first eight, which are fields of four bits: half bytes before the second one.
+    let first = _mm512_shuffle_epi8(both, _mm512_setzero_si512());
+    let sum = _mm512_add_epi8(
+        _mm512_and_si512(first, fifteen),
+        _mm512_and_si512(_mm512_srli_epi16::<4>(first), fifteen),
+    );
+    let before = _mm512_maskz_mov_epi8(SECOND_EIGHTS, sum);
+    let bytes = _mm512_and_si512(_mm512_srli_epi16::<1>(before), fifteen);
+    let one = _mm512_and_si512(before, _mm512_set1_epi8(1));
+    // The second four of an eight begins after the first one.
+    let of_first_four = _mm512_and_si512(both, fifteen);
+    let start = _mm512_mask_add_epi8(one, SECOND_FOURS, one, of_first_four);
+    let start = _mm512_slli_epi16::<2>(start);
+    let data = _mm512_shuffle_epi8(payload, _mm512_add_epi8(bytes, constants.place));
+    let values = constants.values(data, start, width);
+    let quarters = [
+        _mm512_castsi512_si128(values),
+        _mm512_extracti32x4_epi32::<1>(values),
+        _mm512_extracti32x4_epi32::<2>(values),
+        _mm512_extracti32x4_epi32::<3>(values),
+    ];
+    let mut blocks = quarters.map(|quarter| _mm512_castsi128_si512(quarter));
+    for (block, mask) in blocks.iter_mut().zip(masks) {
+        *block = row_by_row(*block, mask, constants);
+    }
+    blocks
+}
+
+/// The AC coefficients of the blocks from a number on as bytes, row by row; the last block stands for those after it.
+///
+/// # Safety
+/// The tile has been opened with this window, and has these blocks.
+#[target_feature(
+    enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
+)]
+#[inline]
+unsafe fn four(
+    tile: &Tile,
+    window: &Window,
+    (number, last): (usize, usize),
+    constants: Constants,
+) -> [__m512i; 4] {
+    let numbers: [usize; 4] = std::array::from_fn(|i| (number + i).min(last));
+    let fields = numbers.map(|number| {
+        // SAFETY: of an opened tile, 64 bytes from here are in the window.
+        unsafe { window.as_ptr().add(tile.payload[number] as usize) }
+    });
+    if let Some(widths) = tile.widths[number..].first_chunk::<4>() {
+        // SAFETY: reads the 32 bytes of the array.
+        let widths = unsafe { _mm256_loadu_si256(widths.as_ptr().cast()) };
+        if _mm256_testz_si256(widths, _mm256_set1_epi64x(!0xffff)) != 0 {
+            // SAFETY: see above.
+            let fields = fields.map(|fields| unsafe { _mm_loadu_si128(fields.cast()) });
+            let masks = numbers.map(|number| tile.masks[number]);
+            return four_small(fields, widths, masks, constants);
+        }
+    }
+    let mut blocks = [_mm512_setzero_si512(); 4];
+    for ((block_of, number), fields) in blocks.iter_mut().zip(numbers).zip(fields) {
+        // SAFETY: see above.
+        let payload = unsafe { _mm512_loadu_si512(fields.cast()) };
+        *block_of = block(payload, tile.widths[number], tile.masks[number], constants);
+    }
+    blocks
 }
 
 /// [`Tile::unpack`].
@@ -316,15 +451,9 @@ pub(super) unsafe fn unpack(tile: &Tile, window: &Window, parts: &[Part], out: &
     for (part, dc) in parts.iter().zip(&tile.dc) {
         let mut to = part.at;
         for at in (part.from..part.to).step_by(4) {
-            let mut blocks = [_mm512_setzero_si512(); 4];
-            for (i, bytes) in blocks.iter_mut().enumerate() {
-                // After the last block, the last one again.
-                let number = first + (at + i).min(part.blocks - 1);
-                let payload = tile.payload[number] as usize;
-                // SAFETY: of an opened tile, 64 bytes from here are in the window.
-                let payload = unsafe { _mm512_loadu_si512(window.as_ptr().add(payload).cast()) };
-                *bytes = block(payload, tile.widths[number], tile.masks[number], constants);
-            }
+            let numbers = (first + at, first + part.blocks - 1);
+            // SAFETY: the tile has been opened with this window and has these blocks.
+            let blocks = unsafe { four(tile, window, numbers, constants) };
             let dc = std::array::from_fn(|i| dc[(at + i) % WIDTH]);
             let out = &mut out[to..to + 2 * PAIR];
             for (row, values) in rows(blocks, dc).into_iter().enumerate() {
