@@ -23,7 +23,7 @@ pub(in crate::format::jpeg) struct Reader {
     tiles: Vec<OpenTile>,
     /// The parts of the tiles in a row, and their number.
     parts: Vec<([Part; MAX_PARTS], usize)>,
-    /// The last tiles, and zeros after them.
+    /// The last tiles, and zeros after them; empty until one of them is needed.
     end: Vec<u8>,
 }
 
@@ -90,10 +90,7 @@ fn parts(frame: &Frame, wanted: &Range<usize>, first: usize) -> ([Part; MAX_PART
 
 impl<'a> Tiles<'a> {
     pub(super) fn new(file: &'a File<'a>, reader: &'a mut Reader) -> Self {
-        let start = file.tiles.len().saturating_sub(WINDOW);
         reader.end.clear();
-        reader.end.extend_from_slice(&file.tiles[start..]);
-        reader.end.resize(2 * WINDOW, 0);
         Self {
             file,
             reader,
@@ -139,6 +136,11 @@ impl<'a> Tiles<'a> {
             }
         }
         let all = self.file.tiles;
+        let last = all.len().saturating_sub(WINDOW);
+        if end.is_empty() && tiles[..self.opened].iter().any(|tile| tile.at >= last) {
+            end.extend_from_slice(&all[last..]);
+            end.resize(2 * WINDOW, 0);
+        }
         let bytes = |tile: &OpenTile| all.get(tile.at..(tile.at + tile.length).min(all.len()));
         let tiles = &mut tiles[..self.opened];
         for tile in tiles.iter().take(PREFETCHED) {
