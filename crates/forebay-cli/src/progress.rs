@@ -61,7 +61,7 @@ impl Bar {
     }
 
     /// Shows how far the work is. `position` is in the unit of the total, by which the time left
-    /// is reckoned; `things` with their noun and `bytes` are shown with their rates.
+    /// is reckoned; `things` with their noun, a plural with an s, and `bytes` are shown with their rates.
     pub(crate) fn update(&self, position: u64, things: u64, noun: &str, bytes: u64) {
         if self.bar.is_hidden() {
             return;
@@ -80,7 +80,8 @@ impl Bar {
         }
         let (since, bytes_then, things_then) = state.marks[0];
         let elapsed = now - since;
-        let mut message = format!("{} {noun}", quantity::count(things));
+        let one = noun.strip_suffix('s').unwrap_or(noun);
+        let mut message = quantity::counted(things, one, noun);
         if elapsed > Duration::from_millis(200) {
             let new_things = things.saturating_sub(things_then);
             let new_bytes = bytes.saturating_sub(bytes_then);

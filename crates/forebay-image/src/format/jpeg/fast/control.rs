@@ -114,7 +114,7 @@ const LENGTH: [[u8; 8]; 2] = contexts_by_place(LENGTHS, 1);
 const BITMAP: [[u8; 8]; 2] = contexts_by_place(BITMAPS, BITMAP_PLACES);
 const WIDTH: [[u8; 8]; 2] = contexts_by_place(WIDTHS, WIDTH_PLACES);
 
-/// Where the tables of these contexts begin.
+/// Offsets of the tables of these contexts.
 const LENGTH_TABLES: [[u16; 8]; 2] = tables_by_place(LENGTH);
 const BITMAP_TABLES: [[u16; 8]; 2] = tables_by_place(BITMAP);
 const WIDTH_TABLES: [[u16; 8]; 2] = tables_by_place(WIDTH);
@@ -132,7 +132,7 @@ const fn tables_by_place(contexts: [[u8; 8]; 2]) -> [[u16; 8]; 2] {
 /// Buffers for decoded bytes and their contexts.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    /// Where the tables of the contexts begin; then, their entries.
+    /// Offsets of the tables of the contexts; then, their entries.
     entries: [u16; MAX_SYMBOLS + 8],
     bytes: [u8; MAX_SYMBOLS + 64],
 }

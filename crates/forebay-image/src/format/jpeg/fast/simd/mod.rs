@@ -134,8 +134,8 @@ impl Level {
         }
     }
 
-    /// Asks the processor to fetch these bytes into its cache, where it can be asked.
-    #[allow(clippy::unused_self)] // for the platforms that cannot be asked
+    /// Prefetches these bytes into the cache, on processors with an instruction for it.
+    #[allow(clippy::unused_self)] // an operation of a level, like the others
     pub(super) fn prefetch(self, bytes: &[u8]) {
         #[cfg(target_arch = "x86_64")]
         for line in bytes.chunks(64) {
