@@ -135,16 +135,19 @@ pub(super) fn open(
     tables: Option<&Tables>,
     buffer: &mut Buffer,
 ) -> Option<()> {
+    // Closures of this function have its features; functions with features cannot be passed.
     let dc = |bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]| read_dc(bytes, blocks, out);
     let entries = |streams: &mut Streams, window: &Window, tables: &Tables, entries: &mut [u16]| {
         read_entries(streams, window, tables, entries);
     };
-    let masks = |bytes: &[u8], lengths: &[u8; 64], blocks: usize, masks: &mut [u64; 64]| {
-        spread_masks(bytes, lengths, blocks, masks)
-    };
-    let widths = |bytes: &[u8], masks: &[u64; 64], blocks: usize, widths: &mut [u64; 64]| {
-        spread_widths(bytes, masks, blocks, widths)
-    };
+    let masks =
+        |bytes: &[u8], lengths: &[u8; MAX_BLOCKS], blocks: usize, out: &mut [u64; MAX_BLOCKS]| {
+            spread_masks(bytes, lengths, blocks, out)
+        };
+    let widths =
+        |bytes: &[u8], masks: &[u64; MAX_BLOCKS], blocks: usize, out: &mut [u64; MAX_BLOCKS]| {
+            spread_widths(bytes, masks, blocks, out)
+        };
     let control = |at: usize, blocks: (usize, usize), out: Control<'_>| match tables {
         Some(tables) => {
             let ways = (entries, masks, widths);
