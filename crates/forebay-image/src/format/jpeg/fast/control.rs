@@ -43,7 +43,7 @@ const _: () = assert!(MAX_CODE < 1 << LENGTH_BITS && MAX_CODE + LENGTH_BITS <= u
 
 /// By context and the next [`MAX_CODE`] bits: length of the code in the lower byte, its byte in the
 /// upper one.
-pub(super) type Tables = [u16; CONTEXT_ROOM << MAX_CODE];
+pub(super) type Tables = [[u16; 1 << MAX_CODE]; CONTEXT_ROOM];
 
 /// The canonical codes of a set.
 pub(super) fn codes(set: usize) -> &'static Codes {
@@ -74,8 +74,8 @@ pub(super) fn parts(code: u16) -> (u16, u16) {
 pub(super) fn tables(set: usize) -> &'static Tables {
     static ALL: [OnceLock<Box<Tables>>; SETS] = [const { OnceLock::new() }; SETS];
     ALL[set].get_or_init(|| {
-        let mut tables = Box::new([1; CONTEXT_ROOM << MAX_CODE]);
-        for (table, codes) in tables.chunks_mut(1 << MAX_CODE).zip(codes(set)) {
+        let mut tables = Box::new([[1; 1 << MAX_CODE]; CONTEXT_ROOM]);
+        for (table, codes) in tables.iter_mut().zip(codes(set)) {
             for (byte, (code, length)) in (0u16..).zip(codes.iter().map(|code| parts(*code))) {
                 if length > 0 {
                     let free = MAX_CODE - u32::from(length);
@@ -101,7 +101,7 @@ impl Kind {
 }
 
 /// Contexts of the control bytes of a block, by position.
-pub(super) fn contexts(kind: Kind, is_luma: bool) -> [u8; 8] {
+pub(super) fn contexts(kind: Kind, is_luma: bool) -> [u16; 8] {
     let contexts = match kind {
         Kind::Length => LENGTH,
         Kind::Bitmap => BITMAP,
@@ -110,29 +110,14 @@ pub(super) fn contexts(kind: Kind, is_luma: bool) -> [u8; 8] {
     contexts[usize::from(!is_luma)]
 }
 
-const LENGTH: [[u8; 8]; 2] = contexts_by_place(LENGTHS, 1);
-const BITMAP: [[u8; 8]; 2] = contexts_by_place(BITMAPS, BITMAP_PLACES);
-const WIDTH: [[u8; 8]; 2] = contexts_by_place(WIDTHS, WIDTH_PLACES);
-
-/// Offsets of the tables of these contexts.
-const LENGTH_TABLES: [[u16; 8]; 2] = tables_by_place(LENGTH);
-const BITMAP_TABLES: [[u16; 8]; 2] = tables_by_place(BITMAP);
-const WIDTH_TABLES: [[u16; 8]; 2] = tables_by_place(WIDTH);
-
-const fn tables_by_place(contexts: [[u8; 8]; 2]) -> [[u16; 8]; 2] {
-    let mut tables = [[0; 8]; 2];
-    let mut i = 0;
-    while i < 16 {
-        tables[i / 8][i % 8] = (contexts[i / 8][i % 8] as u16) << MAX_CODE;
-        i += 1;
-    }
-    tables
-}
+const LENGTH: [[u16; 8]; 2] = contexts_by_place(LENGTHS, 1);
+const BITMAP: [[u16; 8]; 2] = contexts_by_place(BITMAPS, BITMAP_PLACES);
+const WIDTH: [[u16; 8]; 2] = contexts_by_place(WIDTHS, WIDTH_PLACES);
 
 /// Buffers for decoded bytes and their contexts.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    /// Offsets of the tables of the contexts; then, their entries.
+    /// Contexts; then, the entries of their tables.
     entries: [u16; MAX_SYMBOLS + 8],
     bytes: [u8; MAX_SYMBOLS + 64],
 }
@@ -217,11 +202,11 @@ impl Stream {
         self.next = word(window, at).swap_bytes() << (self.bit % 8);
     }
 
-    /// Reads a code: `entry` begins as where its context's table is and becomes its entry there.
+    /// Reads a code: `entry` begins as its context and becomes its entry in the table.
     #[inline(always)]
     fn read(&mut self, tables: &Tables, entry: &mut u16) {
-        let at = usize::from(*entry) + (self.next >> (64 - MAX_CODE)) as usize;
-        *entry = tables[at % tables.len()];
+        let table = &tables[usize::from(*entry) % CONTEXT_ROOM];
+        *entry = table[(self.next >> (64 - MAX_CODE)) as usize];
         self.next <<= *entry & 63;
         self.read = self.read.wrapping_add((*entry).into());
     }
@@ -230,7 +215,7 @@ impl Stream {
 /// The positions of all streams.
 pub(super) type Streams = [Stream; STREAMS];
 
-/// Reads a code for each of `entries`: they begin as where the tables of their contexts are.
+/// Reads a code for each of `entries`: they begin as their contexts.
 #[inline(always)]
 pub(super) fn read_entries(
     streams: &mut Streams,
@@ -316,12 +301,12 @@ pub(super) fn spread_widths(
 }
 
 /// Contexts of the bytes of a kind, by position; those of luma, then those of chroma.
-const fn contexts_by_place(first: usize, places: usize) -> [[u8; 8]; 2] {
+const fn contexts_by_place(first: usize, places: usize) -> [[u16; 8]; 2] {
     let mut contexts = [[0; 8]; 2];
     let mut i = 0;
     while i < 16 {
         let place = if i % 8 < places { i % 8 } else { places - 1 };
-        contexts[i / 8][i % 8] = (first + i / 8 * places + place) as u8;
+        contexts[i / 8][i % 8] = (first + i / 8 * places + place) as u16;
         i += 1;
     }
     contexts
@@ -367,21 +352,21 @@ pub(super) fn read(
             }
         };
     }
-    let places = |tables: &[[u16; 8]; 2], block: usize| tables[usize::from(block >= luma)];
-    entries[..luma].fill(LENGTH_TABLES[0][0]);
-    entries[luma..blocks].fill(LENGTH_TABLES[1][0]);
+    let contexts = |kind: &[[u16; 8]; 2], block: usize| kind[usize::from(block >= luma)];
+    entries[..luma].fill(LENGTH[0][0]);
+    entries[luma..blocks].fill(LENGTH[1][0]);
     let mut lengths = [0; MAX_BLOCKS];
     read!(blocks, 8, lengths);
     let mut count = 0;
     for (block, &length) in lengths[..blocks].iter().enumerate() {
-        entries[count..count + 8].copy_from_slice(&places(&BITMAP_TABLES, block));
+        entries[count..count + 8].copy_from_slice(&contexts(&BITMAP, block));
         count += usize::from(length);
     }
     read!(count, 255, bytes);
     spread_masks(bytes, &lengths, blocks, masks);
     count = 0;
     for (block, &mask) in masks[..blocks].iter().enumerate() {
-        entries[count..count + 8].copy_from_slice(&places(&WIDTH_TABLES, block));
+        entries[count..count + 8].copy_from_slice(&contexts(&WIDTH, block));
         count += width_bytes(mask);
     }
     read!(count, 255, bytes);
@@ -486,8 +471,7 @@ mod tests {
     #[test]
     fn every_sequence_of_bits_is_codes() {
         for set in 0..SETS {
-            let tables = tables(set).chunks(1 << MAX_CODE).take(CONTEXTS);
-            for (context, table) in tables.enumerate() {
+            for (context, table) in tables(set)[..CONTEXTS].iter().enumerate() {
                 let lengths = &CODE_LENGTHS[(set * CONTEXTS + context) * 256..][..256];
                 let coded: u32 = lengths.iter().filter(|l| **l > 0).map(|l| 1024 >> l).sum();
                 assert_eq!(coded, 1024, "set {set}, context {context}");

@@ -54,7 +54,7 @@ pub(super) fn append_symbols(
     is_luma: bool,
     out: &mut Vec<u16>,
 ) {
-    let contexts = control::contexts(kind, is_luma).map(|context| u16::from(context) << 8);
+    let contexts = control::contexts(kind, is_luma).map(|context| context << 8);
     for block in blocks {
         let (bytes, count) = block.bytes(kind);
         let symbols = std::array::from_fn(|i| contexts[i] | u16::from(bytes[i]));
