@@ -2,7 +2,7 @@
 
 use super::control::{self, Buffer};
 use super::file::{File, tile_mcus};
-use super::simd::Level;
+use super::simd::{Level, prefetch};
 use super::tile::{MAX_PARTS, Part, Tile, WINDOW, Window};
 use crate::format::jpeg::baseline::Refusal;
 use crate::format::jpeg::baseline::blocks::{Blocks, Frame, McuWindow};
@@ -144,11 +144,11 @@ impl<'a> Tiles<'a> {
         let bytes = |tile: &OpenTile| all.get(tile.at..(tile.at + tile.length).min(all.len()));
         let tiles = &mut tiles[..self.opened];
         for tile in tiles.iter().take(PREFETCHED) {
-            level.prefetch(bytes(tile).unwrap_or_default());
+            prefetch(bytes(tile).unwrap_or_default());
         }
         for i in 0..tiles.len() {
             if let Some(later) = tiles.get(i + PREFETCHED) {
-                level.prefetch(bytes(later).unwrap_or_default());
+                prefetch(bytes(later).unwrap_or_default());
             }
             let (parts, count) = &parts[i % self.columns.len()];
             let open = &mut tiles[i];

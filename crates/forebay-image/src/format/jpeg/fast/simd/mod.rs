@@ -134,19 +134,6 @@ impl Level {
         }
     }
 
-    /// Prefetches these bytes into the cache, on processors with an instruction for it.
-    #[allow(clippy::unused_self)] // an operation of a level, like the others
-    pub(super) fn prefetch(self, bytes: &[u8]) {
-        #[cfg(target_arch = "x86_64")]
-        for line in bytes.chunks(64) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: every x86-64 has this instruction, and it never faults.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = bytes;
-    }
-
     /// [`Tile::open`].
     pub(super) fn open(
         self,
@@ -212,4 +199,16 @@ impl Level {
         }
         tile.correct(window, parts, out)
     }
+}
+
+/// Prefetches these bytes into the cache, on processors with an instruction for it.
+pub(super) fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 has this instruction, and it never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
 }
