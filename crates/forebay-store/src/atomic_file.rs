@@ -6,14 +6,15 @@
 //! a second fsync would report success for bytes that are lost, so the file is removed and the error returned.
 
 use crate::{Error, Result, advice};
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, CWD, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,17 +62,13 @@ impl AtomicFile {
                 io::Error::from(io::ErrorKind::InvalidInput),
             ));
         };
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let mut temporary = target.with_file_name(temporary_name(name));
-        let file = loop {
-            if let Some(file) = create_locked(target, &temporary)? {
-                break file;
-            }
-            // Another writer has that name.
-            let turn = NEXT.fetch_add(1, Ordering::Relaxed);
-            let mut apart = name.to_owned();
-            apart.push(format!(".{}-{turn}", std::process::id()));
-            temporary = target.with_file_name(temporary_name(&apart));
+        let temporary = target.with_file_name(temporary_name(name));
+        let fail = |errno| Error::io(target, "create", errno);
+        remove_if_free(CWD, &temporary, false)
+            .map_err(|errno| Error::io(&temporary, "remove", errno))?;
+        let (file, temporary) = match create_locked(CWD, &temporary).map_err(fail)? {
+            Some(file) => (file, temporary),
+            None => create_apart(CWD, target, name).map_err(fail)?,
         };
         Ok(Self {
             file,
@@ -182,6 +179,14 @@ impl Drop for AtomicFile {
     }
 }
 
+/// Publishes a small file, replacing what was there.
+pub fn write_file(path: &Path, bytes: &[u8], durability: Durability) -> Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(bytes)
+        .map_err(|error| Error::io(path, "write", error))?;
+    file.commit(durability)
+}
+
 /// Makes the names in `dir` durable.
 pub fn sync_dir(dir: &Path) -> Result<()> {
     let dir = if dir.as_os_str().is_empty() {
@@ -205,18 +210,38 @@ pub fn is_temporary(name: &OsStr) -> bool {
     name.starts_with(b".") && name.ends_with(TEMPORARY_SUFFIX.as_bytes())
 }
 
+/// Creates a temporary file in an open directory, for a writer that publishes it itself. Returns it with its name, which
+/// contains `name` and which no other writer has. While the file is open, [`clean_stale`] leaves it.
+pub fn create_temporary_at(dir: impl AsFd, name: &OsStr) -> rustix::io::Result<(File, PathBuf)> {
+    create_apart(dir.as_fd(), Path::new(name), name)
+}
+
+/// Creates a temporary file beside `target` with a name that no other writer has.
+fn create_apart(
+    dir: BorrowedFd<'_>,
+    target: &Path,
+    name: &OsStr,
+) -> rustix::io::Result<(File, PathBuf)> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut apart = name.to_owned();
+        apart.push(format!(".{}-{turn}", std::process::id()));
+        let temporary = target.with_file_name(temporary_name(&apart));
+        if let Some(file) = create_locked(dir, &temporary)? {
+            return Ok((file, temporary));
+        }
+    }
+}
+
 /// Creates a temporary file and takes its lock, which tells others that its writer lives. None if another writer has it.
-fn create_locked(target: &Path, temporary: &Path) -> Result<Option<File>> {
-    remove_if_free(temporary, false)?;
-    // create_new: never through a link that another process put there.
-    let created = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(temporary);
-    let file = match created {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
-        Err(source) => return Err(Error::io(target, "create", source)),
+fn create_locked(dir: BorrowedFd<'_>, temporary: &Path) -> rustix::io::Result<Option<File>> {
+    // EXCL: never through a link that another process put there.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o666)) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::EXIST) => return Ok(None),
+        Err(errno) => return Err(errno),
     };
     // Between its creation and its lock another process may have taken it for a leftover.
     let is_taken = try_lock(&file) == LockState::ByAnother
@@ -245,46 +270,53 @@ fn try_lock(file: &File) -> LockState {
 /// Removes a temporary file, unless a process is writing it, and tells whether it did. On a file system without locks it is
 /// removed: there, hold the directory's [`DirLock`](crate::DirLock).
 pub(crate) fn remove_stale(path: &Path) -> Result<bool> {
-    remove_if_free(path, true)
+    remove_if_free(CWD, path, true).map_err(|errno| Error::io(path, "remove", errno))
 }
 
-fn remove_if_free(path: &Path, if_unknown: bool) -> Result<bool> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits();
-    let opened = OpenOptions::new()
-        .write(true)
-        .custom_flags(flags as i32)
-        .open(path);
+fn remove_if_free(dir: BorrowedFd<'_>, path: &Path, if_unknown: bool) -> rustix::io::Result<bool> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // Locked until it is removed, so that no other process takes it for its own.
-    let _locked = match opened {
-        Ok(file) => match try_lock(&file) {
-            LockState::Free => Some(file),
-            LockState::Unknown if if_unknown => None,
-            _ => return Ok(false),
-        },
+    let _locked = match rustix::fs::openat(dir, path, flags, Mode::empty()) {
+        Ok(fd) => {
+            let file = File::from(fd);
+            match try_lock(&file) {
+                LockState::Free => Some(file),
+                LockState::Unknown if if_unknown => None,
+                _ => return Ok(false),
+            }
+        }
         // A link: never one of ours.
-        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => None,
+        Err(Errno::LOOP) => None,
         // Absent, or another user's.
         Err(_) => return Ok(false),
     };
-    match std::fs::remove_file(path) {
+    match rustix::fs::unlinkat(dir, path, AtFlags::empty()) {
         Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(Error::io(path, "remove", source)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
     }
 }
 
 /// Removes what killed processes left half-written in `dir`, and returns how many files that were. What a process is writing
 /// stays; on a file system without locks, hold the directory's [`DirLock`](crate::DirLock). A directory that does not exist has nothing in it.
 pub fn clean_stale(dir: &Path) -> Result<usize> {
-    let entries = match std::fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        other => other.map_err(|source| Error::io(dir, "list", source))?,
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = match rustix::fs::open(dir, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(0),
+        other => other.map_err(|errno| Error::io(dir, "list", errno))?,
     };
+    clean_stale_at(opened).map_err(|errno| Error::io(dir, "clear", errno))
+}
+
+/// Does [`clean_stale`] in an open directory.
+pub fn clean_stale_at(dir: impl AsFd) -> rustix::io::Result<usize> {
+    let dir = dir.as_fd();
     let mut removed = 0;
-    for entry in entries {
-        let entry = entry.map_err(|source| Error::io(dir, "list", source))?;
-        if is_temporary(&entry.file_name()) {
-            removed += usize::from(remove_stale(&entry.path())?);
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if is_temporary(name) {
+            removed += usize::from(remove_if_free(dir, Path::new(name), true)?);
         }
     }
     Ok(removed)

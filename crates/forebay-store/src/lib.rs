@@ -39,7 +39,8 @@ mod store;
 mod volume;
 
 pub use atomic_file::{
-    AtomicFile, Durability, clean_stale, clean_stale_tree, is_temporary, sync_dir,
+    AtomicFile, Durability, clean_stale, clean_stale_at, clean_stale_tree, create_temporary_at,
+    is_temporary, sync_dir, write_file,
 };
 pub use cancel::Cancel;
 pub use copy::{

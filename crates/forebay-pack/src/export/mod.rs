@@ -17,7 +17,7 @@ use forebay_shard::{ExampleView, Shard};
 use forebay_store::{Durability, Location};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tree::{Tree, WriteOutcome};
 
 /// Options of [`export`]. Start from [`ExportOptions::new`] and change fields.
@@ -76,7 +76,8 @@ pub struct ExportSummary {
 ///
 /// A file that is there with other content is never overwritten. A record that cannot become a file (its key is refused, its
 /// file is there with other content, it is damaged or no image) is skipped and told to the observer; the others are
-/// written. Run again after an interruption it writes what is missing. Of the observer
+/// written. Run again after an interruption it writes what is missing. One process writes a directory at a time: another
+/// is refused. Of the observer
 /// [`advanced`](Observer::advanced) and [`record_skipped`](Observer::record_skipped) are called.
 ///
 /// # Errors
@@ -112,14 +113,14 @@ pub fn export(
     let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
     let jobs = options.jobs.unwrap_or_else(machine);
     let counts = Counts::default();
-    let (workers, finished) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let finished = AtomicU64::new(0);
     // A shard that fails ends the others in their middle.
     let failed = AtomicBool::new(false);
     let stopped = || failed.load(Ordering::Relaxed) || cancel.is_cancelled();
     for_each_parallel(
         &work,
         jobs,
-        || tree.writer(workers.fetch_add(1, Ordering::Relaxed)),
+        || tree.writer(),
         |writer, (prefix, shard)| {
             if !stopped() {
                 let job = (shard, prefix.as_slice(), features);

@@ -3,14 +3,21 @@
 //! A key becomes a path component by component. `..`, `.`, empty components (so also absolute keys) and NUL are
 //! refused, and each directory is opened relative to the one above without following links: a link that lies in
 //! the destination, or is put there meanwhile, leads nowhere.
+//!
+//! One process writes a tree at a time. Another one may write a part of it as a tree of its own, so no two have a
+//! temporary file in common.
 
 use crate::error::{Error, Result};
+use forebay_store::{DirLock, clean_stale_at, create_temporary_at};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// Bytes compared at a time with a file that is there.
 const COMPARE_BYTES: usize = 64 << 10;
@@ -20,14 +27,15 @@ const COMPARE_BYTES: usize = 64 << 10;
 pub(super) struct Tree {
     root: PathBuf,
     fd: OwnedFd,
+    /// Directories that hold no temporary file of a killed process any more.
+    cleaned: Mutex<HashSet<Vec<u8>>>,
+    _lock: DirLock,
 }
 
 /// One worker's way into the tree; the directory last written to stays open.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     tree: &'a Tree,
-    /// Distinct for each worker, so that two never write one temporary file.
-    temporary: Vec<u8>,
     open: Option<(Vec<u8>, OwnedFd)>,
     path: Vec<u8>,
 }
@@ -80,7 +88,7 @@ impl From<Error> for Failure {
 }
 
 impl Tree {
-    /// Makes the directory if it is not there.
+    /// Makes the directory if it is not there, and locks it.
     pub(super) fn open(root: &Path) -> Result<Self> {
         std::fs::create_dir_all(root).map_err(|e| Error::io(root, "create the directory", e))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -89,14 +97,14 @@ impl Tree {
         Ok(Self {
             root: root.to_path_buf(),
             fd,
+            cleaned: Mutex::default(),
+            _lock: DirLock::acquire(root)?,
         })
     }
 
-    pub(super) fn writer(&self, worker: usize) -> Writer<'_> {
-        let temporary = format!(".export-{worker}.forebay-tmp").into_bytes();
+    pub(super) fn writer(&self) -> Writer<'_> {
         Writer {
             tree: self,
-            temporary,
             open: None,
             path: Vec::new(),
         }
@@ -108,9 +116,20 @@ impl Tree {
             .map_err(|e| Error::io(&self.root, "sync the file system of", e))
     }
 
+    /// Removes temporary files of killed processes from a directory that is entered for the first time.
+    fn clean(&self, dir: &[u8], fd: &OwnedFd) -> Result<(), Errno> {
+        // Held while it is cleaned: where there are no locks, another worker's file looks like a leftover.
+        let mut cleaned = self.cleaned.lock().unwrap_or_else(|e| e.into_inner());
+        if !cleaned.contains(dir) {
+            clean_stale_at(fd)?;
+            cleaned.insert(dir.to_vec());
+        }
+        Ok(())
+    }
+
     fn path(&self, below: &[u8]) -> PathBuf {
         use std::os::unix::ffi::OsStrExt;
-        self.root.join(std::ffi::OsStr::from_bytes(below))
+        self.root.join(OsStr::from_bytes(below))
     }
 }
 
@@ -149,42 +168,33 @@ impl Writer<'_> {
                 Err(differs())
             };
         }
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o666);
-        let file =
-            rustix::fs::openat(fd, self.temporary.as_slice(), flags, mode).map_err(at("create"))?;
-        let written = File::from(file).write_all(content);
-        let placed = match written {
-            Ok(()) => rename_new(fd, &self.temporary, &name),
-            Err(error) => {
-                let _ = rustix::fs::unlinkat(
-                    fd,
-                    self.temporary.as_slice(),
-                    rustix::fs::AtFlags::empty(),
-                );
-                return Err(Failure::Error(Error::io(
-                    self.tree.path(&self.path),
-                    "write",
-                    error,
-                )));
-            }
+        let (mut file, temporary) =
+            create_temporary_at(fd, OsStr::new("export")).map_err(at("create"))?;
+        let remove = || {
+            let _ = rustix::fs::unlinkat(fd, &temporary, AtFlags::empty());
         };
+        if let Err(error) = file.write_all(content) {
+            remove();
+            let path = self.tree.path(&self.path);
+            return Err(Failure::Error(Error::io(path, "write", error)));
+        }
+        // Renamed while it is open, and therefore locked: until then no process takes it for a leftover.
+        let placed = rename_new(fd, &temporary, &name);
+        drop(file);
         match placed {
             Ok(()) => Ok(WriteOutcome::New),
             Err(Errno::EXIST) => {
                 // Another record of the same key came first.
-                let _ = rustix::fs::unlinkat(
-                    fd,
-                    self.temporary.as_slice(),
-                    rustix::fs::AtFlags::empty(),
-                );
+                remove();
                 match compare(fd, &name, content).map_err(at("read"))? {
                     Some(true) => Ok(WriteOutcome::There),
                     _ => Err(differs()),
                 }
             }
-            Err(errno) => Err(at("publish")(errno)),
+            Err(errno) => {
+                remove();
+                Err(at("publish")(errno))
+            }
         }
     }
 
@@ -215,6 +225,7 @@ impl Writer<'_> {
                 Err(errno) => return Err(fail("open", errno)),
             };
         }
+        self.tree.clean(dir, &fd).map_err(|e| fail("clear", e))?;
         self.open = Some((dir.to_vec(), fd));
         Ok(())
     }
@@ -270,13 +281,13 @@ fn compare(dir: &OwnedFd, name: &[u8], content: &[u8]) -> Result<Option<bool>, E
 }
 
 /// Renames without replacing, also where the file system cannot do both at once.
-fn rename_new(dir: &OwnedFd, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+fn rename_new(dir: &OwnedFd, from: &Path, to: &[u8]) -> Result<(), Errno> {
     match rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => {
             // link fails if the name is taken; the temporary name goes away either way.
-            let linked = rustix::fs::linkat(dir, from, dir, to, rustix::fs::AtFlags::empty());
+            let linked = rustix::fs::linkat(dir, from, dir, to, AtFlags::empty());
             if linked.is_ok() {
-                rustix::fs::unlinkat(dir, from, rustix::fs::AtFlags::empty())?;
+                rustix::fs::unlinkat(dir, from, AtFlags::empty())?;
             }
             linked
         }
@@ -290,7 +301,7 @@ mod tests {
 
     fn put(root: &Path, key: &[u8], content: &[u8]) -> Result<WriteOutcome, Failure> {
         let tree = Tree::open(root).unwrap();
-        tree.writer(0).put(b"", key, content)
+        tree.writer().put(b"", key, content)
     }
 
     #[test]

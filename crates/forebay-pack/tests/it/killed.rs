@@ -4,7 +4,9 @@
 
 use crate::support;
 
-use forebay_pack::{Cancel, DatasetFormat, FinishOptions, Sharding, finish, prepare};
+use forebay_pack::{
+    Cancel, DatasetFormat, ExportOptions, FinishOptions, Sharding, export, finish, prepare,
+};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
@@ -23,6 +25,11 @@ fn child() {
     };
     if Path::new(&dst).to_string_lossy().contains("writer") {
         return crate::writer::write_in_child(Path::new(&dst));
+    }
+    if Path::new(&dst).to_string_lossy().contains("export") {
+        let mut options = ExportOptions::new(Path::new(&src), Path::new(&dst));
+        options.jobs = Some(1);
+        return drop(export(&options, &(), &Cancel::new()).unwrap());
     }
     let mut options = options(Path::new(&src), Path::new(&dst));
     (options.jobs, options.sharding) = (Some(1), Sharding::Count(2));
@@ -135,6 +142,7 @@ fn killed_at_every_step_that_changes_the_disk() {
             "fdatasync",
             "rename",
             "unlink",
+            "unlinkat",
             "rmdir",
             "fadvise64",
         ] {
@@ -175,6 +183,40 @@ fn a_pack_of_synset_tars_is_killed_at_every_rename() {
         }
         assert_recovers(&tars, &dst, &whole, &format!("rename {number}"));
     }
+}
+
+#[test]
+fn a_killed_export_leaves_no_strays_to_its_rerun() {
+    let dir = tempfile::tempdir().unwrap();
+    if !strace_works(dir.path()) {
+        eprintln!("skipped: strace is not there or may not trace");
+        return;
+    }
+    let (src, shards) = (dir.path().join("src"), dir.path().join("shards"));
+    tree(&src, 2, 4);
+    run(&options(&src, &shards)).unwrap();
+    // The lock of the directory comes first, then that of each temporary file.
+    let (mut strays, mut kills) = (0, 0);
+    for (call, number) in [
+        ("flock", 2),
+        ("flock", 5),
+        ("renameat2", 1),
+        ("renameat2", 8),
+    ] {
+        let dst = dir.path().join(format!("export {call} {number}"));
+        let front = strace(call, "signal=SIGKILL", number);
+        kills += u32::from(was_killed(victim(&front, &shards, &dst).status().unwrap()));
+        let found = contents(&dst);
+        let names = found.keys().filter_map(|path| path.to_str());
+        strays += names.filter(|name| name.ends_with(".forebay-tmp")).count();
+        let status = victim(&[], &shards, &dst).status().unwrap();
+        assert!(status.success(), "{call} {number}: the rerun failed");
+        assert_same(&src, &dst);
+    }
+    assert!(
+        kills == 4 && strays > 0,
+        "{kills} kills left {strays} files"
+    );
 }
 
 #[test]

@@ -383,6 +383,74 @@ fn an_export_gives_the_source_back() {
 }
 
 #[test]
+fn exports_at_once_are_refused_or_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    tree(&src.join("train"), 3, 9);
+    tree(&src.join("test"), 3, 9);
+    run(&options(&src, &dst)).unwrap();
+    let out = dir.path().join("out");
+    // Two write the same directory; another one writes a part of it, under a lock of its own.
+    let begin = std::sync::Barrier::new(3);
+    let one = |split: Option<&str>| {
+        let to = split.map_or(out.clone(), |split| out.join(split));
+        let mut options = ExportOptions::new(dst.as_path(), to.as_path());
+        options.split = split.map(str::to_owned);
+        begin.wait();
+        export(&options, &(), &Cancel::new())
+    };
+    std::thread::scope(|scope| {
+        let exports = [None, None, Some("test")].map(|split| scope.spawn(move || one(split)));
+        for (number, export) in exports.into_iter().enumerate() {
+            match export.join().unwrap() {
+                Ok(summary) => assert_eq!(summary.skipped, 0),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(
+                        number < 2 && error.contains("is in use by process"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+    });
+    assert_same(&src, &out);
+
+    let _lock = forebay_store::DirLock::acquire(&out).unwrap();
+    let refused = export(
+        &ExportOptions::new(dst.as_path(), out.as_path()),
+        &(),
+        &Cancel::new(),
+    );
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("is in use by process"), "{refused}");
+}
+
+#[test]
+fn an_export_clears_leftovers_and_no_live_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    tree(&src, 2, 3);
+    run(&options(&src, &dst)).unwrap();
+    let out = dir.path().join("out");
+    put(&out, b"n00000001/.export.7-0.forebay-tmp", b"half");
+    put(&out, b"elsewhere/.export.7-0.forebay-tmp", b"half");
+    let live = forebay_store::AtomicFile::create(&out.join("n00000001/live")).unwrap();
+    export(
+        &ExportOptions::new(dst.as_path(), out.as_path()),
+        &(),
+        &Cancel::new(),
+    )
+    .unwrap();
+    assert!(!out.join("n00000001/.export.7-0.forebay-tmp").exists());
+    assert!(out.join("elsewhere").exists());
+    assert!(out.join("n00000001/.live.forebay-tmp").exists());
+    drop(live);
+    std::fs::remove_dir_all(out.join("elsewhere")).unwrap();
+    assert_same(&src, &out);
+}
+
+#[test]
 fn an_export_passes_over_records_that_cannot_become_files() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
