@@ -16,6 +16,7 @@
 //! | `listing` | the objects of the source, and the datasets among them |
 //! | `compare` | whether an object is there already |
 //! | `plan` | what is to be done, and what is refused |
+//! | `scratch` | where an object rests between two stores |
 //! | `transfer` | one object from here to there |
 //! | `run` | the work in order: objects, manifests, deletions |
 
@@ -25,6 +26,7 @@ mod listing;
 mod place;
 mod plan;
 mod run;
+mod scratch;
 #[cfg(test)]
 mod tests;
 mod transfer;

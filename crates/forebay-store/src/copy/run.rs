@@ -2,6 +2,7 @@
 
 use super::listing::{self, Role};
 use super::plan::{CopyAction, CopyPlan, Group, PlannedItem, Publish};
+use super::scratch::Scratch;
 use super::transfer::{Moved, Mover};
 use super::{CopyError, CopyObserver};
 use crate::{Cancel, DirLock, Error, Object, Put, clean_stale, for_each_parallel};
@@ -166,10 +167,12 @@ impl CopyPlan {
         let parallel = self.options.parallel.max(1);
         let workers = parallel.min(copies.len()).max(1);
         let progress = |bytes| observer.moved(bytes);
+        let scratch = Scratch::new(self.options.scratch.as_deref());
         let mover = Mover {
             source: &self.source,
             target: &self.target,
             options: &self.options,
+            scratch: &scratch,
             parallel: parallel.div_ceil(workers),
             cancel,
             progress: &progress,

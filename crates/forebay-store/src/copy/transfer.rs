@@ -2,13 +2,13 @@
 
 use super::listing::Role;
 use super::plan::PlannedItem;
+use super::scratch::Scratch;
 use super::{CopyError, CopyOptions, CopySource, CopyTarget};
 use crate::{Cancel, Error, Object, Store, Transfer};
 use forebay_shard::MAX_RECORD_BYTES;
 use forebay_shard::index::{FileKind, Found, parse_suffix};
 use forebay_shard::storage::SUFFIX_BYTES;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// No index is larger: of a million images it is some tens of megabytes.
 const MOST_INDEX_BYTES: u64 = 2 << 30;
@@ -25,6 +25,7 @@ pub(super) struct Mover<'a> {
     pub(super) source: &'a CopySource,
     pub(super) target: &'a CopyTarget,
     pub(super) options: &'a CopyOptions,
+    pub(super) scratch: &'a Scratch,
     /// Parts of one object on their way at the same time.
     pub(super) parallel: usize,
     pub(super) cancel: &'a Cancel,
@@ -78,10 +79,10 @@ impl Mover<'_> {
 
     /// From one store to another: neither has to reach the other, and each object rests on this machine once.
     fn through_here(&self, planned: &PlannedItem) -> Result<(), Error> {
-        let resting = Resting::new(self.options.scratch.as_deref())?;
+        let resting = self.scratch.place()?;
         let item = &planned.item;
-        self.download(&item.object, &resting.0, item.crc32c)?;
-        self.upload(&planned.key, &resting.0, item.crc32c)
+        self.download(&item.object, resting.path(), item.crc32c)?;
+        self.upload(&planned.key, resting.path(), item.crc32c)
     }
 
     fn transfer(&self, crc32c: Option<u32>) -> Transfer<'_> {
@@ -90,27 +91,6 @@ impl Mover<'_> {
             .with_progress(self.progress)
             .with_parallel(self.parallel)
             .with_limiter(self.options.limiter.as_ref())
-    }
-}
-
-/// A file for the time of one transfer, removed at its end.
-struct Resting(PathBuf);
-
-impl Resting {
-    fn new(dir: Option<&Path>) -> Result<Self, Error> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let dir = dir.map_or_else(std::env::temp_dir, Path::to_path_buf);
-        std::fs::create_dir_all(&dir).map_err(|error| Error::io(&dir, "create", error))?;
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("forebay-copy-{}-{number}", std::process::id());
-        Ok(Self(dir.join(name)))
-    }
-}
-
-impl Drop for Resting {
-    fn drop(&mut self) {
-        // It is not there where the download failed.
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 
