@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use forebay_image::SeekDensity;
 use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack as run_pack};
-use forebay_store::{Durability, Location};
+use forebay_store::{DirLock, Durability, Location};
 
 use crate::cold::{Cold, Evictor, Footprint};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
@@ -35,6 +35,8 @@ pub struct PackBenchOptions {
 /// A source that cannot be packed, a scratch directory without room.
 pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<BenchReport> {
     fs::create_dir_all(&options.scratch)?;
+    // Each run removes what the one before wrote, which may not be another process's.
+    let _lock = DirLock::acquire(&options.scratch)?;
     let scratch = &Scratch(options.scratch.join("forebay-bench-pack"));
     let bytes = source_bytes(source)?;
     let evictor = Evictor::buffered(options.cold)?;

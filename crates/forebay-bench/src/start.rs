@@ -13,7 +13,7 @@ use forebay_shard::{
     Dataset, ExampleBuilder, Manifest, RecordMeta, ShardFormat, ShardWriter, indexed,
 };
 
-use forebay_store::Location;
+use forebay_store::{DirLock, Durability, Location, write_file};
 
 use crate::Result;
 use crate::cold::{Cold, Evictor, Way};
@@ -37,6 +37,8 @@ pub fn start(directory: &Path, records: u64, cold: Cold, runs: usize) -> Result<
     let present = Manifest::load(directory)
         .is_ok_and(|manifest| manifest.splits.iter().any(|split| split.records == records));
     if !present {
+        fs::create_dir_all(directory)?;
+        let _lock = DirLock::acquire(directory)?;
         synthesise(directory, records)?;
     }
     let changes: [(&str, Change); 4] = [
@@ -101,7 +103,6 @@ fn recorded(directory: &Path, change: Change) -> Result<ReadJob> {
 
 /// A dataset of tiny images: an 8 x 8 picture in every record, which changes with the record.
 fn synthesise(directory: &Path, records: u64) -> Result<()> {
-    fs::create_dir_all(directory)?;
     let mut shards = Vec::new();
     for shard in 0..SHARDS {
         let name = format!("train-{shard:05}-of-{SHARDS:05}.fbs");
@@ -138,8 +139,8 @@ fn synthesise(directory: &Path, records: u64) -> Result<()> {
         1,
         vec![SplitEntry::new("train", shards)],
     );
-    fs::write(directory.join(FILE_NAME), manifest.to_json()?)?;
-    Ok(())
+    let (path, json) = (directory.join(FILE_NAME), manifest.to_json()?);
+    Ok(write_file(&path, json.as_ref(), Durability::Cached)?)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use forebay_store::{Durability, write_file};
+
 use super::data::MediumData;
 use super::lab::Lab;
 use super::{e02_baselines, e03_size_mix, e04_ceiling};
@@ -29,7 +31,7 @@ pub(super) fn write(lab: &Lab<'_>, ids: &[&str], dir: &Path) -> Result<Vec<PathB
             let place = lab.options.media[number].join("forebay-fio");
             let text = fio_accesses(&accesses, &place, medium.size(), lab.options.limit)?;
             let path = dir.join(format!("{id}-{}.fio", number + 1));
-            fs::write(&path, text).map_err(|error| failed(&path, error))?;
+            write_file(&path, text.as_bytes(), Durability::Cached)?;
             written.push(path);
         }
     }

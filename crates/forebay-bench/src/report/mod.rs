@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use forebay_store::{Durability, write_file};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
@@ -252,8 +253,7 @@ impl LabReport {
             }
         }
         for (name, text) in files {
-            let path = dir.join(name);
-            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+            write_file(&dir.join(name), text.as_bytes(), Durability::Cached)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `forebay cat`: one record, or one feature of it.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
@@ -9,13 +9,13 @@ use forebay_image::{Limits, probe, standard_image};
 use forebay_shard::ExampleView;
 use forebay_shard::example::{FeatureKind, FeatureView, RecordFeatures};
 use forebay_shard::manifest::{escape_key, unescape_key};
-use forebay_store::{AtomicFile, Durability};
+use forebay_store::{Durability, write_file};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::console::Console;
 use crate::contents::{Contents, Located};
-use crate::failure::{Failure, Outcome, counted_choices, io_hint};
+use crate::failure::{Failure, Outcome, counted_choices};
 use crate::input::show;
 use crate::paint::{printable, printable_bytes};
 use crate::quantity;
@@ -187,12 +187,7 @@ fn write_out(value: &Value, output: Option<&Path>, console: &Console) -> Result<
     };
     match output {
         Some(path) if path != Path::new("-") => {
-            let mut file = AtomicFile::create(path)?;
-            file.write_all(bytes).map_err(|error| {
-                Failure::new(format!("cannot write {}: {error}", show(path)))
-                    .maybe_hint(io_hint(&error))
-            })?;
-            file.commit(Durability::Synced)?;
+            write_file(path, bytes, Durability::Synced)?;
             console.note(format!(
                 "{} written to {}",
                 quantity::bytes(bytes.len() as u64),

@@ -1,10 +1,10 @@
 //! A directory that shards are written into and stay in.
 
-use super::{BeginState, Destination, Publication, Request, WorkDir, take, write_file};
+use super::{BeginState, Destination, Publication, Request, WorkDir, take};
 use crate::error::Result;
 use crate::observer::{Cancel, Observer, Stage};
 use crate::part::Part;
-use forebay_store::Durability;
+use forebay_store::{Durability, write_file};
 use std::path::{Path, PathBuf};
 
 /// A destination that is a directory of this machine.
@@ -43,7 +43,11 @@ impl Destination for LocalDestination {
         for (name, bytes) in dataset.indexes {
             write_file(&self.0.path(name), bytes, durability)?;
         }
-        write_file(&self.0.path(dataset.name), dataset.manifest, durability)
+        Ok(write_file(
+            &self.0.path(dataset.name),
+            dataset.manifest,
+            durability,
+        )?)
     }
 
     fn report(&self, _cancel: &Cancel) -> Result<Option<PathBuf>> {

@@ -17,7 +17,7 @@ pub(crate) use journal::{Difference, Header, Identity, Journal, ShardLine, Sidec
 pub(crate) use local::LocalDestination;
 pub(crate) use names::{LAST_FILES, is_shard_name, is_split_index, split_dir, split_of_numbered};
 pub(crate) use plan_file::{Outline, PlanFile};
-pub(crate) use work_dir::{State, UnfinishedPack, WorkDir, write_file};
+pub(crate) use work_dir::{State, UnfinishedPack, WorkDir};
 
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};

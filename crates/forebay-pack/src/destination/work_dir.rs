@@ -19,13 +19,13 @@ use forebay_formats::FindingList;
 use forebay_formats::records::Conversion;
 use forebay_shard::LocalFiles;
 use forebay_shard::manifest::Manifest;
-use forebay_store::{AtomicFile, DirLock, Durability, clean_stale, is_temporary, sync_dir};
+use forebay_store::{DirLock, Durability, clean_stale, is_temporary, sync_dir, write_file};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const JOURNAL: &str = "journal";
@@ -221,10 +221,8 @@ impl WorkDir {
         create_dirs(&self.work_dir(), self.durability)?;
         // On disk before it has its final name, under which parts find it.
         let own = self.work_dir().join(PLAN);
-        let mut file = AtomicFile::create(&own)?;
-        file.write_all(&plan_file::encode(&target, header, outline, findings)?)
-            .map_err(|error| Error::io(&target, "write", error))?;
-        file.commit(self.durability)?;
+        let plan = plan_file::encode(&target, header, outline, findings)?;
+        write_file(&own, &plan, self.durability)?;
         if self.part.is_some() {
             match std::fs::hard_link(&own, &target) {
                 Ok(()) => {}
@@ -488,14 +486,6 @@ fn list(dir: &Path) -> Result<Vec<OsString>> {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => Ok(Vec::new()),
         Err(error) => Err(fail(error)),
     }
-}
-
-/// Publishes a small file.
-pub(crate) fn write_file(path: &Path, bytes: &[u8], durability: Durability) -> Result<()> {
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(bytes)
-        .map_err(|error| Error::io(path, "write", error))?;
-    Ok(file.commit(durability)?)
 }
 
 /// Makes a directory and those above it, each durable.

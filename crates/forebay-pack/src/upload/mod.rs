@@ -11,7 +11,7 @@ mod room;
 
 use crate::destination::{
     self, BeginState, Destination, INDEX_DIR, Identity, LAST_FILES, LocalDestination, MANIFEST,
-    PACK_DIR, Publication, REPORT, Request, Room, ShardLine, WorkDir, write_file,
+    PACK_DIR, Publication, REPORT, Request, Room, ShardLine, WorkDir,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
@@ -23,7 +23,7 @@ use forebay_shard::Manifest;
 use forebay_shard::parallel::for_each_parallel;
 use forebay_staging::{AreaOptions, Item, Reservation, StagingArea};
 use forebay_store::{
-    Durability, Error as StoreError, Location, Object, Put, Store, clean_stale_tree,
+    Durability, Error as StoreError, Location, Object, Put, Store, clean_stale_tree, write_file,
 };
 use keys::{files, is_of_pack, is_of_shards, is_probe};
 pub(crate) use room::{room_of, room_of_planned};

@@ -5,7 +5,7 @@ pub(crate) mod names;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,8 @@ use forebay_shard::parallel::map_parallel;
 use forebay_shard::tfrecord::build_sidecar;
 use forebay_shard::tfrecord::{Compression, ReaderBuilder};
 use forebay_shard::{Dataset, SampleDigest, Shard, ShardFormat};
-use forebay_store::{AtomicFile, Durability, sync_dir};
+use forebay_store::Error::Locked;
+use forebay_store::{DirLock, Durability, clean_stale, sync_dir, write_file};
 use serde::Serialize;
 
 use super::foreign_args::ForeignArgs;
@@ -78,6 +79,8 @@ pub(crate) struct Args {
     overwrite: bool,
 }
 
+const ELSEWHERE: &str = "choose another place with --output DIR";
+
 /// One file, indexed.
 struct Indexed {
     entry: ShardEntry,
@@ -93,11 +96,20 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let (root, files) = decide(&args)?;
     let by_split = names::by_split(&files, args.foreign.split.as_deref())?;
+    make_dir(&root)?;
+    let _lock = DirLock::acquire(&root).map_err(|error| match error {
+        Locked { .. } => Failure::from(error),
+        error => Failure::from(error).hint(ELSEWHERE),
+    })?;
     may_publish(&root, args.overwrite)?;
     if args.output.is_some() {
         link_all(&root, &files)?;
     }
-    make_dir(&root.join(INDEX_DIRECTORY))?;
+    let index_dir = root.join(INDEX_DIRECTORY);
+    make_dir(&index_dir)?;
+    for dir in [&root, &index_dir] {
+        clean_stale(dir)?;
+    }
     let schema = schema_of(by_split.values().flatten(), &args.foreign.records())?;
 
     let interrupt = console.interrupt().answer();
@@ -149,7 +161,12 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         .hint("the same command again indexes them all"));
     }
     let manifest = manifest_of(&by_split, indexed, &schema, console)?;
-    publish(&root.join(MANIFEST), manifest.to_json()?.as_bytes())?;
+    let manifest = manifest.to_json()?;
+    write_file(
+        &root.join(MANIFEST),
+        manifest.as_bytes(),
+        Durability::Synced,
+    )?;
     sync_dir(&root)?;
     // What was published must be what others can open.
     let dataset = Dataset::open(&root)?;
@@ -211,13 +228,12 @@ fn make_dir(path: &Path) -> Result<(), Failure> {
     fs::create_dir_all(path).map_err(|error| {
         Failure::new(format!("cannot make {}: {error}", show(path)))
             .maybe_hint(io_hint(&error))
-            .hint("choose another place with --output DIR")
+            .hint(ELSEWHERE)
     })
 }
 
 /// Links to the files, so that a dataset can be made where theirs cannot be written to.
 fn link_all(root: &Path, files: &[PathBuf]) -> Result<(), Failure> {
-    make_dir(root)?;
     for file in files {
         let Some(name) = file.file_name() else {
             continue;
@@ -292,8 +308,9 @@ fn index_file(root: &Path, path: &Path, schema: &ForeignSchema) -> Result<Indexe
         path.push(extension);
         PathBuf::from(path)
     };
-    publish(&with(".fbi"), &index.to_fbi(crc32c))?;
-    publish(&with(".idx"), index.to_idx().as_bytes())?;
+    let synced = Durability::Synced;
+    write_file(&with(".fbi"), &index.to_fbi(crc32c), synced)?;
+    write_file(&with(".idx"), index.to_idx().as_bytes(), synced)?;
 
     let shard = Shard::open(
         path,
@@ -330,14 +347,6 @@ fn first_features(shard: &Shard) -> Result<BTreeMap<String, (FeatureKind, bool)>
     shard.read(0, &mut record)?;
     // Records that are no Examples have no features: the index serves them all the same.
     Ok(feature_kinds(&record))
-}
-
-fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(bytes).map_err(|error| {
-        Failure::new(format!("cannot write {}: {error}", show(path))).maybe_hint(io_hint(&error))
-    })?;
-    Ok(file.commit(Durability::Synced)?)
 }
 
 fn manifest_of(

@@ -9,10 +9,11 @@ use forebay_image::{
     decode_mask, draw_boxes, tint,
 };
 use forebay_shard::{ColumnType, ColumnValue, ExampleView, Schema, Shard};
+use forebay_store::{Durability, write_file};
 
 use crate::console::Console;
 use crate::contents::{Contents, SplitShards};
-use crate::failure::{Failure, io_hint};
+use crate::failure::Failure;
 use crate::input::show;
 
 /// Images on a sheet, where the dataset has as many.
@@ -104,9 +105,7 @@ pub(crate) fn save(
     captions: &[String],
 ) -> Result<(), Failure> {
     let png = contact_sheet(pixels, side, columns(captions.len()), captions);
-    std::fs::write(path, png).map_err(|error| {
-        Failure::new(format!("cannot write {}: {error}", show(path))).maybe_hint(io_hint(&error))
-    })
+    Ok(write_file(path, &png, Durability::Cached)?)
 }
 
 /// The shard that holds a record of all shards in their order, and its number there.

@@ -1,8 +1,11 @@
 //! The output directory of quickstart, in which it replaces only its own files, and the images that it packs.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+use forebay_store::DirLock;
 
 use crate::failure::{Failure, io_hint};
 use crate::input::show;
@@ -21,6 +24,8 @@ const SHIPPED: &str = "testdata/images";
 #[derive(Debug)]
 pub(super) struct Place {
     root: PathBuf,
+    /// Another quickstart would remove what this one writes.
+    _lock: DirLock,
 }
 
 impl Place {
@@ -33,8 +38,12 @@ impl Place {
         };
         let marker = root.join(MARKER);
         match fs::read_dir(root) {
-            Ok(mut entries) => {
-                let is_empty = entries.next().is_none();
+            Ok(entries) => {
+                // A killed quickstart may have left its lock alone.
+                let is_own =
+                    |name: &OsStr| name == DirLock::FILE_NAME || name == DirLock::OWNER_FILE_NAME;
+                let mut names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+                let is_empty = names.all(|name| name.is_ok_and(|name| is_own(&name)));
                 if !is_empty && !marker.is_file() {
                     return Err(Failure::new(format!(
                         "{} holds files that quickstart did not make",
@@ -48,10 +57,11 @@ impl Place {
             }
             Err(error) => return Err(failed("open", root, error)),
         }
-        fs::write(&marker, MARKER_TEXT).map_err(|error| failed("write", &marker, error))?;
         let place = Self {
             root: root.to_owned(),
+            _lock: DirLock::acquire(root)?,
         };
+        fs::write(&marker, MARKER_TEXT).map_err(|error| failed("write", &marker, error))?;
         for path in [place.tfrecord(), place.indexed(), place.images()] {
             match fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -116,15 +126,24 @@ mod tests {
         fs::create_dir(place.tfrecord()).unwrap();
         fs::write(place.tfrecord().join("x"), b"old").unwrap();
         fs::write(out.join("mine"), b"kept").unwrap();
+        let refused = Place::take(&out).unwrap_err();
+        assert!(
+            refused.message().contains("is in use by process"),
+            "{refused}"
+        );
+        assert!(place.tfrecord().join("x").exists());
+        drop(place);
         let place = Place::take(&out).unwrap();
         assert!(!place.tfrecord().exists());
         assert_eq!(fs::read(out.join("mine")).unwrap(), b"kept");
 
         fs::remove_file(out.join(MARKER)).unwrap();
         fs::create_dir(place.tfrecord()).unwrap();
+        let tfrecord = place.tfrecord();
+        drop(place);
         let refused = Place::take(&out).unwrap_err();
         assert!(refused.hint_line().unwrap().contains("--output"));
-        assert!(place.tfrecord().exists());
+        assert!(tfrecord.exists());
     }
 
     #[test]
