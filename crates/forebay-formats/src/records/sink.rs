@@ -43,7 +43,7 @@ pub trait RecordWriter: Send {
     /// Writes a record.
     ///
     /// # Errors
-    /// A record that cannot be written, and errors of `out`.
+    /// A record that cannot be written, after which the next one can be, and errors of `out`.
     fn append(
         &mut self,
         record: &SourceRecord<'_>,

@@ -193,9 +193,7 @@ fn write_batch(
         let record: SourceRecord<'_> = batched.record.get();
         match batched.failure {
             Some(Failure::Source(error)) => shard.leave_out(error)?,
-            Some(Failure::Refused(what)) => {
-                return Err(super::source::refused(file, record.number, what));
-            }
+            Some(Failure::Refused(what)) => shard.refuse(file, record.number, what)?,
             None => {
                 let converted = Converted {
                     bytes: batched.changed.as_deref().unwrap_or(record.bytes),

@@ -336,6 +336,26 @@ impl DamagedShard {
         (vec![error.into()], vec![lost])
     }
 
+    /// The problem and the loss of a record that is whole and cannot be converted.
+    fn refused(&self, number: u64, what: String) -> (VerifyFinding, Lost) {
+        let records = number..number + 1;
+        let range = self.open().and_then(|s| s.byte_range(records.clone()).ok());
+        let finding = VerifyFinding {
+            path: self.path.clone(),
+            record: Some(number),
+            offset: range.as_ref().map(|range| range.start),
+            what,
+            expected: None,
+            found: None,
+        };
+        let lost = Lost {
+            path: self.path.clone(),
+            records: Some(records),
+            bytes: range.unwrap_or(0..self.bytes),
+        };
+        (finding, lost)
+    }
+
     /// Hashes the identity of the file: a run that continues must find the same.
     fn identify(&self, hasher: &mut blake3::Hasher) {
         let name = self.path.file_name().unwrap_or_default();
@@ -415,16 +435,19 @@ struct Salvaging<'a, 's, W: std::io::Write> {
     fast: FastCount,
     record_bytes: u64,
     key: Vec<u8>,
+    /// Records that cannot be converted, with the reasons.
+    refused: Vec<(u64, String)>,
 }
 
 impl<W: std::io::Write> Salvaging<'_, '_, W> {
-    fn take(&mut self, record: &IntactRecord<'_>, path: &Path) -> Result<()> {
-        let converted = self.converter.convert(record.payload);
-        let converted = converted.map_err(|what| Error::Export {
-            shard: path.to_path_buf(),
-            record: Some(record.number),
-            what,
-        })?;
+    fn take(&mut self, record: &IntactRecord<'_>) -> Result<()> {
+        let converted = match self.converter.convert(record.payload) {
+            Ok(converted) => converted,
+            Err(what) => {
+                self.refused.push((record.number, what));
+                return Ok(());
+            }
+        };
         self.seek_points.add(converted.seek_point_bytes);
         self.progressive.add(converted.is_baseline_now);
         self.fast.add(converted.fast);
@@ -475,6 +498,7 @@ impl Run<'_> {
             fast: FastCount::default(),
             record_bytes: 0,
             key: Vec::new(),
+            refused: Vec::new(),
         };
         let failed = AtomicBool::new(false);
         let mut failure = None;
@@ -483,7 +507,7 @@ impl Run<'_> {
             if failed.load(Ordering::Relaxed) {
                 return;
             }
-            if let Err(error) = salvaging.take(record, &shard.path) {
+            if let Err(error) = salvaging.take(record) {
                 failure = Some(error);
                 return failed.store(true, Ordering::Relaxed);
             }
@@ -500,7 +524,7 @@ impl Run<'_> {
             stop: Some(&stop),
             ..VerifyOptions::default()
         };
-        let (findings, lost) = if shard.is_missing {
+        let (mut findings, mut lost) = if shard.is_missing {
             shard.missing()
         } else {
             let report = salvage_shard_in(
@@ -521,6 +545,12 @@ impl Run<'_> {
         let (records, bytes) = (salvaging.writer.records(), salvaging.record_bytes);
         self.observer
             .advanced(records - told_records, bytes - told_bytes);
+        for (number, what) in std::mem::take(&mut salvaging.refused) {
+            let (finding, place) = shard.refused(number, what);
+            findings.push(finding);
+            lost.push(place);
+        }
+        lost.sort_by_key(|lost| lost.bytes.start);
         let (lost, lost_records) = shard.lost(lost, records);
         let Salvaging {
             writer,

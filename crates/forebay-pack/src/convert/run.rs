@@ -188,9 +188,13 @@ impl Run<'_> {
                     continue;
                 }
             };
-            let converted = converter
-                .convert(record.bytes)
-                .map_err(|what| source::refused(file, record.number, what))?;
+            let converted = match converter.convert(record.bytes) {
+                Ok(converted) => converted,
+                Err(what) => {
+                    shard.refuse(file, record.number, what)?;
+                    continue;
+                }
+            };
             if !std::ptr::eq(converted.bytes, record.bytes) {
                 find_again(converted.bytes, record.bytes, &mut extents);
             }
@@ -241,19 +245,19 @@ impl<'a> ShardInProgress<'a> {
         converted: &record::Converted<'_>,
         extents: &[Extent],
     ) -> Result<bool> {
+        let written = SourceRecord {
+            bytes: converted.bytes,
+            ..*record
+        };
+        if let Err(what) = self.writer.append(&written, extents)? {
+            return self.refuse(file, record.number, what).map(|()| false);
+        }
         self.seek_points.add(converted.seek_point_bytes);
         self.progressive.add(converted.is_baseline_now);
         self.fast.add(converted.fast);
         if let Some(label) = record.label.filter(|label| *label >= 0) {
             let (least, most) = self.labels.unwrap_or((label, label));
             self.labels = Some((least.min(label), most.max(label)));
-        }
-        let written = SourceRecord {
-            bytes: converted.bytes,
-            ..*record
-        };
-        if let Err(what) = self.writer.append(&written, extents)? {
-            return Err(source::refused(file, record.number, what));
         }
         self.step.0 += 1;
         self.step.1 += record.bytes.len() as u64;
@@ -279,6 +283,20 @@ impl<'a> ShardInProgress<'a> {
             }
             error => Err(error.into()),
         }
+    }
+
+    /// Leaves out a record that cannot be converted or that the format cannot hold, or returns its error.
+    pub(super) fn refuse(
+        &mut self,
+        file: &dyn RecordFile,
+        record: u64,
+        what: String,
+    ) -> Result<()> {
+        if self.on_bad_record != OnBadRecord::Skip {
+            return Err(source::refused(file, record, what));
+        }
+        let path = file.path().to_path_buf();
+        self.leave_out(SourceError::Record { path, record, what })
     }
 
     /// Tells the observer what was written since the last time.

@@ -5,7 +5,7 @@ use super::source::{Source, refused};
 use super::{ConvertOptions, OutputFormat};
 use crate::destination::ShardLine;
 use crate::error::{Error, Result};
-use forebay_formats::records::{RecordSink, SinkOptions};
+use forebay_formats::records::{OnBadRecord, RecordSink, SinkOptions};
 use forebay_shard::Manifest;
 use std::collections::BTreeMap;
 
@@ -20,25 +20,33 @@ pub(super) fn open(
     };
     let mut sink = SinkOptions::default();
     sink.compression = compression;
-    sink.first_record = first_record(source, changes)?;
+    sink.first_record = first_record(source, changes, options.on_bad_record)?;
     let created = format.create(&source.facts, &sink);
     created.map(Some).map_err(Error::Options)
 }
 
 /// The first record that can be read, as it is to be written.
-fn first_record(source: &Source, changes: Changes<'_>) -> Result<Option<Vec<u8>>> {
+fn first_record(
+    source: &Source,
+    changes: Changes<'_>,
+    on_bad_record: OnBadRecord,
+) -> Result<Option<Vec<u8>>> {
     let files = source.splits.iter().flat_map(|split| &split.files);
-    for file in files.filter(|file| file.records() > 0) {
-        let mut reader = file.read(0..1)?;
-        match reader.next_record() {
-            Ok(Some(record)) => {
-                let mut converter = Converter::new(changes, &source.facts.record_features);
-                let converted = converter.convert(record.bytes);
-                let converted = converted.map_err(|what| refused(&**file, record.number, what))?;
-                return Ok(Some(converted.bytes.to_vec()));
+    let mut converter = Converter::new(changes, &source.facts.record_features);
+    for file in files {
+        // One by one: only a damaged one needs the next.
+        for number in 0..file.records() {
+            let mut reader = file.read(number..number + 1)?;
+            let record = match reader.next_record() {
+                Ok(Some(record)) => record,
+                Ok(None) | Err(forebay_formats::Error::Record { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            match converter.convert(record.bytes) {
+                Ok(converted) => return Ok(Some(converted.bytes.to_vec())),
+                Err(_) if on_bad_record == OnBadRecord::Skip => {}
+                Err(what) => return Err(refused(&**file, record.number, what)),
             }
-            Ok(None) | Err(forebay_formats::Error::Record { .. }) => {}
-            Err(error) => return Err(error.into()),
         }
     }
     Ok(None)

@@ -6,10 +6,15 @@ use crate::convert::{
 use crate::support::{assert_same, contents, options as pack_options, run, tree};
 use forebay_image::{Decoder, FastCoding, Format as ImageKind, Limits, SeekDensity, sniff};
 use forebay_pack::{
-    Cancel, DatasetFormat, Error, ExportOptions, ImageChange, ImageForm, OutputFormat,
-    RecordFormat, SeekPointChange, Sharding, convert, export,
+    Cancel, DatasetFormat, Error, ExportOptions, ImageChange, ImageForm, OnBadRecord, OutputFormat,
+    RecordFormat, RepairOptions, SeekPointChange, Sharding, convert, export, repair,
 };
-use forebay_shard::{BlockCompression, Manifest, image_record};
+use forebay_shard::example::{IMAGE_FAST, set_bytes};
+use forebay_shard::manifest::{ShardEntry, SplitEntry};
+use forebay_shard::{
+    BlockCompression, ExampleView, Manifest, RecordMeta, ShardFormat, ShardWriter, image_record,
+    indexed, tfrecord,
+};
 use forebay_store::Location;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
@@ -233,6 +238,134 @@ fn tfrecords_have_fast_images_only_if_allowed() {
         error.to_string().contains("--allow-private-images"),
         "{error}"
     );
+}
+
+/// Writes the training records of a dataset of fast images into one shard, those of these numbers with half an image: their
+/// checksums are right.
+fn with_damaged_images(src: &Path, dst: &Path, format: ShardFormat, damaged: &[usize]) {
+    std::fs::create_dir_all(dst.join("index")).unwrap();
+    let name = format!("train-00000-of-00001{}", format.extension());
+    let path = dst.join(&name);
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer: ShardWriter<_> = match format {
+        ShardFormat::Indexed => indexed::WriterBuilder::new()
+            .from_writer(file, &path)
+            .unwrap()
+            .into(),
+        _ => tfrecord::WriterBuilder::new()
+            .from_writer(file, &path)
+            .into(),
+    };
+    let records = all(src).into_iter().filter(|seen| seen.0 == "train");
+    for (number, (_, key, label, record)) in records.enumerate() {
+        let mut changed = record.clone();
+        if damaged.contains(&number) {
+            let image = ExampleView::parse(&record).unwrap().bytes(IMAGE_FAST);
+            let image = image.unwrap().unwrap();
+            let half = &image[..image.len() / 2];
+            set_bytes(&record, &[(IMAGE_FAST, Some(half))], &mut changed).unwrap();
+        }
+        let meta = RecordMeta { label, key: &key };
+        writer.append(&changed, &meta).unwrap();
+    }
+    let (_, summary) = writer.finish().unwrap();
+    if let Some(fbi) = summary.to_fbi().filter(|_| format == ShardFormat::TfRecord) {
+        std::fs::write(dst.join(format!("index/{name}.fbi")), fbi).unwrap();
+    }
+    let old = Manifest::load(src).unwrap();
+    let entry = ShardEntry {
+        name,
+        records: summary.records,
+        bytes: summary.bytes,
+        crc32c: summary.crc32c,
+        blake3: None,
+    };
+    let splits = vec![SplitEntry::new("train", vec![entry])];
+    let mut manifest = Manifest::new(format, old.label_base, splits);
+    (manifest.features, manifest.pack) = (old.features, old.pack);
+    std::fs::write(dst.join("forebay.json"), manifest.to_json().unwrap()).unwrap();
+}
+
+#[test]
+fn one_damaged_fast_image_is_a_bad_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    progressive_pictures(&at("src"));
+    let mut packing = pack_options(&at("src"), &at("fast"));
+    (packing.format, packing.images) = (DatasetFormat::INDEXED, FORMS[0]);
+    run(&packing).unwrap();
+    let fast = all(&at("fast")).into_iter().map(|seen| {
+        let example = ExampleView::parse(&seen.3).unwrap();
+        example.get(IMAGE_FAST).is_some()
+    });
+    let fast: Vec<bool> = fast.collect();
+    let numbers = (0..fast.len()).filter(|number| fast[*number]);
+    // The first one too: formats with columns take their types from it.
+    let damaged: Vec<usize> = numbers.take(2).collect();
+    let whole = (fast.len() - damaged.len()) as u64;
+    with_damaged_images(&at("fast"), &at("damaged"), ShardFormat::Indexed, &damaged);
+    let records = |format| OutputFormat::Records(format, BlockCompression::NONE);
+    let to_jpeg = ImageChange::To(ImageForm::Jpeg);
+    for (number, (to, images)) in [
+        (DatasetFormat::TfRecord.into(), ImageChange::Keep),
+        (DatasetFormat::INDEXED.into(), to_jpeg),
+        (DatasetFormat::INDEXED.into(), ImageChange::To(FORMS[1])),
+        (records(RecordFormat::WEBDATASET), ImageChange::Keep),
+        (records(RecordFormat::MDS), ImageChange::Keep),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for jobs in [1, 4] {
+            let dst = at(&format!("{number}-{jobs}"));
+            let mut options = of(&at("damaged"), &dst, DatasetFormat::INDEXED);
+            (options.format, options.images, options.jobs) = (to, images, Some(jobs));
+            let error = convert(&options, &(), &Cancel::new()).unwrap_err();
+            let first = format!("record {}: {IMAGE_FAST}", damaged[0]);
+            assert!(error.to_string().contains(&first), "{error}");
+            options.on_bad_record = OnBadRecord::Skip;
+            options.overwrite = true;
+            let summary = done(&options);
+            let written: u64 = summary.splits.iter().map(|split| split.records).sum();
+            assert_eq!((summary.skipped, written), (2, whole), "{to:?} {jobs}");
+            let report = std::fs::read_to_string(dst.join("pack/report.jsonl")).unwrap();
+            let named = |number: &usize| report.contains(&format!("record {number}: {IMAGE_FAST}"));
+            assert!(damaged.iter().all(named), "{report}");
+        }
+        assert_eq!(
+            data(&at(&format!("{number}-1"))),
+            data(&at(&format!("{number}-4")))
+        );
+    }
+    // Repairs of TFRecords write the JPEGs that these stand for.
+    with_damaged_images(
+        &at("fast"),
+        &at("tfrecord"),
+        ShardFormat::TfRecord,
+        &damaged,
+    );
+    let summary = repair(
+        &RepairOptions::new(at("tfrecord").as_path(), at("repaired").as_path()),
+        &(),
+        &Cancel::new(),
+    );
+    let summary = summary.unwrap();
+    assert_eq!((summary.lost_records, summary.lost_places), (2, 2));
+    assert_eq!(summary.damage, 2);
+    let lost: Vec<u64> = summary
+        .lost
+        .iter()
+        .filter_map(|l| Some(l.records.clone()?.start))
+        .collect();
+    assert_eq!(lost, [damaged[0] as u64, damaged[1] as u64]);
+    assert!(
+        summary
+            .lost
+            .iter()
+            .all(|lost| lost.bytes.end > lost.bytes.start)
+    );
+    assert_eq!(all(&at("repaired")).len() as u64, whole);
+    assert_verifies(&at("repaired"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::write::{Layout, Source, Stored, TextAs};
 use super::{Element, OFFSETS};
 use crate::error::Result;
-use crate::records::sink::{Scratch, SinkError};
+use crate::records::sink::Scratch;
 use forebay_shard::schema::NumberType;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
@@ -142,9 +142,31 @@ impl Spool {
         })
     }
 
-    /// Appends the bytes of one row.
-    pub(super) fn put(&mut self, row: &[u8]) -> std::result::Result<(), SinkError> {
-        let element = self.shape.iter().product::<u64>() * self.number.bytes() as u64;
+    /// Bytes of a row, or of an element of a row of any length.
+    fn element_bytes(&self) -> u64 {
+        self.shape.iter().product::<u64>() * self.number.bytes() as u64
+    }
+
+    /// Refuses a row that cannot be appended.
+    pub(super) fn check(&self, row: &[u8]) -> std::result::Result<(), String> {
+        if self.lens.is_some() {
+            if self.text != TextAs::Utf8 && row.ends_with(b"\0") {
+                let what = "a text that ends with a zero would be read back without it";
+                return Err(what.to_owned());
+            }
+        } else if self.ends.is_none() && row.len() as u64 != self.element_bytes() {
+            return Err(format!(
+                "{} bytes are not a row of shape {:?}",
+                row.len(),
+                self.shape
+            ));
+        }
+        Ok(())
+    }
+
+    /// Appends the bytes of one row, which was checked.
+    pub(super) fn put(&mut self, row: &[u8]) -> io::Result<()> {
+        let element = self.element_bytes();
         if let Some(ends) = &mut self.ends {
             self.count += row.len() as u64 / element.max(1);
             ends.write_all(&self.count.to_le_bytes())?;
@@ -154,10 +176,6 @@ impl Spool {
             lens.push(u32::try_from(row.len()).unwrap_or(u32::MAX));
         } else if let Some((lens, longest)) = &mut self.lens {
             let text = String::from_utf8_lossy(row);
-            if text.ends_with('\0') {
-                let what = "a text that ends with a zero would be read back without it".to_owned();
-                return Err(SinkError::Record(what));
-            }
             let len = u32::try_from(text.chars().count() * 4).unwrap_or(u32::MAX);
             lens.push(len);
             *longest = (*longest).max(len);
@@ -165,15 +183,8 @@ impl Spool {
                 self.data.write_all(&u32::from(character).to_le_bytes())?;
             }
             return Ok(());
-        } else if row.len() as u64 != element {
-            let what = format!(
-                "{} bytes are not a row of shape {:?}",
-                row.len(),
-                self.shape
-            );
-            return Err(SinkError::Record(what));
         }
-        Ok(self.data.write_all(row)?)
+        self.data.write_all(row)
     }
 
     /// The arrays of `rows` rows.

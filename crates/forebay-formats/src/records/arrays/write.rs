@@ -277,10 +277,10 @@ impl RecordSink for ArraySink {
         Ok(Box::new(Writer {
             layout: Arc::clone(&self.layout),
             encoder: Arc::clone(&self.encoder),
+            values: vec![Vec::new(); spools.len()],
             spools,
             rows: 0,
             decoder: Decoder::new(Limits::default()),
-            value: Vec::new(),
         }))
     }
 }
@@ -292,7 +292,8 @@ struct Writer {
     spools: Vec<Spool>,
     rows: u64,
     decoder: Decoder,
-    value: Vec<u8>,
+    /// The values of a record, one for each array.
+    values: Vec<Vec<u8>>,
 }
 
 impl RecordWriter for Writer {
@@ -310,11 +311,16 @@ impl RecordWriter for Writer {
                 "feature {name:?} is none of the columns, which all records have: --drop-feature {name} leaves it out"
             )));
         }
-        for (source, spool) in layout.sources.values().zip(&mut self.spools) {
-            self.value.clear();
-            let put = source.put(record, example, &layout, &mut self.decoder, &mut self.value);
-            put.map_err(SinkError::Record)?;
-            spool.put(&self.value)?;
+        // All of them first: a record that is refused must leave no value in any array.
+        for (number, source) in layout.sources.values().enumerate() {
+            let value = &mut self.values[number];
+            value.clear();
+            let put = source.put(record, example, &layout, &mut self.decoder, value);
+            let checked = put.and_then(|()| self.spools[number].check(value));
+            checked.map_err(SinkError::Record)?;
+        }
+        for (value, spool) in self.values.iter().zip(&mut self.spools) {
+            spool.put(value)?;
         }
         self.rows += 1;
         let is_text = std::str::from_utf8(record.key).is_ok();

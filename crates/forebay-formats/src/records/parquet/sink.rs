@@ -366,10 +366,14 @@ impl RecordWriter for FileWriter {
         if self.rows > 0 && self.bytes + record.bytes.len() > GROUP_BYTES {
             self.write_group(out)?;
         }
-        for (leaf, values) in self.leaves.iter().zip(&mut self.group) {
-            values
-                .add(leaf, record.key, example)
-                .map_err(SinkError::Record)?;
+        let before: Vec<_> = self.group.iter().map(Values::lens).collect();
+        let mut all = self.leaves.iter().zip(&mut self.group);
+        let added = all.try_for_each(|(leaf, values)| values.add(leaf, record.key, example));
+        if let Err(what) = added {
+            for (values, lens) in self.group.iter_mut().zip(before) {
+                values.truncate(lens);
+            }
+            return Err(SinkError::Record(what));
         }
         self.rows += 1;
         self.bytes += record.bytes.len();
@@ -427,6 +431,30 @@ impl FileWriter {
 }
 
 impl Values {
+    fn lens(&self) -> [usize; 6] {
+        [
+            self.bytes.len(),
+            self.integers.len(),
+            self.floats.len(),
+            self.doubles.len(),
+            self.definitions.len(),
+            self.repetitions.len(),
+        ]
+    }
+
+    /// Takes back what a record that is refused has added.
+    fn truncate(
+        &mut self,
+        [bytes, integers, floats, doubles, definitions, repetitions]: [usize; 6],
+    ) {
+        self.bytes.truncate(bytes);
+        self.integers.truncate(integers);
+        self.floats.truncate(floats);
+        self.doubles.truncate(doubles);
+        self.definitions.truncate(definitions);
+        self.repetitions.truncate(repetitions);
+    }
+
     /// Adds the value of a record.
     fn add(&mut self, leaf: &OutLeaf, key: &[u8], example: ExampleView<'_>) -> Result<(), String> {
         let feature = |name: &str| {
