@@ -14,7 +14,7 @@ use forebay_shard::manifest::{
     ClassEntry, EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,
 };
 use forebay_store::AtomicFile;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -127,6 +127,11 @@ fn findings<'a>(
     census.iter().chain(of_shards)
 }
 
+/// Whether a pack wrote a dataset.
+pub(crate) fn is_of_pack(manifest: &Manifest) -> bool {
+    manifest.pack.contains_key(PLAN_KEY)
+}
+
 /// Whether a dataset is what the plan of this digest would give.
 pub(crate) fn is_of_plan(manifest: &Manifest, plan: &str) -> bool {
     manifest
@@ -134,6 +139,46 @@ pub(crate) fn is_of_plan(manifest: &Manifest, plan: &str) -> bool {
         .get(PLAN_KEY)
         .and_then(|digest| digest.as_str())
         == Some(plan)
+}
+
+/// Options whose change says nothing more where the format is another one.
+const FOLLOW_FORMAT: [&str; 2] = ["index_text", "codec"];
+
+/// How options that a manifest records differ from these, in words. `optional` are names of options that are compared also
+/// if they are not given now.
+pub(crate) fn changed_options(
+    manifest: &Manifest,
+    now: &BTreeMap<String, String>,
+    optional: &[&str],
+) -> Vec<String> {
+    let then = |name: &str| manifest.pack.get(name).and_then(|value| value.as_str());
+    let is_same_format = then("format") == now.get("format").map(String::as_str);
+    let given = now.keys().map(String::as_str);
+    let names: BTreeSet<&str> = given.chain(optional.iter().copied()).collect();
+    let names = names
+        .into_iter()
+        .filter(|name| is_same_format || !FOLLOW_FORMAT.contains(name));
+    let changed = names.filter_map(|name| {
+        let (then, now) = (then(name), now.get(name).map(String::as_str));
+        let shown = |value: Option<&str>| value.unwrap_or("not given").to_owned();
+        (then != now).then(|| format!("{name}: then {}, now {}", shown(then), shown(now)))
+    });
+    changed.collect()
+}
+
+/// The refusal of a destination that holds a whole dataset of other options, or of another source.
+pub(crate) fn other_dataset(shown: &Path, changed: &[String]) -> Error {
+    let what = match changed {
+        [] => "the destination holds another dataset, or this one of other options or of a source that has changed since".to_owned(),
+        changed => format!(
+            "the destination holds a dataset that was written with other options ({})",
+            changed.join("; ")
+        ),
+    };
+    Error::destination(
+        shown,
+        format!("{what}: choose another one, or replace it with --overwrite"),
+    )
 }
 
 /// The summary of a published dataset at `root`. What this run did is left at "nothing".

@@ -6,7 +6,7 @@ use crate::destination::{
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
 use crate::options::{DatasetFormat, OnBadImage, PackOptions};
-use crate::plan::PlannedShard;
+use crate::plan::{OPTIONAL_ARGUMENTS, PlannedShard};
 use crate::prepare::{Prepared, prepare};
 use crate::publish::{self, Tally};
 use crate::report::Summary;
@@ -198,9 +198,11 @@ impl Prepared {
         if publish::is_of_plan(manifest, self.plan.digest()) {
             return Ok(());
         }
-        let what = "the destination holds another dataset, or this one of a source that has changed since: \
-                    choose another one, or replace it with --overwrite";
-        Err(Error::destination(&self.dst, what))
+        let changed = match publish::is_of_pack(manifest) {
+            true => publish::changed_options(manifest, self.plan.arguments(), &OPTIONAL_ARGUMENTS),
+            false => Vec::new(),
+        };
+        Err(publish::other_dataset(&self.dst, &changed))
     }
 
     /// Stops for the first bad image that the census passed over, if that is to be done.

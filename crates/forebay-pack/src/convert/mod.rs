@@ -28,7 +28,10 @@ use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
 use crate::options::{DatasetFormat, IMAGES_KEY, ImageForm, PackOptions, seek_points_named};
 use crate::prepare::refuse_nesting;
-use crate::publish::{FAST_PROGRESSIVE_KEY, identify_samples, shard_entry, write_report};
+use crate::publish::{
+    FAST_PROGRESSIVE_KEY, changed_options, identify_samples, other_dataset, shard_entry,
+    write_report,
+};
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Uploaded};
 use crate::resume;
 use crate::upload;
@@ -356,8 +359,12 @@ impl Running<'_> {
         if digest == Some(&self.plan.digest) {
             return Ok(());
         }
-        let what = "the destination holds another dataset: choose another one, or replace it with --overwrite";
-        Err(Error::destination(self.shown, what))
+        // Options that are not given now may be those of the source, whose records it lists too.
+        let changed = match digest {
+            Some(_) => changed_options(manifest, &self.options.arguments(), &[]),
+            None => Vec::new(),
+        };
+        Err(other_dataset(self.shown, &changed))
     }
 
     /// Writes the shards that are not done.

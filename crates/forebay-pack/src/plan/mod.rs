@@ -229,6 +229,20 @@ pub(crate) fn cut(
     Ok((starts, sizes))
 }
 
+/// Names of arguments that a pack may do without.
+pub(crate) const OPTIONAL_ARGUMENTS: [&str; 10] = [
+    "shards",
+    "shard_size",
+    "split",
+    "blake3",
+    "progressive",
+    IMAGES_KEY,
+    "convert_odd",
+    "resize_short",
+    "max_side",
+    "quality",
+];
+
 /// The arguments that decide the output, by name. Neither the number of jobs nor the policy for bad images is among
 /// it: a pack that stopped at a bad image may be continued by one that skips it.
 fn arguments(options: &PackOptions) -> BTreeMap<String, String> {

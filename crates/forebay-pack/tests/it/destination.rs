@@ -255,10 +255,21 @@ fn another_data_set_is_only_replaced_when_told() {
     let mut other = options(&src, &dst);
     other.format = forebay_pack::DatasetFormat::INDEXED;
     let error = run(&other).unwrap_err().to_string();
+    let changed = "other options (format: then tfrecord, now indexed)";
     assert!(
-        error.contains("another dataset") && error.contains("--overwrite"),
+        error.contains(changed) && error.contains("--overwrite"),
         "{error}"
     );
+    let mut resized = options(&src, &dst);
+    (resized.resize_short, resized.seed) = (Some(100), 5);
+    let error = run(&resized).unwrap_err().to_string();
+    let changed = "(resize_short: then not given, now 100; seed: then 0, now 5)";
+    assert!(error.contains(changed), "{error}");
+    // The same options, and another source.
+    put(&src, b"n00000001/new.jpg", b"bad");
+    let error = run(&options(&src, &dst)).unwrap_err().to_string();
+    assert!(error.contains("a source that has changed since"), "{error}");
+    std::fs::remove_file(src.join("n00000001/new.jpg")).unwrap();
     assert_eq!(before, contents(&dst));
     other.overwrite = true;
     put(&dst, b"precious.txt", b"x");
