@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_cache::{LocalStorage, ReadOptions};
+use forebay_pack::UnfinishedBy;
 use forebay_shard::{Dataset, Manifest, OpenOptions, Shard, Storage};
-use forebay_store::{Error, Location, Store, StoreOptions};
+use forebay_store::{DirLock, Error, Location, Store, StoreOptions};
 use forebay_synthetic::{Recipe, is_synthetic};
 
 use crate::failure::{Failure, io_hint};
@@ -230,18 +231,28 @@ fn no_manifest(root: &Path) -> Failure {
     };
     let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     names.sort();
-    let unfinished = names.iter().any(|path| {
-        path.file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(|name| name.starts_with(".forebay"))
-    });
+    let continues = match UnfinishedBy::of(root) {
+        Some(UnfinishedBy::Pack) => Some("pack"),
+        Some(UnfinishedBy::Convert) => Some("convert"),
+        Some(UnfinishedBy::Index) => Some("index"),
+        Some(UnfinishedBy::Repair) => Some("repair"),
+        _ => None,
+    };
+    // A process holds it, or was killed with it.
+    let is_in_use = root.join(DirLock::FILE_NAME).exists();
     let looks_like_shard = |path: &PathBuf| {
         path.file_name()
             .and_then(|name| name.to_str())
             .is_some_and(|name| name.contains("-of-") || name.ends_with(".tfrecord"))
     };
-    if unfinished {
-        failure.hint("an unfinished dataset lies there: run the same `forebay pack` command again and it continues; a `DatasetWriter` continues with `resume`")
+    if let Some(command) = continues {
+        failure.hint(format!(
+            "an unfinished dataset lies there: run the same `forebay {command}` command again and it continues"
+        ))
+    } else if UnfinishedBy::of(root) == Some(UnfinishedBy::Writer) {
+        failure.hint("an unfinished dataset lies there: a `forebay.Writer` or `forebay.convert` with `resume=True` and the same samples continues it")
+    } else if is_in_use {
+        failure.hint("a command that writes there has not finished: wait for it, or run the same command again if it was stopped")
     } else if names.iter().any(looks_like_shard) {
         failure.hint(format!(
             "for TFRecords that another tool wrote, run `forebay index {}` first",

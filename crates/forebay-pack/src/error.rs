@@ -26,8 +26,8 @@ pub enum Error {
         /// Description of the error.
         what: String,
     },
-    /// The destination holds the unfinished work of a pack with other arguments or of another source.
-    #[error("{} holds an unfinished pack that differs from this one: {}", path.display(), differences.join("; "))]
+    /// The destination holds the unfinished dataset of a run with other arguments or of another source.
+    #[error("{} holds an unfinished dataset that differs from this one: {}", path.display(), differences.join("; "))]
     DifferentPack {
         /// The destination.
         path: PathBuf,
@@ -57,7 +57,7 @@ pub enum Error {
         total: u64,
     },
     /// Another pack writes into the destination, or began to and did not finish.
-    #[error("{} is claimed by an unfinished pack{} ({by})", path.display(), of_what(differences))]
+    #[error("{} is claimed by an unfinished dataset{} ({by})", path.display(), of_what(differences))]
     Claimed {
         /// The destination.
         path: PathBuf,

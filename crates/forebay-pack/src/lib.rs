@@ -35,6 +35,7 @@ pub use convert::{
     ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ImageChange, OutputFormat,
     ProgressiveChange, RepairOptions, RepairSummary, SeekPointChange, convert, repair,
 };
+pub use destination::UnfinishedBy;
 pub use error::{Error, Result, SampleError};
 pub use export::{ExportOptions, ExportSummary, export};
 pub use forebay_formats::images::{EntryRef, SourceLayout};

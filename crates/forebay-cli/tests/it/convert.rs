@@ -158,3 +158,30 @@ fn plain_verification_reports_images_of_a_kind_that_is_not_decoded() {
         assert!(!found.contains(word), "{found}");
     }
 }
+
+/// A place with an unfinished dataset names the command that began it.
+#[test]
+fn a_failed_conversion_is_continued_by_convert() {
+    let dir = tempfile::tempdir().unwrap();
+    let (packed, converted) = (dir.path().join("packed"), dir.path().join("converted"));
+    pack(&packed, &["--format", "tfrecord", "--shards", "1"]);
+    let shard = packed.join("train-00000-of-00001");
+    let mut bytes = fs::read(&shard).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    run([
+        "convert",
+        text(&packed),
+        text(&converted),
+        "--to",
+        "indexed",
+    ])
+    .failed_with(&["crc32c"]);
+    let ran = run(["inspect", text(&converted)]).failed_with(&["forebay.json"]);
+    assert!(
+        ran.stderr.contains("the same `forebay convert`"),
+        "{}",
+        ran.stderr
+    );
+}

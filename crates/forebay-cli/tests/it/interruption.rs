@@ -100,6 +100,7 @@ fn a_killed_pack_continues_and_is_byte_identical() {
         run(["inspect", text(&root)]).failed_with(&["forebay.json"]);
         let hint = run(["inspect", text(&root)]).stderr;
         assert!(hint.contains("unfinished"), "{hint}");
+        assert!(hint.contains("`forebay pack`"), "{hint}");
 
         // Other arguments are not taken for the same pack.
         let mut others = args.to_vec();

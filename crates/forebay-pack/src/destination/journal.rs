@@ -213,6 +213,16 @@ impl Header {
         }
     }
 
+    /// The value of an argument.
+    pub(super) fn argument(&self, name: &str) -> Option<&str> {
+        self.arguments.get(name).map(String::as_str)
+    }
+
+    /// Whether it is of a pack, whose source is a tree of images.
+    pub(super) fn is_of_pack(&self) -> bool {
+        !self.source.is_empty() || !self.parts.is_empty()
+    }
+
     /// Identity that a claim of the destination records.
     pub(crate) fn identity(&self) -> Identity<'_> {
         Identity {

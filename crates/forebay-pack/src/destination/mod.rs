@@ -10,6 +10,7 @@ mod local;
 mod locks;
 mod names;
 mod plan_file;
+mod unfinished;
 mod work_dir;
 
 pub(crate) use forebay_shard::manifest::FILE_NAME as MANIFEST;
@@ -17,6 +18,7 @@ pub(crate) use journal::{Difference, Header, Identity, Journal, ShardLine, Sidec
 pub(crate) use local::LocalDestination;
 pub(crate) use names::{LAST_FILES, is_shard_name, is_split_index, split_dir, split_of_numbered};
 pub(crate) use plan_file::{Outline, PlanFile};
+pub use unfinished::UnfinishedBy;
 pub(crate) use work_dir::{State, UnfinishedPack, WorkDir};
 
 use crate::error::{Error, Result};

@@ -119,7 +119,7 @@ impl WorkDir {
         if locks::parts(root).next().is_none()
             && plan_file::read(&plan_path(root))?.is_none()
             && !LAST_FILES.iter().any(|name| root.join(name).exists())
-            && Journal::read(&root.join(WORK_DIR).join(JOURNAL))?.is_none()
+            && Journal::read(&journal_path(root))?.is_none()
             && let Err(foreign) = refuse_foreign(root, &BTreeSet::new())
             // Another part may have started in between: then the directory holds its shards.
             && !plan_path(root).exists()
@@ -182,7 +182,7 @@ impl WorkDir {
         }
         let plan = plan_file::read(&plan_path(&self.root))?;
         let mut journals = Vec::new();
-        if let Some(found) = Journal::read(&self.path(WORK_DIR).join(JOURNAL))? {
+        if let Some(found) = Journal::read(&journal_path(&self.root))? {
             journals.push((None, found));
         }
         let of_interest = |part: &Part| {
@@ -207,7 +207,7 @@ impl WorkDir {
     }
 
     pub(crate) fn has_plan(&self) -> bool {
-        plan_path(&self.root).exists()
+        has_plan(&self.root)
     }
 
     /// Publishes the plan for all parts. The first part wins; returns the plan that counts.
@@ -395,6 +395,16 @@ impl WorkDir {
 
 fn plan_path(root: &Path) -> PathBuf {
     root.join(WORK_DIR).join(PLAN)
+}
+
+/// Whether parts of a pack have a plan here.
+pub(super) fn has_plan(root: &Path) -> bool {
+    plan_path(root).exists()
+}
+
+/// The journal of a process that has the destination alone.
+pub(super) fn journal_path(root: &Path) -> PathBuf {
+    root.join(WORK_DIR).join(JOURNAL)
 }
 
 /// Removes a directory unless it holds something.

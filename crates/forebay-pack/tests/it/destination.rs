@@ -2,10 +2,13 @@
 
 use crate::support;
 
-use forebay_pack::{Cancel, Error, Observer, Reason, ShuffleWhen, pack};
+use forebay_pack::{
+    Cancel, DatasetFormat, DatasetWriter, Error, Observer, OutputFormat, Reason, RepairOptions,
+    Sharding, ShuffleWhen, UnfinishedBy, convert, pack, prepare, repair,
+};
 use forebay_store::{DirLock, Location};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use support::*;
 
 /// Stops a pack in the shard after this many, of a hundred files each.
@@ -328,4 +331,59 @@ fn two_packs_at_once_are_one_too_many() {
     );
     drop(lock);
     run(&options(&src, &dst)).unwrap();
+}
+
+#[test]
+fn an_unfinished_dataset_names_what_continues_it() {
+    use crate::convert::{StopAfter, of};
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let src = at("src");
+    tree(&src, 3, 20);
+    // More shards than can be on their way when the first one is told.
+    let many = |dst: &Path| {
+        let mut options = options(&src, dst);
+        (options.sharding, options.jobs) = (Sharding::Count(12), Some(1));
+        options
+    };
+    run(&many(&at("whole"))).unwrap();
+    let stopped = |of: &dyn Fn(&dyn Observer, &Cancel) -> bool| {
+        let cancel = Cancel::new();
+        assert!(of(&StopAfter(AtomicUsize::new(1), &cancel), &cancel));
+    };
+    let is_stopped = |error: Error| matches!(error, Error::Interrupted { .. });
+    let packing = many(&at("packed"));
+    stopped(&|observer, cancel| pack(&packing, observer, cancel).is_err_and(is_stopped));
+    let mut converting = of(&at("whole"), &at("converted"), DatasetFormat::INDEXED);
+    converting.jobs = Some(1);
+    stopped(&|observer, cancel| convert(&converting, observer, cancel).is_err_and(is_stopped));
+    let mut repairing = RepairOptions::new(at("whole").as_path(), at("repaired").as_path());
+    repairing.convert.jobs = Some(1);
+    stopped(&|observer, cancel| repair(&repairing, observer, cancel).is_err_and(is_stopped));
+    let mut indexing = converting.clone();
+    indexing.dst = Location::from(at("indexed").as_path());
+    indexing.format = OutputFormat::Mapped;
+    stopped(&|observer, cancel| convert(&indexing, observer, cancel).is_err_and(is_stopped));
+    let written = crate::writer::writer_options(&at("written"), DatasetFormat::INDEXED);
+    let mut writer = DatasetWriter::create(written, &Cancel::new()).unwrap();
+    for sample in crate::writer::samples().into_iter().take(30) {
+        writer.write(sample).unwrap();
+    }
+    drop(writer);
+    let mut planning = packing.clone();
+    planning.dst = Location::from(at("planned").as_path());
+    let prepared = prepare(&planning, &(), &Cancel::new()).unwrap();
+    prepared.record_plan(&()).unwrap();
+    for (name, by) in [
+        ("packed", Some(UnfinishedBy::Pack)),
+        ("planned", Some(UnfinishedBy::Pack)),
+        ("converted", Some(UnfinishedBy::Convert)),
+        ("repaired", Some(UnfinishedBy::Repair)),
+        ("indexed", Some(UnfinishedBy::Index)),
+        ("written", Some(UnfinishedBy::Writer)),
+        ("whole", None),
+        ("src", None),
+    ] {
+        assert_eq!(UnfinishedBy::of(&at(name)), by, "{name}");
+    }
 }

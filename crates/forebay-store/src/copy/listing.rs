@@ -152,7 +152,7 @@ impl Listing {
             if store.location().local_path().is_ok() && store.head(&key)?.is_some() {
                 return Err(CopyError::Refused {
                     place: store.location().to_string(),
-                    problem: "an unfinished pack lies there".to_owned(),
+                    problem: "an unfinished dataset lies there".to_owned(),
                     hint: "run the same `forebay pack` command again to finish it, then copy the dataset",
                 });
             }

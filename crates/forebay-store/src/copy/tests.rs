@@ -306,7 +306,7 @@ fn half_a_dataset_is_no_source() {
     std::fs::create_dir(place.path("a/.forebay-pack")).unwrap();
     std::fs::write(place.path("a/.forebay-pack/journal"), b"").unwrap();
     let error = place.copy("a", "b", sync()).unwrap_err();
-    assert!(error.to_string().contains("unfinished pack"), "{error}");
+    assert!(error.to_string().contains("unfinished dataset"), "{error}");
 }
 
 #[test]

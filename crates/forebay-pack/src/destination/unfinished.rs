@@ -1,0 +1,56 @@
+//! The command or program that began an unfinished dataset, for messages: run again, it continues.
+
+use super::WORK_DIR;
+use super::journal::Journal;
+use super::locks;
+use super::work_dir::{has_plan, journal_path};
+use forebay_shard::ShardFormat;
+use std::path::Path;
+
+/// The origin of an unfinished dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnfinishedBy {
+    /// [`pack`](crate::pack), or parts of one.
+    Pack,
+    /// [`convert`](crate::convert).
+    Convert,
+    /// A conversion to mapped shards.
+    Index,
+    /// [`repair`](crate::repair).
+    Repair,
+    /// A [`DatasetWriter`](crate::DatasetWriter).
+    Writer,
+}
+
+impl UnfinishedBy {
+    /// Looks into a directory. None if no unfinished dataset is there, or its journal cannot be read.
+    pub fn of(root: &Path) -> Option<Self> {
+        if !root.join(WORK_DIR).is_dir() {
+            return None;
+        }
+        if has_plan(root) || locks::parts(root).next().is_some() {
+            return Some(Self::Pack);
+        }
+        let header = Journal::read(&journal_path(root)).ok()??.header;
+        let has = |name: &str| header.argument(name).is_some();
+        // The conversion of a writer's samples, which wait beside the destination.
+        let samples = |name: &std::ffi::OsStr| {
+            let name = format!(".{}.samples", name.to_string_lossy());
+            root.with_file_name(name).is_dir()
+        };
+        Some(
+            if header.is_open_ended() || root.file_name().is_some_and(samples) {
+                Self::Writer
+            } else if header.is_of_pack() {
+                Self::Pack
+            } else if has("repaired_from") {
+                Self::Repair
+            } else if header.argument("format") == Some(ShardFormat::Mapped.name()) {
+                Self::Index
+            } else {
+                Self::Convert
+            },
+        )
+    }
+}
