@@ -41,13 +41,18 @@ def files(path: pathlib.Path) -> dict[str, bytes]:
 
 
 def test_formats_of_other_tools_are_written(tmp_path: pathlib.Path) -> None:
-    write(tmp_path / "tars", format="webdataset", classes=["cat", "dog", "owl"])
+    options: dict[str, Any] = {"format": "webdataset", "classes": ["cat", "dog", "owl"]}
+    summary = write(tmp_path / "tars", **options)
     with tarfile.open(tmp_path / "tars" / "train-000000.tar") as tar:
         found = {name.split(".", 1)[1]: tar.extractfile(name) for name in tar.getnames()[:3]}
         members = {name: file.read() for name, file in found.items() if file is not None}
         assert members["png"] == png(40, 30, 0)
         assert (members["cls"], members["caption.txt"].decode()) == (b"0", "é 0")
     assert [path.name for path in tmp_path.iterdir()] == ["tars"]
+    again = write(tmp_path / "tars", resume=True, **options)
+    assert again.already_complete and again.fingerprint == summary.fingerprint
+    with pytest.raises(forebay.WriteError, match="other keys, labels or splits"):
+        write(tmp_path / "tars", count=11, resume=True, **options)
     with pytest.raises(forebay.DatasetExistsError):
         write(tmp_path / "tars", format="webdataset", resume=True)
     with pytest.raises(forebay.OptionError, match='"webdataset"'):

@@ -2,15 +2,16 @@
 
 use super::options::WriterOptions;
 use super::record::{Checked, RecordEncoder};
-use super::session::WriteSummary;
+use super::session::{WRITER_KEY, WriteSummary};
 use crate::convert::{ConvertOptions, ConvertSource, OutputFormat, convert};
 use crate::error::{Error, Result};
 use crate::observer::Cancel;
 use crate::options::DatasetFormat;
+use forebay_cache::{ReadOptions, read_storage};
 use forebay_formats::records::{Conversion, RecordFormat, SinkOptions, SourceFacts};
-use forebay_shard::BlockCompression;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{EpochOrder, FILE_NAME, FeatureEntry};
+use forebay_shard::{BlockCompression, Manifest};
 use forebay_store::{Location, Store};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,8 @@ pub(super) struct Converted {
     samples: PathBuf,
     dst: Location,
     overwrite: bool,
+    /// The dataset, if these options and some samples made it, for a writer that resumes.
+    published: Option<Box<Manifest>>,
     /// Whether the format has been asked whether it can hold the columns.
     is_checked: bool,
 }
@@ -43,17 +46,39 @@ impl Converted {
                 format.title()
             )));
         }
-        check_destination(options)?;
+        let published = published(options)?;
+        if published.is_none() {
+            check_destination(options)?;
+        }
         let samples = samples_dir(options)?;
         let dst = std::mem::replace(&mut options.dst, Location::from(samples.as_path()));
         options.format = DatasetFormat::INDEXED;
         // Files of other tools have none.
         options.seek_points = None;
+        let (_, plan) = options.identity();
+        let is_same = |found: &Published| found.is_of(format, compression, &plan);
+        let published = match published {
+            Some(found) if is_same(&found) => {
+                // The last writer may have been killed between publishing and this.
+                let left = Manifest::load(&samples).ok();
+                if left.is_some_and(|left| is_of_plan(&left.pack, &plan)) {
+                    std::fs::remove_dir_all(&samples)
+                        .map_err(|error| Error::io(&samples, "remove", error))?;
+                }
+                Some(Box::new(found.0.to_manifest()))
+            }
+            Some(_) => {
+                let path = crate::upload::shown(&dst);
+                return Err(Error::Occupied { path });
+            }
+            None => None,
+        };
         Ok(Some(Self {
             format,
             compression,
             samples,
             dst,
+            published,
             overwrite: options.overwrite,
             is_checked: false,
         }))
@@ -62,6 +87,11 @@ impl Converted {
     /// The destination in words.
     pub(super) fn shown(&self) -> PathBuf {
         crate::upload::shown(&self.dst)
+    }
+
+    /// The dataset that is published, with which the samples are only compared.
+    pub(super) fn take_published(&mut self) -> Option<Box<Manifest>> {
+        self.published.take()
     }
 
     /// Checks with the first sample that the format can hold its columns.
@@ -123,6 +153,33 @@ impl Converted {
             ..written
         })
     }
+}
+
+/// The facts of a dataset that is published.
+struct Published(Conversion);
+
+impl Published {
+    /// Whether a writer of these options made it.
+    fn is_of(&self, format: RecordFormat, compression: BlockCompression, plan: &str) -> bool {
+        let codec = self.0.pack.get("codec").and_then(|codec| codec.as_str());
+        self.0.to == format.name()
+            && codec == Some(compression.to_string().as_str())
+            && is_of_plan(&self.0.pack, plan)
+    }
+}
+
+fn is_of_plan(pack: &BTreeMap<String, serde_json::Value>, plan: &str) -> bool {
+    pack.get(WRITER_KEY).and_then(|digest| digest.as_str()) == Some(plan)
+}
+
+/// Reads what is published in the destination, for a writer that resumes.
+fn published(options: &WriterOptions) -> Result<Option<Published>> {
+    if !options.resume {
+        return Ok(None);
+    }
+    let read = ReadOptions::new(options.upload.store.clone());
+    let (root, storage) = read_storage(&options.dst, &read)?;
+    Ok(Conversion::load(&root, &*storage)?.map(Published))
 }
 
 /// Refuses a destination that a conversion would refuse in the end.

@@ -102,13 +102,22 @@ impl DatasetWriter {
     /// reached. [`Error::Unfinished`] for the shards of an earlier writer, without [`WriterOptions::resume`].
     pub fn create(mut options: WriterOptions, cancel: &Cancel) -> Result<Self> {
         options.validate().map_err(Error::Options)?;
-        let converted = Converted::of(&mut options)?;
+        let mut converted = Converted::of(&mut options)?;
         let options = Arc::new(options);
         let shown = match &converted {
             Some(converted) => converted.shown(),
             None => crate::upload::shown(&options.dst),
         };
-        let started = Session::start(&options, cancel).map_err(|error| match error {
+        let published = converted.as_mut().and_then(Converted::take_published);
+        let started = match published {
+            // Nothing follows: the samples are compared.
+            Some(manifest) => {
+                converted = None;
+                Ok(Started::Complete(manifest))
+            }
+            None => Session::start(&options, cancel),
+        };
+        let started = started.map_err(|error| match error {
             Error::Unfinished { .. } => Error::Unfinished {
                 path: shown.clone(),
             },

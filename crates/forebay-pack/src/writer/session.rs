@@ -26,7 +26,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Under this name the manifest keeps the digest of a writer's options, so that a repeated run finds its work done.
-const WRITER_KEY: &str = "writer";
+pub(super) const WRITER_KEY: &str = "writer";
 
 /// Summary of a written dataset.
 #[derive(Debug, Clone)]

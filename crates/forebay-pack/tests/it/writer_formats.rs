@@ -65,6 +65,25 @@ fn formats_of_other_tools_are_written() {
         // A dataset that is there is not written again.
         let again = write(options_of_records(&dst, format), samples()).unwrap_err();
         assert!(matches!(again, Error::Occupied { .. }), "{again}");
+        // A writer that resumes compares its samples with it, as with a dataset of shards.
+        let before = contents(&dst);
+        let resuming = |format| {
+            let mut options = options_of_records(&dst, format);
+            options.resume = true;
+            options
+        };
+        let again = write(resuming(format), samples()).unwrap();
+        assert!(again.already_complete && again.fingerprint == summary.fingerprint);
+        assert_eq!((again.records(), &again.root), (40, &summary.root));
+        let fewer = samples().into_iter().take(39).collect();
+        let error = write(resuming(format), fewer).unwrap_err();
+        assert!(matches!(error, Error::DifferentSamples { .. }), "{error}");
+        for mut other in [resuming(RecordFormat::ARRAY_RECORD), resuming(format)] {
+            other.shard_bytes += u64::from(other.records_format == resuming(format).records_format);
+            let error = write(other, samples()).unwrap_err();
+            assert!(matches!(error, Error::Occupied { .. }), "{error}");
+        }
+        assert!(before == contents(&dst));
     }
     let names = contents(dir.path()).into_keys();
     assert!(

@@ -98,7 +98,7 @@ class Writer:
         Threads that encode; by default as many as the process may use cores.
     resume : bool, default False
         Whether an unfinished dataset of an earlier writer is continued. It begins one where there is none, and compares
-        the samples where it is published already; of another tool's format, that is a `DatasetExistsError`.
+        the samples where it is published already.
     overwrite : bool, default False
         Whether a dataset in that place, finished or not, is removed first.
     stage, stage_bytes : optional
