@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
 /// The command line of a server process: a program that has `serve`, and the dataset to serve.
@@ -27,6 +28,7 @@ pub(crate) struct Served {
     /// The dataset that it serves first.
     pub(crate) name: String,
     _stdout: BufReader<ChildStdout>,
+    _watchdog: Watchdog,
 }
 
 impl Served {
@@ -41,6 +43,7 @@ impl Served {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
+        let watchdog = Watchdog::of(&child)?;
         let stdout = child.stdout.take().ok_or("the server has no output")?;
         let mut stdout = BufReader::new(stdout);
         let mut url = String::new();
@@ -62,6 +65,7 @@ impl Served {
             address: address.to_owned(),
             name: name.to_owned(),
             _stdout: stdout,
+            _watchdog: watchdog,
         })
     }
 

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::measure::Measurement;
+use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
 const GB: f64 = 1e9;
@@ -61,6 +62,7 @@ fn attempt(bytes: u64) -> Result<Measurement> {
             .stderr(Stdio::null())
             .spawn()?,
     );
+    let _watchdog = Watchdog::of(&server.0)?;
     let bytes = bytes.to_string();
     let began = Instant::now();
     loop {

@@ -24,6 +24,7 @@ mod store;
 mod stream;
 mod throttle;
 mod transport;
+mod watchdog;
 
 pub use clients::{ClientsOptions, clients, fairness};
 pub use epoch::{EpochOptions, epoch};

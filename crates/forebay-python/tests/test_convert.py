@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -189,6 +190,49 @@ class Dying(Folder):
         if number > 10:
             os._exit(1)
         return super().__getitem__(number)
+
+
+KILLED = """
+import os, signal, sys, time
+sys.path.insert(0, {tests!r})
+import forebay
+from test_convert import Folder
+
+class Slow(Folder):
+    def __getitem__(self, number):
+        if number >= 2:
+            print(os.getpid(), flush=True)
+            time.sleep(600)
+        return super().__getitem__(number)
+
+if __name__ == "__main__":
+    forebay.convert(Slow(100000), {path!r}, workers=2, mp_context={context!r})
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    # A process that no parent waits for.
+    return stat.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/stat").exists(), reason="there is no /proc")
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_workers_end_with_a_killed_parent(tmp_path: pathlib.Path, context: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(KILLED.format(tests=os.path.dirname(__file__), path=str(tmp_path / "a"), context=context))
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        workers = {int(parent.stdout.readline()) for _ in range(2)}
+        assert len(workers) == 2 and all(is_running(pid) for pid in workers)
+        parent.kill()
+    end = time.monotonic() + 60
+    while any(is_running(pid) for pid in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(is_running(pid) for pid in workers)
 
 
 INTERRUPTED = """

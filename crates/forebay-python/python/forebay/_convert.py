@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.connection
 import numbers
 import os
 import pickle
 import re
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -23,6 +25,8 @@ from forebay._errors import ConvertError, OptionError
 from forebay._options import count
 from forebay._writer import Writer, WriteSummary
 
+# Seconds after which a worker process looks again whether its parent is there.
+_LOOK = 1.0
 # Samples that a worker process reads at a time.
 _CHUNK = 8
 # Columns that hold keys where nothing else says so: WebDataset's, and that of exported datasets.
@@ -370,11 +374,24 @@ class _Failed:
 _part: _Part | None = None
 
 
-def _start(part: _Part) -> None:
+def _start(part: _Part, parent: int | None) -> None:
     global _part
     _part = part
     # Ctrl-C is for the parent, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent or os.getppid(),), name="forebay-parent", daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this worker process when its parent is gone: it would wait forever for samples to read.
+
+    The pipe of the parent closes when it is killed, unless a process that was forked later holds a copy.
+    """
+    process = multiprocessing.parent_process()
+    pipes = [process.sentinel] if process is not None else []
+    while os.getppid() == parent and not multiprocessing.connection.wait(pipes, _LOOK):
+        pass
+    os._exit(1)
 
 
 def _read(begin: int, end: int) -> list[_values.Prepared | _Failed]:
@@ -413,7 +430,9 @@ class _Reading:
             context = multiprocessing.get_context(self._context)
         except ValueError as error:
             raise OptionError(f"mp_context: {error}") from error
-        self._pool = ProcessPoolExecutor(self._workers, context, initializer=_start, initargs=(self.part,))
+        # A fork server is the parent of its processes, and ends with this one.
+        parent = None if context.get_start_method() == "forkserver" else os.getpid()
+        self._pool = ProcessPoolExecutor(self._workers, context, initializer=_start, initargs=(self.part, parent))
         with self._typed():
             self._fill()
 
