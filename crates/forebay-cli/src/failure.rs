@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 
 use forebay_cache::ReadError;
+use forebay_shard::some_of;
 
 use crate::paint::printable;
 
@@ -160,16 +161,9 @@ fn was_stopped(error: &(dyn Error + 'static)) -> bool {
 
 /// Names for a message, not too many: `a, b and 12 more`.
 pub(crate) fn counted_choices(names: &[&str]) -> String {
-    const MOST: usize = 12;
-    let shown: Vec<String> = names
-        .iter()
-        .take(MOST)
-        .map(|name| printable(name))
-        .collect();
-    match names.len().checked_sub(MOST) {
-        Some(more @ 1..) => format!("{} and {more} more", shown.join(", ")),
-        _ if names.is_empty() => "none".to_owned(),
-        _ => shown.join(", "),
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => some_of(names.iter().map(|name| printable(name))),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::finding::escape;
 use crate::key_path::split_name;
 pub use columns::Columns;
 use columns::{AppendError, Column, Groups, Kind, OBJECT_LABELS};
+use forebay_shard::some_of;
 use label_column::{LabelKinds, LabelValue, label_value};
 use rows::COLUMNS_MAX;
 pub(crate) use rows::{Cell, Rows};
@@ -167,11 +168,11 @@ impl Header {
             found.cloned()
         };
         let expected = |what: &str, names: &[&str]| {
-            let found: Vec<_> = kinds.keys().map(|name| escape(name.as_bytes())).collect();
+            let found = kinds.keys().map(|name| escape(name.as_bytes()));
             let what = format!(
                 "it has no column of {what}: one of {} is needed in its first line, found are {}",
                 names.join(", "),
-                found.join(", ")
+                some_of(found)
             );
             Error::list(file, what)
         };

@@ -8,7 +8,7 @@ use forebay_options::{
     Class, LabelBase, LoaderOptions, NormalizeSpec, OnError, ShuffleSpec, TransformSpec,
     Transforms, WeightsSpec,
 };
-use forebay_shard::{Dataset, Split};
+use forebay_shard::{Dataset, Split, some_of};
 
 use crate::error::{Error, Result};
 use crate::loader::Loader;
@@ -250,8 +250,8 @@ fn choose(dataset: &Dataset, name: Option<&str>) -> Result<Split> {
     match (names.next(), names.next()) {
         (Some(only), None) => Ok(dataset.split(only)?),
         _ => {
-            let names: Vec<String> = dataset.splits().map(|name| format!("{name:?}")).collect();
-            let expected = format!("one of {}", names.join(", "));
+            let names = dataset.splits().map(|name| format!("{name:?}"));
+            let expected = format!("one of {}", some_of(names));
             Err(Error::option("split", "not given", expected))
         }
     }

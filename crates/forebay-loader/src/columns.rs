@@ -13,7 +13,7 @@ use forebay_batch::column::{self, MAX_COLUMNS};
 use forebay_batch::{BatchColumn, ColumnArray, ColumnKind, Element};
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::schema::NumberType;
-use forebay_shard::{Column, ColumnType, ColumnValue, ExampleView, Schema};
+use forebay_shard::{Column, ColumnType, ColumnValue, ExampleView, Schema, some_of};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -536,18 +536,15 @@ impl Columns {
 }
 
 fn known_names(schema: &Schema, at: usize, parts: usize) -> String {
-    let names: Vec<String> = schema
-        .columns()
-        .iter()
-        .map(|column| format!("{:?}", column.name))
-        .collect();
+    let columns = schema.columns();
+    let names = columns.iter().map(|column| format!("{:?}", column.name));
     let of = match parts {
         1 => "the dataset".to_owned(),
         _ => format!("dataset number {} of the mix", at + 1),
     };
-    match names.is_empty() {
+    match columns.is_empty() {
         true => format!("nothing, because the manifest of {of} lists no columns"),
-        false => format!("columns of {of}: {}", names.join(", ")),
+        false => format!("columns of {of}: {}", some_of(names)),
     }
 }
 

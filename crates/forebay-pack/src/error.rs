@@ -2,6 +2,7 @@
 
 use crate::part::Part;
 use forebay_formats::Finding;
+use forebay_shard::some_of;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -293,25 +294,14 @@ impl From<forebay_formats::Error> for Error {
     }
 }
 
-/// More names than this are counted, not listed.
-const NAMES_SHOWN: usize = 5;
-
-fn some_of(names: &[String]) -> String {
-    let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>();
-    match names.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
 fn missing_hint(parts: &[Part]) -> String {
     if parts.is_empty() {
         return "run the parts again, or the same command without --part".into();
     }
-    let names: Vec<String> = parts.iter().map(Part::to_string).collect();
+    let names = parts.iter().map(Part::to_string);
     format!(
         "run `pack part {}` again, or `pack` without a part for all that is missing",
-        some_of(&names)
+        some_of(names)
     )
 }
 

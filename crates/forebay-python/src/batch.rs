@@ -4,6 +4,7 @@
 //! [`Array`]'s.
 
 use forebay_batch::{FLAG_FAILED, FLAG_PADDING};
+use forebay_shard::some_of;
 use forebay_wire::{Batch, Dtype, EncodedImages, Layout, Mixed};
 use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
@@ -207,10 +208,12 @@ fn named<'py>(batch: &Bound<'py, PyBatch>, name: &str) -> PyResult<Bound<'py, Py
             return Ok(array);
         }
     }
-    let known: Vec<&str> = further.iter().map(|column| column.name.as_str()).collect();
-    let known = match known.is_empty() {
+    let known = match further.is_empty() {
         true => "the loader has none; give it columns=[...]".to_owned(),
-        false => format!("expected one of {}", known.join(", ")),
+        false => format!(
+            "expected one of {}",
+            some_of(further.iter().map(|column| &column.name))
+        ),
     };
     let message = format!("the batch has no column '{name}': {known}");
     Err(PyKeyError::new_err(message))

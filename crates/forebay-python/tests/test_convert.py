@@ -235,6 +235,13 @@ def test_workers_end_with_a_killed_parent(tmp_path: pathlib.Path, context: str) 
     assert not any(is_running(pid) for pid in workers)
 
 
+def test_messages_name_some_columns(tmp_path: pathlib.Path) -> None:
+    splits = {f"split{number}": [{"x": 1}] for number in range(100_000)}
+    with pytest.raises(forebay.OptionError, match="split9 and 99990 more") as raised:
+        forebay.convert(splits, tmp_path / "a", split="other")
+    assert len(str(raised.value)) < 400
+
+
 INTERRUPTED = """
 import sys, time
 sys.path.insert(0, {tests!r})

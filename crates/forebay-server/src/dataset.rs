@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_image::Limits;
 use forebay_loader::{Error as LoadError, Loader, Options, Queues, ReadTimes};
 use forebay_options::StreamInfo;
-use forebay_shard::{Dataset, Split};
+use forebay_shard::{Dataset, Split, some_of};
 use forebay_wire::Batch;
 use forebay_wire::wire::{self, error::Kind};
 
@@ -60,9 +60,11 @@ impl DatasetSource {
             (name, splits) => splits.iter().find(|split| Some(split.name()) == name),
         };
         found.ok_or_else(|| {
-            let names: Vec<&str> = self.splits.iter().map(Split::name).collect();
             let name = crate::session::printable(name.unwrap_or_default());
-            let text = format!("no split \"{name}\"; there is {}", names.join(", "));
+            let text = format!(
+                "no split \"{name}\"; there is {}",
+                some_of(self.splits.iter().map(Split::name))
+            );
             Failure::new(Kind::NotFound, text)
         })
     }

@@ -90,7 +90,7 @@ pub enum Error {
         problem: String,
     },
     /// The dataset does not have the requested split.
-    #[error("{}: there is no split {split:?}: it has {}", dataset.display(), splits.join(", "))]
+    #[error("{}: there is no split {split:?}: it has {}", dataset.display(), crate::some_of(splits))]
     NoSuchSplit {
         /// The directory of the dataset.
         dataset: PathBuf,

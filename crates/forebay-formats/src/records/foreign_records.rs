@@ -4,9 +4,9 @@
 //! so that every reader of the dataset takes the same features.
 
 use crate::error::{Error, Result};
-use forebay_shard::ExampleView;
 use forebay_shard::example::{FeatureKind, IMAGE_LABEL, RecordFeatures, feature_kinds};
 use forebay_shard::manifest::ClassEntry;
+use forebay_shard::{ExampleView, some_of};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -177,7 +177,7 @@ fn image_feature(record: &[u8]) -> std::result::Result<String, String> {
         (None, _, 0) => Err(nothing()),
         _ => Err(format!(
             "several features hold an image, {}: --image-feature chooses one",
-            found.into_iter().collect::<Vec<_>>().join(", ")
+            some_of(found)
         )),
     }
 }

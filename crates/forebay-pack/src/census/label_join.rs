@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use forebay_formats::images::{Columns, FileList, FileListBuilder, LabelTable, RowClass};
 use forebay_formats::key_path::{base, join, stem};
 use forebay_formats::{Action, ClassList, Finding, FindingList, Reason, escape};
+use forebay_shard::some_of;
 use std::path::Path;
 
 pub(super) struct LabelJoin<'a> {
@@ -46,7 +47,7 @@ impl<'a> LabelJoin<'a> {
             .collect();
         match wanted {
             Some(wanted) if chosen.is_empty() => {
-                let what = format!("no line has the split {wanted}, only {}", names.join(", "));
+                let what = format!("no line has the split {wanted}, only {}", some_of(&names));
                 Err(Error::list(self.labels.file(), what))
             }
             _ => Ok(chosen),

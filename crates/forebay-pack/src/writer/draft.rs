@@ -4,7 +4,7 @@ use super::options::WriterOptions;
 use crate::write::examine;
 use forebay_formats::images::Refusal;
 use forebay_image::{Decoder, Limits, SampleFormat};
-use forebay_shard::{Column, ColumnType, ColumnValue, ExampleError, MAX_RECORD_BYTES};
+use forebay_shard::{Column, ColumnType, ColumnValue, ExampleError, MAX_RECORD_BYTES, some_of};
 
 /// Largest sum of a sample's values: what a record may have, less room for names and seek points.
 const MAX_VALUE_BYTES: u64 = MAX_RECORD_BYTES - (1 << 20);
@@ -238,8 +238,8 @@ pub(super) fn check(
     let mut found: Vec<Option<Option<DraftValue>>> = columns.iter().map(|_| None).collect();
     for (name, value) in given {
         let Some(at) = columns.iter().position(|column| column.name == name) else {
-            let known: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-            let what = format!("the schema has no such column: it has {}", known.join(", "));
+            let known = some_of(columns.iter().map(|column| &column.name));
+            let what = format!("the schema has no such column: it has {known}");
             return Err((Some(name), what));
         };
         if found[at].replace(value).is_some() {

@@ -142,7 +142,7 @@ def _splits(dataset: Any, split: str | None) -> list[tuple[str, Any]]:
         if split is None:
             return [(str(name), data) for name, data in dataset.items()]
         if split not in dataset:
-            raise OptionError(f"split: the dataset has no {split!r}: it has {', '.join(map(str, dataset))}")
+            raise OptionError(f"split: the dataset has no {split!r}: it has {_values.some(map(str, dataset))}")
         return [(split, dataset[split])]
     own = str(getattr(dataset, "split", None) or "") if _is_hugging_face(dataset) else ""
     return [(split or (own if _SPLIT.fullmatch(own) else "train"), dataset)]
@@ -218,7 +218,7 @@ class _Part:
                         f"choose the columns to write with features="
                     )
         elif missing := self.features.keys() - new.keys():
-            raise OptionError(f"features: the dataset has no column {min(missing)!r}: it has {', '.join(new)}")
+            raise OptionError(f"features: the dataset has no column {min(missing)!r}: it has {_values.some(new)}")
         if self.classes is None and self.features.get("label") == "label":
             self.classes = list(getattr(own[new["label"]], "names", None) or ()) or None
         self.data = self.data.with_format(None)

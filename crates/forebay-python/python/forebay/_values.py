@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 
 class Refused(Exception):
     """A value that cannot be stored: what was expected and what was found."""
+
+
+# More names than this are counted in messages, not listed.
+_MOST_NAMES = 10
+
+
+def some(names: Iterable[Any]) -> str:
+    """Names for a message: ``a, b and 12 more``."""
+    every = [str(name) for name in names]
+    shown, more = ", ".join(every[:_MOST_NAMES]), len(every) - _MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 Normalize = Callable[[Any], Any]

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use forebay_shard::{RecordBlock, Split};
+use forebay_shard::{RecordBlock, Split, some_of};
 use forebay_store::{Cancel, Location};
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
@@ -175,11 +175,10 @@ impl PyDataset {
     fn find(&self, name: &str) -> Result<&Split, Failure> {
         let found = self.view.splits.iter().find(|split| split.name() == name);
         found.ok_or_else(|| {
-            let names: Vec<&str> = self.view.splits.iter().map(Split::name).collect();
             let message = format!(
                 "{} has no split {name:?}: it has {}",
                 self.dataset.root().display(),
-                names.join(", ")
+                some_of(self.view.splits.iter().map(Split::name))
             );
             Failure::new(Kind::Option, message)
         })
@@ -375,16 +374,12 @@ impl PyDataset {
     }
 
     fn __repr__(&self) -> String {
-        let names: Vec<String> = self
-            .view
-            .splits
-            .iter()
-            .map(|split| format!("'{}'", split.name()))
-            .collect();
+        let splits = self.view.splits.iter();
+        let names = splits.map(|split| format!("'{}'", split.name()));
         format!(
             "Dataset('{}', splits=[{}], records={})",
             self.dataset.root().display(),
-            names.join(", "),
+            some_of(names),
             self.view.cut.len
         )
     }

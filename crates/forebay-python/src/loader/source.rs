@@ -12,6 +12,7 @@ use std::time::Duration;
 use forebay_client::{ServerUse, StreamStats};
 use forebay_loader::Options;
 use forebay_loader::plan::Batches;
+use forebay_shard::some_of;
 use forebay_wire::wire;
 use pyo3::prelude::*;
 
@@ -180,7 +181,7 @@ fn choose<'a>(
         (Some(wanted), _) => format!("{of} has no split {wanted:?}"),
         (None, _) => format!("{of} has several splits, and split= does not say which"),
     };
-    let message = format!("{problem}: there are {}", names.join(", "));
+    let message = format!("{problem}: there are {}", some_of(names));
     Err(Failure::new(Kind::Option, message))
 }
 

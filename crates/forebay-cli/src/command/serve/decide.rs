@@ -14,6 +14,7 @@ use forebay_server::{
     AdminOptions, JobOptions, Pixels, Server, ServerObserver, ServerOptions, ServerTls, Synthetic,
     Token, Tokens, key_is_readable_by_others,
 };
+use forebay_shard::some_of;
 
 use super::config::{Config, Job, Size, Time};
 use super::entry::{Entry, SplitEvent, facts};
@@ -241,14 +242,10 @@ impl Decided {
             options.split = Some(only.name.clone());
         }
         let Some(split) = options.split.clone() else {
-            let names: Vec<&str> = known
-                .splits
-                .iter()
-                .map(|split| split.name.as_str())
-                .collect();
+            let names = known.splits.iter().map(|split| &split.name);
             return Err(wrong(format!(
                 "split = \"NAME\" is missing: {dataset} has {}",
-                names.join(", ")
+                some_of(names)
             )));
         };
         let ranks = match options.world_size {

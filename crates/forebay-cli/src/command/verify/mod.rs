@@ -12,12 +12,12 @@ use clap::Args as ClapArgs;
 use forebay_image::{Decoder, ImageError, Limits, SeekPointBuilder, check_structure};
 use forebay_pack::original_image;
 use forebay_pack::{ComparisonReport, SourceComparison};
-use forebay_shard::ExampleView;
 use forebay_shard::example::IMAGE_SEEK_POINTS;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::verify::{
     VerifyOptions, VerifyProgress, VerifyReport, verify_dataset_in, verify_shard_in,
 };
+use forebay_shard::{ExampleView, some_of};
 use forebay_store::StoreOptions;
 use serde::Serialize;
 
@@ -170,7 +170,7 @@ fn verify_datasets(
     Err(Failure::new(format!(
         "{} in {}{lost}",
         quantity::counted(total.damage, "finding", "findings"),
-        damaged.join(", "),
+        some_of(damaged),
     ))
     .hint(match repairable {
         Some(root) => format!(

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::images::Top;
 use crate::key_path::split_name;
+use forebay_shard::some_of;
 
 #[derive(Debug)]
 pub(super) struct Splits;
@@ -111,9 +112,9 @@ pub(super) fn find_splits<'t>(
         |(name, dir): &Named<'_>| split.is_none_or(|s| s == *name || s.as_bytes() == *dir);
     let (wanted, others): (Vec<_>, Vec<_>) = found.iter().copied().partition(is_wanted);
     if wanted.is_empty() {
-        let names: Vec<_> = found.iter().map(|(name, _)| *name).collect();
+        let names = found.iter().map(|(name, _)| *name);
         let what = match split {
-            Some(asked) => format!("there is no split {asked}, only {}", names.join(", ")),
+            Some(asked) => format!("there is no split {asked}, only {}", some_of(names)),
             None => "there is no directory named train, val or test".into(),
         };
         return Err(Error::source(&top.path, what));

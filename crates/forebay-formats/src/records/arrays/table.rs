@@ -9,6 +9,7 @@ use forebay_image::SampleFormat;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::FeatureEntry;
 use forebay_shard::schema::{self, Column, ColumnType, NumberType, Schema};
+use forebay_shard::some_of;
 use std::collections::BTreeMap;
 
 /// The names of the arrays that records are written to.
@@ -172,21 +173,18 @@ impl Table {
         let options = &input.features;
         let image = choose_image(named, arrays, options.image_feature.as_deref(), first)?;
         if image.is_none() && !options.without_images {
-            let names: Vec<String> = named
-                .values()
-                .map(|values| match &arrays[values.array()] {
-                    array if let Element::Other(what) = &array.element => {
-                        format!("{array}, which {what}")
-                    }
-                    array => array.to_string(),
-                })
-                .collect();
-            if names.is_empty() {
+            let names = named.values().map(|values| match &arrays[values.array()] {
+                array if let Element::Other(what) = &array.element => {
+                    format!("{array}, which {what}")
+                }
+                array => array.to_string(),
+            });
+            if named.is_empty() {
                 return Err("it has no arrays".to_owned());
             }
             return Err(format!(
                 "no array holds images, which are uint8 of N x height x width x 1 or 3, or encoded: it has {}; --image-feature names one",
-                names.join(", ")
+                some_of(names)
             ));
         }
         let is_label =
@@ -451,13 +449,10 @@ fn choose_image(
     }
     match found.len() {
         0 | 1 => Ok(found.into_iter().next()),
-        _ => {
-            let names: Vec<&str> = found.keys().map(String::as_str).collect();
-            Err(format!(
-                "several arrays hold images, {}: --image-feature chooses one",
-                names.join(", ")
-            ))
-        }
+        _ => Err(format!(
+            "several arrays hold images, {}: --image-feature chooses one",
+            some_of(found.keys())
+        )),
     }
 }
 

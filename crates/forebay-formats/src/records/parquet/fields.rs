@@ -11,6 +11,7 @@ use crate::records::foreign_records::{IMAGE_NAMES, KEY_NAMES, LABEL_NAMES};
 use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
 use forebay_shard::schema::{self, Column, ColumnType, NumberType, Schema};
+use forebay_shard::some_of;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
 use parquet::file::metadata::FileMetaData;
 use parquet::schema::types::{ColumnDescPtr, Type};
@@ -86,10 +87,9 @@ impl Fields {
         let image = choose_image(&fields, options.image_feature.as_deref())
             .map_err(|what| format!("image: {what}"))?;
         if image.is_none() && !options.without_images {
-            let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
             return Err(format!(
                 "no column holds images: the columns are {}; --image-feature chooses one of bytes",
-                names.join(", ")
+                some_of(fields.iter().map(|field| &field.name))
             ));
         }
         let is_number = |field: &Field| {
@@ -379,11 +379,7 @@ fn choose(
             Some(found) => Ok(Some(found)),
             None => Err(format!(
                 "no column {name:?} of a fitting type; the columns are {}",
-                fields
-                    .iter()
-                    .map(|f| f.name.as_str())
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                some_of(fields.iter().map(|field| &field.name))
             )),
         },
         None => Ok(usual.iter().find_map(|name| position(name))),

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use forebay_image::Format;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::schema::{Column, ColumnType, FeatureEntry, IMAGE, LABEL, Schema};
+use forebay_shard::some_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -146,10 +147,9 @@ impl Columns {
         let has_image = columns.slots.values().any(|slot| *slot == Slot::Image);
         let without_images = input.features.without_images;
         if !has_image && !without_images && !extensions.is_empty() {
-            let names: Vec<&str> = extensions.keys().map(String::as_str).collect();
             let what = format!(
                 "no sample has an image; members are {}: --image-feature names one of these, --allow-no-image converts them without",
-                names.join(", ")
+                some_of(extensions.keys())
             );
             return Err(Error::source(root, what));
         }
