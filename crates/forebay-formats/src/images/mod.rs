@@ -3,6 +3,7 @@
 //! [`Source::open`] looks at a place, [`Source::survey`] recognizes its layout and classes by names alone, [`Source::list`]
 //! lists the files of a split in the byte order of their keys, and an [`OpenSource`] reads them in any order.
 
+mod ancestors;
 mod archive;
 mod boxes;
 mod classes;

@@ -1,5 +1,6 @@
 //! The top of a source: the names in a directory, links followed, or in a directory of an archive.
 
+use super::ancestors::{DirId, ancestors};
 use super::source::Tree;
 use crate::class_list::read_list;
 use crate::error::{Error, Result};
@@ -138,15 +139,27 @@ impl<'t> Top<'t> {
     fn read_directory(&mut self) -> Result<()> {
         let path = self.path.clone();
         let fail = |error: io::Error| Error::source(&path, explain(&error));
+        // A link to this directory, or to one that it is in, is no class of its own.
+        let mut circles = ancestors(&path);
+        circles.extend(std::fs::metadata(&path).ok().map(|meta| DirId::of(&meta)));
         for entry in std::fs::read_dir(&path).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             let name = entry.file_name().into_vec();
             let kind = entry.file_type().map_err(fail)?;
-            let is_dir = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+            let linked = (kind.is_symlink())
+                .then(|| std::fs::metadata(entry.path()).ok())
+                .flatten();
+            let linked = linked.filter(|meta| meta.is_dir());
+            let is_dir = kind.is_dir() || linked.is_some();
+            let is_loop = linked.is_some_and(|meta| circles.contains(&DirId::of(&meta)));
             if name.starts_with(b".") {
                 let path = join(&self.relative, &name);
                 self.findings
                     .push(Finding::new(Action::Ignored, Reason::Hidden, &path, ""));
+            } else if is_loop {
+                let path = join(&self.relative, &name);
+                self.findings
+                    .push(Finding::new(Action::Ignored, Reason::LinkLoop, &path, ""));
             } else if is_dir {
                 self.dirs.push(name);
             } else {

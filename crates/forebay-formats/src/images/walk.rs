@@ -1,5 +1,6 @@
 //! Walking one unit of a split: all files below a directory, sorted, links followed but never in circles.
 
+use super::ancestors::{DirId, ancestors};
 use super::layout::LayoutUnit;
 use super::list::{FileList, FileListBuilder, too_large};
 use crate::finding::{Action, Finding, Reason};
@@ -8,6 +9,7 @@ use crate::key_path::{base, join};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
 use forebay_store::Cancel;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -113,11 +115,12 @@ impl Walk<'_> {
     /// Lists the files and directories below `dir`, which is relative to the split's directory, in any order.
     fn list(&mut self, dir: &[u8], recurse: bool, cancel: &Cancel) -> Listing {
         let mut listing = Listing::default();
-        // Device and inode of the directories that the current entry is in. Links are not the only circles: a link to a
-        // directory above leads back to where the walk began.
-        let mut ancestors: Vec<(u64, u64)> = Vec::new();
+        // The directories that the current entry is in. Links are not the only circles: a link to a directory above leads
+        // back to where the walk began, and one to a directory above that one too.
+        let mut within: Vec<DirId> = Vec::new();
         let depth = if recurse { usize::MAX } else { 1 };
         let top = self.root.join(OsStr::from_bytes(dir));
+        let above = ancestors(&top);
         let mut entries = WalkDir::new(top)
             .follow_links(true)
             .max_depth(depth)
@@ -150,7 +153,7 @@ impl Walk<'_> {
                     }
                     listing.push(&key, None);
                 }
-                if !self.may_enter(&entry, &key, &mut ancestors) {
+                if !self.may_enter(&entry, &key, &above, &mut within) {
                     entries.skip_current_dir();
                 }
             } else if !entry.file_type().is_file() {
@@ -171,7 +174,13 @@ impl Walk<'_> {
     }
 
     /// Whether to go on below a directory: it is none of those that it is in, and not too deep.
-    fn may_enter(&mut self, entry: &DirEntry, key: &[u8], ancestors: &mut Vec<(u64, u64)>) -> bool {
+    fn may_enter(
+        &mut self,
+        entry: &DirEntry,
+        key: &[u8],
+        above: &HashSet<DirId>,
+        within: &mut Vec<DirId>,
+    ) -> bool {
         let meta = match entry.metadata() {
             Ok(meta) => meta,
             Err(error) => {
@@ -179,9 +188,9 @@ impl Walk<'_> {
                 return false;
             }
         };
-        let identity = (meta.dev(), meta.ino());
-        ancestors.truncate(entry.depth());
-        if ancestors.contains(&identity) {
+        let identity = DirId::of(&meta);
+        within.truncate(entry.depth());
+        if within.contains(&identity) || above.contains(&identity) {
             self.note(Action::Ignored, Reason::LinkLoop, key, "");
             return false;
         }
@@ -190,7 +199,7 @@ impl Walk<'_> {
             self.note(Action::Skipped, Reason::Unreadable, key, detail);
             return false;
         }
-        ancestors.push(identity);
+        within.push(identity);
         true
     }
 
