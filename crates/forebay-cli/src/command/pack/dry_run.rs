@@ -1,6 +1,6 @@
 //! `forebay pack --dry-run`: the census, the plan and an estimate of the time; nothing written.
 
-use forebay_pack::{Cancel, Finding, PackOptions, Prepared, SourceProbe, prepare};
+use forebay_pack::{Cancel, Finding, PackOptions, Prepared, ProbeSample, SourceProbe, prepare};
 use serde::Serialize;
 
 use super::Watch;
@@ -17,6 +17,9 @@ const SHOWN_SHARDS: usize = 8;
 
 /// Odd files that are shown by name.
 const SHOWN_FINDINGS: usize = 10;
+
+/// A smaller gain is nothing: it is shown as 1.0, and varies more than that.
+const LEAST_GAIN: f64 = 1.1;
 
 /// Width of the histogram's bars, in characters.
 const BAR_WIDTH: usize = 32;
@@ -146,7 +149,7 @@ fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
         ("bytes/s", Align::Right),
         ("", Align::Left),
     ]);
-    let rates = |sample: &forebay_pack::ProbeSample| {
+    let rates = |sample: &ProbeSample| {
         (
             quantity::rate(sample.files, sample.time),
             quantity::byte_rate(sample.bytes, sample.time),
@@ -154,7 +157,7 @@ fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
     };
     let (files, bytes) = rates(alone);
     table.row([
-        "one by one".to_owned(),
+        "read one by one".to_owned(),
         files,
         bytes,
         format!(
@@ -165,7 +168,7 @@ fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
     ]);
     let (files, bytes) = rates(together);
     table.row([
-        "as this pack reads".to_owned(),
+        "read and packed".to_owned(),
         files,
         bytes,
         quantity::counted(probe.threads as u64, "thread", "threads"),
@@ -177,12 +180,15 @@ fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
         "  All of it takes about {}, or longer where the destination is slower.",
         quantity::duration(probe.estimate),
     ));
-    console.line(format!(
-        "  Reading shards needs no opening of files: at least {gain:.1} times as fast as one by one from the same place."
-    ));
+    if let Some(line) = processor_line(alone, together) {
+        console.line(line);
+    }
+    if let Some(line) = gain_line(gain) {
+        console.line(line);
+    }
     match probe.cached_share {
         Some(cached) if cached > 0.05 => console.line(format!(
-            "  {:.0} % of the sample was in memory already: files that are not take longer, and shards gain more then.",
+            "  {:.0} % of the sample was in memory already: files that are not take longer, and shards gain then.",
             cached * 100.0,
         )),
         Some(_) => console.line("  The sample was not in memory; the names of the files were, after the census."),
@@ -211,6 +217,20 @@ fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
             quantity::rate(prepared.census().files(), prepared.census_time()),
         ));
     }
+}
+
+/// Says why packing is slower than reading, where it is.
+fn processor_line(alone: &ProbeSample, together: &ProbeSample) -> Option<&'static str> {
+    (together.files_per_second() < alone.files_per_second()).then_some(
+        "  Checking images, and seek points where they are made, take longer than reading the files.",
+    )
+}
+
+/// Says how much faster shards are read than files, where they are.
+fn gain_line(gain: f64) -> Option<String> {
+    (gain >= LEAST_GAIN).then(|| format!(
+        "  Reading shards needs no opening of files: at least {gain:.1} times as fast as one by one from the same place."
+    ))
 }
 
 fn print_census(prepared: &Prepared, findings: &[Finding], console: &Console) {
@@ -345,5 +365,18 @@ fn print_plan(prepared: &Prepared, console: &Console) {
     }
     for line in table.lines(console.paint()) {
         console.line(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_gain_is_shown_where_there_is_none() {
+        for nothing in [1.0, 1.04, 1.09] {
+            assert_eq!(gain_line(nothing), None);
+        }
+        assert!(gain_line(1.5).unwrap().contains("at least 1.5 times"));
     }
 }
