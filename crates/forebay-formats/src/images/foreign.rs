@@ -277,6 +277,8 @@ fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<(&'static str, String)> {
     // One of many may be there by accident.
     let (ending, first, _) = found.find(|(_, _, count)| *count > 0 && count * 2 >= stems.len())?;
     let format = match *ending {
+        // Captions in a tar: WebDataset's samples.
+        ".txt" if top.is_archive() => RecordFormat::WEBDATASET.title(),
         ".txt" => "images with text files (YOLO labels or captions)",
         ".xml" => "images with XML annotations",
         _ => RecordFormat::WEBDATASET.title(),

@@ -250,7 +250,13 @@ fn trees_of_other_tools_are_refused() {
 fn an_archive_of_a_webdataset_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let image = jpeg(10, 20, 3, b"x");
-    for (prefix, ending) in [("part/", "cls"), ("", "json"), ("a/", "json")] {
+    for (prefix, ending) in [
+        ("part/", "cls"),
+        ("", "json"),
+        ("a/", "json"),
+        ("", "txt"),
+        ("a/", "txt"),
+    ] {
         let file = |name: &str, bytes: &[u8]| (format!("{prefix}{name}"), bytes.to_vec());
         let path = dir.path().join("shard-000000.tar");
         write_archive(
@@ -268,6 +274,11 @@ fn an_archive_of_a_webdataset_is_refused() {
             "{prefix}{ending}: {error}"
         );
         assert!(error.to_string().contains("WebDataset"), "{error}");
+        let hint = error.hint().unwrap();
+        assert!(
+            hint.contains("`forebay convert SRC DST --to indexed`"),
+            "{hint}"
+        );
     }
 }
 
