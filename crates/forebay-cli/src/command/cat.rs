@@ -26,11 +26,11 @@ use crate::table::{Align, Table};
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
-  forebay cat shards/ 0
+  forebay cat shards/ 0 --split train
   forebay cat shards/ --key n01440764/n01440764_10026.JPEG
-  forebay cat shards/ 7 --feature image/encoded -o picture.jpg
+  forebay cat shards/ 7 --split train --feature image/encoded -o picture.jpg
   forebay cat shards/train-00000-of-00004 0 --json
-  forebay cat s3://bucket/shards 0")]
+  forebay cat s3://bucket/shards 0 --split train")]
 pub(crate) struct Args {
     /// A dataset (the directory or URL with forebay.json) or one shard
     #[arg(value_name = "DATASET|SHARD")]
