@@ -14,6 +14,7 @@ use forebay_synthetic::{Recipe, is_synthetic};
 
 use crate::failure::{Failure, io_hint};
 use crate::paint::printable;
+use crate::tfrecord_names::is_shard;
 
 /// The manifest's name in a dataset's root.
 pub(crate) const MANIFEST: &str = "forebay.json";
@@ -243,7 +244,7 @@ fn no_manifest(root: &Path) -> Failure {
     let looks_like_shard = |path: &PathBuf| {
         path.file_name()
             .and_then(|name| name.to_str())
-            .is_some_and(|name| name.contains("-of-") || name.ends_with(".tfrecord"))
+            .is_some_and(is_shard)
     };
     if let Some(command) = continues {
         failure.hint(format!(

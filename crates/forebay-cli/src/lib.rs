@@ -18,6 +18,7 @@
 //! | `store_args` | how a store is reached, for commands that take a location |
 //! | `renamed` | earlier names of flags |
 //! | `quantity` | sizes and durations, read and written |
+//! | `tfrecord_names` | which files are TFRecord shards, and of which split |
 //! | `histogram`, `table`, `paint` | how results look |
 
 mod args;
@@ -39,6 +40,7 @@ mod run;
 mod staging_args;
 mod store_args;
 mod table;
+mod tfrecord_names;
 
 pub use cached_index::{CachedIndex, cached_index};
 pub use input::why_no_dataset;

@@ -8,18 +8,22 @@ use std::time::{Duration, Instant};
 use forebay_image::{Decoder, Limits};
 use forebay_pack::{OnBadRecord, RecordFile, RecordFormat, RecordInput, SourceError, SourceFacts};
 use forebay_shard::ExampleView;
+use forebay_shard::dataset::INDEX_DIRECTORY;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::parallel::for_each_parallel;
+use forebay_store::DirLock;
 use serde_json::json;
 
+use super::index::names;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::histogram::Histogram;
-use crate::input::show;
+use crate::input::{MANIFEST, show};
 use crate::paint::printable;
 use crate::progress::Bar;
 use crate::quantity;
 use crate::table::{Align, Table};
+use crate::tfrecord_names::is_compressed;
 
 /// Width of the histogram's bars, in characters.
 const BAR_WIDTH: usize = 32;
@@ -27,6 +31,30 @@ const BAR_WIDTH: usize = 32;
 const SHOWN_CLASSES: usize = 12;
 /// Records between two updates of the bar.
 const STEP_RECORDS: u64 = 256;
+
+/// Returns the TFRecords of another tool in a local directory that is no dataset, if any is compressed: those cannot be
+/// indexed first. None if they may be what is left of a dataset.
+pub(super) fn local_tfrecords(path: &Path) -> Option<RecordInput> {
+    let own = [
+        MANIFEST,
+        INDEX_DIRECTORY,
+        ".forebay-pack",
+        DirLock::FILE_NAME,
+    ];
+    if !path.is_dir() || own.iter().any(|name| path.join(name).exists()) {
+        return None;
+    }
+    let files = names::shards_in(path).ok()?;
+    let mut names = files.iter().filter_map(|file| file.file_name()?.to_str());
+    if !names.any(is_compressed) {
+        return None;
+    }
+    let mut input = RecordInput::new(path);
+    // Reading does not depend on it, and labels from 0 are refused where none is given.
+    input.features.label_base = Some(0);
+    input.splits = names::by_split(&files, None).ok()?;
+    Some(input)
+}
 
 /// Prints splits, columns and sizes, as far as they are known without reading the records.
 pub(super) fn inspect(

@@ -122,6 +122,33 @@ fn an_index_elsewhere_links_to_the_data() {
     assert_eq!(summary["label_base"], 0);
 }
 
+/// Compressed files of a directory are converted and read as plain ones are; an index cannot point into them.
+#[test]
+fn compressed_files_of_a_directory_are_found() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = foreign(temp.path(), 2);
+    for number in 0..2 {
+        let old = dir.join(format!("pictures-train.tfrecord-{number:05}-of-00002"));
+        let new = dir.join(format!("train-{number:05}-of-00002.tfrecord.gz"));
+        let level = flate2::Compression::fast();
+        let mut packed = flate2::write::GzEncoder::new(File::create(new).unwrap(), level);
+        std::io::copy(&mut File::open(&old).unwrap(), &mut packed).unwrap();
+        packed.finish().unwrap();
+        fs::remove_file(old).unwrap();
+    }
+    let dst = temp.path().join("dst");
+    let args = ["convert", text(&dir), text(&dst), "--label-base", "0", "-q"];
+    run(args).done();
+    run(["verify", text(&dst), "--deep", "-q"]).done();
+    for args in [["verify", "--deep"], ["inspect", "--all-classes"]] {
+        let ran = run([args[0], text(&dir), args[1]]).done();
+        assert!(ran.stdout.contains("48 records"), "{}", ran.stdout);
+    }
+    let ran = run(["index", text(&dir), "--label-base", "0"]);
+    let ran = ran.failed_with(&["is compressed as a whole", ".tfrecord.gz"]);
+    assert!(ran.stderr.contains("`forebay convert`"), "{}", ran.stderr);
+}
+
 #[test]
 fn a_hole_among_the_files_is_refused() {
     let temp = tempfile::tempdir().unwrap();

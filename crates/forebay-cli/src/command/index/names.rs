@@ -6,57 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, io_hint};
 use crate::input::show;
-
-/// Split of a file whose name does not contain one.
-const DEFAULT_SPLIT: &str = "train";
-
-/// A name taken apart: `train-00003-of-00128` is number 3 of 128 of `train`.
-#[derive(Debug, PartialEq, Eq)]
-struct Name<'a> {
-    stem: &'a str,
-    number: Option<(u32, u32)>,
-}
-
-fn parse(name: &str) -> Name<'_> {
-    let whole = Name {
-        stem: name,
-        number: None,
-    };
-    // An extension may follow the numbers, as in `train-00000-of-00001.tfrecord`.
-    let bare = name.strip_suffix(".tfrecord").unwrap_or(name);
-    let bare = bare.strip_suffix(".tfrecords").unwrap_or(bare);
-    let Some((rest, of)) = bare.rsplit_once("-of-") else {
-        return Name {
-            stem: bare,
-            ..whole
-        };
-    };
-    let Some((stem, number)) = rest.rsplit_once('-') else {
-        return whole;
-    };
-    match (number.parse(), of.parse()) {
-        (Ok(number), Ok(of)) if !stem.is_empty() => Name {
-            stem,
-            number: Some((number, of)),
-        },
-        _ => whole,
-    }
-}
-
-/// The split of a stem: TFDS writes `imagenet2012-train.tfrecord`, TensorFlow's tool `train`.
-fn split_of(name: &Name<'_>) -> String {
-    if name.number.is_none() {
-        return DEFAULT_SPLIT.to_owned();
-    }
-    let stem = name.stem.split('.').next().unwrap_or_default();
-    let last = stem.rsplit('-').next().unwrap_or_default();
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if !last.is_empty() && last.chars().all(fits) {
-        last.to_owned()
-    } else {
-        DEFAULT_SPLIT.to_owned()
-    }
-}
+use crate::tfrecord_names::{is_shard, parse, split_of};
 
 /// The files of a directory whose names are those of TFRecord shards.
 pub(crate) fn shards_in(root: &Path) -> Result<Vec<PathBuf>, Failure> {
@@ -70,10 +20,7 @@ pub(crate) fn shards_in(root: &Path) -> Result<Vec<PathBuf>, Failure> {
             .file_name()
             .and_then(|name| name.to_str())
             .unwrap_or_default();
-        let looks = parse(name).number.is_some()
-            || name.ends_with(".tfrecord")
-            || name.ends_with(".tfrecords");
-        if looks && !name.starts_with('.') && path.is_file() {
+        if is_shard(name) && path.is_file() {
             files.push(path);
         }
     }
@@ -133,20 +80,6 @@ pub(crate) fn by_split(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_tell_splits() {
-        for (name, split) in [
-            ("train-00000-of-01024", "train"),
-            ("validation-00001-of-00128", "validation"),
-            ("imagenet2012-train.tfrecord-00000-of-01024", "train"),
-            ("test-00000-of-00001.tfrecord", "test"),
-            ("anything.tfrecord", "train"),
-            ("odd", "train"),
-        ] {
-            assert_eq!(split_of(&parse(name)), split, "{name}");
-        }
-    }
 
     #[test]
     fn a_hole_is_found() {

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use forebay_bench::price::decode_advice;
 use forebay_cache::ReadOptions;
+use forebay_pack::RecordFormat;
 use forebay_store::Location;
 use serde_json::json;
 
 use super::foreign_args::ForeignArgs;
-use super::record_files;
+use super::record_files::{self, local_tfrecords};
 use super::record_source::foreign_source;
 use crate::console::Console;
 use crate::contents::Contents;
@@ -67,7 +68,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let store = args.store.options();
     let foreign = ForeignArgs::default();
     let paths = std::slice::from_ref(&args.path);
-    if let Ok(Some((format, input))) = foreign_source(paths, None, &foreign, &store) {
+    let tfrecords = || Some((RecordFormat::TFRECORD, local_tfrecords(&args.path)?));
+    let found = foreign_source(paths, None, &foreign, &store).ok();
+    if let Some((format, input)) = found.and_then(|found| found.or_else(tfrecords)) {
         if args.deep || args.advise || args.contact_sheet.is_some() {
             return Err(Failure::usage(format!(
                 "{} is read without --deep, --advise and --contact-sheet",

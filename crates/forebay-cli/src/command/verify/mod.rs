@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args as ClapArgs;
 use forebay_image::{Decoder, ImageError, Limits, SeekPointBuilder, check_structure};
 use forebay_pack::original_image;
-use forebay_pack::{ComparisonReport, SourceComparison};
+use forebay_pack::{ComparisonReport, RecordFormat, SourceComparison};
 use forebay_shard::example::IMAGE_SEEK_POINTS;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::verify::{
@@ -22,7 +22,7 @@ use forebay_store::StoreOptions;
 use serde::Serialize;
 
 use super::foreign_args::ForeignArgs;
-use super::record_files;
+use super::record_files::{self, local_tfrecords};
 use super::record_source::foreign_source;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -86,7 +86,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let foreign = ForeignArgs::default();
     let (mut paths, mut failed) = (Vec::new(), None);
     for path in &args.paths {
-        match foreign_source(std::slice::from_ref(path), None, &foreign, &store) {
+        let tfrecords = || Some((RecordFormat::TFRECORD, local_tfrecords(path)?));
+        let found = foreign_source(std::slice::from_ref(path), None, &foreign, &store);
+        match found.map(|found| found.or_else(tfrecords)) {
             Ok(Some((format, _))) if args.compare_source.is_some() => {
                 return Err(Failure::usage(format!(
                     "--compare-source compares datasets, and {} has {}",
