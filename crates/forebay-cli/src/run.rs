@@ -79,6 +79,8 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     for warning in unknown_variables(names.iter().map(String::as_str), &command) {
         console.warning(warning);
     }
+    let log = console.clone();
+    forebay_store::on_long_wait(move |line| log.warning(line));
     let result = cli.command.run(&console);
     console.clear_progress();
     if let Err(failure) = &result {

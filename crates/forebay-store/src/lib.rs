@@ -37,6 +37,7 @@ mod scheme;
 mod share;
 mod store;
 mod volume;
+mod waits;
 
 pub use atomic_file::{
     AtomicFile, Durability, clean_stale, clean_stale_at, clean_stale_tree, create_temporary_at,
@@ -58,3 +59,4 @@ pub use store::{
     LeftOut, Listing, Object, Put, Retry, Store, StoreOptions, Traffic, Transfer, Written,
 };
 pub use volume::free_bytes;
+pub use waits::on_long_wait;

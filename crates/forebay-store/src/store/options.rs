@@ -144,6 +144,8 @@ pub struct Retry {
     pub max_wait: Duration,
     /// No try begins after this much time. A store that never answered in this process is given up after a tenth of it.
     pub give_up_after: Duration,
+    /// A wait that is longer is said to the observer of [`on_long_wait`](crate::on_long_wait).
+    pub say_after: Duration,
 }
 
 impl Default for Retry {
@@ -154,6 +156,7 @@ impl Default for Retry {
             max_wait: Duration::from_secs(10),
             // Longer than the minute that a store may be away without anybody noticing.
             give_up_after: Duration::from_secs(150),
+            say_after: Duration::from_secs(10),
         }
     }
 }
@@ -171,6 +174,13 @@ impl Retry {
     #[must_use]
     pub fn with_give_up_after(mut self, time: Duration) -> Self {
         self.give_up_after = time;
+        self
+    }
+
+    /// Takes how long a wait goes unsaid.
+    #[must_use]
+    pub fn with_say_after(mut self, time: Duration) -> Self {
+        self.say_after = time;
         self
     }
 

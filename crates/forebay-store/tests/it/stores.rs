@@ -157,6 +157,10 @@ fn a_missing_bucket_is_no_missing_object() {
     let options = options(&server.url(), server.settings());
     let store = open("s3://no-such-bucket-4711/x", &options);
     let error = store.list("").unwrap_err();
+    assert!(
+        matches!(error, Error::Request { attempts: 1, .. }),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("bucket"), "{error}");
 }
 

@@ -24,6 +24,8 @@ const RETRY_TOKENS: f64 = 50.0;
 const RETRY_TOKENS_A_SECOND: f64 = 5.0;
 /// Tokens that a success adds: enough for a store of which every fifth answer fails.
 const RETRY_TOKENS_A_SUCCESS: f64 = 0.5;
+/// A long wait is said once in this time: all operations of a bucket meet the same outage.
+const SAY_ONCE_IN: Duration = Duration::from_secs(60);
 /// Reads that are looked back at, and how many of them there must be to tell what is late.
 const LOOK_BACK: usize = 64;
 const LOOK_BACK_LEAST: usize = 16;
@@ -90,6 +92,17 @@ struct State {
     reads: Vec<f32>,
     next_read: usize,
     hedge_tokens: f64,
+    /// When a long wait was said last.
+    said: Option<Instant>,
+}
+
+impl State {
+    fn refill(&mut self) {
+        let now = Instant::now();
+        let passed = now.duration_since(self.refilled).as_secs_f64();
+        self.refilled = now;
+        self.retry_tokens = (self.retry_tokens + passed * RETRY_TOKENS_A_SECOND).min(RETRY_TOKENS);
+    }
 }
 
 /// The paces of this process's buckets, by their URL.
@@ -135,6 +148,7 @@ impl AdaptiveLimiter {
                 reads: Vec::new(),
                 next_read: 0,
                 hedge_tokens: 1.0,
+                said: None,
             }),
             room: Notify::new(),
             heeds_if_absent: AtomicBool::new(false),
@@ -273,12 +287,29 @@ impl AdaptiveLimiter {
     /// Takes a token for one more try, and returns how long to wait for it.
     pub(super) fn retry(&self) -> Duration {
         let mut state = self.state();
-        let now = Instant::now();
-        let passed = now.duration_since(state.refilled).as_secs_f64();
-        state.refilled = now;
-        state.retry_tokens =
-            (state.retry_tokens + passed * RETRY_TOKENS_A_SECOND).min(RETRY_TOKENS) - 1.0;
+        state.refill();
+        state.retry_tokens -= 1.0;
         Duration::from_secs_f64((-state.retry_tokens / RETRY_TOKENS_A_SECOND).max(0.0))
+    }
+
+    /// Whether a token is there for a try that probably changes nothing.
+    pub(super) fn can_spare_retry(&self) -> bool {
+        let mut state = self.state();
+        state.refill();
+        state.retry_tokens >= 1.0
+    }
+
+    /// Whether a long wait may be said now, which is counted.
+    pub(super) fn may_say(&self) -> bool {
+        let mut state = self.state();
+        let now = Instant::now();
+        let may = state
+            .said
+            .is_none_or(|said| now.duration_since(said) > SAY_ONCE_IN);
+        if may {
+            state.said = Some(now);
+        }
+        may
     }
 
     /// A read took so long, from asking to the first bytes.

@@ -16,7 +16,7 @@ use object_store::client::{
     HttpResponse, HttpResponseBody, HttpService,
 };
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// An error's body is read this far: it is for people, and comes from a stranger.
 const ERROR_BODY_BYTES: usize = 64 << 10;
@@ -41,6 +41,8 @@ pub(super) struct Observation {
     /// Its sentence for people.
     pub(super) message: Option<String>,
     pub(super) retry_after: Option<Duration>,
+    /// The time of the answer by the store's clock and by this machine's.
+    pub(super) clocks: Option<(SystemTime, SystemTime)>,
     pub(super) transport: Option<HttpErrorKind>,
     /// The redirect that was answered last and not followed.
     pub(super) redirect: Option<Redirect>,
@@ -122,6 +124,7 @@ impl HttpService for Watcher {
             // What one request met says nothing about the next.
             (seen.status, seen.code, seen.message) = (None, None, None);
             (seen.retry_after, seen.transport, seen.redirect) = (None, None, None);
+            seen.clocks = None;
             seen.host = uri.host().unwrap_or_default().to_owned();
             seen.url = format!(
                 "{}://{}{}",
@@ -150,6 +153,11 @@ impl HttpService for Watcher {
             seen.retry_after = text(headers, "retry-after")
                 .and_then(|text| text.trim().parse().ok())
                 .map(Duration::from_secs);
+            // An answer that a cache kept has the time of its making.
+            seen.clocks = text(headers, "date")
+                .filter(|_| !status.is_success() && !headers.contains_key("age"))
+                .and_then(|text| httpdate::parse_http_date(text).ok())
+                .map(|theirs| (theirs, SystemTime::now()));
             seen.crc32c = goog_hash(headers, "crc32c").and_then(|sum| crc32c_of_base64(&sum));
             if let (Some(sent), true) = (sent, status.is_success()) {
                 match sent.compare(headers) {

@@ -1,5 +1,6 @@
 //! Classification of failed tries: the retry policy, and the message for the user.
 
+use super::Operation;
 use super::exchange_log::Observation;
 use crate::{Error, ErrorKind};
 use object_store::client::HttpErrorKind;
@@ -74,9 +75,28 @@ pub(super) enum Outcome {
     },
 }
 
+impl Outcome {
+    /// A line about an operation that is tried again: what, why, and for how long.
+    pub(super) fn waits_for(&self, operation: &Operation, tries: u32, left: Duration) -> String {
+        let why = match self {
+            Self::Failed { why, .. } => why.as_str(),
+            Self::Damaged { .. } => "the bytes arrive damaged",
+            _ => "it failed",
+        };
+        format!(
+            "waiting to {} {}: {why}; tried {tries} times, and tried again for {:.0} s",
+            operation.op,
+            operation.object,
+            left.as_secs_f64().ceil()
+        )
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryPolicy {
     Never,
+    /// So many times at most, and only while the bucket has tries to spare: a refusal that many operations meet is not damage.
+    Spare(u32),
     /// So many times at most.
     Some(u32),
     Yes,
@@ -95,6 +115,39 @@ const PASSING_CODES: [&str; 8] = [
     "Crc64Mismatch",
     "ConditionalRequestConflict",
 ];
+/// Error codes that say that no request with these credentials, or from this clock, is accepted.
+const CREDENTIAL_CODES: [&str; 21] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "TokenRefreshRequired",
+    "RequestExpired",
+    "InvalidToken",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "UnrecognizedClientException",
+    "SignatureDoesNotMatch",
+    "RequestTimeTooSkewed",
+    "InvalidSecurity",
+    "MissingSecurityHeader",
+    "CredentialsNotSupported",
+    "NotSignedUp",
+    "AccountProblem",
+    "AllAccessDisabled",
+    "AuthenticationFailed",
+    "InvalidAuthenticationInfo",
+    "AccountIsDisabled",
+    "authError",
+    "accountDisabled",
+];
+/// Those of them that new credentials of the same kind overcome.
+const EXPIRED_CODES: [&str; 4] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "TokenRefreshRequired",
+    "RequestExpired",
+];
+/// Stores refuse requests whose time differs by more than 15 minutes from theirs; half of that is not a slow network.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(450);
 /// A request that is refused as malformed may have been damaged on its way, which does not happen often.
 const DAMAGED_ON_THE_WAY: u32 = 3;
 /// Bytes that are damaged each time are damaged in the store.
@@ -163,7 +216,7 @@ fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
         return hinted(
             ErrorKind::Denied,
             why.to_owned(),
-            RetryPolicy::Some(2),
+            RetryPolicy::Spare(2),
             Some(hint),
         );
     }
@@ -172,9 +225,12 @@ fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
         return trouble(ErrorKind::Server, said(seen), RetryPolicy::Yes);
     }
     // A bucket that is not there would otherwise look like an object that is not there.
-    if let Some(code @ ("NoSuchBucket" | "ContainerNotFound")) = code {
+    if let Some(code @ ("NoSuchBucket" | "ContainerNotFound" | "InvalidBucketName")) = code {
         let why = format!("there is no such bucket ({code})");
         return trouble(ErrorKind::Refused, why, RetryPolicy::Never);
+    }
+    if code.is_some_and(|code| CREDENTIAL_CODES.contains(&code)) {
+        return denied(seen);
     }
     use object_store::Error as Store;
     match error {
@@ -200,22 +256,15 @@ fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
 
 fn judge_status(error: &object_store::Error, seen: &Observation) -> RetryClass {
     match seen.status {
-        Some(401 | 403) => hinted(
-            ErrorKind::Denied,
-            said(seen),
-            RetryPolicy::Never,
-            Some(
-                "check the credentials, what they may do, and the region and endpoint; a public \
-                 bucket is read with --anonymous",
-            ),
-        ),
+        Some(401 | 403) => denied(seen),
+        Some(400) if clock_difference(seen).is_some() => denied(seen),
         Some(429 | 503) => trouble(ErrorKind::Throttled, said(seen), RetryPolicy::Slower),
         Some(501) => trouble(ErrorKind::Unsupported, said(seen), RetryPolicy::Never),
         Some(500..) | Some(408) => trouble(ErrorKind::Server, said(seen), RetryPolicy::Yes),
         Some(400) => trouble(
             ErrorKind::Refused,
             said(seen),
-            RetryPolicy::Some(DAMAGED_ON_THE_WAY),
+            RetryPolicy::Spare(DAMAGED_ON_THE_WAY),
         ),
         Some(300..400) => judge_redirect(seen),
         Some(416) => certain(Outcome::BeyondEnd),
@@ -227,8 +276,42 @@ fn judge_status(error: &object_store::Error, seen: &Observation) -> RetryClass {
         // It was answered with success, and the answer cannot be used: cut, damaged, or an error in disguise.
         Some(_) => trouble(ErrorKind::BadAnswer, innermost(error), RetryPolicy::Yes),
         // No request was made: credentials could not be read, for one.
-        None => trouble(ErrorKind::Refused, innermost(error), RetryPolicy::Some(2)),
+        None => trouble(ErrorKind::Refused, innermost(error), RetryPolicy::Spare(2)),
     }
+}
+
+/// The store accepts no credentials, or not these. A clock that is off looks the same, and is named where it shows.
+fn denied(seen: &Observation) -> RetryClass {
+    let code = seen.code.as_deref().unwrap_or_default();
+    let mut why = said(seen);
+    let hint = if let Some(off) = clock_difference(seen) {
+        why.push_str(&format!("; the clock of this machine is {off} the store's"));
+        "set the clock of this machine, for example with NTP"
+    } else if code == "RequestTimeTooSkewed" {
+        "set the clock of this machine, for example with NTP; a request that waits 15 minutes behind a proxy meets \
+         the same error"
+    } else if EXPIRED_CODES.contains(&code) {
+        "the credentials have expired: get new ones, set them, and run the same command again"
+    } else {
+        "check the credentials, what they may do, and the region and endpoint; a public bucket is read with --anonymous"
+    };
+    hinted(ErrorKind::Denied, why, RetryPolicy::Never, Some(hint))
+}
+
+/// The difference between this machine's clock and that of the store, in words, if it is large enough to matter.
+fn clock_difference(seen: &Observation) -> Option<String> {
+    let (theirs, ours) = seen.clocks?;
+    let (behind, way) = match theirs.duration_since(ours) {
+        Ok(behind) => (behind, "behind"),
+        Err(ahead) => (ahead.duration(), "ahead of"),
+    };
+    if behind < CLOCK_TOLERANCE {
+        return None;
+    }
+    // To the minute: the answer took its time.
+    let minutes = behind.as_secs().div_ceil(60) * 60;
+    let time = humantime::format_duration(Duration::from_secs(minutes));
+    Some(format!("{time} {way}"))
 }
 
 /// A redirect that was not followed: of a bucket none is, since its requests carry credentials.
@@ -284,14 +367,21 @@ fn judge_transport(
         ),
     };
     // Certificates do not become valid by asking again.
-    let again = if why.contains("certificate") {
-        RetryPolicy::Some(2)
+    let is_certificate = why.contains("certificate");
+    let again = if is_certificate {
+        RetryPolicy::Spare(2)
     } else {
         RetryPolicy::Yes
     };
-    let hint = why.contains("certificate").then(|| {
-        "the server's certificate is not trusted here: install its authority's".to_owned()
-    });
+    let is_of_time = why.contains("expired") || why.contains("not valid yet");
+    let hint = match (is_certificate, is_of_time) {
+        (false, _) => None,
+        (true, false) => {
+            Some("the server's certificate is not trusted here: install its authority's")
+        }
+        (true, true) => Some("check the clock of this machine, then the server's certificate"),
+    };
+    let hint = hint.map(str::to_owned);
     RetryClass {
         what: Outcome::Failed { kind, why, hint },
         again,
@@ -355,6 +445,7 @@ pub(super) fn innermost(error: &(dyn StdError + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::SystemTime;
 
     fn generic(text: &str) -> Fault {
         Fault::Store(object_store::Error::Generic {
@@ -379,7 +470,13 @@ mod tests {
             (429, "", RetryPolicy::Slower),
             (502, "", RetryPolicy::Yes),
             (501, "NotImplemented", RetryPolicy::Never),
-            (400, "InvalidRequest", RetryPolicy::Some(3)),
+            (400, "InvalidRequest", RetryPolicy::Spare(3)),
+            (400, "ExpiredToken", RetryPolicy::Never),
+            (400, "TokenRefreshRequired", RetryPolicy::Never),
+            (403, "RequestTimeTooSkewed", RetryPolicy::Never),
+            (403, "InvalidAccessKeyId", RetryPolicy::Never),
+            (401, "", RetryPolicy::Never),
+            (404, "NoSuchBucket", RetryPolicy::Never),
             (400, "BadDigest", RetryPolicy::Yes),
             (403, "AccessDenied", RetryPolicy::Never),
             (409, "ConditionalRequestConflict", RetryPolicy::Yes),
@@ -389,6 +486,31 @@ mod tests {
         ] {
             let verdict = judge(generic("x"), &answered(status, code));
             assert_eq!(verdict.again, again, "{status} {code}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_off_is_named_with_the_difference() {
+        let now = SystemTime::now();
+        let (day, minute) = (Duration::from_secs(86_400), Duration::from_secs(60));
+        let ahead = "; the clock of this machine is 1day ahead of the store's";
+        for (status, code, theirs, expected) in [
+            (403, "RequestTimeTooSkewed", now + day, "1day behind"),
+            (403, "SignatureDoesNotMatch", now - day, ahead),
+            (403, "", now - day, ahead),
+            (400, "", now - day, ahead),
+            (403, "AccessDenied", now - minute, "(AccessDenied)"),
+        ] {
+            let mut seen = answered(status, code);
+            seen.clocks = Some((theirs, now));
+            let RetryClass { what, again } = judge(generic("x"), &seen);
+            let Outcome::Failed { why, hint, .. } = what else {
+                panic!("no trouble")
+            };
+            assert!(why.contains(expected), "{why}");
+            let is_of_clock = hint.is_some_and(|hint| hint.contains("clock"));
+            assert_eq!(is_of_clock, code != "AccessDenied", "{status} {code}");
+            assert_eq!(again, RetryPolicy::Never);
         }
     }
 

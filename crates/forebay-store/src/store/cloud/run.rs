@@ -28,10 +28,7 @@ impl Live {
             number += 1;
             let notes = Arc::<ExchangeLog>::default();
             let one = EXCHANGE_LOG.scope(Arc::clone(&notes), once(Try(number)));
-            let outcome = match tokio::time::timeout(allowance, one).await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(Fault::TimedOut(allowance)),
-            };
+            let outcome = self.bounded(operation, allowance, one).await;
             drop(turn);
             let seen = notes.seen();
             if !seen.invalid_names.is_empty() {
@@ -65,6 +62,7 @@ impl Live {
             };
             let more = match verdict.again {
                 RetryPolicy::Never => false,
+                RetryPolicy::Spare(most) => number < most && open.pace.can_spare_retry(),
                 RetryPolicy::Some(most) => number < most,
                 RetryPolicy::Yes | RetryPolicy::Slower => true,
             };
@@ -77,6 +75,12 @@ impl Live {
                 Some(wait) if elapsed + wait <= patience => {
                     open.pace.repeats();
                     open.counters.retries.fetch_add(1, Ordering::Relaxed);
+                    // The store may have asked for more, and no request goes out until then.
+                    let coming = wait.max(seen.retry_after.unwrap_or_default());
+                    if elapsed + coming > open.retry.say_after && open.pace.may_say() {
+                        let left = patience.saturating_sub(elapsed);
+                        crate::waits::say(&verdict.what.waits_for(operation, number, left));
+                    }
                     tokio::time::sleep(wait).await;
                 }
                 _ => {
@@ -93,6 +97,38 @@ impl Live {
                     });
                 }
             }
+        }
+    }
+
+    /// Runs one try, within a time. One that does not answer for long is said.
+    async fn bounded<T>(
+        &self,
+        operation: &Operation,
+        allowance: Duration,
+        one: impl Future<Output = std::result::Result<T, Fault>>,
+    ) -> std::result::Result<T, Fault> {
+        let open = &self.0;
+        tokio::pin!(one);
+        let mut rest = allowance;
+        // A request of many bytes may take longer.
+        let quiet = (open.retry.say_after + (allowance - open.timeout)).min(allowance);
+        if quiet < allowance {
+            if let Ok(outcome) = tokio::time::timeout(quiet, &mut one).await {
+                return outcome;
+            }
+            rest -= quiet;
+            if open.pace.may_say() {
+                let (op, object) = (operation.op, &operation.object);
+                crate::waits::say(&format!(
+                    "waiting to {op} {object}: no answer for {:.0} s; the request is given up after {:.0} s",
+                    quiet.as_secs_f64(),
+                    allowance.as_secs_f64()
+                ));
+            }
+        }
+        match tokio::time::timeout(rest, one).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Fault::TimedOut(allowance)),
         }
     }
 

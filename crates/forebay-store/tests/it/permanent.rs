@@ -1,0 +1,162 @@
+//! Faults of a whole store: they end an operation at the first answer, and long waits are said.
+
+use forebay_rigs::{BUCKET, Fault, FaultProxy, Plan, S3Server, Scripted};
+use forebay_store::{
+    Cancel, CopyError, CopyOptions, CopyPlan, CopySource, CopyTarget, Location, Retry, Store,
+    StoreOptions, on_long_wait,
+};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+/// Long enough that a test that waits for it would be noticed.
+fn options(url: &str) -> StoreOptions {
+    let waits = Retry::default().with_waits(Duration::from_secs(20), Duration::from_secs(20));
+    let start = StoreOptions::new().with_endpoint(url).with_retry(waits);
+    let keys = S3Server::keys().into_iter();
+    keys.fold(start, |options, (name, value)| options.with(name, value))
+}
+
+fn place(below: &str) -> Location {
+    Location::parse(format!("s3://{BUCKET}/{below}")).unwrap()
+}
+
+fn refusal(code: &str) -> Vec<u8> {
+    format!("<Error><Code>{code}</Code><Message>no</Message></Error>").into_bytes()
+}
+
+/// Refuses every request with this answer; the answer to HEAD has no body.
+fn refusing(status: u16, code: &'static str, date: Option<SystemTime>) -> Scripted {
+    Scripted::start(move |_, _| {
+        let date = date.map(|time| ("Date", httpdate::fmt_http_date(time)));
+        (status, Vec::from_iter(date), refusal(code))
+    })
+}
+
+#[test]
+fn permanent_faults_end_an_operation_at_once() {
+    for (status, code) in [
+        (400, "ExpiredToken"),
+        (400, "TokenRefreshRequired"),
+        (400, "InvalidToken"),
+        (403, "InvalidAccessKeyId"),
+        (403, "SignatureDoesNotMatch"),
+        (403, "RequestTimeTooSkewed"),
+        (403, "AccessDenied"),
+        (401, "Unauthorized"),
+        (404, "NoSuchBucket"),
+    ] {
+        let server = refusing(status, code, None);
+        let store = Store::open(
+            &place("x"),
+            &options(&format!("http://{}", server.address())),
+        );
+        let store = store.unwrap();
+        let mut errors = vec![
+            store.get("a", 9).unwrap_err(),
+            store.list("").unwrap_err(),
+            store.read_at("a", 0, &mut [0; 5]).unwrap_err(),
+        ];
+        assert_eq!(server.take().len(), 3, "{code}");
+        // No body says it: the reason is asked for.
+        if status != 404 {
+            errors.push(store.head("a").unwrap_err());
+            assert_eq!(server.take().len(), 2, "{code}");
+        }
+        for error in errors {
+            assert!(error.to_string().contains(code), "{error}");
+            assert!(!error.may_pass(), "{error}");
+            assert_eq!(error.hint().is_some(), status != 404, "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_ends_at_the_first_permanent_fault() {
+    let list = |keys: u32| {
+        let one = |n| {
+            format!(
+                "<Contents><Key>x/{n}</Key><Size>5</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+            )
+        };
+        let all: String = (0..keys).map(one).collect();
+        format!("<ListBucketResult><Name>b</Name>{all}</ListBucketResult>").into_bytes()
+    };
+    // It expires after the listing.
+    let server = Scripted::start(move |_, target| match target {
+        _ if target.contains("list-type=2") => (200, Vec::new(), list(500)),
+        _ if target.ends_with("forebay.json") => (404, Vec::new(), Vec::new()),
+        _ => (400, Vec::new(), refusal("ExpiredToken")),
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&format!("http://{}", server.address()));
+    let source = CopySource::find(&place("x"), &options).unwrap();
+    let target = CopyTarget::find(&Location::from(dir.path()), &source, &options).unwrap();
+    let (cancel, copy) = (Cancel::new(), CopyOptions::default());
+    let plan = CopyPlan::make(source, target, copy, &(), &cancel).unwrap();
+    let Err(CopyError::Store(error)) = plan.run(&(), &cancel) else {
+        panic!("it is copied")
+    };
+    assert!(error.to_string().contains("ExpiredToken"), "{error}");
+    // Each of the threads begins one object.
+    assert!(server.take().len() < 100);
+}
+
+#[test]
+fn a_clock_that_is_off_is_told_by_the_answer() {
+    let there = SystemTime::now() - Duration::from_secs(3 * 3600);
+    for code in ["RequestTimeTooSkewed", "SignatureDoesNotMatch"] {
+        let server = refusing(403, code, Some(there));
+        let url = format!("http://{}", server.address());
+        let store = Store::open(&place("x"), &options(&url)).unwrap();
+        for error in [store.get("a", 9).unwrap_err(), store.head("a").unwrap_err()] {
+            let text = error.to_string();
+            assert!(text.contains("clock of this machine is 3h"), "{text}");
+            assert!(text.contains("ahead of the store's"), "{text}");
+            assert!(error.hint().unwrap().contains("NTP"), "{error:?}");
+        }
+    }
+}
+
+/// A request that is refused as malformed may have been damaged on its way; when many are, they were not.
+#[test]
+fn refusals_of_many_requests_are_not_repeated() {
+    let server = refusing(400, "InvalidRequest", None);
+    let mut options = options(&format!("http://{}", server.address()));
+    options.retry = Retry::default().with_waits(Duration::ZERO, Duration::ZERO);
+    let store = Store::open(&place("x"), &options).unwrap();
+    let begin = SystemTime::now();
+    for _ in 0..300 {
+        store.get("a", 9).unwrap_err();
+    }
+    // Tries to spare come back with time, five a second.
+    let seconds = begin.elapsed().unwrap().as_secs() as usize;
+    assert!(server.take().len() <= 300 + 50 + 5 * (seconds + 1));
+}
+
+#[test]
+fn long_waits_are_said_once() {
+    let said = Arc::<Mutex<Vec<String>>>::default();
+    let to = Arc::clone(&said);
+    on_long_wait(move |line| to.lock().unwrap().push(line.to_owned()));
+    let server = S3Server::start();
+    for (fault, why) in [(Fault::SlowDown, "503"), (Fault::Hang, "no answer for")] {
+        let proxy = FaultProxy::new(server.address(), 1, Plan::of(1.0, &[fault]));
+        let retry = Retry::default()
+            .with_waits(Duration::from_millis(1), Duration::from_millis(1))
+            .with_say_after(Duration::from_millis(20))
+            .with_max_attempts(30);
+        let options = options(&proxy.url())
+            .with_retry(retry)
+            .with_timeout(Duration::from_millis(60));
+        let key = format!("{fault:?}");
+        let store = Store::open(&place("said"), &options).unwrap();
+        for _ in 0..2 {
+            store.get(&key, 9).unwrap_err();
+        }
+        let said = said.lock().unwrap();
+        let about: Vec<&String> = said.iter().filter(|line| line.contains(&key)).collect();
+        assert_eq!(about.len(), 1, "{said:?}");
+        assert!(about[0].contains(why), "{about:?}");
+        assert!(about[0].contains("waiting to read s3://"), "{about:?}");
+    }
+}
