@@ -12,7 +12,7 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 use s3s_fs::FileSystem;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 use tokio::runtime::Runtime;
@@ -37,20 +37,26 @@ type Uploads = BTreeMap<String, (String, String, SystemTime)>;
 impl S3Server {
     /// Starts it, with the bucket [`BUCKET`].
     pub fn start() -> Self {
-        Self::start_as(true, None)
+        Self::start_as(true, false, None)
     }
 
     /// Starts a server to which requests take time, and from which all bytes share a bandwidth.
     pub fn behind(link: Link) -> Self {
-        Self::start_as(true, Some(Arc::new(link)))
+        Self::start_as(true, false, Some(Arc::new(link)))
     }
 
     /// Starts a server that accepts conditional puts and ignores the condition, as some servers do.
     pub fn ignoring_conditions() -> Self {
-        Self::start_as(false, None)
+        Self::start_as(false, false, None)
     }
 
-    fn start_as(is_heedful: bool, link: Option<Arc<Link>>) -> Self {
+    /// Starts a server whose listings have an object without bytes for each directory, as buckets have in which a console
+    /// made folders.
+    pub fn with_folders() -> Self {
+        Self::start_as(true, true, None)
+    }
+
+    fn start_as(is_heedful: bool, has_folders: bool, link: Option<Arc<Link>>) -> Self {
         let dir = tempfile::tempdir().expect("a directory for the server");
         std::fs::create_dir(dir.path().join(BUCKET)).expect("a bucket");
         let uploads = Arc::new(Mutex::new(Uploads::new()));
@@ -61,6 +67,7 @@ impl S3Server {
             uploads: Arc::clone(&uploads),
             turn: tokio::sync::Mutex::new(()),
             is_heedful,
+            has_folders,
             link,
         };
         let mut service = S3ServiceBuilder::new(files);
@@ -156,7 +163,19 @@ struct Files {
     turn: tokio::sync::Mutex<()>,
     /// Whether conditions are enforced.
     is_heedful: bool,
+    /// Whether listings have objects for directories.
+    has_folders: bool,
     link: Option<Arc<Link>>,
+}
+
+/// Adds the names of all directories below `dir`, each with a slash at its end.
+fn folders_below(dir: &Path, key: &str, found: &mut Vec<String>) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.path().is_dir()) {
+        let key = format!("{key}{}/", entry.file_name().to_string_lossy());
+        folders_below(&entry.path(), &key, found);
+        found.push(key);
+    }
 }
 
 type Answer<Output> = S3Result<S3Response<Output>>;
@@ -202,6 +221,25 @@ impl Files {
     async fn list(&self, request: S3Request<ListObjectsV2Input>) -> Answer<ListObjectsV2Output> {
         self.reach().await;
         let mut answer = self.files.list_objects_v2(request.clone()).await?;
+        if self.has_folders {
+            let (input, mut folders) = (&request.input, Vec::new());
+            folders_below(&self.dir.join(&input.bucket), "", &mut folders);
+            let prefix = input.prefix.as_deref().unwrap_or_default();
+            let after = input.start_after.as_deref().unwrap_or_default();
+            let is_shown = |key: &String| {
+                let is_level = input.delimiter.is_none() || key == prefix;
+                key.starts_with(prefix) && key.as_str() > after && is_level
+            };
+            let folders = folders.into_iter().filter(is_shown).map(|key| Object {
+                key: Some(key),
+                size: Some(0),
+                last_modified: Some(SystemTime::now().into()),
+                ..Default::default()
+            });
+            let contents = answer.output.contents.get_or_insert_default();
+            contents.extend(folders);
+            contents.sort_by(|a, b| a.key.cmp(&b.key));
+        }
         // S3's listings contain ETags.
         for object in answer.output.contents.iter_mut().flatten() {
             let head = request.clone().map_input(|list| HeadObjectInput {

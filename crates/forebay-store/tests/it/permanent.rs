@@ -160,3 +160,24 @@ fn long_waits_are_said_once() {
         assert!(about[0].contains("waiting to read s3://"), "{about:?}");
     }
 }
+
+#[test]
+fn objects_for_directories_are_not_listed() {
+    let server = S3Server::with_folders();
+    let store = Store::open(&place("set"), &options(&server.url())).unwrap();
+    for key in ["photos/a.jpg", "photos/more/b.jpg", "c.jpg"] {
+        let put = forebay_store::Put::Always;
+        store.put(key, b"image", put).unwrap();
+    }
+    std::fs::create_dir(server.object_file("set/empty")).unwrap();
+    let all = store.list_all("").unwrap();
+    let keys: Vec<&str> = all.objects.iter().map(|o| o.key.as_str()).collect();
+    assert_eq!(keys, ["c.jpg", "photos/a.jpg", "photos/more/b.jpg"]);
+    assert!(all.left_out.is_empty());
+    let level = store.list_dir("photos").unwrap();
+    let keys: Vec<&str> = level.objects.iter().map(|o| o.key.as_str()).collect();
+    assert_eq!(
+        (keys, level.dirs),
+        (vec!["photos/a.jpg"], vec!["photos/more".to_owned()])
+    );
+}
