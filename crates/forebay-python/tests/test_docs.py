@@ -93,6 +93,14 @@ def imports(code: str) -> set[str]:
     return {name.split(".")[0] for line in lines for name in line.split(" import ")[0].split(", ")}
 
 
+def test_blocks_name_one_device() -> None:
+    """The stand-in of a GPU would hide a model that stays on the CPU."""
+    for page in doc_blocks().pages():
+        for line, code in doc_blocks().blocks(page):
+            named = set(re.findall(r"(?:device=|\.to\()\"(cpu|cuda)\"", code))
+            assert len(named) < 2, f"{page}:{line}: {named}"
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A directory with the datasets of the documents: `packed` has one split, `data/imagenet` two."""

@@ -39,6 +39,21 @@ def pictures(packed: dict[str, pathlib.Path]) -> list[Any]:
     return [Image.open(io.BytesIO(record.image)).convert("RGB") for record in records]
 
 
+@pytest.fixture(autouse=True)
+def columns_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes Pillow resize columns before rows, as its versions 11 and 12 do and Forebay does. Version 13 begins with the rows
+    of most images that shrink more in height than in width, which moves some values by one level."""
+    image = pytest.importorskip("PIL.Image")
+    resize = image.Image.resize
+
+    def in_order(self: Any, size: Any, resample: Any = None, *args: Any, **options: Any) -> Any:
+        if resample == image.Resampling.BILINEAR and not args and not options:
+            self = resize(self, (size[0], self.height), resample)
+        return resize(self, size, resample, *args, **options)
+
+    monkeypatch.setattr(image.Image, "resize", in_order)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_pixels_are_those_of_torchvision(name: str, packed: dict[str, pathlib.Path]) -> None:
     """For transforms that leave nothing to chance, on PIL images."""
@@ -178,8 +193,9 @@ def test_other_parameters_are_refused_by_name(name: str, packed: dict[str, pathl
         ([first, t.AugMix()], "AugMix cannot be in the list"),
     ]  # fmt: skip
     if name == "v1":  # v2's warns that it is deprecated
-        cases.append(([first, t.ToTensor()], 'ToTensor .* layout="nchw" and dtype="float32"'))
+        cases.append(([first, t.ToTensor()], 'ToTensor .* dtype="float32".* forebay.torch.Loader gives .* layout="nchw"'))
     else:
+        cases.append(([first, t.ToImage()], 'ToImage .* forebay.torch.Loader gives .* layout="nchw"'))
         import torch
 
         cases += [

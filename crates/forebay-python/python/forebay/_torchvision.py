@@ -16,19 +16,21 @@ from forebay._errors import OptionError
 # Pillow's numbers for interpolations, which v2 stores as they were given.
 _INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
+_LAYOUT = 'forebay.torch.Loader gives images as (N, 3, H, W), and forebay.Loader does with layout="nchw"'
+
 _INSTEAD = {
     "ClampBoundingBoxes": "leave it out: boxes of a batch are cut at the border",
     "Compose": "give its list of transforms",
     "ConvertImageDtype": 'give the loader dtype="float32"',
     "CutMix": "give the loader batch_transform=forebay.CutMix(alpha), and take Batch.one_hot(num_classes) for labels",
     "MixUp": "give the loader batch_transform=forebay.Mixup(alpha), and take Batch.one_hot(num_classes) for labels",
-    "PILToTensor": 'leave it out, and give the loader layout="nchw"',
+    "PILToTensor": f"leave it out: {_LAYOUT}",
     "RandomChoice": "for batches, give the loader batch_transform=forebay.RandomChoice([...])",
     "RGB": "leave it out: all images are RGB",
     "SanitizeBoundingBoxes": "leave it out: empty boxes are left out of a batch, with their labels",
     "ToDtype": 'leave it out, and give the loader dtype="float32", which scales to 0..1',
-    "ToImage": 'leave it out, and give the loader layout="nchw"',
-    "ToTensor": 'leave it out, and give the loader layout="nchw" and dtype="float32"',
+    "ToImage": f"leave it out: {_LAYOUT}",
+    "ToTensor": f'leave it out, and give the loader dtype="float32", which scales to 0..1: {_LAYOUT}',
 }
 
 
