@@ -135,6 +135,22 @@ pub struct StagingArea {
     is_open: bool,
 }
 
+/// The error of an area that cannot be made or written where it is: the remedy is another area, not another destination.
+pub fn of_area(error: Error) -> Error {
+    use std::io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem};
+    match error {
+        Error::Io { path, op, source }
+            if matches!(
+                source.kind(),
+                NotADirectory | PermissionDenied | ReadOnlyFilesystem
+            ) =>
+        {
+            Error::AreaNotWritable { path, op, source }
+        }
+        error => error,
+    }
+}
+
 /// State that the area, its reservations and its threads share.
 #[derive(Debug)]
 struct Shared {
@@ -161,7 +177,8 @@ impl StagingArea {
     pub fn open(options: &AreaOptions) -> Result<Self> {
         let dir = std::path::absolute(&options.dir)
             .map_err(|error| Error::io(&options.dir, "resolve", error))?;
-        let (own, found) = Session::open(&dir, options.session.as_deref(), &options.title)?;
+        let (own, found) =
+            Session::open(&dir, options.session.as_deref(), &options.title).map_err(of_area)?;
         let own = Arc::new(own);
         let max_bytes = match options.max_bytes {
             Some(bytes) => bytes,

@@ -157,6 +157,16 @@ pub enum Error {
         /// Bytes that are needed at once.
         needed_bytes: u64,
     },
+    /// A staging area cannot be made or written where it would be.
+    #[error("cannot {op} {} for the staging area: {source}", path.display())]
+    AreaNotWritable {
+        /// The area, a directory above it, or a file in it.
+        path: PathBuf,
+        /// The operation.
+        op: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A staging area cannot do what it was asked.
     #[error("the staging area {}: {what}", dir.display())]
     Staging {
@@ -313,6 +323,10 @@ impl Error {
             Self::AreaTooSmall {
                 left_bytes: 1.., ..
             } => Some("bring that to its place with `forebay stage recover`".to_owned()),
+            Self::AreaNotWritable { .. } => Some(
+                "name a directory that can be written to with --staging (stage= in Python), or in FOREBAY_STAGING"
+                    .to_owned(),
+            ),
             Self::AreaTooSmall { .. } => Some(
                 "give it more room, or another directory, with --staging-bytes and --staging"
                     .to_owned(),
@@ -334,7 +348,7 @@ impl From<Error> for io::Error {
             shown = inner;
         }
         let kind = match shown {
-            Error::Io { source, .. } => source.kind(),
+            Error::Io { source, .. } | Error::AreaNotWritable { source, .. } => source.kind(),
             Error::NotFound { .. } => io::ErrorKind::NotFound,
             Error::AlreadyThere { .. } => io::ErrorKind::AlreadyExists,
             Error::Checksum { .. } => io::ErrorKind::InvalidData,
