@@ -2,6 +2,7 @@
 """Checks that the crates keep to their layers, and that their dependencies are
 the ones a user may expect: no crate depends upward, the shard reader pulls in no
 runtime and no object store (and without default features no C compiler), and every licence is permissive.
+No crate parses JSON without a bound of its depth.
 Within a crate, no top-level modules depend on each other in a circle. No two crates give
 different public types the same name. The Python package of the tests links what `cargo test` has compiled.
 
@@ -51,6 +52,9 @@ FORBIDDEN_WITHOUT_FEATURES = {
 
 # Names that several crates may use for a public type of their own.
 SHARED_NAMES = {"Error", "Result"}
+
+# Files that parse JSON with `serde_json` itself: the bounded parser, and what the crate itself contains.
+JSON_ITSELF = {"forebay-shard/src/json.rs", "forebay-bench/src/published.rs"}
 
 PERMISSIVE = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "IJG", "ISC", "MIT",
@@ -175,6 +179,21 @@ def name_violations(types):
     ]
 
 
+def json_violations(crates):
+    """Each call that parses JSON of others with whatever depth it has, as a sentence. Tests may."""
+    calls = re.compile(r"serde_json::(?:from_(?:slice|str|reader)|Deserializer)\b|^\s*//.*", re.MULTILINE)
+    found = []
+    for source in crates.values():
+        for path in sorted(source.rglob("*.rs")):
+            place = path.relative_to(source.parent.parent).as_posix()
+            if place in JSON_ITSELF or path.name == "tests.rs" or "tests" in path.parts[:-1]:
+                continue
+            text = path.read_text().split("#[cfg(test)]\nmod tests")[0]
+            if any(call.startswith("serde_json") for call in calls.findall(text)):
+                found.append(f"{place} calls a parser of serde_json: use forebay_shard::json, which bounds the depth")
+    return found
+
+
 def sources(metadata):
     """The `src` directory of each crate of the workspace."""
     members = set(metadata["workspace_members"])
@@ -187,6 +206,7 @@ def main():
     metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     crates = sources(metadata)
     found = violations(metadata) + featureless_violations()
+    found += json_violations(crates)
     found += shared_build_violations(*shared_build())
     found += module_violations({name: dependencies(source) for name, source in crates.items()})
     # forebay-rigs is for tests only.

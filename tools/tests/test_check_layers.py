@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 TOOLS = pathlib.Path(__file__).resolve().parent.parent
@@ -52,6 +53,18 @@ class CheckLayers(unittest.TestCase):
         check_layers.featureless_closure = lambda root: {"cc", "serde"}
         expected = ["forebay-shard without default features pulls in cc"]
         self.assertEqual(check_layers.featureless_violations(), expected)
+
+    def test_json_without_a_bound_is_found(self):
+        self.assertEqual(check_layers.json_violations(check_layers.sources(self.clean)), [])
+        with tempfile.TemporaryDirectory() as place:
+            source = pathlib.Path(place) / "forebay-x" / "src"
+            source.mkdir(parents=True)
+            code = "// serde_json::from_str\nlet a = serde_json::from_slice(b);\n"
+            (source / "a.rs").write_text(code)
+            (source / "tests.rs").write_text(code)
+            (source / "b.rs").write_text("#[cfg(test)]\nmod tests {\n    serde_json::from_str(a);\n}\n")
+            found = check_layers.json_violations({"forebay-x": source})
+        self.assertEqual([sentence.split()[0] for sentence in found], ["forebay-x/src/a.rs"])
 
     def test_a_package_that_is_compiled_twice_is_found(self):
         self.assertEqual(check_layers.shared_build_violations(*check_layers.shared_build()), [])

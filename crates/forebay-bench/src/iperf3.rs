@@ -84,7 +84,8 @@ fn attempt(bytes: u64) -> Result<Measurement> {
 /// Reads the bytes that arrived and their time, or iperf3's error message: it reports that in the same place, and not always
 /// with an exit code.
 fn figures(client: &Output) -> Result<Measurement> {
-    let report: serde_json::Value = serde_json::from_slice(&client.stdout).unwrap_or_default();
+    let report: serde_json::Value =
+        forebay_shard::json::from_slice(&client.stdout).unwrap_or_default();
     let received = &report["end"]["sum_received"];
     let number = |name: &str| received[name].as_f64().filter(|&number| number > 0.0);
     if let (None, Some(bytes), Some(seconds)) =

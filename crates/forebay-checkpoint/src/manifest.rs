@@ -209,7 +209,8 @@ impl CheckpointManifest {
             place: place.to_owned(),
             why,
         };
-        let made: Self = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+        let made: Self =
+            forebay_shard::json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
         if made.format != FORMAT || made.version != VERSION {
             return Err(bad(format!(
                 "it is {:?} version {}, and this build reads {FORMAT} version {VERSION}",
@@ -247,7 +248,7 @@ impl CheckpointManifest {
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz(bytes: &[u8]) {
     let _ = CheckpointManifest::parse(bytes, "here");
-    let Ok(mut made) = serde_json::from_slice::<CheckpointManifest>(bytes) else {
+    let Ok(mut made) = forebay_shard::json::from_slice::<CheckpointManifest>(bytes) else {
         return;
     };
     made.fingerprint = made.expected_fingerprint();
@@ -317,7 +318,8 @@ impl PartManifest {
             place: place.to_owned(),
             why,
         };
-        let made: Self = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+        let made: Self =
+            forebay_shard::json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
         if made.format != PART_FORMAT || made.version != VERSION {
             return Err(bad(
                 "it is no part of a checkpoint that this build reads".to_owned()

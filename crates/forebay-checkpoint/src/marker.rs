@@ -107,7 +107,8 @@ impl Marker {
         if sum.get(1..) != Some(format!("{:08x}", crc32c::crc32c(json)).as_bytes()) {
             return Err(cut.to_owned());
         }
-        let made: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let made: Self =
+            forebay_shard::json::from_slice(json).map_err(|error| error.to_string())?;
         if made.version != VERSION {
             return Err(
                 "it was written by another version of forebay: drain it with that one".to_owned(),

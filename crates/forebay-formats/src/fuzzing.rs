@@ -35,7 +35,7 @@ pub fn mds(bytes: &[u8], scratch: &Path) {
     std::fs::write(dir.join("index.json"), index).unwrap();
     std::fs::write(dir.join("shard.00000.mds"), shard).unwrap();
     read_records(RecordFormat::MDS, &dir);
-    let Ok(mut index) = serde_json::from_slice::<serde_json::Value>(index) else {
+    let Ok(mut index) = forebay_shard::json::from_slice::<serde_json::Value>(index) else {
         return;
     };
     if let (Some(count), Some(first)) = (shard.first_chunk(), index.pointer_mut("/shards/0"))
@@ -62,7 +62,7 @@ pub fn litdata(bytes: &[u8], scratch: &Path) {
     std::fs::write(dir.join("index.json"), index).unwrap();
     std::fs::write(dir.join("chunk-0-0.bin"), chunk).unwrap();
     read_records(RecordFormat::LITDATA, &dir);
-    let Ok(mut index) = serde_json::from_slice::<serde_json::Value>(index) else {
+    let Ok(mut index) = forebay_shard::json::from_slice::<serde_json::Value>(index) else {
         return;
     };
     // The count of frames lies behind their magic and versions.

@@ -65,7 +65,7 @@ impl LoaderOptions {
             ));
         }
         let mut options: LoaderOptions =
-            serde_json::from_str(&json).map_err(|error| error.to_string())?;
+            forebay_shard::json::from_str(&json).map_err(|error| error.to_string())?;
         let mut last = 0u64;
         for gap in &mut indices {
             last = last
@@ -142,7 +142,7 @@ mod tests {
         assert!(refused(&|e| e.json = r#"{"seed": -1}"#.into()).contains("option seed is -1"));
         assert!(
             refused(&|e| e.json = format!(r#"{{"transform": {}"#, "[".repeat(100_000)))
-                .contains("recursion")
+                .contains("nest deeper than 32 levels")
         );
         assert!(refused(&|e| e.index_gaps = vec![u64::MAX, 1]).contains("beyond 2^64"));
         let twice = |e: &mut EncodedOptions| {

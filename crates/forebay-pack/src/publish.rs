@@ -111,7 +111,7 @@ impl Tally {
         };
         for line in BufReader::new(file).split(b'\n') {
             let line = line.map_err(|error| Error::io(path, "read", error))?;
-            if let Ok(finding) = serde_json::from_slice(&line) {
+            if let Ok(finding) = forebay_shard::json::from_slice(&line) {
                 tally.add(finding);
             }
         }

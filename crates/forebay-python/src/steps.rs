@@ -20,8 +20,11 @@ where
     item.getattr(name)?.extract()
 }
 
-/// A parameter as JSON: a number, a name, nothing, or a sequence of these. `what` names it.
-fn json(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Value> {
+/// Most sequences inside each other. No parameter has more than two; one that holds itself has no end.
+const MAX_DEPTH: usize = 8;
+
+/// A parameter as JSON: a number, a name, nothing, or a sequence of these, in `depth` others. `what` names it.
+fn json(value: &Bound<'_, PyAny>, what: &str, depth: usize) -> PyResult<Value> {
     if value.is_none() {
         return Ok(Value::Null);
     }
@@ -46,7 +49,15 @@ fn json(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Value> {
         return number
             .ok_or_else(|| invalid(format!("{what} is {value}: expected a finite number")));
     }
-    value.try_iter()?.map(|each| json(&each?, what)).collect()
+    if depth == MAX_DEPTH {
+        return Err(invalid(format!(
+            "{what} nests deeper than {MAX_DEPTH} levels"
+        )));
+    }
+    value
+        .try_iter()?
+        .map(|each| json(&each?, what, depth + 1))
+        .collect()
 }
 
 /// A parameter as Python has it; a list becomes a tuple.
@@ -81,7 +92,7 @@ fn read(item: &Bound<'_, PyAny>) -> PyResult<Op> {
     let mut params = serde_json::Map::new();
     for (field, value) in item.getattr("__dict__")?.cast_into::<PyDict>()? {
         let field: String = field.extract()?;
-        let value = json(&value, &format!("{field} of {name}"))?;
+        let value = json(&value, &format!("{field} of {name}"), 0)?;
         params.insert(field, value);
     }
     ops::parse(&name, params.into()).map_err(invalid)

@@ -10,6 +10,7 @@
 //! - [`ExampleView`], [`ExampleBuilder`]: `tensorflow.Example` without copies.
 //! - [`schema`]: the columns that the features of a record make up, and their types.
 //! - [`mod@verify`]: verification of every byte.
+//! - [`json`]: JSON from files and peers, bounded in depth.
 //! - [`storage`]: the interface to the places where files are. Local files are built in; implement
 //!   [`Storage`] for others.
 //!
@@ -29,6 +30,7 @@ mod frame;
 mod frames;
 pub mod index;
 pub mod indexed;
+pub mod json;
 mod key;
 pub mod manifest;
 pub mod mapped;

@@ -231,7 +231,7 @@ impl Manifest {
             path: path.to_owned(),
             problem,
         };
-        let head: Head = serde_json::from_slice(bytes)
+        let head: Head = crate::json::from_slice(bytes)
             .map_err(|error| problem(format!("is not a manifest: {error}")))?;
         if head.format != FORMAT {
             let found = head.format;
@@ -257,7 +257,7 @@ impl Manifest {
                 feature,
             });
         }
-        let manifest: Self = serde_json::from_slice(bytes)
+        let manifest: Self = crate::json::from_slice(bytes)
             .map_err(|error| problem(format!("is not a manifest: {error}")))?;
         manifest.check().map_err(problem)?;
         if let Some(expected) = manifest.computed_fingerprint()

@@ -313,7 +313,7 @@ fn parse(line: &[u8]) -> Option<Line> {
     let (sum, json) = text.split_once(' ')?;
     let is_intact = sum == format!("{:08x}", crc32c::crc32c(json.as_bytes()));
     if is_intact {
-        serde_json::from_str(json).ok()
+        forebay_shard::json::from_str(json).ok()
     } else {
         None
     }

@@ -409,7 +409,7 @@ impl Process {
             )
             .into());
         };
-        let answer: Value = serde_json::from_str(&answer)?;
+        let answer: Value = forebay_shard::json::from_str(&answer)?;
         match answer.get("error").and_then(Value::as_str) {
             Some(error) => Err(error.to_owned().into()),
             None => Ok(answer),

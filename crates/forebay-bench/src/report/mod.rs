@@ -225,7 +225,8 @@ impl LabReport {
         };
         let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
         let text = fs::read(&file).map_err(|error| failed(&error))?;
-        let report: LabReport = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
+        let report: LabReport =
+            forebay_shard::json::from_slice(&text).map_err(|error| failed(&error))?;
         match report.layout {
             LAYOUT => Ok(report),
             other => Err(failed(&format!(

@@ -49,7 +49,7 @@ fn read_marker(dir: &Path) -> Result<Option<Marker>> {
             .read_to_end(&mut bytes)
             .map_err(|error| Error::io(&path, "read", error))?,
     };
-    let marker: Marker = serde_json::from_slice(&bytes)
+    let marker: Marker = forebay_shard::json::from_slice(&bytes)
         .map_err(|error| not_a_cache(dir, format!("its {MARKER} cannot be read: {error}")))?;
     if marker.forebay_cache != VERSION {
         let why = format!(

@@ -227,7 +227,8 @@ impl Rows {
                         continue;
                     }
                     let object: serde_json::Map<String, Value> =
-                        serde_json::from_slice(line).map_err(|error| at(error.to_string()))?;
+                        forebay_shard::json::from_slice(line)
+                            .map_err(|error| at(error.to_string()))?;
                     let mut cells = Vec::with_capacity(object.len());
                     for (name, value) in &object {
                         push_cells(Cow::Borrowed(name), value, &mut cells).map_err(at)?;

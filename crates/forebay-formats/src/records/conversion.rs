@@ -124,7 +124,7 @@ impl Conversion {
     /// A file that is something else, or that a newer release wrote.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let refused = |what: String| Error::source(path, what);
-        let read: Self = serde_json::from_slice(bytes)
+        let read: Self = forebay_shard::json::from_slice(bytes)
             .map_err(|error| refused(format!("not the facts of a conversion: {error}")))?;
         if read.format != Self::FORMAT {
             return Err(refused(format!(

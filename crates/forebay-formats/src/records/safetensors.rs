@@ -162,7 +162,7 @@ impl TensorFile {
         let mut header = vec![0; len as usize];
         file.read_exact_at(&mut header, word.len() as u64)
             .map_err(fail)?;
-        let header: Header = serde_json::from_slice(&header)
+        let header: Header = forebay_shard::json::from_slice(&header)
             .map_err(|error| refused(format!("offset 8: the header is damaged: {error}")))?;
         let data = word.len() as u64 + len;
         let mut entries = header.0;

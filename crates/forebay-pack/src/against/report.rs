@@ -175,7 +175,7 @@ pub(super) fn pack_outcomes(
     let lines = bytes.split(|byte| *byte == b'\n');
     // The last line ends as all others do.
     for (number, line) in (1..).zip(lines).filter(|(_, line)| !line.is_empty()) {
-        let line: Line = serde_json::from_slice(line).map_err(|error| {
+        let line: Line = forebay_shard::json::from_slice(line).map_err(|error| {
             Error::destination(
                 &path,
                 format!("line {number} is not one of a report: {error}"),

@@ -229,7 +229,7 @@ fn read_lost(path: &Path) -> Result<Vec<Lost>> {
             records,
             offset,
             bytes,
-        }) = serde_json::from_slice(&line)
+        }) = forebay_shard::json::from_slice(&line)
         {
             all.push(Lost {
                 path: shard,

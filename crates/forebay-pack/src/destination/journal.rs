@@ -410,7 +410,7 @@ pub(super) fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     let (sum, json) = text.split_once(' ')?;
     let intact = sum == format!("{:08x}", forebay_shard::checksum::crc32c(json.as_bytes()));
     if intact {
-        serde_json::from_str(json).ok()
+        forebay_shard::json::from_str(json).ok()
     } else {
         None
     }

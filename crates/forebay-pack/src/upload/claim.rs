@@ -46,7 +46,7 @@ impl Claim {
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let claim = serde_json::from_slice(&bytes).unwrap_or_else(|_| Self {
+        let claim = forebay_shard::json::from_slice(&bytes).unwrap_or_else(|_| Self {
             id: String::new(),
             plan: String::new(),
             arguments: BTreeMap::new(),

@@ -44,7 +44,7 @@ impl PyRequest {
         // Draining waits for the store, and ends with its buffer.
         let options = store_options(storage_options, &Cancel::new())?;
         let mut request = Request::new(location, options);
-        request.metadata = serde_json::from_str(metadata)
+        request.metadata = forebay_shard::json::from_str(metadata)
             .map_err(|error| Failure::new(Kind::Option, format!("metadata: {error}")))?;
         (request.overwrite, request.keep) = (overwrite, keep);
         (request.rank, request.world_size, request.attempt) = (rank, world_size, attempt);

@@ -102,6 +102,34 @@ fn other_protocols_are_told_so() {
     assert!(message.contains("found 53 53 48 2d"), "{message}");
 }
 
+/// JSON objects in each other, as the value of `transform`.
+fn nested(levels: usize) -> String {
+    let (open, close) = (r#"{"a":"#.repeat(levels), "}".repeat(levels));
+    format!(r#"{{"transform":{open}1{close}}}"#)
+}
+
+#[test]
+fn options_that_nest_deep_are_refused() {
+    let (server, _) = plain();
+    // The deepest options that are parsed fit into the stack of the thread: they are only wrong.
+    for (levels, part) in [
+        (31, "missing field `kind`"),
+        (32, "nest deeper than 32 levels at offset 168"),
+        (125, "nest deeper than 32 levels"),
+        (100_000, "nest deeper than 32 levels"),
+    ] {
+        let mut raw = Raw::welcomed(server.addr());
+        raw.send(wire::Open {
+            spec: Some(sent(&nested(levels))),
+            ..Default::default()
+        });
+        let (kind, message) = raw.last_word();
+        assert_eq!(kind, Kind::Invalid);
+        assert!(message.contains(part), "{message}");
+    }
+    still_serves(&server);
+}
+
 /// A listener that answers each connection with these bytes once something arrives.
 fn answers(bytes: &'static [u8]) -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -235,7 +263,7 @@ fn options_that_cannot_be_are_refused_by_name() {
     );
     refused(Some(sent(r#"{"transform": ["Grayscale"]}"#)), "transform");
     let deep = format!("{{\"transform\": {}", "[".repeat(500_000));
-    refused(Some(sent(&deep)), "recursion");
+    refused(Some(sent(&deep)), "nest deeper");
     let wide = format!("{{\"classes\": [{}3.5]}}", "1,".repeat(400_000));
     refused(Some(sent(&wide)), "option classes is [1,1");
     let beyond = wire::StreamSpec {

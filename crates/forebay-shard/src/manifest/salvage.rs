@@ -13,7 +13,7 @@ impl Manifest {
     /// names of its classes. All other parts are left out. Returns `None` without the feature
     /// `blake3`, which computes the fingerprint.
     pub fn salvage(bytes: &[u8]) -> Option<Self> {
-        let mut manifest: Self = serde_json::from_slice(bytes).ok()?;
+        let mut manifest: Self = crate::json::from_slice(bytes).ok()?;
         let mut required = manifest.requires.iter();
         let is_known = manifest.format == FORMAT
             && required.all(|name| KNOWN_FEATURES.contains(&name.as_str()));

@@ -537,14 +537,7 @@ proptest! {
     #[test]
     fn garbage_after_a_good_head_is_an_error(kind in 1u8..=12, body in proptest::collection::vec(any::<u8>(), 0..100)) {
         // With a correct checksum, so that decoding reaches the message.
-        let mut bytes = Vec::from(*b"FBRY\x01");
-        bytes.push(kind);
-        bytes.extend([0, 0]);
-        bytes.extend((body.len() as u32).to_le_bytes());
-        bytes.extend(0u64.to_le_bytes());
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), &body);
-        bytes.extend(crc.to_le_bytes());
-        bytes.extend(&body);
+        let bytes = framed(kind, &body);
         for limits in [SERVER, FrameLimits::from_client()] {
             if let Ok(Some((message, ..))) = frame::decode(&bytes, &limits) {
                 let mut again = Vec::new();
@@ -567,6 +560,34 @@ proptest! {
             prop_assert_eq!(message, Message::EpochEnd(wire::EpochEnd { epoch, batches, digest }));
         }
     }
+}
+
+/// A frame with a correct checksum.
+fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::from(*b"FBRY\x01");
+    bytes.push(kind);
+    bytes.extend([0, 0]);
+    bytes.extend((body.len() as u32).to_le_bytes());
+    bytes.extend(0u64.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), body);
+    bytes.extend(crc.to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+#[test]
+fn unknown_groups_nest_up_to_a_bound() {
+    // Groups of field 1023 in each other, which a decoder skips, on a thread of a server.
+    let check = || {
+        for (levels, is_read) in [(50, true), (100_000, false)] {
+            let body = [[0xfb, 0x3f].repeat(levels), [0xfc, 0x3f].repeat(levels)].concat();
+            let frame = framed(1, &body);
+            let read = frame::decode(&frame, &SERVER);
+            assert_eq!(matches!(read, Ok(Some(_))), is_read, "{levels}: {read:?}");
+        }
+    };
+    let thread = std::thread::Builder::new().stack_size(256 << 10);
+    thread.spawn(check).unwrap().join().unwrap();
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl TrainerArgs {
         }
         // Libraries may print lines of their own before it.
         let line = out.lines().rfind(|line| !line.trim().is_empty());
-        let trained: Trained = serde_json::from_str(line.unwrap_or_default())
+        let trained: Trained = forebay_shard::json::from_str(line.unwrap_or_default())
             .map_err(|error| failed(format!("invalid output of the program: {error}")))?;
         let steps = durations(&trained.step_s).map_err(failed)?;
         let source = format!(
@@ -151,7 +151,7 @@ fn recorded(path: &Path, batch_size: u64) -> Result<Consumer, Failure> {
 /// The numbers of a text: JSON, or one in each line that is not empty.
 fn numbers(text: &str) -> Result<Vec<f64>, String> {
     if text.trim_start().starts_with(['[', '{']) {
-        return match serde_json::from_str(text).map_err(|error| error.to_string())? {
+        return match forebay_shard::json::from_str(text).map_err(|error| error.to_string())? {
             Times::Array(step_s) | Times::Object { step_s } => Ok(step_s),
         };
     }

@@ -285,6 +285,17 @@ mod tests {
     }
 
     #[test]
+    fn values_that_nest_deep_are_refused() {
+        for levels in [100, 100_000] {
+            for (open, close) in [("[", "]"), ("{a=", "}")] {
+                let (open, close) = (open.repeat(levels), close.repeat(levels));
+                let (message, _) = wrong(&format!("[jobs.a]\ntransform = {open}1{close}\n"));
+                assert!(message.contains("recursion limit"), "{message}");
+            }
+        }
+    }
+
+    #[test]
     fn keys_that_are_not_known_have_a_line_and_a_suggestion() {
         let (message, hint) = wrong("listen = \"127.0.0.1:1\"\n\n[limits]\nmax_conections = 3\n");
         assert!(

@@ -110,8 +110,8 @@ impl Target {
             .hint("name the address of the server's --admin-listen")
         };
         // Its version first: another one may have other fields.
-        let value: serde_json::Value =
-            serde_json::from_slice(&body).map_err(|_| odd("its answer is no JSON".to_owned()))?;
+        let value: serde_json::Value = forebay_shard::json::from_slice(&body)
+            .map_err(|_| odd("its answer is no JSON".to_owned()))?;
         match value.get("format").and_then(serde_json::Value::as_u64) {
             Some(format) if format == u64::from(FORMAT) => {}
             Some(format) => {

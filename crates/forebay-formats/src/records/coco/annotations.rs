@@ -382,7 +382,7 @@ impl Part<'_> {
 }
 
 fn document_of<'b, T: Deserialize<'b>>(path: &Path, bytes: &'b [u8]) -> Result<T> {
-    let read = serde_json::from_slice(bytes);
+    let read = forebay_shard::json::from_slice(bytes);
     read.map_err(|error| Error::source(path, format!("it is no annotation file of COCO: {error}")))
 }
 

@@ -339,7 +339,11 @@ fn annotations_beside_images_are_one_split() {
 #[test]
 fn annotations_that_cannot_be_trusted_are_refused() {
     type Change = fn(&mut Value);
-    let changes: [(Change, &str); 9] = [
+    let changes: [(Change, &str); 10] = [
+        (
+            |json| json["info"] = (0..100).fold(json!(1), |inner, _| json!([inner])),
+            "nest deeper than 32 levels at offset ",
+        ),
         (
             |json| json["annotations"][1]["image_id"] = json!(99),
             "annotation 1: there is no image 99",

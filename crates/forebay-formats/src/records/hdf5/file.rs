@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::records::arrays::{ArrayFile, ArrayInfo, Element, RowReader};
 use forebay_shard::schema::NumberType;
 use hdf5_reader::error::Error as Hdf5Error;
+use hdf5_reader::filters::FILTER_NBIT;
 use hdf5_reader::group::Group;
 use hdf5_reader::messages::filter_pipeline::FilterDescription;
 use hdf5_reader::storage::DynStorage;
@@ -33,6 +34,8 @@ const BLOCKS: usize = 16;
 /// Deepest nesting of groups, and most datasets.
 const MAX_DEPTH: usize = 8;
 const MAX_DATASETS: usize = 4096;
+/// Most parameters of an n-bit filter: those of a number are eight, and two more for each array around it.
+const MAX_NBIT_PARAMETERS: usize = 64;
 
 /// A file of datasets.
 #[derive(Debug)]
@@ -82,12 +85,28 @@ fn open(file: ArchiveFile) -> Result<hdf5_reader::Hdf5File, Hdf5Error> {
         lzf::decompress(data, most.min(MAX_CHUNK_BYTES)).map_err(Hdf5Error::InvalidData)
     };
     filters.register(lzf::FILTER, Box::new(lzf));
+    filters.register(FILTER_NBIT, Box::new(unpack_bits));
     let options = OpenOptions::default()
         .with_filter_registry(filters)
         .with_chunk_cache_bytes(CACHE_BYTES)
         .with_max_chunk_bytes(MAX_CHUNK_BYTES)
         .with_max_read_bytes(MAX_CHUNK_BYTES);
     hdf5_reader::Hdf5File::from_storage_with_options(storage, options)
+}
+
+/// Unpacks bits as the decoder does, which recurses into the types of the parameters without a bound.
+fn unpack_bits(
+    filter: &FilterDescription,
+    data: &[u8],
+    element_bytes: usize,
+) -> Result<Vec<u8>, Hdf5Error> {
+    let given = filter.client_data.len();
+    if given > MAX_NBIT_PARAMETERS {
+        return Err(Hdf5Error::InvalidData(format!(
+            "its n-bit filter has {given} parameters: at most {MAX_NBIT_PARAMETERS} are read"
+        )));
+    }
+    FilterRegistry::new().apply_with_limit(filter, data, element_bytes, Some(MAX_CHUNK_BYTES))
 }
 
 /// Runs the decoder, whose panics become errors.
@@ -422,5 +441,33 @@ impl RowReader for DatasetRows<'_> {
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Unpacks one 16-bit number, of 12 bits, in so many arrays around each other.
+    fn unpack(arrays: usize) -> Result<Vec<u8>, Hdf5Error> {
+        let mut client_data = vec![0, 0, 1];
+        client_data.extend([2, 2].repeat(arrays));
+        client_data.extend([1, 2, 0, 12, 0]);
+        client_data[0] = client_data.len() as u32;
+        let filter = FilterDescription {
+            id: FILTER_NBIT,
+            name: None,
+            client_data,
+        };
+        unpack_bits(&filter, &[0x12, 0x30], 2)
+    }
+
+    #[test]
+    fn types_of_n_bit_filters_nest_up_to_a_bound() {
+        for arrays in [0, 1, 28] {
+            assert_eq!(unpack(arrays).unwrap(), [0x23, 0x01]);
+        }
+        let error = unpack(1_000_000).unwrap_err().to_string();
+        assert!(error.contains("at most 64 are read"), "{error}");
     }
 }

@@ -9,8 +9,6 @@ use std::path::Path;
 
 /// An item has a handful of leaves.
 const LEAVES_MAX: usize = 1024;
-/// Deepest nesting of an item.
-const DEPTH_MAX: usize = 16;
 /// The name of the leaf of items that are one value.
 const ONLY_LEAF: &str = "value";
 /// The loader of items that are rows of Parquet files.
@@ -80,7 +78,7 @@ impl Index {
 
     /// Parses the list.
     fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
-        let file: IndexFile = serde_json::from_slice(bytes)
+        let file: IndexFile = forebay_shard::json::from_slice(bytes)
             .map_err(|error| format!("it is no index of LitData: {error}"))?;
         let config = file.config;
         if config.encryption.is_some() {
@@ -124,9 +122,9 @@ impl Index {
         let mut names = Vec::new();
         match &config.data_spec {
             Some(spec) => {
-                let spec: Value = serde_json::from_str(spec)
+                let spec: Value = forebay_shard::json::from_str(spec)
                     .map_err(|error| format!("its data_spec is no JSON: {error}"))?;
-                leaf_names(spec.get(1).unwrap_or(&Value::Null), "", 0, &mut names)?;
+                leaf_names(spec.get(1).unwrap_or(&Value::Null), "", &mut names)?;
             }
             None => names.push(ONLY_LEAF.to_owned()),
         }
@@ -174,7 +172,6 @@ fn wrap(compression: Option<&str>, level: Option<&str>) -> std::result::Result<W
 fn leaf_names(
     spec: &Value,
     prefix: &str,
-    depth: usize,
     names: &mut Vec<String>,
 ) -> std::result::Result<(), String> {
     let kind = spec.get("type").ok_or("its data_spec is no tree")?;
@@ -189,14 +186,12 @@ fn leaf_names(
         names.push(name.to_owned());
         return Ok(());
     }
-    if depth == DEPTH_MAX {
-        return Err(format!("items are nested deeper than {DEPTH_MAX}"));
-    }
     let children = spec.get("children_spec").and_then(Value::as_array);
     let children = children.ok_or("its data_spec has a node without children_spec")?;
     // The keys of a dict are JSON in JSON.
     let context = spec.get("context").and_then(Value::as_str);
-    let keys: Option<Vec<Value>> = context.and_then(|text| serde_json::from_str(text).ok());
+    let keys: Option<Vec<Value>> =
+        context.and_then(|text| forebay_shard::json::from_str(text).ok());
     let keys = keys.filter(|keys| keys.len() == children.len());
     for (number, child) in children.iter().enumerate() {
         let name = match keys.as_ref().and_then(|keys| keys.get(number)) {
@@ -204,7 +199,7 @@ fn leaf_names(
             Some(Value::Number(key)) => key.to_string(),
             _ => number.to_string(),
         };
-        leaf_names(child, &format!("{prefix}{name}/"), depth + 1, names)?;
+        leaf_names(child, &format!("{prefix}{name}/"), names)?;
     }
     Ok(())
 }

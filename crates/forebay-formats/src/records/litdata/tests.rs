@@ -356,7 +356,11 @@ fn indexes_that_do_not_fit_their_chunks_are_refused() {
         ),
         ("/config/data_format", Value::Null, "no data_format"),
         ("/config/data_spec", json!("[1"), "no JSON"),
-        ("/config/data_spec", json!(deep), "nested deeper than 16"),
+        (
+            "/config/data_spec",
+            json!(deep),
+            "nest deeper than 32 levels",
+        ),
         ("/config/compression", json!("lz4"), "\"lz4\" is not read"),
         (
             "/config/encryption",

@@ -58,8 +58,8 @@ impl Index {
 
     /// Parses the list.
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
-        let file: IndexFile =
-            serde_json::from_slice(bytes).map_err(|error| format!("no index of MDS: {error}"))?;
+        let file: IndexFile = forebay_shard::json::from_slice(bytes)
+            .map_err(|error| format!("no index of MDS: {error}"))?;
         if file.version != VERSION {
             return Err(format!(
                 "version {} is not read, only {VERSION}",

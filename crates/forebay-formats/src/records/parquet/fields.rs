@@ -431,7 +431,7 @@ fn metadata_text<'f>(file: &'f FileMetaData, key: &str) -> Option<&'f str> {
 
 /// The columns as Forebay wrote them, which tell more than Parquet's types; `None` for files of other tools.
 fn written_schema(file: &FileMetaData) -> Option<Schema> {
-    let schema: Schema = serde_json::from_str(metadata_text(file, COLUMNS_KEY)?).ok()?;
+    let schema: Schema = forebay_shard::json::from_str(metadata_text(file, COLUMNS_KEY)?).ok()?;
     Schema::new(schema.columns().to_vec()).ok()
 }
 
@@ -439,7 +439,7 @@ fn written_schema(file: &FileMetaData) -> Option<Schema> {
 fn hugging_face_features(file: &FileMetaData) -> Value {
     let text = metadata_text(file, HUGGING_FACE);
     let all: Value = text
-        .and_then(|text| serde_json::from_str(text).ok())
+        .and_then(|text| forebay_shard::json::from_str(text).ok())
         .unwrap_or_default();
     all.pointer("/info/features").cloned().unwrap_or_default()
 }

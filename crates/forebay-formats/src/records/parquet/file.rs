@@ -1,15 +1,15 @@
 //! A Parquet file: its footer, checked, and its row groups.
 
 use super::fields::Fields;
-use super::pages;
 use super::rows::Rows;
+use super::{footer, pages};
 use crate::error::{Error, Result};
 use crate::records::{RecordFile, RecordReader, SourceRecord};
 use bytes::Bytes;
 use forebay_shard::mapped::Extent;
 use forebay_shard::storage::{ReadAt, Storage};
 use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -43,9 +43,7 @@ impl ParquetFile {
         fields: impl FnOnce(&ParquetMetaData) -> Result<Fields, String>,
     ) -> Result<Self> {
         let file = Input::open(path, &*storage)?;
-        let metadata = decoded(path, None, || {
-            ParquetMetaDataReader::new().parse_and_finish(&file)
-        })?;
+        let metadata = decoded(path, None, || footer::read(&file))?;
         let fields = fields(&metadata).map_err(|what| Error::source(path, what))?;
         let starts = check(&metadata, &fields, file.len())
             .map_err(|what| Error::source(path, format!("it is damaged: {what}")))?;

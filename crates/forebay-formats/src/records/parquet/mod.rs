@@ -5,6 +5,8 @@ mod fields;
 #[cfg(feature = "formats")]
 mod file;
 #[cfg(feature = "formats")]
+mod footer;
+#[cfg(feature = "formats")]
 mod output;
 #[cfg(feature = "formats")]
 mod pages;

@@ -295,7 +295,7 @@ fn features(
     bytes: &[u8],
     known: &BTreeMap<String, FeatureEntry>,
 ) -> std::result::Result<Vec<(String, JsonList)>, String> {
-    let read: BTreeMap<String, Value> = serde_json::from_slice(bytes)
+    let read: BTreeMap<String, Value> = forebay_shard::json::from_slice(bytes)
         .map_err(|error| format!("this is no JSON object of features: {error}"))?;
     let mut all = Vec::new();
     for (name, value) in read {

@@ -98,7 +98,7 @@ fn read_json(nodes: &Nodes, key: &str) -> Result<Value> {
     let read = || -> io::Result<Value> {
         let node = nodes.get(key)?.ok_or(io::ErrorKind::NotFound)?;
         let bytes = node.read(0, node.len(), MAX_METADATA_BYTES)?;
-        Ok(serde_json::from_slice(&bytes)?)
+        Ok(forebay_shard::json::from_slice(&bytes)?)
     };
     let what = |error: io::Error| Error::source(&nodes.version.path, format!("{key}: {error}"));
     read().map_err(what)

@@ -417,7 +417,7 @@ fn json_string(text: &str, name: &str) -> Option<String> {
             _ => None,
         }
     }
-    find(&serde_json::from_str(text).ok()?, name)
+    find(&forebay_shard::json::from_str(text).ok()?, name)
 }
 
 #[cfg(test)]

@@ -232,4 +232,19 @@ mod tests {
             let _ = parse_page(&xml[..cut]);
         }
     }
+
+    #[test]
+    fn elements_may_nest_however_deep() {
+        let levels = 200_000;
+        for name in ["Other", "Upload"] {
+            let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+            let xml = format!(
+                "<ListMultipartUploadsResult>{}{}</ListMultipartUploadsResult>",
+                open.repeat(levels),
+                close.repeat(levels)
+            );
+            // Unknown elements are skipped without recursion.
+            let _ = parse_page(xml.as_bytes());
+        }
+    }
 }
