@@ -3,6 +3,8 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
+use forebay_wire::wire::error::Kind;
+
 use crate::error::{Error, Result};
 use crate::options::ClientOptions;
 
@@ -41,32 +43,44 @@ impl Failures {
     }
 }
 
-/// Retries `attempt` while servers are busy, up to `busy_timeout`.
-pub(crate) fn while_busy<T>(
+/// Retries `attempt` while servers are busy or do not run, up to `server_timeout`.
+pub(crate) fn until_served<T>(
     options: &ClientOptions,
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let began = Instant::now();
+    let limit = options.server_timeout;
     let (mut back_off, mut attempts) = (BACK_OFF.0, 1);
     loop {
-        let busy = match attempt() {
-            Err(e) if e.is_busy() && !options.busy_timeout.is_zero() => e,
+        let failed = match attempt() {
+            Err(e) if (e.is_busy() || e.is_absent()) && !limit.is_zero() => e,
             result => return result,
         };
         let wait = jittered(back_off);
-        match busy {
-            Error::Remote {
-                server, message, ..
-            } if began.elapsed() + wait > options.busy_timeout => {
-                return Err(Error::Busy {
+        if began.elapsed() + wait > limit {
+            let waited = began.elapsed();
+            return Err(match failed {
+                Error::Remote {
                     server,
-                    waited: began.elapsed(),
+                    message,
+                    kind: Kind::Busy,
+                } => Error::Busy {
+                    server,
+                    waited,
                     attempts,
                     message,
-                });
-            }
-            _ => options.wanted.pause(wait)?,
+                },
+                last => Error::Absent {
+                    waited,
+                    attempts,
+                    last: Box::new(last),
+                },
+            });
         }
+        if attempts == 1 {
+            options.notice.say(&format!("{failed}; trying again"));
+        }
+        options.wanted.pause(wait)?;
         attempts += 1;
         back_off = (back_off * 2).min(BACK_OFF.1);
     }

@@ -6,7 +6,7 @@ use forebay_options::part::{self, BatchPart, MOST_PARTS};
 use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{BufferPool, Dtype, wire};
 
-use crate::back_off::while_busy;
+use crate::back_off::until_served;
 use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
 use crate::options::{ClientOptions, StreamOptions};
@@ -38,9 +38,10 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Url`], [`Error::Servers`]; [`Error::Connect`] or [`Error::Waited`] of the last
-    /// server if none answers; [`Error::Busy`] if none has a free place within
-    /// [`ClientOptions::busy_timeout`]; [`Error::Foreign`] if another protocol is spoken there;
+    /// [`Error::Url`], [`Error::Servers`]; [`Error::Absent`] if no server runs, or [`Error::Busy`]
+    /// if none has a free place, within [`ClientOptions::server_timeout`]; [`Error::Connect`] or
+    /// [`Error::Waited`] of the last server if none answers; [`Error::Foreign`] if another
+    /// protocol is spoken there;
     /// [`Error::Remote`] if the server refuses, for instance because it has no such dataset.
     pub fn connect(url: &str, options: ClientOptions) -> Result<Client> {
         let url: Url = url.parse()?;
@@ -79,7 +80,7 @@ impl Client {
             count: 1,
             ranks: 1,
         };
-        let connection = while_busy(&options, || {
+        let connection = until_served(&options, || {
             resolver.try_all(|servers| {
                 let servers = resolver::order(servers, &first, &[]);
                 dial(&servers, &url, &options, &|_| Ok(()), Ok)
@@ -241,7 +242,7 @@ impl Client {
                 result => return result,
             }
         }
-        while_busy(&self.options, || {
+        until_served(&self.options, || {
             self.resolver.try_all(|servers| {
                 let servers = resolver::order(servers, &unit, &[]);
                 dial(&servers, &self.url, &self.options, &|_| Ok(()), open_on)

@@ -79,8 +79,10 @@ pub(crate) fn dial<T>(
                     if round == 0 && servers.len() > 1 && e.is_late() {
                         late.push(server.clone());
                     }
-                    // Prefers the error of a busy server, which is worth a retry.
-                    if e.is_busy() || !last.as_ref().is_some_and(Error::is_busy) {
+                    // Prefers the error of a busy server, then that of one that does not run yet:
+                    // both are worth a retry.
+                    let worth = |e: &Error| u8::from(e.is_absent()) + 2 * u8::from(e.is_busy());
+                    if worth(&e) >= last.as_ref().map_or(0, worth) {
                         last = Some(e);
                     }
                 }

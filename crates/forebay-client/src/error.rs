@@ -167,6 +167,26 @@ pub enum Error {
         /// The server's message.
         message: String,
     },
+    /// No server ran until the timeout.
+    #[error("{last}; {attempts} attempts failed in {waited:.1?}")]
+    Absent {
+        /// Time since the first attempt.
+        waited: Duration,
+        /// Number of attempts.
+        attempts: u32,
+        /// The last error.
+        last: Box<Error>,
+    },
+    /// The connection is lost, and no server has continued the stream yet.
+    #[error("waited {waited:.1?} for a server to continue the stream: {last}")]
+    Away {
+        /// The lost server.
+        server: String,
+        /// Time since the connection was lost.
+        waited: Duration,
+        /// The last error.
+        last: String,
+    },
     /// A batch out of order, or one that contradicts the stream's parameters.
     #[error(
         "{server} violated the order of the stream: {what}: expected {expected}, found {found}"
@@ -222,6 +242,15 @@ fn hint(e: &io::Error) -> &'static str {
     }
 }
 
+/// Returns whether a name could not be resolved because its name server did not answer, and not because
+/// there is no such name. The standard library gives this error no kind of its own.
+fn is_passing_lookup(e: &io::Error) -> bool {
+    let text = e.to_string();
+    // The words of glibc and the BSDs, and those of musl.
+    text.starts_with("failed to lookup address information")
+        && (text.contains("Temporary failure") || text.contains("Try again"))
+}
+
 impl Error {
     /// The error for a peer that speaks another protocol.
     pub(crate) fn foreign(server: String, foreign: Foreign) -> Self {
@@ -272,6 +301,26 @@ impl Error {
         )
     }
 
+    /// Returns whether no server runs there for now: it may be starting, or restarting.
+    pub(crate) fn is_absent(&self) -> bool {
+        use io::ErrorKind as Kinds;
+        match self {
+            Error::Connect { source, .. } => {
+                matches!(
+                    source.kind(),
+                    Kinds::ConnectionRefused
+                        | Kinds::ConnectionReset
+                        | Kinds::ConnectionAborted
+                        | Kinds::HostUnreachable
+                        | Kinds::NetworkUnreachable
+                        | Kinds::NetworkDown
+                ) || is_passing_lookup(source)
+            }
+            Error::Remote { kind, .. } => *kind == Kind::Shutdown,
+            _ => false,
+        }
+    }
+
     /// Returns whether a server was too slow to answer.
     pub(crate) fn is_late(&self) -> bool {
         match self {
@@ -279,5 +328,27 @@ impl Error {
             Error::Connect { source, .. } => source.kind() == io::ErrorKind::TimedOut,
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lookups_that_may_pass_are_tried_again() {
+        let absent = |source| {
+            let server = "a:1".to_owned();
+            Error::Connect { server, source }.is_absent()
+        };
+        let lookup = |why| io::Error::other(format!("failed to lookup address information: {why}"));
+        assert!(absent(lookup("Temporary failure in name resolution")));
+        assert!(absent(lookup("Try again")));
+        assert!(!absent(lookup("Name or service not known")));
+        assert!(absent(io::ErrorKind::ConnectionRefused.into()));
+        assert!(!absent(io::ErrorKind::TimedOut.into()));
+        assert!(!absent(io::Error::other(
+            "Temporary failure of something else"
+        )));
     }
 }

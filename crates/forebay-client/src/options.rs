@@ -21,10 +21,13 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// Timeout for the handshake and for opening a stream.
     pub open_timeout: Duration,
-    /// How long the client retries, with backoff, while servers are busy. Zero: no retries.
-    pub busy_timeout: Duration,
-    /// Whether connecting and opening continue while they wait for a busy server.
+    /// How long connecting and opening retry, with backoff, while servers are busy or do not run:
+    /// they refuse connections, stop, or their name cannot be resolved for now. Zero: no retries.
+    pub server_timeout: Duration,
+    /// Whether connecting and opening continue while they retry.
     pub wanted: Wanted,
+    /// Takes a line about retries of connecting.
+    pub notice: Notice,
     /// Timeout of [`Stream::next_batch`](crate::Stream::next_batch). It applies while the server
     /// sends heartbeats, so it detects a server that is slow, not one that is down.
     pub batch_timeout: Duration,
@@ -105,6 +108,33 @@ impl fmt::Debug for Wanted {
     }
 }
 
+/// A function that takes lines for people, without a line break. By default it writes them to stderr.
+#[derive(Clone)]
+pub struct Notice(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl Notice {
+    /// Gives each line to `say`.
+    pub fn new(say: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Notice(Arc::new(say))
+    }
+
+    pub(crate) fn say(&self, line: &str) {
+        (self.0)(line);
+    }
+}
+
+impl Default for Notice {
+    fn default() -> Self {
+        Notice::new(|line| eprintln!("forebay: {line}"))
+    }
+}
+
+impl fmt::Debug for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notice")
+    }
+}
+
 /// A token, or its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
@@ -168,8 +198,9 @@ impl Default for ClientOptions {
             name: concat!("forebay-client/", env!("CARGO_PKG_VERSION")).to_owned(),
             connect_timeout: Duration::from_secs(5),
             open_timeout: Duration::from_secs(60),
-            busy_timeout: Duration::from_secs(60),
+            server_timeout: Duration::from_secs(60),
             wanted: Wanted::default(),
+            notice: Notice::default(),
             batch_timeout: Duration::from_secs(120),
             silence_timeout: None,
             reconnect_for: Duration::from_secs(30),

@@ -85,6 +85,8 @@ pub(crate) struct State {
     finished: bool,
     interrupted: bool,
     pub(crate) dialling: bool,
+    /// When the connection was lost and the last error, until another one is open.
+    pub(crate) away: Option<(Instant, String)>,
     /// Position after the announced batches.
     pub(crate) next: Place,
     /// Socket of the connection that is being prepared as the next one.
@@ -111,6 +113,16 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// The error for a consumer that waits while the connection is lost.
+    pub(crate) fn away(&self) -> Option<Error> {
+        let (since, last) = self.away.as_ref()?;
+        Some(Error::Away {
+            server: self.server.clone(),
+            waited: since.elapsed(),
+            last: last.clone(),
+        })
+    }
+
     /// Counts a received batch.
     pub(crate) fn count(&mut self, bytes: u64, shared: bool, receiving: Duration, cpu: Duration) {
         self.stats.batches += 1;
@@ -163,6 +175,7 @@ impl Queue {
                 finished: false,
                 interrupted: false,
                 dialling: false,
+                away: None,
                 next,
                 spare: None,
                 migrating: false,

@@ -109,6 +109,7 @@ impl Receiver {
         self.queue.adopt(&connection.socket)?;
         self.sequence.reconnected();
         self.slots = connect(&self.queue, &connection, &self.config)?;
+        self.queue.note(|state| state.away = None);
         self.schedule(&connection);
         Ok(connection)
     }

@@ -10,7 +10,9 @@ impl Receiver {
     /// Reconnects and opens the stream at its position, for up to `reconnect_for`. A connection
     /// that delivers no batch does not count as a success.
     pub(crate) fn reconnect(&mut self, failed: Error, lost: &str) -> Result<Connection> {
-        self.lost_at.get_or_insert_with(Instant::now);
+        let lost_at = *self.lost_at.get_or_insert_with(Instant::now);
+        self.queue
+            .note(|state| state.away = Some((lost_at, failed.to_string())));
         // A migration to another server may be ready at exactly this position.
         if failed.is_passing()
             && let Some(next) = self.queue.take_offer(self.sequence.place(), HOLD_UP)
@@ -48,7 +50,10 @@ impl Receiver {
                     return Ok(connection);
                 }
                 Err(e) => {
-                    self.queue.note(|state| state.stats.retries += 1);
+                    self.queue.note(|state| {
+                        state.stats.retries += 1;
+                        state.away = Some((lost_at, e.to_string()));
+                    });
                     last = e;
                 }
             }

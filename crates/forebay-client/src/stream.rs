@@ -85,8 +85,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::Waited`] after `batch_timeout`, after which the call can be repeated;
-    /// [`Error::Interrupted`]. All other errors are final and come after all received batches.
+    /// [`Error::Waited`] after `batch_timeout`, or [`Error::Away`] if the server is lost by then, after
+    /// which the call can be repeated; [`Error::Interrupted`]. All other errors are final and come after all received batches.
     pub fn next_batch(&mut self) -> Result<Option<Batch>> {
         let timeout = self.first().config.options.batch_timeout;
         let began = Instant::now();
@@ -95,6 +95,9 @@ impl Stream {
             Polled::EpochEnd => Ok(None),
             Polled::Pending => {
                 let state = self.waits_for().queue.state();
+                if let Some(away) = state.away() {
+                    return Err(away);
+                }
                 Err(Error::Waited {
                     server: state.server.clone(),
                     what: format!(
@@ -347,6 +350,12 @@ impl Interrupter {
             retries: sum.retries + stats.retries,
             longest_gap: sum.longest_gap.max(stats.longest_gap),
         })
+    }
+
+    /// Returns the error to report while a server is lost that no other replaces yet.
+    #[must_use]
+    pub fn away(&self) -> Option<Error> {
+        self.queues.iter().find_map(|queue| queue.state().away())
     }
 
     /// Returns the transport, as [`Stream::via`].

@@ -314,7 +314,7 @@ fn client_kind(error: &forebay_client::Error) -> Kind {
             _ => Kind::Server,
         },
         Error::Memory { .. } | Error::Thread(_) => Kind::Other,
-        Error::GaveUp { last, .. } => match client_kind(last) {
+        Error::GaveUp { last, .. } | Error::Absent { last, .. } => match client_kind(last) {
             Kind::Timeout => Kind::Server,
             kind => kind,
         },
@@ -335,9 +335,10 @@ fn server_of(error: &forebay_client::Error) -> Option<&str> {
         | Error::TokenInClear { server }
         | Error::Foreign { server, .. }
         | Error::Busy { server, .. }
+        | Error::Away { server, .. }
         | Error::Remote { server, .. }
         | Error::Sequence { server, .. } => Some(server),
-        Error::GaveUp { last, .. } => server_of(last),
+        Error::GaveUp { last, .. } | Error::Absent { last, .. } => server_of(last),
         _ => None,
     }
 }

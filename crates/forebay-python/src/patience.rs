@@ -27,6 +27,11 @@ impl Deadline {
         }
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        self.allowed
+            .is_some_and(|allowed| self.from.elapsed() >= allowed)
+    }
+
     /// After a slice: raises what a signal handler raised, or that time is up.
     pub(crate) fn check(&self, py: Python<'_>, waits_for: impl FnOnce() -> String) -> PyResult<()> {
         py.check_signals()?;

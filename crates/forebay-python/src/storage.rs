@@ -98,10 +98,15 @@ fn warn_of(place: &str, index: &forebay_cli::CachedIndex) {
         index.bytes,
         index.root.display()
     );
+    warn(text);
+}
+
+/// Warns from a thread that may have no interpreter.
+pub(crate) fn warn(text: String) {
     Python::attach(|py| {
         let category = py.get_type::<pyo3::exceptions::PyUserWarning>();
         let text = std::ffi::CString::new(text).unwrap_or_default();
-        // Raised as an error, it is printed: the dataset is open.
+        // Raised as an error, it is printed: the work goes on.
         if let Err(error) = PyErr::warn(py, &category, &text, 2) {
             error.write_unraisable(py, None);
         }

@@ -126,8 +126,8 @@ def test_an_unknown_dataset_and_nobody_listening(source: str) -> None:
         return
     with pytest.raises(forebay.Error, match="no-such"):
         forebay.Loader(source.rsplit("/", 1)[0] + "/no-such", batch_size=8)
-    with pytest.raises(forebay.ServerError) as caught:
-        forebay.Loader("forebay://127.0.0.1:1/x", batch_size=8)
+    with pytest.warns(UserWarning, match="trying again"), pytest.raises(forebay.ServerError) as caught:
+        forebay.Loader("forebay://127.0.0.1:1/x", batch_size=8, timeout=0.5)
     assert caught.value.server == "127.0.0.1:1"
     with pytest.raises(forebay.OptionError):
         forebay.Loader("forebay://no-dataset:7070", batch_size=8)

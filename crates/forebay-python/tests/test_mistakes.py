@@ -200,8 +200,9 @@ def test_a_store_that_refuses(web: Web) -> None:
 def test_servers_that_are_not_there(serve: Any, packed: dict[str, pathlib.Path]) -> None:
     url = serve(packed["indexed"])
     place, _, name = url.rpartition("/")
-    with pytest.raises(forebay.ServerError, match="cannot connect to 127.0.0.1:1: .*is `forebay serve` running there?"):
-        forebay.Loader(f"forebay://127.0.0.1:1/{name}", batch_size=8)
+    said = "cannot connect to 127.0.0.1:1: .*is `forebay serve` running there.*attempts failed in"
+    with pytest.warns(UserWarning, match="trying again"), pytest.raises(forebay.ServerError, match=said):
+        forebay.Loader(f"forebay://127.0.0.1:1/{name}", batch_size=8, timeout=0.5)
     with pytest.raises(forebay.MissingError, match="imagenet-of-somebody") as caught:
         forebay.Loader(f"{place}/imagenet-of-somebody", batch_size=8)
     assert name in str(caught.value)

@@ -229,6 +229,48 @@ def test_a_server_that_is_asked_to_go_is_done_soon(packed: dict[str, pathlib.Pat
     server.stdout.close()
 
 
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_server_that_is_gone_is_no_timeout(transport: str, packed: dict[str, pathlib.Path]) -> None:
+    """The time of a trainer that waits for a server that stopped is up: the error says that the server is gone."""
+    options: dict[str, Any] = {"batch_size": 2, "transport": transport, "transform": forebay.EvalTransform(32, resize=40)}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = ["forebay", "serve", packed["indexed"], "--listen", address, "--name", "a"]
+
+    def start() -> Any:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    # The loader is made before its server.
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, pytest.warns(UserWarning, match="trying again"):
+        waits = pool.submit(forebay.Loader, f"forebay://{address}/a", timeout=60.0, **options)
+        time.sleep(0.5)
+        server = start()
+        loader = waits.result(timeout=60)
+    with loader:
+        before = [batch.samples.tolist() for batch in loader]
+        server.terminate()
+        assert server.wait(timeout=60) == 0
+        # It comes back while it is waited for.
+        again = start()
+        assert len([batch.samples.tolist() for batch in loader]) == len(before)
+        again.terminate()
+        assert again.wait(timeout=60) == 0
+    server = start()
+    with pytest.warns(UserWarning, match="trying again"):
+        short = forebay.Loader(f"forebay://{address}/a", timeout=3.0, **options)
+    with short:
+        batches = iter(short)
+        next(batches)
+        server.terminate()
+        assert server.wait(timeout=60) == 0
+        with pytest.raises(forebay.ServerError, match="is `forebay serve` running there"):
+            for _ in range(3):
+                # Batches that have arrived come first.
+                for _ in batches:
+                    pass
+                batches = iter(short)
+
+
 def test_a_busy_server_is_waited_for(start: Start, packed: dict[str, pathlib.Path]) -> None:
     (url,) = start(packed["indexed"], "--max-connections", "1").values()
     options: dict[str, Any] = {

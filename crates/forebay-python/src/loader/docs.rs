@@ -37,7 +37,7 @@ page_cache : {"keep", "drop"}, default "keep"
     Whether the system keeps copies of what was read from local files. "drop" is for a dataset
     larger than memory that would drive out what others read. A server decides for itself.
 timeout : float or None, default 300.0
-    The longest wait for a batch in seconds, and for a place at a server that is busy.
+    The longest wait for a batch in seconds; for a server that is busy, that starts, or that is lost.
 transport : {"auto", "shm", "tcp"}, optional
     How batches come from a server. "auto" takes memory shared with a server on this host, without a
     copy, and TCP otherwise; "shm" wants shared memory or fails. By default what the environment

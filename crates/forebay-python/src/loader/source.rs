@@ -60,6 +60,10 @@ pub(super) trait Handle: Send + Sync {
     fn interrupt(&self);
     /// The same, and all that is opened by the same [`Opener`].
     fn cancel(&self);
+    /// The failure to report while a server is lost that no other replaces yet.
+    fn away(&self) -> Option<Failure> {
+        None
+    }
     /// Times and waits of each stage; handing batches to Python took `handover`.
     fn counters(&self, handover: Duration) -> Counters;
     /// How batches come now, if they come from a server.

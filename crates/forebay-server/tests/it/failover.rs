@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_batch::digest;
-use forebay_client::{Client, ClientOptions, Error, Stream, StreamOptions, Transport};
+use forebay_client::{Client, ClientOptions, Error, Notice, Stream, StreamOptions, Transport};
 use forebay_server::{Pixels, Server, ServerOptions, Synthetic};
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{FrameLimits, FrameReader, FrameWriter, Message, TcpSocket, wire};
@@ -20,6 +20,7 @@ crate::over_each_transport! {
     another_server_goes_on_with_the_next_batch,
     a_server_that_comes_back_is_used_again,
     when_all_are_gone_an_error_says_so_at_the_deadline,
+    a_server_that_is_away_is_named_and_waited_for,
     another_dataset_is_not_mixed_in,
     interrupting_a_client_that_connects_again_is_quick,
     a_client_that_was_idle_between_greeting_and_opening_is_served,
@@ -259,6 +260,124 @@ fn when_all_are_gone_an_error_says_so_at_the_deadline(transport: Transport) {
         "{e}"
     );
     assert!(matches!(stream.next_batch(), Err(Error::Over)));
+}
+
+fn a_server_that_is_away_is_named_and_waited_for(transport: Transport) {
+    let (server, log) = plain();
+    let addr = server.addr();
+    let impatient = ClientOptions {
+        batch_timeout: Duration::from_millis(50),
+        reconnect_for: LONG,
+        credit_bytes: Some(BATCH_BYTES),
+        ..over(transport)
+    };
+    let client = Client::connect(&url(addr), impatient).unwrap();
+    let mut stream = client.open(epochs(1)).unwrap();
+    let began = Instant::now();
+    let mut taken = 0;
+    server.shutdown();
+    let mut next = |stream: &mut Stream| match stream.next_batch() {
+        Ok(batch) => {
+            taken += u64::from(batch.is_some());
+            Ok(batch.is_some())
+        }
+        // Its time is up for a slow test machine too: then the server had not gone yet.
+        Err(Error::Waited { .. }) => Ok(true),
+        Err(e) => Err(e),
+    };
+    let e = loop {
+        assert!(began.elapsed() < LONG);
+        match next(&mut stream) {
+            Ok(_) => {}
+            Err(e) => break e,
+        }
+    };
+    assert!(
+        matches!(&e, Error::Away { server, .. } if *server == addr.to_string()),
+        "{e}"
+    );
+    let text = e.to_string();
+    assert!(
+        text.contains("for a server to continue the stream: "),
+        "{text}"
+    );
+    let again = ServerOptions {
+        listen: addr,
+        ..options(&log)
+    };
+    let _server = start(again, Synthetic::new(100, Pixels::Pattern));
+    loop {
+        assert!(began.elapsed() < LONG);
+        match next(&mut stream) {
+            Ok(true) | Err(Error::Away { .. }) => {}
+            Ok(false) => break,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    assert_eq!(taken, 12);
+}
+
+#[test]
+fn a_server_that_starts_later_is_waited_for() {
+    // A port that nothing listens on, until the client says that it waits.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = free.local_addr().unwrap();
+    drop(free);
+    let (say, said) = std::sync::mpsc::channel();
+    let say = std::sync::Mutex::new(say);
+    let options_of_client = ClientOptions {
+        notice: Notice::new(move |line| drop(say.lock().unwrap().send(line.to_owned()))),
+        server_timeout: LONG,
+        ..over(Transport::Tcp)
+    };
+    thread::scope(|scope| {
+        let client = scope.spawn(|| Client::connect(&url(addr), options_of_client));
+        let line = said.recv_timeout(LONG).unwrap();
+        assert!(
+            line.contains(&format!("cannot connect to {addr}: ")),
+            "{line}"
+        );
+        assert!(line.ends_with("; trying again"), "{line}");
+        let log = Log::default();
+        let here = ServerOptions {
+            listen: addr,
+            ..options(&log)
+        };
+        let _server = start(here, Synthetic::new(100, Pixels::Pattern));
+        let mut stream = client.join().unwrap().unwrap().open(epochs(1)).unwrap();
+        epoch(&mut stream, 0);
+    });
+    // One line, however often it is tried.
+    assert!(said.try_recv().is_err());
+}
+
+#[test]
+fn a_server_that_never_starts_is_an_error_in_time() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = free.local_addr().unwrap();
+    drop(free);
+    let connect = |options| Client::connect(&url(addr), options).err().unwrap();
+    let e = connect(ClientOptions {
+        server_timeout: Duration::from_millis(200),
+        ..over(Transport::Tcp)
+    });
+    assert!(matches!(e, Error::Absent { attempts: 2.., .. }), "{e}");
+    let text = e.to_string();
+    assert!(
+        text.contains(&format!("cannot connect to {addr}: ")),
+        "{text}"
+    );
+    assert!(text.contains("attempts failed in "), "{text}");
+    let at_once = connect(ClientOptions {
+        server_timeout: Duration::ZERO,
+        ..over(Transport::Tcp)
+    });
+    assert!(matches!(at_once, Error::Connect { .. }), "{at_once}");
+    let unwanted = connect(ClientOptions {
+        wanted: forebay_client::Wanted::new(|| false),
+        ..over(Transport::Tcp)
+    });
+    assert!(matches!(unwanted, Error::Interrupted), "{unwanted}");
 }
 
 fn another_dataset_is_not_mixed_in(transport: Transport) {

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    Client, ClientOptions, ClientTls, Interrupter, Stream, StreamOptions, StreamStats, Wanted,
+    Client, ClientOptions, ClientTls, Interrupter, Notice, Stream, StreamOptions, StreamStats,
+    Wanted,
 };
 use forebay_loader::Options;
 use forebay_options::LoaderOptions;
@@ -16,7 +17,9 @@ use super::{Counters, Handle, Opened, Opener, Servers, choose};
 use crate::failure::{Failure, Kind};
 use crate::loader::arguments::{LoaderArgs, transport_from_environment};
 use crate::loader::ranks::Ranks;
+use crate::patience::SLICE;
 use crate::pump::{Place, Source};
+use crate::storage::warn;
 
 /// A wait without an end, for the client: a hundred years.
 const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -40,9 +43,11 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
         ..ClientOptions::default()
     }
     .with_environment()?;
-    // Retries of a busy server end shortly before the caller's deadline, so that the error says for how long it was busy. The
-    // cancel flag ends them when the caller gives up earlier.
-    options.busy_timeout = args.timeout.map_or(ENDLESS, |time| time.mul_f64(0.95));
+    // Retries end shortly before the caller's deadline, so that the error says what was wrong with the servers and not only that
+    // time is up. The cancel flag ends them when the caller gives up earlier.
+    let patience = args.timeout.map_or(ENDLESS, |time| time.mul_f64(0.95));
+    (options.server_timeout, options.reconnect_for) = (patience, patience);
+    options.notice = Notice::new(|line| warn(line.to_owned()));
     let cancel = args.cancel.clone();
     options.wanted = Wanted::new(move || !cancel.is_cancelled());
     if let Some(timeout) = args.timeout {
@@ -61,6 +66,7 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
         given: args.given,
         client,
         split,
+        patience,
     }))
 }
 
@@ -68,6 +74,8 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
 struct Reached {
     client: Client,
     split: String,
+    /// How long a server that is lost is waited for.
+    patience: Duration,
     options: Options,
     /// The options that were named.
     given: LoaderOptions,
@@ -123,6 +131,7 @@ impl Opener for Reached {
             stream,
             shared,
             failed: false,
+            patience: self.patience,
         };
         Ok((opened, Box::new(source)))
     }
@@ -132,6 +141,7 @@ struct Remote {
     stream: Stream,
     shared: Arc<Shared>,
     failed: bool,
+    patience: Duration,
 }
 
 /// How long a look at the counters waits for the server's.
@@ -170,7 +180,15 @@ impl Source for Remote {
             return Ok(());
         }
         self.failed = true;
-        self.stream.seek(place.epoch, place.position)?;
+        let began = Instant::now();
+        // A server that restarts between two epochs is waited for as within one.
+        while let Err(error) = self.stream.seek(place.epoch, place.position) {
+            let is_wanted = !self.shared.cancelled.load(Ordering::SeqCst);
+            if !(error.is_passing() && is_wanted && began.elapsed() < self.patience) {
+                return Err(error.into());
+            }
+            std::thread::sleep(SLICE);
+        }
         self.failed = false;
         self.shared.now().interrupter = self.stream.interrupter();
         if self.shared.cancelled.load(Ordering::SeqCst) {
@@ -181,6 +199,11 @@ impl Source for Remote {
 }
 
 impl Handle for Shared {
+    fn away(&self) -> Option<Failure> {
+        let interrupter = self.now().interrupter.clone();
+        interrupter.away().map(Failure::from)
+    }
+
     fn interrupt(&self) {
         self.cancel();
     }

@@ -106,7 +106,7 @@ fn too_many_connections_are_told_that_the_server_is_busy() {
     );
     let (first, second) = (Raw::welcomed(server.addr()), Raw::welcomed(server.addr()));
     let at_once = ClientOptions {
-        busy_timeout: Duration::ZERO,
+        server_timeout: Duration::ZERO,
         ..ClientOptions::default()
     };
     for _ in 0..20 {
@@ -124,7 +124,7 @@ fn too_many_connections_are_told_that_the_server_is_busy() {
     }
     // A client that retries as long as its timeout allows, and says so in the error.
     let patient = ClientOptions {
-        busy_timeout: Duration::from_millis(300),
+        server_timeout: Duration::from_millis(300),
         ..ClientOptions::default()
     };
     match Client::connect(&url(server.addr()), patient) {
