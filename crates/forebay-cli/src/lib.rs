@@ -21,7 +21,9 @@
 //! | `tfrecord_names` | which files are TFRecord shards, and of which split |
 //! | `histogram`, `table`, `paint` | how results look |
 
+mod account;
 mod args;
+mod bad_args;
 mod cache_args;
 mod cached_index;
 mod command;

@@ -111,6 +111,11 @@ impl Reason {
         )
     }
 
+    /// Whether a user should look at it although nothing was left out: the command exits with 3.
+    pub fn is_problem(self) -> bool {
+        matches!(self, Self::NotThere)
+    }
+
     /// The reason in words.
     pub fn text(self) -> &'static str {
         match self {
@@ -181,6 +186,18 @@ impl fmt::Display for Finding {
             write!(f, " ({})", self.detail)?;
         }
         Ok(())
+    }
+}
+
+/// Names that an error lists.
+const NAMES_SHOWN: usize = 12;
+
+/// Names for an error, which shows the first ones and counts the rest.
+pub(crate) fn few(names: &[impl AsRef<str>]) -> String {
+    let shown: Vec<&str> = names.iter().take(NAMES_SHOWN).map(AsRef::as_ref).collect();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 

@@ -80,6 +80,11 @@ impl FindingList {
         self.items.len()
     }
 
+    /// Returns what became of each file, and why, in order.
+    pub fn kinds(&self) -> impl Iterator<Item = (Action, Reason)> + '_ {
+        self.items.iter().map(|item| (item.action, item.reason))
+    }
+
     /// By path, then by what there is to say.
     pub(crate) fn sort(&mut self) {
         let text = &self.text;

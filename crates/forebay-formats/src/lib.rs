@@ -36,6 +36,7 @@
 
 mod archive;
 mod class_list;
+mod class_order;
 mod error;
 mod finding;
 mod finding_list;
@@ -50,6 +51,7 @@ pub mod records;
 pub mod sniff;
 
 pub use class_list::{ClassList, ClassName, FileClasses, is_list_path};
+pub use class_order::ClassOrder;
 pub use error::{Error, Result};
 pub use finding::{Action, Finding, Reason, escape};
 pub use finding_list::FindingList;

@@ -94,9 +94,17 @@ pub enum Error {
         /// Files that a pack with one worker needs.
         needed: u64,
     },
-    /// A bad image, with [`OnBadImage::Fail`](crate::OnBadImage::Fail).
+    /// A bad image, with [`OnBad::Fail`](crate::OnBad::Fail).
     #[error("{0}")]
     BadImage(Box<Finding>),
+    /// More images or records are bad than [`MaxBad`](crate::MaxBad) allows.
+    #[error("more than {limit} bad samples, the last one is {last}")]
+    TooManyBad {
+        /// How many were allowed.
+        limit: u64,
+        /// The one that was too many.
+        last: String,
+    },
     /// A record cannot become a file or another record: no Example, no image, or a key that is no safe path.
     #[error("{}: {}{what}", shard.display(), record.map_or(String::new(), |record| format!("record {record}: ")))]
     Export {
@@ -258,7 +266,8 @@ impl Error {
                 Some("choose another destination, or replace it with overwrite".into())
             }
             (Self::NoSpace { .. }, _) => Some("free some space or choose another destination".into()),
-            (Self::BadImage(_), _) => Some("--on-bad-image skip leaves such files out and lists them, quarantine:DIR copies them there too".into()),
+            (Self::BadImage(_), _) => Some("--on-bad skip leaves such files out and lists them, quarantine:DIR copies them there too".into()),
+            (Self::TooManyBad { .. }, _) => Some("look at the source: this is no damage of single files; --max-bad N or N% allows more".into()),
             (Self::Interrupted { .. }, _) => Some("the same command again continues".into()),
             (_, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) => {
                 Some("free some space and run the same command again: finished shards are kept".into())

@@ -4,6 +4,7 @@
 //! which shard in which order, and only then is the first byte written. So any thread can write any shard on its
 //! own, a continued run writes the same bytes, and the output is the same for any number of jobs.
 
+mod account;
 mod against;
 mod census;
 mod convert;
@@ -40,15 +41,16 @@ pub use error::{Error, Result, SampleError};
 pub use export::{ExportOptions, ExportSummary, export};
 pub use forebay_formats::images::{EntryRef, SourceLayout};
 pub use forebay_formats::records::{
-    ForeignRecords, ForeignSchema, OnBadRecord, RecordFile, RecordFormat, RecordInput, SourceFacts,
-    class_names, expand_braces, has_braces, image_list, pickled_advice,
+    ForeignRecords, ForeignSchema, LabelForm, LabelRole, OnBadRecord, RecordFile, RecordFormat,
+    RecordInput, SourceFacts, class_names, expand_braces, has_braces, image_list, pickled_advice,
 };
 pub use forebay_formats::{
-    Action, ClassList, ClassName, Error as SourceError, Finding, Reason, escape,
+    Action, ClassList, ClassName, ClassOrder, Error as SourceError, Finding, Reason, escape,
 };
+pub use forebay_shard::manifest::Account;
 pub use observer::{Cancel, Observer, ShardDone, Stage};
 pub use options::{
-    DatasetFormat, ImageForm, OnBadImage, PackOptions, Sharding, ShuffleWhen, UploadOptions,
+    DatasetFormat, ImageForm, MaxBad, OnBad, PackOptions, Sharding, ShuffleWhen, UploadOptions,
 };
 pub use original::original_image;
 pub use part::Part;

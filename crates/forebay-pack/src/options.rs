@@ -1,12 +1,17 @@
 //! Options of a pack, and their defaults.
 
+use crate::error::Error;
 use forebay_formats::images::{SourceLayout, SourceOptions};
+use forebay_formats::records::OnBadRecord;
 use forebay_image::{FastCoding, SeekDensity};
 use forebay_shard::{BlockCompression, Codec, ShardFormat};
 use forebay_staging::AreaOptions;
 use forebay_store::{Durability, Limiter, Location, StoreOptions};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Default size of a shard, image bytes: large enough for sequential reading from any storage, small enough that
 /// a retry is cheap.
@@ -128,7 +133,7 @@ pub enum ShuffleWhen {
 /// Policy for an image that cannot be packed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum OnBadImage {
+pub enum OnBad {
     /// Leave it out, and say so in the summary and in the report file.
     #[default]
     Skip,
@@ -137,6 +142,94 @@ pub enum OnBadImage {
     /// Leave it out, and copy it into this directory under the path that it has in the source. Existing files are never
     /// replaced. Files that cannot be read, or are too large for a record, are only left out.
     Quarantine(PathBuf),
+}
+
+impl OnBad {
+    /// The policy of readers of records, which leave records out or stop.
+    pub(crate) fn of_records(&self) -> OnBadRecord {
+        match self {
+            Self::Fail => OnBadRecord::Fail,
+            Self::Skip | Self::Quarantine(_) => OnBadRecord::Skip,
+        }
+    }
+}
+
+/// How many images or records may be left out as bad before a run ends with an error.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum MaxBad {
+    /// One in a hundred of all, and at least a hundred.
+    #[default]
+    Usual,
+    /// So many.
+    Count(u64),
+    /// A share of all, from 0 to 1.
+    Share(f64),
+}
+
+impl MaxBad {
+    /// The least number that is allowed of so many by [`MaxBad::Usual`].
+    const USUAL: u64 = 100;
+
+    /// Returns how many of `all` may be left out.
+    pub fn of(self, all: u64) -> u64 {
+        match self {
+            Self::Usual => (all / 100).max(Self::USUAL),
+            Self::Count(count) => count,
+            Self::Share(share) => (all as f64 * share.clamp(0.0, 1.0)) as u64,
+        }
+    }
+}
+
+impl FromStr for MaxBad {
+    type Err = String;
+
+    /// Reads `250`, `0.5%` or `0.005`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused =
+            || format!("{text:?} is neither a number such as 250 nor a share such as 0.5%");
+        if let Ok(count) = text.parse() {
+            return Ok(Self::Count(count));
+        }
+        let (number, whole) = match text.strip_suffix('%') {
+            Some(number) => (number.trim_end(), 100.0),
+            None => (text, 1.0),
+        };
+        let share: f64 = number.parse().map_err(|_| refused())?;
+        let share = share / whole;
+        (0.0..=1.0)
+            .contains(&share)
+            .then_some(Self::Share(share))
+            .ok_or_else(refused)
+    }
+}
+
+/// The images or records of a run that were left out as bad, and how many may be.
+#[derive(Debug)]
+pub(crate) struct BadCount {
+    count: AtomicU64,
+    limit: u64,
+}
+
+impl BadCount {
+    /// Nothing is left out yet, of so many.
+    pub(crate) fn new(max: MaxBad, all: u64) -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            limit: max.of(all),
+        }
+    }
+
+    /// Counts what was left out, which `what` names.
+    pub(crate) fn add(&self, count: u64, what: &dyn fmt::Display) -> crate::Result<()> {
+        let count = self.count.fetch_add(count, Ordering::Relaxed) + count;
+        match count > self.limit {
+            true => Err(Error::TooManyBad {
+                limit: self.limit,
+                last: what.to_string(),
+            }),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Everything that a pack can be told. Start from [`PackOptions::new`] and change fields.
@@ -180,7 +273,9 @@ pub struct PackOptions {
     /// Allows fast images in TFRecords, which no other reader of TFRecords can decode.
     pub allow_private_images: bool,
     /// Policy for bad images.
-    pub on_bad_image: OnBadImage,
+    pub on_bad: OnBad,
+    /// How many bad images end the pack.
+    pub max_bad: MaxBad,
     /// Transcodes to RGB JPEG the images that other readers stumble over: PNG or WebP under a JPEG's name, CMYK and YCCK, JPEGs
     /// without their end. As TensorFlow's ImageNet tool does.
     pub transcode_nonstandard: bool,
@@ -229,7 +324,8 @@ impl PackOptions {
             progressive_to_baseline: false,
             images: ImageForm::Jpeg,
             allow_private_images: false,
-            on_bad_image: OnBadImage::Skip,
+            on_bad: OnBad::Skip,
+            max_bad: MaxBad::default(),
             transcode_nonstandard: false,
             resize_short: None,
             max_side: None,

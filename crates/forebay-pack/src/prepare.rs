@@ -4,7 +4,7 @@ use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, SourceProgress, Stage};
 use crate::open_files;
-use crate::options::{OnBadImage, PackOptions};
+use crate::options::{BadCount, OnBad, PackOptions};
 use crate::plan::Plan;
 use forebay_store::Location;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,8 @@ pub struct Prepared {
     pub(crate) census: Census,
     pub(crate) plan: Plan,
     pub(crate) census_time: Duration,
+    /// Images that were left out as bad.
+    pub(crate) bad: BadCount,
 }
 
 impl Prepared {
@@ -86,7 +88,7 @@ pub fn prepare(
     for dir in crate::upload::written(&options.dst, &options.upload)? {
         refuse_nesting(src, &dir)?;
     }
-    if let OnBadImage::Quarantine(dir) = &options.on_bad_image {
+    if let OnBad::Quarantine(dir) = &options.on_bad {
         refuse_inside(src, dir, "the quarantine lies in the source")?;
         // A dataset is a directory of its own, and may not be there yet.
         let absolute =
@@ -101,7 +103,9 @@ pub fn prepare(
     let census = Census::take(options, &SourceProgress(observer), cancel)?;
     let plan = Plan::make(&census, options)?;
     observer.planned(&census, &plan);
+    let bad = BadCount::new(options.max_bad, census.files());
     Ok(Prepared {
+        bad,
         options: options.clone(),
         dst,
         census,

@@ -1,5 +1,6 @@
 //! The end of a pack: the report, the manifest, and the summary of the dataset.
 
+use crate::account::{self, FindingCounts};
 use crate::destination::{
     Destination, MANIFEST, Outline, PACK_DIR, Publication, REPORT, ShardLine, WorkDir,
 };
@@ -11,7 +12,8 @@ use forebay_formats::FindingList;
 use forebay_formats::{Action, Finding, Reason, escape};
 use forebay_shard::example::{FeatureKind, IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::{
-    ClassEntry, EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,
+    ClassEntry, EpochOrder, FeatureEntry, Manifest, RoleAccount, ShardEntry, SplitEntry,
+    block_records,
 };
 use forebay_store::AtomicFile;
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,7 +68,19 @@ pub(crate) fn publish(
     } else {
         write_report(dir, census, &lines)?;
     }
-    let manifest = manifest(outline, shards, done);
+    let mut manifest = manifest(outline, shards, done);
+    let mut counts = FindingCounts::default();
+    for ((action, reason), count) in &tally.counts {
+        counts.add(*action, *reason, *count);
+    }
+    // Files that the census passed over are read too, and those of shards are among the plan's.
+    let passed_over = FindingCounts::of_list(census);
+    let read = outline.files + passed_over.left_out() + passed_over.ignored();
+    let mut account = account::account("files", read, counts, &manifest, |name| done.get(name));
+    account.roles.clone_from(&outline.roles);
+    account.columns.clone_from(&outline.columns);
+    account::check(&account, dir.root())?;
+    manifest.account = Some(account);
     let json = manifest.to_json()?;
     let dataset = Publication {
         manifest: json.as_bytes(),
@@ -195,6 +209,11 @@ pub(crate) fn summary(root: &Path, manifest: &Manifest, tally: Tally) -> Summary
         progressive: ProgressiveCount::of(manifest),
         fast: FastCount::of(manifest),
         classes: manifest.classes.len() as u64,
+        class_names: manifest
+            .classes
+            .iter()
+            .map(|class| class.name.clone())
+            .collect(),
         resumed_shards: 0,
         packed_bytes: 0,
         packed_files: 0,
@@ -204,6 +223,7 @@ pub(crate) fn summary(root: &Path, manifest: &Manifest, tally: Tally) -> Summary
         skipped_examples: tally.skipped_examples,
         report: has_report.then(|| root.join(PACK_DIR).join(REPORT)),
         warnings: Vec::new(),
+        account: manifest.account.clone(),
         census_time: Duration::ZERO,
         write_time: Duration::ZERO,
     }
@@ -448,7 +468,32 @@ pub(crate) fn outline(prepared: &Prepared) -> Outline {
             .map(|split| (split.name().to_owned(), u64::from(split.shard_count())))
             .collect(),
         warnings: census.warnings().to_vec(),
+        files: census.files(),
+        roles: roles(prepared),
+        columns: columns(prepared),
     }
+}
+
+/// Where images and labels come from.
+fn roles(prepared: &Prepared) -> BTreeMap<String, RoleAccount> {
+    let role = |source: &str| RoleAccount {
+        source: source.to_owned(),
+        form: None,
+    };
+    let mut roles = BTreeMap::from([("image".to_owned(), role("files"))]);
+    let labels = match &prepared.options.labels {
+        Some(_) => Some("file of labels"),
+        None if !prepared.census.classes().is_empty() => Some("layout"),
+        None => None,
+    };
+    roles.extend(labels.map(|source| ("label".to_owned(), role(source))));
+    roles
+}
+
+/// The columns of files of labels and annotations.
+fn columns(prepared: &Prepared) -> Vec<String> {
+    let features = prepared.census.extra_features().features();
+    features.into_iter().map(|(name, ..)| name).collect()
 }
 
 /// The features that the records have, by name.

@@ -1,6 +1,7 @@
 //! The summary of a run.
 
 use forebay_formats::{Action, Finding, Reason};
+use forebay_shard::manifest::Account;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -148,6 +149,8 @@ pub struct Summary {
     pub fast: FastCount,
     /// Classes that labels refer to.
     pub classes: u64,
+    /// Their names in the order of their labels.
+    pub class_names: Vec<String>,
     /// Shards that an earlier, interrupted run had finished.
     pub resumed_shards: u64,
     /// Image bytes that this run read and wrote: the base of its MB/s.
@@ -166,6 +169,8 @@ pub struct Summary {
     pub report: Option<PathBuf>,
     /// Warnings for the user.
     pub warnings: Vec<String>,
+    /// What was read, and what became of it; `None` of a dataset that an earlier version packed.
+    pub account: Option<Account>,
     /// Time for the census and the plan.
     pub census_time: Duration,
     /// Time from the plan to the last shard.

@@ -5,7 +5,7 @@ use crate::destination::{
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
-use crate::options::{DatasetFormat, OnBadImage, PackOptions};
+use crate::options::{DatasetFormat, OnBad, PackOptions};
 use crate::plan::{OPTIONAL_ARGUMENTS, PlannedShard};
 use crate::prepare::{Prepared, prepare};
 use crate::publish::{self, Tally};
@@ -207,12 +207,16 @@ impl Prepared {
 
     /// Stops for the first bad image that the census passed over, if that is to be done.
     pub(crate) fn check_findings(&self) -> Result<()> {
-        if self.options.on_bad_image != OnBadImage::Fail {
-            return Ok(());
+        let findings = self.census.findings();
+        for finding in findings.filter(|found| found.reason.is_bad_image()) {
+            if self.options.on_bad == OnBad::Fail && finding.action == Action::Skipped {
+                return Err(Error::BadImage(Box::new(finding)));
+            }
+            if finding.action.leaves_out() {
+                self.bad.add(1, &finding)?;
+            }
         }
-        let mut findings = self.census.findings();
-        let bad = findings.find(|f| f.action == Action::Skipped && f.reason.is_bad_image());
-        bad.map_or(Ok(()), |finding| Err(Error::BadImage(Box::new(finding))))
+        Ok(())
     }
 
     /// The shards of `lines` that are still good, by name, and how many those are.

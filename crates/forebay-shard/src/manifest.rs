@@ -4,6 +4,7 @@
 //! manifests: fields are in a fixed order, maps are sorted, and no field depends on time or
 //! machine.
 
+mod account;
 mod fingerprint;
 mod salvage;
 
@@ -24,6 +25,7 @@ use crate::tfrecord::Compression;
 
 pub use crate::key::{escape_key, unescape_key};
 pub use crate::schema::FeatureEntry;
+pub use account::{Account, RoleAccount, SplitAccount};
 
 /// The file name of a manifest.
 pub const FILE_NAME: &str = "forebay.json";
@@ -96,6 +98,9 @@ pub struct Manifest {
     /// The options with which the dataset was packed: everything needed to pack it again.
     #[serde(default)]
     pub pack: BTreeMap<String, serde_json::Value>,
+    /// What was read to make the dataset, and what became of it. It belongs to neither fingerprint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
 }
 
 /// Parameters of epochs that do not follow from the samples. A conversion that keeps the samples
@@ -198,6 +203,7 @@ impl Manifest {
             columns: Schema::default(),
             classes: Vec::new(),
             pack: BTreeMap::new(),
+            account: None,
         };
         manifest.splits.sort_by(|a, b| a.name.cmp(&b.name));
         manifest

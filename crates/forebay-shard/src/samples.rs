@@ -52,6 +52,8 @@ const SHORT_BYTES: usize = 256;
 #[serde(into = "String", try_from = "String")]
 pub struct SampleDigest {
     records: u64,
+    /// Samples with a label, which is 0 or more.
+    labelled: u64,
     /// `None` after a sample without a key.
     value: Option<u128>,
 }
@@ -60,6 +62,7 @@ impl Default for SampleDigest {
     fn default() -> Self {
         Self {
             records: 0,
+            labelled: 0,
             value: Some(0),
         }
     }
@@ -69,6 +72,7 @@ impl SampleDigest {
     /// Appends a sample.
     pub fn push(&mut self, label: Option<i64>, key: &[u8]) {
         self.records += 1;
+        self.labelled += u64::from(label.is_some_and(|label| label >= 0));
         self.value = match self.value {
             Some(value) if !key.is_empty() => {
                 element(label, key).map(|element| add(multiply(value, FACTOR), element))
@@ -80,6 +84,7 @@ impl SampleDigest {
     /// Appends the samples of another digest.
     pub fn combine(&mut self, next: &Self) {
         self.records += next.records;
+        self.labelled += next.labelled;
         self.value = match (self.value, next.value) {
             (Some(value), Some(rest)) => Some(add(multiply(value, power(next.records)), rest)),
             _ => None,
@@ -91,6 +96,11 @@ impl SampleDigest {
         self.records
     }
 
+    /// Returns the number of samples with a label, which is 0 or more.
+    pub fn labelled(&self) -> u64 {
+        self.labelled
+    }
+
     /// Returns whether every sample so far has a key.
     pub fn is_known(&self) -> bool {
         self.value.is_some()
@@ -100,8 +110,8 @@ impl SampleDigest {
 impl fmt::Display for SampleDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
-            Some(value) => write!(f, "{} {value:032x}", self.records),
-            None => write!(f, "{} -", self.records),
+            Some(value) => write!(f, "{} {} {value:032x}", self.records, self.labelled),
+            None => write!(f, "{} {} -", self.records, self.labelled),
         }
     }
 }
@@ -116,7 +126,8 @@ impl FromStr for SampleDigest {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text.split_once(' ').and_then(|(records, value)| {
+        let parsed = text.split_once(' ').and_then(|(records, rest)| {
+            let (labelled, value) = rest.split_once(' ')?;
             let value = match value {
                 "-" => None,
                 digits => {
@@ -124,8 +135,12 @@ impl FromStr for SampleDigest {
                     Some(value.filter(|&value| value < MODULUS && digits.len() == 32)?)
                 }
             };
-            let records = records.parse().ok()?;
-            Some(Self { records, value })
+            let (records, labelled) = (records.parse().ok()?, labelled.parse().ok()?);
+            (labelled <= records).then_some(Self {
+                records,
+                labelled,
+                value,
+            })
         });
         parsed.ok_or_else(|| format!("not a digest of samples: {text:?}"))
     }
@@ -291,12 +306,26 @@ mod tests {
         let mut keyless = SampleDigest::default();
         keyless.push(Some(1), b"");
         assert!(!keyless.is_known());
-        assert_eq!(keyless.to_string(), "1 -");
-        assert_eq!("1 -".parse(), Ok(keyless));
+        assert_eq!(
+            (keyless.to_string().as_str(), keyless.labelled()),
+            ("1 1 -", 1)
+        );
+        assert_eq!("1 1 -".parse(), Ok(keyless));
+        keyless.push(None, b"");
+        keyless.push(Some(-1), b"");
+        assert_eq!((keyless.records(), keyless.labelled()), (3, 1));
         keyed.combine(&keyless);
         assert!(!keyed.is_known());
         assert_eq!(fingerprint(0, [("train", keyed)].into_iter()), None);
-        for wrong in ["", "1", "1 0", "x -", "1 ffffffffffffffffffffffffffffffff"] {
+        for wrong in [
+            "",
+            "1",
+            "1 0",
+            "1 0 0",
+            "x 0 -",
+            "1 2 -",
+            "1 0 ffffffffffffffffffffffffffffffff",
+        ] {
             assert!(wrong.parse::<SampleDigest>().is_err(), "{wrong:?}");
         }
     }

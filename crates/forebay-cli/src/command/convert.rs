@@ -11,9 +11,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use forebay_cache::{ReadOptions, read_storage};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ForeignFiles, ImageChange, Observer, OnBadRecord,
-    OutputFormat, ProgressiveChange, RecordFormat, SeekPointChange, ShardDone, Sharding, Stage,
-    convert,
+    Cancel, ConvertOptions, ConvertSource, ForeignFiles, ImageChange, Observer, OutputFormat,
+    ProgressiveChange, RecordFormat, SeekPointChange, ShardDone, Sharding, Stage, convert,
 };
 use forebay_shard::{BlockCompression, Manifest, ShardFormat};
 use forebay_store::{Location, StoreOptions};
@@ -25,6 +24,8 @@ use super::index::names;
 use super::pack::{Kind, codec_help, format_of};
 use super::record_source::foreign_source;
 use super::seek_points::SeekPoints;
+use crate::account;
+use crate::bad_args::BadArgs;
 use crate::command::images::ImageArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -89,14 +90,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FEATURE")]
     drop_feature: Vec<String>,
 
-    /// How to handle records that cannot be read: fail, or skip (they are left out and listed; the exit code is 3)
-    #[arg(
-        long,
-        value_name = "POLICY",
-        default_value = "fail",
-        hide_possible_values = true
-    )]
-    on_bad_record: Policy,
+    #[command(flatten)]
+    bad: BadArgs,
 
     /// Number of shards for each split [default: records stay together as they are]
     #[arg(
@@ -168,22 +163,6 @@ enum Progressive {
     Keep,
     Baseline,
     Original,
-}
-
-/// How to handle records that cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Policy {
-    Fail,
-    Skip,
-}
-
-impl From<Policy> for OnBadRecord {
-    fn from(policy: Policy) -> Self {
-        match policy {
-            Policy::Fail => Self::Fail,
-            Policy::Skip => Self::Skip,
-        }
-    }
 }
 
 /// Other tools' formats that are written.
@@ -271,7 +250,8 @@ impl Args {
         options.read = ReadOptions::new(store);
         options.index_text = !self.no_dali_index;
         options.drop_features = self.drop_feature.iter().cloned().collect();
-        options.on_bad_record = self.on_bad_record.into();
+        options.on_bad = self.bad.on_bad.clone();
+        options.max_bad = self.bad.max_bad();
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;
@@ -387,10 +367,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         console.note(printable(note));
     }
     summary::print(&summary, Verb::Converted, console);
-    Ok(match summary.skipped {
-        0 => Outcome::Done,
-        _ => Outcome::SomeUnreadable,
-    })
+    Ok(account::outcome(summary.account.as_ref()))
 }
 
 /// Bytes of the source, for the bar. What is wrong with it is said by the conversion.

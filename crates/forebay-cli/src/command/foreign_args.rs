@@ -1,7 +1,8 @@
 //! The options that say which features of another tool's records to read.
 
 use clap::Args;
-use forebay_pack::ForeignRecords;
+use forebay_pack::{ClassOrder, ForeignRecords};
+use std::path::PathBuf;
 
 /// Records of another tool.
 #[derive(Debug, Default, Args)]
@@ -15,9 +16,21 @@ pub(crate) struct ForeignArgs {
     #[arg(long, value_name = "FEATURE")]
     image_feature: Option<String>,
 
-    /// Integer feature that holds the label [default: image/class/label, label, class, ...]
+    /// Feature that holds the label: integers, one-hot lists or names of classes [default: image/class/label, label, ...]
     #[arg(long, value_name = "FEATURE")]
     label_feature: Option<String>,
+
+    /// Records have no labels, whatever their features are called
+    #[arg(long, conflicts_with_all = ["label_feature", "classes", "class_order"])]
+    no_labels: bool,
+
+    /// A list of the classes in the order of their labels, one a line [default: the names that occur]
+    #[arg(long, value_name = "FILE")]
+    classes: Option<PathBuf>,
+
+    /// Order of classes that are numbered by their names: text, or natural (2 before 10)
+    #[arg(long, value_name = "ORDER", default_value = "text", value_parser = parse_order, hide_possible_values = true)]
+    class_order: ClassOrder,
 
     /// Bytes feature that holds the key [default: image/filename, file_name, ...]
     #[arg(long, value_name = "FEATURE")]
@@ -42,9 +55,17 @@ impl ForeignArgs {
         records.image_feature.clone_from(&self.image_feature);
         records.label_feature.clone_from(&self.label_feature);
         records.key_feature.clone_from(&self.key_feature);
+        records.without_labels = self.no_labels;
+        records.classes.clone_from(&self.classes);
+        records.class_order = self.class_order;
         records.label_base = self.label_base;
         records.first_of_several = self.first_of_several;
         records.without_images = self.allow_no_image;
         records
     }
+}
+
+/// Reads the name of an order of classes.
+fn parse_order(text: &str) -> Result<ClassOrder, String> {
+    ClassOrder::named(text).ok_or_else(|| "give text or natural".to_owned())
 }

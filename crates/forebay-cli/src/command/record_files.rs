@@ -373,6 +373,7 @@ fn report(findings: &[String], console: &Console) {
 
 fn damage(count: u64, path: &Path) -> Failure {
     let findings = quantity::counted(count, "finding", "findings");
-    Failure::new(format!("{findings} in {}", show(path)))
-        .hint("`forebay convert --on-bad-record skip` leaves records out that cannot be read, and lists them")
+    Failure::new(format!("{findings} in {}", show(path))).hint(
+        "`forebay convert --on-bad skip` leaves records out that cannot be read, and lists them",
+    )
 }

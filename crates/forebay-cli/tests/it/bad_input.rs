@@ -159,7 +159,7 @@ fn one_bad_image_does_not_stop_a_pack() {
     assert!(!ran.stderr.contains("error:"), "{}", ran.stderr);
 
     let strict = dir.path().join("strict");
-    pack(&source, &strict, &["--on-bad-image", "fail"]).failed_with(&["n02782093"]);
+    pack(&source, &strict, &["--on-bad", "fail"]).failed_with(&["n02782093"]);
     assert!(!strict.join("forebay.json").exists());
 }
 
@@ -307,7 +307,7 @@ fn what_is_done_to_images_is_counted_and_senseless_wishes_are_refused() {
         "24",
         "--quality",
         "80",
-        "--on-bad-image",
+        "--on-bad",
         &policy,
     ];
     let ran = pack(&source, &dir.path().join("out"), &more).code(3);
@@ -318,8 +318,8 @@ fn what_is_done_to_images_is_counted_and_senseless_wishes_are_refused() {
     let other = dir.path().join("other");
     for (more, says) in [
         (&["--quality", "80"][..], "made smaller or converted"),
-        (&["--on-bad-image", "quarantine:"], "quarantine:DIR"),
-        (&["--on-bad-image", "burn"], "quarantine:DIR"),
+        (&["--on-bad", "quarantine:"], "quarantine:DIR"),
+        (&["--on-bad", "burn"], "quarantine:DIR"),
         (&["--resize-short", "0"], "--resize-short"),
     ] {
         let ran = pack(&source, &other, more);

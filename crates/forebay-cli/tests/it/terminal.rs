@@ -61,13 +61,7 @@ fn names_of_others_are_escaped_everywhere() {
     // In errors as well, of files and of places.
     fs::write(file("bad"), b"no image").unwrap();
     let again = dir.path().join("again");
-    let failed = run([
-        "pack",
-        text(&source),
-        text(&again),
-        "--on-bad-image",
-        "fail",
-    ]);
+    let failed = run(["pack", text(&source), text(&again), "--on-bad", "fail"]);
     is_harmless(&failed);
     assert_ne!(failed.code, 0);
     for command in ["inspect", "verify", "ls"] {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use forebay_cache::read_storage;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{
-    ClassEntry, EpochOrder, FeatureEntry, MAX_BYTES, Manifest, SplitEntry,
+    Account, ClassEntry, EpochOrder, FeatureEntry, MAX_BYTES, Manifest, SplitEntry,
 };
 use forebay_shard::schema::Schema;
 use forebay_shard::{ShardFormat, Storage};
@@ -48,6 +48,9 @@ pub struct Conversion {
     /// The options of the conversion.
     #[serde(default)]
     pub pack: BTreeMap<String, serde_json::Value>,
+    /// What was read, and what became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
 }
 
 impl Conversion {
@@ -87,6 +90,7 @@ impl Conversion {
             columns: manifest.schema(),
             classes: manifest.classes.clone(),
             pack: manifest.pack.clone(),
+            account: manifest.account.clone(),
         }
     }
 
@@ -105,6 +109,7 @@ impl Conversion {
         manifest.columns = self.columns.clone();
         manifest.classes.clone_from(&self.classes);
         manifest.pack.clone_from(&self.pack);
+        manifest.account.clone_from(&self.account);
         manifest
     }
 

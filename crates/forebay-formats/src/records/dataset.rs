@@ -63,6 +63,9 @@ impl Format for Dataset {
                 identity: BTreeMap::from([("converted_from".to_owned(), fingerprint)]),
                 order,
                 findings: Vec::new(),
+                is_own: true,
+                label: None,
+                warnings: Vec::new(),
             },
         })
     }

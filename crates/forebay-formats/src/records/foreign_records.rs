@@ -3,6 +3,7 @@
 //! The names are options, or found by looking at the first record. What was found is printed and goes into the manifest,
 //! so that every reader of the dataset takes the same features.
 
+use crate::class_order::ClassOrder;
 use crate::error::{Error, Result};
 use forebay_shard::example::{FeatureKind, IMAGE_LABEL, RecordFeatures, feature_kinds};
 use forebay_shard::manifest::ClassEntry;
@@ -29,11 +30,15 @@ pub(super) const IMAGE_NAMES: &[&str] = &[
 pub(super) const LABEL_NAMES: &[&str] = &[
     IMAGE_LABEL,
     "label",
+    "labels",
     "image/label",
     "class",
     "class_id",
     "cls",
+    "category",
+    "category_id",
     "target",
+    "targets",
     "y",
 ];
 pub(super) const KEY_NAMES: &[&str] = &[
@@ -53,8 +58,14 @@ const FEATURES_SHOWN: usize = 12;
 pub struct ForeignRecords {
     /// The bytes feature that holds the encoded image; found by looking if none is named.
     pub image_feature: Option<String>,
-    /// The int64 feature that holds the label; found in the same way.
+    /// The feature that holds the label: integers, whole floats, one-hot lists or names of classes; found in the same way.
     pub label_feature: Option<String>,
+    /// Leaves records without labels, whatever their features are called.
+    pub without_labels: bool,
+    /// A list with the names of the classes in the order of their labels.
+    pub classes: Option<PathBuf>,
+    /// The order in which classes that are text are numbered without a list.
+    pub class_order: ClassOrder,
     /// The bytes feature that holds the key; found in the same way.
     pub key_feature: Option<String>,
     /// The label of the first class, 0 or 1; 1 for labels of TensorFlow's ImageNet tool and 0 for others if none is given.
@@ -132,18 +143,35 @@ impl ForeignRecords {
             let found = names.iter().find(|name| of_kind(name, kind));
             found.map(|name| (*name).to_owned())
         };
+        // Features of other kinds than one integer are read one layer above.
+        let is_integer = |name: &str| {
+            let found = kinds.get(name);
+            found.is_some_and(|(kind, is_one)| {
+                *kind == FeatureKind::Int64 && (*is_one || self.first_of_several)
+            })
+        };
         let label = match (&self.label_feature, record) {
-            (Some(name), Some(record)) if !of_kind(name, FeatureKind::Int64) => {
+            (Some(name), Some(record)) if !kinds.contains_key(name) => {
                 return Err(format!(
-                    "it has no int64 feature {name} for --label-feature; {}",
+                    "it has no feature {name} for --label-feature; {}",
                     describe(record)
                 ));
             }
-            (Some(name), _) => name.clone(),
+            (Some(name), Some(_)) => is_integer(name).then(|| name.clone()),
+            (Some(name), None) => Some(name.clone()),
             (None, _) => {
-                known(LABEL_NAMES, FeatureKind::Int64).unwrap_or_else(|| standard.label.clone())
+                let mut usual = LABEL_NAMES.iter();
+                let found = usual.find(|name| kinds.contains_key(**name));
+                found
+                    .filter(|name| is_integer(name))
+                    .map(|name| (*name).to_owned())
             }
         };
+        let is_taken = kinds.contains_key(&standard.label);
+        let label = label.unwrap_or_else(|| match is_taken {
+            true => String::new(),
+            false => standard.label.clone(),
+        });
         let key = self.key_feature.clone();
         let key = key.or_else(|| known(KEY_NAMES, FeatureKind::Bytes));
         let base = i64::from(label == IMAGE_LABEL);

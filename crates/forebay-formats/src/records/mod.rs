@@ -23,6 +23,7 @@ mod annotation_files;
 mod array_record;
 mod arrays;
 mod blosc;
+mod checked;
 mod coco;
 mod conversion;
 mod dataset;
@@ -32,6 +33,7 @@ mod foreign_records;
 mod hdf5;
 mod image_list;
 mod key_names;
+mod label_role;
 mod listed_images;
 mod litdata;
 mod lmdb;
@@ -58,8 +60,10 @@ pub(crate) use array_record::riegeli_hash;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use blosc::decompress as decompress_blosc;
 pub use conversion::Conversion;
+pub use extents::find_again;
 pub use foreign_records::{ForeignRecords, ForeignSchema, class_names};
 pub use image_list::image_list;
+pub use label_role::{LabelForm, LabelRole};
 pub use owned::OwnedRecord;
 pub use places::{expand_braces, has_braces};
 pub use sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
@@ -216,12 +220,14 @@ impl RecordFormat {
         Self::all().find_map(|format| Some((format, format.0.detect(names)?)))
     }
 
-    /// Opens a place of this format. Reads indexes and, without one, the headers of all records.
+    /// Opens a place of this format. Reads indexes and, without one, the headers of all records. Records of other tools
+    /// are checked when they are read: each has an image that loaders read and a label that is a class.
     ///
     /// # Errors
-    /// [`Error::Record`](crate::Error::Record) if a first record does not tell its features, and those of the files.
+    /// [`Error::Record`](crate::Error::Record) if a first record does not tell its features, those of the files, and
+    /// [`Error::Source`](crate::Error::Source) if a column is called a label and holds none.
     pub fn open(self, input: &RecordInput) -> Result<RecordSource> {
-        self.0.open(input)
+        checked::checked(self.0.open(input)?, input)
     }
 
     /// Returns the format of this name.
@@ -345,6 +351,9 @@ impl RecordSource {
                 .map(|(name, value)| (name.to_owned(), value))
                 .into(),
             order: order_by_sizes(&splits),
+            is_own: false,
+            label: None,
+            warnings: Vec::new(),
         };
         Self { splits, facts }
     }
@@ -373,6 +382,12 @@ pub struct SourceFacts {
     pub order: EpochOrder,
     /// Records that were left out, and files that are no records.
     pub findings: Vec<Finding>,
+    /// Whether Forebay wrote the records, so that nothing about them has to be found out.
+    pub is_own: bool,
+    /// Where labels come from; `None` where there are none, or where Forebay wrote the records.
+    pub label: Option<LabelRole>,
+    /// Decisions that a user may want otherwise.
+    pub warnings: Vec<String>,
 }
 
 impl SourceFacts {
@@ -455,6 +470,16 @@ pub trait RecordFile: fmt::Debug + Send + Sync {
     /// [`Error::Record`](crate::Error::Record), as [`RecordReader::next_record`].
     fn encode(&self, _record: &mut OwnedRecord) -> Result<()> {
         Ok(())
+    }
+
+    /// Returns the file without the checks that this one makes, if it makes any.
+    fn unchecked(&self) -> Option<&dyn RecordFile> {
+        None
+    }
+
+    /// Returns a view of the file whose records have this column alone, if the format can read it without the others.
+    fn with_column(&self, _column: &str) -> Option<Box<dyn RecordFile + '_>> {
+        None
     }
 }
 

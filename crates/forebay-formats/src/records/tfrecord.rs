@@ -109,6 +109,9 @@ impl Format for TfRecord {
                 pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
                 order,
                 findings: Vec::new(),
+                is_own: false,
+                label: None,
+                warnings: Vec::new(),
             },
         })
     }

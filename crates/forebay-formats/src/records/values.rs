@@ -158,6 +158,9 @@ impl Values {
             identity: BTreeMap::new(),
             order: forebay_shard::manifest::EpochOrder::default(),
             findings: Vec::new(),
+            is_own: conversion.is_some(),
+            label: None,
+            warnings: Vec::new(),
         };
         if let Values::Foreign(schema) = self {
             let RecordFeatures { image, label, .. } = &schema.features;

@@ -13,7 +13,7 @@ use label_join::LabelJoin;
 pub use split::SplitCensus;
 
 use crate::error::{Error, Result};
-use crate::options::{OnBadImage, PackOptions};
+use crate::options::{OnBad, PackOptions};
 use forebay_formats::images::{
     ClassesFrom, Columns, ExtraFeatures, FileList, LabelFile, LabelTable, LayoutUnit, Source,
     SourceLayout, SplitSource, Survey, Volume,
@@ -113,7 +113,7 @@ impl Census {
             volumes: source.volumes().to_vec(),
             extra_features,
         };
-        if matches!(options.on_bad_image, OnBadImage::Quarantine(_)) {
+        if matches!(options.on_bad, OnBad::Quarantine(_)) {
             census.quarantine_left_out();
         }
         match census.files() {

@@ -129,7 +129,7 @@ fn odd_files_are_told_alike() {
     let [local, remote] = both(&options, dir.path());
     assert_eq!(local.records(), files.len() as u64 + 2);
     assert_eq!(local.records(), remote.records());
-    options.on_bad_image = OnBadImage::Quarantine(dir.path().join("bad"));
+    options.on_bad = OnBad::Quarantine(dir.path().join("bad"));
     options.overwrite = true;
     both(&options, dir.path());
     assert!(!tree(&dir.path().join("bad")).is_empty());

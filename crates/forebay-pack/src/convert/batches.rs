@@ -9,7 +9,7 @@ use super::run::ShardInProgress;
 use crate::error::Result;
 use crate::report::FastCount;
 use forebay_formats::Error as SourceError;
-use forebay_formats::records::{OnBadRecord, OwnedRecord, RecordFile, RecordReader, SourceRecord};
+use forebay_formats::records::{OwnedRecord, RecordFile, RecordReader, SourceRecord};
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::parallel::Helpers;
 use std::ops::Range;
@@ -26,7 +26,8 @@ pub(super) struct Batches<'a> {
     changes: Changes<'a>,
     features: &'a RecordFeatures,
     jobs: usize,
-    on_bad_record: OnBadRecord,
+    /// Whether reading goes on after a bad record.
+    goes_on: bool,
     /// Shards that are being written.
     active: AtomicUsize,
     /// Started by the first batch that needs them; none if the system cannot.
@@ -67,13 +68,13 @@ impl<'a> Batches<'a> {
         changes: Changes<'a>,
         features: &'a RecordFeatures,
         jobs: usize,
-        on_bad_record: OnBadRecord,
+        goes_on: bool,
     ) -> Self {
         Self {
             changes,
             features,
             jobs,
-            on_bad_record,
+            goes_on,
             active: AtomicUsize::new(0),
             helpers: OnceLock::new(),
             converters: Mutex::new(Vec::new()),
@@ -148,8 +149,7 @@ impl<'a> Batches<'a> {
                     break;
                 }
                 Err(error) => {
-                    let goes_on = self.on_bad_record == OnBadRecord::Skip;
-                    *is_over = !(goes_on && matches!(error, SourceError::Record { .. }));
+                    *is_over = !(self.goes_on && matches!(error, SourceError::Record { .. }));
                     next.failure = Some(Failure::Source(error));
                 }
             }
@@ -192,7 +192,7 @@ fn write_batch(
     for batched in batch {
         let record: SourceRecord<'_> = batched.record.get();
         match batched.failure {
-            Some(Failure::Source(error)) => shard.leave_out(error)?,
+            Some(Failure::Source(error)) => shard.leave_out(file, error)?,
             Some(Failure::Refused(what)) => shard.refuse(file, record.number, what)?,
             None => {
                 let converted = Converted {

@@ -139,6 +139,9 @@ pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> 
             .into(),
         order,
         findings: Vec::new(),
+        is_own: true,
+        label: None,
+        warnings: Vec::new(),
     };
     Ok(Damaged {
         source: Source {

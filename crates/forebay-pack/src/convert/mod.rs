@@ -21,28 +21,33 @@ pub use options::{ConvertOptions, ImageChange, OutputFormat, ProgressiveChange, 
 pub use repair::{RepairOptions, RepairSummary, repair};
 pub use source::{ConvertSource, ForeignFiles};
 
+use crate::account::{self, FindingCounts};
 use crate::destination::{
     BeginState, Destination, Header, INDEX_DIR, Publication, Request, ShardLine, split_dir, telling,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
-use crate::options::{DatasetFormat, IMAGES_KEY, ImageForm, PackOptions, seek_points_named};
+use crate::options::{
+    BadCount, DatasetFormat, IMAGES_KEY, ImageForm, PackOptions, seek_points_named,
+};
 use crate::prepare::refuse_nesting;
 use crate::publish::{
     FAST_PROGRESSIVE_KEY, changed_options, identify_samples, other_dataset, shard_entry,
     write_report,
 };
-use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Uploaded};
+use crate::report::{
+    FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Summary, Uploaded,
+};
 use crate::resume;
 use crate::upload;
-use forebay_formats::records::{Conversion, RecordSink, class_names};
+use forebay_formats::records::{Conversion, ForeignSchema, RecordSink, class_names};
 use forebay_formats::{Finding, FindingList, Reason};
 use forebay_shard::example::{IMAGE_FAST, IMAGE_PROGRESSIVE};
-use forebay_shard::manifest::{FILE_NAME, Manifest, SplitEntry};
+use forebay_shard::manifest::{Account, FILE_NAME, Manifest, SplitEntry};
 use forebay_store::clean_stale;
 use plan::Plan;
 use record::Changes;
-use run::Run;
+use run::{Bad, Run};
 use source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -84,8 +89,14 @@ pub struct ConvertSummary {
     pub notes: Vec<String>,
     /// The name of the file that makes the dataset whole, below the root.
     pub manifest: &'static str,
-    /// Records that could not be read and were left out.
-    pub skipped: u64,
+    /// What was read, and what became of it; `None` of what an earlier version converted.
+    pub account: Option<Account>,
+    /// The names of the classes in the order of their labels.
+    pub classes: Vec<String>,
+    /// Decisions that a user may want otherwise.
+    pub warnings: Vec<String>,
+    /// The first records that were left out, up to ten.
+    pub examples: Vec<Finding>,
     /// Records that have another key, since the format cannot hold theirs.
     pub changed_keys: u64,
     /// Time that it took.
@@ -168,7 +179,10 @@ fn convert_source(
             Some(_) => Conversion::FILE_NAME,
             None => FILE_NAME,
         },
-        skipped: 0,
+        account: None,
+        classes: Vec::new(),
+        warnings: source.facts.warnings.clone(),
+        examples: Vec::new(),
         changed_keys: 0,
         time: Duration::ZERO,
         repaired: repair::Counts::default(),
@@ -303,11 +317,13 @@ impl Running<'_> {
         let mut manifest = manifest(self, &done, notes)?;
         let (name, bytes, indexes) = match self.sink {
             None => {
+                manifest.account = Some(self.account(&manifest, &done)?);
                 let json = manifest.to_json()?.into_bytes();
                 manifest = Manifest::parse(&self.shown.join(FILE_NAME), &json)?;
                 (FILE_NAME, json, Vec::new())
             }
             Some(sink) => {
+                manifest.account = Some(self.account(&manifest, &done)?);
                 let conversion = Conversion::new(self.options.format.name(), &manifest);
                 manifest = conversion.to_manifest();
                 let name = Conversion::FILE_NAME;
@@ -354,6 +370,31 @@ impl Running<'_> {
         Ok(Some(report))
     }
 
+    /// Returns the account of the records, which has to add up.
+    fn account(&self, manifest: &Manifest, done: &BTreeMap<String, ShardLine>) -> Result<Account> {
+        let of_source = &self.source.facts.findings;
+        let found = done
+            .values()
+            .flat_map(|line| &line.findings)
+            .chain(of_source);
+        let counts = FindingCounts::of(found);
+        let before = FindingCounts::of(of_source.iter());
+        // What the source left out by itself is not among its records.
+        let read = self.source.len() + before.left_out() + before.ignored();
+        let mut account =
+            account::account("records", read, counts, manifest, |name| done.get(name));
+        if self.source.is_damaged() {
+            let lost = read.saturating_sub(account.packed_samples() + account.left_out_count());
+            if lost > 0 {
+                account.left_out.insert("lost to damage".to_owned(), lost);
+                account.problems.insert("lost to damage".to_owned(), lost);
+            }
+        }
+        account::add_columns(&mut account, &self.source.facts);
+        account::check(&account, self.shown)?;
+        Ok(account)
+    }
+
     fn refuse_other(&self, manifest: &Manifest) -> Result<()> {
         let digest = manifest.pack.get(CONVERSION_KEY).and_then(|d| d.as_str());
         if digest == Some(&self.plan.digest) {
@@ -398,10 +439,22 @@ impl Running<'_> {
             self.observer.advanced(line.records, line.image_bytes);
             self.observer.shard_done(&shard_done(line, true));
         }
+        let bad = BadCount::new(self.options.max_bad, self.source.len());
+        let earlier = done.values().flat_map(|line| &line.findings);
+        for finding in self.source.facts.findings.iter().chain(earlier) {
+            if finding.action.leaves_out() {
+                bad.add(1, finding)?;
+            }
+        }
         let run = Run {
             options: self.of_shards,
             changes: self.changes,
-            on_bad_record: self.options.on_bad_record,
+            bad: Bad {
+                policy: &self.options.on_bad,
+                count: &bad,
+                durability: self.options.durability,
+            },
+            has_unique_keys: !self.source.facts.is_own && !self.source.is_damaged(),
             sink: self.sink,
             mapping: self.mapping,
             source: self.source,
@@ -427,7 +480,9 @@ impl ConvertSummary {
     ) {
         let all = lines.flat_map(|line| &line.findings).chain(of_source);
         for finding in all {
-            self.skipped += u64::from(finding.action.leaves_out());
+            if finding.action.leaves_out() && self.examples.len() < Summary::EXAMPLES {
+                self.examples.push(finding.clone());
+            }
             self.changed_keys += u64::from(finding.reason == Reason::KeyChanged);
         }
         let absent = of_source.iter().filter(|f| f.reason == Reason::NotThere);
@@ -447,6 +502,9 @@ fn shard_done(line: &ShardLine, resumed: bool) -> ShardDone {
 fn summarise(mut summary: ConvertSummary, manifest: &Manifest, begin: Instant) -> ConvertSummary {
     summary.fingerprint.clone_from(&manifest.fingerprint);
     summary.splits = manifest.splits.iter().map(SplitSummary::of).collect();
+    summary.account.clone_from(&manifest.account);
+    let classes = manifest.classes.iter();
+    summary.classes = classes.map(|class| class.name.clone()).collect();
     summary.seek_points = SeekPointCount::of(manifest);
     summary.progressive = ProgressiveCount::of(manifest);
     summary.fast = FastCount::of(manifest);
@@ -499,14 +557,21 @@ fn manifest(
     manifest.order = Some(source.facts.order.clone());
     manifest.classes.clone_from(&source.facts.classes);
     manifest.record_features = source.facts.record_features.clone();
-    if let Some((schema, dir)) = &source.facts.foreign {
+    if let Some((schema, dir)) = &source.facts.foreign
+        && source.facts.classes.is_empty()
+        && source.facts.label.is_some()
+    {
+        let schema = ForeignSchema {
+            features: source.facts.record_features.clone(),
+            label_base: source.facts.label_base,
+            ..schema.clone()
+        };
         let labels = done.values().filter_map(|line| line.labels);
         let labels = labels.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        if let Some((classes, what)) = class_names(dir, schema, labels)? {
+        if let Some((classes, what)) = class_names(dir, &schema, labels)? {
             manifest.classes = classes;
             notes.push(what);
         }
-        notes.push(schema.in_words());
     }
     manifest.features.clone_from(&source.facts.features);
     manifest.columns = source.facts.schema.clone();

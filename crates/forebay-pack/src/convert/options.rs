@@ -2,11 +2,11 @@
 
 use super::source::ConvertSource;
 use crate::options::{
-    DatasetFormat, IMAGES_KEY, ImageForm, PackOptions, Sharding, UploadOptions, check_private,
-    seek_points_argument,
+    DatasetFormat, IMAGES_KEY, ImageForm, MaxBad, OnBad, PackOptions, Sharding, UploadOptions,
+    check_private, seek_points_argument,
 };
 use forebay_cache::ReadOptions;
-use forebay_formats::records::{OnBadRecord, RecordFormat};
+use forebay_formats::records::RecordFormat;
 use forebay_image::SeekDensity;
 use forebay_shard::{BlockCompression, ShardFormat};
 use forebay_store::{Durability, Location};
@@ -111,8 +111,10 @@ pub struct ConvertOptions {
     pub format: OutputFormat,
     /// Features that are left out of the records.
     pub drop_features: BTreeSet<String>,
-    /// Policy for records that cannot be read.
-    pub on_bad_record: OnBadRecord,
+    /// Policy for records that cannot be read, or that loaders could not use.
+    pub on_bad: OnBad,
+    /// How many of them end the conversion.
+    pub max_bad: MaxBad,
     /// How many shards; none: records stay together as they are.
     pub sharding: Option<Sharding>,
     /// Policy for seek points.
@@ -153,7 +155,8 @@ impl ConvertOptions {
             dst: dst.into(),
             format: format.into(),
             drop_features: BTreeSet::new(),
-            on_bad_record: OnBadRecord::default(),
+            on_bad: OnBad::default(),
+            max_bad: MaxBad::default(),
             sharding: None,
             seek_points: SeekPointChange::Keep,
             progressive: ProgressiveChange::Keep,
@@ -257,9 +260,6 @@ impl ConvertOptions {
         if !self.drop_features.is_empty() {
             let names: Vec<&str> = self.drop_features.iter().map(String::as_str).collect();
             set("drop_features", names.join(","));
-        }
-        if self.on_bad_record == OnBadRecord::Skip {
-            set("on_bad_record", "skip".into());
         }
         if self.blake3 {
             set("blake3", "true".into());

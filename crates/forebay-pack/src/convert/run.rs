@@ -1,22 +1,24 @@
 //! Writing the files of a conversion in parallel.
 
 use super::batches::Batches;
-use super::mapped::{Mapping, find_again};
+use super::mapped::Mapping;
 use super::record::{self, Changes};
 use super::source::{self, Source};
 use super::{STEP_BYTES, STEP_RECORDS, shard_done};
 use crate::destination::{Destination, Journal, ShardLine};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
-use crate::options::PackOptions;
+use crate::options::{BadCount, OnBad, PackOptions};
 use crate::plan::PlannedShard;
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use crate::upload;
-use crate::write::{RecordFileWriter, WrittenShard};
-use forebay_formats::records::{OnBadRecord, RecordFile, RecordSink, SourceRecord};
-use forebay_formats::{Action, Error as SourceError, Finding, Reason};
+use crate::write::{Quarantine, RecordFileWriter, WrittenShard};
+use forebay_formats::records::{RecordFile, RecordSink, SourceRecord, find_again};
+use forebay_formats::{Action, Error as SourceError, Finding, Reason, escape};
 use forebay_shard::mapped::Extent;
 use forebay_shard::parallel::{for_each_parallel, run_beside};
+use forebay_store::Durability;
+use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -27,7 +29,9 @@ use std::sync::mpsc::sync_channel;
 pub(super) struct Run<'a> {
     pub(super) options: &'a PackOptions,
     pub(super) changes: Changes<'a>,
-    pub(super) on_bad_record: OnBadRecord,
+    pub(super) bad: Bad<'a>,
+    /// Whether a key that a shard has already makes a record a bad one.
+    pub(super) has_unique_keys: bool,
     pub(super) sink: Option<&'a dyn RecordSink>,
     pub(super) mapping: Option<&'a Mapping>,
     pub(super) source: &'a Source,
@@ -59,12 +63,9 @@ impl Run<'_> {
         let writer = move || {
             let features = &self.source.facts.record_features;
             let converter = || record::Converter::new(self.changes, features);
-            let batches = Batches::new(
-                self.changes,
-                features,
-                self.options.decided_jobs(),
-                self.on_bad_record,
-            );
+            let goes_on = *self.bad.policy != OnBad::Fail;
+            let jobs = self.options.decided_jobs();
+            let batches = Batches::new(self.changes, features, jobs, goes_on);
             let written = for_each_parallel(shards, jobs, converter, |converter, shard| {
                 if !stopped()
                     && let Some(written) = self.write(shard, &batches, converter, stopped)?
@@ -184,7 +185,7 @@ impl Run<'_> {
                 Ok(Some(record)) => record,
                 Ok(None) => return Ok(true),
                 Err(error) => {
-                    shard.leave_out(error)?;
+                    shard.leave_out(file, error)?;
                     continue;
                 }
             };
@@ -205,9 +206,27 @@ impl Run<'_> {
     }
 }
 
+/// What happens to bad records.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bad<'a> {
+    pub(super) policy: &'a OnBad,
+    pub(super) count: &'a BadCount,
+    pub(super) durability: Durability,
+}
+
+/// The bytes of a record that was refused after it had been read; `None` if it cannot be read.
+fn stored_record(file: &dyn RecordFile, record: u64) -> Option<Vec<u8>> {
+    let file = file.unchecked().unwrap_or(file);
+    let mut reader = file.read(record..record + 1).ok()?;
+    let read = reader.next_record().ok()??;
+    Some(read.bytes.to_vec())
+}
+
 /// A shard that is being written.
 pub(super) struct ShardInProgress<'a> {
-    on_bad_record: OnBadRecord,
+    bad: Bad<'a>,
+    /// Hashes of the keys so far, where they have to differ.
+    keys: Option<HashSet<u128>>,
     observer: &'a dyn Observer,
     writer: RecordFileWriter,
     findings: Vec<Finding>,
@@ -224,7 +243,8 @@ pub(super) struct ShardInProgress<'a> {
 impl<'a> ShardInProgress<'a> {
     fn new(run: &Run<'a>, writer: RecordFileWriter) -> Self {
         Self {
-            on_bad_record: run.on_bad_record,
+            bad: run.bad,
+            keys: run.has_unique_keys.then(HashSet::new),
             observer: run.observer,
             writer,
             findings: Vec::new(),
@@ -245,6 +265,11 @@ impl<'a> ShardInProgress<'a> {
         converted: &record::Converted<'_>,
         extents: &[Extent],
     ) -> Result<bool> {
+        if !self.is_new_key(record.key) {
+            let key = escape(record.key);
+            let what = format!("its key {key:?} is that of an earlier record of this shard");
+            return self.refuse(file, record.number, what).map(|()| false);
+        }
         let written = SourceRecord {
             bytes: converted.bytes,
             ..*record
@@ -269,20 +294,41 @@ impl<'a> ShardInProgress<'a> {
     }
 
     /// Leaves a record out, or returns its error.
-    pub(super) fn leave_out(&mut self, error: SourceError) -> Result<()> {
-        match error {
-            SourceError::Record { path, record, what }
-                if self.on_bad_record == OnBadRecord::Skip =>
-            {
-                let name = path.file_name().unwrap_or(path.as_os_str());
-                let place = name.as_encoded_bytes();
-                let what = format!("record {record}: {what}");
-                let (skipped, bad) = (Action::Skipped, Reason::BadRecord);
-                self.findings.push(Finding::new(skipped, bad, place, what));
-                Ok(())
+    pub(super) fn leave_out(&mut self, file: &dyn RecordFile, error: SourceError) -> Result<()> {
+        let (path, record, what) = match error {
+            SourceError::Record { path, record, what } if *self.bad.policy != OnBad::Fail => {
+                (path, record, what)
             }
-            error => Err(error.into()),
+            error => return Err(error.into()),
+        };
+        let name = path
+            .file_name()
+            .unwrap_or(path.as_os_str())
+            .as_encoded_bytes();
+        let mut action = Action::Skipped;
+        if let OnBad::Quarantine(dir) = self.bad.policy
+            && let Some(bytes) = stored_record(file, record)
+        {
+            let place = [name, format!("/{record}").as_bytes()].concat();
+            Quarantine::new(dir, self.bad.durability).keep(&place, &bytes)?;
+            action = Action::Quarantined;
         }
+        let what = format!("record {record}: {what}");
+        let found = Finding::new(action, Reason::BadRecord, name, what);
+        self.bad.count.add(1, &found)?;
+        self.findings.push(found);
+        Ok(())
+    }
+
+    /// Whether a record has a key of its own in this shard. One without a key has.
+    pub(super) fn is_new_key(&mut self, key: &[u8]) -> bool {
+        let Some(keys) = self.keys.as_mut().filter(|_| !key.is_empty()) else {
+            return true;
+        };
+        let hash = blake3::hash(key);
+        let mut half = [0; 16];
+        half.copy_from_slice(&hash.as_bytes()[..16]);
+        keys.insert(u128::from_le_bytes(half))
     }
 
     /// Leaves out a record that cannot be converted or that the format cannot hold, or returns its error.
@@ -292,11 +338,11 @@ impl<'a> ShardInProgress<'a> {
         record: u64,
         what: String,
     ) -> Result<()> {
-        if self.on_bad_record != OnBadRecord::Skip {
+        if *self.bad.policy == OnBad::Fail {
             return Err(source::refused(file, record, what));
         }
         let path = file.path().to_path_buf();
-        self.leave_out(SourceError::Record { path, record, what })
+        self.leave_out(file, SourceError::Record { path, record, what })
     }
 
     /// Tells the observer what was written since the last time.

@@ -91,7 +91,7 @@ impl Source {
             ConvertSource::Records(format, input) => (*format, (**input).clone()),
         };
         input.read = options.read.clone();
-        input.on_bad_record = options.on_bad_record;
+        input.on_bad_record = options.on_bad.of_records();
         input.drop_features.clone_from(&options.drop_features);
         let source = format.open(&input)?;
         let mut facts = source.facts;
@@ -106,6 +106,11 @@ impl Source {
     /// Whether only what is whole of it is taken.
     pub(super) fn is_damaged(&self) -> bool {
         self.splits.iter().any(|split| !split.damaged.is_empty())
+    }
+
+    /// Records of all splits.
+    pub(super) fn len(&self) -> u64 {
+        self.splits.iter().map(SourceSplit::len).sum()
     }
 
     /// Bytes of all files.

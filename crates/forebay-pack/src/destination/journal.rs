@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Raised when older journals cannot be continued.
-const JOURNAL_VERSION: u32 = 2;
+const JOURNAL_VERSION: u32 = 3;
 /// More differences than this are counted, not listed.
 const DIFFERENCES_SHOWN: usize = 5;
 

@@ -9,7 +9,9 @@ use crate::error::{Error, Result};
 use forebay_formats::Finding;
 use forebay_formats::FindingList;
 use forebay_shard::Manifest;
+use forebay_shard::manifest::RoleAccount;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -22,6 +24,12 @@ pub(crate) struct Outline {
     pub(crate) splits: Vec<(String, u64)>,
     /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
+    /// The files that the plan packs.
+    pub(crate) files: u64,
+    /// Where images and labels come from.
+    pub(crate) roles: BTreeMap<String, RoleAccount>,
+    /// Further columns of the samples.
+    pub(crate) columns: Vec<String>,
 }
 
 /// A plan as it was found.

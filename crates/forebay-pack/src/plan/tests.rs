@@ -102,8 +102,8 @@ fn the_digest_tells_arguments_names_and_sizes_apart() {
     let base = digest(&[1, 2, 3], &|_| ());
     assert_eq!(
         base,
-        digest(&[1, 2, 3], &|o| (o.jobs, o.on_bad_image) =
-            (Some(7), crate::OnBadImage::Fail))
+        digest(&[1, 2, 3], &|o| (o.jobs, o.on_bad) =
+            (Some(7), crate::OnBad::Fail))
     );
     let changes: [&dyn Fn(&mut PackOptions); 7] = [
         &|o| o.seed = 1,

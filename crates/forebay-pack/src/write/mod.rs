@@ -22,6 +22,7 @@ mod transcode;
 pub(crate) use examine::examine;
 pub(crate) use output::Output;
 pub use probe::{ProbeSample, SourceProbe};
+pub(crate) use quarantine::Quarantine;
 pub(crate) use records::RecordFileWriter;
 pub(crate) use shard::{WrittenShard, open as open_shard};
 

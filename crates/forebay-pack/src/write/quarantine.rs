@@ -3,7 +3,7 @@
 use super::source::Sources;
 use crate::census::Census;
 use crate::error::{Error, Result};
-use crate::options::{OnBadImage, PackOptions};
+use crate::options::{OnBad, PackOptions};
 use forebay_formats::escape;
 use forebay_formats::key_path::join;
 use forebay_store::{AtomicFile, Durability};
@@ -20,21 +20,21 @@ const COMPARE_BYTES: usize = 64 << 10;
 
 /// Directory of bad files.
 #[derive(Debug)]
-pub(super) struct Quarantine<'a> {
+pub(crate) struct Quarantine<'a> {
     dir: &'a Path,
     durability: Durability,
 }
 
 impl<'a> Quarantine<'a> {
-    pub(super) fn new(dir: &'a Path, durability: Durability) -> Self {
+    pub(crate) fn new(dir: &'a Path, durability: Durability) -> Self {
         Self { dir, durability }
     }
 
     /// The quarantine of a pack, if it has one.
     pub(super) fn of(options: &'a PackOptions) -> Option<Self> {
-        match &options.on_bad_image {
-            OnBadImage::Quarantine(dir) => Some(Self::new(dir, options.durability)),
-            OnBadImage::Skip | OnBadImage::Fail => None,
+        match &options.on_bad {
+            OnBad::Quarantine(dir) => Some(Self::new(dir, options.durability)),
+            OnBad::Skip | OnBad::Fail => None,
         }
     }
 
@@ -69,7 +69,7 @@ impl<'a> Quarantine<'a> {
 
     /// Puts a file there, whole or not at all, and replaces nothing: if another file has its name, it gets a number
     /// behind it. The same file again changes nothing, so a run that is continued finds its work done.
-    pub(super) fn keep(&self, path: &[u8], content: &[u8]) -> Result<()> {
+    pub(crate) fn keep(&self, path: &[u8], content: &[u8]) -> Result<()> {
         let target = self.dir.join(below(path));
         let fail = |op: &'static str| {
             let target = target.clone();

@@ -6,7 +6,7 @@ use super::records::WrittenFile;
 use crate::destination::{Destination, INDEX_DIR, Journal, Room, ShardLine, Sidecar};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
-use crate::options::{DatasetFormat, OnBadImage, PackOptions};
+use crate::options::{DatasetFormat, OnBad, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
@@ -114,8 +114,11 @@ impl OpenShard {
                 if found.reason == Reason::NotFetched {
                     return Err(Error::SourceFailed(Box::new(found)));
                 }
-                if found.action.leaves_out() && prepared.options.on_bad_image == OnBadImage::Fail {
+                if found.action.leaves_out() && prepared.options.on_bad == OnBad::Fail {
                     return Err(Error::BadImage(Box::new(found)));
+                }
+                if found.action.leaves_out() {
+                    prepared.bad.add(1, &found)?;
                 }
                 lost |= found.reason == Reason::Unreadable;
                 if lost && self.lost_in_a_row + 1 == LOST_IN_A_ROW {

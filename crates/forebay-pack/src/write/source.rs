@@ -4,7 +4,7 @@ use super::read::Clock;
 use crate::destination::{Destination, Room};
 use crate::error::Result;
 use crate::observer::{Observer, SourceProgress, Stage};
-use crate::options::OnBadImage;
+use crate::options::OnBad;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use forebay_formats::images::{EntryRef, OpenFile, OpenSource, Refusal, Volume};
@@ -106,7 +106,7 @@ fn places(prepared: &Prepared, shards: &[PlannedShard], volume: u16) -> Vec<(u64
             places.extend(place.map(|place| (place.offset, entry.size)));
         }
     }
-    if matches!(prepared.options.on_bad_image, OnBadImage::Quarantine(_)) {
+    if matches!(prepared.options.on_bad, OnBad::Quarantine(_)) {
         let splits = prepared.census.splits().iter();
         for entry in splits.flat_map(|split| split.left_out()) {
             let place = entry.place.filter(|place| place.volume == volume);

@@ -113,6 +113,9 @@ impl Converted {
             identity: BTreeMap::new(),
             order: EpochOrder::default(),
             findings: Vec::new(),
+            is_own: true,
+            label: None,
+            warnings: Vec::new(),
         };
         let mut sink = SinkOptions::default();
         sink.compression = self.compression;
@@ -150,6 +153,7 @@ impl Converted {
             fingerprint: summary.fingerprint,
             splits: summary.splits,
             uploaded: summary.uploaded,
+            account: summary.account,
             ..written
         })
     }

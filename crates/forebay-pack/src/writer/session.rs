@@ -5,6 +5,7 @@ use super::queue::Queue;
 use super::record::RecordEncoder;
 use super::repeat::Progress;
 use super::shards::{OpenShards, room_of};
+use crate::account::{self, FindingCounts};
 use crate::destination::{
     BeginState, Destination, Header, INDEX_DIR, Journal, Publication, Request, ShardLine,
 };
@@ -17,7 +18,7 @@ use crate::resume;
 use crate::upload;
 use crate::write::WrittenShard;
 use forebay_shard::Manifest;
-use forebay_shard::manifest::{FILE_NAME, FeatureEntry, SplitEntry};
+use forebay_shard::manifest::{Account, FILE_NAME, FeatureEntry, SplitEntry};
 use forebay_shard::parallel::{map_parallel, run_beside};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ pub struct WriteSummary {
     pub already_complete: bool,
     /// Uploads of this run, where the destination is written through a staging area.
     pub uploaded: Option<Uploaded>,
+    /// What was written, and what a user should look at.
+    pub account: Option<Account>,
 }
 
 impl WriteSummary {
@@ -55,6 +58,7 @@ impl WriteSummary {
             resumed_shards: 0,
             already_complete: false,
             uploaded: None,
+            account: manifest.account.clone(),
         }
     }
 
@@ -327,6 +331,12 @@ impl Session {
         }
         pack.insert(IMAGE_BYTES_KEY.into(), image_bytes.into());
         pack.insert(WRITER_KEY.into(), self.plan.as_str().into());
+        let written = self.done.values().map(|line| line.records).sum();
+        let counts = FindingCounts::default();
+        let mut account =
+            account::account("samples", written, counts, &manifest, |name| self.done.get(name));
+        account::add_schema(&mut account, &options.schema);
+        manifest.account = Some(account);
         manifest
     }
 }

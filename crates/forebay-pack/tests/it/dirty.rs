@@ -4,7 +4,7 @@ use crate::layout;
 use crate::support;
 
 use forebay_pack::{
-    Action, Cancel, Census, Error, Finding, Observer, OnBadImage, Plan, Reason, Sharding, prepare,
+    Action, Cancel, Census, Error, Finding, Observer, OnBad, Plan, Reason, Sharding, prepare,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
@@ -261,7 +261,7 @@ fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
         }
         let dst = dir.path().join(name);
         let mut options = options(source, &dst);
-        options.on_bad_image = OnBadImage::Quarantine(aside.clone());
+        options.on_bad = OnBad::Quarantine(aside.clone());
         let summary = run(&options).unwrap();
         assert_eq!((summary.records(), summary.skipped()), (20, 5));
         assert_eq!(summary.fingerprint, skipped.fingerprint);
@@ -278,7 +278,7 @@ fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
     }
     for inside in ["src/aside", "directory/aside"] {
         let mut options = options(&src, &dir.path().join("directory"));
-        options.on_bad_image = OnBadImage::Quarantine(dir.path().join(inside));
+        options.on_bad = OnBad::Quarantine(dir.path().join(inside));
         let error = run(&options).unwrap_err().to_string();
         assert!(error.contains("the quarantine lies in"), "{error}");
     }
@@ -349,7 +349,7 @@ fn what_a_zip_does_not_give_back_is_skipped_and_the_rest_goes_into_quarantine() 
     zip[at] ^= 1;
     std::fs::write(&archive, zip).unwrap();
     let mut options = options(&archive, &dst);
-    options.on_bad_image = OnBadImage::Quarantine(aside.clone());
+    options.on_bad = OnBad::Quarantine(aside.clone());
     let summary = run(&options).unwrap();
     assert_eq!((summary.records(), summary.skipped()), (2, 3));
     let copies = contents(&aside);
@@ -385,7 +385,7 @@ fn the_first_bad_image_stops_a_pack_that_is_told_to_fail() {
     put(&src, b"n00000001/bad.jpg", b"bad");
     put(&src, b"n00000001/by name.gif", b"GIF89a");
     let mut strict = options(&src, &dst);
-    strict.on_bad_image = OnBadImage::Fail;
+    strict.on_bad = OnBad::Fail;
     let error = run(&strict).unwrap_err();
     assert!(
         matches!(&error, Error::BadImage(finding) if finding.path == "n00000001/by name.gif"),

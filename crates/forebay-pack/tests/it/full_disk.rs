@@ -4,7 +4,7 @@
 
 use crate::support;
 
-use forebay_pack::{DatasetFormat, Error, OnBadImage};
+use forebay_pack::{DatasetFormat, Error, OnBad};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::*;
@@ -103,7 +103,7 @@ fn too_little_room_is_noticed_before_the_first_shard() {
         return;
     };
     let mut packed = options(&src, &disk);
-    packed.on_bad_image = OnBadImage::Fail;
+    packed.on_bad = OnBad::Fail;
     let error = run(&packed).unwrap_err();
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     small.remount("ro");

@@ -3,7 +3,7 @@
 use crate::support;
 
 use forebay_image::{Decoder, Limits, SeekDensity};
-use forebay_pack::{Action, Finding, OnBadImage, Reason};
+use forebay_pack::{Action, Finding, OnBad, Reason};
 use std::path::Path;
 use support::*;
 
@@ -134,12 +134,12 @@ fn what_loaders_refuse_is_a_bad_image_under_every_policy() {
             put(&src, format!("a/{name}.jpg").as_bytes(), bytes);
         }
         for (policy, action) in [
-            (OnBadImage::Skip, Action::Skipped),
-            (OnBadImage::Quarantine(aside.clone()), Action::Quarantined),
+            (OnBad::Skip, Action::Skipped),
+            (OnBad::Quarantine(aside.clone()), Action::Quarantined),
         ] {
             let dst = dir.path().join(format!("{action:?}"));
             let mut options = options(&src, &dst);
-            (options.on_bad_image, options.seek_points) = (policy, density);
+            (options.on_bad, options.seek_points) = (policy, density);
             let summary = run(&options).unwrap();
             assert_eq!(
                 (summary.records(), summary.skipped()),
@@ -159,7 +159,7 @@ fn what_loaders_refuse_is_a_bad_image_under_every_policy() {
             assert!(std::fs::read(aside.join(format!("a/{name}.jpg"))).unwrap() == *bytes);
         }
         let mut options = options(&src, &dir.path().join("fail"));
-        (options.on_bad_image, options.seek_points) = (OnBadImage::Fail, density);
+        (options.on_bad, options.seek_points) = (OnBad::Fail, density);
         run(&options).unwrap_err();
     }
 }
@@ -183,7 +183,7 @@ fn every_kind_that_is_packed_can_be_decoded() {
     for density in [None, Some(SeekDensity::Auto), Some(SeekDensity::Rows)] {
         let dst = dir.path().join(format!("{density:?}"));
         let mut options = options(&copy, &dst);
-        (options.seek_points, options.on_bad_image) = (density, OnBadImage::Fail);
+        (options.seek_points, options.on_bad) = (density, OnBad::Fail);
         let summary = run(&options).unwrap();
         assert_eq!((summary.records(), summary.skipped()), (names, 0));
         let mut decoder = Decoder::new(Limits::default());

@@ -3,9 +3,7 @@
 use crate::layout;
 use crate::support;
 
-use forebay_pack::{
-    Action, Error, Finding, OnBadImage, Reason, SourceError, SourceLayout, Summary,
-};
+use forebay_pack::{Action, Error, Finding, OnBad, Reason, SourceError, SourceLayout, Summary};
 use forebay_shard::{Dataset, ExampleView, Manifest};
 use layout::*;
 use std::path::{Path, PathBuf};
@@ -388,7 +386,7 @@ fn a_file_that_no_record_can_hold_does_not_stop_a_pack() {
         ("a/huge.jpg", Reason::TooLarge)
     );
     let mut strict = options(&src, &dir.path().join("strict"));
-    strict.on_bad_image = OnBadImage::Fail;
+    strict.on_bad = OnBad::Fail;
     let error = run(&strict).unwrap_err();
     assert!(
         matches!(&error, Error::BadImage(finding) if finding.reason == Reason::TooLarge),

@@ -4,8 +4,8 @@ use crate::support;
 
 use forebay_image::{Decoder, Limits, RgbImage, encode_jpeg, probe};
 use forebay_pack::{
-    Action, Cancel, DatasetFormat, Error, Finding, Observer, OnBadImage, PackOptions, Reason,
-    ShardDone, Sharding, pack,
+    Action, Cancel, DatasetFormat, Error, Finding, Observer, OnBad, PackOptions, Reason, ShardDone,
+    Sharding, pack,
 };
 use forebay_shard::manifest::Manifest;
 use std::path::Path;
@@ -253,7 +253,7 @@ fn damage_that_only_decoding_finds_is_a_bad_image() {
     let bad = [&whole[..whole.len() / 2], &[0xff, 0xd9]].concat();
     put(&src, b"n00000000/bad.jpg", &bad);
     let mut options = small(&src, &dst);
-    options.on_bad_image = OnBadImage::Quarantine(aside.clone());
+    options.on_bad = OnBad::Quarantine(aside.clone());
     let summary = run(&options).unwrap();
     assert_eq!((summary.records(), summary.skipped()), (30, 1));
     assert_eq!(contents(&aside).len(), 1);

@@ -218,7 +218,7 @@ class _DatasetWriter:
         """Writes a sample: a value or None for each of some columns."""
     def refuse(self, split: str, key: bytes | None, column: str | None, problem: str) -> None:
         """Raises that a sample cannot be written."""
-    def close(self) -> tuple[str, str, list[tuple[str, int, int, int]], int, bool]:
+    def close(self) -> tuple[str, str, list[tuple[str, int, int, int]], int, bool, str | None]:
         """Publishes the dataset: its root, its fingerprint, (name, records, shards, bytes) of each split, the shards that were
         there, and whether all was.
         """

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import json
 import os
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal
 
@@ -35,6 +37,9 @@ class WriteSummary:
         The shards that earlier runs had finished.
     already_complete : bool
         Whether all was there, and nothing was written.
+    account : dict
+        What was written and what became of it, as the manifest has it: "read", "packed" with "samples" and "labelled" of each
+        split, "roles", "columns" and "problems". `close` warns of each problem.
     """
 
     location: str
@@ -44,6 +49,7 @@ class WriteSummary:
     bytes: int
     resumed_shards: int
     already_complete: bool
+    account: dict[str, Any] = field(default_factory=dict)
 
 
 WriteSummary.__module__ = "forebay"
@@ -260,7 +266,7 @@ class Writer:
                 return self._summary
             native = self._usable()
             self._native = None
-            root, fingerprint, splits, resumed, already = native.close()
+            root, fingerprint, splits, resumed, already, account = native.close()
             self._summary = WriteSummary(
                 location=root,
                 fingerprint=fingerprint,
@@ -269,7 +275,10 @@ class Writer:
                 bytes=sum(size for *_, size in splits),
                 resumed_shards=resumed,
                 already_complete=already,
+                account=json.loads(account) if account else {},
             )
+            for what, count in self._summary.account.get("problems", {}).items():
+                warnings.warn(f"{self._location}: {what}: {count}", stacklevel=2)
             return self._summary
 
     def abandon(self) -> None:

@@ -139,7 +139,7 @@ impl PyDatasetWriter {
     }
 
     /// Publishes the dataset: its root, its fingerprint, (name, records, shards, bytes) of each split, the shards that were
-    /// there, and whether all was.
+    /// there, whether all was, and the account as JSON.
     fn close(&mut self, py: Python<'_>) -> PyResult<Closed> {
         let mut writer = self.writer.take().ok_or_else(|| closed(&self.location))?;
         let waits_for = || format!("the dataset {} to be stored", self.location);
@@ -159,6 +159,7 @@ impl PyDatasetWriter {
             splits.collect(),
             summary.resumed_shards,
             summary.already_complete,
+            summary.account.and_then(|account| serde_json::to_string(&account).ok()),
         ))
     }
 
@@ -169,7 +170,7 @@ impl PyDatasetWriter {
     }
 }
 
-type Closed = (String, String, Vec<(String, u64, u64, u64)>, u64, bool);
+type Closed = (String, String, Vec<(String, u64, u64, u64)>, u64, bool, Option<String>);
 
 fn closed(location: &str) -> Failure {
     Failure::new(Kind::Closed, format!("the writer of {location} is closed"))

@@ -5,8 +5,20 @@ use super::builder::{List, put_entry};
 use super::view::FeatureView;
 use super::wire::{Piece, Value, put_bytes_head};
 
+/// A change of one feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FeatureEdit<'a> {
+    /// Removes the feature.
+    Remove,
+    /// Sets a bytes feature with one value.
+    Bytes(&'a [u8]),
+    /// Sets an int64 feature with one value.
+    Int64(i64),
+}
+
 /// Copies a record to `out`, which is cleared first, with some bytes features set or removed.
 /// `edits` are names in ascending order with the new value, or `None` to remove the feature.
+/// [`edit_features`] also sets integers.
 ///
 /// All other features keep their bytes and their order, and unknown fields are kept too. A new
 /// feature is placed before the first one with a greater name, so an Example with sorted features,
@@ -32,6 +44,26 @@ use super::wire::{Piece, Value, put_bytes_head};
 pub fn set_bytes(
     record: &[u8],
     edits: &[(&str, Option<&[u8]>)],
+    out: &mut Vec<u8>,
+) -> Result<(), ExampleError> {
+    let edits = edits.iter().map(|(name, value)| {
+        let edit = value.map_or(FeatureEdit::Remove, FeatureEdit::Bytes);
+        (*name, edit)
+    });
+    let edits: Vec<_> = edits.collect();
+    edit_features(record, &edits, out)
+}
+
+/// Copies a record to `out`, which is cleared first, with some features changed. `edits` are names
+/// in ascending order.
+///
+/// All other features keep their bytes and their order: see [`set_bytes`].
+///
+/// # Errors
+/// [`ExampleError::Encoding`] if the record is not an Example.
+pub fn edit_features(
+    record: &[u8],
+    edits: &[(&str, FeatureEdit<'_>)],
     out: &mut Vec<u8>,
 ) -> Result<(), ExampleError> {
     debug_assert!(edits.is_sorted_by(|a, b| a.0 < b.0));
@@ -77,16 +109,27 @@ pub fn set_bytes(
     Ok(())
 }
 
+impl<'a> FeatureEdit<'a> {
+    /// The new values; `None` to remove the feature.
+    fn list(self) -> Option<List<'a>> {
+        match self {
+            Self::Remove => None,
+            Self::Bytes(value) => Some(List::One(value)),
+            Self::Int64(value) => Some(List::Int64(value)),
+        }
+    }
+}
+
 /// Copies the entries of a `Features` message, with the new ones only in the last message.
 fn change(
     features: Piece<'_>,
-    edits: &[(&str, Option<&[u8]>)],
+    edits: &[(&str, FeatureEdit<'_>)],
     last: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), ExampleError> {
     let mut new = edits
         .iter()
-        .filter_map(|(name, value)| Some((*name, (*value).filter(|_| last)?)))
+        .filter_map(|(name, edit)| Some((*name, edit.list().filter(|_| last)?)))
         .peekable();
     let mut fields = features.fields();
     let mut start = 0;
@@ -97,7 +140,7 @@ fn change(
             (1, Value::Bytes(entry)) => {
                 let name = FeatureView::parse(entry)?.name();
                 while let Some((new, value)) = new.next_if(|(new, _)| *new < name) {
-                    put_entry(out, new, &List::One(value));
+                    put_entry(out, new, &value);
                 }
                 keep = edits.iter().all(|(edited, _)| *edited != name);
             }
@@ -110,7 +153,7 @@ fn change(
         start = end;
     }
     for (name, value) in new {
-        put_entry(out, name, &List::One(value));
+        put_entry(out, name, &value);
     }
     Ok(())
 }
@@ -150,6 +193,29 @@ mod tests {
         let two = edited(&plain, &[("a", Some(b"1")), ("z", Some(b"2"))]);
         assert_eq!(two, build(&[("a", b"1"), ("z", b"2")]));
         assert_eq!(edited(&plain, &[]), plain);
+    }
+
+    #[test]
+    fn a_text_is_replaced_by_an_integer() {
+        let mut builder = ExampleBuilder::new();
+        builder
+            .add_bytes("label", b"cat")
+            .add_bytes("image", b"jpeg");
+        let mut out = Vec::new();
+        let edits = [
+            ("image/label", FeatureEdit::Int64(3)),
+            ("label", FeatureEdit::Remove),
+        ];
+        edit_features(&builder.to_vec(), &edits, &mut out).unwrap();
+        let mut expected = ExampleBuilder::new();
+        expected
+            .add_int64("image/label", 3)
+            .add_bytes("image", b"jpeg");
+        assert_eq!(out, expected.to_vec());
+        let edits = [("label", FeatureEdit::Int64(-1))];
+        edit_features(&builder.to_vec(), &edits, &mut out).unwrap();
+        let view = ExampleView::parse(&out).unwrap();
+        assert_eq!(view.int64("label"), Ok(Some(-1)));
     }
 
     #[test]

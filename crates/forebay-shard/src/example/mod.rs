@@ -11,7 +11,7 @@ mod view;
 mod wire;
 
 pub use builder::ExampleBuilder;
-pub use edit::set_bytes;
+pub use edit::{FeatureEdit, edit_features, set_bytes};
 pub use kinds::feature_kinds;
 pub use record_features::{ImageRecord, RecordFeatures, image_and_label, image_record};
 pub use view::{ExampleView, FeatureKind, FeatureView, Features};

@@ -1,6 +1,6 @@
 //! Verifies a dataset: every shard, and all of them against the manifest.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -89,6 +89,7 @@ pub fn verify_dataset_in(
     if !report.stopped {
         let digest = |shard: &str| samples.get(shard).copied().flatten();
         report.findings.extend(other_samples(&place, &digest));
+        report.findings.extend(other_account(&place, &digest));
         report.findings.extend(strays(&place)?);
     }
     Ok(report)
@@ -166,6 +167,30 @@ fn other_samples(
             found,
         })
     })
+}
+
+/// Compares the account in the manifest with its splits and with the labels in the indexes, unless an
+/// index is missing or damaged.
+fn other_account(
+    place: &Place<'_>,
+    digest: &dyn Fn(&str) -> Option<SampleDigest>,
+) -> Option<VerifyFinding> {
+    let account = place.manifest.account.as_ref()?;
+    let mut labelled = BTreeMap::new();
+    for split in &place.manifest.splits {
+        let counts = split
+            .shards
+            .iter()
+            .map(|shard| Some(digest(&shard.name)?.labelled()));
+        if let Some(count) = counts.sum::<Option<u64>>() {
+            labelled.insert(split.name.clone(), count);
+        }
+    }
+    let problem = account.check_stored(place.manifest, &labelled).err()?;
+    Some(VerifyFinding::from(Error::Manifest {
+        path: place.root.join(FILE_NAME),
+        problem,
+    }))
 }
 
 /// Files whose names look like shards of a split, to readers that select by name.

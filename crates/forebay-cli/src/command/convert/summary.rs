@@ -1,11 +1,13 @@
 //! The summary of a conversion.
 
-use forebay_pack::ConvertSummary;
+use forebay_pack::{Account, ConvertSummary};
 use serde::Serialize;
 
+use crate::account;
 use crate::command::images::fast_in_words;
 use crate::console::Console;
 use crate::input::show;
+use crate::paint::printable;
 use crate::quantity;
 use crate::staging_args::{self, UploadedEvent};
 
@@ -78,19 +80,23 @@ fn text(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), con
     if let Some(line) = fast_in_words(&summary.fast) {
         console.line(format!("  {line}"));
     }
-    for (count, what) in [
-        (summary.skipped, "could not be read and left out"),
-        (
-            summary.changed_keys,
-            "with other keys than before, since the format cannot hold those",
-        ),
-    ] {
-        if count > 0 {
-            console.line(format!(
-                "  {} {what}: see {}",
-                quantity::counted(count, "record", "records"),
-                show(&summary.root.join("pack/report.jsonl")),
-            ));
+    let report = show(&summary.root.join("pack/report.jsonl"));
+    if summary.changed_keys > 0 {
+        console.line(format!(
+            "  {} with other keys than before, since the format cannot hold those: see {report}",
+            quantity::counted(summary.changed_keys, "record", "records"),
+        ));
+    }
+    for warning in &summary.warnings {
+        console.warning(printable(warning));
+    }
+    if let Some(account) = &summary.account {
+        account::print(account, &summary.classes, console);
+        for example in &summary.examples {
+            console.warning_detail(printable(&example.to_string()));
+        }
+        if account.left_out_count() > 0 {
+            console.warning_detail(format!("all are listed in {report}"));
         }
     }
     console.line(format!(
@@ -117,6 +123,8 @@ struct Event<'a> {
     fast_images: u64,
     fast_left: u64,
     skipped: u64,
+    account: Option<&'a Account>,
+    warnings: &'a [String],
     changed_keys: u64,
     notes: &'a [String],
     already_complete: bool,
@@ -134,7 +142,7 @@ fn event(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), co
                 Verb::Converted => "convert",
                 Verb::Indexed => "index",
             },
-            exit_code: if summary.skipped > 0 { 3 } else { 0 },
+            exit_code: account::outcome(summary.account.as_ref()).exit_code(),
             root: summary.root.display().to_string(),
             fingerprint: &summary.fingerprint,
             records,
@@ -147,7 +155,9 @@ fn event(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), co
             progressive_left: summary.progressive.left,
             fast_images: summary.fast.images,
             fast_left: summary.fast.left,
-            skipped: summary.skipped,
+            skipped: summary.account.as_ref().map_or(0, Account::left_out_count),
+            account: summary.account.as_ref(),
+            warnings: &summary.warnings,
             changed_keys: summary.changed_keys,
             notes: &summary.notes,
             already_complete: summary.already_complete,

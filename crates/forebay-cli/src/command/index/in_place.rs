@@ -10,8 +10,10 @@ use forebay_pack::{
 };
 use forebay_store::Location;
 
+use crate::account;
+use crate::bad_args::BadArgs;
 use crate::command::convert::summary::{self, Verb};
-use crate::command::convert::{Policy, Watch, shards};
+use crate::command::convert::{Watch, shards};
 use crate::command::record_source::foreign_source;
 use crate::command::seek_points::SeekPoints;
 use crate::console::Console;
@@ -40,14 +42,8 @@ pub(super) struct InPlaceArgs {
     #[arg(long, value_name = "FEATURE")]
     drop_feature: Vec<String>,
 
-    /// How to handle records that cannot be read: fail, or skip (they are left out and listed; the exit code is 3)
-    #[arg(
-        long,
-        value_name = "POLICY",
-        default_value = "fail",
-        hide_possible_values = true
-    )]
-    on_bad_record: Policy,
+    #[command(flatten)]
+    bad: BadArgs,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -96,7 +92,8 @@ pub(super) fn options(
     options.read = ReadOptions::new(store.clone());
     options.upload.store = store;
     options.drop_features = own.drop_feature.iter().cloned().collect();
-    options.on_bad_record = own.on_bad_record.into();
+    options.on_bad = own.bad.on_bad.clone();
+    options.max_bad = own.bad.max_bad();
     options.jobs = args.jobs.map(NonZeroUsize::get);
     options.overwrite = args.overwrite;
     Ok(Some(options))
@@ -111,8 +108,5 @@ pub(super) fn run(options: &ConvertOptions, console: &Console) -> Result<Outcome
         console.note(printable(note));
     }
     summary::print(&summary, Verb::Indexed, console);
-    Ok(match summary.skipped {
-        0 => Outcome::Done,
-        _ => Outcome::SomeUnreadable,
-    })
+    Ok(account::outcome(summary.account.as_ref()))
 }

@@ -11,12 +11,13 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_pack::{
-    Action, Cancel, DatasetFormat, FinishOptions, OnBadImage, PackOptions, Part, Sharding,
-    ShuffleWhen, SourceLayout, finish, prepare,
+    Action, Cancel, DatasetFormat, FinishOptions, PackOptions, Part, Sharding, ShuffleWhen,
+    SourceLayout, finish, prepare,
 };
 use forebay_shard::BlockCompression;
 use forebay_store::Location;
 
+use crate::bad_args::BadArgs;
 use crate::command::images::ImageArgs;
 use crate::command::seek_points::SeekPoints;
 use crate::console::Console;
@@ -264,16 +265,8 @@ struct OptionArgs {
     )]
     quality: Option<u8>,
 
-    /// How to handle invalid images: skip, fail or quarantine:DIR
-    #[arg(
-        long,
-        value_name = "POLICY",
-        default_value = "skip",
-        value_parser = parse_policy,
-        long_help = POLICY_HELP,
-        help_heading = "Images"
-    )]
-    on_bad_image: OnBadImage,
+    #[command(flatten)]
+    bad: BadArgs,
 
     /// Threads that read, convert and write [default: cores that the machine, affinity and cgroup allow]
     #[arg(short, long, value_name = "N", help_heading = "Run")]
@@ -314,22 +307,6 @@ The aspect is kept, and no image is made larger. The pixels are those of Pillow'
 BILINEAR); with --max-side as well, the smaller size counts. What is made smaller becomes a JPEG
 (4:2:0, --quality) without profiles and without EXIF but its orientation, and width and height in its record are the new
 ones. Images that are small enough keep their bytes.";
-
-const POLICY_HELP: &str = "\
-How to handle invalid images: skip, fail or quarantine:DIR
-
-  skip            leave it out, list it, go on; the exit code is 3
-  fail            stop at the first one
-  quarantine:DIR  as skip, and copy it to DIR under the path that it has in SRC";
-
-fn parse_policy(text: &str) -> Result<OnBadImage, String> {
-    match text.split_once(':') {
-        None if text == "skip" => Ok(OnBadImage::Skip),
-        None if text == "fail" => Ok(OnBadImage::Fail),
-        Some(("quarantine", dir)) if !dir.is_empty() => Ok(OnBadImage::Quarantine(dir.into())),
-        _ => Err("give skip, fail or quarantine:DIR".to_owned()),
-    }
-}
 
 const LABELS_HELP: &str = "\
 A file of labels: CSV, TSV or JSON lines, with a line of column names (CSV, TSV).
@@ -398,7 +375,8 @@ impl OptionArgs {
         options.images = self.images.form().unwrap_or_default();
         options.allow_private_images = self.images.allow_private_images;
         options.progressive_to_baseline = self.progressive == Progressive::Baseline;
-        options.on_bad_image = self.on_bad_image.clone();
+        options.on_bad = self.bad.on_bad.clone();
+        options.max_bad = self.bad.max_bad();
         options.transcode_nonstandard = self.transcode_nonstandard;
         options.resize_short = self.resize_short.map(NonZeroU32::get);
         options.max_side = self.max_side.map(NonZeroU32::get);

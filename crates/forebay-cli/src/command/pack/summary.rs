@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_pack::{Action, Finding, Summary};
+use forebay_pack::{Account, Action, Finding, Summary};
 use serde::Serialize;
 
+use crate::account;
 use crate::command::images::fast_in_words;
 use crate::console::Console;
 use crate::failure::Outcome;
@@ -40,6 +41,7 @@ struct Event<'a> {
     fast_images: u64,
     fast_left: u64,
     skipped: u64,
+    account: Option<&'a Account>,
     findings: Vec<FindingCount>,
     report: Option<String>,
     warnings: &'a [String],
@@ -80,10 +82,9 @@ impl<'a> Packed<'a> {
     }
 
     pub(crate) fn outcome(&self) -> Outcome {
-        if self.summary.skipped() > 0 {
-            Outcome::SomeUnreadable
-        } else {
-            Outcome::Done
+        match self.summary.skipped() {
+            0 => account::outcome(self.summary.account.as_ref()),
+            _ => Outcome::SomeUnreadable,
         }
     }
 
@@ -189,6 +190,10 @@ impl<'a> Packed<'a> {
         for line in facts.lines(console.paint()) {
             console.line(line);
         }
+        if let Some(account) = &summary.account {
+            console.blank();
+            account::print(account, &summary.class_names, console);
+        }
         print_skipped(summary.skipped(), &summary.skipped_examples, console);
     }
 
@@ -251,6 +256,7 @@ impl<'a> Packed<'a> {
                 fast_images: summary.fast.images,
                 fast_left: summary.fast.left,
                 skipped: summary.skipped(),
+                account: summary.account.as_ref(),
                 findings: summary
                     .findings
                     .iter()

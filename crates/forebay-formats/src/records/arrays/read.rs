@@ -116,6 +116,9 @@ pub(in crate::records) fn open(
                 .into(),
             order: order.unwrap_or_else(|| order_by_sizes(&splits)),
             findings: Vec::new(),
+            is_own: conversion.is_some(),
+            label: None,
+            warnings: Vec::new(),
         },
         splits,
     })

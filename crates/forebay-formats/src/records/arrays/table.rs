@@ -189,15 +189,17 @@ impl Table {
         }
         let is_label =
             |values: Values| matches!(values, Values::Rows(array) if is_label(&arrays[array]));
-        let label = choose(
-            named,
-            options.label_feature.as_deref(),
-            &[LABEL_ARRAYS, LABEL_NAMES],
-            is_label,
-        )
-        .map_err(|name| {
-            format!("--label-feature {name}: there is no such array of one integer a row")
-        })?;
+        // Arrays of other types are read as labels one layer above.
+        let chosen = options.label_feature.as_deref();
+        let chosen = chosen.filter(|name| named.get(*name).copied().is_some_and(is_label));
+        let label = match (chosen, &options.label_feature) {
+            (None, Some(_)) => None,
+            (Some(name), _) => Some(name.to_owned()),
+            (None, None) => {
+                let any = choose(named, None, &[LABEL_ARRAYS, LABEL_NAMES], |_| true)?;
+                any.filter(|name| named.get(name).copied().is_some_and(is_label))
+            }
+        };
         let is_text = |values: Values| {
             let is_text = !matches!(
                 arrays[values.array()].element,

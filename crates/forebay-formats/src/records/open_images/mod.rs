@@ -358,7 +358,7 @@ fn read_boxes(
         let Some(&image) = numbers.get(id.as_str()) else {
             if policy == OnBadRecord::Fail {
                 let what = format!(
-                    "there is no image {}; --on-bad-record skip leaves out the lines of images that are not there",
+                    "there is no image {}; --on-bad skip leaves out the lines of images that are not there",
                     escape(id.as_bytes())
                 );
                 return Err(fail(what));

@@ -156,7 +156,7 @@ fn lines_of_images_that_are_not_there_are_an_error_or_listed() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("line 2: there is no image b; --on-bad-record skip"),
+        error.contains("line 2: there is no image b; --on-bad skip"),
         "{error}"
     );
     train.on_bad_record = OnBadRecord::Skip;

@@ -95,15 +95,20 @@ impl Fields {
         let is_number = |field: &Field| {
             !field.is_list && matches!(field.leaf_type, LeafType::Int | LeafType::Unsigned)
         };
-        let label = choose(
-            options.label_feature.as_deref(),
-            LABEL_NAMES,
-            &fields,
-            is_number,
-        )
-        .map_err(|what| format!("label: {what}"))?;
+        // Columns of other types are read as labels one layer above.
+        let named = options.label_feature.as_deref();
+        let named = named.filter(|name| fields.iter().any(|f| f.name == *name && is_number(f)));
+        let label = match (named, &options.label_feature) {
+            (None, Some(_)) => None,
+            _ => usual_label(&fields, named, is_number),
+        };
         let class_column = |field: &Field| is_number(field) && is_class(&described, &field.name);
-        let label = label.or_else(|| fields.iter().position(class_column));
+        let label = label.or_else(|| {
+            let is_open = options.label_feature.is_none();
+            is_open
+                .then(|| fields.iter().position(class_column))
+                .flatten()
+        });
         let mut key_names = vec!["key".to_owned(), "__key__".to_owned()];
         let path = image.and_then(|image| fields[image].name.strip_suffix("/bytes"));
         key_names.extend(path.map(|name| format!("{name}/path")));
@@ -183,6 +188,18 @@ impl Fields {
         });
         self.fields = fields;
         self.columns = schema;
+    }
+
+    /// The same columns with one of them alone.
+    pub(super) fn only(&self, name: &str) -> Self {
+        let own = self
+            .columns
+            .column(name)
+            .map(|column| Use::Feature(column.feature.clone()));
+        let mut only = self.clone();
+        only.fields
+            .retain(|field| Some(&field.used_as) == own.as_ref());
+        only
     }
 
     /// The features of records, for a manifest.
@@ -384,6 +401,17 @@ fn choose(
         },
         None => Ok(usual.iter().find_map(|name| position(name))),
     }
+}
+
+/// The leaf of integers with the label: as named, or the first one with one of the usual names, if that is one of integers.
+fn usual_label(
+    fields: &[Field],
+    named: Option<&str>,
+    fits: impl Fn(&Field) -> bool,
+) -> Option<usize> {
+    let mut names = named.into_iter().chain(LABEL_NAMES.iter().copied());
+    let found = names.find_map(|name| fields.iter().position(|field| field.name == name))?;
+    fits(&fields[found]).then_some(found)
 }
 
 /// The leaf with the image: as named, the only struct of bytes and path, or bytes of a usual name.

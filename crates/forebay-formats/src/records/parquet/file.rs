@@ -120,6 +120,17 @@ impl RecordFile for ParquetFile {
         })
     }
 
+    fn with_column(&self, column: &str) -> Option<Box<dyn RecordFile + '_>> {
+        Some(Box::new(Self {
+            path: self.path.clone(),
+            bytes: self.bytes,
+            storage: Arc::clone(&self.storage),
+            metadata: Arc::clone(&self.metadata),
+            fields: Arc::new(self.fields.only(column)),
+            starts: self.starts.clone(),
+        }))
+    }
+
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
         let input = Arc::new(Input::open(&self.path, &*self.storage)?);
         if input.len() != self.bytes {

@@ -142,6 +142,9 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
                 .into(),
             order: order.unwrap_or_else(|| order_by_sizes(&splits)),
             findings: Vec::new(),
+            is_own: conversion.is_some(),
+            label: None,
+            warnings: Vec::new(),
         },
         splits,
     })

@@ -440,6 +440,9 @@ impl Columns {
             identity: self.identity(files),
             order: known.unwrap_or_else(|| order_of(files)),
             findings: Vec::new(),
+            is_own: conversion.is_some(),
+            label: None,
+            warnings: Vec::new(),
         }
     }
 

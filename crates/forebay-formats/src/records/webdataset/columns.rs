@@ -1,5 +1,6 @@
 //! Which member of a sample is which column, for readers and for writers.
 
+use super::super::foreign_records::LABEL_NAMES;
 use super::super::npy::NpyColumn;
 use super::super::{Conversion, RecordInput};
 use super::index::{TarIndex, refuses};
@@ -124,8 +125,9 @@ impl Columns {
         input: &RecordInput,
         root: &Path,
     ) -> Result<Self> {
+        let indexes: Vec<&TarIndex> = indexes.collect();
         let mut extensions: BTreeMap<String, NpyColumn> = BTreeMap::new();
-        for index in indexes {
+        for index in &indexes {
             if let Some(extension) = refuses(index)
                 && !input.drop_features.contains(extension)
             {
@@ -141,7 +143,10 @@ impl Columns {
         }
         let columns = match conversion {
             Some(conversion) => Self::converted(&extensions, conversion, input),
-            None => Self::inferred(&extensions, input),
+            None => {
+                let label = label_member(&indexes, &extensions, input)?;
+                Self::inferred(&extensions, label.as_deref(), input)
+            }
         };
         let columns = columns.map_err(|what| Error::source(root, what))?;
         let has_image = columns.slots.values().any(|slot| *slot == Slot::Image);
@@ -161,20 +166,17 @@ impl Columns {
 
     fn inferred(
         extensions: &BTreeMap<String, NpyColumn>,
+        label: Option<&str>,
         input: &RecordInput,
     ) -> std::result::Result<Self, String> {
         let chosen = &input.features;
-        for (name, flag) in [
-            (&chosen.image_feature, "--image-feature"),
-            (&chosen.label_feature, "--label-feature"),
-        ] {
-            if let Some(name) = name
-                && !extensions.contains_key(name)
-            {
-                return Err(format!("{flag} {name:?}: no sample has such a member"));
-            }
+        if let Some(name) = &chosen.image_feature
+            && !extensions.contains_key(name)
+        {
+            return Err(format!(
+                "--image-feature {name:?}: no sample has such a member"
+            ));
         }
-        let label = chosen.label_feature.as_deref().unwrap_or(LABEL_EXTENSION);
         let mut slots = BTreeMap::new();
         let mut columns = Vec::new();
         for (extension, arrays) in extensions {
@@ -186,11 +188,11 @@ impl Columns {
                 Slot::Nothing
             } else if is_image {
                 Slot::Image
-            } else if extension == label {
+            } else if Some(extension.as_str()) == label {
                 Slot::Label
             } else {
                 let column_type = match last(extension) {
-                    "txt" => ColumnType::Text,
+                    "txt" | LABEL_EXTENSION => ColumnType::Text,
                     "npy" => arrays.column_type(),
                     end if is_image_extension(end) => ColumnType::Image,
                     _ => ColumnType::Bytes,
@@ -288,6 +290,28 @@ impl Columns {
         *self.slot(extension) == Slot::Image
     }
 
+    /// The same columns with one of them alone; the others are left out of records.
+    pub(super) fn only(&self, name: &str) -> Self {
+        let is_it = |slot: &Slot| matches!(slot, Slot::Column(column, _) if column.name == name);
+        let slots = self.slots.iter().map(|(extension, slot)| {
+            let slot = if is_it(slot) {
+                slot.clone()
+            } else {
+                Slot::Nothing
+            };
+            (extension.clone(), slot)
+        });
+        Self {
+            slots: slots.collect(),
+            schema: self.schema.clone(),
+            json: BTreeMap::new(),
+            features: self.features.clone(),
+            record_features: self.record_features.clone(),
+            label_base: self.label_base,
+            needs_image: false,
+        }
+    }
+
     pub(super) fn schema(&self) -> Schema {
         self.schema.clone()
     }
@@ -295,6 +319,33 @@ impl Columns {
     pub(super) fn features(&self) -> Vec<FeatureEntry> {
         self.features.clone()
     }
+}
+
+/// The extension of the members that hold labels as numbers, by the first one. Labels of other kinds are read one layer above.
+fn label_member(
+    indexes: &[&TarIndex],
+    extensions: &BTreeMap<String, NpyColumn>,
+    input: &RecordInput,
+) -> Result<Option<String>> {
+    let named = input.features.label_feature.as_deref();
+    let mut usual = [LABEL_EXTENSION]
+        .into_iter()
+        .chain(LABEL_NAMES.iter().copied());
+    let found = match named {
+        Some(name) => extensions.contains_key(name).then_some(name),
+        None => usual.find(|name| extensions.contains_key(*name)),
+    };
+    let Some(extension) = found else {
+        return Ok(None);
+    };
+    for index in indexes {
+        if let Some(bytes) = index.first_member(extension)? {
+            let text = std::str::from_utf8(&bytes).unwrap_or_default();
+            let is_number = text.trim().parse::<i64>().is_ok();
+            return Ok(is_number.then(|| extension.to_owned()));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use std::collections::HashSet;
 
 /// A dataset has a handful of columns; a tar of other files has a name for each.
 const EXTENSIONS_MAX: usize = 256;
+/// Bytes of a member that show what its column holds.
+const FIRST_MEMBER_BYTES: usize = 4096;
 
 /// The samples of one tar.
 #[derive(Debug)]
@@ -142,6 +144,28 @@ impl TarIndex {
         }
     }
 
+    /// Reads the beginning of the first member with an extension.
+    pub(super) fn first_member(&self, extension: &str) -> Result<Option<Vec<u8>>> {
+        let known = self
+            .extensions
+            .iter()
+            .position(|(name, _)| name == extension);
+        let member = self
+            .members
+            .iter()
+            .find(|member| Some(usize::from(member.extension)) == known);
+        let Some(member) = member else {
+            return Ok(None);
+        };
+        let file = self.version.reopen(&self.archive)?;
+        let stream = Stream::new(file, self.kind);
+        let mut stream = stream.map_err(|error| Error::io(&self.version.path, "read", error))?;
+        let mut bytes = vec![0; (member.size as usize).min(FIRST_MEMBER_BYTES)];
+        read_exact(&mut stream, member.offset, &mut bytes)
+            .map_err(|error| error.of(&self.version.path))?;
+        Ok(Some(bytes))
+    }
+
     /// Checks what only the columns of all tars tell: that no sample lacks the image that others have.
     pub(super) fn check_samples(
         &mut self,
@@ -173,7 +197,7 @@ impl TarIndex {
             if policy == OnBadRecord::Fail {
                 let key = escape(self.key(sample));
                 let what = format!(
-                    "offset {offset}: sample {key:?}: {what}; --on-bad-record skip leaves it out, --allow-no-image keeps it"
+                    "offset {offset}: sample {key:?}: {what}; --on-bad skip leaves it out, --allow-no-image keeps it"
                 );
                 return Err(Error::source(&self.version.path, what));
             }

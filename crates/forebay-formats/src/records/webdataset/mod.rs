@@ -103,8 +103,11 @@ impl Format for WebDataset {
             identity,
             order,
             findings,
+            is_own: conversion.is_some(),
+            label: None,
+            warnings: Vec::new(),
         };
-        let file = |index| TarFile::new(index, Arc::clone(&columns));
+        let file = |index| TarFile::new(Arc::new(index), Arc::clone(&columns));
         let splits = sources
             .into_iter()
             .map(|(name, indexes)| RecordSplit::new(name, indexes.into_iter().map(file)));

@@ -23,14 +23,14 @@ const FEATURE_BYTES: u64 = 32;
 /// A tar of samples.
 #[derive(Debug)]
 pub(super) struct TarFile {
-    index: TarIndex,
+    index: Arc<TarIndex>,
     columns: Arc<Columns>,
     /// Meanings of the extensions of this tar.
     slots: Vec<Slot>,
 }
 
 impl TarFile {
-    pub(super) fn new(index: TarIndex, columns: Arc<Columns>) -> Self {
+    pub(super) fn new(index: Arc<TarIndex>, columns: Arc<Columns>) -> Self {
         let extensions = index.extensions.iter();
         let slots = extensions.map(|(extension, _)| columns.slot(extension).clone());
         Self {
@@ -71,6 +71,11 @@ impl RecordFile for TarFile {
     fn in_place_refusal(&self) -> Option<String> {
         let is_plain = self.index.kind == VolumeKind::Tar;
         (!is_plain).then(|| "it is compressed as a whole: decompress it, or convert it".to_owned())
+    }
+
+    fn with_column(&self, column: &str) -> Option<Box<dyn RecordFile + '_>> {
+        let columns = Arc::new(self.columns.only(column));
+        Some(Box::new(Self::new(Arc::clone(&self.index), columns)))
     }
 
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {

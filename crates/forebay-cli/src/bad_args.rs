@@ -1,0 +1,45 @@
+//! The options for bad images and records, the same in every command that packs or converts.
+
+use clap::Args;
+use forebay_pack::{MaxBad, OnBad};
+
+const POLICY_HELP: &str = "\
+How to handle bad images and records: skip, fail or quarantine:DIR
+
+  skip            leave it out, list it, go on; the exit code is 3
+  fail            stop at the first one
+  quarantine:DIR  as skip, and copy it to DIR under the path that it has in SRC";
+
+/// Bad images and records.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Bad input")]
+pub(crate) struct BadArgs {
+    /// How to handle bad images and records: skip, fail or quarantine:DIR
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "skip",
+        value_parser = parse_policy,
+        long_help = POLICY_HELP
+    )]
+    pub(crate) on_bad: OnBad,
+
+    /// Stop with an error after more bad ones than N, or than a share such as 0.5% [default: 1%, and at least 100]
+    #[arg(long, value_name = "N")]
+    max_bad: Option<MaxBad>,
+}
+
+impl BadArgs {
+    pub(crate) fn max_bad(&self) -> MaxBad {
+        self.max_bad.unwrap_or_default()
+    }
+}
+
+fn parse_policy(text: &str) -> Result<OnBad, String> {
+    match text.split_once(':') {
+        None if text == "skip" => Ok(OnBad::Skip),
+        None if text == "fail" => Ok(OnBad::Fail),
+        Some(("quarantine", dir)) if !dir.is_empty() => Ok(OnBad::Quarantine(dir.into())),
+        _ => Err("give skip, fail or quarantine:DIR".to_owned()),
+    }
+}

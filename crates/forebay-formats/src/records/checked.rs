@@ -1,0 +1,337 @@
+//! The checks of records of other tools, one layer above all readers: each record has an image that loaders read, and a label
+//! that is a class. Labels that are no integers yet become integers here.
+//!
+//! A record that fails is an [`Error::Record`], which the caller's policy handles as those of the readers.
+
+use super::label_role::{self, LabelReader};
+use super::{
+    OwnedRecord, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord, extents,
+};
+use crate::error::{Error, Result};
+use crate::sniff;
+use forebay_image::{Decoder, Ending, Limits};
+use forebay_shard::ExampleView;
+use forebay_shard::example::{FeatureEdit, RecordFeatures, edit_features};
+use forebay_shard::mapped::Extent;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Checks the records of a source, unless Forebay wrote them.
+pub(super) fn checked(mut source: RecordSource, input: &RecordInput) -> Result<RecordSource> {
+    if source.facts.is_own {
+        return Ok(source);
+    }
+    let first = FirstRecord::of(&source);
+    let has_own_keys =
+        input.features.key_feature.is_some() || first.iter().all(|one| !one.is_twice);
+    let labels = label_role::decide(&mut source, input, &first)?;
+    let facts = &source.facts;
+    let replaced = labels
+        .reader
+        .as_ref()
+        .map(LabelReader::replaced)
+        .unwrap_or_default();
+    let checks = Arc::new(Checks {
+        features: facts.record_features.clone(),
+        needs_image: !input.features.without_images,
+        labels: match (labels.is_ignored, labels.reader) {
+            (true, _) => LabelSource::Ignored,
+            (false, Some(reader)) => LabelSource::Column(Box::new(reader)),
+            (false, None) => LabelSource::Reader,
+        },
+        label_base: facts.label_base,
+        has_own_keys,
+        classes: facts.classes.len() as i64,
+        replaced,
+        limits: Limits::default(),
+    });
+    for split in &mut source.splits {
+        let files = std::mem::take(&mut split.files).into_iter();
+        let wrap = |inner| {
+            Box::new(CheckedFile {
+                inner,
+                checks: Arc::clone(&checks),
+            }) as _
+        };
+        split.files = files.map(wrap).collect();
+    }
+    Ok(source)
+}
+
+/// Records whose values decide what a column holds.
+const FIRST_RECORDS: usize = 16;
+
+/// A record at the beginning of a source.
+pub(super) struct FirstRecord {
+    pub(super) bytes: Vec<u8>,
+    /// Whether an earlier one has the same key.
+    is_twice: bool,
+}
+
+impl FirstRecord {
+    /// The first records of a source that can be read. Those that cannot are found again later.
+    fn of(source: &RecordSource) -> Vec<Self> {
+        let mut first = Vec::new();
+        let mut keys = BTreeSet::new();
+        for file in source.splits.iter().flat_map(|split| &split.files) {
+            let count = file.records().min((FIRST_RECORDS - first.len()) as u64);
+            let Ok(mut reader) = file.read(0..count) else {
+                continue;
+            };
+            // A key belongs to a file: two files of a source may well have the same.
+            keys.clear();
+            for _ in 0..count {
+                match reader.next_record() {
+                    Ok(Some(record)) => first.push(Self {
+                        bytes: record.bytes.to_vec(),
+                        is_twice: !record.key.is_empty() && !keys.insert(record.key.to_vec()),
+                    }),
+                    Err(Error::Record { .. }) => {}
+                    Ok(None) | Err(_) => break,
+                }
+            }
+            if first.len() >= FIRST_RECORDS {
+                break;
+            }
+        }
+        first
+    }
+
+    /// Its features, if it is an Example.
+    pub(super) fn example(&self) -> Option<ExampleView<'_>> {
+        ExampleView::parse(&self.bytes).ok()
+    }
+}
+
+/// What holds for the records of a source.
+#[derive(Debug)]
+struct Checks {
+    features: RecordFeatures,
+    needs_image: bool,
+    labels: LabelSource,
+    label_base: i64,
+    /// Whether keys tell records apart. A column that is only called as keys are is none.
+    has_own_keys: bool,
+    /// The number of classes; 0 where they have no names.
+    classes: i64,
+    /// Features that the label takes the place of.
+    replaced: Vec<String>,
+    limits: Limits,
+}
+
+#[derive(Debug)]
+enum LabelSource {
+    /// The reader of the format finds them.
+    Reader,
+    /// They are in a column.
+    Column(Box<LabelReader>),
+    /// Records have none.
+    Ignored,
+}
+
+impl Checks {
+    /// Checks a record, and writes the form with its label to `out` if it has another one. Returns its label.
+    fn check(
+        &self,
+        record: &SourceRecord<'_>,
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<Option<i64>, String> {
+        out.clear();
+        let example = match ExampleView::parse(record.bytes) {
+            Ok(example) => example,
+            Err(error) if self.needs_image => return Err(error.to_string()),
+            Err(_) => return Ok(record.label),
+        };
+        self.image(example)?;
+        let label = match &self.labels {
+            LabelSource::Reader => record.label,
+            LabelSource::Ignored => return Ok(None),
+            LabelSource::Column(reader) => {
+                let label = reader.label(example)?;
+                let edits = self
+                    .replaced
+                    .iter()
+                    .map(|name| (name.as_str(), FeatureEdit::Remove));
+                let mut edits: Vec<_> = edits
+                    .filter(|(name, _)| *name != self.features.label)
+                    .chain([(
+                        self.features.label.as_str(),
+                        label.map_or(FeatureEdit::Remove, FeatureEdit::Int64),
+                    )])
+                    .collect();
+                edits.sort_by_key(|(name, _)| *name);
+                edit_features(record.bytes, &edits, out).map_err(|error| error.to_string())?;
+                label
+            }
+        };
+        match label {
+            Some(label) if label != -1 && label < self.label_base => Err(format!(
+                "its label is {label}, and the first class has label {}: --label-base says which label is the first",
+                self.label_base
+            )),
+            Some(label) if self.classes > 0 && label - self.label_base >= self.classes => {
+                Err(format!(
+                    "its label is {label}, and there are {} classes",
+                    self.classes
+                ))
+            }
+            label => Ok(label),
+        }
+    }
+
+    fn key<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        if self.has_own_keys { key } else { b"" }
+    }
+
+    /// Checks that loaders can read the image, as a pack of image files does: its header, its structure and its end. Pixels
+    /// are decoded only where the end is missing.
+    fn image(&self, example: ExampleView<'_>) -> std::result::Result<(), String> {
+        let image = self
+            .features
+            .image(example)
+            .map_err(|error| error.to_string())?;
+        let Some(image) = image else {
+            return match self.needs_image {
+                true => Err("it has no image".to_owned()),
+                false => Ok(()),
+            };
+        };
+        sniff::check_image(image)?;
+        let refused = |error: forebay_image::ImageError| format!("its image: {error}");
+        let probe = forebay_image::probe(image, &self.limits).map_err(refused)?;
+        forebay_image::check_structure(image, &self.limits).map_err(refused)?;
+        if forebay_image::ending(image, &probe) == Ending::Cut {
+            let decoded = Decoder::new(self.limits).decode(image);
+            decoded.map_err(refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// A file whose records are checked.
+#[derive(Debug)]
+struct CheckedFile {
+    inner: Box<dyn RecordFile>,
+    checks: Arc<Checks>,
+}
+
+impl CheckedFile {
+    fn refused(&self, record: u64, what: String) -> Error {
+        Error::Record {
+            path: self.inner.path().to_path_buf(),
+            record,
+            what,
+        }
+    }
+}
+
+impl RecordFile for CheckedFile {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
+    fn records(&self) -> u64 {
+        self.inner.records()
+    }
+
+    fn record_bytes(&self, record: u64) -> u64 {
+        self.inner.record_bytes(record)
+    }
+
+    fn in_place_refusal(&self) -> Option<String> {
+        self.inner.in_place_refusal()
+    }
+
+    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
+        Ok(Box::new(Reader {
+            file: self,
+            inner: self.inner.read(records)?,
+            changed: Vec::new(),
+        }))
+    }
+
+    fn unchecked(&self) -> Option<&dyn RecordFile> {
+        Some(&*self.inner)
+    }
+
+    fn is_slow_to_encode(&self) -> bool {
+        self.inner.is_slow_to_encode()
+    }
+
+    fn encode(&self, record: &mut OwnedRecord) -> Result<()> {
+        self.inner.encode(record)?;
+        let mut changed = Vec::new();
+        let label = self.checks.check(&record.get(), &mut changed);
+        record.label = label.map_err(|what| self.refused(record.number, what))?;
+        if !changed.is_empty() {
+            record.bytes = changed;
+        }
+        if !self.checks.has_own_keys {
+            record.key.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Reads records, and checks each.
+struct Reader<'a> {
+    file: &'a CheckedFile,
+    inner: Box<dyn RecordReader + 'a>,
+    /// The record with its label, if that was none before.
+    changed: Vec<u8>,
+}
+
+impl RecordReader for Reader<'_> {
+    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let Some(record) = self.inner.next_record()? else {
+            return Ok(None);
+        };
+        let label = self.file.checks.check(&record, &mut self.changed);
+        let label = label.map_err(|what| self.file.refused(record.number, what))?;
+        let bytes = match self.changed.is_empty() {
+            true => record.bytes,
+            false => &self.changed,
+        };
+        let key = self.file.checks.key(record.key);
+        Ok(Some(SourceRecord {
+            number: record.number,
+            bytes,
+            label,
+            key,
+        }))
+    }
+
+    fn next_raw(&mut self, record: &mut OwnedRecord) -> Result<bool> {
+        self.inner.next_raw(record)
+    }
+
+    fn next_mapped(&mut self, found: &mut Vec<Extent>) -> Result<Option<SourceRecord<'_>>> {
+        let Some(record) = self.inner.next_mapped(found)? else {
+            return Ok(None);
+        };
+        let label = self.file.checks.check(&record, &mut self.changed);
+        let label = label.map_err(|what| self.file.refused(record.number, what))?;
+        let key = self.file.checks.key(record.key);
+        if self.changed.is_empty() {
+            return Ok(Some(SourceRecord {
+                label,
+                key,
+                ..record
+            }));
+        }
+        extents::find_again(&self.changed, record.bytes, found);
+        let bytes = &self.changed;
+        Ok(Some(SourceRecord {
+            number: record.number,
+            bytes,
+            label,
+            key,
+        }))
+    }
+}

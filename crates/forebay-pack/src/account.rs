@@ -1,0 +1,133 @@
+//! The account of a dataset: what was read to make it, and what became of it.
+//!
+//! Counts come from two sides that do not know each other: what was read is counted by the source, what was packed by the
+//! files that were written. [`Account::check_sum`] compares them before anything is published.
+
+use crate::destination::ShardLine;
+use crate::error::{Error, Result};
+use forebay_formats::records::SourceFacts;
+use forebay_formats::{Action, Finding, FindingList, Reason};
+use forebay_shard::manifest::{Account, Manifest, RoleAccount, SplitAccount};
+use forebay_shard::schema::{ColumnType, IMAGE, LABEL, Schema};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Features that say more about the image or the label of a record: no columns of their own.
+const OF_ROLES: &str = "image/";
+
+/// Counts findings.
+#[derive(Debug, Default)]
+pub(crate) struct FindingCounts {
+    left_out: BTreeMap<String, u64>,
+    ignored: BTreeMap<String, u64>,
+    problems: BTreeMap<String, u64>,
+}
+
+impl FindingCounts {
+    pub(crate) fn add(&mut self, action: Action, reason: Reason, count: u64) {
+        let text = || reason.text().to_owned();
+        if action.leaves_out() && reason != Reason::NotThere {
+            *self.left_out.entry(text()).or_default() += count;
+        }
+        if action == Action::Ignored {
+            *self.ignored.entry(text()).or_default() += count;
+        }
+        if action.leaves_out() || reason.is_problem() {
+            *self.problems.entry(text()).or_default() += count;
+        }
+    }
+
+    pub(crate) fn of_list(findings: &FindingList) -> Self {
+        let mut counts = Self::default();
+        findings
+            .kinds()
+            .for_each(|(action, reason)| counts.add(action, reason, 1));
+        counts
+    }
+
+    pub(crate) fn of<'a>(findings: impl Iterator<Item = &'a Finding>) -> Self {
+        let mut counts = Self::default();
+        findings.for_each(|finding| counts.add(finding.action, finding.reason, 1));
+        counts
+    }
+
+    /// How many were left out, for all reasons.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out.values().sum()
+    }
+
+    /// How many were ignored, for all reasons.
+    pub(crate) fn ignored(&self) -> u64 {
+        self.ignored.values().sum()
+    }
+}
+
+/// The account of the splits of a manifest, of which `read` were read.
+pub(crate) fn account<'a>(
+    unit: &str,
+    read: u64,
+    counts: FindingCounts,
+    manifest: &Manifest,
+    line: impl Fn(&str) -> Option<&'a ShardLine>,
+) -> Account {
+    let mut account = Account::new(unit);
+    account.read = read;
+    account.left_out = counts.left_out;
+    account.ignored = counts.ignored;
+    account.problems = counts.problems;
+    for split in &manifest.splits {
+        let lines = || split.shards.iter().filter_map(|shard| line(&shard.name));
+        let own = SplitAccount {
+            samples: lines().map(|line| line.records).sum(),
+            labelled: lines().map(|line| line.samples.labelled()).sum(),
+        };
+        // Where most samples have a label, the others lost it.
+        if own.labelled > own.samples / 2 && own.labelled < own.samples {
+            let what = format!(
+                "samples of {:?} without a label, which others have",
+                split.name
+            );
+            account.problems.insert(what, own.samples - own.labelled);
+        }
+        account.packed.insert(split.name.clone(), own);
+    }
+    account
+}
+
+/// Adds where image, label and key of converted records come from, and the other columns.
+pub(crate) fn add_columns(account: &mut Account, facts: &SourceFacts) {
+    add_schema(account, &facts.columns());
+    if let (Some(label), Some(role)) = (&facts.label, account.roles.get_mut("label")) {
+        role.source.clone_from(&label.column);
+        role.form = Some(label.form.name().to_owned());
+    }
+}
+
+/// Adds the columns of records: where image and label are, and the others.
+pub(crate) fn add_schema(account: &mut Account, schema: &Schema) {
+    for column in schema.columns() {
+        let role = match (column.name.as_str(), &column.column_type) {
+            (IMAGE, ColumnType::Image) => "image",
+            (LABEL, ColumnType::Label) => "label",
+            _ => {
+                if !column.name.starts_with(OF_ROLES) {
+                    account.columns.push(column.name.clone());
+                }
+                continue;
+            }
+        };
+        let source = column.feature.clone();
+        let own = RoleAccount { source, form: None };
+        account.roles.insert(role.to_owned(), own);
+    }
+    account.columns.sort();
+}
+
+/// Checks that nothing that was read is missing from an account.
+pub(crate) fn check(account: &Account, root: &Path) -> Result<()> {
+    account.check_sum().map_err(|what| {
+        let what =
+            format!("the account of the dataset does not add up, so nothing is published: {what}");
+        Error::destination(root, what)
+    })
+}

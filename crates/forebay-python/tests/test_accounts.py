@@ -1,0 +1,208 @@
+"""Faults x formats: what `pack` and `convert` make of a source with each fault, in each format.
+
+A fault is a row, a format a column. Each cell is a small source, generated here, and what has to become of it: samples,
+labels, the exit code, and whether anything is said. A cell that cannot occur says why. docs/formats.md has the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pathlib
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import forebay
+from account_sources import FORMATS, PICTURES, CannotOccur, Files, Sample, tfrecord
+from conftest import forebay_command
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+# These are packed, all others converted.
+PACKED = ("directory", "archive")
+# Annotations of boxes: their images have no labels.
+WITHOUT_LABELS = ("coco", "voc", "openimages")
+NAMES = ["cat", "dog", "cat", "owl"]
+
+
+def samples(labels: list[Any] | None = None) -> list[Sample]:
+    made: list[Sample] = [{"key": f"{n}.png", "image": PICTURES[n]} for n in range(4)]
+    for sample, label in zip(made, labels or [], strict=False):
+        sample["label"] = label
+    return made
+
+
+def with_image(image: bytes | None) -> Files:
+    """One bad image among four, of four classes' worth of labels that every format can hold."""
+    made = samples()
+    made[1]["image"] = image
+    return [made]
+
+
+@dataclass
+class Fault:
+    """A row: the source, and what has to become of it."""
+
+    title: str
+    files: Files
+    exit: int = 0
+    labels: list[int | None] | None = None
+    classes: list[str] | None = None
+    packed: int = 4
+    # Part of what is said; nothing may be said where it is empty and the exit code is 0.
+    says: str = ""
+    options: list[str] = field(default_factory=list)
+    # Only these formats: the others cannot have it, for this reason.
+    only: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def one_hot(at: int) -> list[int]:
+    return [int(n == at) for n in range(3)]
+
+
+def twice() -> Files:
+    made = samples()
+    made[2]["key"] = made[1]["key"]
+    return [made]
+
+
+def reordered() -> Files:
+    first, second = samples([1, 0, 1, 2])[:2], samples([1, 0, 1, 2])[2:]
+    return [first, [dict(reversed(sample.items())) for sample in second]]
+
+
+FAULTS = {
+    "ordinary": Fault("integers as labels", [samples([1, 0, 1, 2])], labels=[1, 0, 1, 2]),
+    "text": Fault("names of classes as labels", [samples(NAMES)], labels=[0, 1, 0, 2], classes=["cat", "dog", "owl"]),
+    "float": Fault("whole floats as labels", [samples([1.0, 0.0, 1.0, 2.0])], labels=[1, 0, 1, 2]),
+    "half": Fault("floats that are no classes", [samples([0.5, 0.25, 0.5, 0.75])], exit=1, says="--no-labels"),
+    "one-hot": Fault("one-hot lists as labels", [samples([one_hot(1), one_hot(0), one_hot(1), one_hot(2)])], labels=[1, 0, 1, 2]),
+    "numbers": Fault("names of classes that are numbers", [samples(["9", "10", "9", "11"])], labels=[2, 0, 2, 1], says="--class-order natural"),
+    "one-absent": Fault("one sample without a label", [samples(["cat", "dog", "cat", None])], exit=3, says="without a label"),
+    "none": Fault("no labels at all", [samples()]),
+    "image-empty": Fault("an image without bytes", with_image(b""), exit=3, packed=3),
+    "image-null": Fault("a sample without an image", with_image(None), exit=3, packed=3),
+    "image-html": Fault("a page of HTML as an image", with_image(b"<html>not found</html>"), exit=3, packed=3),
+    "image-cut": Fault("an image that is cut short", with_image(PICTURES[1][:30]), exit=3, packed=3),
+    "all-bad": Fault("no sample with an image", [[sample | {"image": b"<html>"} for sample in samples()]], exit=1),
+    "key-twice": Fault("two samples of one key", twice(), exit=3, packed=3),
+    "zero": Fault("zero samples", [[]], exit=1),
+    "columns-reordered": Fault("columns in another order in the second file", reordered(), labels=[1, 0, 1, 2]),
+}
+
+
+def account_of(dataset: pathlib.Path) -> dict[str, Any]:
+    account: dict[str, Any] = json.loads((dataset / "forebay.json").read_text())["account"]
+    return account
+
+
+def expected(fault: Fault, name: str) -> Fault:
+    """What differs from the row in one format, because the format defines it so."""
+    return fault
+
+
+@dataclass
+class Outcome:
+    """What became of a cell."""
+
+    reason: str = ""
+    problem: str = ""
+
+
+def run(row: str, name: str, root: pathlib.Path) -> Outcome:
+    fault = FAULTS[row]
+    try:
+        if fault.only and name not in fault.only:
+            raise CannotOccur(fault.reason)
+        source = FORMATS[name](root, fault.files)
+    except CannotOccur as reason:
+        return Outcome(reason=str(reason))
+    out = root.parent / f"{root.name}-out"
+    if name in PACKED:
+        done = forebay_command("pack", source, out, "--format", "indexed", "--no-shuffle", "--label-base", "0", "--split", "train")
+    else:
+        done = forebay_command("convert", source, out, "--from", name, "--to", "indexed", *fault.options)
+    problem = check(fault, name, done.returncode, done.stdout + done.stderr, done.stderr, out)
+    return Outcome(problem=problem and f"{row} x {name}: {problem}\n{done.stdout}{done.stderr}")
+
+
+def check(fault: Fault, name: str, code: int, said: str, stderr: str, out: pathlib.Path) -> str:
+    """What is wrong with the outcome of a cell; nothing if it is as it has to be."""
+    if "panicked" in said:
+        return "it panicked"
+    if code != fault.exit:
+        return f"exit code {code}, expected {fault.exit}"
+    if fault.says not in said:
+        return f"{fault.says!r} is not said"
+    if code == 1:
+        return "something was published" if (out / "forebay.json").exists() else ""
+    if code == 0 and not fault.says and "warning" in stderr:
+        return "there is a warning about ordinary data"
+    account = account_of(out)
+    packed = sum(split["samples"] for split in account["packed"].values())
+    left_out = sum(account.get("left_out", {}).values())
+    ignored = sum(account.get("ignored", {}).values())
+    if account["read"] != packed + left_out + ignored + account.get("outside", 0):
+        return f"the account does not add up: {account}"
+    if packed != fault.packed:
+        return f"{packed} samples, expected {fault.packed}"
+    records = [record for split in (data := forebay.open(out)).splits for record in data.split(split)]
+    labels = [record.label if record.label is not None and record.label >= 0 else None for record in records]
+    if fault.labels is not None and name in PACKED:
+        # Records of directories are in the order of their classes.
+        if sorted(labels, key=str) != sorted(fault.labels, key=str):
+            return f"labels {labels}, expected {fault.labels}"
+    elif fault.labels is not None and name not in WITHOUT_LABELS and labels != fault.labels:
+        return f"labels {labels}, expected {fault.labels}"
+    if fault.classes is not None and list(data.classes) != fault.classes:
+        return f"classes {list(data.classes)}, expected {fault.classes}"
+    verified = forebay_command("verify", out)
+    return "" if verified.returncode == 0 else f"verify: {verified.stderr}"
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Outcome]:
+    """Every cell, several at once."""
+    base = tmp_path_factory.mktemp("matrix")
+    all_cells = list(itertools.product(FAULTS, FORMATS))
+
+    def cell(place: tuple[str, str]) -> Outcome:
+        root = base / "-".join(place)
+        root.mkdir()
+        return run(*place, root)
+
+    with ThreadPoolExecutor(4) as threads:
+        return dict(zip(all_cells, threads.map(cell, all_cells), strict=True))
+
+
+@pytest.mark.parametrize("row", FAULTS)
+def test_fault_in_every_format(row: str, cells: dict[tuple[str, str], Outcome]) -> None:
+    problems = [cells[row, name].problem for name in FORMATS if cells[row, name].problem]
+    assert not problems, "\n".join(problems)
+
+
+def test_every_format_has_a_column() -> None:
+    done = forebay_command("convert", "--help")
+    listed = re.search(r"Format of SRC: ([a-z, ]+)", " ".join(done.stdout.split()))
+    assert listed is not None, done.stdout
+    names = {name.strip() for name in listed.group(1).split(",")}
+    missing = {name for name in names if name not in ("dataset", "")} - set(FORMATS)
+    assert not missing, f"these formats have no column: {missing}"
+
+
+def test_every_cell_that_cannot_occur_says_why(cells: dict[tuple[str, str], Outcome]) -> None:
+    run_cells = [place for place, outcome in cells.items() if not outcome.reason]
+    # Packages that are missing take their columns with them, but not all of the matrix.
+    assert len(run_cells) > len(cells) / 3
+    assert all(len(outcome.reason) > 10 for outcome in cells.values() if outcome.reason)
+
+
+def test_verify_compares_the_account(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "src").mkdir()
+    done = forebay_command("convert", tfrecord(tmp_path / "src", [samples([1, 0, 1, 2])]), tmp_path / "out", "--to", "indexed")
+    assert done.returncode == 0, done.stderr
+    assert account_of(tmp_path / "out")["packed"] == {"train": {"samples": 4, "labelled": 4}}
