@@ -81,14 +81,7 @@ pub(crate) fn account<'a>(
             samples: lines().map(|line| line.records).sum(),
             labelled: lines().map(|line| line.samples.labelled()).sum(),
         };
-        // Where most samples have a label, the others lost it.
-        if own.labelled > own.samples / 2 && own.labelled < own.samples {
-            let what = format!(
-                "samples of {:?} without a label, which others have",
-                split.name
-            );
-            account.problems.insert(what, own.samples - own.labelled);
-        }
+        account.note_unlabelled(&split.name, own);
         account.packed.insert(split.name.clone(), own);
     }
     account

@@ -87,6 +87,8 @@ pub struct ForeignSchema {
     pub label_base: i64,
     /// Whether records need no image.
     pub without_images: bool,
+    /// The feature that has the name of a label, or was named as one, and holds something else than one integer.
+    pub other_label: Option<String>,
 }
 
 impl ForeignSchema {
@@ -150,21 +152,32 @@ impl ForeignRecords {
                 *kind == FeatureKind::Int64 && (*is_one || self.first_of_several)
             })
         };
+        let mut other_label = None;
         let label = match (&self.label_feature, record) {
+            (_, _) if self.without_labels => None,
             (Some(name), Some(record)) if !kinds.contains_key(name) => {
                 return Err(format!(
                     "it has no feature {name} for --label-feature; {}",
                     describe(record)
                 ));
             }
-            (Some(name), Some(_)) => is_integer(name).then(|| name.clone()),
+            (Some(name), Some(_)) if is_integer(name) => Some(name.clone()),
+            (Some(name), Some(_)) => {
+                other_label = Some(name.clone());
+                None
+            }
             (Some(name), None) => Some(name.clone()),
             (None, _) => {
                 let mut usual = LABEL_NAMES.iter();
                 let found = usual.find(|name| kinds.contains_key(**name));
-                found
-                    .filter(|name| is_integer(name))
-                    .map(|name| (*name).to_owned())
+                match found {
+                    Some(name) if is_integer(name) => Some((*name).to_owned()),
+                    Some(name) => {
+                        other_label = Some((*name).to_owned());
+                        None
+                    }
+                    None => None,
+                }
             }
         };
         let is_taken = kinds.contains_key(&standard.label);
@@ -184,6 +197,7 @@ impl ForeignRecords {
             key: key.unwrap_or_else(|| KEY_NAMES[0].to_owned()),
             label_base: self.label_base.unwrap_or(base),
             without_images: self.without_images,
+            other_label,
         })
     }
 }

@@ -333,8 +333,9 @@ impl Session {
         pack.insert(WRITER_KEY.into(), self.plan.as_str().into());
         let written = self.done.values().map(|line| line.records).sum();
         let counts = FindingCounts::default();
-        let mut account =
-            account::account("samples", written, counts, &manifest, |name| self.done.get(name));
+        let mut account = account::account("samples", written, counts, &manifest, |name| {
+            self.done.get(name)
+        });
         account::add_schema(&mut account, &options.schema);
         manifest.account = Some(account);
         manifest

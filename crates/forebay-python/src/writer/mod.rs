@@ -159,7 +159,9 @@ impl PyDatasetWriter {
             splits.collect(),
             summary.resumed_shards,
             summary.already_complete,
-            summary.account.and_then(|account| serde_json::to_string(&account).ok()),
+            summary
+                .account
+                .and_then(|account| serde_json::to_string(&account).ok()),
         ))
     }
 
@@ -170,7 +172,14 @@ impl PyDatasetWriter {
     }
 }
 
-type Closed = (String, String, Vec<(String, u64, u64, u64)>, u64, bool, Option<String>);
+type Closed = (
+    String,
+    String,
+    Vec<(String, u64, u64, u64)>,
+    u64,
+    bool,
+    Option<String>,
+);
 
 fn closed(location: &str) -> Failure {
     Failure::new(Kind::Closed, format!("the writer of {location} is closed"))

@@ -91,6 +91,14 @@ impl Account {
         self.ignored.values().sum()
     }
 
+    /// Notes the samples of a split without a label, if most of its samples have one: those lost it.
+    pub fn note_unlabelled(&mut self, name: &str, split: SplitAccount) {
+        if split.labelled > split.samples / 2 && split.labelled < split.samples {
+            let what = format!("samples of {name:?} without a label, which others have");
+            self.problems.insert(what, split.samples - split.labelled);
+        }
+    }
+
     /// Checks that everything that was read is accounted for.
     ///
     /// # Errors

@@ -16,9 +16,10 @@ use std::time::Instant;
 use clap::Args as ClapArgs;
 use forebay_pack::{ForeignRecords, ForeignSchema, class_names};
 use forebay_shard::dataset::INDEX_DIRECTORY;
-use forebay_shard::example::{FeatureKind, feature_kinds};
+use forebay_shard::example::{FeatureKind, RecordFeatures, feature_kinds};
 use forebay_shard::manifest::{
-    EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,
+    Account, EpochOrder, FeatureEntry, Manifest, RoleAccount, ShardEntry, SplitAccount, SplitEntry,
+    block_records,
 };
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::tfrecord::build_sidecar;
@@ -29,6 +30,7 @@ use forebay_store::{DirLock, Durability, clean_stale, sync_dir, write_file};
 use serde::Serialize;
 
 use super::foreign_args::ForeignArgs;
+use crate::account;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome, io_hint};
 use crate::input::{MANIFEST, local, show};
@@ -171,7 +173,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     // What was published must be what others can open.
     let dataset = Dataset::open(&root)?;
     report(&dataset, started, console);
-    Ok(Outcome::Done)
+    Ok(account::outcome(dataset.manifest().account.as_ref()))
 }
 
 /// The dataset's directory and its files.
@@ -288,7 +290,17 @@ fn schema_of<'a>(
         }
         if let Some(first) = first {
             let schema = records.decide(Some(&first));
-            return schema.map_err(|what| refuse(path, what));
+            let schema = schema.map_err(|what| refuse(path, what))?;
+            if let (Some(name), false) = (&schema.other_label, records.without_labels) {
+                let what = format!(
+                    "{}: record 0: {name:?} has the name of a label and holds no single integer, and an index leaves records as they are",
+                    show(path)
+                );
+                return Err(Failure::new(what).hint(
+                    "`forebay convert SRC DST --to indexed` makes classes of it; --no-labels indexes the records without labels",
+                ));
+            }
+            return Ok(schema);
         }
     }
     records.decide(None).map_err(Failure::new)
@@ -381,18 +393,12 @@ fn manifest_of(
         order.block_records.insert(split.name.clone(), block);
         splits.push(split);
     }
-    console.note(printable(&schema.in_words()));
-    if labels.is_none() {
-        let label = &schema.features.label;
-        console.warning(format!(
-            "no record has a label in the integer feature {label}: name another with --label-feature"
-        ));
-    }
     let mut manifest = Manifest::new(ShardFormat::TfRecord, schema.label_base, splits);
     manifest.order = Some(order);
     manifest.sample_fingerprint =
         manifest.sample_fingerprint_of(|shard| samples.get(shard).copied());
     manifest.record_features = schema.features.clone();
+    manifest.account = Some(account_of(&manifest, schema, &samples));
     if let Some((classes, what)) = class_names(dir.unwrap_or(Path::new("")), schema, labels)? {
         manifest.classes = classes;
         console.note(printable(&what));
@@ -410,6 +416,39 @@ fn manifest_of(
         ("key_feature".to_owned(), schema.key.clone().into()),
     ]);
     Ok(manifest)
+}
+
+/// The account of records that stay in their files.
+fn account_of(
+    manifest: &Manifest,
+    schema: &ForeignSchema,
+    samples: &HashMap<String, SampleDigest>,
+) -> Account {
+    let mut account = Account::new("records");
+    for split in &manifest.splits {
+        let digests = split
+            .shards
+            .iter()
+            .filter_map(|shard| samples.get(&shard.name));
+        let own = SplitAccount {
+            samples: split.records,
+            labelled: digests.map(SampleDigest::labelled).sum(),
+        };
+        account.read += own.samples;
+        account.packed.insert(split.name.clone(), own);
+        account.note_unlabelled(&split.name, own);
+    }
+    let RecordFeatures { image, label, .. } = &schema.features;
+    let has_labels = account.packed.values().any(|split| split.labelled > 0);
+    for (role, source) in [("image", image), ("label", label)] {
+        if role == "image" || has_labels {
+            let source = source.clone();
+            account
+                .roles
+                .insert(role.to_owned(), RoleAccount { source, form: None });
+        }
+    }
+    account
 }
 
 fn report(dataset: &Dataset, started: Instant, console: &Console) {
@@ -437,6 +476,14 @@ fn report(dataset: &Dataset, started: Instant, console: &Console) {
             quantity::counted(split.shards.len() as u64, "shard", "shards"),
         ));
     }
+    if let Some(account) = &manifest.account {
+        let classes: Vec<String> = manifest
+            .classes
+            .iter()
+            .map(|class| class.name.clone())
+            .collect();
+        account::print(account, &classes, console);
+    }
     console.line(format!(
         "  indexes in {}",
         show(&dataset.root().join(INDEX_DIRECTORY))
@@ -450,6 +497,7 @@ fn report(dataset: &Dataset, started: Instant, console: &Console) {
     struct Summary<'a> {
         command: &'static str,
         exit_code: i32,
+        account: Option<&'a Account>,
         root: String,
         fingerprint: &'a str,
         records: u64,
@@ -461,7 +509,8 @@ fn report(dataset: &Dataset, started: Instant, console: &Console) {
         "summary",
         &Summary {
             command: "index",
-            exit_code: 0,
+            exit_code: account::outcome(manifest.account.as_ref()).exit_code(),
+            account: manifest.account.as_ref(),
             root: dataset.root().display().to_string(),
             fingerprint: dataset.fingerprint(),
             records,
