@@ -75,7 +75,7 @@ fn reasons(counts: &BTreeMap<String, u64>) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// Where labels come from, and the splits without them.
+/// The source of labels, and the splits without them.
 fn label(account: &Account, classes: &[String]) -> String {
     let Some(role) = account.roles.get("label") else {
         return "none".to_owned();

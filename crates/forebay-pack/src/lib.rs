@@ -6,6 +6,7 @@
 
 mod account;
 mod against;
+mod bad_count;
 mod census;
 mod convert;
 mod destination;

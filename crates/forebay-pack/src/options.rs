@@ -1,6 +1,5 @@
 //! Options of a pack, and their defaults.
 
-use crate::error::Error;
 use forebay_formats::images::{SourceLayout, SourceOptions};
 use forebay_formats::records::OnBadRecord;
 use forebay_image::{FastCoding, SeekDensity};
@@ -8,10 +7,8 @@ use forebay_shard::{BlockCompression, Codec, ShardFormat};
 use forebay_staging::AreaOptions;
 use forebay_store::{Durability, Limiter, Location, StoreOptions};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Default size of a shard, image bytes: large enough for sequential reading from any storage, small enough that
 /// a retry is cheap.
@@ -200,35 +197,6 @@ impl FromStr for MaxBad {
             .contains(&share)
             .then_some(Self::Share(share))
             .ok_or_else(refused)
-    }
-}
-
-/// The images or records of a run that were left out as bad, and how many may be.
-#[derive(Debug)]
-pub(crate) struct BadCount {
-    count: AtomicU64,
-    limit: u64,
-}
-
-impl BadCount {
-    /// Nothing is left out yet, of so many.
-    pub(crate) fn new(max: MaxBad, all: u64) -> Self {
-        Self {
-            count: AtomicU64::new(0),
-            limit: max.of(all),
-        }
-    }
-
-    /// Counts what was left out, which `what` names.
-    pub(crate) fn add(&self, count: u64, what: &dyn fmt::Display) -> crate::Result<()> {
-        let count = self.count.fetch_add(count, Ordering::Relaxed) + count;
-        match count > self.limit {
-            true => Err(Error::TooManyBad {
-                limit: self.limit,
-                last: what.to_string(),
-            }),
-            false => Ok(()),
-        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! From options to a plan that can be looked at, before anything is written.
 
+use crate::bad_count::BadCount;
 use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, SourceProgress, Stage};
 use crate::open_files;
-use crate::options::{BadCount, OnBad, PackOptions};
+use crate::options::{OnBad, PackOptions};
 use crate::plan::Plan;
 use forebay_store::Location;
 use std::path::{Path, PathBuf};

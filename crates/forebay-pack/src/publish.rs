@@ -474,7 +474,7 @@ pub(crate) fn outline(prepared: &Prepared) -> Outline {
     }
 }
 
-/// Where images and labels come from.
+/// The sources of images and labels.
 fn roles(prepared: &Prepared) -> BTreeMap<String, RoleAccount> {
     let role = |source: &str| RoleAccount {
         source: source.to_owned(),

@@ -169,7 +169,7 @@ pub struct Summary {
     pub report: Option<PathBuf>,
     /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// What was read, and what became of it; `None` of a dataset that an earlier version packed.
+    /// The account of the files; `None` if an earlier version packed them.
     pub account: Option<Account>,
     /// Time for the census and the plan.
     pub census_time: Duration,

@@ -101,13 +101,13 @@ def account_of(dataset: pathlib.Path) -> dict[str, Any]:
 
 
 def expected(fault: Fault, name: str) -> Fault:
-    """What differs from the row in one format, because the format defines it so."""
+    """The row as one format defines it."""
     return fault
 
 
 @dataclass
 class Outcome:
-    """What became of a cell."""
+    """The outcome of a cell."""
 
     reason: str = ""
     problem: str = ""
@@ -131,7 +131,7 @@ def run(row: str, name: str, root: pathlib.Path) -> Outcome:
 
 
 def check(fault: Fault, name: str, code: int, said: str, stderr: str, out: pathlib.Path) -> str:
-    """What is wrong with the outcome of a cell; nothing if it is as it has to be."""
+    """Returns the difference from the expected outcome of a cell; empty if there is none."""
     if "panicked" in said:
         return "it panicked"
     if code != fault.exit:

@@ -98,7 +98,7 @@ pub struct Manifest {
     /// The options with which the dataset was packed: everything needed to pack it again.
     #[serde(default)]
     pub pack: BTreeMap<String, serde_json::Value>,
-    /// What was read to make the dataset, and what became of it. It belongs to neither fingerprint.
+    /// The account of the dataset. It belongs to neither fingerprint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
 }

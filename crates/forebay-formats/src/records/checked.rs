@@ -105,7 +105,7 @@ impl FirstRecord {
     }
 }
 
-/// What holds for the records of a source.
+/// The checks of the records of a source.
 #[derive(Debug)]
 struct Checks {
     features: RecordFeatures,

@@ -48,7 +48,7 @@ pub struct Conversion {
     /// The options of the conversion.
     #[serde(default)]
     pub pack: BTreeMap<String, serde_json::Value>,
-    /// What was read, and what became of it.
+    /// The account of the records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
 }

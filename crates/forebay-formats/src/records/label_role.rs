@@ -55,7 +55,7 @@ impl LabelForm {
     }
 }
 
-/// Where the labels of a source come from.
+/// The source of labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelRole {
     /// The column, as the source names it.
@@ -135,7 +135,7 @@ impl LabelReader {
     }
 }
 
-/// What a source says about its labels.
+/// The decision about the labels of a source.
 pub(super) struct Labels {
     pub(super) reader: Option<LabelReader>,
     /// Whether labels that readers found are left out.

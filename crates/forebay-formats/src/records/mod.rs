@@ -384,7 +384,7 @@ pub struct SourceFacts {
     pub findings: Vec<Finding>,
     /// Whether Forebay wrote the records, so that nothing about them has to be found out.
     pub is_own: bool,
-    /// Where labels come from; `None` where there are none, or where Forebay wrote the records.
+    /// The source of labels; `None` without labels, and for records that Forebay wrote.
     pub label: Option<LabelRole>,
     /// Decisions that a user may want otherwise.
     pub warnings: Vec<String>,

@@ -22,14 +22,13 @@ pub use repair::{RepairOptions, RepairSummary, repair};
 pub use source::{ConvertSource, ForeignFiles};
 
 use crate::account::{self, FindingCounts};
+use crate::bad_count::BadCount;
 use crate::destination::{
     BeginState, Destination, Header, INDEX_DIR, Publication, Request, ShardLine, split_dir, telling,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
-use crate::options::{
-    BadCount, DatasetFormat, IMAGES_KEY, ImageForm, PackOptions, seek_points_named,
-};
+use crate::options::{DatasetFormat, IMAGES_KEY, ImageForm, PackOptions, seek_points_named};
 use crate::prepare::refuse_nesting;
 use crate::publish::{
     FAST_PROGRESSIVE_KEY, changed_options, identify_samples, other_dataset, shard_entry,
@@ -89,7 +88,7 @@ pub struct ConvertSummary {
     pub notes: Vec<String>,
     /// The name of the file that makes the dataset whole, below the root.
     pub manifest: &'static str,
-    /// What was read, and what became of it; `None` of what an earlier version converted.
+    /// The account of the records; `None` if an earlier version converted them.
     pub account: Option<Account>,
     /// The names of the classes in the order of their labels.
     pub classes: Vec<String>,

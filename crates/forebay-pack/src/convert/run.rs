@@ -5,10 +5,11 @@ use super::mapped::Mapping;
 use super::record::{self, Changes};
 use super::source::{self, Source};
 use super::{STEP_BYTES, STEP_RECORDS, shard_done};
+use crate::bad_count::BadCount;
 use crate::destination::{Destination, Journal, ShardLine};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
-use crate::options::{BadCount, OnBad, PackOptions};
+use crate::options::{OnBad, PackOptions};
 use crate::plan::PlannedShard;
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use crate::upload;
@@ -206,7 +207,7 @@ impl Run<'_> {
     }
 }
 
-/// What happens to bad records.
+/// The policy for bad records, and their count.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bad<'a> {
     pub(super) policy: &'a OnBad,

@@ -26,7 +26,7 @@ pub(crate) struct Outline {
     pub(crate) warnings: Vec<String>,
     /// The files that the plan packs.
     pub(crate) files: u64,
-    /// Where images and labels come from.
+    /// The sources of images and labels.
     pub(crate) roles: BTreeMap<String, RoleAccount>,
     /// Further columns of the samples.
     pub(crate) columns: Vec<String>,

@@ -45,7 +45,7 @@ pub struct WriteSummary {
     pub already_complete: bool,
     /// Uploads of this run, where the destination is written through a staging area.
     pub uploaded: Option<Uploaded>,
-    /// What was written, and what a user should look at.
+    /// The account of the samples.
     pub account: Option<Account>,
 }
 

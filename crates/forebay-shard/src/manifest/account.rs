@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Manifest;
 
-/// What was read to make a dataset, and what became of it. The counts add up: everything that was
-/// read is packed, left out, ignored, or outside of the selection.
+/// Counts of what was read to make a dataset, by what became of it. They add up: everything that
+/// was read is packed, left out, ignored, or outside of the selection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Account {
-    /// What is counted: "files" or "records".
+    /// The unit of the counts: "files", "records" or "samples".
     pub unit: String,
     /// How many were read.
     pub read: u64,
@@ -26,7 +26,7 @@ pub struct Account {
     /// How many the options do not select.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub outside: u64,
-    /// Where images, labels and keys come from.
+    /// The sources of images and labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub roles: BTreeMap<String, RoleAccount>,
     /// Further columns of the samples.
@@ -35,7 +35,7 @@ pub struct Account {
     /// Columns of the source that samples do not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unused: Vec<String>,
-    /// What a user should look at, with its number. A command that has any exits with 3.
+    /// Problems that a user should look at, with their numbers. A command that has any exits with 3.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub problems: BTreeMap<String, u64>,
 }
@@ -49,7 +49,7 @@ pub struct SplitAccount {
     pub labelled: u64,
 }
 
-/// Where the values of a role come from.
+/// The source of the values of a role.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleAccount {
     /// The column of the source, or what took its place: "directory".
