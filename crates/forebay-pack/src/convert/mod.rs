@@ -34,9 +34,7 @@ use crate::publish::{
     FAST_PROGRESSIVE_KEY, changed_options, identify_samples, other_dataset, shard_entry,
     write_report,
 };
-use crate::report::{
-    FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Summary, Uploaded,
-};
+use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Summary, Uploaded};
 use crate::resume;
 use crate::upload;
 use forebay_formats::records::{Conversion, ForeignSchema, RecordSink, class_names};
@@ -471,6 +469,11 @@ impl Running<'_> {
 }
 
 impl ConvertSummary {
+    /// Returns how many records were left out as bad.
+    pub fn skipped(&self) -> u64 {
+        self.account.as_ref().map_or(0, Account::left_out_count)
+    }
+
     /// Counts what the report lists, and notes what the source names and lacks.
     fn count_findings<'a>(
         &mut self,

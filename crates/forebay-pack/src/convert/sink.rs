@@ -5,7 +5,8 @@ use super::source::{Source, refused};
 use super::{ConvertOptions, OutputFormat};
 use crate::destination::ShardLine;
 use crate::error::{Error, Result};
-use forebay_formats::records::{OnBadRecord, RecordSink, SinkOptions};
+use crate::options::OnBad;
+use forebay_formats::records::{RecordSink, SinkOptions};
 use forebay_shard::Manifest;
 use std::collections::BTreeMap;
 
@@ -20,17 +21,13 @@ pub(super) fn open(
     };
     let mut sink = SinkOptions::default();
     sink.compression = compression;
-    sink.first_record = first_record(source, changes, options.on_bad_record)?;
+    sink.first_record = first_record(source, changes, &options.on_bad)?;
     let created = format.create(&source.facts, &sink);
     created.map(Some).map_err(Error::Options)
 }
 
 /// The first record that can be read, as it is to be written.
-fn first_record(
-    source: &Source,
-    changes: Changes<'_>,
-    on_bad_record: OnBadRecord,
-) -> Result<Option<Vec<u8>>> {
+fn first_record(source: &Source, changes: Changes<'_>, on_bad: &OnBad) -> Result<Option<Vec<u8>>> {
     let files = source.splits.iter().flat_map(|split| &split.files);
     let mut converter = Converter::new(changes, &source.facts.record_features);
     for file in files {
@@ -44,7 +41,7 @@ fn first_record(
             };
             match converter.convert(record.bytes) {
                 Ok(converted) => return Ok(Some(converted.bytes.to_vec())),
-                Err(_) if on_bad_record == OnBadRecord::Skip => {}
+                Err(_) if *on_bad != OnBad::Fail => {}
                 Err(what) => return Err(refused(&**file, record.number, what)),
             }
         }

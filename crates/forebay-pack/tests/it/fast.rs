@@ -6,7 +6,7 @@ use crate::convert::{
 use crate::support::{assert_same, contents, options as pack_options, run, tree};
 use forebay_image::{Decoder, FastCoding, Format as ImageKind, Limits, SeekDensity, sniff};
 use forebay_pack::{
-    Cancel, DatasetFormat, Error, ExportOptions, ImageChange, ImageForm, OnBadRecord, OutputFormat,
+    Cancel, DatasetFormat, Error, ExportOptions, ImageChange, ImageForm, OnBad, OutputFormat,
     RecordFormat, RepairOptions, SeekPointChange, Sharding, convert, export, repair,
 };
 use forebay_shard::example::{IMAGE_FAST, set_bytes};
@@ -320,14 +320,15 @@ fn one_damaged_fast_image_is_a_bad_record() {
             let dst = at(&format!("{number}-{jobs}"));
             let mut options = of(&at("damaged"), &dst, DatasetFormat::INDEXED);
             (options.format, options.images, options.jobs) = (to, images, Some(jobs));
+            options.on_bad = OnBad::Fail;
             let error = convert(&options, &(), &Cancel::new()).unwrap_err();
             let first = format!("record {}: {IMAGE_FAST}", damaged[0]);
             assert!(error.to_string().contains(&first), "{error}");
-            options.on_bad_record = OnBadRecord::Skip;
+            options.on_bad = OnBad::Skip;
             options.overwrite = true;
             let summary = done(&options);
             let written: u64 = summary.splits.iter().map(|split| split.records).sum();
-            assert_eq!((summary.skipped, written), (2, whole), "{to:?} {jobs}");
+            assert_eq!((summary.skipped(), written), (2, whole), "{to:?} {jobs}");
             let report = std::fs::read_to_string(dst.join("pack/report.jsonl")).unwrap();
             let named = |number: &usize| report.contains(&format!("record {number}: {IMAGE_FAST}"));
             assert!(damaged.iter().all(named), "{report}");

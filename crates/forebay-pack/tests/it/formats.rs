@@ -5,7 +5,7 @@ use crate::support;
 use forebay_image::{FastCoding, PngCompression, SampleFormat, encode_png_samples};
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, ForeignFiles,
-    ImageChange, ImageForm, Observer, OnBadRecord, OutputFormat, RecordFormat, RecordInput,
+    ImageChange, ImageForm, MaxBad, Observer, OnBad, OutputFormat, RecordFormat, RecordInput,
     SeekPointChange, ShardDone, Sharding, convert,
 };
 use forebay_shard::{BlockCompression, Dataset, ExampleBuilder, Manifest, RecordMeta, tfrecord};
@@ -98,7 +98,7 @@ fn datasets_come_back_from_other_formats_as_they_were() {
         let mut options = of(dataset(&path("packed")), &there, format);
         options.jobs = Some(1);
         let summary = done(&options);
-        assert_eq!((summary.skipped, summary.changed_keys), (0, 0), "{name}");
+        assert_eq!((summary.skipped(), summary.changed_keys), (0, 0), "{name}");
         assert!(there.join(summary.manifest).is_file());
         assert!(done(&options).already_complete, "{name}");
         // Any number of threads writes the same bytes.
@@ -314,7 +314,8 @@ fn rows_of_one_shard_are_the_same_with_any_number_of_threads() {
     for jobs in [1, 2, 7] {
         let (whole, skipped) = (format!("whole-{jobs}"), format!("skipped-{jobs}"));
         assert_eq!(done(&to(&whole, jobs, 0)).splits[0].records, 700);
-        let failing = to(&format!("failed-{jobs}"), jobs, 1);
+        let mut failing = to(&format!("failed-{jobs}"), jobs, 1);
+        failing.on_bad = OnBad::Fail;
         let error = convert(&failing, &(), &Cancel::new()).unwrap_err();
         let said = error.to_string();
         assert!(
@@ -322,9 +323,9 @@ fn rows_of_one_shard_are_the_same_with_any_number_of_threads() {
             "{said}"
         );
         let mut skipping = to(&skipped, jobs, 1);
-        skipping.on_bad_record = OnBadRecord::Skip;
+        skipping.max_bad = MaxBad::Share(1.0);
         let summary = done(&skipping);
-        assert_eq!((summary.splits[0].records, summary.skipped), (466, 234));
+        assert_eq!((summary.splits[0].records, summary.skipped()), (466, 234));
         for name in ["whole", "skipped"] {
             let [one, several] = [1, jobs].map(|jobs| contents(&path(&format!("{name}-{jobs}"))));
             assert!(one == several, "{name}, {jobs} threads");

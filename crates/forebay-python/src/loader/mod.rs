@@ -184,11 +184,11 @@ impl PyLoader {
                 }
             }
             count(&self.waited_ns, arrived - started);
-                    if deadline.is_over()
-                        && let Some(away) = self.current().opened.handle.away()
-                    {
-                        return Err(away.into());
-                    }
+            if deadline.is_over()
+                && let Some(away) = self.current().opened.handle.away()
+            {
+                return Err(away.into());
+            }
         }
         match answer {
             Ok(Event::Batch(batch, is_last)) => {
