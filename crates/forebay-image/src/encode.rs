@@ -9,11 +9,11 @@
 use crate::decode::{Decoder, Opened};
 use crate::error::{ImageError, Result};
 use crate::format::{Color, Format, Probe};
+use crate::guard::catch_panic;
 use crate::output::Layout;
 use crate::region::{Region, RgbImage};
 use crate::resize::ResizePlan;
 use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Density in the JFIF header, in pixels per inch; the default of TensorFlow's `encode_jpeg`.
 const DENSITY: (u8, u16, u16) = (1, 300, 300);
@@ -73,7 +73,7 @@ pub fn encode_jpeg(image: &RgbImage, quality: u8, gray: bool) -> Result<Vec<u8>>
         format: Format::Jpeg,
         what,
     };
-    match catch_unwind(AssertUnwindSafe(encode)) {
+    match catch_panic(encode) {
         Ok(encoded) => encoded.map_err(failed),
         Err(_) => Err(failed("the encoder panicked".into())),
     }

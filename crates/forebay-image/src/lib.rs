@@ -25,6 +25,7 @@ mod error;
 mod file_format;
 mod format;
 pub mod geometry;
+mod guard;
 mod limits;
 mod mix;
 pub mod ops;
@@ -49,6 +50,7 @@ pub use format::jpeg::{SeekDensity, SeekPointBuilder, build_seek_points};
 pub use format::{
     Color, Ending, Format, Probe, check_structure, ending, probe, sniff, trailing_bytes,
 };
+pub use guard::catch_panic;
 pub use limits::Limits;
 pub use mix::{BatchMix, BatchTransform, Mixing};
 pub use ops::{Compose, Op, Size};

@@ -13,6 +13,7 @@ pub(crate) use picture::Picture as Opened;
 
 use crate::error::{ImageError, Result};
 use crate::format::{Canvas, DecodeJob, Format, FormatDecoder, Outcome, Probe, Scratch, probe};
+use crate::guard::catch_panic;
 use crate::limits::Limits;
 use crate::options::DecodeOptions;
 use crate::output::{Converter, Layout};
@@ -20,7 +21,6 @@ use crate::pixels::Picture;
 use crate::region::{Region, RgbImage};
 use crate::resize::Resizer;
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// Decodes images to RGB. Use one per thread: it reuses its memory from image to image.
@@ -227,7 +227,7 @@ impl Decoder {
 /// Runs a decoder and converts a panic to an error. The next image overwrites all state that a
 /// panic may leave behind.
 fn guarded(format: Format, decode: impl FnOnce() -> Result<Outcome>) -> Result<Outcome> {
-    let outcome = catch_unwind(AssertUnwindSafe(decode));
+    let outcome = catch_panic(decode);
     outcome.unwrap_or_else(|panic| Err(panicked(format, &*panic)))
 }
 

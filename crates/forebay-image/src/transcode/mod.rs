@@ -14,11 +14,11 @@ use crate::decode::Decoder;
 use crate::error::{ImageError, Result};
 use crate::format::jpeg::markers::{self as jpeg, DHT, DQT, DRI, EOI, SOF2, SOS};
 use crate::format::{Format, probe};
+use crate::guard::catch_panic;
 use crate::limits::Limits;
 use crate::varint::{put_varint, varint};
 use libjpeg_turbo_rs::{JpegCoefficients, read_coefficients, write_coefficients_optimized};
 use scans::Scans;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const VERSION: u8 = 1;
 /// Length and checksum of the original, at the end of a recipe.
@@ -118,7 +118,7 @@ pub fn restore_progressive(jpeg: &[u8], recipe: &[u8], limits: &Limits) -> Resul
 
 /// Calls the library; `None` if it panics.
 fn quietly<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(work)).ok().flatten()
+    catch_panic(work).ok().flatten()
 }
 
 fn coefficients(bytes: &[u8]) -> Option<JpegCoefficients> {
