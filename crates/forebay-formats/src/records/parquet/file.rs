@@ -1,11 +1,14 @@
 //! A Parquet file: its footer, checked, and its row groups.
 
 use super::fields::Fields;
+use super::memory::ColumnMemory;
+use super::page_header::PageHeader;
 use super::rows::Rows;
 use super::{footer, pages};
 use crate::error::{Error, Result};
 use crate::records::{RecordFile, RecordReader, SourceRecord};
 use bytes::Bytes;
+use forebay_image::catch_panic;
 use forebay_shard::mapped::Extent;
 use forebay_shard::storage::{ReadAt, Storage};
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -13,13 +16,14 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
 /// Bytes that a reader of page headers asks for at once.
 const READ_AHEAD_BYTES: usize = 64 << 10;
+/// Most bytes of the header of a page, which may have statistics of long values.
+const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// Most values of a list column in a row group: they are decoded into memory if one row has them all.
 const MAX_LIST_VALUES: i64 = 64 << 20;
 
@@ -43,7 +47,14 @@ impl ParquetFile {
         fields: impl FnOnce(&ParquetMetaData) -> Result<Fields, String>,
     ) -> Result<Self> {
         let file = Input::open(path, &*storage)?;
-        let metadata = decoded(path, None, || footer::read(&file))?;
+        let metadata = decoded(|| footer::read(&file));
+        let metadata = metadata.map_err(|failure| match failure {
+            DecodeFailure::Io(error) => Error::io(path, "read", error),
+            DecodeFailure::Damage(what) => {
+                let what = format!("it is not a Parquet file, or damaged: {what}");
+                Error::source(path, what)
+            }
+        })?;
         let fields = fields(&metadata).map_err(|what| Error::source(path, what))?;
         let starts = check(&metadata, &fields, file.len())
             .map_err(|what| Error::source(path, format!("it is damaged: {what}")))?;
@@ -143,6 +154,7 @@ impl RecordFile for ParquetFile {
             next: records.start,
             end: records.end.min(self.records()),
             rows: None,
+            failed: None,
             is_mapped: false,
         }))
     }
@@ -206,6 +218,8 @@ struct Reader<'a> {
     next: u64,
     end: u64,
     rows: Option<Rows>,
+    /// The row group that is left, since the decoder failed, and the row at which it did.
+    failed: Option<(usize, u64)>,
     /// Whether the caller needs the places of values.
     is_mapped: bool,
 }
@@ -242,22 +256,41 @@ impl Reader<'_> {
         let Some((group, row)) = self.file.locate(number) else {
             return Ok(None);
         };
+        // Each row is one error, so that a count of errors is one of rows.
+        self.next += 1;
+        if let Some((failed, at)) = self.failed.filter(|(failed, _)| *failed == group) {
+            let what = format!(
+                "row group {failed}, row {row}: not read, as row {at} of the row group is damaged"
+            );
+            return Err(record_error(path, number, what));
+        }
         if row == 0 {
             self.rows = None;
         }
-        let rows = match &mut self.rows {
-            Some(rows) => rows,
-            none => {
-                let metadata = self.file.metadata.row_group(group);
-                let opened = decoded(path, Some(number), || {
+        let read = decoded(|| {
+            let rows = match &mut self.rows {
+                Some(rows) => rows,
+                none => {
+                    let metadata = self.file.metadata.row_group(group);
                     let options = (row, self.is_mapped);
-                    Rows::open(&self.input, metadata, &self.file.fields, options)
-                })?;
-                none.insert(opened)
-            }
-        };
-        self.next += 1;
-        decoded(path, Some(number), || rows.advance())?;
+                    let opened = Rows::open(&self.input, metadata, &self.file.fields, options)?;
+                    none.insert(opened)
+                }
+            };
+            rows.advance()
+        });
+        if let Err(failure) = read {
+            // The decoder has lost its place.
+            (self.rows, self.failed) = (None, Some((group, row)));
+            return Err(match failure {
+                DecodeFailure::Io(error) => Error::io(path, "read", error),
+                DecodeFailure::Damage(what) => record_error(
+                    path,
+                    number,
+                    format!("row group {group}, row {row}: {what}"),
+                ),
+            });
+        }
         Ok(Some(number))
     }
 
@@ -271,29 +304,25 @@ impl Reader<'_> {
     }
 }
 
+/// Why the decoder failed.
+enum DecodeFailure {
+    Io(io::Error),
+    Damage(String),
+}
+
 /// Runs the decoder, whose panics on damaged files become errors.
-fn decoded<T>(
-    path: &Path,
-    record: Option<u64>,
-    decode: impl FnOnce() -> ParquetResult<T>,
-) -> Result<T> {
-    let what = match catch_unwind(AssertUnwindSafe(decode)) {
+fn decoded<T>(decode: impl FnOnce() -> ParquetResult<T>) -> Result<T, DecodeFailure> {
+    let what = match catch_panic(decode) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(ParquetError::External(error))) => match error.downcast::<io::Error>() {
-            Ok(error) => return Err(Error::io(path, "read", *error)),
+            Ok(error) => return Err(DecodeFailure::Io(*error)),
             Err(error) => error.to_string(),
         },
         Ok(Err(ParquetError::General(what) | ParquetError::NYI(what))) => what,
         Ok(Err(error)) => error.to_string(),
         Err(_) => "the Parquet decoder failed on it".to_owned(),
     };
-    Err(match record {
-        Some(record) => record_error(path, record, what),
-        None => Error::source(
-            path,
-            format!("it is not a Parquet file, or damaged: {what}"),
-        ),
-    })
+    Err(DecodeFailure::Damage(what))
 }
 
 fn record_error(path: &Path, record: u64, what: String) -> Error {
@@ -310,31 +339,54 @@ pub(super) struct Input {
     file: Arc<dyn ReadAt>,
     /// Offset and length of the bytes that were read last.
     last: Mutex<(u64, u64)>,
+    /// The last two offsets from which the decoder read on: that of a page's header, and one behind a header that it had.
+    starts: Mutex<[u64; 2]>,
+    /// The memory of the pages of a column.
+    memory: Option<Arc<ColumnMemory>>,
 }
 
 impl Input {
     fn open(path: &Path, storage: &dyn Storage) -> Result<Self> {
         let file = storage.open(path);
         let file = file.map_err(|error| Error::io(path, "open", error))?;
-        Ok(Self::new(file))
+        Ok(Self::new(file, None))
     }
 
-    fn new(file: Arc<dyn ReadAt>) -> Self {
+    fn new(file: Arc<dyn ReadAt>, memory: Option<Arc<ColumnMemory>>) -> Self {
         Self {
             file,
             last: Mutex::default(),
+            starts: Mutex::default(),
+            memory,
         }
     }
 
-    /// Returns the same file with a place of the last read of its own.
-    pub(super) fn again(&self) -> Self {
-        Self::new(Arc::clone(&self.file))
+    /// Returns the same file, for the pages of a column.
+    pub(super) fn of_column(&self, memory: Arc<ColumnMemory>) -> Self {
+        Self::new(Arc::clone(&self.file), Some(memory))
+    }
+
+    /// Reads the header of the page whose bytes begin at an offset.
+    fn page_header(&self, start: u64) -> ParquetResult<PageHeader> {
+        let [last, before] = *lock(&self.starts);
+        let at = if last < start { last } else { before };
+        let refused = || ParquetError::General("the header of a page is damaged".to_owned());
+        let len = start.checked_sub(at);
+        let len = len.filter(|len| *len <= MAX_HEADER_BYTES);
+        let mut bytes = vec![0; len.ok_or_else(refused)? as usize];
+        let read = self.file.read_exact_at(&mut bytes, at);
+        read.map_err(|error| ParquetError::External(Box::new(error)))?;
+        PageHeader::parse(&bytes).ok_or_else(refused)
     }
 
     /// Returns offset and length of the bytes that the decoder asked for last.
     pub(super) fn last_read(&self) -> (u64, u64) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.last)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Length for Input {
@@ -347,6 +399,8 @@ impl ChunkReader for Input {
     type T = InputReader;
 
     fn get_read(&self, start: u64) -> ParquetResult<InputReader> {
+        let mut starts = lock(&self.starts);
+        *starts = [start, starts[0]];
         Ok(InputReader {
             input: Arc::clone(&self.file),
             next: start,
@@ -362,11 +416,21 @@ impl ChunkReader for Input {
                 "{length} bytes at offset {start} go beyond the end of the file"
             )));
         }
+        let page = match &self.memory {
+            Some(memory) => {
+                let header = self.page_header(start)?;
+                memory.admit(&header, length as u64)?;
+                Some((memory, header))
+            }
+            None => None,
+        };
         let mut bytes = vec![0; length];
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = (start, length as u64);
+        *lock(&self.last) = (start, length as u64);
         let read = self.file.read_exact_at(&mut bytes, start);
         read.map_err(|error| ParquetError::External(Box::new(error)))?;
+        if let Some((memory, header)) = page {
+            memory.check_expanded(&header, &bytes)?;
+        }
         Ok(bytes.into())
     }
 }

@@ -7,7 +7,11 @@ mod file;
 #[cfg(feature = "formats")]
 mod footer;
 #[cfg(feature = "formats")]
+mod memory;
+#[cfg(feature = "formats")]
 mod output;
+#[cfg(feature = "formats")]
+mod page_header;
 #[cfg(feature = "formats")]
 mod pages;
 #[cfg(feature = "formats")]
@@ -17,7 +21,7 @@ mod rows;
 #[cfg(feature = "formats")]
 mod sink;
 #[cfg(all(test, feature = "formats"))]
-mod tests;
+pub(super) mod tests;
 
 use super::CreateSink;
 use super::{Format, RecordInput, RecordSource, by_extension};

@@ -1,6 +1,7 @@
 //! The pages of a column: how many values they have, and where they are in the file.
 
 use super::file::Input;
+use super::memory::ColumnMemory;
 use bytes::Bytes;
 use forebay_shard::Codec;
 use forebay_shard::mapped::{ExtentStart, MIN_EXTENT_BYTES, SourceBlock};
@@ -29,6 +30,7 @@ pub(super) struct CountedPages {
     pages: SerializedPageReader<Input>,
     compression: Compression,
     left: i64,
+    memory: Arc<ColumnMemory>,
     seen: Option<SeenPages>,
 }
 
@@ -38,14 +40,16 @@ impl CountedPages {
         input: &Input,
         chunk: &ColumnChunkMetaData,
         rows: usize,
+        memory: Arc<ColumnMemory>,
         seen: Option<SeenPages>,
     ) -> ParquetResult<Self> {
-        let input = Arc::new(input.again());
+        let input = Arc::new(input.of_column(Arc::clone(&memory)));
         Ok(Self {
             pages: SerializedPageReader::new(Arc::clone(&input), chunk, rows, None)?,
             input,
             compression: chunk.compression(),
             left: chunk.num_values(),
+            memory,
             seen,
         })
     }
@@ -67,6 +71,7 @@ impl PageReader for CountedPages {
         };
         if page.page_type() != PageType::DICTIONARY_PAGE {
             self.left -= i64::from(page.num_values());
+            self.memory.pass_page(u64::from(page.num_values()));
             if self.left < 0 {
                 let what = "its pages have more values than the footer says";
                 return Err(ParquetError::General(what.to_owned()));
@@ -86,6 +91,7 @@ impl PageReader for CountedPages {
         let next = self.pages.peek_next_page()?;
         if let Some(values) = next.and_then(|page| page.num_levels) {
             self.left -= i64::try_from(values).unwrap_or(i64::MAX);
+            self.memory.pass_page(values as u64);
         }
         self.pages.skip_next_page()
     }

@@ -2,12 +2,13 @@
 
 use super::fields::{Field, Fields, LeafType, Use};
 use super::file::Input;
+use super::memory::{ColumnMemory, GroupMemory};
 use super::pages::{CountedPages, SeenPages};
 use crate::records::{SourceRecord, extents};
-use forebay_shard::ExampleBuilder;
 use forebay_shard::index::MAX_KEY_BYTES;
 use forebay_shard::mapped::Extent;
 use forebay_shard::schema::LABEL;
+use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType, FixedLenByteArray};
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -25,8 +26,6 @@ pub(super) struct Rows {
     fields: Arc<Fields>,
     leaves: Vec<Leaf>,
     batch_rows: usize,
-    /// Rows of the batch that are not read yet.
-    left: usize,
     record: Vec<u8>,
     key: Vec<u8>,
 }
@@ -37,6 +36,10 @@ struct Leaf {
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     values: Values,
+    memory: Arc<ColumnMemory>,
+    /// Rows of the row group that are decoded, and those of them that are not read yet.
+    decoded: u64,
+    left: usize,
     /// Levels and values of rows that were read.
     level: usize,
     value: usize,
@@ -70,14 +73,15 @@ impl Rows {
         let row_bytes = group.total_byte_size().max(1) as u64 / rows;
         let batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, MAX_BATCH_ROWS);
         let mut leaves = Vec::with_capacity(fields.fields.len());
+        let memory = GroupMemory::default();
         for field in &fields.fields {
-            leaves.push(Leaf::open(input, group, field, (row as usize, is_mapped))?);
+            let at = (row as usize, is_mapped);
+            leaves.push(Leaf::open(input, group, field, &memory, at)?);
         }
         Ok(Self {
             fields: fields.clone(),
             leaves,
             batch_rows: batch_rows as usize,
-            left: 0,
             record: Vec::new(),
             key: Vec::new(),
         })
@@ -85,22 +89,11 @@ impl Rows {
 
     /// Goes to the next row, the first one after `open`.
     pub(super) fn advance(&mut self) -> ParquetResult<()> {
-        if self.left == 0 {
-            let mut rows = None;
-            for (leaf, field) in self.leaves.iter_mut().zip(&self.fields.fields) {
-                let found = leaf.read(self.batch_rows)?;
-                if found == 0 || rows.is_some_and(|rows| rows != found) {
-                    return Err(ParquetError::General(format!(
-                        "the column {:?} ends before the row group does",
-                        field.name
-                    )));
-                }
-                rows = Some(found);
-            }
-            self.left = rows.unwrap_or(self.batch_rows);
-        }
-        self.left -= 1;
         for (leaf, field) in self.leaves.iter_mut().zip(&self.fields.fields) {
+            if leaf.left == 0 {
+                leaf.left = leaf.read(self.batch_rows, field)?;
+            }
+            leaf.left = leaf.left.checked_sub(1).ok_or_else(|| ends_early(field))?;
             leaf.advance(field)?;
         }
         Ok(())
@@ -113,6 +106,12 @@ impl Rows {
         let label_column = self.fields.columns.column(LABEL);
         let label_feature = label_column.map(|column| column.feature.as_str());
         let mut label = None;
+        let bytes: u64 = self.leaves.iter().map(Leaf::row_bytes).sum();
+        if bytes > MAX_RECORD_BYTES {
+            return Err(format!(
+                "its values have {bytes} bytes: a record holds at most {MAX_RECORD_BYTES}"
+            ));
+        }
         let mut builder = ExampleBuilder::new();
         for (leaf, field) in self.leaves.iter().zip(fields) {
             let Some(row) = leaf.row.clone() else {
@@ -193,18 +192,19 @@ impl Leaf {
         input: &Arc<Input>,
         group: &RowGroupMetaData,
         field: &Field,
+        memory: &GroupMemory,
         (row, is_mapped): (usize, bool),
     ) -> ParquetResult<Self> {
         let chunk = group.column(field.leaf);
         let rows = group.num_rows() as usize;
         let seen = is_mapped.then(SeenPages::default);
-        let pages = CountedPages::open(input, chunk, rows, seen.clone())?;
+        let (compression, physical_type) = (chunk.compression(), chunk.column_type());
+        let memory = ColumnMemory::new(memory, compression, physical_type, field.is_list);
+        let memory = Arc::new(memory);
+        let pages = CountedPages::open(input, chunk, rows, Arc::clone(&memory), seen.clone())?;
         let mut reader = get_column_reader(field.descriptor.clone(), Box::new(pages));
         if skip(&mut reader, row)? != row {
-            return Err(ParquetError::General(format!(
-                "the column {:?} ends before the row group does",
-                field.name
-            )));
+            return Err(ends_early(field));
         }
         let values = match &reader {
             ColumnReader::BoolColumnReader(_) => Values::Bool(Vec::new()),
@@ -220,6 +220,9 @@ impl Leaf {
             definitions: Vec::new(),
             repetitions: Vec::new(),
             values,
+            memory,
+            decoded: row as u64,
+            left: 0,
             level: 0,
             value: 0,
             row: None,
@@ -228,16 +231,41 @@ impl Leaf {
         })
     }
 
-    /// Decodes up to this many rows in place of those before.
-    fn read(&mut self, rows: usize) -> ParquetResult<usize> {
+    /// Decodes up to this many rows in place of those before, if it is no list only those of one page. Returns their number.
+    fn read(&mut self, rows: usize, field: &Field) -> ParquetResult<usize> {
         if let Some(seen) = &self.seen {
             seen.forget();
         }
         self.definitions.clear();
         self.repetitions.clear();
+        self.values.clear();
         (self.level, self.value) = (0, 0);
+        if field.is_list {
+            self.memory.release(true);
+            return self.read_more(rows);
+        }
+        let left = |leaf: &Self| {
+            let (values, most) = leaf.memory.position();
+            usize::try_from(values.saturating_sub(leaf.decoded).min(most)).unwrap_or(rows)
+        };
+        let is_last_used = left(self) > 0;
+        self.memory.release(is_last_used);
+        // The first row decodes a page, which shows how many it has.
+        let first = match is_last_used {
+            true => 0,
+            false => self.read_more(rows.min(1))?,
+        };
+        let more = left(self).min(rows).saturating_sub(first);
+        Ok(first + self.read_more(more)?)
+    }
+
+    /// Decodes up to this many further rows. Returns their number.
+    fn read_more(&mut self, rows: usize) -> ParquetResult<usize> {
+        if rows == 0 {
+            return Ok(0);
+        }
         let levels = (&mut self.definitions, &mut self.repetitions);
-        match (&mut self.reader, &mut self.values) {
+        let read = match (&mut self.reader, &mut self.values) {
             (ColumnReader::BoolColumnReader(reader), Values::Bool(values)) => {
                 read_rows(reader, rows, levels, values)
             }
@@ -260,7 +288,10 @@ impl Leaf {
                 read_rows(reader, rows, levels, values)
             }
             _ => Err(ParquetError::NYI("96-bit integers".to_owned())),
-        }
+        };
+        let read = read?;
+        self.decoded += read as u64;
+        Ok(read)
     }
 
     /// Finds the values of the next row.
@@ -294,6 +325,20 @@ impl Leaf {
         self.check_end(field)
     }
 
+    /// Bytes of the current row's values in a record, about.
+    fn row_bytes(&self) -> u64 {
+        let Some(row) = self.row.clone() else {
+            return 0;
+        };
+        match &self.values {
+            Values::Bytes(_) | Values::FixedBytes(_) => {
+                let lengths = self.values.bytes(row).map(|value| value.len() as u64);
+                lengths.fold(0, u64::saturating_add)
+            }
+            _ => 8 * row.len() as u64,
+        }
+    }
+
     /// Checks that the values of the row exist.
     fn check_end(&mut self, field: &Field) -> ParquetResult<()> {
         if self.value > self.values.len() {
@@ -311,13 +356,19 @@ impl Leaf {
     }
 }
 
+fn ends_early(field: &Field) -> ParquetError {
+    ParquetError::General(format!(
+        "the column {:?} ends before the row group does",
+        field.name
+    ))
+}
+
 fn read_rows<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
     (definitions, repetitions): (&mut Vec<i16>, &mut Vec<i16>),
     values: &mut Vec<T::T>,
 ) -> ParquetResult<usize> {
-    values.clear();
     let (rows, ..) = reader.read_records(rows, Some(definitions), Some(repetitions), values)?;
     Ok(rows)
 }
@@ -345,6 +396,18 @@ impl Values {
             Values::Double(values) => values.len(),
             Values::Bytes(values) => values.len(),
             Values::FixedBytes(values) => values.len(),
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Values::Bool(values) => values.clear(),
+            Values::Int32(values) => values.clear(),
+            Values::Int64(values) => values.clear(),
+            Values::Float(values) => values.clear(),
+            Values::Double(values) => values.clear(),
+            Values::Bytes(values) => values.clear(),
+            Values::FixedBytes(values) => values.clear(),
         }
     }
 

@@ -343,3 +343,164 @@ fn labels_are_written_from_0() {
         .collect();
     assert_eq!(labels, [0, 0, 1, 2, 3]);
 }
+
+/// Writes a file with a row group for each list of images, in pages of one value.
+pub(in crate::records) fn write_images(
+    path: &Path,
+    compression: parquet::basic::Compression,
+    groups: &[Vec<Vec<u8>>],
+) {
+    use parquet::data_type::{ByteArrayType, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    let schema = "message m { required binary image; required int64 label; }";
+    let schema = parquet::schema::parser::parse_message_type(schema).unwrap();
+    let properties = WriterProperties::builder()
+        .set_compression(compression)
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(parquet::file::properties::EnabledStatistics::None)
+        .set_data_page_size_limit(1)
+        .set_write_batch_size(1);
+    let properties = std::sync::Arc::new(properties.build());
+    let out = std::fs::File::create(path).unwrap();
+    let mut file = SerializedFileWriter::new(out, schema.into(), properties).unwrap();
+    for images in groups {
+        let mut group = file.next_row_group().unwrap();
+        let labels: Vec<i64> = (0..images.len() as i64).collect();
+        let images: Vec<_> = images.iter().map(|image| image.clone().into()).collect();
+        let mut column = group.next_column().unwrap().unwrap();
+        column
+            .typed::<ByteArrayType>()
+            .write_batch(&images, None, None)
+            .unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column
+            .typed::<Int64Type>()
+            .write_batch(&labels, None, None)
+            .unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+    }
+    file.close().unwrap();
+}
+
+pub(in crate::records) fn image(len: usize) -> Vec<u8> {
+    let mut image = b"\xff\xd8\xff\xe0".to_vec();
+    image.resize(len, 0);
+    image
+}
+
+/// The errors of the records of a file, and the number of those that are read.
+fn read_on(path: &Path) -> (Vec<String>, usize) {
+    let source = open(path).unwrap();
+    let file = &source.splits[0].files[0];
+    let mut reader = file.read(0..file.records()).unwrap();
+    let (mut errors, mut read) = (Vec::new(), 0);
+    loop {
+        match reader.next_record() {
+            Ok(Some(_)) => read += 1,
+            Ok(None) => return (errors, read),
+            Err(error) => errors.push(error.to_string()),
+        }
+    }
+}
+
+#[test]
+fn a_value_beyond_a_record_is_not_expanded() {
+    use parquet::basic::{Compression, GzipLevel, ZstdLevel};
+    let dir = tempfile::tempdir().unwrap();
+    for (name, compression) in [
+        ("zstd", Compression::ZSTD(ZstdLevel::try_new(1).unwrap())),
+        ("gzip", Compression::GZIP(GzipLevel::try_new(1).unwrap())),
+    ] {
+        let path = dir.path().join(format!("{name}.parquet"));
+        let images = vec![image(100), image((256 << 20) + 1), image(100)];
+        write_images(&path, compression, &[images, vec![image(100)]]);
+        assert!(std::fs::metadata(&path).unwrap().len() < 4 << 20);
+        let (errors, read) = read_on(&path);
+        assert_eq!(read, 2, "{errors:?}");
+        let said = "record 1: row group 0, row 1: a value of 268435461 bytes: a record holds";
+        assert!(errors[0].contains(said), "{}", errors[0]);
+        let said = "record 2: row group 0, row 2: not read, as row 1";
+        assert!(
+            errors[1].contains(said) && errors.len() == 2,
+            "{}",
+            errors[1]
+        );
+    }
+}
+
+/// The decoder has lost its place in a damaged row group: nothing of it is taken for a record, and all rows are counted.
+#[test]
+fn a_row_group_is_left_at_its_first_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("damaged.parquet");
+    let groups = [
+        vec![image(900), image(1000), image(900)],
+        vec![image(900); 2],
+    ];
+    write_images(&path, parquet::basic::Compression::UNCOMPRESSED, &groups);
+    let whole = std::fs::read(&path).unwrap();
+    let at = memchr::memmem::find(&whole, &1000u32.to_le_bytes()).unwrap();
+    for len in [0, 999, 1001, u32::MAX, 1 << 31] {
+        let mut damaged = whole.clone();
+        damaged[at..at + 4].copy_from_slice(&u32::to_le_bytes(len));
+        std::fs::write(&path, damaged).unwrap();
+        let (errors, read) = read_on(&path);
+        assert_eq!(errors.len() + read, 5, "{len}: {errors:?}");
+        if len > 1000 {
+            assert_eq!(read, 3, "{len}: {errors:?}");
+            assert!(errors[0].contains("row group 0, row 1"), "{}", errors[0]);
+            assert!(
+                errors[1].contains("row group 0, row 2: not read"),
+                "{}",
+                errors[1]
+            );
+        }
+    }
+}
+
+#[test]
+fn decoded_dictionaries_and_lists_are_counted() {
+    use super::memory::{ColumnMemory, GroupMemory};
+    use super::page_header::PageHeader;
+    use parquet::basic::{Compression, Type};
+    let group = GroupMemory::default();
+    let column =
+        |is_list| ColumnMemory::new(&group, Compression::SNAPPY, Type::BYTE_ARRAY, is_list);
+    let page = PageHeader {
+        expanded: 40 << 20,
+        values: 10 << 20,
+        ..PageHeader::default()
+    };
+    // Empty strings: of a dictionary, or of one list, they take many times their page.
+    let dictionary = PageHeader {
+        is_dictionary: true,
+        ..page
+    };
+    assert!(column(false).admit(&dictionary, 19_000).is_err());
+    let group_of_lists = GroupMemory::default();
+    let list = ColumnMemory::new(&group_of_lists, Compression::SNAPPY, Type::BYTE_ARRAY, true);
+    assert!(list.admit(&page, 19_000).is_err());
+    // Several columns share the room, and give it back.
+    let group = GroupMemory::default();
+    let new = || ColumnMemory::new(&group, Compression::SNAPPY, Type::BYTE_ARRAY, false);
+    let (one, other) = (new(), new());
+    let page = PageHeader {
+        expanded: 200 << 20,
+        values: 2,
+        ..PageHeader::default()
+    };
+    one.admit(&page, 1000).unwrap();
+    one.release(false);
+    one.admit(&page, 1000).unwrap();
+    let error = other.admit(&page, 1000).unwrap_err().to_string();
+    assert!(error.contains("with those of other columns"), "{error}");
+    // A page that is as large in the file is no bomb.
+    let group = GroupMemory::default();
+    let new = || ColumnMemory::new(&group, Compression::SNAPPY, Type::BYTE_ARRAY, false);
+    for _ in 0..4 {
+        new().admit(&page, 100 << 20).unwrap();
+    }
+}
