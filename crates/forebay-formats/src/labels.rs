@@ -22,7 +22,7 @@ use columns::{AppendError, Column, Groups, Kind, OBJECT_LABELS};
 use forebay_shard::some_of;
 use label_column::{LabelKinds, LabelValue, label_value};
 use rows::COLUMNS_MAX;
-pub(crate) use rows::{Cell, Rows};
+pub(crate) use rows::{Cell, Rows, line_of};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use serde_json::Value;
 use std::borrow::Cow;
-use std::cell::Cell as Shared;
+use std::cell::{Cell as Shared, RefCell};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use std::rc::Rc;
 
 /// A line longer than this is none, but perhaps a quote that was never closed.
 const LINE_MAX_BYTES: u64 = 1 << 20;
+/// Bytes before a record that are kept.
+const RECENT_BYTES: usize = 64 << 10;
 /// More columns than this are a mistake.
 pub(super) const COLUMNS_MAX: usize = 256;
 
@@ -106,19 +108,53 @@ enum Format {
     Delimited {
         reader: Box<csv::Reader<BudgetReader<BufReader<File>>>>,
         budget: Rc<Shared<u64>>,
+        recent: Rc<RefCell<RecentBytes>>,
     },
     JsonLines(BufReader<File>),
 }
 
-/// Stops reading when the budget is spent.
+/// Stops reading when the budget is spent, and keeps what was read.
 struct BudgetReader<R> {
     inner: R,
     budget: Rc<Shared<u64>>,
+    recent: Rc<RefCell<RecentBytes>>,
+}
+
+/// Bytes that were read last, of which those before the next record are forgotten.
+#[derive(Default)]
+struct RecentBytes {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl RecentBytes {
+    /// Returns the line of a record.
+    fn line(&mut self, position: &csv::Position) -> u64 {
+        let at = position.byte().saturating_sub(self.start);
+        let at = usize::try_from(at)
+            .unwrap_or(usize::MAX)
+            .min(self.bytes.len());
+        let line = line_of(position, self.bytes.get(at..).unwrap_or_default());
+        if at > RECENT_BYTES {
+            self.bytes.drain(..at);
+            self.start += at as u64;
+        }
+        line
+    }
+}
+
+/// Returns the line of a record in an editor. `from` are the bytes at its position, which may be before the end of the line above
+/// it, as with CRLF, and before empty lines.
+pub(crate) fn line_of(position: &csv::Position, from: &[u8]) -> u64 {
+    let ends = from.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
+    position.line() + ends.filter(|byte| **byte == b'\n').count() as u64
 }
 
 impl<R: Read> Read for BudgetReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(out)?;
+        let bytes = out.get(..read).unwrap_or_default();
+        self.recent.borrow_mut().bytes.extend_from_slice(bytes);
         let left = self.budget.get().checked_sub(read as u64);
         self.budget.set(left.ok_or_else(|| {
             io::Error::other("a line is longer than 1 MiB: is a quote not closed?")
@@ -151,9 +187,11 @@ impl Rows {
             None => Format::JsonLines(file),
             Some(delimiter) => {
                 let budget = Rc::new(Shared::new(LINE_MAX_BYTES));
+                let recent = Rc::<RefCell<RecentBytes>>::default();
                 let fuse = BudgetReader {
                     inner: file,
                     budget: Rc::clone(&budget),
+                    recent: Rc::clone(&recent),
                 };
                 let reader = csv::ReaderBuilder::new()
                     .delimiter(delimiter)
@@ -161,6 +199,7 @@ impl Rows {
                 Format::Delimited {
                     reader: Box::new(reader),
                     budget,
+                    recent,
                 }
             }
         };
@@ -174,8 +213,27 @@ impl Rows {
     pub(crate) fn each(self, mut take: impl FnMut(u64, &[Named<'_>]) -> Result<()>) -> Result<()> {
         let path = self.path;
         match self.format {
-            Format::Delimited { mut reader, budget } => {
-                let fail = |error: csv::Error| Error::list(&path, error.to_string());
+            Format::Delimited {
+                mut reader,
+                budget,
+                recent,
+            } => {
+                let fail = |error: csv::Error| {
+                    let what = match error.kind() {
+                        csv::ErrorKind::UnequalLengths {
+                            pos: Some(at),
+                            expected_len,
+                            len,
+                        } => {
+                            let line = recent.borrow_mut().line(at);
+                            format!(
+                                "line {line}: it has {len} values, and the first line {expected_len}"
+                            )
+                        }
+                        _ => error.to_string(),
+                    };
+                    Error::list(&path, what)
+                };
                 let headers = reader.byte_headers().map_err(fail)?.clone();
                 let names: Vec<String> = headers
                     .iter()
@@ -188,7 +246,8 @@ impl Rows {
                     if !reader.read_byte_record(&mut record).map_err(fail)? {
                         return Ok(());
                     }
-                    let line = record.position().map_or(0, csv::Position::line);
+                    let line = record.position();
+                    let line = line.map_or(0, |at| recent.borrow_mut().line(at));
                     let cells: Vec<Named<'_>> = names
                         .iter()
                         .zip(&record)

@@ -96,7 +96,7 @@ fn what_makes_no_sense_says_where() {
         ("l.csv", "path,kind\na,1\n", "no column of labels"),
         ("l.csv", "path,label\n", "no line of labels"),
         ("l.csv", "", "no line of labels"),
-        ("l.csv", "path,label\na,1,2\n", "line: 2"),
+        ("l.csv", "path,label\na,1,2\n", "line 2: it has 3 values"),
         ("l.csv", "path,label\na,1\na,2\n", "more than once"),
         ("l.csv", "path,label\na,1\n,2\n", "line 3: there is no path"),
         ("l.csv", "path,label\n../a,1\n", "line 2"),
@@ -363,4 +363,27 @@ fn several_lines_of_an_image_are_one_record() {
     );
     let splits = error("l.csv", "path,label,x,split\na,1,0.5,train\na,1,1,val\n");
     assert!(splits.contains("another split"), "{splits}");
+}
+
+/// As an editor numbers them: behind CRLF, a mark of the byte order, empty lines and quoted ends of lines.
+#[test]
+fn errors_name_the_line_that_an_editor_shows() {
+    let rows = "path,label,note\na.jpg,1,x\n\nb.jpg,2,\"two\nlines\"\n\n\nc.jpg,x,y\n";
+    for text in [
+        rows.to_owned(),
+        rows.replace('\n', "\r\n"),
+        format!("\u{feff}{rows}"),
+    ] {
+        let said = error("a.csv", &text);
+        assert!(said.contains("line 8"), "{text:?}: {said}");
+        let short = text.replace("c.jpg,x,y", "c.jpg,3");
+        let said = error("a.csv", &short);
+        assert!(
+            said.contains("line 8: it has 2 values, and the first line 3"),
+            "{said}"
+        );
+    }
+    // Far behind what is kept of the file.
+    let long = format!("path,label\r\n{}z.jpg,x\r\n", "a.jpg,1\r\n".repeat(40_000));
+    assert!(error("a.csv", &long).contains("line 40002"));
 }

@@ -13,6 +13,7 @@ use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
 use crate::key_path::split_name;
+use crate::labels::line_of;
 use crate::labels::{Cell, Rows};
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::parallel::map_parallel;
@@ -180,7 +181,10 @@ fn read_classes(path: &Path) -> Result<Vec<ClassEntry>> {
     for line in reader.records() {
         let line = line.map_err(fail)?;
         let (Some(name), Some(text), None) = (line.get(0), line.get(1), line.get(2)) else {
-            let at = line.position().map_or(0, csv::Position::line);
+            let at = line.position().map_or(0, |at| {
+                let start = usize::try_from(at.byte()).unwrap_or(usize::MAX);
+                line_of(at, bytes.get(start..).unwrap_or_default())
+            });
             let what = format!("line {at}: it does not have the two columns of a class");
             return Err(Error::list(path, what));
         };

@@ -203,7 +203,7 @@ fn what_cannot_be_trusted_is_refused() {
             row("a,x,/m/01,1,0,1,0,1,1000,0,0,0,0"),
             "IsOccluded is no small integer",
         ),
-        (csv, row("a,x,/m/01,1,0,1"), "line: 2"),
+        (csv, row("a,x,/m/01,1,0,1"), "line 2: it has"),
         (
             "train-annotations-bbox.csv",
             row(""),
