@@ -4,6 +4,7 @@
 //! again by the position of its record. Zip64 is read; members are stored or deflated.
 
 use crate::archive::{ArchiveError, ReadAt, Stream};
+use crate::finding::escape;
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use std::io;
 
@@ -291,14 +292,20 @@ impl ZipMember {
             .local
             .checked_add(base)
             .ok_or("its local header is nowhere")?;
-        let mut local = [0; LOCAL_BYTES];
+        let mut local = vec![0; LOCAL_BYTES + self.name.len()];
         read_exact(file, at, &mut local).map_err(|error| error.to_string())?;
         if !local.starts_with(b"PK\x03\x04") {
             return Err(format!("there is no local header at offset {at}"));
         }
-        Ok(at
-            + (LOCAL_BYTES + usize::from(u16_at(&local, 26)) + usize::from(u16_at(&local, 28)))
-                as u64)
+        let (local, name) = local.split_at(LOCAL_BYTES);
+        let (local, name_len) = (local, usize::from(u16_at(local, 26)));
+        if name_len != self.name.len() || name != self.name {
+            return Err(format!(
+                "the local header at offset {at} is that of {:?}: the directory of the archive is damaged",
+                escape(name)
+            ));
+        }
+        Ok(at + (LOCAL_BYTES + name_len + usize::from(u16_at(local, 28))) as u64)
     }
 
     /// Appends the content, or its first `limit` bytes, whose checksum is not known then.

@@ -248,4 +248,28 @@ mod tests {
             assert!(node.read(offset, len, 4096).is_err());
         }
     }
+
+    /// The directory says another name than the member itself has: its bytes are those of another chunk.
+    #[test]
+    fn members_under_another_name_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.zarr.zip");
+        let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        let stored = zip::CompressionMethod::Stored;
+        let options = zip::write::SimpleFileOptions::default().compression_method(stored);
+        zip.start_file("c/0", options).unwrap();
+        zip.write_all(b"0123").unwrap();
+        let mut bytes = zip.finish().unwrap().into_inner();
+        let at = memchr::memmem::find(&bytes, b"c/0").unwrap();
+        bytes[at + 2] = b'1';
+        std::fs::write(&path, bytes).unwrap();
+        let nodes = Nodes::of_zip(Archive::Local(path)).unwrap();
+        let error = nodes
+            .get("c/0")
+            .unwrap()
+            .unwrap()
+            .read(0, 4, 100)
+            .unwrap_err();
+        assert!(error.to_string().contains("is that of \"c/1\""), "{error}");
+    }
 }
