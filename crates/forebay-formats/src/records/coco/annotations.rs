@@ -147,9 +147,13 @@ impl Annotations {
             } else if task != "captions" {
                 all.objects_file = Some(path.clone());
             }
+            let mut ids = HashSet::new();
             for (number, annotation) in document.annotations.into_iter().enumerate() {
                 let refused =
                     |what: String| Error::source(path, format!("annotation {number}: {what}"));
+                if let Some(id) = annotation.id.filter(|id| !ids.insert(*id)) {
+                    return Err(refused(format!("there are two annotations {id}")));
+                }
                 let image = *numbers
                     .get(&annotation.image_id)
                     .ok_or_else(|| refused(format!("there is no image {}", annotation.image_id)))?;
@@ -189,6 +193,7 @@ impl Annotations {
         images: Vec<ImageEntry>,
         numbers: &mut HashMap<i64, usize>,
     ) -> std::result::Result<(), String> {
+        let mut names: HashMap<String, i64> = HashMap::new();
         for entry in images {
             let ImageEntry {
                 id,
@@ -209,6 +214,11 @@ impl Annotations {
             }
             if numbers.insert(id, self.images.len()).is_some() {
                 return Err(format!("there are two images {id}"));
+            }
+            if let Some(other) = names.insert(file_name.clone(), id) {
+                return Err(format!(
+                    "the images {other} and {id} are both {file_name:?}"
+                ));
             }
             self.images.push(Image {
                 id,
@@ -294,6 +304,9 @@ impl Annotations {
             return Err(format!("there is no category {category}"));
         }
         let [x, y, width, height] = annotation.bbox.ok_or("it has no bbox")?;
+        if width < 0.0 || height < 0.0 {
+            return Err(format!("its bbox is {width} wide and {height} high"));
+        }
         let keypoints = self.keypoints_of(annotation, image)?;
         let image = &mut self.images[image];
         let side = |at: f64, size: f64| (at / size).clamp(0.0, 1.0) as f32;

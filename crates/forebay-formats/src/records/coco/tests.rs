@@ -403,3 +403,30 @@ fn annotations_that_cannot_be_trusted_are_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn two_of_one_number_or_name_are_refused() {
+    let set = |pointer: &str, value: Value| {
+        let mut changed = instances();
+        *changed.pointer_mut(pointer).unwrap() = value;
+        changed
+    };
+    for (pointer, value, said) in [
+        ("/images/1/id", json!(7), "two images 7"),
+        (
+            "/images/1/file_name",
+            json!("b.png"),
+            "the images 7 and 3 are both \"b.png\"",
+        ),
+        (
+            "/annotations/2/id",
+            json!(1),
+            "annotation 2: there are two annotations 1",
+        ),
+        ("/annotations/0/bbox/2", json!(-4), "its bbox is -4 wide"),
+    ] {
+        let dir = dataset(&[("instances_val2017.json", &set(pointer, value))]);
+        let error = open(dir.path(), &[]).unwrap_err().to_string();
+        assert!(error.contains(said), "{said}: {error}");
+    }
+}
