@@ -64,7 +64,16 @@ impl Format for Lmdb {
         if files.is_empty() {
             return Err(Error::source(&root, "there is no LMDB database here"));
         }
-        values::open::<Database>(files, input, conversion, &root)
+        let is_own = conversion.is_some();
+        let source = values::open::<Database>(files, input, conversion, &root)?;
+        let mut all = source.splits.iter().flat_map(|split| &split.files);
+        match all.find(|file| !is_own && file.records() == 0) {
+            Some(empty) => Err(Error::source(
+                empty.path(),
+                "it has no records: it is empty, or the page that says so is damaged",
+            )),
+            None => Ok(source),
+        }
     }
 
     fn writer(&self) -> Option<CreateSink> {

@@ -3,6 +3,9 @@
 //! The library maps a file and trusts its pages. Here pages are read, and every offset is checked.
 
 use crate::archive::{ArchiveFile, ReadAt};
+use crate::finding::escape;
+use forebay_shard::MAX_RECORD_BYTES;
+use std::cmp::Ordering;
 use std::io;
 
 /// Bytes before the content of a page.
@@ -24,8 +27,10 @@ pub(super) const META: u16 = 8;
 pub(super) const BIG_DATA: u16 = 1;
 const SUB_DATA: u16 = 2;
 const DUP_DATA: u16 = 4;
-/// Flags of databases: several values of a key.
+/// Flags of databases: keys are compared from their ends, or are integers of the machine; several values of a key.
+const REVERSE_KEY: u16 = 2;
 const DUP_SORT: u16 = 4;
+const INTEGER_KEY: u16 = 8;
 
 const MAX_DEPTH: usize = 32;
 const PAGE_BYTES: std::ops::RangeInclusive<u64> = 512..=65536;
@@ -50,6 +55,8 @@ pub(super) struct Tree {
 struct Meta {
     page_bytes: u64,
     flags: u16,
+    /// Pages from the root to a leaf.
+    depth: u16,
     entries: u64,
     root: u64,
     transaction: u64,
@@ -77,6 +84,7 @@ impl Meta {
         Ok(Self {
             page_bytes,
             flags: u16_at(&page, 92),
+            depth: u16_at(&page, 94),
             entries: u64_at(&page, 120),
             root: u64_at(&page, 128),
             transaction: u64_at(&page, 144),
@@ -97,27 +105,20 @@ impl Tree {
         if meta.flags & DUP_SORT != 0 {
             return Err("it has several values for each key, which are no records".to_owned());
         }
-        let pages = file.len() / page_bytes;
         let mut nodes = Vec::new();
+        let mut before = None;
         let mut stack = Vec::new();
         if meta.root != NO_PAGE {
             stack.push((meta.root, 0));
         }
         let mut page = vec![0; page_bytes as usize];
-        let mut seen = vec![0u64; usize::try_from(pages / 64 + 1).unwrap_or(0)];
+        let mut seen = SeenPages::of(file, page_bytes);
         while let Some((number, depth)) = stack.pop() {
             let fail = |what: String| format!("page {number}: {what}");
-            let word = usize::try_from(number / 64).ok();
-            let Some(word) = word.and_then(|word| seen.get_mut(word)) else {
-                return Err(fail(format!(
-                    "it lies beyond the {pages} pages of the file"
-                )));
-            };
-            let bit = 1 << (number % 64);
-            if *word & bit != 0 || depth > MAX_DEPTH {
-                return Err(fail("it is in the tree twice".to_owned()));
+            seen.add(number, 1).map_err(fail)?;
+            if depth > MAX_DEPTH {
+                return Err(fail("the tree is too deep".to_owned()));
             }
-            *word |= bit;
             let at = number * page_bytes;
             read(file, at, &mut page)?;
             let flags = u16_at(&page, 10);
@@ -134,11 +135,35 @@ impl Tree {
                 }
                 continue;
             }
+            if depth + 1 != usize::from(meta.depth) {
+                return Err(fail(format!(
+                    "it is a leaf at depth {}, and the metadata says {}",
+                    depth + 1,
+                    meta.depth
+                )));
+            }
             for offset in offsets {
-                let node = leaf_node(&page, offset).map_err(fail)?;
+                let len = leaf_node(&page, offset).map_err(fail)?;
+                let key_len = usize::from(u16_at(&page, offset + 6));
+                let data = offset + NODE_HEADER_BYTES + key_len;
+                let key = &page[offset + NODE_HEADER_BYTES..data];
+                let is_next = |before: &Vec<u8>| compare(meta.flags, before, key).is_lt();
+                if !before.as_ref().is_none_or(is_next) {
+                    return Err(fail(format!(
+                        "the key {:?} does not follow the one before it",
+                        escape(key)
+                    )));
+                }
+                before = Some(key.to_vec());
+                if u16_at(&page, offset + 4) & BIG_DATA != 0 {
+                    let bytes = u64::from(len) + PAGE_HEADER_BYTES as u64;
+                    let (first, count) = (u64_at(&page, data), bytes.div_ceil(page_bytes));
+                    let own = |what| format!("page {first}, of the key {:?}: {what}", escape(key));
+                    seen.add(first, count).map_err(own)?;
+                }
                 nodes.push(Node {
                     at: at + offset as u64,
-                    len: node,
+                    len,
                 });
             }
         }
@@ -172,6 +197,11 @@ impl Tree {
         key.clear();
         key.extend_from_slice(&bytes[NODE_HEADER_BYTES..data]);
         value.clear();
+        if u64::from(len) > MAX_RECORD_BYTES {
+            return Err(format!(
+                "its {len} bytes are more than the {MAX_RECORD_BYTES} of a record"
+            ));
+        }
         if flags & BIG_DATA == 0 {
             value.extend_from_slice(&bytes[data..data + len as usize]);
             return Ok(());
@@ -194,6 +224,54 @@ impl Tree {
         }
         value.resize(len as usize, 0);
         read(file, start + PAGE_HEADER_BYTES as u64, value)
+    }
+}
+
+/// The pages that belong to the tree or to a value, each to one.
+struct SeenPages {
+    count: u64,
+    bits: Vec<u64>,
+}
+
+impl SeenPages {
+    fn of(file: &ArchiveFile, page_bytes: u64) -> Self {
+        let count = file.len() / page_bytes;
+        Self {
+            count,
+            bits: vec![0; usize::try_from(count / 64 + 1).unwrap_or(0)],
+        }
+    }
+
+    fn add(&mut self, first: u64, count: u64) -> Result<(), String> {
+        let end = first.checked_add(count);
+        let Some(end) = end.filter(|end| *end <= self.count) else {
+            let all = self.count;
+            return Err(format!("it lies beyond the {all} pages of the file"));
+        };
+        for number in first..end {
+            let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+            if self.bits[word] & bit != 0 {
+                return Err("it is in the tree twice".to_owned());
+            }
+            self.bits[word] |= bit;
+        }
+        Ok(())
+    }
+}
+
+/// Compares keys as a database with these flags does.
+fn compare(flags: u16, one: &[u8], other: &[u8]) -> Ordering {
+    if flags & INTEGER_KEY != 0 {
+        let number = |key: &[u8]| {
+            key.iter()
+                .rev()
+                .fold(0u64, |all, byte| all << 8 | u64::from(*byte))
+        };
+        return number(one).cmp(&number(other));
+    }
+    match flags & REVERSE_KEY != 0 {
+        true => one.iter().rev().cmp(other.iter().rev()),
+        false => one.cmp(other),
     }
 }
 

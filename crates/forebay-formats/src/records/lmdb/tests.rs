@@ -89,13 +89,12 @@ fn databases_without_records_are_named() {
         ("pickled", "would execute what they say"),
         ("named", "a database with a name"),
         ("other", "neither an encoded image"),
+        ("empty", "it has no records"),
     ] {
         let error = open(&corpus().join("refused").join(format!("{name}.lmdb"))).unwrap_err();
         let error = error.to_string();
         assert!(error.contains(said) && error.contains(name), "{error}");
     }
-    let empty = open(&corpus().join("refused/empty.lmdb")).unwrap();
-    assert_eq!(rows(&empty, 0).unwrap(), []);
 }
 
 /// Writes records of these sizes into a file.
@@ -140,6 +139,11 @@ fn written_databases_have_the_same_records() {
                 .map(|n| (format!("k/{n}").into_bytes(), example(n, len)))
                 .collect();
             assert!(write(&path, &records).iter().all(Option::is_none));
+            if count == 0 {
+                let error = open(&path).unwrap_err().to_string();
+                assert!(error.contains("it has no records"), "{error}");
+                continue;
+            }
             let source = open(&path).unwrap();
             let found = rows(&source, 0).unwrap();
             assert_eq!(found.len(), count, "{count} {len}");
@@ -223,4 +227,48 @@ fn trees_with_cycles_are_refused() {
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("in the tree twice"), "{error}");
     }
+}
+
+/// The children of a branch in another order, and metadata of the database before its first transaction.
+#[test]
+fn swapped_leaves_and_lost_roots_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("swapped.lmdb");
+    let records: Vec<_> = (0..60)
+        .map(|n| (b"key".to_vec(), example(n, 500)))
+        .collect();
+    write(&path, &records);
+    let bytes = std::fs::read(&path).unwrap();
+    let root = u64::from_le_bytes(bytes[128..136].try_into().unwrap()) as usize * 4096;
+    let child = |node: usize| {
+        let at = root + 16 + 2 * node;
+        root + usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+    };
+    let mut swapped = bytes.clone();
+    let (first, second) = (child(0), child(1));
+    swapped[first..first + 4].copy_from_slice(&bytes[second..second + 4]);
+    swapped[second..second + 4].copy_from_slice(&bytes[first..first + 4]);
+    std::fs::write(&path, &swapped).unwrap();
+    let error = open(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("does not follow the one before it"),
+        "{error}"
+    );
+
+    let mut deeper = bytes.clone();
+    for meta in [94, 4096 + 94] {
+        deeper[meta] += 1;
+    }
+    std::fs::write(&path, &deeper).unwrap();
+    let error = open(&path).unwrap_err().to_string();
+    assert!(error.contains("the metadata says"), "{error}");
+
+    let mut lost = bytes;
+    for meta in [0, 4096] {
+        lost[meta + 120..meta + 128].fill(0);
+        lost[meta + 128..meta + 136].fill(0xff);
+    }
+    std::fs::write(&path, &lost).unwrap();
+    let error = open(&path).unwrap_err().to_string();
+    assert!(error.contains("it has no records"), "{error}");
 }
