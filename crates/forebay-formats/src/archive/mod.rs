@@ -22,6 +22,8 @@ use std::path::Path;
 
 /// Bytes that [`VolumeKind::of_tar`] wants to see.
 pub(crate) const HEAD_BYTES: usize = 512;
+/// Bytes of a tar without members, whose records may have been made larger.
+const EMPTY_TAR_BYTES: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 
 /// How the members of an archive are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +45,10 @@ impl VolumeKind {
         match head {
             [0x1f, 0x8b, ..] => Some(Self::TarGz),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::TarZst),
-            // Without members there is only the mark that ends a tar.
-            _ if tar::is_header(head) || (len >= 1024 && head == [0; HEAD_BYTES]) => {
+            // Without members there is only the mark that ends a tar, and what fills its last record.
+            _ if tar::is_header(head)
+                || (EMPTY_TAR_BYTES.contains(&len) && head == [0; HEAD_BYTES]) =>
+            {
                 Some(Self::Tar)
             }
             _ => None,

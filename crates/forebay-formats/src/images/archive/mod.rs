@@ -250,7 +250,7 @@ impl<'a> Collector<'a> {
             ));
         }
         if !inner {
-            let rest = drain(stream)?;
+            let rest = drain(stream, self.cancel)?;
             if let Some(offset) = rest {
                 self.collected.warnings.push(format!(
                     "there is more at offset {offset}, after the end mark of the archive, which is not read"
@@ -445,14 +445,14 @@ pub(crate) fn inner_dir(path: &[u8]) -> Option<&[u8]> {
 
 /// Reads to the end, so that the checksum of a compressed stream is verified. Returns where something other than
 /// padding begins.
-fn drain(stream: &mut Stream) -> Result<Option<u64>, ArchiveError> {
+fn drain(stream: &mut Stream, cancel: &Cancel) -> Result<Option<u64>, ArchiveError> {
     let mut block = vec![0; 64 << 10];
     loop {
         let at = stream.position();
         let read = stream
             .fill(&mut block)
             .map_err(|error| ArchiveError::io(at, &error))?;
-        if read == 0 {
+        if read == 0 || cancel.is_cancelled() {
             return Ok(None);
         }
         if let Some(other) = block[..read].iter().position(|byte| *byte != 0) {

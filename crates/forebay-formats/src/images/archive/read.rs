@@ -8,7 +8,7 @@ use crate::archive::{ArchiveError, ArchiveFile, Fetched, ReadAt, VolumeKind, zip
 use crate::error::{Error, Result};
 use crate::finding::Reason;
 use crate::progress::Progress;
-use forebay_store::advice;
+use forebay_store::{Cancel, advice};
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
@@ -188,7 +188,7 @@ impl OpenVolume {
             }
         }
         // To its end: its checksum is the last thing in it.
-        super::drain(&mut stream).map_err(|error| error.of(path))?;
+        super::drain(&mut stream, &Cancel::new()).map_err(|error| error.of(path))?;
         Ok(true)
     }
 

@@ -20,6 +20,28 @@ pub struct Volume {
     pub(crate) objects: Option<Arc<Objects>>,
 }
 
+/// The kind of a file that begins so, in words.
+fn begins_as(head: &[u8]) -> String {
+    match (head, forebay_image::sniff(head)) {
+        (_, Some(format)) => format!("an image ({})", format.name()),
+        ([], _) => "an empty file".to_owned(),
+        ([b'P', b'A', b'R', b'1', ..], _) => "a Parquet file".to_owned(),
+        ([0x89, b'H', b'D', b'F', ..], _) => "an HDF5 file".to_owned(),
+        (head, _) if head.iter().all(|byte| *byte == 0) => "a file of zeros".to_owned(),
+        (head, _) if is_text(head) => "a text".to_owned(),
+        (head, _) => {
+            let first = head.iter().take(8).map(|byte| format!("{byte:02x}"));
+            format!("{} (bytes)", first.collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
+/// Whether these are the first bytes of a text, which may end inside of a character.
+fn is_text(head: &[u8]) -> bool {
+    let is_cut = |error: std::str::Utf8Error| error.error_len().is_none();
+    !head.contains(&0) && std::str::from_utf8(head).map_or_else(is_cut, |_| true)
+}
+
 impl Volume {
     /// Recognises an archive by its first bytes.
     pub(crate) fn open(archive: &Archive) -> Result<(Self, ArchiveFile)> {
@@ -51,8 +73,12 @@ impl Volume {
                     [b'R', b'a', b'r', ..] => {
                         "RAR archives are not read, only tar, tar.gz, tar.zst and zip"
                     }
-                    _ => {
-                        "this is not a directory, and no tar, tar.gz, tar.zst or zip archive either"
+                    head => {
+                        let what = format!(
+                            "this is not a directory, and no tar, tar.gz, tar.zst or zip archive either: it begins as {} does",
+                            begins_as(head)
+                        );
+                        return Err(Error::source(path, what));
                     }
                 };
                 return Err(Error::source(path, what));
@@ -77,5 +103,36 @@ impl Volume {
     /// Reads the archive again from its beginning, to decode what `kind` says.
     pub(crate) fn stream(&self, file: ArchiveFile) -> Result<Stream> {
         Stream::new(file, self.kind).map_err(|error| Error::io(&self.path, "read", error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of 1 TiB, which takes no room on the disk, is refused by its beginning.
+    #[test]
+    fn a_file_that_is_no_archive_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large");
+        for (head, said) in [
+            (&b"path,label\na.jpg,1\n"[..], "(bytes)"),
+            (b"", "a file of zeros"),
+            (b"PAR1", "a Parquet file"),
+            (b"\xff\xd8\xff\xe0", "an image (JPEG)"),
+        ] {
+            std::fs::write(&path, head).unwrap();
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            file.set_len(1 << 40).unwrap();
+            let error = Volume::open(&Archive::Local(path.clone())).unwrap_err();
+            let error = error.to_string();
+            assert!(
+                error.contains("it begins as") && error.contains(said),
+                "{error}"
+            );
+        }
+        std::fs::write(&path, [0; 10_240]).unwrap();
+        let (empty, _) = Volume::open(&Archive::Local(path)).unwrap();
+        assert_eq!(empty.kind, VolumeKind::Tar);
     }
 }

@@ -58,8 +58,9 @@ impl Format for ImageList {
         let root = input.location.local_path()?;
         let mut lists = Vec::new();
         for (split, path) in find(root)? {
-            let digest = digest_of(&path)?;
-            lists.push((split, LabelTable::read_list(&path)?, digest));
+            // A file that is no list is refused before all of it is read.
+            let table = LabelTable::read_list(&path)?;
+            lists.push((split, table, digest_of(&path)?));
         }
         let classes = Classes::of(lists.iter().map(|(_, table, _)| table))?;
         let mut identity = blake3::Hasher::new();
