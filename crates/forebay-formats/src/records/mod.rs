@@ -23,6 +23,8 @@ mod annotation_files;
 mod array_record;
 mod arrays;
 mod blosc;
+#[cfg(all(test, feature = "formats"))]
+mod bombs;
 mod checked;
 mod coco;
 mod conversion;
@@ -68,7 +70,7 @@ pub use owned::OwnedRecord;
 pub use places::{expand_braces, has_braces};
 pub use sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::finding::Finding;
 use forebay_cache::ReadOptions;
 use forebay_shard::example::RecordFeatures;
@@ -79,7 +81,7 @@ use forebay_store::Location;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The table of formats, in the order in which they are detected.
 const FORMATS: &[&dyn Format] = &[
@@ -227,6 +229,7 @@ impl RecordFormat {
     /// [`Error::Record`](crate::Error::Record) if a first record does not tell its features, those of the files, and
     /// [`Error::Source`](crate::Error::Source) if a column is called a label and holds none.
     pub fn open(self, input: &RecordInput) -> Result<RecordSource> {
+        input.check()?;
         checked::checked(self.0.open(input)?, input)
     }
 
@@ -305,6 +308,24 @@ impl RecordInput {
             features: ForeignRecords::default(),
             read: ReadOptions::default(),
         }
+    }
+}
+
+impl RecordInput {
+    /// Refuses a file that is named twice, whose records would count twice.
+    fn check(&self) -> Result<()> {
+        let named = self.files.iter().map(|file| file.to_string().into());
+        let listed = self.splits.values().flatten().cloned();
+        let mut known = BTreeSet::new();
+        for path in named.chain(listed) {
+            let parts = path.components();
+            let plain: PathBuf = parts.filter(|part| *part != Component::CurDir).collect();
+            if !known.insert(plain) {
+                let what = "it is named twice: name each file once, since its records would be there twice";
+                return Err(Error::source(path, what));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Riegeli's chunks of records: in blocks of 64 KiB, each behind a header of 24 bytes, wherever that falls inside of a chunk.
 
 use crate::archive::{Stream, read_exact};
+use forebay_shard::MAX_RECORD_BYTES;
 use highway::{HighwayHash, HighwayHasher, Key};
 use std::io::Read;
 use std::ops::Range;
@@ -14,8 +15,10 @@ pub(super) const SIGNATURE: u8 = b's';
 pub(super) const RECORDS: u8 = b'r';
 pub(super) const PADDING: u8 = b'p';
 const TRANSPOSED: u8 = b't';
-/// Most bytes of the records of a chunk.
+/// Most bytes of the records of a chunk, and of one that is no more than so many times its stored bytes.
+const CHUNK_BYTES: u64 = MAX_RECORD_BYTES + (1 << 20);
 const MAX_CHUNK_BYTES: u64 = 1 << 30;
+const CHUNK_RATIO: u64 = 4;
 /// Bytes that are allocated before they were read.
 const STEP_BYTES: u64 = 4 << 20;
 /// The key of the hashes: "Riegeli/records\n" twice.
@@ -214,9 +217,11 @@ impl Chunk {
             return Err("there is no chunk here, or its header is damaged".to_owned());
         }
         let (size, count, decoded) = (word(1), word(3) >> 8, word(4));
-        if size > file_len || count > file_len || decoded > MAX_CHUNK_BYTES {
+        let most = size.saturating_mul(CHUNK_RATIO);
+        let most = most.clamp(CHUNK_BYTES, MAX_CHUNK_BYTES);
+        if size > file_len || count > file_len || decoded > most {
             return Err(format!(
-                "its {size} bytes with {count} records of {decoded} bytes are more than the file can have, or than 1 GiB"
+                "its {size} bytes with {count} records of {decoded} bytes are more than the file can have, or than {most}"
             ));
         }
         match header[24] {

@@ -15,6 +15,7 @@ pub(super) use write::{ArrayEncoder, ArraySink, TextAs};
 
 use crate::archive::{ArchiveFile, FileVersion, ReadAt};
 use crate::error::Result;
+use crate::finding::Finding;
 use forebay_shard::schema::NumberType;
 use std::fmt;
 use std::io;
@@ -22,8 +23,12 @@ use std::io;
 /// Bytes of small rows that are read at once, from a file and from a store.
 const READ_BYTES: u64 = 256 << 10;
 const OBJECT_READ_BYTES: u64 = 4 << 20;
-/// Most bytes of a row, and of the values of a row of any length.
-const MAX_ROW_BYTES: u64 = 1 << 30;
+/// Most bytes of a row, and of the values of a row of any length: those of a record.
+const MAX_ROW_BYTES: u64 = forebay_shard::MAX_RECORD_BYTES;
+/// A chunk takes no more than this, or so many times the bytes of its file, and never more than a number of bytes.
+const CHUNK_BYTES: u64 = 128 << 20;
+const CHUNK_RATIO: u64 = 4;
+const MAX_CHUNK_BYTES: u64 = 1 << 30;
 /// The name of the array with the offsets of rows of any length, after that of their values.
 const OFFSETS: &str = ".offsets";
 
@@ -62,7 +67,7 @@ impl ArrayInfo {
         self.shape.first().copied().unwrap_or(0)
     }
 
-    fn row_shape(&self) -> &[u64] {
+    pub(super) fn row_shape(&self) -> &[u64] {
         self.shape.get(1..).unwrap_or_default()
     }
 
@@ -98,6 +103,12 @@ impl fmt::Display for ArrayInfo {
     }
 }
 
+/// Returns the most bytes of a chunk of a file: those that a small file claims are not taken.
+pub(super) fn chunk_limit(file_bytes: u64) -> u64 {
+    let of_file = file_bytes.saturating_mul(CHUNK_RATIO);
+    of_file.clamp(CHUNK_BYTES, MAX_CHUNK_BYTES)
+}
+
 /// A file of arrays.
 pub(super) trait ArrayFile: fmt::Debug + Send + Sync {
     /// Returns the file, as it was when it was opened.
@@ -105,6 +116,11 @@ pub(super) trait ArrayFile: fmt::Debug + Send + Sync {
 
     /// Returns the arrays.
     fn arrays(&self) -> &[ArrayInfo];
+
+    /// Returns the names of arrays that cannot be read, with a finding each.
+    fn findings(&self) -> &[(String, Finding)] {
+        &[]
+    }
 
     /// Reads rows of an array in order, from one on.
     fn rows(&self, array: usize, first: u64) -> Result<Box<dyn RowReader + '_>>;

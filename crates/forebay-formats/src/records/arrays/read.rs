@@ -40,9 +40,13 @@ pub(in crate::records) fn open(
     let mut hasher = blake3::Hasher::new();
     let mut decided: Option<Table> = None;
     let mut splits: BTreeMap<String, Vec<Rows>> = BTreeMap::new();
+    let mut findings = Vec::new();
     for (split, files) in files {
         for file in files {
             file.version().add_to(&split, &mut hasher);
+            let unread = file.findings().iter();
+            let unread = unread.filter(|(name, _)| !input.drop_features.contains(name));
+            findings.extend(unread.map(|(_, finding)| finding.clone()));
             let told = match conversion.is_some() || input.split.is_some() {
                 true => None,
                 false => table::by_split(file.arrays(), input),
@@ -115,7 +119,7 @@ pub(in crate::records) fn open(
                 .map(|(name, value)| (name.to_owned(), value))
                 .into(),
             order: order.unwrap_or_else(|| order_by_sizes(&splits)),
-            findings: Vec::new(),
+            findings,
             is_own: conversion.is_some(),
             label: None,
             warnings: Vec::new(),
@@ -130,9 +134,14 @@ fn first_row(file: &dyn ArrayFile, values: Values) -> std::result::Result<Vec<u8
     if array.rows() == 0 {
         return Ok(Vec::new());
     }
-    let mut reader = ColumnReader::open(file, values, 0).map_err(|error| error.to_string())?;
+    // An error of opening names the file, which the caller does too.
+    let mut reader = ColumnReader::open(file, values, 0).map_err(|error| match error {
+        Error::Source { what, .. } => what,
+        error => error.to_string(),
+    })?;
     let mut row = Vec::new();
-    reader.read(&mut row).map_err(|error| error.to_string())?;
+    let read = reader.read(MAX_ROW_BYTES, &mut row);
+    read.map_err(|error| format!("array {:?}: {error}", array.name))?;
     Ok(row)
 }
 
@@ -273,8 +282,8 @@ impl<'a> ColumnReader<'a> {
         })
     }
 
-    /// Reads the values of the next record, little-endian.
-    fn read(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+    /// Reads the values of the next record, little-endian, which have at most `most` bytes.
+    fn read(&mut self, most: u64, out: &mut Vec<u8>) -> io::Result<()> {
         let mut rows = 1;
         if let Some(offsets) = &mut self.offsets {
             let (start, end) = (offsets.start, offsets.next()?);
@@ -284,8 +293,11 @@ impl<'a> ColumnReader<'a> {
             offsets.start = end;
         }
         let bytes = rows.checked_mul(self.row_bytes);
-        if bytes.is_none_or(|bytes| bytes > MAX_ROW_BYTES) {
-            return Err(invalid(format!("{rows} rows are larger than 1 GiB")));
+        if bytes.is_none_or(|bytes| bytes > most) {
+            return Err(invalid(format!(
+                "{rows} rows of {} bytes, and the record has room for {most}: at most {MAX_ROW_BYTES} bytes are in all of its arrays",
+                self.row_bytes
+            )));
         }
         out.clear();
         let step = (STEP_BYTES / self.row_bytes.max(1)).max(1);
@@ -340,9 +352,12 @@ impl RecordReader for Reader<'_> {
         self.next += 1;
         record.number = number;
         record.raw.resize_with(self.readers.len(), Vec::new);
+        let mut room = MAX_ROW_BYTES;
         for (reader, value) in self.readers.iter_mut().zip(&mut record.raw) {
             // Bytes after damaged ones cannot be trusted either, so this stops a conversion under any policy.
-            reader.read(value).map_err(|error| match error.kind() {
+            let read = reader.read(room, value);
+            room = room.saturating_sub(value.len() as u64);
+            read.map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
                     let what = format!("record {number}: array {:?}: {error}", reader.info.name);
                     Error::source(&file.version().path, what)

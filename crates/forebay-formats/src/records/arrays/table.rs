@@ -158,7 +158,9 @@ impl Table {
                 ));
             }
             if array.row_bytes().is_none_or(|bytes| bytes > MAX_ROW_BYTES) {
-                return Err(format!("a row of the array {array} is larger than 1 GiB"));
+                return Err(format!(
+                    "a row of the array {array} is larger than 256 MiB, the most that a record has"
+                ));
             }
         }
         Ok(table)

@@ -1,39 +1,42 @@
 //! The datasets of a file, and their rows.
 //!
-//! The decoder is `hdf5-reader`, which has limits for files that are not trusted. It follows no links to other files, and
-//! its panics on damaged ones become errors.
+//! The decoder is `hdf5-reader`, which has limits for files that are not trusted. It follows links within the file; those to
+//! other files, and those to nothing, are findings. Its panics on damaged files become errors.
 
-use super::lzf;
+use super::{links, lzf};
 use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt};
 use crate::error::{Error, Result};
-use crate::records::arrays::{ArrayFile, ArrayInfo, Element, RowReader};
+use crate::finding::{Action, Finding, Reason};
+use crate::records::arrays::{ArrayFile, ArrayInfo, Element, RowReader, chunk_limit};
+use forebay_image::catch_panic;
 use forebay_shard::schema::NumberType;
 use hdf5_reader::error::Error as Hdf5Error;
-use hdf5_reader::filters::FILTER_NBIT;
+use hdf5_reader::filters::{FILTER_DEFLATE, FILTER_NBIT, FILTER_SCALEOFFSET, FILTER_SZIP};
 use hdf5_reader::group::Group;
+use hdf5_reader::messages::HdfMessage;
 use hdf5_reader::messages::filter_pipeline::FilterDescription;
 use hdf5_reader::storage::DynStorage;
 use hdf5_reader::{
     BlockCacheStorage, ByteOrder, Dataset, Datatype, FilterRegistry, H5Type, OpenOptions,
     RangeRequestStorage, SliceInfo, SliceInfoElem, StringSize, VarLenKind,
 };
+use std::collections::BTreeSet;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Most bytes of a chunk, and of the rows that are decoded at once.
-const MAX_CHUNK_BYTES: usize = 1 << 30;
+/// Most bytes of rows that are read at once.
+const MAX_READ_BYTES: usize = 1 << 30;
 const BATCH_BYTES: u64 = 64 << 20;
 /// Rows that are decoded at once have so many bytes, if chunks are smaller.
 const READ_BYTES: u64 = 1 << 20;
-/// Chunks that are kept by a reader: one is read for several batches of rows if it is larger than these.
+/// Chunks that are kept by a reader, at least one row of them: each is expanded once.
 const CACHE_BYTES: usize = 128 << 20;
 /// Objects of a store are read in blocks.
 const BLOCK_BYTES: usize = 4 << 20;
 const BLOCKS: usize = 16;
-/// Deepest nesting of groups, and most datasets.
+/// Deepest nesting of groups, and most groups and datasets.
 const MAX_DEPTH: usize = 8;
-const MAX_DATASETS: usize = 4096;
+const MAX_MEMBERS: usize = 4096;
 /// Most parameters of an n-bit filter: those of a number are eight, and two more for each array around it.
 const MAX_NBIT_PARAMETERS: usize = 64;
 
@@ -43,31 +46,74 @@ pub(super) struct Hdf5File {
     archive: Archive,
     version: FileVersion,
     arrays: Vec<ArrayInfo>,
+    /// Links that lead nowhere, or to another file: the name of each, and where it leads.
+    unfollowed: Vec<(String, Finding)>,
 }
 
 impl Hdf5File {
     pub(super) fn open(archive: Archive) -> Result<Self> {
         let (version, file) = FileVersion::open(&archive)?;
-        let arrays = guarded(|| {
-            let file = open(file)?;
-            let mut arrays = Vec::new();
-            list(&file.root_group()?, "", 0, &mut arrays)?;
-            Ok(arrays)
+        let members = guarded(|| {
+            let file = open(file, CACHE_BYTES)?;
+            let mut members = Members::default();
+            members.list(&file, &file.root_group()?, "")?;
+            Ok(members)
         });
-        let arrays = arrays.map_err(|error| {
+        let members = members.map_err(|error| {
             let what = format!("it is not an HDF5 file, or damaged: {error}");
             Error::source(&version.path, what)
         })?;
+        let unfollowed = members.unfollowed.into_iter().map(|link| {
+            let (reason, leads) = match &link.file {
+                Some(file) => (
+                    Reason::Link,
+                    format!("to {:?} in {file:?}, which is not read", link.path),
+                ),
+                None => (Reason::DanglingLink, format!("to {:?}", link.path)),
+            };
+            let place = format!("{}: {}", version.path.display(), link.name);
+            let finding = Finding::new(Action::Skipped, reason, place.as_bytes(), leads);
+            (link.name, finding)
+        });
         Ok(Self {
+            unfollowed: unfollowed.collect(),
             archive,
             version,
-            arrays,
+            arrays: members.arrays,
         })
+    }
+
+    /// Bytes of the chunks that the rows of one chunk lie in; 0 without chunks.
+    fn band_bytes(&self, dataset: &Dataset, element_bytes: u64) -> Result<u64> {
+        let Some(chunk) = dataset.chunks() else {
+            return Ok(0);
+        };
+        let rows = chunk.first().copied().unwrap_or(1);
+        let side_by_side = dataset.shape().iter().zip(&chunk).skip(1);
+        let all = side_by_side.map(|(all, one)| {
+            let one = u64::from(*one).max(1);
+            all.div_ceil(one).saturating_mul(one)
+        });
+        let bytes = all.fold(
+            element_bytes.saturating_mul(u64::from(rows)),
+            u64::saturating_mul,
+        );
+        let most = chunk_limit(self.version.bytes);
+        match bytes > most {
+            true => Err(Error::source(
+                &self.version.path,
+                format!(
+                    "dataset {:?}: the chunks of {rows} rows, {chunk:?} each, have {bytes} bytes, and at most {most} are read: write smaller chunks, as `h5repack -l CHUNK=` does",
+                    dataset.name()
+                ),
+            )),
+            false => Ok(bytes),
+        }
     }
 }
 
 /// Opens the file, which is read in ranges.
-fn open(file: ArchiveFile) -> Result<hdf5_reader::Hdf5File, Hdf5Error> {
+fn open(file: ArchiveFile, cache: usize) -> Result<hdf5_reader::Hdf5File, Hdf5Error> {
     let (len, is_object) = (file.len(), file.is_object());
     let storage = RangeRequestStorage::new(len, move |offset, len| {
         let mut bytes = vec![0; len];
@@ -80,17 +126,20 @@ fn open(file: ArchiveFile) -> Result<hdf5_reader::Hdf5File, Hdf5Error> {
     }
     let mut filters = FilterRegistry::new();
     // Its parameters are two versions and the size of a chunk.
-    let lzf = |filter: &FilterDescription, data: &[u8], _: usize| {
+    let lzf = move |filter: &FilterDescription, data: &[u8], _: usize| {
         let most = filter.client_data.get(2).copied().unwrap_or(0) as usize;
-        lzf::decompress(data, most.min(MAX_CHUNK_BYTES)).map_err(Hdf5Error::InvalidData)
+        lzf::decompress(data, most.min(cache)).map_err(Hdf5Error::InvalidData)
     };
     filters.register(lzf::FILTER, Box::new(lzf));
+    let unpack_bits = move |filter: &FilterDescription, data: &[u8], element_bytes: usize| {
+        unpack_bits(filter, data, element_bytes, cache)
+    };
     filters.register(FILTER_NBIT, Box::new(unpack_bits));
     let options = OpenOptions::default()
         .with_filter_registry(filters)
-        .with_chunk_cache_bytes(CACHE_BYTES)
-        .with_max_chunk_bytes(MAX_CHUNK_BYTES)
-        .with_max_read_bytes(MAX_CHUNK_BYTES);
+        .with_chunk_cache_bytes(cache)
+        .with_max_chunk_bytes(cache)
+        .with_max_read_bytes(MAX_READ_BYTES);
     hdf5_reader::Hdf5File::from_storage_with_options(storage, options)
 }
 
@@ -99,6 +148,7 @@ fn unpack_bits(
     filter: &FilterDescription,
     data: &[u8],
     element_bytes: usize,
+    most: usize,
 ) -> Result<Vec<u8>, Hdf5Error> {
     let given = filter.client_data.len();
     if given > MAX_NBIT_PARAMETERS {
@@ -106,12 +156,12 @@ fn unpack_bits(
             "its n-bit filter has {given} parameters: at most {MAX_NBIT_PARAMETERS} are read"
         )));
     }
-    FilterRegistry::new().apply_with_limit(filter, data, element_bytes, Some(MAX_CHUNK_BYTES))
+    FilterRegistry::new().apply_with_limit(filter, data, element_bytes, Some(most))
 }
 
 /// Runs the decoder, whose panics become errors.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, Hdf5Error>) -> Result<T, io::Error> {
-    match catch_unwind(AssertUnwindSafe(decode)) {
+    match catch_panic(decode) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(Hdf5Error::Io(error))) => Err(error),
         Ok(Err(error)) => Err(io::Error::new(
@@ -125,38 +175,74 @@ fn guarded<T>(decode: impl FnOnce() -> Result<T, Hdf5Error>) -> Result<T, io::Er
     }
 }
 
-/// Lists the datasets of a group and of those in it.
-fn list(
-    group: &Group,
-    path: &str,
-    depth: usize,
-    arrays: &mut Vec<ArrayInfo>,
-) -> Result<(), Hdf5Error> {
-    let refused = |what: String| Err(Hdf5Error::InvalidData(what));
-    if depth > MAX_DEPTH {
-        return refused(format!("group {path:?} is nested deeper than {MAX_DEPTH}"));
-    }
-    let (groups, datasets) = group.member_names()?;
-    for name in datasets {
-        if arrays.len() == MAX_DATASETS {
-            return refused(format!("it has more than {MAX_DATASETS} datasets"));
+/// The datasets of a file, with their paths.
+#[derive(Default)]
+struct Members {
+    arrays: Vec<ArrayInfo>,
+    unfollowed: Vec<links::Link>,
+    /// The addresses of the group that is listed, and of those that it is in.
+    above: Vec<u64>,
+    groups: usize,
+}
+
+impl Members {
+    /// Lists the datasets of a group and of those in it.
+    fn list(
+        &mut self,
+        file: &hdf5_reader::Hdf5File,
+        group: &Group,
+        path: &str,
+    ) -> Result<(), Hdf5Error> {
+        let refused = |what: String| Err(Hdf5Error::InvalidData(what));
+        if self.above.contains(&group.address()) {
+            return refused(format!("{path:?} is a link to a group that it is in"));
         }
-        arrays.push(describe(group.dataset(&name), format!("{path}{name}")));
+        if self.above.len() > MAX_DEPTH {
+            return refused(format!("group {path:?} is nested deeper than {MAX_DEPTH}"));
+        }
+        self.groups += 1;
+        let (groups, datasets) = group.member_names()?;
+        if self.groups + groups.len() + self.arrays.len() + datasets.len() > MAX_MEMBERS {
+            return refused(format!(
+                "it has more than {MAX_MEMBERS} groups and datasets"
+            ));
+        }
+        let known: BTreeSet<&String> = groups.iter().chain(&datasets).collect();
+        for mut link in links::links(file, group)? {
+            if !known.contains(&link.name) {
+                link.name.insert_str(0, path);
+                self.unfollowed.push(link);
+            }
+        }
+        for name in datasets {
+            let array = describe(file, group.dataset(&name), format!("{path}{name}"));
+            self.arrays.push(array);
+        }
+        self.above.push(group.address());
+        for name in groups {
+            self.list(file, &group.group(&name)?, &format!("{path}{name}/"))?;
+        }
+        self.above.pop();
+        Ok(())
     }
-    for name in groups {
-        list(
-            &group.group(&name)?,
-            &format!("{path}{name}/"),
-            depth + 1,
-            arrays,
-        )?;
-    }
-    Ok(())
 }
 
 /// The array of a dataset; one that cannot be opened may still be left out.
-fn describe(dataset: Result<Dataset, Hdf5Error>, name: String) -> ArrayInfo {
-    let found = dataset.and_then(|dataset| Ok((dataset.shape().to_vec(), element(&dataset)?)));
+fn describe(
+    file: &hdf5_reader::Hdf5File,
+    dataset: Result<Dataset, Hdf5Error>,
+    name: String,
+) -> ArrayInfo {
+    let found = dataset.and_then(|dataset| {
+        let element = match is_compressed_twice(file, &dataset)? {
+            true => {
+                let what = "is compressed by LZF and by another filter".to_owned();
+                (Element::Other(what), 0, false)
+            }
+            false => element(&dataset)?,
+        };
+        Ok((dataset.shape().to_vec(), element))
+    });
     let (shape, (element, width, is_big_endian)) = match found {
         Ok(found) => found,
         Err(error) => {
@@ -171,6 +257,28 @@ fn describe(dataset: Result<Dataset, Hdf5Error>, name: String) -> ArrayInfo {
         is_big_endian,
         shape,
     }
+}
+
+/// Whether a filter of the decoder expands what LZF is to expand further: it would have no limit.
+fn is_compressed_twice(file: &hdf5_reader::Hdf5File, dataset: &Dataset) -> Result<bool, Hdf5Error> {
+    let expanding = [
+        lzf::FILTER,
+        FILTER_DEFLATE,
+        FILTER_NBIT,
+        FILTER_SCALEOFFSET,
+        FILTER_SZIP,
+    ];
+    let header = file.get_or_parse_header(dataset.address())?;
+    let mut pipelines = header.messages.iter().filter_map(|message| match message {
+        HdfMessage::FilterPipeline(pipeline) => Some(&pipeline.filters),
+        _ => None,
+    });
+    Ok(pipelines.any(|filters| {
+        let all = filters
+            .iter()
+            .filter(|filter| expanding.contains(&filter.id));
+        filters.iter().any(|filter| filter.id == lzf::FILTER) && all.count() > 1
+    }))
 }
 
 /// The type of the elements of a dataset, their bytes, and whether their highest byte comes first.
@@ -260,12 +368,25 @@ impl ArrayFile for Hdf5File {
         &self.arrays
     }
 
+    fn findings(&self) -> &[(String, Finding)] {
+        &self.unfollowed
+    }
+
     fn rows(&self, array: usize, first: u64) -> Result<Box<dyn RowReader + '_>> {
-        let file = self.version.reopen(&self.archive)?;
         let info = &self.arrays[array];
-        let dataset = guarded(|| open(file)?.dataset(&info.name));
-        let dataset = dataset.map_err(|error| Error::io(&self.version.path, "open", error))?;
-        let row_bytes = info.row_bytes().unwrap_or(0).max(1);
+        let of_file = |error| Error::io(&self.version.path, "open", error);
+        let open = |cache| -> Result<Dataset> {
+            let file = self.version.reopen(&self.archive)?;
+            guarded(|| open(file, cache)?.dataset(&info.name)).map_err(of_file)
+        };
+        let mut dataset = open(CACHE_BYTES)?;
+        let element_bytes = guarded(|| dataset.raw_element_size()).map_err(of_file)? as u64;
+        let band_bytes = self.band_bytes(&dataset, element_bytes)?;
+        if band_bytes > CACHE_BYTES as u64 {
+            dataset = open(band_bytes as usize)?;
+        }
+        let row = info.row_shape().iter().copied();
+        let row_bytes = row.fold(element_bytes, u64::saturating_mul).max(1);
         let chunk = dataset.chunks().and_then(|dims| dims.first().copied());
         let chunk = u64::from(chunk.unwrap_or(1)).max(1);
         // Whole chunks, unless one is larger than a batch may be.
@@ -368,7 +489,7 @@ impl DatasetRows<'_> {
             end,
             step: 1,
         };
-        self.buffer.clear();
+        self.buffer = Vec::new();
         self.taken = 0;
         match (&self.info.element, self.info.width) {
             (Element::Text | Element::Bytes, _) => {
@@ -393,15 +514,13 @@ impl DatasetRows<'_> {
 
     fn numbers<const N: usize>(&mut self, selection: &SliceInfo) -> Result<(), Hdf5Error> {
         let read = self.dataset.read_slice::<Stored<N>>(selection)?;
-        let read = read
-            .as_slice()
-            .ok_or_else(|| Hdf5Error::InvalidData("decoded rows have gaps".to_owned()))?;
-        let start = self.buffer.len();
-        self.buffer.resize(start + N * read.len(), 0);
-        let (elements, _) = self.buffer[start..].as_chunks_mut::<N>();
-        for (element, stored) in elements.iter_mut().zip(read) {
-            *element = stored.0;
+        if !read.is_standard_layout() {
+            return Err(Hdf5Error::InvalidData("decoded rows have gaps".to_owned()));
         }
+        // In the memory that they were decoded to.
+        let (elements, _) = read.into_raw_vec_and_offset();
+        let bytes: Vec<[u8; N]> = elements.into_iter().map(|stored| stored.0).collect();
+        self.buffer = bytes.into_flattened();
         Ok(())
     }
 
@@ -410,6 +529,11 @@ impl DatasetRows<'_> {
         while left > 0 {
             if self.taken == self.buffer.len() {
                 self.decode()?;
+            }
+            if out.is_empty() && self.taken == 0 && left == self.buffer.len() as u64 {
+                std::mem::swap(out, &mut self.buffer);
+                self.buffer.clear();
+                return Ok(());
             }
             let there = &self.buffer[self.taken..];
             let len = there.len().min(usize::try_from(left).unwrap_or(usize::MAX));

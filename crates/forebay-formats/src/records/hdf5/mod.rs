@@ -3,6 +3,8 @@
 #[cfg(feature = "formats")]
 mod file;
 #[cfg(feature = "formats")]
+mod links;
+#[cfg(feature = "formats")]
 mod lzf;
 #[cfg(all(test, feature = "formats"))]
 mod tests;

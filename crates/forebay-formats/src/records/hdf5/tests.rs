@@ -211,3 +211,56 @@ fn texts_of_any_length_and_groups_are_written() {
         "{error}"
     );
 }
+
+/// Files that claim far more bytes than they have, and links (testdata/hostile, made by tools/make_hostile_files.py).
+fn hostile(name: &str) -> std::path::PathBuf {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    root.join("../../testdata/hostile").join(name)
+}
+
+#[test]
+fn rows_and_chunks_of_small_files_are_bounded() {
+    for (name, said) in [
+        ("row.h5", "a row of the array \"images\""),
+        ("chunk.h5", "dataset \"images\": the chunks of 1000 rows"),
+    ] {
+        let read = open(&hostile(name)).and_then(|source| read_all(&source));
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn links_are_followed_named_or_refused() {
+    let source = open(&hostile("links.h5")).unwrap();
+    let labels: Vec<_> = rows(&source, 0, 0)
+        .unwrap()
+        .iter()
+        .map(|row| row.1)
+        .collect();
+    assert_eq!(labels, [Some(0), Some(1)]);
+    let named: Vec<String> = source
+        .facts
+        .findings
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let said = named.join("\n");
+    assert_eq!(named.len(), 2, "{said}");
+    assert!(
+        said.contains("links.h5: gone") && said.contains("\"/nowhere\""),
+        "{said}"
+    );
+    assert!(
+        said.contains("links.h5: far") && said.contains("\"other.h5\""),
+        "{said}"
+    );
+    let without = open_with(
+        &hostile("links.h5"),
+        ForeignRecords::default(),
+        &["gone", "far"],
+    );
+    assert!(without.unwrap().facts.findings.is_empty());
+    let error = open(&hostile("loop.h5")).unwrap_err().to_string();
+    assert!(error.contains("a link to a group that it is in"), "{error}");
+}

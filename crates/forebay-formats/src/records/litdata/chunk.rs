@@ -13,8 +13,9 @@ const FRAMES_VERSION: u16 = 1;
 /// Bytes before the offsets, and of each frame in the table behind them.
 const FRAMES_HEADER_BYTES: usize = 24;
 const FRAME_BYTES: usize = 24;
-/// Most bytes of a frame, expanded.
-const MAX_FRAME_BYTES: u64 = 1 << 30;
+/// Most bytes of a frame, expanded, and of one that is no more than so many times its stored bytes.
+const FRAME_BYTES_MAX: u64 = MAX_RECORD_BYTES;
+const FRAME_RATIO: u64 = 4;
 /// Ends a chunk whose items are rows of Arrow.
 const ARROW_MAGIC: &[u8; 8] = b"LDARW01\0";
 
@@ -69,7 +70,7 @@ impl Chunk {
             ));
         }
         let mut stream = chunk.stream(file)?;
-        chunk.offsets = read_offsets(&mut stream, info.items, info.bytes).map_err(at)?;
+        chunk.offsets = read_offsets(&mut stream, info.items, info.bytes, bytes).map_err(at)?;
         Ok(chunk)
     }
 
@@ -194,10 +195,11 @@ fn frames(
             );
             return Err((place, what));
         }
-        if u64::from(frame.bytes) > MAX_FRAME_BYTES {
+        let most = (FRAME_RATIO * u64::from(frame.stored)).max(FRAME_BYTES_MAX);
+        if u64::from(frame.bytes) > most {
             let what = format!(
-                "frame {number} has {} bytes, and at most {MAX_FRAME_BYTES} are read: write smaller batches",
-                frame.bytes
+                "frame {number} has {} bytes, and at most {most} are read of its {} stored ones: write smaller batches",
+                frame.bytes, frame.stored
             );
             return Err((place, what));
         }

@@ -5,6 +5,7 @@ use crate::records::samples::{is_file_name, read_index};
 use forebay_shard::Storage;
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// An item has a handful of leaves.
@@ -107,6 +108,11 @@ impl Index {
         {
             let name = &info.filename;
             return Err(format!("{name:?} is no name of a file beside the index"));
+        }
+        let mut names = BTreeSet::new();
+        let mut all = file.chunks.iter();
+        if let Some(twice) = all.find(|info| !names.insert(&info.filename)) {
+            return Err(format!("{} is listed twice", twice.filename));
         }
         if is_parquet {
             return Ok(Self {

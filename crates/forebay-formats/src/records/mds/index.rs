@@ -7,6 +7,7 @@ use crate::records::samples::{INDEX, is_file_name, read_index, read_offsets};
 use forebay_shard::Storage;
 use forebay_shard::manifest::ClassEntry;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 const VERSION: u64 = 2;
@@ -66,10 +67,15 @@ impl Index {
                 file.version
             ));
         }
+        let mut names = BTreeSet::new();
         for (number, shard) in file.shards.iter().enumerate() {
             shard
                 .check()
                 .map_err(|what| format!("shard {number}: {what}"))?;
+            if let Some(twice) = shard.files().find(|file| !names.insert(&file.basename)) {
+                let name = &twice.basename;
+                return Err(format!("shard {number}: {name} is listed twice"));
+            }
         }
         let classes = file.classes.into_iter().map(|class| match class {
             ClassName::Name(name) => ClassEntry { name, text: None },
@@ -170,7 +176,7 @@ impl OpenShard {
             )));
         }
         let mut stream = Stream::new(file, kind).map_err(|error| Error::io(path, "read", error))?;
-        let offsets = read_offsets(&mut stream, info.samples, info.raw_data.bytes);
+        let offsets = read_offsets(&mut stream, info.samples, info.raw_data.bytes, bytes);
         let offsets = offsets.map_err(|(at, what)| refused(format!("offset {at}: {what}")))?;
         Ok(Self {
             info,

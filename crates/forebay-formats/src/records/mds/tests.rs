@@ -199,3 +199,18 @@ fn damaged_shards_are_refused_at_their_places() {
     std::fs::write(dir.path().join(name), cut).unwrap();
     assert!(open(dir.path(), |_| ()).is_err());
 }
+
+#[test]
+fn shards_and_files_that_are_named_twice_are_refused() {
+    let dir = changed(|index| {
+        let first = index["shards"][0].clone();
+        index["shards"].as_array_mut().unwrap().push(first);
+    });
+    let error = open(dir.path(), |_| ()).unwrap_err().to_string();
+    assert!(error.contains("is listed twice"), "{error}");
+    let files = ["a.parquet", "b.parquet", "./a.parquet"];
+    let mut input = RecordInput::new(dir.path());
+    input.files = files.map(|name| Location::parse(name).unwrap()).to_vec();
+    let error = RecordFormat::PARQUET.open(&input).unwrap_err().to_string();
+    assert!(error.contains("a.parquet: it is named twice"), "{error}");
+}

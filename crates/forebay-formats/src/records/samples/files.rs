@@ -14,6 +14,8 @@ use std::path::Path;
 pub(in crate::records) const INDEX: &str = "index.json";
 /// Split of a directory that has its files itself.
 const DEFAULT_SPLIT: &str = "train";
+/// Most samples of a compressed byte.
+const SAMPLES_PER_BYTE: u64 = 8;
 /// Offsets that are read at a time: what a file claims to have is not allocated before it is there.
 const OFFSETS_READ: usize = 1 << 16;
 
@@ -104,12 +106,13 @@ fn names_below(
     Ok(names)
 }
 
-/// Reads and checks the count and the offsets at the beginning of a file with `end` bytes that an index says to have so many
-/// samples; an error has its place.
+/// Reads and checks the count and the offsets at the beginning of a file with `end` bytes, `stored` in so many, that an index
+/// says to have so many samples; an error has its place.
 pub(in crate::records) fn read_offsets(
     stream: &mut Stream,
     samples: u64,
     end: u64,
+    stored: u64,
 ) -> std::result::Result<Vec<u32>, (u64, String)> {
     let mut word = [0; 4];
     let mut read = |at: u64, out: &mut [u8]| {
@@ -121,8 +124,10 @@ pub(in crate::records) fn read_offsets(
         return Err((0, format!("{count} samples, and {INDEX} says {samples}")));
     }
     let data = 4 + 4 * (count + 1);
-    if data > end {
-        return Err((0, format!("{count} samples do not fit into {end} bytes")));
+    // Samples of no bytes expand from nothing.
+    if data > end || count > stored.saturating_mul(SAMPLES_PER_BYTE) {
+        let what = format!("{count} samples do not fit into {end} bytes, {stored} stored ones");
+        return Err((0, what));
     }
     let mut offsets: Vec<u32> = Vec::new();
     let mut at = 4;

@@ -306,7 +306,14 @@ impl Scan<'_> {
             Err(why) => return self.refuse(&member.name, ArchiveError::at(at, why)),
         };
         let Some((sample, extension)) = take_apart(&name) else {
-            return Ok(());
+            let is_nameless = base(&name).strip_prefix(b".").is_some_and(is_known);
+            return match is_nameless {
+                true => {
+                    let what = "it has an extension and no name, so it belongs to no sample";
+                    self.refuse(&name, ArchiveError::at(at, what))
+                }
+                false => Ok(()),
+            };
         };
         let is_same = self.open.as_ref().is_some_and(|open| open.name == sample);
         if !is_same {
@@ -360,8 +367,11 @@ impl Scan<'_> {
                 escape(first_image)
             );
             self.mark_bad(&name, ArchiveError::at(at, what));
-        } else if member.size > MAX_RECORD_BYTES {
-            let what = format!("{} bytes are more than a record may have", member.size);
+        } else if self.sample_bytes().saturating_add(member.size) > MAX_RECORD_BYTES {
+            let what = format!(
+                "{} bytes, with those of the sample's other members, are more than a record may have",
+                member.size
+            );
             self.mark_bad(&name, ArchiveError::at(at, what));
         } else if name.len() > MAX_KEY_BYTES {
             self.mark_bad(
@@ -382,6 +392,12 @@ impl Scan<'_> {
             });
         }
         Ok(())
+    }
+
+    /// Bytes of the members of the open sample.
+    fn sample_bytes(&self) -> u64 {
+        let members = self.open.iter().flat_map(|open| &open.members);
+        members.map(|member| u64::from(member.size)).sum()
     }
 
     /// The number of an extension; none if there are too many.
@@ -453,6 +469,12 @@ fn take_apart(name: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = name.len() - last.len() + dot;
     let (sample, extension) = (name.get(..at)?, name.get(at + 1..)?);
     (dot > 0 && !is_meta && !extension.is_empty()).then_some((sample, extension))
+}
+
+/// Whether an extension is one that members of samples have.
+fn is_known(extension: &[u8]) -> bool {
+    let extension = String::from_utf8_lossy(extension).to_lowercase();
+    is_image_extension(&extension) || ["cls", "json", "npy", "txt"].contains(&extension.as_str())
 }
 
 fn hash(name: &[u8]) -> u128 {

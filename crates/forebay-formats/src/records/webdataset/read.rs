@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// About what a feature takes beside its value.
 const FEATURE_BYTES: u64 = 32;
+/// Most bytes of the features of a sample as JSON, which take many times that once they are read.
+const MAX_JSON_BYTES: usize = 16 << 20;
 
 /// A tar of samples.
 #[derive(Debug)]
@@ -300,6 +302,12 @@ fn features(
     bytes: &[u8],
     known: &BTreeMap<String, FeatureEntry>,
 ) -> std::result::Result<Vec<(String, JsonList)>, String> {
+    if bytes.len() > MAX_JSON_BYTES {
+        let len = bytes.len();
+        return Err(format!(
+            "{len} bytes of JSON, and at most {MAX_JSON_BYTES} are read"
+        ));
+    }
     let read: BTreeMap<String, Value> = forebay_shard::json::from_slice(bytes)
         .map_err(|error| format!("this is no JSON object of features: {error}"))?;
     let mut all = Vec::new();

@@ -295,3 +295,23 @@ fn samples_of_the_webdataset_package_are_read() {
         );
     }
 }
+
+/// A member of which only an extension is left belongs to no sample; files of systems are passed over.
+#[test]
+fn members_without_a_name_are_bad_members() {
+    for name in [".jpg", "dir/.JPG", "dir/.cls"] {
+        let bytes = tar(&[
+            ("1.jpg", JPEG),
+            (name, JPEG),
+            ("._1.jpg", b"x"),
+            (".DS_Store", b"x"),
+        ]);
+        let (_dir, mut input) = place(&[("a.tar", bytes)]);
+        let error = open(&input).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("no name"), "{error}");
+        input.on_bad_record = OnBadRecord::Skip;
+        let source = open(&input).unwrap();
+        assert_eq!(source.facts.findings.len(), 1);
+        assert_eq!(samples(&source.splits[0]).len(), 1);
+    }
+}

@@ -1,10 +1,10 @@
 //! The arrays of a hierarchy, and their rows, which are put together from chunks.
 
-use super::metadata::{self, MAX_CHUNK_BYTES, Metadata};
+use super::metadata::{self, Metadata};
 use super::nodes::{Node, Nodes};
 use crate::archive::FileVersion;
 use crate::error::{Error, Result};
-use crate::records::arrays::{ArrayFile, ArrayInfo, Element, RowReader};
+use crate::records::arrays::{ArrayFile, ArrayInfo, Element, RowReader, chunk_limit};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
@@ -13,11 +13,11 @@ use std::io;
 pub(super) const ARRAY_2: &str = ".zarray";
 pub(super) const NODE_3: &str = "zarr.json";
 /// Most bytes of metadata, and most arrays.
-const MAX_METADATA_BYTES: u64 = 64 << 20;
+const MAX_METADATA_BYTES: u64 = 16 << 20;
 const MAX_ARRAYS: usize = 4096;
 /// Most chunks that lie side by side in a row.
 const MAX_CHUNKS_OF_ROW: u64 = 4096;
-/// Rows that are put together at once have so many bytes, if one chunk has not all of them.
+/// Rows of a chunk that is missing have so many bytes at once.
 const BATCH_BYTES: u64 = 64 << 20;
 /// Shards whose indexes are kept.
 const SHARDS: usize = 16;
@@ -66,12 +66,7 @@ impl ZarrFile {
                 Some(3) => metadata::version_3(json),
                 _ => Err("has a version of Zarr that is not read, only 2 and 3".to_owned()),
             };
-            let read = read.and_then(|read| match chunks_of_row(&read) <= MAX_CHUNKS_OF_ROW {
-                true => Ok(read),
-                false => Err(format!(
-                    "has more than {MAX_CHUNKS_OF_ROW} chunks side by side in a row"
-                )),
-            });
+            let read = read.and_then(|read| check(read, all.chunk_limit()));
             let (element, width, is_big_endian, read) = match read {
                 Ok(read) => (
                     read.element.clone(),
@@ -94,6 +89,41 @@ impl ZarrFile {
     }
 }
 
+/// Refuses what takes more memory or time than the bytes of the hierarchy are worth.
+fn check(read: Metadata, most: u64) -> std::result::Result<Metadata, String> {
+    if chunks_of_row(&read) > MAX_CHUNKS_OF_ROW {
+        return Err(format!(
+            "has more than {MAX_CHUNKS_OF_ROW} chunks side by side in a row"
+        ));
+    }
+    let product = |dims: &[u64]| {
+        dims.iter()
+            .copied()
+            .fold(read.width.max(1), u64::saturating_mul)
+    };
+    let chunk = product(&read.chunk);
+    if chunk > most {
+        return Err(format!(
+            "has chunks of {chunk} bytes, and at most {most} of so few bytes are read"
+        ));
+    }
+    // All chunks of a row are expanded for it, and once.
+    let height = read.chunk.first().copied().unwrap_or(1);
+    let height = height.min(read.shape.first().copied().unwrap_or(1));
+    let rows = product(read.shape.get(1..).unwrap_or_default()).saturating_mul(height);
+    if !is_whole(&read) && rows > most {
+        return Err(format!(
+            "has {rows} bytes in chunks side by side, and at most {most} of so few bytes are read: choose chunks of fewer rows"
+        ));
+    }
+    Ok(read)
+}
+
+/// Whether a chunk has whole rows, in their order.
+fn is_whole(read: &Metadata) -> bool {
+    read.codecs.order.is_none() && read.chunk.iter().skip(1).eq(read.shape.iter().skip(1))
+}
+
 fn read_json(nodes: &Nodes, key: &str) -> Result<Value> {
     let read = || -> io::Result<Value> {
         let node = nodes.get(key)?.ok_or(io::ErrorKind::NotFound)?;
@@ -112,6 +142,12 @@ fn grid(read: &Metadata) -> impl Iterator<Item = u64> {
 
 fn chunks_of_row(read: &Metadata) -> u64 {
     grid(read).fold(1, u64::saturating_mul)
+}
+
+impl ZarrFile {
+    fn chunk_limit(&self) -> u64 {
+        chunk_limit(self.nodes.version.bytes)
+    }
 }
 
 impl ArrayFile for ZarrFile {
@@ -135,6 +171,7 @@ impl ArrayFile for ZarrFile {
             nodes: &self.nodes,
             prefix,
             read: read.as_ref().ok_or_else(refused)?,
+            most: self.chunk_limit(),
             shards: BTreeMap::new(),
         };
         if chunks.read.codecs.is_vlen {
@@ -161,6 +198,8 @@ struct Chunks<'a> {
     nodes: &'a Nodes,
     prefix: &'a str,
     read: &'a Metadata,
+    /// Most bytes of a chunk.
+    most: u64,
     /// Shards by key: the value, and offset and length of each chunk.
     shards: BTreeMap<String, Option<OpenShard<'a>>>,
 }
@@ -193,7 +232,7 @@ impl<'a> Chunks<'a> {
             |error: io::Error| io::Error::new(error.kind(), format!("chunk {key:?}: {error}"));
         let bytes = match &read.shard {
             None => match self.nodes.get(&key).map_err(of_key)? {
-                Some(node) => node.read(0, node.len(), MAX_CHUNK_BYTES).map_err(of_key)?,
+                Some(node) => node.read(0, node.len(), self.most).map_err(of_key)?,
                 None => return Ok(None),
             },
             Some(_) => match self.of_shard(&key, place).map_err(of_key)? {
@@ -204,7 +243,7 @@ impl<'a> Chunks<'a> {
         let size = (!read.codecs.is_vlen)
             .then(|| read.chunk.iter().product::<u64>() * read.width)
             .and_then(|size| usize::try_from(size).ok());
-        let decoded = read.codecs.decode(bytes, size, MAX_CHUNK_BYTES as usize);
+        let decoded = read.codecs.decode(bytes, size, self.most as usize);
         decoded
             .map(Some)
             .map_err(|what| invalid(format!("chunk {key:?}: {what}")))
@@ -227,7 +266,12 @@ impl<'a> Chunks<'a> {
                 self.shards.clear();
             }
             let open = match self.nodes.get(key)? {
-                Some(node) => Some(OpenShard::open(node, shard, counts.iter().product())?),
+                Some(node) => Some(OpenShard::open(
+                    node,
+                    shard,
+                    counts.iter().product(),
+                    self.most,
+                )?),
                 None => None,
             };
             self.shards.insert(key.to_owned(), open);
@@ -239,13 +283,13 @@ impl<'a> Chunks<'a> {
         let number = dims.fold(0, |number, (at, count)| number * count + at % count);
         match open.chunks.get(number as usize) {
             None | Some((NO_CHUNK, NO_CHUNK)) => Ok(None),
-            Some((offset, len)) => open.node.read(*offset, *len, MAX_CHUNK_BYTES).map(Some),
+            Some((offset, len)) => open.node.read(*offset, *len, self.most).map(Some),
         }
     }
 }
 
 impl<'a> OpenShard<'a> {
-    fn open(node: Node<'a>, shard: &metadata::Shard, count: u64) -> io::Result<Self> {
+    fn open(node: Node<'a>, shard: &metadata::Shard, count: u64, most: u64) -> io::Result<Self> {
         let len = count * 16 + if shard.has_checksum { 4 } else { 0 };
         let start = match shard.is_index_first {
             true => 0,
@@ -256,7 +300,7 @@ impl<'a> OpenShard<'a> {
                 ))
             })?,
         };
-        let mut index = node.read(start, len, MAX_CHUNK_BYTES)?;
+        let mut index = node.read(start, len, most)?;
         if shard.has_checksum {
             let sum = index.split_off(index.len() - 4);
             let (found, said) = (crc32c::crc32c(&index).to_le_bytes(), sum);
@@ -298,10 +342,8 @@ impl Rows<'_> {
         let height = read.chunk.first().copied().unwrap_or(1);
         let place = self.next / height;
         let (band_start, band_end) = (place * height, (place + 1).saturating_mul(height).min(rows));
-        let is_whole =
-            read.codecs.order.is_none() && read.chunk.iter().skip(1).eq(read.shape.iter().skip(1));
         self.buffer.clear();
-        if is_whole {
+        if is_whole(read) {
             (self.start, self.end) = (band_start, band_end);
             let mut at = vec![0; read.shape.len()];
             if let Some(first) = at.first_mut() {
@@ -319,9 +361,7 @@ impl Rows<'_> {
             }
             return Ok(());
         }
-        let most = (BATCH_BYTES / self.row_bytes.max(1)).max(1);
-        self.start = self.next;
-        self.end = band_end.min(self.next.saturating_add(most));
+        (self.start, self.end) = (band_start, band_end);
         self.fill_values((self.end - self.start) * self.row_bytes)?;
         let counts: Vec<u64> = grid(read).collect();
         let mut at = vec![0; read.shape.len()];

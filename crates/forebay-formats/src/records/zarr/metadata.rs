@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Most dimensions, and most bytes of a chunk.
 const MAX_DIMENSIONS: usize = 32;
-pub(super) const MAX_CHUNK_BYTES: u64 = 1 << 30;
+const MAX_CHUNK_BYTES: u64 = 1 << 30;
 
 /// An array as its metadata describes it.
 #[derive(Debug)]
