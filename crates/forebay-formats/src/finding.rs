@@ -82,14 +82,18 @@ pub enum Reason {
     Link,
     /// A name in an archive that is no path below it.
     UnsafeName,
-    /// Boxes that cannot be read.
+    /// Boxes that cannot be read, or that do not fit their image.
     BadAnnotation,
+    /// Boxes of the image in another size: one factor scales both sides.
+    ScaledBoxes,
     /// The file of labels has no line for it.
     Unlisted,
     /// The file of labels has a line for it, but it is not there.
     NotThere,
     /// A file that may hold labels, which no option named.
     UnusedLabels,
+    /// A file of records that the index beside it does not name.
+    NotIndexed,
     /// A record or sample that cannot be read.
     BadRecord,
     /// A record whose key the format cannot hold: it has another one.
@@ -143,10 +147,12 @@ impl Reason {
             Self::Progressive => "progressive, and cannot be restored from a baseline JPEG",
             Self::Link => "a link in an archive",
             Self::UnsafeName => "an unsafe name in an archive",
-            Self::BadAnnotation => "its boxes cannot be read",
+            Self::BadAnnotation => "its boxes cannot be used",
+            Self::ScaledBoxes => "its boxes are of another size, and scaled",
             Self::Unlisted => "not in the file of labels",
-            Self::NotThere => "in the file of labels, but not there",
+            Self::NotThere => "listed, but not there",
             Self::UnusedLabels => "may hold labels, and is not used",
+            Self::NotIndexed => "no index names it",
             Self::BadRecord => "a record that cannot be read",
             Self::KeyChanged => "a key that the format cannot hold",
         }

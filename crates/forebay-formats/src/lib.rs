@@ -34,6 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod annotation_size;
 mod archive;
 mod class_list;
 mod class_order;

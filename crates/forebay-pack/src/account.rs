@@ -26,7 +26,7 @@ pub(crate) struct FindingCounts {
 impl FindingCounts {
     pub(crate) fn add(&mut self, action: Action, reason: Reason, count: u64) {
         let text = || reason.text().to_owned();
-        if action.leaves_out() && reason != Reason::NotThere {
+        if action.leaves_out() {
             *self.left_out.entry(text()).or_default() += count;
         }
         if action == Action::Ignored {

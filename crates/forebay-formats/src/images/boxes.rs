@@ -2,8 +2,10 @@
 //!
 //! A box is relative to the size that its annotation gives, as TensorFlow's tool takes it: corners swapped where they
 //! are the wrong way round, clamped to the image, dropped where nothing is left. The image is the one that the
-//! annotation's own file is named after; what it says inside may be anything.
+//! annotation's own file is named after; what it says inside may be anything. The size is kept, because boxes of an image
+//! with other proportions are wrong.
 
+use crate::annotation_size::{self, SizeFit};
 use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{join, stem};
 use forebay_shard::parallel::map_parallel;
@@ -31,9 +33,18 @@ pub(crate) struct BoundingBox {
     pub(crate) ymax: f32,
 }
 
+/// The boxes of one annotation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Annotation {
+    pub(crate) boxes: Vec<BoundingBox>,
+    /// Width and height that the boxes are relative to; zeros without boxes.
+    pub(crate) size: [f32; 2],
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Item {
     start: u64,
+    size: [f32; 2],
     first: u32,
     count: u32,
     len: u16,
@@ -50,15 +61,19 @@ pub struct BoxIndex {
 impl BoxIndex {
     /// Adds the boxes of one annotation.
     pub(crate) fn add_xml(&mut self, stem: &[u8], xml: &[u8]) -> Result<(), String> {
-        let boxes = parse(xml)?;
-        self.add(stem, &boxes);
+        self.add(stem, &parse(xml)?);
         Ok(())
     }
 
-    pub(super) fn add(&mut self, stem: &[u8], boxes: &[BoundingBox]) {
+    pub(super) fn add(&mut self, stem: &[u8], annotation: &Annotation) {
+        self.push(stem, &annotation.boxes, annotation.size);
+    }
+
+    fn push(&mut self, stem: &[u8], boxes: &[BoundingBox], size: [f32; 2]) {
         let len = stem.len().min(usize::from(u16::MAX));
         self.items.push(Item {
             start: self.stems.len() as u64,
+            size,
             first: self.boxes.len() as u32,
             count: boxes.len() as u32,
             len: len as u16,
@@ -70,7 +85,7 @@ impl BoxIndex {
     /// Takes all of another index.
     pub(crate) fn append(&mut self, other: &Self) {
         for item in &other.items {
-            self.add(other.stem(item), other.boxes_of(item));
+            self.push(other.stem(item), other.boxes_of(item), item.size);
         }
     }
 
@@ -96,13 +111,22 @@ impl BoxIndex {
 
     /// The boxes of an image, by its name without its ending.
     pub(crate) fn get(&self, stem: &[u8]) -> &[BoundingBox] {
-        match self
-            .items
-            .binary_search_by(|item| self.stem(item).cmp(stem))
-        {
-            Ok(at) => self.boxes_of(&self.items[at]),
-            Err(_) => &[],
+        self.find(stem).map_or(&[], |item| self.boxes_of(item))
+    }
+
+    /// Compares the size that the boxes of an image are relative to with that of the image.
+    pub(crate) fn compare_size(&self, stem: &[u8], image: [u32; 2]) -> Result<SizeFit, String> {
+        match self.find(stem).filter(|item| item.count > 0) {
+            Some(item) => annotation_size::compare(item.size.map(f64::from), image),
+            None => Ok(SizeFit::Same),
         }
+    }
+
+    fn find(&self, stem: &[u8]) -> Option<&Item> {
+        let found = self
+            .items
+            .binary_search_by(|item| self.stem(item).cmp(stem));
+        found.ok().map(|at| &self.items[at])
     }
 
     fn stem(&self, item: &Item) -> &[u8] {
@@ -212,7 +236,7 @@ struct Corners {
 }
 
 /// The boxes of an annotation, in the order in which they are written.
-pub(crate) fn parse(xml: &[u8]) -> Result<Vec<BoundingBox>, String> {
+pub(crate) fn parse(xml: &[u8]) -> Result<Annotation, String> {
     let mut reader = Reader::from_reader(xml);
     let mut path: Vec<Vec<u8>> = Vec::new();
     let mut text = String::new();
@@ -282,7 +306,7 @@ pub(crate) fn parse(xml: &[u8]) -> Result<Vec<BoundingBox>, String> {
         return Err("it is empty".into());
     }
     if corners.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Annotation::default());
     }
     let (Some(width), Some(height)) = (width, height) else {
         return Err("it has boxes but no size that they are relative to".into());
@@ -301,7 +325,10 @@ pub(crate) fn parse(xml: &[u8]) -> Result<Vec<BoundingBox>, String> {
         };
         boxes.extend(relative((xmin, xmax), (ymin, ymax), width, height));
     }
-    Ok(boxes)
+    Ok(Annotation {
+        boxes,
+        size: [width as f32, height as f32],
+    })
 }
 
 /// A box relative to the size; none if nothing of it lies in the image.
@@ -344,6 +371,7 @@ mod tests {
     fn boxes_are_ordered_clamped_and_dropped() {
         let found: Vec<_> = parse(XML.as_bytes())
             .unwrap()
+            .boxes
             .iter()
             .map(|b| (b.xmin, b.xmax, b.ymin, b.ymax))
             .collect();
@@ -375,7 +403,8 @@ mod tests {
             );
         }
         assert!(parse(b"").is_err());
-        assert_eq!(parse(b"<annotation></annotation>").unwrap(), []);
+        let empty = parse(b"<annotation></annotation>").unwrap();
+        assert_eq!(empty, Annotation::default());
         let deep = "<a>".repeat(100_000);
         assert!(parse(deep.as_bytes()).is_err());
     }
@@ -390,8 +419,8 @@ mod tests {
         for at in 0..xml.len() {
             for flip in [0x01, 0x20, 0x80, 0xff] {
                 damaged[at] ^= flip;
-                if let Ok(boxes) = parse(&damaged) {
-                    for b in boxes {
+                if let Ok(found) = parse(&damaged) {
+                    for b in found.boxes {
                         assert!(0.0 <= b.xmin && b.xmin < b.xmax && b.xmax <= 1.0);
                     }
                 }
@@ -416,6 +445,11 @@ mod tests {
             ),
             (3, 0, 0)
         );
+        // An annotation of 200x100, and none with boxes.
+        assert_eq!(all.compare_size(b"b", [200, 100]), Ok(SizeFit::Same));
+        assert_eq!(all.compare_size(b"b", [400, 200]), Ok(SizeFit::Scaled));
+        assert!(all.compare_size(b"b", [100, 200]).is_err());
+        assert_eq!(all.compare_size(b"c", [100, 200]), Ok(SizeFit::Same));
         all.append(&one);
         assert!(all.finish().unwrap_err().contains("b.xml"));
     }

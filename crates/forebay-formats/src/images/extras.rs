@@ -1,6 +1,9 @@
 //! Facts about an image beyond its file and its class: boxes, and columns of a file of labels.
 
+use super::Refusal;
 use super::boxes::{BoundingBox, BoxIndex};
+use crate::annotation_size::SizeFit;
+use crate::finding::Reason;
 use crate::key_path::stem;
 use crate::labels::Columns;
 use forebay_shard::ExampleBuilder;
@@ -28,6 +31,21 @@ impl Extras<'_> {
     /// Whether there is anything.
     pub fn is_none(&self) -> bool {
         self.boxes.is_none() && self.row.is_none()
+    }
+}
+
+impl Extras<'_> {
+    /// Checks that the boxes of the image with this name fit its size. Returns a remark about boxes that one factor scales.
+    ///
+    /// # Errors
+    /// [`Reason::BadAnnotation`] for boxes of an image with other proportions.
+    pub fn check_size(&self, name: &[u8], size: [u32; 2]) -> Result<Option<Refusal>, Refusal> {
+        let fit = self.boxes.map(|boxes| boxes.compare_size(stem(name), size));
+        match fit.transpose() {
+            Ok(Some(SizeFit::Scaled)) => Ok(Some((Reason::ScaledBoxes, String::new()))),
+            Ok(_) => Ok(None),
+            Err(what) => Err((Reason::BadAnnotation, what)),
+        }
     }
 }
 

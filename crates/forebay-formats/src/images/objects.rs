@@ -258,7 +258,7 @@ impl Objects {
                     let place = self.store.location().join(&key);
                     return Err(Error::source(place.to_string(), what));
                 }
-                Some(Ok(Ok(boxes))) => index.add(stem(base(member.path)), &boxes),
+                Some(Ok(Ok(annotation))) => index.add(stem(base(member.path)), &annotation),
                 Some(Ok(Err(what))) => {
                     let (action, reason) = (Action::Ignored, Reason::BadAnnotation);
                     findings.push(Finding::new(action, reason, member.path, what));

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use forebay_image::Limits;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Component, Path};
 
 /// No mask or annotation of one image is larger.
@@ -12,6 +12,21 @@ const MAX_BYTES: u64 = 64 << 20;
 pub(super) fn is_inside(name: &str) -> bool {
     let mut parts = Path::new(name).components();
     !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Asks for the size of a file; `None` if there is none of this name.
+pub(super) fn size_of(path: &Path) -> Result<Option<u64>> {
+    match std::fs::metadata(path) {
+        Ok(meta) => Ok(meta.is_file().then(|| meta.len())),
+        Err(error) => match error.kind() {
+            // Not every name that a list has can be one of a file.
+            ErrorKind::NotFound
+            | ErrorKind::NotADirectory
+            | ErrorKind::InvalidInput
+            | ErrorKind::InvalidFilename => Ok(None),
+            _ => Err(Error::io(path, "stat", error)),
+        },
+    }
 }
 
 /// Reads a small file.
@@ -53,11 +68,23 @@ pub(super) fn digest_of(path: &Path) -> Result<[u8; 32]> {
     read().map_err(|error| Error::io(path, "read", error))
 }
 
-/// Reads a mask that had `size` bytes when it was listed, and checks that loaders can decode it.
-pub(super) fn read_mask(path: &Path, size: u64) -> Result<Vec<u8>> {
-    let bytes = read_limited(path)?;
-    unchanged(path, &bytes, size)?;
-    let checked = forebay_image::check_mask(&bytes, &Limits::default());
-    checked.map_err(|error| Error::source(path, error.to_string()))?;
-    Ok(bytes)
+/// Reads the mask of a record, which had `bytes` bytes when it was listed. Checks that loaders can decode it, and that it has
+/// the size of its image.
+pub(super) fn read_mask(path: &Path, bytes: u64, record: u64, image: [u32; 2]) -> Result<Vec<u8>> {
+    let mask = read_limited(path)?;
+    unchanged(path, &mask, bytes)?;
+    let refused = |what: String| Error::Record {
+        path: path.to_path_buf(),
+        record,
+        what,
+    };
+    let checked = forebay_image::check_mask(&mask, &Limits::default());
+    let (width, height) = checked.map_err(|error| refused(error.to_string()))?;
+    let [own_width, own_height] = image;
+    if (width, height) != (own_width, own_height) {
+        return Err(refused(format!(
+            "the mask has {width}x{height}, and its image {own_width}x{own_height}: masks have the size of their image"
+        )));
+    }
+    Ok(mask)
 }

@@ -2,8 +2,9 @@
 
 use super::annotation_files::read_listed;
 use super::{RecordFile, RecordReader, SourceRecord};
+use crate::annotation_size::{SizeFit, compare, header_size};
 use crate::error::{Error, Result};
-use crate::finding::escape;
+use crate::finding::{Action, Finding, Reason, escape};
 use forebay_shard::ExampleBuilder;
 use forebay_shard::schema::{Column, ColumnValue};
 use std::fmt;
@@ -23,8 +24,8 @@ pub(super) trait ImageFiles: fmt::Debug + Send + Sync {
     /// Panics beyond the count.
     fn image(&self, number: usize) -> ImageFile<'_>;
 
-    /// Appends the record of an image, whose file has these bytes.
-    fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()>;
+    /// Appends the record of an image, whose file was read. [`Error::Record`] leaves the image out, other errors end the reading.
+    fn encode(&self, number: usize, image: &ReadImage<'_>, out: &mut Vec<u8>) -> Result<()>;
 }
 
 /// An image file of a list.
@@ -40,6 +41,15 @@ pub(super) struct ImageFile<'a> {
     pub(super) label: Option<i64>,
     /// Number of its line, if people look for it in a list.
     pub(super) line: Option<u32>,
+    /// Width and height that its annotation is of, if places in the image depend on them.
+    pub(super) declared: Option<[f64; 2]>,
+}
+
+/// The bytes of an image.
+pub(super) struct ReadImage<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Width and height in its header, where its annotation or its masks have to fit them; zeros elsewhere.
+    pub(super) size: [u32; 2],
 }
 
 impl ImageFile<'_> {
@@ -83,6 +93,7 @@ impl<L: ImageFiles> RecordFile for ListedImages<L> {
             next: records.start,
             end: records.end.min(self.records()),
             record: Vec::new(),
+            remarks: Vec::new(),
         }))
     }
 }
@@ -115,6 +126,7 @@ struct Reader<'a, L> {
     next: u64,
     end: u64,
     record: Vec<u8>,
+    remarks: Vec<Finding>,
 }
 
 impl<L: ImageFiles> RecordReader for Reader<'_, L> {
@@ -127,7 +139,7 @@ impl<L: ImageFiles> RecordReader for Reader<'_, L> {
         let image = images.image(number as usize);
         let key = image.name.as_os_str().as_encoded_bytes();
         let bytes = read_listed(&image.path(), image.bytes)?;
-        crate::sniff::check_image(&bytes).map_err(|what| {
+        let refused = |what: String| {
             let what = format!("{}: {what}", escape(key));
             let (path, what) = match image.line {
                 Some(line) => (images.path(), format!("line {line}: {what}")),
@@ -138,14 +150,35 @@ impl<L: ImageFiles> RecordReader for Reader<'_, L> {
                 record: number,
                 what,
             }
-        })?;
+        };
+        crate::sniff::check_image(&bytes).map_err(refused)?;
+        let size = match image.declared.is_some() || image.more_bytes > 0 {
+            true => header_size(&bytes).map_err(refused)?,
+            false => [0; 2],
+        };
+        if let Some(declared) = image.declared
+            && compare(declared, size).map_err(refused)? == SizeFit::Scaled
+        {
+            let [of, own] = [declared, size.map(f64::from)].map(|[w, h]| format!("{w}x{h}"));
+            let detail = format!("from {of} to {own}");
+            let remark = Finding::new(Action::Kept, Reason::ScaledBoxes, key, detail);
+            self.remarks.push(remark);
+        }
         self.record.clear();
-        images.encode(number as usize, &bytes, &mut self.record)?;
+        let read = ReadImage {
+            bytes: &bytes,
+            size,
+        };
+        images.encode(number as usize, &read, &mut self.record)?;
         Ok(Some(SourceRecord {
             number,
             bytes: &self.record,
             label: image.label,
             key,
         }))
+    }
+
+    fn take_remarks(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.remarks)
     }
 }

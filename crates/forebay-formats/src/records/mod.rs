@@ -71,7 +71,7 @@ pub use places::{expand_braces, has_braces};
 pub use sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 
 use crate::error::{Error, Result};
-use crate::finding::Finding;
+use crate::finding::{Action, Finding, Reason, escape};
 use forebay_cache::ReadOptions;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{ClassEntry, EpochOrder, FeatureEntry, block_records};
@@ -339,6 +339,28 @@ pub enum OnBadRecord {
     Skip,
 }
 
+impl OnBadRecord {
+    /// Lists an image that is left out, by its name below a place, or returns its error.
+    fn leave_out(
+        self,
+        reason: Reason,
+        place: &Path,
+        name: &[u8],
+        what: String,
+        findings: &mut Vec<Finding>,
+    ) -> Result<()> {
+        match self {
+            Self::Skip => findings.push(Finding::new(Action::Skipped, reason, name, what)),
+            Self::Fail => {
+                let name = escape(name);
+                let what = format!("{name}: {what}; --on-bad-record skip leaves it out");
+                return Err(Error::source(place, what));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// An open source of records.
 #[derive(Debug)]
 pub struct RecordSource {
@@ -349,6 +371,24 @@ pub struct RecordSource {
 }
 
 impl RecordSource {
+    /// Checks that every split has records.
+    ///
+    /// # Errors
+    /// The split that has none.
+    pub fn check_splits(&self) -> std::result::Result<(), String> {
+        let is_empty = |split: &&RecordSplit| split.files.iter().all(|file| file.records() == 0);
+        if self.splits.iter().all(|split| is_empty(&split)) {
+            return Err("there are no records in it".to_owned());
+        }
+        match self.splits.iter().find(is_empty) {
+            None => Ok(()),
+            Some(split) => Err(format!(
+                "the split {:?} has no records: complete it, or leave its files out",
+                split.name
+            )),
+        }
+    }
+
     /// Returns a source of images with annotations. `digest` identifies the files.
     pub(crate) fn annotated(
         splits: Vec<RecordSplit>,
@@ -534,6 +574,11 @@ pub trait RecordReader {
     fn next_mapped(&mut self, extents: &mut Vec<Extent>) -> Result<Option<SourceRecord<'_>>> {
         extents.clear();
         self.next_record()
+    }
+
+    /// Returns what there is to say about records that were read, which are kept, since the last call.
+    fn take_remarks(&mut self) -> Vec<Finding> {
+        Vec::new()
     }
 }
 

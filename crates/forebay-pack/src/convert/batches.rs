@@ -123,6 +123,7 @@ impl<'a> Batches<'a> {
             };
             (next, encoded) = (read?, encoding);
         }
+        shard.findings.extend(reader.take_remarks());
         Ok(true)
     }
 

@@ -184,7 +184,10 @@ impl Run<'_> {
             };
             let record = match next {
                 Ok(Some(record)) => record,
-                Ok(None) => return Ok(true),
+                Ok(None) => {
+                    shard.findings.extend(reader.take_remarks());
+                    return Ok(true);
+                }
                 Err(error) => {
                     shard.leave_out(file, error)?;
                     continue;
@@ -230,7 +233,7 @@ pub(super) struct ShardInProgress<'a> {
     keys: Option<HashSet<u128>>,
     observer: &'a dyn Observer,
     writer: RecordFileWriter,
-    findings: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
     seek_points: SeekPointCount,
     progressive: ProgressiveCount,
     fast: FastCount,

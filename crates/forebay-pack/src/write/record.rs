@@ -6,7 +6,7 @@
 //! JPEG of a few hundred pixels a side): nearly always the guess has the right length, and in the rare other case the
 //! image is moved. Seek points, which are made of the image, stand behind it.
 
-use super::examine::examine;
+use super::examine::{Examined, examine};
 use super::quarantine::Quarantine;
 use super::source::{Opened, Sources};
 use super::transcode::{Room, Transcoder};
@@ -159,6 +159,26 @@ impl<'a> Recorder<'a> {
         let image = payload.as_slice().get(start..).unwrap_or_default();
         let bad = |refusal| (refusal, Some(start));
         let examined = examine(image, entry.name, self.transcoder.limits()).map_err(bad)?;
+        let size = [examined.probe.width, examined.probe.height];
+        let remark = entry.extras.check_size(entry.name, size).map_err(bad)?;
+        let mut outcome = self.put_image(examined, entry, (label, start), payload)?;
+        outcome
+            .findings
+            .extend(remark.map(|remark| (Action::Kept, remark)));
+        Ok(outcome)
+    }
+
+    /// Completes the payload, whose bytes from `start` on are those of the file.
+    fn put_image(
+        &mut self,
+        examined: Examined,
+        entry: &EntryRef<'_>,
+        (label, start): (i64, usize),
+        payload: &mut Payload<'_>,
+    ) -> Result<EntryOutcome, (Refusal, Option<usize>)> {
+        let bad = |refusal| (refusal, Some(start));
+        let image = payload.as_slice().get(start..).unwrap_or_default();
+        let len = image.len();
         if let Some(transcoded) = self.transcoder.transcode(image, &examined).map_err(bad)? {
             let (header, image) = (&transcoded.header, &transcoded.image);
             let fast = self.fast(header, image);

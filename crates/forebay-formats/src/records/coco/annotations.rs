@@ -79,6 +79,29 @@ pub(super) struct Image {
     pub(super) segments: Option<Segments>,
 }
 
+impl Image {
+    /// The size that its annotation is of, if anything of it is a place in the image.
+    pub(super) fn declared(&self) -> Option<[f64; 2]> {
+        (!self.objects.is_empty()).then_some([self.width, self.height])
+    }
+
+    /// Whether objects are in pixels of an image of this size.
+    pub(super) fn is_of_size(&self, size: [u32; 2]) -> bool {
+        self.objects.is_empty() || size.map(f64::from) == [self.width, self.height]
+    }
+
+    /// The factor from areas of the annotation to those of an image of this size.
+    pub(super) fn area_scale(&self, size: [u32; 2]) -> f32 {
+        match self.is_of_size(size) {
+            true => 1.0,
+            false => {
+                let [width, height] = size.map(f64::from);
+                (width / self.width * (height / self.height)) as f32
+            }
+        }
+    }
+}
+
 /// An object in an image.
 #[derive(Debug, Clone)]
 pub(super) struct Object {

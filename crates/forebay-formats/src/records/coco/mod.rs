@@ -8,9 +8,11 @@ mod panoptic;
 #[cfg(test)]
 mod tests;
 
-use super::listed_images::{ImageFile, ImageFiles, ListedImages, encode_columns};
-use super::{Format, RecordInput, RecordSource, RecordSplit};
+use super::annotation_files::size_of;
+use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage, encode_columns};
+use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
+use crate::finding::{Action, Finding, Reason, escape};
 use annotations::{Annotations, Image};
 use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::FeatureEntry;
@@ -62,13 +64,19 @@ impl Format for Coco {
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
         let root = input.location.local_path()?;
-        let found = find(root)?;
+        let mut findings = Vec::new();
+        let found = find(root, &mut findings)?;
         let mut hasher = blake3::Hasher::new();
         let mut splits = Vec::new();
         let mut all = Vec::new();
         for (split, split_files) in found {
             let mut annotations = Annotations::read(&split_files.files)?;
-            add_sizes(&mut annotations, &split_files.images)?;
+            add_sizes(
+                &mut annotations,
+                &split_files.images,
+                input.on_bad_record,
+                &mut findings,
+            )?;
             for path in split_files.files.values() {
                 let text = path.as_os_str().as_encoded_bytes();
                 hasher.update(&(text.len() as u64).to_le_bytes());
@@ -115,9 +123,9 @@ impl Format for Coco {
         }
         let digest = hasher.finalize().to_hex()[..32].to_owned();
         let schema = Schema::clone(&columns);
-        Ok(RecordSource::annotated(
-            splits, classes, features, schema, digest,
-        ))
+        let mut source = RecordSource::annotated(splits, classes, features, schema, digest);
+        source.facts.findings = findings;
+        Ok(source)
     }
 }
 
@@ -128,7 +136,7 @@ struct SplitFiles {
     images: PathBuf,
 }
 
-fn find(root: &Path) -> Result<BTreeMap<String, SplitFiles>> {
+fn find(root: &Path, findings: &mut Vec<Finding>) -> Result<BTreeMap<String, SplitFiles>> {
     let mut found: BTreeMap<String, SplitFiles> = BTreeMap::new();
     let beside = root.join(BESIDE_IMAGES);
     if beside.exists() {
@@ -159,6 +167,10 @@ fn find(root: &Path) -> Result<BTreeMap<String, SplitFiles>> {
             let Some(split) = split else { continue };
             let images = [root.join(split), root.join("images").join(split)];
             let Some(images) = images.into_iter().find(|dir| dir.is_dir()) else {
+                let path = format!("{ANNOTATIONS}/{name}.json");
+                let (action, reason) = (Action::Skipped, Reason::NotThere);
+                let what = format!("there is no directory {split} of its images");
+                findings.push(Finding::new(action, reason, path.as_bytes(), what));
                 continue;
             };
             let split_files = found.entry(split.to_owned()).or_insert_with(|| SplitFiles {
@@ -168,6 +180,7 @@ fn find(root: &Path) -> Result<BTreeMap<String, SplitFiles>> {
             split_files.files.insert(task, path.clone());
         }
     }
+    findings.sort_by(|a, b| a.path.cmp(&b.path));
     if found.is_empty() {
         let what = "it has no annotations/instances_SPLIT.json, person_keypoints_SPLIT.json, captions_SPLIT.json or panoptic_SPLIT.json with a directory SPLIT of images";
         return Err(Error::source(root, what));
@@ -175,8 +188,13 @@ fn find(root: &Path) -> Result<BTreeMap<String, SplitFiles>> {
     Ok(found)
 }
 
-/// Asks for the sizes of each image and its mask.
-fn add_sizes(annotations: &mut Annotations, dir: &Path) -> Result<()> {
+/// Asks for the sizes of each image and its mask. Leaves out images that lack one of both files.
+fn add_sizes(
+    annotations: &mut Annotations,
+    dir: &Path,
+    policy: OnBadRecord,
+    findings: &mut Vec<Finding>,
+) -> Result<()> {
     let masks = annotations.masks.as_deref();
     let sizes = map_parallel(
         &annotations.images,
@@ -184,21 +202,31 @@ fn add_sizes(annotations: &mut Annotations, dir: &Path) -> Result<()> {
         &|| false,
         || (),
         |(), image: &Image| {
-            let path = dir.join(&image.name);
-            let size = std::fs::metadata(&path).map(|meta| meta.len());
-            let size = size.map_err(|error| Error::io(path, "stat", error))?;
+            let size = size_of(&dir.join(&image.name))?;
             let mask = masks.zip(image.segments.as_ref());
             let mask = mask.map(|(dir, segments)| panoptic::size(dir, segments));
             Ok((size, mask.transpose()?))
         },
     );
-    for (image, sizes) in annotations.images.iter_mut().zip(sizes) {
+    let mut found = Vec::with_capacity(annotations.images.len());
+    for (mut image, sizes) in annotations.images.drain(..).zip(sizes) {
         let (bytes, mask) = sizes.unwrap_or(Err(Error::Interrupted))?;
-        image.bytes = bytes;
-        if let Some((segments, bytes)) = image.segments.as_mut().zip(mask) {
-            segments.bytes = bytes;
-        }
+        let (what, place) = match (bytes, mask) {
+            (Some(bytes), mask) if mask != Some(None) => {
+                image.bytes = bytes;
+                if let (Some(segments), Some(Some(bytes))) = (&mut image.segments, mask) {
+                    segments.bytes = bytes;
+                }
+                found.push(image);
+                continue;
+            }
+            (None, _) => ("there is no image of this name", dir),
+            (Some(_), _) => ("there is no mask of it", masks.unwrap_or(dir)),
+        };
+        let (name, what) = (image.name.as_bytes(), what.to_owned());
+        policy.leave_out(Reason::NotThere, place, name, what, findings)?;
     }
+    annotations.images = found;
     Ok(())
 }
 
@@ -294,16 +322,33 @@ impl ImageFiles for Split {
             more_bytes: image.segments.as_ref().map_or(0, |mask| mask.bytes),
             label: None,
             line: None,
+            declared: image.declared(),
         }
     }
 
-    fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    fn encode(&self, number: usize, read: &ReadImage<'_>, out: &mut Vec<u8>) -> Result<()> {
         let image = &self.annotations.images[number];
         let segmentations = self.segmentations(image)?;
+        let has_segmentation = |json: &Vec<u8>| !json.is_empty() && json != b"[]";
+        if !image.is_of_size(read.size) && segmentations.iter().any(has_segmentation) {
+            return Err(Error::Record {
+                path: self.path.clone(),
+                record: number as u64,
+                what: format!(
+                    "{}: its segmentation is in pixels of an image of {}x{}, and the image has {}x{}; --drop-feature {SEGMENTATION} leaves segmentations out",
+                    escape(image.name.as_bytes()),
+                    image.width,
+                    image.height,
+                    read.size[0],
+                    read.size[1]
+                ),
+            });
+        }
         let masks = self.annotations.masks.as_deref();
         let mask = masks.filter(|_| self.columns.column(panoptic::MASK).is_some());
         let mask = mask.zip(image.segments.as_ref());
-        let mask = mask.map(|(dir, segments)| segments.read(dir)).transpose()?;
+        let mask = mask.map(|(dir, segments)| segments.read(dir, number as u64, read.size));
+        let mask = mask.transpose()?;
         let texts: Vec<&[u8]> = image.captions.iter().map(|text| text.as_bytes()).collect();
         let json: Vec<&[u8]> = segmentations.iter().map(Vec::as_slice).collect();
         let lists = self.lists.iter().map(|name| {
@@ -312,7 +357,7 @@ impl ImageFiles for Split {
         });
         encode_columns(
             self.columns.columns(),
-            |column| value_of(&column.name, image, bytes, mask.as_deref()),
+            |column| value_of(&column.name, image, read, mask.as_deref()),
             &lists.collect::<Vec<_>>(),
             || self.image(number).path(),
             out,
@@ -353,7 +398,7 @@ impl Split {
 fn value_of<'a>(
     column: &str,
     image: &Image,
-    bytes: &'a [u8],
+    read: &ReadImage<'a>,
     mask: Option<&'a [u8]>,
 ) -> Option<schema::ColumnValue<'a>> {
     use schema::ColumnValue;
@@ -365,14 +410,17 @@ fn value_of<'a>(
     }
     let objects = image.objects.iter();
     Some(match column {
-        schema::IMAGE => ColumnValue::Bytes(bytes),
+        schema::IMAGE => ColumnValue::Bytes(read.bytes),
         "image_id" => ColumnValue::Int(image.id),
         schema::BOXES => ColumnValue::Boxes {
             boxes: objects.clone().map(|object| object.corners).collect(),
             labels: objects.map(|object| object.label).collect(),
         },
         "iscrowd" => ColumnValue::Ints(objects.map(|o| i64::from(o.is_crowd)).collect()),
-        "area" => ColumnValue::Floats(objects.map(|object| object.area).collect()),
+        "area" => {
+            let scale = image.area_scale(read.size);
+            ColumnValue::Floats(objects.map(|object| object.area * scale).collect())
+        }
         _ => {
             let points = objects.flat_map(|object| &object.keypoints);
             ColumnValue::Keypoints {

@@ -2,7 +2,7 @@
 
 use super::annotations::{Annotations, Category, ImageEntry};
 use crate::error::{Error, Result};
-use crate::records::annotation_files::{is_inside, read_mask};
+use crate::records::annotation_files::{is_inside, read_mask, size_of};
 use forebay_shard::schema::{Column, ColumnType, ColumnValue, NumberType};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
@@ -138,11 +138,9 @@ pub(super) fn masks_of(json: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Asks for the size of a mask's file.
-pub(super) fn size(dir: &Path, segments: &Segments) -> Result<u64> {
-    let path = dir.join(&segments.name);
-    let found = std::fs::metadata(&path).map(|meta| meta.len());
-    found.map_err(|error| Error::io(path, "stat", error))
+/// Asks for the size of a mask's file; `None` if there is none.
+pub(super) fn size(dir: &Path, segments: &Segments) -> Result<Option<u64>> {
+    size_of(&dir.join(&segments.name))
 }
 
 /// The columns of masks and their segments.
@@ -166,8 +164,8 @@ pub(super) fn has(column: &str) -> bool {
 
 impl Segments {
     /// Reads the mask.
-    pub(super) fn read(&self, dir: &Path) -> Result<Vec<u8>> {
-        read_mask(&dir.join(&self.name), self.bytes)
+    pub(super) fn read(&self, dir: &Path, record: u64, image: [u32; 2]) -> Result<Vec<u8>> {
+        read_mask(&dir.join(&self.name), self.bytes, record, image)
     }
 
     /// The value of a column beside the mask.

@@ -1,6 +1,7 @@
 //! Small datasets of COCO, written here.
 
-use crate::records::{RecordFormat, RecordInput, RecordSource};
+use crate::Reason;
+use crate::records::{OnBadRecord, RecordFormat, RecordInput, RecordSource};
 use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
 use forebay_shard::schema::ColumnValue;
 use forebay_shard::{ExampleView, Schema};
@@ -35,9 +36,18 @@ fn dataset(files: &[(&str, &Value)]) -> tempfile::TempDir {
     }
     let images = dir.path().join("val2017");
     std::fs::create_dir_all(images.join("a")).unwrap();
-    std::fs::write(images.join("a/a.png"), b"II*\0 first").unwrap();
-    std::fs::write(images.join("b.png"), b"II*\0 second image").unwrap();
+    std::fs::write(images.join("a/a.png"), image([100, 50], "first.")).unwrap();
+    std::fs::write(images.join("b.png"), image([20, 10], "second")).unwrap();
     dir
+}
+
+/// A PNG of this size, and a text behind it.
+fn image([width, height]: [u32; 2], text: &str) -> Vec<u8> {
+    let (gray, small) = (SampleFormat::Gray8, PngCompression::Small);
+    let pixels = vec![7; (width * height) as usize];
+    let mut image = encode_png_samples(&pixels, width, height, gray, small).unwrap();
+    image.extend_from_slice(text.as_bytes());
+    image
 }
 
 fn open(dir: &Path, dropped: &[&str]) -> crate::Result<RecordSource> {
@@ -67,7 +77,9 @@ fn records(source: &RecordSource) -> Vec<(String, Vec<String>)> {
         let columns = schema.columns().iter();
         let mut values: Vec<String> = columns
             .map(|column| match column.read(example).unwrap() {
-                Some(ColumnValue::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+                Some(ColumnValue::Bytes(bytes)) => {
+                    String::from_utf8_lossy(&bytes[bytes.len() - 6..]).into_owned()
+                }
                 Some(value) => format!("{value:?}"),
                 None => "none".to_owned(),
             })
@@ -99,7 +111,7 @@ fn objects_become_boxes_with_labels_from_0() {
     assert_eq!(
         found[0].1,
         [
-            "II*\0 first",
+            "first.",
             "Int(3)",
             "Boxes { boxes: [[0.0, 0.0, 1.0, 1.0]], labels: [0] }",
             "Ints([0])",
@@ -111,7 +123,7 @@ fn objects_become_boxes_with_labels_from_0() {
     assert_eq!(
         found[1].1,
         [
-            "II*\0 second image",
+            "second",
             "Int(7)",
             "Boxes { boxes: [[0.1, 0.1, 0.3, 0.6], [0.0, 0.0, 1.0, 1.0]], labels: [1, 0] }",
             "Ints([1, 0])",
@@ -161,10 +173,10 @@ fn captions_and_keypoints_join_their_images_and_objects() {
     assert_eq!(records(&source)[1].1[5], "");
 }
 
-/// A mask of 2 x 1 pixels: colors of the segments 1 and 256 + 2.
+/// A mask of 20 x 10 pixels: colors of the segments 1 and 256 + 2.
 fn mask() -> Vec<u8> {
     let (rgb, small) = (SampleFormat::Rgb8, PngCompression::Small);
-    encode_png_samples(&[1, 0, 0, 2, 1, 0], 2, 1, rgb, small).unwrap()
+    encode_png_samples(&[1, 0, 0, 2, 1, 0].repeat(100), 20, 10, rgb, small).unwrap()
 }
 
 fn panoptic() -> Value {
@@ -324,8 +336,8 @@ fn annotations_beside_images_are_one_split() {
     let dir = tempfile::tempdir().unwrap();
     let valid = dir.path().join("valid");
     std::fs::create_dir_all(valid.join("a")).unwrap();
-    std::fs::write(valid.join("a/a.png"), b"II*\0 first").unwrap();
-    std::fs::write(valid.join("b.png"), b"II*\0 second").unwrap();
+    std::fs::write(valid.join("a/a.png"), image([100, 50], "first.")).unwrap();
+    std::fs::write(valid.join("b.png"), image([20, 10], "second")).unwrap();
     std::fs::write(
         valid.join("_annotations.coco.json"),
         instances().to_string(),
@@ -429,4 +441,67 @@ fn two_of_one_number_or_name_are_refused() {
         let error = open(dir.path(), &[]).unwrap_err().to_string();
         assert!(error.contains(said), "{said}: {error}");
     }
+}
+
+/// The area and the boxes follow; a segmentation is in pixels, and cannot.
+#[test]
+fn annotations_of_another_size_are_scaled_or_refused() {
+    let json = instances();
+    let dir = dataset(&[("instances_val2017.json", &json)]);
+    let images = dir.path().join("val2017");
+    std::fs::write(images.join("b.png"), image([40, 20], "second")).unwrap();
+    let source = open(dir.path(), &[]).unwrap();
+    let values = &records(&source)[1].1;
+    let boxes = "Boxes { boxes: [[0.1, 0.1, 0.3, 0.6], [0.0, 0.0, 1.0, 1.0]], labels: [1, 0] }";
+    assert_eq!(values[2], boxes);
+    assert_eq!(values[4], "Floats([38.0, 800.0])");
+
+    let mut json = json;
+    json["annotations"][0]["segmentation"] = json!("SQUARE");
+    let dir = dataset(&[("instances_val2017.json", &json)]);
+    let images = dir.path().join("val2017");
+    let first_error = |size, dropped: &[&str]| {
+        std::fs::write(images.join("b.png"), image(size, "second")).unwrap();
+        let source = open(dir.path(), dropped).unwrap();
+        let mut reader = source.splits[0].files[0].read(1..2).unwrap();
+        let error = reader.next_record().err()?;
+        assert!(matches!(error, crate::Error::Record { .. }), "{error:?}");
+        Some(error.to_string())
+    };
+    let error = first_error([40, 20], &[]).unwrap();
+    assert!(error.contains("--drop-feature segmentation"), "{error}");
+    assert_eq!(first_error([40, 20], &["segmentation"]), None);
+    let error = first_error([10, 20], &["segmentation"]).unwrap();
+    let said = "b.png: its annotation is of an image of 20x10, and the image has 10x20";
+    assert!(error.contains(said), "{error}");
+}
+
+#[test]
+fn images_and_masks_that_are_missing_are_left_out() {
+    let files = [("panoptic_val2017.json", &panoptic())];
+    let root = with_masks(&files, "panoptic_val2017");
+    let file = json!({"images": []});
+    let other = root.path().join("annotations/instances_train2017.json");
+    std::fs::write(other, file.to_string()).unwrap();
+    std::fs::remove_file(root.path().join("val2017/a/a.png")).unwrap();
+    let mut input = RecordInput::new(root.path());
+    let error = RecordFormat::COCO.open(&input).unwrap_err().to_string();
+    let said = "a/a.png: there is no image of this name; --on-bad-record skip leaves it out";
+    assert!(error.contains(said), "{error}");
+    input.on_bad_record = OnBadRecord::Skip;
+    let source = RecordFormat::COCO.open(&input).unwrap();
+    assert_eq!(records(&source).len(), 1);
+    let findings = source.facts.findings.iter();
+    let found: Vec<_> = findings
+        .map(|finding| (finding.path.as_str(), finding.reason))
+        .collect();
+    let all = ["annotations/instances_train2017.json", "a/a.png"];
+    assert_eq!(found, all.map(|path| (path, Reason::NotThere)));
+
+    std::fs::remove_file(root.path().join("panoptic_val2017/b.png")).unwrap();
+    let image = image([100, 50], "first.");
+    std::fs::write(root.path().join("val2017/a/a.png"), image).unwrap();
+    let source = RecordFormat::COCO.open(&input).unwrap();
+    assert_eq!(records(&source)[0].0, "a/a.png");
+    assert_eq!(source.facts.findings[1].detail, "there is no mask of it");
 }

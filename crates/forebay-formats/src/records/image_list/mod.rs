@@ -6,11 +6,11 @@
 #[cfg(test)]
 mod tests;
 
-use super::annotation_files::digest_of;
-use super::listed_images::{ImageFile, ImageFiles, ListedImages};
-use super::{Format, RecordInput, RecordSource, RecordSplit};
+use super::annotation_files::{digest_of, size_of};
+use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage};
+use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
-use crate::finding::escape;
+use crate::finding::{Finding, Reason, escape};
 use crate::key_path::split_name;
 use crate::labels::{Columns, LabelTable, RowClass};
 use forebay_shard::ExampleBuilder;
@@ -65,9 +65,17 @@ impl Format for ImageList {
         let classes = Classes::of(lists.iter().map(|(_, table, _)| table))?;
         let mut identity = blake3::Hasher::new();
         let mut splits: BTreeMap<String, Vec<Images>> = BTreeMap::new();
+        let mut findings = Vec::new();
         for (dir_split, table, digest) in lists {
             identity.update(&digest);
-            for (split, images) in images_of(&dir_split, table, &classes)? {
+            let found = images_of(
+                &dir_split,
+                table,
+                &classes,
+                input.on_bad_record,
+                &mut findings,
+            )?;
+            for (split, images) in found {
                 if input.split.as_ref().is_none_or(|wanted| *wanted == split) {
                     splits.entry(split).or_default().push(images);
                 }
@@ -89,13 +97,10 @@ impl Format for ImageList {
             .into_iter()
             .map(|(name, files)| RecordSplit::new(name, files.into_iter().map(ListedImages)));
         let digest = identity.finalize().to_hex()[..32].to_owned();
-        Ok(RecordSource::annotated(
-            splits.collect(),
-            classes.entries,
-            features,
-            schema,
-            digest,
-        ))
+        let splits = splits.collect();
+        let mut source = RecordSource::annotated(splits, classes.entries, features, schema, digest);
+        source.facts.findings = findings;
+        Ok(source)
     }
 }
 
@@ -230,6 +235,8 @@ fn images_of(
     dir_split: &str,
     table: LabelTable,
     classes: &Classes,
+    policy: OnBadRecord,
+    findings: &mut Vec<Finding>,
 ) -> Result<BTreeMap<String, Images>> {
     let dir = table.file().parent().unwrap_or(Path::new("")).to_path_buf();
     let rows: Vec<u32> = (0..table.images()).collect();
@@ -237,27 +244,29 @@ fn images_of(
         let (line, path) = (table.line(*row), table.path(*row));
         let label = classes.label(&table, line, table.class(*row))?;
         let file = dir.join(OsStr::from_bytes(path));
-        let meta = std::fs::metadata(&file).ok().filter(|meta| meta.is_file());
-        let meta = meta.ok_or_else(|| {
-            let what = format!(
-                "line {line}: there is no file {}: paths are relative to the list",
-                escape(path)
-            );
-            Error::list(table.file(), what)
-        })?;
         let split = table.split(*row).unwrap_or(dir_split).to_owned();
         let entry = Entry {
             row: *row,
             line,
             path: path.to_vec(),
             label,
-            bytes: meta.len(),
+            bytes: 0,
         };
-        Ok((split, entry))
+        Ok((split, size_of(&file)?, entry))
     };
     let mut splits: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
     for found in map_parallel(&rows, THREADS, &|| false, || (), entry) {
-        let (split, entry) = found.unwrap_or(Err(Error::Interrupted))?;
+        let (split, size, mut entry) = found.unwrap_or(Err(Error::Interrupted))?;
+        let Some(bytes) = size else {
+            let what = format!(
+                "line {}: there is no such file: paths are relative to the list",
+                entry.line
+            );
+            let (reason, list) = (Reason::NotThere, table.file());
+            policy.leave_out(reason, list, &entry.path, what, findings)?;
+            continue;
+        };
+        entry.bytes = bytes;
         splits.entry(split).or_default().push(entry);
     }
     let (path, has_labels) = (table.file().to_path_buf(), table.has_labels());
@@ -354,13 +363,14 @@ impl ImageFiles for Images {
             more_bytes: 0,
             label: self.has_labels.then_some(entry.label),
             line: Some(entry.line),
+            declared: None,
         }
     }
 
-    fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    fn encode(&self, number: usize, image: &ReadImage<'_>, out: &mut Vec<u8>) -> Result<()> {
         let (entry, names) = (&self.entries[number], RecordFeatures::default());
         let mut builder = ExampleBuilder::new();
-        builder.add_bytes(&names.image, bytes);
+        builder.add_bytes(&names.image, image.bytes);
         if self.has_labels {
             builder.add_int64(&names.label, entry.label);
         }

@@ -1,7 +1,7 @@
 //! Small lists of images, written here.
 
 use super::image_list;
-use crate::records::{RecordFormat, RecordInput, RecordSource};
+use crate::records::{OnBadRecord, RecordFormat, RecordInput, RecordSource};
 use forebay_shard::ExampleView;
 use forebay_shard::schema::ColumnValue;
 use std::path::Path;
@@ -151,7 +151,7 @@ fn lists_that_cannot_be_read_are_refused() {
     for (list, said) in [
         (
             "file_name,label\n2.jpg,1\n",
-            "line 2: there is no file 2.jpg",
+            "2.jpg: line 2: there is no such file",
         ),
         (
             "file_name,label\n../1.jpg,1\n",
@@ -205,4 +205,29 @@ fn lists_are_found_by_their_names() {
         // Other tables lie beside images too, which are packed.
         assert_eq!(RecordFormat::detect(names), None);
     }
+}
+
+#[test]
+fn lines_of_missing_images_are_left_out_if_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("1.jpg"), "II*\0 image");
+    let list = "file_name,label\n2.jpg,0\n1.jpg,1\n1.jpg/3.jpg,2\n";
+    write(&dir.path().join("metadata.csv"), list);
+    let mut input = RecordInput::new(dir.path());
+    input.on_bad_record = OnBadRecord::Skip;
+    let source = RecordFormat::IMAGE_LIST.open(&input).unwrap();
+    assert_eq!(records(&source, "train")[0].0, "1.jpg");
+    let findings = source.facts.findings.iter();
+    let found: Vec<&str> = findings.map(|finding| finding.path.as_str()).collect();
+    assert_eq!(found, ["2.jpg", "1.jpg/3.jpg"]);
+
+    write(
+        &dir.path().join("metadata.csv"),
+        "file_name,label\n2.jpg,0\n",
+    );
+    let error = RecordFormat::IMAGE_LIST
+        .open(&input)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("it lists no image"), "{error}");
 }

@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::listed_images::{ImageFile, ImageFiles, ListedImages, encode_columns};
+use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage, encode_columns};
 use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
@@ -410,7 +410,7 @@ fn read_boxes(
             "the first image of {absent} lines of {} that are left out",
             escape(name)
         );
-        Finding::new(Action::Ignored, Reason::NotThere, first.as_bytes(), detail)
+        Finding::new(Action::Skipped, Reason::NotThere, first.as_bytes(), detail)
     }))
 }
 
@@ -441,13 +441,15 @@ impl ImageFiles for SplitImages {
             more_bytes: 0,
             label: None,
             line: None,
+            // Its boxes are fractions.
+            declared: None,
         }
     }
 
-    fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    fn encode(&self, number: usize, image: &ReadImage<'_>, out: &mut Vec<u8>) -> Result<()> {
         encode_columns(
             self.schema.columns(),
-            |column| Some(self.value(&column.name, number as u64, bytes)),
+            |column| Some(self.value(&column.name, number as u64, image.bytes)),
             &[],
             || self.image(number).path(),
             out,

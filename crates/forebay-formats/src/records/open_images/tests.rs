@@ -166,9 +166,9 @@ fn lines_of_images_that_are_not_there_are_an_error_or_listed() {
         panic!("{:?}", source.facts.findings)
     };
     assert!(
-        finding.to_string().contains(
-            "b: in the file of labels, but not there (the first image of 2 lines of oidv6-train"
-        ),
+        finding
+            .to_string()
+            .contains("b: listed, but not there (the first image of 2 lines of oidv6-train"),
         "{finding}"
     );
 }

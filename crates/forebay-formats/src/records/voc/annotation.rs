@@ -26,6 +26,8 @@ pub(super) struct Object {
 pub(super) struct Annotation {
     /// The name of the image's file, which may be any.
     pub(super) filename: String,
+    /// The width and height that objects are relative to; `None` without objects.
+    pub(super) size: Option<[f64; 2]>,
     pub(super) objects: Vec<Object>,
 }
 
@@ -106,6 +108,10 @@ pub(super) fn parse(xml: &[u8]) -> Result<Annotation, String> {
         }
         object.corners = corners(sides, size).map_err(refused)?;
     }
+    found.size = match (size, found.objects.is_empty()) {
+        ([Some(width), Some(height)], false) => Some([width, height]),
+        _ => None,
+    };
     Ok(found)
 }
 
@@ -209,6 +215,7 @@ mod tests {
             ..Object::default()
         };
         assert_eq!(found.objects, [first, second]);
+        assert_eq!(found.size, Some([200.0, 100.0]));
     }
 
     #[test]

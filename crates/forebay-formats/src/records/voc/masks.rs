@@ -1,8 +1,10 @@
 //! Masks of Pascal VOC: PNGs whose palette indices are classes or objects, 0 for the background and 255 for the borders.
 
-use super::Entry;
-use crate::error::{Error, Result};
-use crate::records::annotation_files::read_mask;
+use super::{Entry, keep_those_with};
+use crate::error::Result;
+use crate::finding::Finding;
+use crate::records::OnBadRecord;
+use crate::records::annotation_files::{read_mask, size_of};
 use forebay_shard::schema::{Column, ColumnType};
 use std::path::Path;
 
@@ -19,31 +21,23 @@ pub(super) type MaskSizes = [Option<u64>; KINDS.len()];
 pub(super) fn find(place: &Path, id: &str) -> Result<MaskSizes> {
     let mut sizes = MaskSizes::default();
     for ((dir, _), size) in KINDS.iter().zip(&mut sizes) {
-        let path = place.join(dir).join(format!("{id}.png"));
-        match std::fs::metadata(&path) {
-            Ok(meta) => *size = Some(meta.len()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io(path, "stat", error)),
-        }
+        *size = size_of(&place.join(dir).join(format!("{id}.png")))?;
     }
     Ok(sizes)
 }
 
-/// Checks that all images of a list for segmentation have a mask of classes, or none has, as those of a test split.
-pub(super) fn check_list(place: &Path, entries: &[Entry]) -> Result<()> {
+/// Leaves out images of a list for segmentation without a mask of classes, unless none has one, as those of a test split.
+pub(super) fn check_list(
+    place: &Path,
+    entries: &mut Vec<Entry>,
+    policy: OnBadRecord,
+    findings: &mut Vec<Finding>,
+) -> Result<()> {
     let [(dir, _), _] = KINDS;
-    let has_mask = |entry: &&Entry| entry.masks.first().is_some_and(Option::is_some);
-    let missing = entries.iter().find(|entry| !has_mask(entry));
-    match missing.filter(|_| entries.iter().any(|entry| has_mask(&entry))) {
-        None => Ok(()),
-        Some(entry) => Err(Error::source(
-            place.join(dir),
-            format!(
-                "{}: there is no mask of it, and others of its split have one",
-                entry.name
-            ),
-        )),
-    }
+    let has_mask = |entry: &Entry| entry.masks.first().is_some_and(Option::is_some);
+    let what = "there is no mask of it, and others of its split have one";
+    let of_dir = (place.join(dir), what);
+    keep_those_with(has_mask, &of_dir, entries, policy, findings)
 }
 
 /// The columns of the masks that any image has.
@@ -61,7 +55,12 @@ pub(super) fn columns<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Colum
 }
 
 /// Reads the mask of a column; none where the image has none. `path` is that of the directory of images.
-pub(super) fn read(path: &Path, entry: &Entry, column: &str) -> Result<Option<Vec<u8>>> {
+pub(super) fn read(
+    path: &Path,
+    entry: &Entry,
+    column: &str,
+    (record, image): (u64, [u32; 2]),
+) -> Result<Option<Vec<u8>>> {
     let place = path.parent().unwrap_or(path);
     let mut kinds = KINDS.iter().zip(&entry.masks);
     let found = kinds.find(|((_, name), _)| *name == column);
@@ -69,5 +68,5 @@ pub(super) fn read(path: &Path, entry: &Entry, column: &str) -> Result<Option<Ve
         return Ok(None);
     };
     let path = place.join(dir).join(format!("{}.png", entry.id));
-    read_mask(&path, *size).map(Some)
+    read_mask(&path, *size, record, image).map(Some)
 }

@@ -10,9 +10,10 @@ mod masks;
 mod tests;
 
 use super::annotation_files::{is_inside, read_limited};
-use super::listed_images::{ImageFile, ImageFiles, ListedImages, encode_columns};
-use super::{Format, RecordInput, RecordSource, RecordSplit};
+use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage, encode_columns};
+use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
+use crate::finding::{Finding, Reason};
 use annotation::Annotation;
 use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
@@ -93,15 +94,16 @@ impl Format for Voc {
         let root = input.location.local_path()?;
         let mut parts: Vec<(String, Vec<Entry>, PathBuf)> = Vec::new();
         let of_masks = input.split.as_deref() == Some(SEGMENTATION);
+        let (policy, mut findings) = (input.on_bad_record, Vec::new());
         for place in places(root)? {
             let found = match of_masks {
                 true => lists(&place, MASK_LISTS, None)?,
                 false => lists(&place, LISTS, input.split.as_deref())?,
             };
             for (split, ids) in found {
-                let entries = read_all(&place, &ids)?;
+                let mut entries = read_all(&place, &ids, policy, &mut findings)?;
                 if of_masks {
-                    masks::check_list(&place, &entries)?;
+                    masks::check_list(&place, &mut entries, policy, &mut findings)?;
                 }
                 parts.push((split, entries, place.clone()));
             }
@@ -140,13 +142,15 @@ impl Format for Voc {
             .into_iter()
             .map(|(name, files)| RecordSplit::new(name, files));
         let class = |name| ClassEntry { name, text: None };
-        Ok(RecordSource::annotated(
+        let mut source = RecordSource::annotated(
             splits.collect(),
             classes.into_iter().map(class).collect(),
             features,
             Schema::clone(&schema),
             digest,
-        ))
+        );
+        source.facts.findings = findings;
+        Ok(source)
     }
 }
 
@@ -199,10 +203,8 @@ fn lists(place: &Path, dir: &str, forced: Option<&str>) -> Result<BTreeMap<Strin
         };
         let text = String::from_utf8(read_limited(&path)?)
             .map_err(|_| Error::source(&path, "it is not UTF-8"))?;
-        let ids = text
-            .lines()
-            .filter_map(|line| line.split_whitespace().next());
-        let ids: Vec<String> = ids.map(str::to_owned).collect();
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let ids: Vec<String> = lines.map(|line| id_of(place, line).to_owned()).collect();
         if ids.is_empty() {
             return Err(Error::source(&path, "the list names no image"));
         }
@@ -244,6 +246,26 @@ fn lists(place: &Path, dir: &str, forced: Option<&str>) -> Result<BTreeMap<Strin
     Ok(found)
 }
 
+/// The name in a line of a list, which may have a number behind it: whether the image has an object of the list's class.
+fn id_of<'l>(place: &Path, line: &'l str) -> &'l str {
+    let Some((name, rest)) = line.split_once(char::is_whitespace) else {
+        return line;
+    };
+    let is_number = rest.trim().parse::<i64>().is_ok();
+    let is_there = || {
+        let exists = |dir: &str, ending: &str| {
+            let name = format!("{line}.{ending}");
+            place.join(dir).join(name).is_file()
+        };
+        exists(ANNOTATIONS, "xml") || ENDINGS.iter().any(|ending| exists(IMAGES, ending))
+    };
+    // A name may have spaces and a number at its end.
+    match is_number && !(is_inside(line) && is_there()) {
+        true => name,
+        false => line,
+    }
+}
+
 /// An image of a split.
 #[derive(Debug, Clone)]
 struct Entry {
@@ -265,24 +287,31 @@ impl Entry {
     }
 }
 
+/// Why an image is left out: the directory that lacks it or has a bad file of it, and the problem.
+type LeftOut = (&'static str, Reason, String);
+
 /// Reads the annotations of images, and finds these. A split has an annotation for each image, or none at all.
-fn read_all(place: &Path, ids: &[String]) -> Result<Vec<Entry>> {
+fn read_all(
+    place: &Path,
+    ids: &[String],
+    policy: OnBadRecord,
+    findings: &mut Vec<Finding>,
+) -> Result<Vec<Entry>> {
     let read = |_: &mut (), id: &String| read_one(place, id);
     let read = map_parallel(ids, THREADS, &|| false, || (), read);
     let mut entries = Vec::with_capacity(ids.len());
-    for entry in read {
-        entries.push(entry.unwrap_or(Err(Error::Interrupted))?);
+    for (id, entry) in ids.iter().zip(read) {
+        match entry.unwrap_or(Err(Error::Interrupted))? {
+            Ok(entry) => entries.push(entry),
+            Err((dir, reason, what)) => {
+                policy.leave_out(reason, &place.join(dir), id.as_bytes(), what, findings)?;
+            }
+        }
     }
-    let missing = entries.iter().find(|entry| entry.annotation.is_none());
-    if let Some(missing) = missing
-        && entries.iter().any(|entry| entry.annotation.is_some())
-    {
-        let what = format!(
-            "{}: there is no annotation of it, and others of its split have one",
-            missing.name
-        );
-        return Err(Error::source(place.join(ANNOTATIONS), what));
-    }
+    let has_annotation = |entry: &Entry| entry.annotation.is_some();
+    let what = "there is no annotation of it, and others of its split have one";
+    let of_dir = (place.join(ANNOTATIONS), what);
+    keep_those_with(has_annotation, &of_dir, &mut entries, policy, findings)?;
     let mut names = BTreeSet::new();
     if let Some(twice) = entries.iter().find(|entry| !names.insert(&entry.name)) {
         let what = format!("{}: a list names it twice", twice.name);
@@ -291,7 +320,26 @@ fn read_all(place: &Path, ids: &[String]) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-fn read_one(place: &Path, id: &str) -> Result<Entry> {
+/// Leaves out images that lack a file, unless all of them lack it.
+fn keep_those_with(
+    is_there: impl Fn(&Entry) -> bool,
+    (dir, what): &(PathBuf, &str),
+    entries: &mut Vec<Entry>,
+    policy: OnBadRecord,
+    findings: &mut Vec<Finding>,
+) -> Result<()> {
+    if !entries.iter().any(&is_there) {
+        return Ok(());
+    }
+    for entry in entries.iter().filter(|entry| !is_there(entry)) {
+        let (reason, what) = (Reason::BadAnnotation, (*what).to_owned());
+        policy.leave_out(reason, dir, entry.name.as_bytes(), what, findings)?;
+    }
+    entries.retain(is_there);
+    Ok(())
+}
+
+fn read_one(place: &Path, id: &str) -> Result<std::result::Result<Entry, LeftOut>> {
     if !is_inside(id) {
         let what = format!("the name {id:?} leads out of the directory of images");
         return Err(Error::source(place.join(LISTS), what));
@@ -302,7 +350,10 @@ fn read_one(place: &Path, id: &str) -> Result<Entry> {
         true => {
             let xml = read_limited(&path)?;
             digest = *blake3::hash(&xml).as_bytes();
-            Some(annotation::parse(&xml).map_err(|what| Error::source(&path, what))?)
+            match annotation::parse(&xml) {
+                Ok(annotation) => Some(annotation),
+                Err(what) => return Ok(Err((ANNOTATIONS, Reason::BadAnnotation, what))),
+            }
         }
         false => None,
     };
@@ -316,19 +367,20 @@ fn read_one(place: &Path, id: &str) -> Result<Entry> {
         .into_iter()
         .filter(|name| is_inside(name))
         .chain(usual);
-    let name = names.find(|name| images.join(name).is_file());
-    let name =
-        name.ok_or_else(|| Error::source(images.join(id), "there is no image of this name"))?;
+    let Some(name) = names.find(|name| images.join(name).is_file()) else {
+        let what = "there is no image of this name".to_owned();
+        return Ok(Err((IMAGES, Reason::NotThere, what)));
+    };
     let path = images.join(&name);
     let meta = std::fs::metadata(&path).map_err(|error| Error::io(&path, "stat", error))?;
-    Ok(Entry {
+    Ok(Ok(Entry {
         id: id.to_owned(),
         masks: masks::find(place, id)?,
         name,
         bytes: meta.len(),
         annotation,
         digest,
-    })
+    }))
 }
 
 /// The names of classes in the order of their labels.
@@ -419,15 +471,17 @@ impl ImageFiles for Images {
             more_bytes: entry.masks.iter().flatten().sum(),
             label: None,
             line: None,
+            declared: entry.annotation.as_ref().and_then(|found| found.size),
         }
     }
 
-    fn encode(&self, number: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    fn encode(&self, number: usize, image: &ReadImage<'_>, out: &mut Vec<u8>) -> Result<()> {
         let entry = &self.entries[number];
         let columns = self.schema.columns();
         let is_mask = |column: &&Column| matches!(column.column_type, ColumnType::Mask);
         let masks = columns.iter().filter(is_mask).map(|column| {
-            let mask = masks::read(&self.path, entry, &column.name)?;
+            let of = (number as u64, image.size);
+            let mask = masks::read(&self.path, entry, &column.name, of)?;
             Ok((&column.name, mask))
         });
         let masks = masks.collect::<Result<HashMap<_, _>>>()?;
@@ -437,7 +491,7 @@ impl ImageFiles for Images {
             columns,
             |column| match masks.get(&column.name) {
                 Some(mask) => mask.as_deref().map(ColumnValue::Bytes),
-                None => Some(self.value(&column.name, entry, bytes)),
+                None => Some(self.value(&column.name, entry, image.bytes)),
             },
             if self.has_pose { &lists } else { &[] },
             || self.image(number).path(),

@@ -1,6 +1,8 @@
 //! Small datasets of Pascal VOC, written here.
 
-use crate::records::{RecordFormat, RecordInput, RecordSource};
+use crate::Reason;
+use crate::records::{OnBadRecord, RecordFormat, RecordInput, RecordSource};
+use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
 use forebay_shard::ExampleView;
 use forebay_shard::schema::ColumnValue;
 use std::path::Path;
@@ -24,6 +26,20 @@ fn write(path: &Path, content: &str) {
     std::fs::write(path, content).unwrap();
 }
 
+/// A PNG of a level of gray.
+fn png(level: u8, [width, height]: [u32; 2]) -> Vec<u8> {
+    let pixels = vec![level; (width * height) as usize];
+    let (format, compression) = (SampleFormat::Gray8, PngCompression::Small);
+    encode_png_samples(&pixels, width, height, format, compression).unwrap()
+}
+
+/// An image of the size that its annotation says, with a text behind it.
+fn image(id: &str) -> Vec<u8> {
+    let mut image = png(7, [20, 10]);
+    image.extend_from_slice(format!("image {id}").as_bytes());
+    image
+}
+
 /// Three images of one year, with lists.
 fn dataset(root: &Path) {
     for (id, objects) in [
@@ -36,10 +52,9 @@ fn dataset(root: &Path) {
             &root.join("Annotations").join(format!("{id}.xml")),
             &xml(&name, objects),
         );
-        write(
-            &root.join("JPEGImages").join(&name),
-            &format!("II*\0 image {id}"),
-        );
+        let path = root.join("JPEGImages").join(&name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, image(id)).unwrap();
     }
     let lists = root.join("ImageSets/Main");
     write(&lists.join("train.txt"), "2\n1\n");
@@ -64,7 +79,9 @@ fn records(source: &RecordSource, split: usize) -> Vec<(String, Vec<String>)> {
             let example = ExampleView::parse(record.bytes).unwrap();
             let columns = source.facts.schema.columns().iter();
             let text = columns.map(|column| match column.read(example).unwrap() {
-                Some(ColumnValue::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+                Some(ColumnValue::Bytes(bytes)) => {
+                    String::from_utf8_lossy(&bytes[bytes.len() - 7..]).into_owned()
+                }
                 Some(value) => format!("{value:?}"),
                 None => "none".to_owned(),
             });
@@ -100,7 +117,7 @@ fn lists_are_splits_and_objects_are_boxes() {
         (
             "2.jpg".to_owned(),
             [
-                "II*\0 image 2",
+                "image 2",
                 "Boxes { boxes: [], labels: [] }",
                 "Ints([])",
                 "Ints([])",
@@ -115,7 +132,7 @@ fn lists_are_splits_and_objects_are_boxes() {
         (
             "1.jpg".to_owned(),
             [
-                "II*\0 image 1",
+                "image 1",
                 "Boxes { boxes: [[0.05, 0.0, 0.5, 0.5], [0.2, 0.0, 0.5, 0.5]], labels: [11, 7] }",
                 "Ints([1, 0])",
                 "Ints([0, 0])",
@@ -134,20 +151,11 @@ fn lists_are_splits_and_objects_are_boxes() {
 
 /// Masks of some images: palette PNGs of other bytes for each directory, and the lists of these images.
 fn add_masks(root: &Path) {
-    use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
     for (dir, class) in [("SegmentationClass", 255), ("SegmentationObject", 1)] {
         for id in ["2", "3"] {
-            let png = encode_png_samples(
-                &[0, class],
-                2,
-                1,
-                SampleFormat::Gray8,
-                PngCompression::Small,
-            )
-            .unwrap();
             let path = root.join(dir).join(format!("{id}.png"));
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, png).unwrap();
+            std::fs::write(path, png(class, [20, 10])).unwrap();
         }
     }
     write(&root.join("ImageSets/Segmentation/train.txt"), "2\n");
@@ -247,6 +255,14 @@ fn masks_that_are_missing_or_of_another_format_are_refused() {
     let mut reader = source.splits[0].files[0].read(0..1).unwrap();
     let error = reader.next_record().unwrap_err().to_string();
     assert!(error.contains("SegmentationClass/2.png"), "{error}");
+    std::fs::write(dir.path().join("SegmentationClass/2.png"), png(1, [10, 20])).unwrap();
+    let source = open(dir.path(), None, &[]).unwrap();
+    let mut reader = source.splits[0].files[0].read(0..2).unwrap();
+    let error = reader.next_record().unwrap_err();
+    assert!(matches!(error, crate::Error::Record { .. }), "{error:?}");
+    let said = "the mask has 10x20, and its image 20x10";
+    assert!(error.to_string().contains(said), "{error}");
+    assert_eq!(reader.next_record().unwrap().unwrap().key, b"1.jpg");
 }
 
 /// Each is an error of its record, so that a conversion can leave it out.
@@ -334,4 +350,97 @@ fn what_cannot_be_trusted_is_refused() {
     let empty = tempfile::tempdir().unwrap();
     let error = open(empty.path(), None, &[]).unwrap_err().to_string();
     assert!(error.contains("JPEGImages/"), "{error}");
+}
+
+#[test]
+fn boxes_of_another_size_are_scaled_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    dataset(dir.path());
+    let images = dir.path().join("JPEGImages");
+    std::fs::write(images.join("1.jpg"), png(1, [40, 20])).unwrap();
+    std::fs::write(images.join("3.jpg"), png(1, [10, 20])).unwrap();
+    // Without objects no size matters.
+    std::fs::write(images.join("2.jpg"), png(1, [1, 1])).unwrap();
+    let source = open(dir.path(), None, &[]).unwrap();
+    let mut reader = source.splits[0].files[0].read(0..2).unwrap();
+    assert!(reader.next_record().unwrap().is_some());
+    assert_eq!(reader.take_remarks(), []);
+    let record = reader.next_record().unwrap().unwrap();
+    let boxes = ExampleView::parse(record.bytes).unwrap();
+    let column = source.facts.schema.column("boxes").unwrap();
+    let Some(ColumnValue::Boxes { boxes, .. }) = column.read(boxes).unwrap() else {
+        panic!("no boxes");
+    };
+    assert_eq!(boxes[1], [0.2, 0.0, 0.5, 0.5]);
+    let remarks = reader.take_remarks();
+    let said: Vec<String> = remarks.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        ["1.jpg: its boxes are of another size, and scaled (from 20x10 to 40x20)"]
+    );
+    let mut reader = source.splits[1].files[0].read(0..1).unwrap();
+    let error = reader.next_record().unwrap_err();
+    assert!(matches!(error, crate::Error::Record { .. }), "{error:?}");
+    let said = "3.jpg: its annotation is of an image of 20x10, and the image has 10x20";
+    assert!(error.to_string().contains(said), "{error}");
+}
+
+#[test]
+fn lines_of_lists_may_be_names_with_spaces() {
+    let dir = tempfile::tempdir().unwrap();
+    dataset(dir.path());
+    for name in ["IMG 1", "3 1"] {
+        let path = dir.path().join("JPEGImages").join(format!("{name}.jpg"));
+        std::fs::write(path, image("4")).unwrap();
+        let path = dir.path().join("Annotations").join(format!("{name}.xml"));
+        write(&path, &xml(&format!("{name}.jpg"), &[]));
+    }
+    // A number behind a name is none of it, unless there is such an image.
+    let list = " IMG 1 \n\n3 1\n1  1\n2\t-1\n";
+    write(&dir.path().join("ImageSets/Main/train.txt"), list);
+    let source = open(dir.path(), None, &[]).unwrap();
+    let keys: Vec<String> = records(&source, 0)
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
+    assert_eq!(keys, ["IMG 1.jpg", "3 1.jpg", "1.jpg", "2.jpg"]);
+    write(&dir.path().join("ImageSets/Main/train.txt"), "../a b\n");
+    let error = open(dir.path(), None, &[]).unwrap_err().to_string();
+    assert!(error.contains("leads out of"), "{error}");
+}
+
+#[test]
+fn images_that_lack_a_file_are_left_out_if_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    dataset(dir.path());
+    let all = "1\nmissing\n2\nno-xml\nbad-xml\n";
+    write(&dir.path().join("ImageSets/Main/train.txt"), all);
+    for name in ["no-xml", "bad-xml"] {
+        let path = dir.path().join("JPEGImages").join(format!("{name}.jpg"));
+        std::fs::write(path, image("5")).unwrap();
+    }
+    write(&dir.path().join("Annotations/bad-xml.xml"), "<annotation>");
+    let mut input = RecordInput::new(dir.path());
+    let error = RecordFormat::VOC.open(&input).unwrap_err().to_string();
+    let said = "missing: there is no image of this name; --on-bad-record skip leaves it out";
+    assert!(error.contains(said), "{error}");
+    input.on_bad_record = OnBadRecord::Skip;
+    let source = RecordFormat::VOC.open(&input).unwrap();
+    let keys: Vec<String> = records(&source, 0)
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
+    assert_eq!(keys, ["1.jpg", "2.jpg"]);
+    let findings = source.facts.findings.iter();
+    let found: Vec<_> = findings
+        .map(|finding| (finding.path.as_str(), finding.reason))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("missing", Reason::NotThere),
+            ("bad-xml", Reason::BadAnnotation),
+            ("no-xml.jpg", Reason::BadAnnotation),
+        ]
+    );
 }
