@@ -74,6 +74,15 @@ impl Conversion {
         Ok((root, conversion))
     }
 
+    /// Returns the error of a file that is listed and missing.
+    pub(super) fn is_missing(root: &Path, name: &str) -> Error {
+        let what = format!(
+            "{name} is missing, which {} lists: bring it, or remove that file to read the files that are here",
+            Self::FILE_NAME
+        );
+        Error::source(root, what)
+    }
+
     /// Returns the facts that a manifest of these files would have.
     pub fn new(to: &str, manifest: &Manifest) -> Self {
         Self {

@@ -185,6 +185,16 @@ impl NpyColumn {
         self.merge(other);
     }
 
+    /// Whether both are tensors, of numbers or dimensions that no tensor column has together.
+    pub(super) fn differs_from(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tensor(number, dims), Self::Tensor(same, others)) => {
+                number != same || dims.len() != others.len()
+            }
+            _ => false,
+        }
+    }
+
     /// Takes what was seen elsewhere.
     pub(super) fn merge(&mut self, other: Self) {
         *self = match (std::mem::take(self), other) {

@@ -3,7 +3,7 @@
 use super::super::foreign_records::LABEL_NAMES;
 use super::super::npy::NpyColumn;
 use super::super::{Conversion, RecordInput};
-use super::index::{TarIndex, refuses};
+use super::index::{TarIndex, dots_advice, refuses};
 use crate::error::{Error, Result};
 use forebay_image::Format;
 use forebay_shard::example::RecordFeatures;
@@ -18,6 +18,8 @@ pub(super) const LABEL_EXTENSION: &str = "cls";
 pub(super) const JSON_EXTENSION: &str = "json";
 /// Extensions of pickled objects, which Python would execute.
 const REFUSED: &[&str] = &["pyd", "pkl", "pickle", "pth", "pt"];
+/// Extensions that are named in an error.
+const EXTENSIONS_SHOWN: usize = 12;
 /// Behind the name of a column of bytes that a reader would take for something else.
 const BYTES_EXTENSION: &str = "bin";
 
@@ -26,7 +28,8 @@ pub(super) fn is_image_extension(extension: &str) -> bool {
     Format::from_extension(extension.as_bytes()).is_some()
 }
 
-fn last(extension: &str) -> &str {
+/// The part of an extension behind its last dot.
+pub(super) fn last(extension: &str) -> &str {
     extension.rsplit('.').next().unwrap_or_default()
 }
 
@@ -120,14 +123,15 @@ pub(super) struct Columns {
 impl Columns {
     /// Decides what the members of the samples are, by their extensions or as they were written.
     pub(super) fn of<'a>(
-        indexes: impl Iterator<Item = &'a TarIndex>,
+        indexes: impl Iterator<Item = &'a TarIndex> + Clone,
         conversion: Option<&Conversion>,
         input: &RecordInput,
         root: &Path,
     ) -> Result<Self> {
         let indexes: Vec<&TarIndex> = indexes.collect();
         let mut extensions: BTreeMap<String, NpyColumn> = BTreeMap::new();
-        for index in &indexes {
+        let mut first: BTreeMap<&str, &Path> = BTreeMap::new();
+        for index in indexes.iter().copied() {
             if let Some(extension) = refuses(index)
                 && !input.drop_features.contains(extension)
             {
@@ -138,6 +142,15 @@ impl Columns {
             }
             for (extension, arrays) in &index.extensions {
                 let known = extensions.entry(extension.clone()).or_default();
+                if known.differs_from(arrays) && !input.drop_features.contains(extension) {
+                    let other = first.get(extension.as_str()).map(|path| path.display());
+                    let what = format!(
+                        "members {extension:?} are arrays of another type than those of {}: all tars of a source have the same columns; --drop-feature {extension} leaves them out",
+                        other.map_or_else(String::new, |path| path.to_string())
+                    );
+                    return Err(Error::source(&index.version.path, what));
+                }
+                first.entry(extension).or_insert(&index.version.path);
                 known.merge(arrays.clone());
             }
         }
@@ -152,8 +165,10 @@ impl Columns {
         let has_image = columns.slots.values().any(|slot| *slot == Slot::Image);
         let without_images = input.features.without_images;
         if !has_image && !without_images && !extensions.is_empty() {
+            let advice = dots_advice(indexes.iter().copied())
+                .unwrap_or_else(|| "--image-feature names one of these".to_owned());
             let what = format!(
-                "no sample has an image; members are {}: --image-feature names one of these, --allow-no-image converts them without",
+                "no sample has an image; members are {}: {advice}, --allow-no-image converts them without",
                 some_of(extensions.keys())
             );
             return Err(Error::source(root, what));

@@ -2,7 +2,7 @@
 
 use super::super::npy::{HEADER_MAX_BYTES, NpyColumn, NpyHeader};
 use super::super::{OnBadRecord, RecordInput};
-use super::columns::{Columns, is_image_extension, is_npy, is_refused};
+use super::columns::{Columns, is_image_extension, is_npy, is_refused, last};
 use super::skipped;
 use crate::archive::tar::{TarKind, TarMember, TarReader};
 use crate::archive::{
@@ -13,12 +13,57 @@ use crate::finding::{Finding, escape};
 use crate::key_path::{base, normal};
 use forebay_shard::MAX_RECORD_BYTES;
 use forebay_shard::index::MAX_KEY_BYTES;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// A dataset has a handful of columns; a tar of other files has a name for each.
 const EXTENSIONS_MAX: usize = 256;
 /// Bytes of a member that show what its column holds.
 const FIRST_MEMBER_BYTES: usize = 4096;
+
+/// The dot at which the name of a member is cut into the sample's name and the column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// As readers of WebDataset cut it.
+    FirstDot,
+    /// For samples whose names have dots.
+    LastDot,
+}
+
+impl Cut {
+    /// Decides by the first tar: names are cut at the last dot if the options name an image by one extension, and no member
+    /// has just this one behind its first dot.
+    pub(super) fn decide(archive: &Archive, input: &RecordInput) -> Result<Self> {
+        let Some(chosen) = &input.features.image_feature else {
+            return Ok(Self::FirstDot);
+        };
+        if !is_image_extension(chosen) {
+            return Ok(Self::FirstDot);
+        }
+        let (version, file) = FileVersion::open(archive)?;
+        let head = read_head(&file, &version.path)?;
+        let Some(kind) = VolumeKind::of_tar(&head, file.len()) else {
+            return Ok(Self::FirstDot);
+        };
+        let stream = Stream::new(file, kind);
+        let mut stream = stream.map_err(|error| Error::io(&version.path, "read", error))?;
+        let mut reader = TarReader::new(0, None);
+        let mut cut = Self::FirstDot;
+        // The listing of the samples reports damage.
+        while let Ok(Some(member)) = reader.next(&mut stream) {
+            let Some((_, extension)) = take_apart(&member.name, Self::FirstDot) else {
+                continue;
+            };
+            let extension = String::from_utf8_lossy(extension).to_lowercase();
+            if extension == *chosen {
+                return Ok(Self::FirstDot);
+            }
+            if last(&extension) == chosen {
+                cut = Self::LastDot;
+            }
+        }
+        Ok(cut)
+    }
+}
 
 /// The samples of one tar.
 #[derive(Debug)]
@@ -62,7 +107,7 @@ struct Open {
 
 impl TarIndex {
     /// Reads all headers. Under [`OnBadRecord::Skip`] samples with problems are left out and listed.
-    pub(super) fn read(archive: &Archive, input: &RecordInput) -> Result<Self> {
+    pub(super) fn read(archive: &Archive, input: &RecordInput, cut: Cut) -> Result<Self> {
         let (version, file) = FileVersion::open(archive)?;
         let path = &version.path;
         let head = read_head(&file, path)?;
@@ -87,6 +132,7 @@ impl TarIndex {
         let mut scan = Scan {
             index,
             input,
+            cut,
             open: None,
             seen: HashSet::new(),
         };
@@ -164,6 +210,18 @@ impl TarIndex {
         read_exact(&mut stream, member.offset, &mut bytes)
             .map_err(|error| error.of(&self.version.path))?;
         Ok(Some(bytes))
+    }
+
+    /// The name of the first sample with a member of this extension.
+    fn sample_with(&self, extension: &str) -> Option<Vec<u8>> {
+        let mut known = self.extensions.iter();
+        let number = known.position(|(name, _)| name == extension)?;
+        let has = |sample: &usize| {
+            let mut members = self.members(*sample).iter();
+            members.any(|member| usize::from(member.extension) == number)
+        };
+        let sample = (0..self.len()).find(has)?;
+        Some(self.key(sample).to_vec())
     }
 
     /// Checks what only the columns of all tars tell: that no sample lacks the image that others have.
@@ -244,6 +302,7 @@ impl TarIndex {
 struct Scan<'a> {
     index: TarIndex,
     input: &'a RecordInput,
+    cut: Cut,
     open: Option<Open>,
     /// Hashes of the names of samples that are complete.
     seen: HashSet<u128>,
@@ -305,7 +364,7 @@ impl Scan<'_> {
             Ok(name) => name,
             Err(why) => return self.refuse(&member.name, ArchiveError::at(at, why)),
         };
-        let Some((sample, extension)) = take_apart(&name) else {
+        let Some((sample, extension)) = take_apart(&name, self.cut) else {
             let is_nameless = base(&name).strip_prefix(b".").is_some_and(is_known);
             return match is_nameless {
                 true => {
@@ -337,9 +396,12 @@ impl Scan<'_> {
             }
         };
         let Some(number) = self.extension(&extension) else {
-            let what = format!(
+            let mut what = format!(
                 "more than {EXTENSIONS_MAX} different extensions: these are no columns of samples"
             );
+            if let Some(advice) = dots_advice(std::iter::once(&self.index)) {
+                what = format!("{what}; {advice}");
+            }
             return Err(Error::source(
                 &self.index.version.path,
                 format!("offset {at}: {what}"),
@@ -459,11 +521,36 @@ impl Scan<'_> {
     }
 }
 
+/// Says how samples are read whose names have dots, if images have more different extensions than there are samples.
+pub(super) fn dots_advice<'a>(
+    indexes: impl Iterator<Item = &'a TarIndex> + Clone,
+) -> Option<String> {
+    let extensions = indexes.clone().flat_map(|index| &index.extensions);
+    let names = extensions.map(|(extension, _)| extension.as_str());
+    let images = names.filter(|name| name.contains('.') && is_image_extension(last(name)));
+    let images: BTreeSet<&str> = images.collect();
+    let samples: usize = indexes.clone().map(TarIndex::len).sum();
+    let image = images.first().filter(|_| images.len() > samples)?;
+    let end = last(image);
+    let shown = indexes.flat_map(|index| index.sample_with(image)).next();
+    let shown = shown.map_or_else(String::new, |sample| {
+        let sample = escape(&sample);
+        format!(", and {sample}.{image} is a member {image:?} of the sample {sample:?}")
+    });
+    Some(format!(
+        "WebDataset cuts a name at its first dot{shown}; --image-feature {end} cuts the names at their last dots"
+    ))
+}
+
 /// The sample's name and the extension of a member; nothing for files that are no members of samples, as readers of
 /// WebDataset have it: without an extension, hidden, or in a directory such as `__notes__`.
-fn take_apart(name: &[u8]) -> Option<(&[u8], &[u8])> {
+fn take_apart(name: &[u8], cut: Cut) -> Option<(&[u8], &[u8])> {
     let last = base(name);
-    let dot = last.iter().position(|byte| *byte == b'.')?;
+    let is_dot = |byte: &u8| *byte == b'.';
+    let dot = match cut {
+        Cut::FirstDot => last.iter().position(is_dot)?,
+        Cut::LastDot => last.iter().rposition(is_dot)?,
+    };
     let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
     let is_meta = first.len() >= 4 && first.starts_with(b"__") && first.ends_with(b"__");
     let at = name.len() - last.len() + dot;
@@ -507,9 +594,12 @@ mod tests {
             ("__x__/b.jpg", None),
             ("b.", None),
         ] {
-            let found = take_apart(name.as_bytes());
+            let found = take_apart(name.as_bytes(), Cut::FirstDot);
             let expected = expected.map(|(a, b)| (a.as_bytes(), b.as_bytes()));
             assert_eq!(found, expected, "{name}");
         }
+        let found = take_apart(b"v1.0/a.b.jpg", Cut::LastDot);
+        assert_eq!(found, Some((&b"v1.0/a.b"[..], &b"jpg"[..])));
+        assert_eq!(take_apart(b".hidden", Cut::LastDot), None);
     }
 }

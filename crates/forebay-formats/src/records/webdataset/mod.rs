@@ -1,5 +1,6 @@
 //! WebDataset: tars whose members are the columns of samples. Members of one sample lie together and have one name up to the
-//! first dot of its last part; what follows is the column: `cat/1.jpg`, `cat/1.cls`, `cat/1.json`.
+//! first dot of its last part; what follows is the column: `cat/1.jpg`, `cat/1.cls`, `cat/1.json`. Samples whose names have dots
+//! are read if the option of the image says so: see [`Cut`].
 
 mod columns;
 mod index;
@@ -16,7 +17,7 @@ use columns::Columns;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{EpochOrder, block_records};
 use forebay_shard::parallel::map_parallel;
-use index::TarIndex;
+use index::{Cut, TarIndex};
 use read::TarFile;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,8 +61,13 @@ impl Format for WebDataset {
         let splits = splits(input, conversion.as_ref(), &root)?;
         let mut sources = Vec::new();
         let mut findings = Vec::new();
+        let first = splits.values().flatten().next();
+        let cut = match (&conversion, first) {
+            (None, Some((_, archive))) => Cut::decide(archive, input)?,
+            _ => Cut::FirstDot,
+        };
         for (split, files) in splits {
-            let indexes = index_all(&files, input)?;
+            let indexes = index_all(&files, input, cut)?;
             for index in &indexes {
                 findings.extend(index.findings.iter().cloned());
             }
@@ -145,14 +151,7 @@ fn splits(
         let mut own = Vec::new();
         for shard in &split.shards {
             let at = files.iter().position(|(name, _)| *name == shard.name);
-            let at = at.ok_or_else(|| {
-                let what = format!(
-                    "{} is missing, which {} lists: bring it, or remove that file to read the tars that are here",
-                    shard.name,
-                    Conversion::FILE_NAME
-                );
-                Error::source(root, what)
-            })?;
+            let at = at.ok_or_else(|| Conversion::is_missing(root, &shard.name))?;
             own.push(files.swap_remove(at));
         }
         splits.insert(split.name.clone(), own);
@@ -161,7 +160,7 @@ fn splits(
 }
 
 /// Reads the headers of tars, several at once.
-fn index_all(files: &[(String, Archive)], input: &RecordInput) -> Result<Vec<TarIndex>> {
+fn index_all(files: &[(String, Archive)], input: &RecordInput, cut: Cut) -> Result<Vec<TarIndex>> {
     let jobs = std::thread::available_parallelism().map_or(1, |count| count.get());
     let failed = AtomicBool::new(false);
     let stopped = || failed.load(Ordering::Relaxed);
@@ -171,7 +170,7 @@ fn index_all(files: &[(String, Archive)], input: &RecordInput) -> Result<Vec<Tar
         &stopped,
         || (),
         |(), (_, archive)| {
-            let index = TarIndex::read(archive, input);
+            let index = TarIndex::read(archive, input, cut);
             failed.fetch_or(index.is_err(), Ordering::Relaxed);
             index
         },

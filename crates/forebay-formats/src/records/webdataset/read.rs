@@ -7,6 +7,7 @@ use super::index::{Member, TarIndex};
 use crate::archive::{Stream, VolumeKind, read_exact};
 use crate::error::{Error, Result};
 use crate::records::{RecordFile, RecordReader, SourceRecord, extents};
+use crate::sniff::check_image;
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
 use forebay_shard::mapped::{Extent, ExtentStart};
@@ -177,7 +178,12 @@ impl Reader<'_> {
         for (member, bytes) in with_bytes() {
             let refused = |what: String| self.refused(number, member, &what);
             match self.file.slot(member) {
-                Slot::Image => drop(builder.add_bytes(&columns.record_features.image, bytes)),
+                Slot::Image => {
+                    if columns.needs_image {
+                        check_image(bytes).map_err(refused)?;
+                    }
+                    builder.add_bytes(&columns.record_features.image, bytes);
+                }
                 Slot::Label => {
                     let stored = stored_label(bytes, columns.label_base).map_err(refused)?;
                     label = Some(stored);

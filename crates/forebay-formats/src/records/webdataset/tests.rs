@@ -315,3 +315,113 @@ fn members_without_a_name_are_bad_members() {
         assert_eq!(samples(&source.splits[0]).len(), 1);
     }
 }
+
+/// WebDataset cuts such names at their first dots.
+#[test]
+fn samples_with_dots_in_their_names_are_read_by_an_option() {
+    let names: Vec<String> = (0..3).map(|n| format!("IMG_2024.01.0{n}")).collect();
+    let members: Vec<(String, &[u8])> = names
+        .iter()
+        .flat_map(|name| [(format!("{name}.JPG"), JPEG), (format!("{name}.txt"), b"x")])
+        .collect();
+    let members: Vec<(&str, &[u8])> = members.iter().map(|(n, b)| (n.as_str(), *b)).collect();
+    let (_dir, mut input) = place(&[("a.tar", tar(&members))]);
+    let error = open(&input).unwrap_err().to_string();
+    for said in [
+        "WebDataset cuts a name at its first dot",
+        "IMG_2024.01.00.jpg is a member \"01.00.jpg\" of the sample \"IMG_2024\"",
+        "--image-feature jpg cuts the names at their last dots",
+    ] {
+        assert!(error.contains(said), "{error}");
+    }
+    input.features.image_feature = Some("jpg".to_owned());
+    let source = open(&input).unwrap();
+    let found = samples(&source.splits[0]);
+    let keys: Vec<String> = found.into_iter().map(|sample| sample.unwrap().0).collect();
+    let expected: Vec<String> = names.iter().map(|name| format!("{name}.JPG")).collect();
+    assert_eq!(keys, expected);
+    assert!(source.facts.schema.column("txt").is_some());
+}
+
+/// More names with dots than a tar has columns.
+#[test]
+fn many_names_with_dots_are_read_by_an_option() {
+    let names: Vec<String> = (0..300).map(|n| format!("a.{n}.png")).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), JPEG)).collect();
+    let (_dir, mut input) = place(&[("a.tar", tar(&members))]);
+    let error = open(&input).unwrap_err().to_string();
+    assert!(error.contains("--image-feature png"), "{error}");
+    input.features.image_feature = Some("png".to_owned());
+    assert_eq!(samples(&open(&input).unwrap().splits[0]).len(), 300);
+}
+
+#[test]
+fn samples_without_the_chosen_image_are_bad_ones() {
+    let members: [(&str, &[u8]); 3] = [("0.l.jpg", JPEG), ("0.r.jpg", JPEG), ("1.r.jpg", JPEG)];
+    let (_dir, mut input) = place(&[("a.tar", tar(&members))]);
+    let error = open(&input).unwrap_err().to_string();
+    assert!(
+        error.contains("--image-feature names one of these"),
+        "{error}"
+    );
+    input.features.image_feature = Some("l.jpg".to_owned());
+    let error = open(&input).unwrap_err().to_string();
+    assert!(
+        error.contains("it has no image, and other samples have one"),
+        "{error}"
+    );
+    input.on_bad_record = OnBadRecord::Skip;
+    let source = open(&input).unwrap();
+    assert_eq!(samples(&source.splits[0]).len(), 1);
+    assert_eq!(source.facts.findings.len(), 1);
+}
+
+#[test]
+fn members_that_are_no_images_are_bad_records() {
+    let members: [(&str, &[u8]); 3] = [("0.jpg", b""), ("1.jpg", b"<html>"), ("2.jpg", JPEG)];
+    let (_dir, mut input) = place(&[("a.tar", tar(&members))]);
+    let found = samples(&open(&input).unwrap().splits[0]);
+    let error = found[0].as_ref().unwrap_err();
+    assert!(error.contains("offset 512: the image is empty"), "{error}");
+    let error = found[1].as_ref().unwrap_err();
+    assert!(error.contains("its 6 bytes are no image"), "{error}");
+    assert!(found[2].is_ok());
+    input.features.without_images = true;
+    assert!(samples(&open(&input).unwrap().splits[0])[0].is_ok());
+}
+
+#[test]
+fn arrays_of_another_type_in_another_tar_are_refused() {
+    let mut other = Vec::new();
+    let number = forebay_shard::schema::NumberType::Int64;
+    super::super::npy::NpyHeader::encode(number, &[1], &mut other).unwrap();
+    other.extend(7i64.to_le_bytes());
+    let of = |array: &[u8]| tar(&[("0.jpg", JPEG), ("0.emb.npy", array)]);
+    let files = [("a-0.tar", of(&npy(&[1.0]))), ("a-1.tar", of(&other))];
+    let (_dir, mut input) = place(&files);
+    let error = open(&input).unwrap_err().to_string();
+    for said in [
+        "a-1.tar",
+        "\"emb.npy\"",
+        "a-0.tar",
+        "--drop-feature emb.npy",
+    ] {
+        assert!(error.contains(said), "{said}: {error}");
+    }
+    input.drop_features.insert("emb.npy".to_owned());
+    assert!(open(&input).is_ok());
+}
+
+#[test]
+fn tars_without_samples_are_no_split() {
+    let files = [
+        ("train-0.tar", tar(&[("0.jpg", JPEG)])),
+        ("val-0.tar", tar(&[])),
+    ];
+    let (_dir, input) = place(&files);
+    let error = open(&input).unwrap().check_splits().unwrap_err();
+    assert!(
+        error.contains("the split \"val\" has no records"),
+        "{error}"
+    );
+}
