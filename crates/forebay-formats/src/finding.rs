@@ -117,7 +117,7 @@ impl Reason {
 
     /// Whether a user should look at it although nothing was left out: the command exits with 3.
     pub fn is_problem(self) -> bool {
-        matches!(self, Self::NotThere)
+        matches!(self, Self::NotThere | Self::NotIndexed)
     }
 
     /// The reason in words.

@@ -26,10 +26,12 @@ pub(crate) struct FindingCounts {
 impl FindingCounts {
     pub(crate) fn add(&mut self, action: Action, reason: Reason, count: u64) {
         let text = || reason.text().to_owned();
-        if action.leaves_out() {
+        // A file that no index names is not among the records that are counted.
+        let is_counted = reason != Reason::NotIndexed;
+        if is_counted && action.leaves_out() {
             *self.left_out.entry(text()).or_default() += count;
         }
-        if action == Action::Ignored {
+        if is_counted && action == Action::Ignored {
             *self.ignored.entry(text()).or_default() += count;
         }
         if action.leaves_out() || reason.is_problem() {

@@ -5,6 +5,7 @@
 
 use crate::class_order::ClassOrder;
 use crate::error::{Error, Result};
+use crate::sniff::check_image;
 use forebay_shard::example::{FeatureKind, IMAGE_LABEL, RecordFeatures, feature_kinds};
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::{ExampleView, some_of};
@@ -107,7 +108,12 @@ impl ForeignSchema {
     /// The problem, and the features that the record has.
     pub fn check(&self, record: &[u8]) -> std::result::Result<(), String> {
         let label = match self.features.image_record(record) {
-            Ok(found) => found.label,
+            Ok(found) => {
+                if !self.without_images {
+                    check_image(found.image)?;
+                }
+                found.label
+            }
             Err(_) if self.without_images => {
                 let example = ExampleView::parse(record).ok();
                 example.and_then(|example| self.features.label(example).ok().flatten())

@@ -52,6 +52,7 @@ mod samples;
 mod shards;
 mod sink;
 mod tfrecord;
+mod unlisted;
 mod values;
 mod voc;
 mod webdataset;
@@ -131,6 +132,11 @@ pub(crate) trait Format: Send + Sync {
     /// The extensions of its files, with the dot.
     fn extensions(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// The name of the index that every place of it has, if it has one.
+    fn index_name(&self) -> Option<&'static str> {
+        None
     }
 
     /// Returns the name that shows this format among the names at the top of a place.
@@ -230,7 +236,10 @@ impl RecordFormat {
     /// [`Error::Source`](crate::Error::Source) if a column is called a label and holds none.
     pub fn open(self, input: &RecordInput) -> Result<RecordSource> {
         input.check()?;
-        checked::checked(self.0.open(input)?, input)
+        let mut source = self.0.open(input)?;
+        let unlisted = unlisted::find(self.0, input, &source)?;
+        source.facts.findings.extend(unlisted);
+        checked::checked(source, input)
     }
 
     /// Returns the format of this name.

@@ -3,7 +3,9 @@
 use super::foreign_records::refused;
 use super::places::{by_split, file_at, files_at};
 use super::shards::{Names, order_of, split};
-use super::{ForeignSchema, Format, RecordInput, RecordSource, SourceFacts, by_extension};
+use super::{
+    ForeignSchema, Format, OnBadRecord, RecordInput, RecordSource, SourceFacts, by_extension,
+};
 use crate::archive::{Archive, read_head};
 use crate::error::{Error, Result};
 use forebay_cache::read_storage;
@@ -18,6 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(super) struct TfRecord;
+
+/// Records that may tell which features hold image and label.
+const FIRST_RECORDS: u64 = 16;
 
 impl Format for TfRecord {
     fn name(&self) -> &'static str {
@@ -65,9 +70,9 @@ impl Format for TfRecord {
             for (path, archive) in files {
                 let storage = Arc::clone(&storage);
                 let shard = Shard::open_path_in(path, &OpenOptions::default(), storage)?;
-                if let Some(record) = first_record(&shard)? {
+                if let Some(record) = record_of(&shard, 0)? {
                     if schema.is_none() {
-                        schema = Some(decide(input, shard.path(), Some(&record))?);
+                        schema = Some(decide_by_first(input, &shard, &record)?);
                     }
                     // Records that are no Examples have no features: they are converted all the same.
                     for (name, (kind, is_one)) in feature_kinds(&record) {
@@ -231,14 +236,31 @@ fn identify(hasher: &mut blake3::Hasher, split: &str, path: &Path, shard: &Shard
     hasher.update(&modified.to_le_bytes());
 }
 
-/// The first record of a file; none if it is empty.
-fn first_record(shard: &Shard) -> Result<Option<Vec<u8>>> {
-    if shard.is_empty() {
+/// A record of a file; none if it has not so many.
+fn record_of(shard: &Shard, number: u64) -> Result<Option<Vec<u8>>> {
+    if number >= shard.len() {
         return Ok(None);
     }
     let mut record = Vec::new();
-    shard.read(0, &mut record)?;
+    shard.read(number, &mut record)?;
     Ok(Some(record))
+}
+
+/// The features that the first records have: a first one without an image does not tell which feature has it.
+fn decide_by_first(input: &RecordInput, shard: &Shard, first: &[u8]) -> Result<ForeignSchema> {
+    let decided = decide(input, shard.path(), Some(first));
+    if decided.is_ok() || input.on_bad_record == OnBadRecord::Fail {
+        return decided;
+    }
+    for number in 1..FIRST_RECORDS {
+        let Some(record) = record_of(shard, number)? else {
+            break;
+        };
+        if let Ok(schema) = decide(input, shard.path(), Some(&record)) {
+            return Ok(schema);
+        }
+    }
+    decided
 }
 
 /// The features that a record has.

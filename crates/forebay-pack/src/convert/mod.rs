@@ -38,7 +38,7 @@ use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, S
 use crate::resume;
 use crate::upload;
 use forebay_formats::records::{Conversion, ForeignSchema, RecordSink, class_names};
-use forebay_formats::{Finding, FindingList, Reason};
+use forebay_formats::{Error as SourceError, Finding, FindingList, Reason};
 use forebay_shard::example::{IMAGE_FAST, IMAGE_PROGRESSIVE};
 use forebay_shard::manifest::{Account, FILE_NAME, Manifest, SplitEntry};
 use forebay_store::clean_stale;
@@ -94,6 +94,8 @@ pub struct ConvertSummary {
     pub warnings: Vec<String>,
     /// The first records that were left out, up to ten.
     pub examples: Vec<Finding>,
+    /// Files beside those of an index that it does not name.
+    pub unread_files: u64,
     /// Records that have another key, since the format cannot hold theirs.
     pub changed_keys: u64,
     /// Time that it took.
@@ -180,6 +182,7 @@ fn convert_source(
         classes: Vec::new(),
         warnings: source.facts.warnings.clone(),
         examples: Vec::new(),
+        unread_files: 0,
         changed_keys: 0,
         time: Duration::ZERO,
         repaired: repair::Counts::default(),
@@ -308,6 +311,9 @@ impl Running<'_> {
         if resume::check(destination, &names, written, jobs, self.cancel)?.len() != count {
             let what = "a shard that was just written reads back as something else: the storage cannot be trusted";
             return Err(Error::destination(self.shown, what));
+        }
+        if !self.source.is_damaged() {
+            summary.check_written(self.source, self.plan, &done)?;
         }
         let report = self.write_report(destination, &done)?;
         let notes = &mut summary.notes;
@@ -481,14 +487,59 @@ impl ConvertSummary {
         lines: impl Iterator<Item = &'a ShardLine>,
     ) {
         let all = lines.flat_map(|line| &line.findings).chain(of_source);
+        let mut scaled = 0u64;
         for finding in all {
+            self.unread_files += u64::from(finding.reason == Reason::NotIndexed);
             if finding.action.leaves_out() && self.examples.len() < Summary::EXAMPLES {
                 self.examples.push(finding.clone());
             }
             self.changed_keys += u64::from(finding.reason == Reason::KeyChanged);
+            scaled += u64::from(finding.reason == Reason::ScaledBoxes);
         }
-        let absent = of_source.iter().filter(|f| f.reason == Reason::NotThere);
-        self.notes.extend(absent.map(Finding::to_string));
+        if scaled > 0 {
+            self.notes.push(format!(
+                "boxes of {scaled} images are of another size of the image, and scaled"
+            ));
+        }
+        for reason in [Reason::NotThere, Reason::NotIndexed] {
+            let mut found = of_source.iter().filter(|f| f.reason == reason);
+            if let Some(first) = found.next() {
+                self.notes.push(match found.count() {
+                    0 => first.to_string(),
+                    more => format!("{first}, and {more} more"),
+                });
+            }
+        }
+    }
+
+    /// Checks that records of each split could be read.
+    fn check_written(
+        &self,
+        source: &Source,
+        plan: &Plan,
+        done: &BTreeMap<String, ShardLine>,
+    ) -> Result<()> {
+        let mut written = vec![0; source.splits.len()];
+        for shard in &plan.shards {
+            written[shard.split] += done.get(&shard.name).map_or(0, |line| line.records);
+        }
+        let mut splits = source.splits.iter().zip(written);
+        match splits.find(|(split, written)| split.len() > 0 && *written == 0) {
+            None => Ok(()),
+            Some((split, _)) => {
+                let lines = done.values().flat_map(|line| &line.findings);
+                let first = lines.map(Finding::to_string).next().unwrap_or_default();
+                let (name, count) = (&split.name, split.len());
+                let what = format!(
+                    "none of the {count} records of the split {name:?} can be read; the first problem is: {first}"
+                );
+                let path = split
+                    .files
+                    .first()
+                    .map_or(Path::new(""), |file| file.path());
+                Err(SourceError::source(path, what).into())
+            }
+        }
     }
 }
 

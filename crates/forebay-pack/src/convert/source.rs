@@ -3,6 +3,7 @@
 use super::ConvertOptions;
 use super::damaged::DamagedShard;
 use crate::error::{Error, Result};
+use forebay_formats::Error as SourceError;
 use forebay_formats::records::{
     ForeignRecords, RecordFile, RecordFormat, RecordInput, RecordSplit, SourceFacts,
 };
@@ -94,6 +95,9 @@ impl Source {
         input.on_bad_record = options.on_bad.of_records();
         input.drop_features.clone_from(&options.drop_features);
         let source = format.open(&input)?;
+        source
+            .check_splits()
+            .map_err(|what| SourceError::source(input.location.to_string(), what))?;
         let mut facts = source.facts;
         drop_features(&mut facts, &options.drop_features)?;
         Ok(Self {

@@ -99,6 +99,13 @@ fn text(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), con
             console.warning_detail(format!("all are listed in {report}"));
         }
     }
+    if summary.unread_files > 0 {
+        console.line(format!(
+            "  {} that no index names not read: see {}",
+            quantity::counted(summary.unread_files, "file", "files"),
+            show(&summary.root.join("pack/report.jsonl")),
+        ));
+    }
     console.line(format!(
         "  manifest {}",
         show(&summary.root.join(summary.manifest))
@@ -125,6 +132,7 @@ struct Event<'a> {
     skipped: u64,
     account: Option<&'a Account>,
     warnings: &'a [String],
+    unread_files: u64,
     changed_keys: u64,
     notes: &'a [String],
     already_complete: bool,
@@ -156,6 +164,7 @@ fn event(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), co
             fast_images: summary.fast.images,
             fast_left: summary.fast.left,
             skipped: summary.account.as_ref().map_or(0, Account::left_out_count),
+            unread_files: summary.unread_files,
             account: summary.account.as_ref(),
             warnings: &summary.warnings,
             changed_keys: summary.changed_keys,

@@ -176,7 +176,10 @@ impl ValueFile for ArrayFile {
         let chunk = self.chunk(&mut self.stream()?, self.chunk_of(0));
         let chunk =
             chunk.map_err(|what| Error::source(&self.version.path, format!("record 0: {what}")))?;
-        Ok(Some(chunk.record(0).unwrap_or_default().to_vec()))
+        // An empty record is a bad one, and does not tell what the others are.
+        let mut all = (0..chunk.len()).filter_map(|number| chunk.record(number));
+        let first = all.find(|record| !record.is_empty());
+        Ok(first.map(<[u8]>::to_vec))
     }
 
     fn into_records(self, values: Arc<Values>) -> Box<dyn RecordFile> {

@@ -24,6 +24,8 @@ use std::sync::Arc;
 
 /// About what a record takes beside its arrays.
 const RECORD_BYTES: u64 = 128;
+/// Rows that may tell what the others are.
+const FIRST_ROWS: u64 = 16;
 /// Bytes that are allocated before they were read.
 const STEP_BYTES: u64 = 4 << 20;
 
@@ -128,7 +130,7 @@ pub(in crate::records) fn open(
     })
 }
 
-/// The values of the first record; empty without a record.
+/// The values of the first record that has any, among the first ones; empty without.
 fn first_row(file: &dyn ArrayFile, values: Values) -> std::result::Result<Vec<u8>, String> {
     let array = &file.arrays()[values.array()];
     if array.rows() == 0 {
@@ -140,8 +142,18 @@ fn first_row(file: &dyn ArrayFile, values: Values) -> std::result::Result<Vec<u8
         error => error.to_string(),
     })?;
     let mut row = Vec::new();
-    let read = reader.read(MAX_ROW_BYTES, &mut row);
-    read.map_err(|error| format!("array {:?}: {error}", array.name))?;
+    let rows = match values {
+        Values::Rows(_) => array.rows(),
+        Values::Ragged { offsets, .. } => file.arrays()[offsets].rows().saturating_sub(1),
+    };
+    // An empty image is a bad record, and does not tell what the others are.
+    for _ in 0..rows.min(FIRST_ROWS) {
+        let read = reader.read(MAX_ROW_BYTES, &mut row);
+        read.map_err(|error| format!("array {:?}: {error}", array.name))?;
+        if row.iter().any(|byte| *byte != 0) {
+            break;
+        }
+    }
     Ok(row)
 }
 

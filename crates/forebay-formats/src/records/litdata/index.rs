@@ -1,7 +1,7 @@
 //! `index.json`: the chunks of a split, and the types and names of the leaves of items.
 
 use crate::error::Result;
-use crate::records::samples::{is_file_name, read_index};
+use crate::records::samples::{difference, is_file_name, read_index};
 use forebay_shard::Storage;
 use serde::Deserialize;
 use serde_json::Value;
@@ -149,9 +149,17 @@ impl Index {
         })
     }
 
-    /// Whether items have the same leaves, in files that are compressed in the same way.
-    pub(super) fn has_leaves_of(&self, other: &Self) -> bool {
-        (&self.leaves, self.wrap, self.is_parquet) == (&other.leaves, other.wrap, other.is_parquet)
+    /// Returns where each leaf is among those of another index, or the first difference.
+    pub(super) fn places_in(&self, other: &Self) -> std::result::Result<Vec<usize>, String> {
+        if self.is_parquet != other.is_parquet {
+            return Err("its chunks are of another kind than those of the first split".to_owned());
+        }
+        difference(self.formats(), other.formats())
+    }
+
+    fn formats(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
+        let leaves = self.leaves.iter();
+        leaves.map(|(name, format)| (name.as_str(), format.as_str()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The values of leaves, as LitData's serializers write them.
 
-use crate::records::samples::{Encoding, SampleColumn, Target, put_typed_array};
+use crate::records::samples::{Encoding, SampleColumn, Target, put_typed_array, values_at};
 use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
 use forebay_shard::schema::NumberType;
 use std::borrow::Cow;
@@ -52,6 +52,11 @@ const TORCH: [Option<NumberType>; 21] = [
 
 /// Most dimensions of an array, as of a tensor.
 const MAX_DIMENSIONS: u32 = 8;
+
+/// The values of the leaves of an item, in the order of `places`.
+pub(super) fn values<'a>(places: &[usize], item: &'a [u8]) -> Result<Vec<&'a [u8]>, String> {
+    values_at(places.iter().map(|_| None), places, item)
+}
 
 /// The type of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

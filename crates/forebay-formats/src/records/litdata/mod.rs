@@ -9,9 +9,7 @@ mod read;
 mod tests;
 
 use super::places::file_at;
-use super::samples::{
-    Columns, INDEX, SampleColumn, SampleFile, Target, is_there, split_dirs, values,
-};
+use super::samples::{Columns, INDEX, SampleColumn, SampleFile, Target, is_there, split_dirs};
 use super::{Format, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use chunk::Chunk;
@@ -36,7 +34,11 @@ impl Format for LitData {
     }
 
     fn extensions(&self) -> &'static [&'static str] {
-        &[".bin"]
+        &[".bin", ".parquet"]
+    }
+
+    fn index_name(&self) -> Option<&'static str> {
+        Some(INDEX)
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
@@ -68,15 +70,13 @@ impl Format for LitData {
                 continue;
             }
             let chunks = open_chunks(&index, &path, &input.location.join(&dir), input)?;
-            match &first {
-                Some(first) if !first.has_leaves_of(&index) => {
-                    let what = "its leaves are others than those of the first split: convert each by itself";
-                    return Err(Error::source(path.join(INDEX), what));
-                }
-                Some(_) => {}
-                None => first = Some(index),
-            }
-            splits.push((split, chunks));
+            let places = first.as_ref().unwrap_or(&index).places_in(&index);
+            let places = places.map_err(|what| {
+                let what = format!("{what}: all splits of a source have the same leaves");
+                Error::source(path.join(INDEX), what)
+            })?;
+            splits.push((split, chunks, Arc::<[usize]>::from(places)));
+            first.get_or_insert(index);
         }
         let Some(index) = first else {
             return Err(Error::source(&root, "the indexes list no chunks"));
@@ -85,7 +85,7 @@ impl Format for LitData {
             return parquet_rows::open(&parquet, input, &*storage);
         }
         let (leaves, columns) = columns(&index, &splits, input, &root)?;
-        let files = splits.iter().flat_map(|(split, chunks)| {
+        let files = splits.iter().flat_map(|(split, chunks, _)| {
             chunks.iter().map(|chunk| SampleFile {
                 split,
                 version: &chunk.version,
@@ -96,10 +96,16 @@ impl Format for LitData {
         let files: Vec<_> = files.collect();
         let facts = columns.facts(&files, Vec::new(), None, &root);
         let (leaves, columns) = (Arc::<[Leaf]>::from(leaves), Arc::new(columns));
-        let file = |chunk| LitDataFile::new(chunk, Arc::clone(&leaves), Arc::clone(&columns));
-        let splits = splits
-            .into_iter()
-            .map(|(name, chunks)| RecordSplit::new(name, chunks.into_iter().map(file)));
+        let splits = splits.into_iter().map(|(name, chunks, places)| {
+            let (leaves, columns) = (Arc::clone(&leaves), Arc::clone(&columns));
+            let shape = read::ItemShape {
+                leaves,
+                columns,
+                places,
+            };
+            let file = |chunk| LitDataFile::new(chunk, shape.clone());
+            RecordSplit::new(name, chunks.into_iter().map(file))
+        });
         Ok(RecordSource {
             splits: splits.collect(),
             facts,
@@ -133,7 +139,7 @@ fn open_chunks(
 /// Decides what the leaves are, by their names and types and by the first item.
 fn columns(
     index: &Index,
-    splits: &[(String, Vec<Chunk>)],
+    splits: &[(String, Vec<Chunk>, Arc<[usize]>)],
     input: &RecordInput,
     root: &Path,
 ) -> Result<(Vec<Leaf>, Columns)> {
@@ -150,11 +156,13 @@ fn columns(
                 )));
             }
         };
-        all.push(SampleColumn::new(name, leaf.encoding(), None, target));
+        all.push(SampleColumn::new(name, leaf.encoding(), target));
         leaves.push(leaf);
     }
-    let mut chunks = splits.iter().flat_map(|(_, chunks)| chunks);
-    let Some(chunk) = chunks.find(|chunk| chunk.len() > 0) else {
+    let mut chunks = splits
+        .iter()
+        .flat_map(|(_, chunks, places)| chunks.iter().map(move |chunk| (chunk, places)));
+    let Some((chunk, places)) = chunks.find(|(chunk, _)| chunk.len() > 0) else {
         return Ok((
             leaves,
             Columns::decide(all, None::<(&Path, &[&[u8]])>, input, None, root)?,
@@ -162,7 +170,7 @@ fn columns(
     };
     let mut item = Vec::new();
     chunk.reader()?.read(0, &mut item)?;
-    let first = values(&all, &item).and_then(|found| leaf::convert(&leaves, &all, found));
+    let first = leaf::values(places, &item).and_then(|found| leaf::convert(&leaves, &all, found));
     let first =
         first.map_err(|what| Error::source(&chunk.version.path, format!("item 0: {what}")))?;
     let first = Some((chunk.version.path.as_path(), first.as_slice()));

@@ -3,7 +3,7 @@
 use super::chunk::{Chunk, ItemReader};
 use super::leaf::{self, Leaf};
 use crate::error::{Error, Result};
-use crate::records::samples::{Columns, values};
+use crate::records::samples::Columns;
 use crate::records::{OwnedRecord, RecordFile, RecordReader, SourceRecord};
 use std::ops::Range;
 use std::path::Path;
@@ -12,21 +12,25 @@ use std::sync::Arc;
 /// About what a feature takes beside its value.
 const FEATURE_BYTES: u64 = 32;
 
+/// How the items of a split become records.
+#[derive(Debug, Clone)]
+pub(super) struct ItemShape {
+    pub(super) leaves: Arc<[Leaf]>,
+    pub(super) columns: Arc<Columns>,
+    /// The position of each leaf in the items of the split.
+    pub(super) places: Arc<[usize]>,
+}
+
 /// A chunk of items.
 #[derive(Debug)]
 pub(super) struct LitDataFile {
     chunk: Chunk,
-    leaves: Arc<[Leaf]>,
-    columns: Arc<Columns>,
+    shape: ItemShape,
 }
 
 impl LitDataFile {
-    pub(super) fn new(chunk: Chunk, leaves: Arc<[Leaf]>, columns: Arc<Columns>) -> Self {
-        Self {
-            chunk,
-            leaves,
-            columns,
-        }
+    pub(super) fn new(chunk: Chunk, shape: ItemShape) -> Self {
+        Self { chunk, shape }
     }
 }
 
@@ -47,7 +51,7 @@ impl RecordFile for LitDataFile {
         let item = self
             .chunk
             .item(usize::try_from(record).unwrap_or(usize::MAX));
-        let beside = FEATURE_BYTES * self.leaves.len() as u64;
+        let beside = FEATURE_BYTES * self.shape.leaves.len() as u64;
         item.map_or(0, |(_, len)| len as u64 + beside)
     }
 
@@ -61,15 +65,19 @@ impl RecordFile for LitDataFile {
     }
 
     fn is_slow_to_encode(&self) -> bool {
-        self.leaves.contains(&Leaf::Pil)
+        self.shape.leaves.contains(&Leaf::Pil)
     }
 
     fn encode(&self, record: &mut OwnedRecord) -> Result<()> {
         let OwnedRecord { bytes, raw, .. } = record;
         let item = raw.first().map(Vec::as_slice).unwrap_or_default();
-        let columns = &self.columns;
-        let made = values(&columns.columns, item)
-            .and_then(|values| leaf::convert(&self.leaves, &columns.columns, values))
+        let ItemShape {
+            leaves,
+            columns,
+            places,
+        } = &self.shape;
+        let made = leaf::values(places, item)
+            .and_then(|values| leaf::convert(leaves, &columns.columns, values))
             .and_then(|values| columns.record(&values, bytes));
         let meta = made.map_err(|what| {
             let at = self.chunk.item(record.number as usize).unwrap_or_default();

@@ -304,7 +304,7 @@ fn lists_that_do_not_fit_their_parquet_files_are_refused() {
         std::fs::rename(files.path(), both.path().join(split)).unwrap();
     }
     let error = open(both.path(), |_| ()).unwrap_err().to_string();
-    assert!(error.contains("leaves are others"), "{error}");
+    assert!(error.contains("of another kind than those"), "{error}");
 }
 
 /// A copy of golden chunks with a change of the index.
@@ -503,4 +503,69 @@ fn chunks_with_any_byte_changed_are_refused_or_read() {
         }
     }
     assert!(refused > 100, "{refused}");
+}
+
+/// Writes a split with an image and a number as leaves of these names and types, in this order.
+fn write_split(dir: &Path, leaves: [(&str, &str); 2], image: &[u8], number: i64) {
+    let values = leaves.map(|(_, format)| match format {
+        "int" => number.to_le_bytes().to_vec(),
+        _ => image.to_vec(),
+    });
+    let sizes = values
+        .each_ref()
+        .map(|value| (value.len() as u32).to_le_bytes());
+    let item = [sizes.concat(), values.concat()].concat();
+    let mut chunk = 1u32.to_le_bytes().to_vec();
+    chunk.extend(12u32.to_le_bytes());
+    chunk.extend((12 + item.len() as u32).to_le_bytes());
+    chunk.extend(item);
+    let keys = json!(leaves.map(|(name, _)| name)).to_string();
+    let leaf = json!({"type": null, "context": null, "children_spec": []});
+    let spec = json!({"type": "builtins.dict", "context": keys, "children_spec": [leaf, leaf]});
+    let index = json!({
+        "chunks": [{"filename": "chunk-0-0.bin", "chunk_bytes": chunk.len(), "chunk_size": 1}],
+        "config": {
+            "compression": null,
+            "data_format": leaves.map(|(_, format)| format),
+            "data_spec": json!([1, spec]).to_string(),
+        },
+    });
+    std::fs::create_dir_all(dir).unwrap();
+    std::fs::write(dir.join("chunk-0-0.bin"), chunk).unwrap();
+    std::fs::write(dir.join("index.json"), index.to_string()).unwrap();
+}
+
+#[test]
+fn leaves_of_splits_agree_whatever_their_order() {
+    let png = b"\x89PNG\r\n\x1a\n picture";
+    let (image, label) = (("image", "jpeg"), ("label", "int"));
+    let dir = tempfile::tempdir().unwrap();
+    write_split(&dir.path().join("train"), [image, label], png, 3);
+    write_split(&dir.path().join("val"), [label, image], png, 4);
+    let source = open(dir.path(), |_| ()).unwrap();
+    for (split, expected) in source.splits.iter().zip([3, 4]) {
+        let mut reader = split.files[0].read(0..1).unwrap();
+        let record = reader.next_record().unwrap().unwrap();
+        assert_eq!(record.label, Some(expected));
+        let example = ExampleView::parse(record.bytes).unwrap();
+        assert_eq!(example.bytes("image").unwrap(), Some(&png[..]));
+    }
+    // Chunks that no index names, and an image without bytes.
+    std::fs::copy(
+        dir.path().join("val/chunk-0-0.bin"),
+        dir.path().join("val/chunk-0-1.bin"),
+    )
+    .unwrap();
+    write_split(&dir.path().join("train"), [image, label], b"", 3);
+    let source = open(dir.path(), |_| ()).unwrap();
+    assert_eq!(source.facts.findings[0].path, "val/chunk-0-1.bin");
+    let mut reader = source.splits[0].files[0].read(0..1).unwrap();
+    let error = reader.next_record().unwrap_err();
+    assert!(matches!(error, crate::Error::Record { .. }), "{error:?}");
+    assert!(error.to_string().contains("the image is empty"), "{error}");
+
+    write_split(&dir.path().join("val"), [("y", "int"), image], png, 4);
+    let error = open(dir.path(), |_| ()).unwrap_err().to_string();
+    let said = "the column \"y\" is not in the first file";
+    assert!(error.contains(said) && error.contains("val"), "{error}");
 }

@@ -167,13 +167,15 @@ impl ValueFile for Database {
     }
 
     fn first(&self) -> Result<Option<Vec<u8>>> {
-        let Some(node) = self.tree.nodes.first() else {
+        // An empty value is a bad record, and does not tell what the others are.
+        let mut nodes = self.tree.nodes.iter().enumerate();
+        let Some((number, node)) = nodes.find(|(_, node)| node.len > 0) else {
             return Ok(None);
         };
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let file = self.version.reopen(&self.archive)?;
         let read = self.tree.value(&file, *node, &mut key, &mut value);
-        read.map_err(|what| Error::source(&self.version.path, format!("record 0: {what}")))?;
+        read.map_err(|what| Error::source(&self.version.path, format!("record {number}: {what}")))?;
         Ok(Some(value))
     }
 

@@ -3,7 +3,7 @@
 use super::ClassName;
 use crate::archive::{Archive, FileVersion, Stream, VolumeKind};
 use crate::error::{Error, Result};
-use crate::records::samples::{INDEX, is_file_name, read_index, read_offsets};
+use crate::records::samples::{INDEX, is_relative_path, read_index, read_offsets, values_at};
 use forebay_shard::Storage;
 use forebay_shard::manifest::ClassEntry;
 use serde::Deserialize;
@@ -108,10 +108,16 @@ impl ShardInfo {
                 self.column_sizes.len()
             ));
         }
+        let names: BTreeSet<&String> = self.column_names.iter().collect();
+        if names.len() != count {
+            return Err("two columns have one name".to_owned());
+        }
         for file in self.files() {
             let name = &file.basename;
-            if !is_file_name(name) {
-                return Err(format!("{name:?} is no name of a file beside the index"));
+            if !is_relative_path(name) {
+                return Err(format!(
+                    "{name:?} is no name of a file beside the index or below"
+                ));
             }
         }
         Ok(())
@@ -122,16 +128,18 @@ impl ShardInfo {
         std::iter::once(&self.raw_data).chain(&self.zip_data)
     }
 
+    /// Sizes of the columns whose values all have the same.
+    pub(super) fn sizes(&self) -> impl ExactSizeIterator<Item = Option<u64>> + Clone {
+        let sizes = self.column_sizes.iter();
+        sizes.map(|size| size.filter(|size| *size > 0))
+    }
+
     /// Names, encodings and sizes of the columns.
-    pub(super) fn columns(&self) -> impl Iterator<Item = (&str, &str, Option<u64>)> {
-        let sizes = self
-            .column_sizes
-            .iter()
-            .map(|size| size.filter(|size| *size > 0));
+    pub(super) fn columns(&self) -> impl Iterator<Item = (&str, (&str, Option<u64>))> + Clone {
         let names = self.column_names.iter().zip(&self.column_encodings);
         names
-            .zip(sizes)
-            .map(|((name, encoding), size)| (name.as_str(), encoding.as_str(), size))
+            .zip(self.sizes())
+            .map(|((name, encoding), size)| (name.as_str(), (encoding.as_str(), size)))
     }
 }
 
@@ -144,6 +152,8 @@ pub(super) struct OpenShard {
     pub(super) kind: VolumeKind,
     /// The offset of each sample in the plain shard, and the end of the last one.
     offsets: Vec<u32>,
+    /// The position of each column of the source among those of the shard.
+    pub(super) places: Vec<usize>,
 }
 
 impl OpenShard {
@@ -184,7 +194,16 @@ impl OpenShard {
             version,
             kind,
             offsets,
+            places: Vec::new(),
         })
+    }
+
+    /// The values of a sample, by column of the source.
+    pub(super) fn values<'a>(
+        &self,
+        sample: &'a [u8],
+    ) -> std::result::Result<Vec<&'a [u8]>, String> {
+        values_at(self.info.sizes(), &self.places, sample)
     }
 
     pub(super) fn len(&self) -> usize {

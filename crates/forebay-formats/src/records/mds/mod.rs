@@ -8,7 +8,7 @@ mod write;
 use super::conversion::Conversion;
 use super::places::file_at;
 use super::samples::{
-    Columns, Encoding, INDEX, SampleColumn, SampleFile, Target, is_there, split_dirs, values,
+    Columns, Encoding, INDEX, SampleColumn, SampleFile, Target, difference, is_there, split_dirs,
 };
 use super::{CreateSink, Format, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
@@ -34,6 +34,10 @@ impl Format for Mds {
 
     fn extensions(&self) -> &'static [&'static str] {
         &[".mds"]
+    }
+
+    fn index_name(&self) -> Option<&'static str> {
+        Some(INDEX)
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
@@ -70,20 +74,17 @@ impl Format for Mds {
         let names = first
             .info
             .columns()
-            .map(|(name, encoding, size)| (name.to_owned(), encoding.to_owned(), size));
+            .map(|(name, (encoding, size))| (name.to_owned(), encoding.to_owned(), size));
         let names: Vec<_> = names.collect();
-        for (_, split) in &splits {
-            for shard in &split.shards {
-                let same = shard.info.columns().zip(&names);
-                let is_same = shard.info.columns().count() == names.len()
-                    && same.into_iter().all(|((name, encoding, size), other)| {
-                        (name, encoding, size) == (&other.0, &other.1, other.2)
-                    });
-                if !is_same {
-                    let what = "its columns are others than those of the first shard: convert the shards of each kind by themselves";
-                    return Err(Error::source(&shard.version.path, what));
-                }
-            }
+        for shard in splits.iter_mut().flat_map(|(_, split)| &mut split.shards) {
+            let first = names
+                .iter()
+                .map(|(name, encoding, size)| (name.as_str(), (encoding.as_str(), *size)));
+            let places = difference(first, shard.info.columns());
+            shard.places = places.map_err(|what| {
+                let what = format!("{what}: all shards of a source have the same columns");
+                Error::source(&shard.version.path, what)
+            })?;
         }
         let columns = columns(&names, &splits, input, conversion.as_ref(), &root)?;
         classes.dedup();
@@ -182,16 +183,16 @@ fn columns(
                 encoding.size()
             )));
         }
-        all.push(SampleColumn::new(name, encoding, *size, target));
+        all.push(SampleColumn::new(name, encoding, target));
     }
     let mut shards = splits.iter().flat_map(|(_, split)| &split.shards);
     let sample = match shards.find(|shard| shard.len() > 0) {
-        Some(shard) => Some(read::first_sample(shard)?),
+        Some(shard) => Some((shard, read::first_sample(shard)?)),
         None => None,
     };
     let first = match &sample {
-        Some((path, sample)) => {
-            let values = values(&all, sample);
+        Some((shard, (path, sample))) => {
+            let values = shard.values(sample);
             Some((path, values.map_err(|what| Error::source(path, what))?))
         }
         None => None,

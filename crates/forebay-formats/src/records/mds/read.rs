@@ -3,7 +3,7 @@
 use super::index::OpenShard;
 use crate::archive::{Stream, VolumeKind};
 use crate::error::{Error, Result};
-use crate::records::samples::{Columns, Encoding, SampleMeta, array, read_sample, values};
+use crate::records::samples::{Columns, Encoding, SampleMeta, array, read_sample};
 use crate::records::{RecordFile, RecordReader, SourceRecord, extents};
 use forebay_shard::mapped::{Extent, ExtentStart};
 use std::ops::Range;
@@ -100,7 +100,7 @@ impl RecordReader for Reader<'_> {
             return Ok(None);
         };
         let columns = &self.file.columns.columns;
-        let all = values(columns, &self.sample).unwrap_or_default();
+        let all = self.file.shard.values(&self.sample).unwrap_or_default();
         for (column, value) in columns.iter().zip(all) {
             // A record has the numbers of an array without its header.
             let bytes = match column.stored() {
@@ -147,7 +147,7 @@ impl Reader<'_> {
             record: number,
             what: format!("offset {at}: {what}"),
         };
-        let values = values(&columns.columns, &self.sample).map_err(refused)?;
+        let values = shard.values(&self.sample).map_err(refused)?;
         let meta = columns.record(&values, &mut self.record);
         self.meta = meta.map_err(refused)?;
         Ok(Some((number, at)))

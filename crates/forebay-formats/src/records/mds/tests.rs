@@ -1,4 +1,5 @@
 use super::*;
+use crate::Reason;
 use crate::records::RecordFormat;
 use forebay_shard::ExampleView;
 use forebay_shard::schema::ColumnValue;
@@ -108,6 +109,21 @@ fn indexes_that_do_not_fit_their_shards_are_refused() {
         ("is no name of a file", &|index| {
             index["shards"][0]["raw_data"]["basename"] = json!("../x.mds");
         }),
+        ("is no name of a file", &|index| {
+            index["shards"][0]["raw_data"]["basename"] = json!("a/../../x.mds");
+        }),
+        ("is no name of a file", &|index| {
+            index["shards"][0]["raw_data"]["basename"] = json!("/a/x.mds");
+        }),
+        ("is no name of a file", &|index| {
+            index["shards"][0]["raw_data"]["basename"] = json!("a\\x.mds");
+        }),
+        ("is no name of a file", &|index| {
+            index["shards"][0]["raw_data"]["basename"] = json!("a//x.mds");
+        }),
+        ("two columns have one name", &|index| {
+            index["shards"][0]["column_names"][0] = json!("label");
+        }),
         ("are missing, the first one is gone.mds", &|index| {
             index["shards"][0]["raw_data"]["basename"] = json!("gone.mds");
         }),
@@ -120,7 +136,7 @@ fn indexes_that_do_not_fit_their_shards_are_refused() {
         ("columns, ", &|index| {
             index["shards"][0]["column_sizes"] = json!([8])
         }),
-        ("its columns are others", &|index| {
+        ("the column \"other\" is not in the first file", &|index| {
             let last = index["shards"].as_array().unwrap().len() - 1;
             index["shards"][last]["column_names"][0] = json!("other");
         }),
@@ -213,4 +229,176 @@ fn shards_and_files_that_are_named_twice_are_refused() {
     input.files = files.map(|name| Location::parse(name).unwrap()).to_vec();
     let error = RecordFormat::PARQUET.open(&input).unwrap_err().to_string();
     assert!(error.contains("a.parquet: it is named twice"), "{error}");
+}
+
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n picture";
+
+/// Writes a shard with these columns (an image, an int and a text, in any order) and returns its entry in an index.
+fn shard(dir: &Path, name: &str, columns: &[(&str, &str)], rows: &[(&[u8], i64)]) -> Value {
+    let mut samples = Vec::new();
+    for (image, label) in rows {
+        let (mut head, mut data) = (Vec::new(), Vec::new());
+        for (_, encoding) in columns {
+            let value = match *encoding {
+                "int" => label.to_le_bytes().to_vec(),
+                "str" => format!("text {label}").into_bytes(),
+                _ => image.to_vec(),
+            };
+            if *encoding != "int" {
+                head.extend((value.len() as u32).to_le_bytes());
+            }
+            data.extend(value);
+        }
+        samples.push([head, data].concat());
+    }
+    let mut offset = 4 + 4 * (samples.len() as u32 + 1);
+    let mut bytes = (samples.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(offset.to_le_bytes());
+    for sample in &samples {
+        offset += sample.len() as u32;
+        bytes.extend(offset.to_le_bytes());
+    }
+    bytes.extend(samples.concat());
+    let path = dir.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, &bytes).unwrap();
+    let sizes = columns
+        .iter()
+        .map(|(_, encoding)| (*encoding == "int").then_some(8));
+    json!({
+        "format": "mds", "version": 2, "compression": null, "samples": rows.len(), "zip_data": null,
+        "column_names": columns.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        "column_encodings": columns.iter().map(|(_, encoding)| encoding).collect::<Vec<_>>(),
+        "column_sizes": sizes.collect::<Vec<_>>(),
+        "raw_data": {"basename": name, "bytes": bytes.len()},
+    })
+}
+
+fn write_index(dir: &Path, shards: &[Value]) {
+    let index = json!({"version": 2, "shards": shards});
+    std::fs::write(dir.join(INDEX), index.to_string()).unwrap();
+}
+
+const COLUMNS: [(&str, &str); 3] = [("image", "jpeg"), ("label", "int"), ("text", "str")];
+
+/// The label and the text of each record, or why it is a bad one.
+fn read(source: &RecordSource) -> Vec<std::result::Result<(i64, String), String>> {
+    let mut all = Vec::new();
+    for file in source.splits.iter().flat_map(|split| &split.files) {
+        let mut reader = file.read(0..file.records()).unwrap();
+        loop {
+            all.push(match reader.next_record() {
+                Ok(None) => break,
+                Ok(Some(record)) => {
+                    let example = ExampleView::parse(record.bytes).unwrap();
+                    let text = example.bytes("text").unwrap().unwrap();
+                    let text = String::from_utf8(text.to_vec()).unwrap();
+                    Ok((record.label.unwrap(), text))
+                }
+                Err(crate::Error::Record { what, .. }) => Err(what),
+                Err(error) => panic!("{error}"),
+            });
+        }
+    }
+    all
+}
+
+/// As `merge_index` of Streaming writes them.
+#[test]
+fn merged_indexes_name_shards_in_directories() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut shards = Vec::new();
+    for part in 0..2 {
+        let name = format!("part.0000{part}/train/shard.00000.mds");
+        shards.push(shard(
+            dir.path(),
+            &name,
+            &COLUMNS,
+            &[(PNG, part), (PNG, part + 5)],
+        ));
+    }
+    write_index(dir.path(), &shards);
+    let source = open(dir.path(), |_| ()).unwrap();
+    let labels: Vec<i64> = read(&source)
+        .into_iter()
+        .map(|row| row.unwrap().0)
+        .collect();
+    assert_eq!(labels, [0, 5, 1, 6]);
+    assert_eq!(source.facts.findings, []);
+}
+
+#[test]
+fn columns_agree_by_name_whatever_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let [image, label, text] = COLUMNS;
+    let first = shard(dir.path(), "a.mds", &COLUMNS, &[(PNG, 3)]);
+    let second = shard(dir.path(), "b.mds", &[text, label, image], &[(PNG, 4)]);
+    write_index(dir.path(), &[first.clone(), second]);
+    let source = open(dir.path(), |_| ()).unwrap();
+    let expected = [(3, "text 3".to_owned()), (4, "text 4".to_owned())];
+    assert_eq!(read(&source), expected.map(Ok));
+    for (columns, said) in [
+        (&[text, image][..], "the column \"label\" is missing"),
+        (
+            &[image, label, ("text", "bytes")],
+            "the column \"text\" has another type",
+        ),
+    ] {
+        let second = shard(dir.path(), "b.mds", columns, &[(PNG, 4)]);
+        write_index(dir.path(), &[first.clone(), second]);
+        let error = open(dir.path(), |_| ()).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains("b.mds"), "{error}");
+    }
+}
+
+#[test]
+fn empty_images_are_bad_records_also_at_the_beginning() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = [(&b""[..], 0), (PNG, 1), (b"<html>", 2), (PNG, 3)];
+    write_index(dir.path(), &[shard(dir.path(), "a.mds", &COLUMNS, &rows)]);
+    let found = read(&open(dir.path(), |_| ()).unwrap());
+    let bad = |at: usize| found[at].clone().unwrap_err();
+    assert!(bad(0).contains("the image is empty"), "{}", bad(0));
+    assert!(bad(2).contains("6 bytes are no image"), "{}", bad(2));
+    assert_eq!((found[1].is_ok(), found[3].is_ok()), (true, true));
+}
+
+#[test]
+fn shards_that_no_index_names_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let train = dir.path().join("train");
+    let shards = [shard(&train, "a.mds", &COLUMNS, &[(PNG, 1)])];
+    write_index(&train, &shards);
+    shard(&train, "b.mds", &COLUMNS, &[(PNG, 1)]);
+    shard(dir.path(), "val/c.mds", &COLUMNS, &[(PNG, 1)]);
+    // The same shard, compressed.
+    std::fs::write(train.join("a.mds.zstd"), "").unwrap();
+    let source = open(dir.path(), |_| ()).unwrap();
+    let findings = source.facts.findings.iter();
+    let found: Vec<_> = findings
+        .map(|finding| (finding.path.as_str(), finding.reason))
+        .collect();
+    let expected = ["train/b.mds", "val/c.mds"].map(|path| (path, Reason::NotIndexed));
+    assert_eq!(found, expected);
+    // Who asks for one split does not ask for the others.
+    let source = open(dir.path(), |input| input.split = Some("train".to_owned()));
+    assert_eq!(source.unwrap().facts.findings.len(), 1);
+}
+
+#[test]
+fn splits_without_samples_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (split, rows) in [("train", &[(PNG, 1)][..]), ("val", &[])] {
+        let dir = dir.path().join(split);
+        write_index(&dir, &[shard(&dir, "a.mds", &COLUMNS, rows)]);
+    }
+    let checked = |dir: &Path| open(dir, |_| ()).unwrap().check_splits();
+    let error = checked(dir.path()).unwrap_err();
+    assert!(
+        error.contains("the split \"val\" has no records"),
+        "{error}"
+    );
+    let error = checked(&dir.path().join("val")).unwrap_err();
+    assert!(error.contains("no records"), "{error}");
+    assert_eq!(checked(&dir.path().join("train")), Ok(()));
 }

@@ -8,6 +8,7 @@
 use crate::records::RecordInput;
 use crate::records::conversion::Conversion;
 use crate::records::foreign_records::{IMAGE_NAMES, KEY_NAMES, LABEL_NAMES};
+use crate::records::samples::difference;
 use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
 use forebay_shard::schema::{self, Column, ColumnType, NumberType, Schema};
@@ -22,6 +23,9 @@ use std::collections::BTreeSet;
 pub(super) const HUGGING_FACE: &str = "huggingface";
 /// The metadata entry with the [`Schema`] of files that Forebay wrote.
 pub(super) const COLUMNS_KEY: &str = "forebay.columns";
+
+/// Advice on paths of images.
+pub(super) const PATHS_ADVICE: &str = "images that are files beside it are read by a list: write its columns to metadata.csv or metadata.jsonl with the paths as file_name, and convert that with --from list";
 
 /// The type of a leaf's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub(super) struct Fields {
     pub(super) classes: Vec<ClassEntry>,
     /// The label of the first class in records.
     pub(super) label_base: i64,
+    /// Whether a row without an image is a bad one.
+    pub(super) needs_image: bool,
     /// The number to add to labels of the file to get those of records.
     pub(super) stored_base: i64,
 }
@@ -88,7 +94,7 @@ impl Fields {
             .map_err(|what| format!("image: {what}"))?;
         if image.is_none() && !options.without_images {
             return Err(format!(
-                "no column holds images: the columns are {}; --image-feature chooses one of bytes",
+                "no column holds images: the columns are {}; --image-feature chooses one of bytes; {PATHS_ADVICE}",
                 some_of(fields.iter().map(|field| &field.name))
             ));
         }
@@ -144,6 +150,7 @@ impl Fields {
             columns: Schema::new(columns)?,
             classes: classes.unwrap_or_default(),
             fields,
+            needs_image: image.is_some() && !options.without_images,
             stored_base: conversion.map_or(0, |known| known.label_base),
             label_base: match conversion {
                 Some(known) => known.label_base,
@@ -221,6 +228,14 @@ impl Fields {
         features
     }
 
+    /// Returns the leaf with the image, if rows need one.
+    pub(super) fn image(&self) -> Option<&Field> {
+        let column = self.columns.column(schema::IMAGE);
+        let column = column.filter(|_| self.needs_image)?;
+        let mut fields = self.fields.iter();
+        fields.find(|field| matches!(&field.used_as, Use::Feature(name) if *name == column.feature))
+    }
+
     /// Returns the use of each column, for the identity of a conversion.
     pub(super) fn uses(&self) -> Vec<(&str, &Use)> {
         let fields = self.fields.iter();
@@ -229,35 +244,21 @@ impl Fields {
             .collect()
     }
 
+    /// Returns name, type and use of each column, which all files have alike.
+    fn kinds(&self) -> impl Iterator<Item = (&str, (LeafType, bool, &Use))> + Clone {
+        let fields = self.fields.iter();
+        fields.map(|field| {
+            let kind = (field.leaf_type, field.is_list, &field.used_as);
+            (field.name.as_str(), kind)
+        })
+    }
+
     /// Returns the first difference to another file of the same source.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
-        let all = self.fields.len().max(other.fields.len());
-        for number in 0..all {
-            match (self.fields.get(number), other.fields.get(number)) {
-                (Some(own), Some(its)) if own.same_type(its) => {}
-                (Some(own), Some(its)) if own.name == its.name => {
-                    return Some(format!("the column {:?} has another type", its.name));
-                }
-                (_, Some(its)) => {
-                    return Some(format!(
-                        "the column {:?} is not in the first file",
-                        its.name
-                    ));
-                }
-                (Some(own), None) => return Some(format!("the column {:?} is missing", own.name)),
-                (None, None) => {}
-            }
+        if let Err(what) = difference(self.kinds(), other.kinds()) {
+            return Some(what);
         }
         (self.classes != other.classes).then(|| "its classes have other names".to_owned())
-    }
-}
-
-impl Field {
-    fn same_type(&self, other: &Self) -> bool {
-        self.name == other.name
-            && self.leaf_type == other.leaf_type
-            && self.is_list == other.is_list
-            && self.used_as == other.used_as
     }
 }
 

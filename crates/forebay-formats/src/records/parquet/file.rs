@@ -1,6 +1,6 @@
 //! A Parquet file: its footer, checked, and its row groups.
 
-use super::fields::Fields;
+use super::fields::{Field, Fields};
 use super::memory::ColumnMemory;
 use super::page_header::PageHeader;
 use super::rows::Rows;
@@ -83,6 +83,38 @@ impl ParquetFile {
         hasher.update(&self.records().to_le_bytes());
         // Objects in a store have none: their size and footer have to do.
         hasher.update(&modified.map_or(0, |time| time.as_nanos()).to_le_bytes());
+    }
+
+    /// Whether any row has a value in a column.
+    pub(super) fn has_values(&self, field: &Field) -> Result<bool> {
+        let fields = Arc::new(Fields {
+            fields: vec![field.clone()],
+            ..Fields::clone(&self.fields)
+        });
+        for group in self.metadata.row_groups() {
+            let rows = u64::try_from(group.num_rows()).unwrap_or(0);
+            let chunk = group.columns().get(field.leaf);
+            let counted = chunk.and_then(|chunk| chunk.statistics()?.null_count_opt());
+            let has_values = match counted {
+                Some(nulls) => nulls < rows,
+                None => decoded(&self.path, None, || {
+                    let input = Input::open(&self.path, &*self.storage);
+                    let input = input.map_err(|error| ParquetError::External(Box::new(error)))?;
+                    let mut values = Rows::open(&Arc::new(input), group, &fields, (0, false))?;
+                    for _ in 0..rows {
+                        values.advance()?;
+                        if !values.is_null() {
+                            return Ok(true);
+                        }
+                    }
+                    Ok(false)
+                })?,
+            };
+            if has_values {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The row group with a row, and the row's number in it.
@@ -299,7 +331,11 @@ impl Reader<'_> {
             return Ok(None);
         };
         let record = rows.record();
-        let record = record.map_err(|what| record_error(&self.file.path, number, what))?;
+        let record = record.map_err(|what| {
+            let (group, row) = self.file.locate(number).unwrap_or_default();
+            let what = format!("row group {group}, row {row}: {what}");
+            record_error(&self.file.path, number, what)
+        })?;
         Ok(Some(SourceRecord { number, ..record }))
     }
 }

@@ -76,7 +76,7 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
     use super::conversion::Conversion;
     use super::{RecordSplit, SourceFacts, order_by_sizes};
     use crate::error::Error;
-    use fields::Fields;
+    use fields::{Fields, PATHS_ADVICE};
     use file::ParquetFile;
     use forebay_cache::read_storage;
     use forebay_shard::example::RecordFeatures;
@@ -92,7 +92,8 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
     let mut decided: Option<Fields> = None;
     let mut hasher = blake3::Hasher::new();
     let mut splits = Vec::new();
-    for (name, paths) in places::files(input, &root, &*storage)? {
+    let mut has_images = false;
+    for (name, paths) in places::files(input, conversion.as_ref(), &root, &*storage)? {
         let mut files = Vec::new();
         for path in paths {
             let file = ParquetFile::open(&path, storage.clone(), |metadata| {
@@ -107,12 +108,24 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
                     }
                 }
             }
+            if let Some(image) = file.fields.image() {
+                has_images = has_images || file.has_values(image)?;
+            }
             file.identify(&name, &mut hasher);
             files.push(file);
         }
         splits.push(RecordSplit::new(name, files));
     }
     let fields = decided.ok_or_else(|| Error::source(&root, "there are no Parquet files here"))?;
+    let rows = splits.iter().flat_map(|split: &RecordSplit| &split.files);
+    let rows: u64 = rows.map(|file| file.records()).sum();
+    if let Some(image) = fields.image().filter(|_| !has_images && rows > 0) {
+        let what = format!(
+            "no row has an image: the column {:?} is null in all of them; {PATHS_ADVICE}, or write the files with the bytes of the images, as `datasets` does with embed_external_files=True",
+            image.name
+        );
+        return Err(Error::source(&root, what));
+    }
     let digest = hasher.finalize().to_hex()[..32].to_owned();
     let identity = [
         ("source_files", digest),

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::records::RecordInput;
+use crate::records::conversion::Conversion;
 use crate::records::places::by_split;
 use forebay_shard::Storage;
 use std::collections::BTreeMap;
@@ -20,11 +21,15 @@ pub(super) fn is_file(path: &Path) -> bool {
 /// Finds the files at a place: those that a list has, itself, those in it, those in `data`, or those in a directory for each split.
 pub(super) fn files(
     input: &RecordInput,
+    conversion: Option<&Conversion>,
     root: &Path,
     storage: &dyn Storage,
 ) -> Result<BTreeMap<String, Vec<PathBuf>>> {
     if !input.splits.is_empty() {
         return Ok(input.splits.clone());
+    }
+    if let Some(conversion) = conversion {
+        return listed(conversion, root, storage);
     }
     let mut found: Vec<(String, PathBuf)> = Vec::new();
     let add = |found: &mut Vec<(String, PathBuf)>, dir: &Path, names: &[String]| {
@@ -54,6 +59,28 @@ pub(super) fn files(
     let splits = by_split(found, input.split.as_deref()).into_iter();
     let paths = |files: Vec<(String, PathBuf)>| files.into_iter().map(|(_, path)| path).collect();
     Ok(splits.map(|(split, files)| (split, paths(files))).collect())
+}
+
+/// The files of a conversion, none of which may be missing.
+fn listed(
+    conversion: &Conversion,
+    root: &Path,
+    storage: &dyn Storage,
+) -> Result<BTreeMap<String, Vec<PathBuf>>> {
+    let mut found = BTreeMap::new();
+    for split in &conversion.splits {
+        let mut paths = Vec::with_capacity(split.shards.len());
+        for shard in &split.shards {
+            let path = root.join(&shard.name);
+            match storage.exists(&path) {
+                Ok(true) => paths.push(path),
+                Ok(false) => return Err(Conversion::is_missing(root, &shard.name)),
+                Err(error) => return Err(Error::io(path, "open", error)),
+            }
+        }
+        found.insert(split.name.clone(), paths);
+    }
+    Ok(found)
 }
 
 /// A directory for each split, as the files that Hugging Face converts: `train/0000.parquet`.
@@ -127,7 +154,7 @@ mod tests {
                 std::fs::write(path, b"").unwrap();
             }
             let input = RecordInput::new(dir.path());
-            let found = super::files(&input, dir.path(), &LocalFiles::new(1)).unwrap();
+            let found = super::files(&input, None, dir.path(), &LocalFiles::new(1)).unwrap();
             let found: Vec<_> = found
                 .iter()
                 .map(|(name, files)| format!("{name} {}", files.len()))

@@ -5,6 +5,7 @@ use super::file::Input;
 use super::memory::{ColumnMemory, GroupMemory};
 use super::pages::{CountedPages, SeenPages};
 use crate::records::{SourceRecord, extents};
+use crate::sniff::check_image;
 use forebay_shard::index::MAX_KEY_BYTES;
 use forebay_shard::mapped::Extent;
 use forebay_shard::schema::LABEL;
@@ -99,6 +100,11 @@ impl Rows {
         Ok(())
     }
 
+    /// Whether all columns of the current row are null.
+    pub(super) fn is_null(&self) -> bool {
+        self.leaves.iter().all(|leaf| leaf.row.is_none())
+    }
+
     /// The current row as a record; its number is left to the caller.
     pub(super) fn record(&mut self) -> Result<SourceRecord<'_>, String> {
         let fields = &self.fields.fields;
@@ -112,11 +118,24 @@ impl Rows {
                 "its values have {bytes} bytes: a record holds at most {MAX_RECORD_BYTES}"
             ));
         }
+        let image = self.fields.image().map(|field| field.leaf);
         let mut builder = ExampleBuilder::new();
         for (leaf, field) in self.leaves.iter().zip(fields) {
+            let is_image = Some(field.leaf) == image;
             let Some(row) = leaf.row.clone() else {
+                if is_image {
+                    return Err(format!(
+                        "the column {:?} is null: it has no image",
+                        field.name
+                    ));
+                }
                 continue;
             };
+            if is_image {
+                let bytes = leaf.values.bytes(row.clone()).next().unwrap_or_default();
+                let checked = check_image(bytes);
+                checked.map_err(|what| format!("the column {:?}: {what}", field.name))?;
+            }
             let name = match &field.used_as {
                 Use::Feature(name) => name.as_str(),
                 Use::Key => {

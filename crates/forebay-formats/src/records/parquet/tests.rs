@@ -33,6 +33,15 @@ fn open(path: &Path) -> crate::Result<RecordSource> {
     open_with(&[path.to_path_buf()], ForeignRecords::default())
 }
 
+/// As `open`, also with rows whose image is null.
+fn open_any(path: &Path) -> crate::Result<RecordSource> {
+    let features = ForeignRecords {
+        without_images: true,
+        ..ForeignRecords::default()
+    };
+    open_with(&[path.to_path_buf()], features)
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -109,7 +118,7 @@ fn files_of_other_tools_read_as_their_libraries_do() {
     let expected = std::fs::read_to_string(corpus().join("expected.json")).unwrap();
     let expected: Value = serde_json::from_str(&expected).unwrap();
     for (name, rows_of_file) in expected.as_object().unwrap() {
-        let source = open(&corpus().join(name)).unwrap();
+        let source = open_any(&corpus().join(name)).unwrap();
         let (image, label, key) = match name.as_str() {
             "hugging_face.parquet" => ("image/bytes", "label", "image/path"),
             "types.parquet" => ("jpg", "cls", "__key__"),
@@ -214,6 +223,7 @@ fn options_choose_columns() {
         image_feature: Some("raw".to_owned()),
         label_feature: Some("i8".to_owned()),
         key_feature: Some("words".to_owned()),
+        without_images: true,
         ..ForeignRecords::default()
     };
     let source = open_with(std::slice::from_ref(&path), features.clone()).unwrap();
@@ -311,9 +321,9 @@ fn written_files_have_the_same_records() {
             "empty.parquet",
         ] {
             let path = dir.path().join(format!("{codec}-{name}"));
-            let source = open(&corpus().join(name)).unwrap();
+            let source = open_any(&corpus().join(name)).unwrap();
             write(&source, &path, &options).unwrap();
-            let again = open(&path).unwrap();
+            let again = open_any(&path).unwrap();
             assert_eq!(
                 rows(&again, 0).unwrap(),
                 rows(&source, 0).unwrap(),
@@ -461,6 +471,122 @@ fn a_row_group_is_left_at_its_first_error() {
     }
 }
 
+/// The image (a struct that may be null, of bytes that may be null) and the label of a row.
+type Row<'a> = (Option<Option<&'a [u8]>>, i32);
+
+const IMAGE: &str = "optional group image { optional binary bytes; optional binary path (UTF8); }";
+const LABEL: &str = "required int32 label;";
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n picture";
+
+/// Writes row groups with these columns.
+fn write_groups(path: &Path, columns: &[&str], has_statistics: bool, groups: &[&[Row<'_>]]) {
+    use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
+    use parquet::file::properties::{EnabledStatistics, WriterProperties};
+    let message = format!("message m {{ {} }}", columns.join(" "));
+    let schema = parquet::schema::parser::parse_message_type(&message).unwrap();
+    let file = std::fs::File::create(path).unwrap();
+    let statistics = match has_statistics {
+        true => EnabledStatistics::Page,
+        false => EnabledStatistics::None,
+    };
+    let properties = WriterProperties::builder().set_statistics_enabled(statistics);
+    let properties = properties.build().into();
+    let writer = parquet::file::writer::SerializedFileWriter::new(file, schema.into(), properties);
+    let mut writer = writer.unwrap();
+    for rows in groups {
+        let mut group = writer.next_row_group().unwrap();
+        let leaves = columns.iter().flat_map(|column| match *column {
+            IMAGE => &["bytes", "path"][..],
+            _ => &["label"],
+        });
+        for leaf in leaves {
+            let mut column = group.next_column().unwrap().unwrap();
+            let level = |(image, _): &Row<'_>| match (image, *leaf) {
+                (None, _) => 0i16,
+                (Some(None), "bytes") => 1,
+                _ => 2,
+            };
+            let levels: Vec<i16> = rows.iter().map(level).collect();
+            let there = rows.iter().filter(|row| level(row) == 2);
+            let texts = there.map(|(image, label)| match *leaf {
+                "bytes" => ByteArray::from(image.unwrap().unwrap().to_vec()),
+                _ => ByteArray::from(format!("{label}.jpg").into_bytes()),
+            });
+            if *leaf == "label" {
+                let labels: Vec<i32> = rows.iter().map(|row| row.1).collect();
+                let column = column.typed::<Int32Type>();
+                column.write_batch(&labels, None, None).unwrap();
+            } else {
+                let texts: Vec<ByteArray> = texts.collect();
+                let column = column.typed::<ByteArrayType>();
+                column.write_batch(&texts, Some(&levels), None).unwrap();
+            }
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+}
+
+#[test]
+fn rows_without_an_image_are_bad_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.parquet");
+    let first: &[Row<'_>] = &[(Some(Some(PNG)), 0), (None, 1)];
+    let second: &[Row<'_>] = &[
+        (Some(None), 2),
+        (Some(Some(b"")), 3),
+        (Some(Some(b"<html>")), 4),
+        (Some(Some(PNG)), 5),
+    ];
+    write_groups(&path, &[IMAGE, LABEL], true, &[first, second]);
+    let source = open(&path).unwrap();
+    let mut reader = source.splits[0].files[0].read(0..6).unwrap();
+    let mut found = Vec::new();
+    while let Some(read) = reader.next_record().transpose() {
+        found.push(match read {
+            Ok(record) => format!("label {}", record.label.unwrap()),
+            Err(Error::Record { record, what, .. }) => format!("{record}: {what}"),
+            Err(error) => panic!("{error}"),
+        });
+    }
+    assert_eq!(
+        found,
+        [
+            "label 0",
+            "1: row group 0, row 1: the column \"image/bytes\" is null: it has no image",
+            "2: row group 1, row 0: the column \"image/bytes\" is null: it has no image",
+            "3: row group 1, row 1: the column \"image/bytes\": the image is empty",
+            "4: row group 1, row 2: the column \"image/bytes\": its 6 bytes are no image: JPEG, PNG, WebP and TIFF are read",
+            "label 5",
+        ]
+    );
+    let source = open_any(&path).unwrap();
+    let mut reader = source.splits[0].files[0].read(0..6).unwrap();
+    let all = std::iter::from_fn(|| reader.next_record().unwrap().map(|record| record.number));
+    assert_eq!(all.count(), 6);
+}
+
+#[test]
+fn files_with_only_the_paths_of_images_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.parquet");
+    let rows: &[Row<'_>] = &[(Some(None), 0), (Some(None), 1)];
+    for has_statistics in [true, false] {
+        write_groups(&path, &[IMAGE, LABEL], has_statistics, &[rows, rows]);
+        let error = open(&path).unwrap_err().to_string();
+        let said = "no row has an image: the column \"image/bytes\" is null in all of them";
+        assert!(error.contains(said), "{error}");
+        assert!(
+            error.contains("metadata.csv") && error.contains("--from list"),
+            "{error}"
+        );
+        let some: &[Row<'_>] = &[(Some(None), 0), (Some(Some(PNG)), 1)];
+        write_groups(&path, &[IMAGE, LABEL], has_statistics, &[rows, some]);
+        assert!(open(&path).is_ok());
+    }
+}
+
 #[test]
 fn decoded_dictionaries_and_lists_are_counted() {
     use super::memory::{ColumnMemory, GroupMemory};
@@ -503,4 +629,59 @@ fn decoded_dictionaries_and_lists_are_counted() {
     for _ in 0..4 {
         new().admit(&page, 100 << 20).unwrap();
     }
+}
+
+#[test]
+fn columns_of_files_agree_whatever_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = ["a.parquet", "b.parquet"].map(|name| dir.path().join(name));
+    let rows: &[Row<'_>] = &[(Some(Some(PNG)), 7)];
+    write_groups(&a, &[IMAGE, LABEL], true, &[rows]);
+    write_groups(&b, &[LABEL, IMAGE], true, &[rows]);
+    let source = open_with(&[a.clone(), b.clone()], ForeignRecords::default()).unwrap();
+    let mut first = source.splits[0].files[0].read(0..1).unwrap();
+    let mut second = source.splits[0].files[1].read(0..1).unwrap();
+    let first = first.next_record().unwrap().unwrap();
+    let second = second.next_record().unwrap().unwrap();
+    assert_eq!((first.bytes, first.label), (second.bytes, Some(7)));
+    write_groups(&b, &[IMAGE], true, &[rows]);
+    let error = open_with(&[a, b], ForeignRecords::default()).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("the column \"label\" is missing"), "{error}");
+    assert!(error.contains("b.parquet"), "{error}");
+}
+
+#[test]
+fn files_of_a_conversion_are_those_that_it_names() {
+    use forebay_shard::ShardFormat;
+    use forebay_shard::manifest::{Manifest, ShardEntry, SplitEntry};
+    let dir = tempfile::tempdir().unwrap();
+    let rows: &[Row<'_>] = &[(Some(Some(PNG)), 7)];
+    for name in ["train-0.parquet", "train-1.parquet"] {
+        write_groups(&dir.path().join(name), &[IMAGE, LABEL], true, &[rows]);
+    }
+    let entry = |name: &str| ShardEntry {
+        name: name.to_owned(),
+        records: 1,
+        bytes: 1,
+        crc32c: 0,
+        blake3: None,
+    };
+    let write = |names: &[&str]| {
+        let shards = names.iter().map(|name| entry(name)).collect();
+        let splits = vec![SplitEntry::new("train", shards)];
+        let manifest = Manifest::new(ShardFormat::TfRecord, 0, splits);
+        let json = crate::records::Conversion::new("parquet", &manifest).to_json();
+        std::fs::write(dir.path().join("forebay-conversion.json"), json.unwrap()).unwrap();
+        RecordFormat::PARQUET.open(&RecordInput::new(dir.path()))
+    };
+    let source = write(&["train-1.parquet"]).unwrap();
+    assert_eq!(source.splits[0].files.len(), 1);
+    let [finding] = &source.facts.findings[..] else {
+        panic!("{:?}", source.facts.findings);
+    };
+    assert_eq!(finding.path, "train-0.parquet");
+    let error = write(&["train-1.parquet", "train-2.parquet"]).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("train-2.parquet is missing"), "{error}");
 }

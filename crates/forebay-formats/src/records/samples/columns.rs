@@ -34,7 +34,6 @@ pub(in crate::records) enum Target {
 pub(in crate::records) struct SampleColumn {
     pub(in crate::records) name: String,
     pub(in crate::records) encoding: Encoding,
-    size: Option<u64>,
     pub(in crate::records) target: Target,
     /// A feature that is the key too.
     pub(in crate::records) is_key: bool,
@@ -50,17 +49,11 @@ impl SampleColumn {
         self.target != Target::Nothing && matches!(self.encoding, Encoding::Jpeg | Encoding::Png)
     }
 
-    pub(in crate::records) fn new(
-        name: &str,
-        encoding: Encoding,
-        size: Option<u64>,
-        target: Target,
-    ) -> Self {
+    pub(in crate::records) fn new(name: &str, encoding: Encoding, target: Target) -> Self {
         Self {
             name: name.to_owned(),
             stored: encoding.clone(),
             encoding,
-            size,
             target,
             is_key: false,
             column: Column::new(name, ColumnType::Bytes),
@@ -207,16 +200,37 @@ pub(in crate::records) fn stored_label(
     }
 }
 
-/// The values of a sample, by column.
-pub(in crate::records) fn values<'a>(
-    columns: &[SampleColumn],
+/// Returns the first difference between the columns of two files by name and type, whatever their order; and where each column
+/// of the first file is in the second, if there is none.
+pub(in crate::records) fn difference<'c, T: PartialEq>(
+    own: impl Iterator<Item = (&'c str, T)> + Clone,
+    its: impl Iterator<Item = (&'c str, T)> + Clone,
+) -> std::result::Result<Vec<usize>, String> {
+    let known: BTreeMap<&str, T> = own.clone().collect();
+    if let Some((name, _)) = its.clone().find(|(name, _)| !known.contains_key(name)) {
+        return Err(format!("the column {name:?} is not in the first file"));
+    }
+    let numbers = its.enumerate().map(|(at, (name, kind))| (name, (at, kind)));
+    let numbers: BTreeMap<&str, (usize, T)> = numbers.collect();
+    let place = |(name, kind): (&'c str, T)| match numbers.get(name) {
+        None => Err(format!("the column {name:?} is missing")),
+        Some((_, other)) if *other != kind => Err(format!("the column {name:?} has another type")),
+        Some((at, _)) => Ok(*at),
+    };
+    own.map(place).collect()
+}
+
+/// The values of a sample whose columns have these sizes, `None` for those that vary, in the order of `places`.
+pub(in crate::records) fn values_at<'a>(
+    sizes: impl ExactSizeIterator<Item = Option<u64>>,
+    places: &[usize],
     sample: &'a [u8],
 ) -> std::result::Result<Vec<&'a [u8]>, String> {
     let short = || "the sample is shorter than its columns".to_owned();
-    let mut sizes = Vec::with_capacity(columns.len());
+    let mut lens = Vec::with_capacity(sizes.len());
     let mut rest = sample;
-    for column in columns {
-        sizes.push(match column.size {
+    for size in sizes {
+        lens.push(match size {
             Some(size) => usize::try_from(size).map_err(|_| short())?,
             None => {
                 let (word, after) = rest.split_first_chunk::<4>().ok_or_else(short)?;
@@ -225,14 +239,17 @@ pub(in crate::records) fn values<'a>(
             }
         });
     }
-    let mut values = Vec::with_capacity(columns.len());
-    for size in sizes {
-        let (value, after) = rest.split_at_checked(size).ok_or_else(short)?;
+    let mut values = Vec::with_capacity(lens.len());
+    for len in lens {
+        let (value, after) = rest.split_at_checked(len).ok_or_else(short)?;
         values.push(value);
         rest = after;
     }
     match rest.len() {
-        0 => Ok(values),
+        0 => {
+            let ordered = places.iter().map(|at| values.get(*at).copied());
+            Ok(ordered.map(Option::unwrap_or_default).collect())
+        }
         more => Err(format!(
             "the sample is {more} bytes longer than its columns"
         )),
@@ -352,7 +369,15 @@ impl Columns {
             }
             None => None,
         };
-        let foreign = input.features.decide(record.as_deref()).map_err(refused)?;
+        let mut features = input.features.clone();
+        let foreign = features.decide(record.as_deref()).or_else(|what| {
+            // The first image may be a bad one; the only column of images is known by its type.
+            let mut images = all.iter().filter(|column| column.is_encoded_image());
+            let image = images.next().filter(|_| images.next().is_none());
+            features.image_feature = Some(image.ok_or(what)?.name.clone());
+            features.decide(record.as_deref())
+        });
+        let foreign = foreign.map_err(refused)?;
         let mut listed = Vec::new();
         for column in &mut all {
             if column.name == foreign.features.label && column.target == Target::Feature {

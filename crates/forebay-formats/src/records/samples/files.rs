@@ -180,6 +180,11 @@ pub(in crate::records) fn is_file_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.')
 }
 
+/// Whether an index may name a file so: one beside it, or in a directory below, as merged indexes name them.
+pub(in crate::records) fn is_relative_path(name: &str) -> bool {
+    name.split('/').all(is_file_name)
+}
+
 /// Whether a file is there.
 pub(in crate::records) fn is_there(archive: &Archive) -> Result<bool> {
     match archive {

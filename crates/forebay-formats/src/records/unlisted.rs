@@ -1,0 +1,174 @@
+//! Files of a format beside those that its index names. They are not read, so each is a finding.
+
+use super::conversion::Conversion;
+use super::{Format, RecordInput, RecordSource};
+use crate::error::{Error, Result};
+use crate::finding::{Action, Finding, Reason};
+use forebay_cache::read_storage;
+use forebay_store::{Location, Store};
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Directories of a place that are looked into.
+const MAX_DIRS: usize = 64;
+
+/// Lists the files of a source that has an index, and that the index does not name.
+pub(super) fn find(
+    format: &dyn Format,
+    input: &RecordInput,
+    source: &RecordSource,
+) -> Result<Vec<Finding>> {
+    // Files that were named one by one need no index, nor does a file.
+    let is_file = input.location.local_path().is_ok_and(Path::is_file);
+    if !input.files.is_empty() || !input.splits.is_empty() || is_file {
+        return Ok(Vec::new());
+    }
+    let index = match format.index_name() {
+        Some(name) => name,
+        None => {
+            let (root, storage) = read_storage(&input.location, &input.read)?;
+            let known = Conversion::load(&root, &*storage)?;
+            match known.is_some_and(|known| known.to == format.name()) {
+                true => Conversion::FILE_NAME,
+                false => return Ok(Vec::new()),
+            }
+        }
+    };
+    let files = source.splits.iter().flat_map(|split| &split.files);
+    let names = files.map(|file| name_below(&input.location, file.path()));
+    let Some(read) = names.collect::<Option<BTreeSet<String>>>() else {
+        return Ok(Vec::new());
+    };
+    let endings: BTreeSet<&str> = format.extensions().iter().copied().collect();
+    let stem = |name: &str| {
+        let ends = endings.iter().filter_map(|ending| {
+            let end = name.rfind(ending)? + ending.len();
+            // The number of a file may be behind its extension.
+            let rest = name.get(end..).unwrap_or_default();
+            let is_numbered = rest.starts_with('-') && rest.ends_with(|c: char| c.is_ascii_digit());
+            Some(if is_numbered { name.len() } else { end })
+        });
+        ends.max()
+            .map(|end| name.get(..end).unwrap_or(name).to_owned())
+    };
+    // A shard may be there compressed as well.
+    let known: BTreeSet<String> = read.iter().filter_map(|name| stem(name)).collect();
+    let place = Place::open(input)?;
+    let mut dirs: BTreeSet<String> = read.iter().map(|name| dir_of(name).to_owned()).collect();
+    if format.index_name().is_some() && input.split.is_none() {
+        dirs.insert(String::new());
+        dirs.extend(place.dirs()?.into_iter().take(MAX_DIRS));
+    }
+    let mut findings = Vec::new();
+    for dir in dirs {
+        for name in place.files(&dir)? {
+            let name = match dir.is_empty() {
+                true => name,
+                false => format!("{dir}/{name}"),
+            };
+            if stem(&name).is_some_and(|stem| !known.contains(&stem)) {
+                let detail = format!("{index} does not name it, so its records are not read");
+                let (action, reason) = (Action::Skipped, Reason::NotIndexed);
+                findings.push(Finding::new(action, reason, name.as_bytes(), detail));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// The name of a file below a location; `None` if it is not below.
+fn name_below(location: &Location, path: &Path) -> Option<String> {
+    if let Ok(root) = location.local_path() {
+        return Some(path.strip_prefix(root).ok()?.to_str()?.to_owned());
+    }
+    // Paths have single slashes.
+    let plain = |text: &str| text.replacen("://", ":/", 1);
+    let (root, path) = (plain(&location.to_string()), plain(path.to_str()?));
+    let name = path.strip_prefix(root.trim_end_matches('/'))?;
+    Some(name.strip_prefix('/')?.to_owned())
+}
+
+fn dir_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
+/// A directory, here or in a store.
+enum Place<'a> {
+    Local(&'a Path),
+    Store(Store),
+}
+
+impl<'a> Place<'a> {
+    fn open(input: &'a RecordInput) -> Result<Self> {
+        match input.location.local_path() {
+            Ok(path) => Ok(Self::Local(path)),
+            Err(_) => Ok(Self::Store(Store::open(
+                &input.location,
+                &input.read.store,
+            )?)),
+        }
+    }
+
+    /// The names of the directories in it, without hidden ones.
+    fn dirs(&self) -> Result<Vec<String>> {
+        let mut names = match self {
+            Self::Local(path) => list(path, true)?,
+            Self::Store(store) => store.list_dir("")?.dirs,
+        };
+        names.retain(|name| !name.starts_with('.'));
+        names.sort();
+        Ok(names)
+    }
+
+    /// The names of the files in a directory below it, without hidden ones.
+    fn files(&self, dir: &str) -> Result<Vec<String>> {
+        let mut names = match self {
+            Self::Local(path) => list(&path.join(dir), false)?,
+            Self::Store(store) => {
+                let objects = store.list_dir(dir)?.objects.into_iter();
+                let name = |key: String| key.rsplit('/').next().unwrap_or_default().to_owned();
+                objects.map(|object| name(object.key)).collect()
+            }
+        };
+        names.retain(|name| !name.is_empty() && !name.starts_with('.'));
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// The names of the directories, or of the files, in a directory. One that may not be listed has none of the source's files.
+fn list(dir: &Path, is_dir: bool) -> Result<Vec<String>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(Vec::new()),
+        Err(error) => return Err(Error::io(dir, "list", error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| Error::io(dir, "list", error))?;
+        if entry.path().is_dir() == is_dir {
+            names.extend(entry.file_name().into_string().ok());
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_below_their_location() {
+        for (location, path, name) in [
+            ("/a/b", "/a/b/c/d.mds", Some("c/d.mds")),
+            ("s3://bucket/x/", "s3:/bucket/x/d.mds", Some("d.mds")),
+            ("s3://bucket/x", "s3://bucket/xy/d.mds", None),
+            ("/a/b", "/a/c", None),
+        ] {
+            let location = Location::parse(location).unwrap();
+            let found = name_below(&location, Path::new(path));
+            assert_eq!(found.as_deref(), name, "{path}");
+        }
+    }
+}
