@@ -146,7 +146,10 @@ fn annotations_are_read_from_a_store() {
             .join(file)
             .with_extension("xml");
         std::fs::create_dir_all(xml.parent().unwrap()).unwrap();
-        let size = "<size><width>100</width><height>50</height></size>";
+        let image = std::fs::read(testdata().join("train").join(file)).unwrap();
+        let probe = forebay_image::probe(&image, &forebay_image::Limits::default()).unwrap();
+        let (width, height) = (probe.width, probe.height);
+        let size = format!("<size><width>{width}</width><height>{height}</height></size>");
         let bounds = "<xmin>10</xmin><ymin>5</ymin><xmax>60</xmax><ymax>45</ymax>";
         let object = format!("<object><bndbox>{bounds}</bndbox></object>");
         std::fs::write(xml, format!("<annotation>{size}{object}</annotation>")).unwrap();

@@ -181,7 +181,7 @@ fn kaggle_s_layout_has_all_splits_text_and_boxes() {
 
         let alp = "n09193705/n09193705_11.JPEG";
         example(&dst, "train", alp, |example| {
-            // Written as 20 10 100 75, 150 90 50 -5 (corners swapped) and one without area, of 200 x 100.
+            // Written as 80 60 400 450, 600 540 200 -30 (corners swapped) and one without area, of 800 x 600.
             assert_eq!(floats(example, "image/object/bbox/xmin"), [0.1, 0.25]);
             assert_eq!(floats(example, "image/object/bbox/xmax"), [0.5, 0.75]);
             assert_eq!(floats(example, "image/object/bbox/ymin"), [0.1, 0.0]);
@@ -236,12 +236,39 @@ fn kaggle_s_layout_has_all_splits_text_and_boxes() {
             .collect();
         assert_eq!(bad.len(), 1, "{bad:?}");
         assert!(bad[0].path.ends_with("n11939491_1.xml"), "{bad:?}");
+        let all = report(&dst);
+        let mut scaled = all.iter().filter(|f| f.reason == Reason::ScaledBoxes);
+        let scaled = (scaled.next().unwrap(), scaled.next());
+        assert!(
+            scaled.0.path.ends_with(alp) && scaled.1.is_none(),
+            "{scaled:?}"
+        );
+        assert_eq!(scaled.0.action, Action::Kept);
     }
     for split in ["train", "validation", "test"] {
         assert!(
             essence(&dir.path().join("top"), split) == essence(&dir.path().join("archive"), split)
         );
     }
+}
+
+/// The image has 375 x 500 pixels, and its annotation is of 800 x 600.
+#[test]
+fn images_whose_boxes_cannot_fit_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("src");
+    kaggle(&src);
+    let name = "train/n09193705/n09193705_122";
+    let xml = format!("ILSVRC/Annotations/CLS-LOC/{name}.xml");
+    std::fs::write(src.join(xml), annotation(BOXES)).unwrap();
+    let dst = dir.path().join("dst");
+    let summary = pack(&src, &dst);
+    assert_eq!(summary.skipped(), 1);
+    let all = report(&dst);
+    let left_out = all.iter().find(|f| f.action == Action::Skipped).unwrap();
+    assert_eq!(left_out.reason, Reason::BadAnnotation);
+    assert!(left_out.path.ends_with("n09193705_122.JPEG"), "{left_out}");
+    assert!(left_out.detail.contains("800x600"), "{left_out}");
 }
 
 #[test]

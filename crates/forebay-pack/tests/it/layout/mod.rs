@@ -113,7 +113,7 @@ pub fn write_tar_of_tars(path: &Path, files: &[(String, Vec<u8>)]) {
     write_archive(path, &tars);
 }
 
-/// An annotation of 200 x 100 with boxes as xmin, ymin, xmax, ymax; the name inside means nothing.
+/// An annotation of 800 x 600 with boxes as xmin, ymin, xmax, ymax; the name inside means nothing.
 pub fn annotation(boxes: &[[i32; 4]]) -> String {
     let objects: String = boxes
         .iter()
@@ -124,12 +124,12 @@ pub fn annotation(boxes: &[[i32; 4]]) -> String {
         })
         .collect();
     format!(
-        "<annotation>\n\t<folder>x</folder>\n\t<filename>%s</filename>\n\t<size>\n\t\t<width>200</width>\n\t\t<height>100</height>\n\t\t<depth>3</depth>\n\t</size>\n{objects}</annotation>\n"
+        "<annotation>\n\t<folder>x</folder>\n\t<filename>%s</filename>\n\t<size>\n\t\t<width>800</width>\n\t\t<height>600</height>\n\t\t<depth>3</depth>\n\t</size>\n{objects}</annotation>\n"
     )
 }
 
-/// Boxes of an image: plain, corners swapped and partly outside, without area.
-pub const BOXES: &[[i32; 4]] = &[[20, 10, 100, 75], [150, 90, 50, -5], [10, 0, 10, 50]];
+/// Boxes of an image of 400 x 300: plain, corners swapped and partly outside, without area.
+pub const BOXES: &[[i32; 4]] = &[[80, 60, 400, 450], [600, 540, 200, -30], [40, 0, 40, 300]];
 
 /// The directories and lists of Kaggle. Returns how many images there are.
 pub fn kaggle(root: &Path) -> usize {
