@@ -53,6 +53,6 @@ pub use sampling::{Sampling, Weights};
 pub use schema::MAX_BATCH_BYTES;
 pub use source::{DEFAULT_READERS, PageCache};
 pub use stats::{
-    Bottleneck, Bound, CoresElsewhere, CpuTaker, MachineCpu, Network, Queues, READ_BOUNDS_S,
-    RankPace, ReadLevel, ReadTimes, StageStats, Stats, Straggler,
+    Bottleneck, Bound, CoresElsewhere, CpuTaker, DeviceCopy, MachineCpu, Network, Queues,
+    READ_BOUNDS_S, RankPace, ReadLevel, ReadTimes, StageStats, Stats, Straggler,
 };

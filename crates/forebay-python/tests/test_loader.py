@@ -266,7 +266,10 @@ def test_statistics(source: str) -> None:
     assert {"fetch", "decode", "transform", "trainer"} <= set(stats["stages"])
     assert stats["stages"]["decode"]["threads"] >= 1
     bottleneck = stats["bottleneck"]
-    assert bottleneck is not None and bottleneck.startswith((f"{stats['bound']}-bound: ", "nothing measured"))
+    assert stats["bound"] is not None and stats["device_s"] is None
+    assert bottleneck is None or bottleneck.startswith((f"{stats['bound']}-bound: ", "nothing measured"))
+    if stats["transport"] == "shm":
+        assert stats["bound"] != "network"
     assert 0 < stats["handover_s"] < 60
     expected = os.environ.get("FOREBAY_TRANSPORT") if source.startswith("forebay:") else None
     assert stats["transport"] == expected

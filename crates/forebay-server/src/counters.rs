@@ -47,9 +47,15 @@ pub fn to_wire(stats: &Stats) -> wire::Stats {
 }
 
 /// The counters of a stream: from what its server says, and from how long its client waited for batches (`starved`) since
-/// it was opened (`elapsed`). The numbers are a peer's: any of them may be anything.
+/// it was opened (`elapsed`). `over_network` is false for batches in shared memory. The numbers are a peer's: any of them may
+/// be anything.
 #[must_use]
-pub fn from_wire(server: &wire::Stats, starved: Duration, elapsed: Duration) -> Stats {
+pub fn from_wire(
+    server: &wire::Stats,
+    starved: Duration,
+    elapsed: Duration,
+    over_network: bool,
+) -> Stats {
     let stage = |name: &'static str| {
         let found = server.stages.iter().find(|stage| stage.name == name);
         found.map_or(
@@ -88,8 +94,8 @@ pub fn from_wire(server: &wire::Stats, starved: Duration, elapsed: Duration) -> 
         bytes_read: server.bytes_read,
         failed: server.failed,
         failures: server.failures.clone(),
-        network: Some(Network {
-            sending: part(send.busy_s + send.blocked_s),
+        network: over_network.then(|| Network {
+            sending: part(send.busy_s),
             waiting: part(send.starved_s),
             bytes_per_s: if server.elapsed_s > 0.0 {
                 server.payload_bytes as f64 / server.elapsed_s
@@ -186,7 +192,7 @@ mod tests {
     fn the_limit_is_found_on_either_side() {
         let seconds = Duration::from_secs;
         let judge = |server: &wire::Stats, starved| {
-            from_wire(server, seconds(starved), seconds(10)).bottleneck()
+            from_wire(server, seconds(starved), seconds(10), true).bottleneck()
         };
         let slow_network = server([4.0, 0.0, 15.0], [8.0, 1.0, 1.0]);
         let bottleneck = judge(&slow_network, 7);
@@ -197,6 +203,11 @@ mod tests {
             "{text}"
         );
         assert_eq!(judge(&slow_network, 0).bound, Bound::Trainer);
+        // Over shared memory there is no network, whatever the counters look like.
+        for starved in 0..10 {
+            let shared = from_wire(&slow_network, seconds(starved), seconds(10), false);
+            assert_ne!(shared.bottleneck().bound, Bound::Network);
+        }
         let slow_decoding = server([18.5, 0.2, 0.3], [1.0, 9.0, 0.0]);
         assert_eq!(judge(&slow_decoding, 7).bound, Bound::Decode);
         let slow_storage = server([2.0, 17.0, 0.0], [1.0, 9.0, 0.0]);
@@ -229,7 +240,7 @@ mod tests {
             },
             ..Stats::default()
         };
-        let back = from_wire(&to_wire(&stats), Duration::ZERO, Duration::ZERO);
+        let back = from_wire(&to_wire(&stats), Duration::ZERO, Duration::ZERO, true);
         assert_eq!((back.machine, back.decode_delay_s), (stats.machine, 4.0));
         assert_eq!((&back.reads, back.images, back.cores), (&stats.reads, 7, 3));
         assert_eq!(back.fast_images, 5);

@@ -489,6 +489,7 @@ impl Shared {
             failed,
             failures,
             network: None,
+            device: None,
             storage: self.source.storage(),
             traffic: self.source.traffic(),
             reads: self.levels.read(),

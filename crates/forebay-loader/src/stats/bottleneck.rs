@@ -3,10 +3,11 @@
 //! Waits are examined from the end of the pipeline. If the trainer hardly waits, or the decode
 //! threads wait for room most of the time, the trainer is the bottleneck and nothing before it
 //! matters; unless handing over a batch takes longer than what the trainer does with it. Handing over
-//! that takes longer than both that and the waits is the bottleneck however long the trainer waits. Otherwise, if
+//! that takes longer than both that and the waits is the bottleneck however long the trainer waits. If the
+//! trainer waits for a thread that copies batches to its device and rarely waits itself, that copy is. Otherwise, if
 //! the decode threads work all the time, decoding is, or those who use the cores that the threads
-//! lack; if they wait for records, storage is. If a server makes the batches and hardly waits for
-//! them, the network is, or the thread that receives them.
+//! lack; if they wait for records, storage is. If a server sends batches while the trainer waits, and
+//! hardly waits for them itself, the network is, or the thread that receives them.
 
 use std::fmt;
 
@@ -37,11 +38,16 @@ pub struct Bottleneck {
     /// Fraction of the trainer's own time that handing batches over took: waiting for an interpreter,
     /// wrapping, copying.
     pub handover: f64,
+    /// Fraction of its time during which the thread that copies batches to the trainer's device did
+    /// so, waits for room left out; 0 without a device.
+    pub copying: f64,
     /// Fraction of the time during which the thread that receives batches from a server used a core.
     pub receiving: f64,
     /// The cores that decode threads got, if that is much less than they could have used and the
     /// rest of this process did not use them either: other processes did, or a CPU limit applies.
     pub cores_elsewhere: Option<CoresElsewhere>,
+    /// Fraction of their time during which the decode threads waited for room.
+    decode_blocked: f64,
     /// Whether storage could deliver still more than was observed.
     at_least: bool,
     threads: usize,
@@ -56,6 +62,8 @@ pub struct Bottleneck {
 /// Handing over a batch that takes more than this fraction of the trainer's own time takes longer
 /// than what the trainer does with it.
 const HANDOVER: f64 = 0.5;
+/// A thread that copies to a device for more than this fraction is slower than what gives it batches.
+const COPYING: f64 = 0.5;
 /// A thread that uses a core for more than this fraction cannot receive much faster.
 const RECEIVING: f64 = 0.7;
 /// A trainer that waits for less than this fraction is fed well enough.
@@ -94,7 +102,13 @@ pub(super) fn judge(stats: &Stats) -> Bottleneck {
     let mut bottleneck = Bottleneck {
         bound: Bound::Unknown,
         images_per_s: rate(stats.images),
-        trainer_waits: part(trainer.starved_s, trainer.busy_s + trainer.starved_s),
+        trainer_waits: match stats.device {
+            Some(device) => {
+                let waits = device.trainer_starved_s;
+                part(waits, device.trainer_busy_s + waits)
+            }
+            None => part(trainer.starved_s, trainer.busy_s + trainer.starved_s),
+        },
         decode_busy,
         decode_starved: part(decode.starved_s, decode_time),
         fetch_busy: part(
@@ -104,6 +118,10 @@ pub(super) fn judge(stats: &Stats) -> Bottleneck {
         decode_headroom: (cores / decode_busy.max(1e-3)).max(1.0),
         storage_headroom: best.map(|best: Best| (best.bytes_per_s / bytes_per_s).max(1.0)),
         handover: part(stats.handover_s, trainer.busy_s),
+        copying: stats.device.map_or(0.0, |device| {
+            part(device.busy_s, device.busy_s + device.starved_s)
+        }),
+        decode_blocked: part(decode.blocked_s, decode_time),
         receiving: part(stats.receive_cpu_s, trainer.busy_s + trainer.starved_s),
         cores_elsewhere: CoresElsewhere::of(stats, work),
         at_least: best.is_some_and(|best| best.is_least || stats.among_others),
@@ -116,15 +134,15 @@ pub(super) fn judge(stats: &Stats) -> Bottleneck {
     };
     bottleneck.bound = match stats.batches == 0 || stats.images == 0 {
         true => Bound::Unknown,
-        false => bottleneck.find(part(decode.blocked_s, decode_time)),
+        false => bottleneck.find(),
     };
     bottleneck
 }
 
 impl Bottleneck {
-    /// Returns what limits. `blocked` is the fraction of the decode threads' time during which they
-    /// waited for room.
-    fn find(&self, blocked: f64) -> Bound {
+    /// Returns what limits.
+    fn find(&self) -> Bound {
+        let blocked = self.decode_blocked;
         let trainer = match self.handover > HANDOVER {
             true => Bound::Handover,
             false => Bound::Trainer,
@@ -133,6 +151,8 @@ impl Bottleneck {
         let is_longest = self.handover > HANDOVER && handing_over > self.trainer_waits;
         if self.trainer_waits < TRAINER_WAITS || is_longest {
             trainer
+        } else if self.copying > COPYING {
+            Bound::Device
         } else if self.is_receiving() {
             Bound::Handover
         } else if self.is_sending() {
@@ -148,15 +168,28 @@ impl Bottleneck {
         }
     }
 
-    /// Returns whether the server sends most of the time.
+    /// Returns whether the server sends for most of the time that the trainer waits, and had batches
+    /// to send.
     fn is_sending(&self) -> bool {
+        let most = self.trainer_waits / 2.0;
         self.network
-            .is_some_and(|network| network.sending > network.waiting)
+            .is_some_and(|network| network.sending >= most && network.waiting < most)
     }
 
     /// Returns whether batches are sent faster than the trainer's process receives them.
     fn is_receiving(&self) -> bool {
         self.trainer_waits >= TRAINER_WAITS && self.is_sending() && self.receiving > RECEIVING
+    }
+
+    /// Returns the sentence, unless there is nothing to say: the trainer hardly waits for batches.
+    #[must_use]
+    pub fn sentence(&self) -> Option<String> {
+        (!self.is_fed()).then(|| self.to_string())
+    }
+
+    /// Returns whether the trainer gets batches as fast as it takes them.
+    fn is_fed(&self) -> bool {
+        self.bound == Bound::Trainer && self.trainer_waits < TRAINER_WAITS
     }
 
     /// Returns whether each core already has a decode thread.
@@ -193,12 +226,25 @@ impl fmt::Display for Bottleneck {
         let decoders = self.decoders();
         match self.bound {
             Bound::Unknown => write!(f, "nothing measured yet: no batch was handed out"),
+            Bound::Trainer if self.is_fed() => write!(
+                f,
+                "the trainer waited {} % of its time for batches",
+                percent(self.trainer_waits)
+            ),
+            // What the threads could give did not reach the trainer, so no factor is claimed.
             Bound::Trainer => write!(
                 f,
-                "trainer-bound: it waited {} % of its time for batches; {decoders} could give {}{}",
+                "trainer-bound: decode threads waited for room {} % of their time; the trainer waited {} % of its time all the \
+                 same, at the start of an epoch or in bursts",
+                percent(self.decode_blocked),
                 percent(self.trainer_waits),
-                times(self.decode_headroom),
-                storage.map_or_else(String::new, |storage| format!(", storage {storage}")),
+            ),
+            Bound::Device => write!(
+                f,
+                "device-bound: copying batches to the device took {} % of the time of the thread that copies, the trainer waited \
+                 {} % of its time; copy bytes and normalize on the device, or use smaller images",
+                percent(self.copying),
+                percent(self.trainer_waits),
             ),
             Bound::Decode => write!(
                 f,
@@ -278,7 +324,7 @@ fn plural(count: usize, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CpuTaker, MachineCpu, ReadLevel, StageStats, Stats};
+    use super::super::{CpuTaker, DeviceCopy, MachineCpu, ReadLevel, StageStats, Stats};
     use super::*;
 
     /// Ten seconds of two decode threads, four readers and a trainer.
@@ -306,6 +352,7 @@ mod tests {
             failed: 0,
             failures: Vec::new(),
             network: None,
+            device: None,
             storage: None,
             traffic: None,
             // A disk that delivers 4 GB/s to one reader, and no more to two.
@@ -450,6 +497,53 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_copy_to_the_device_is_found() {
+        let judge = |busy_s, starved_s, waits| {
+            // Two threads of three are busy, and the thread that copies takes what they make.
+            let mut stats = stats([2.0, 0.0, 38.0], [9.0, 0.2, 6.8], 4.0, [8.0, 2.0]);
+            stats.device = Some(DeviceCopy {
+                busy_s,
+                starved_s,
+                trainer_busy_s: 10.0 - waits,
+                trainer_starved_s: waits,
+            });
+            stats.bottleneck()
+        };
+        let slow = judge(8.0, 2.0, 3.0);
+        assert_eq!(slow.bound, Bound::Device);
+        assert_eq!(
+            slow.to_string(),
+            "device-bound: copying batches to the device took 80 % of the time of the thread that copies, the trainer waited \
+             30 % of its time; copy bytes and normalize on the device, or use smaller images"
+        );
+        // The thread that copies waits for batches: decoding is slower.
+        assert_eq!(judge(3.0, 7.0, 3.0).bound, Bound::Decode);
+        // The trainer itself hardly waits, however long the thread before it does.
+        assert_eq!(judge(3.0, 7.0, 0.2).sentence(), None);
+        let (early, late) = (judge(1.0, 1.0, 0.0), judge(8.0, 2.0, 3.0));
+        assert!(early.copying < late.copying);
+    }
+
+    #[test]
+    fn a_network_is_blamed_only_for_what_it_took() {
+        let judge = |sending, waiting, decode, waits| {
+            let mut stats = stats([2.0, 0.0, 38.0], decode, 2.0, [10.0 - waits, waits]);
+            stats.network = Some(Network {
+                sending,
+                waiting,
+                bytes_per_s: 1e8,
+            });
+            stats.bottleneck().bound
+        };
+        let ahead = [3.0, 0.1, 14.9];
+        assert_eq!(judge(0.8, 0.1, ahead, 7.0), Bound::Network);
+        // The server waits for the credit of a trainer that sleeps, and for its storage at times.
+        assert_eq!(judge(0.02, 0.06, ahead, 0.8), Bound::Trainer);
+        // The trainer waits as long as the server does.
+        assert_eq!(judge(0.4, 0.5, [13.0, 0.2, 0.4], 5.0), Bound::Decode);
+    }
+
+    #[test]
     fn a_thread_that_receives_all_the_time_is_found() {
         let mut stats = stats([2.0, 0.0, 38.0], [3.0, 0.1, 14.9], 2.0, [2.0, 8.0]);
         stats.network = Some(Network {
@@ -524,22 +618,28 @@ mod tests {
         let mut trainer = stats([2.0, 0.0, 38.0], [3.0, 0.1, 14.9], 2.0, [9.9, 0.1]);
         assert_eq!(
             trainer.bottleneck().to_string(),
-            "trainer-bound: it waited 1 % of its time for batches; 2 threads busy 25 % could give 4.0x, storage 20.0x"
+            "the trainer waited 1 % of its time for batches"
         );
+        assert_eq!(trainer.bottleneck().sentence(), None);
         assert_eq!(trainer.bottleneck().bound, Bound::Trainer);
         // Two threads on one core do no more than one.
         trainer.cores = 1;
         assert_eq!(trainer.bottleneck().decode_headroom, 2.0);
-        assert_eq!(
-            trainer.bottleneck().to_string(),
-            "trainer-bound: it waited 1 % of its time for batches; 2 threads on 1 core busy 50 % could give 2.0x, storage 20.0x"
-        );
         // On a busy machine waking up takes a while, and more resources before the trainer would
         // not help.
         let late = stats([2.0, 0.0, 38.0], [1.0, 0.0, 18.5], 0.5, [9.3, 0.7]).bottleneck();
         assert_eq!(late.bound, Bound::Trainer);
+        assert_eq!(
+            late.sentence().unwrap(),
+            "trainer-bound: decode threads waited for room 93 % of their time; the trainer waited 7 % of its time all the same, \
+             at the start of an epoch or in bursts"
+        );
+        // Threads that are hardly busy could give more, but the trainer waits: no factor is claimed.
+        let idle = stats([2.0, 0.0, 38.0], [1.1, 7.0, 11.8], 1.1, [7.0, 3.0]).bottleneck();
+        assert_eq!(idle.bound, Bound::Trainer);
+        assert!(!idle.to_string().contains("could give"), "{idle}");
         let mut nothing = stats([0.0; 3], [0.0; 3], 0.0, [0.0; 2]);
-        assert!(nothing.bottleneck().to_string().contains("could give"));
+        assert_eq!(nothing.bottleneck().sentence(), None);
         nothing.batches = 0;
         assert_eq!(nothing.bottleneck().bound, Bound::Unknown);
     }

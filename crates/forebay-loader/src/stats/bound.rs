@@ -39,6 +39,8 @@ bounds! {
     Trainer = "trainer", "The trainers set the pace";
     /// Handing finished batches to the consumer.
     Handover = "handover", "Handing over batches is the limit";
+    /// Copying finished batches to the device of the consumer.
+    Device = "device", "Copying to the device is the limit";
     /// Decoding and transforming.
     Decode = "decode", "Decoding is the limit";
     /// Decoding, because others use the processors.

@@ -71,8 +71,12 @@ pub struct Stats {
     pub failed: u64,
     /// Errors of the last of them, with shard and key; the latest one last.
     pub failures: Vec<String>,
-    /// Transport of batches, if a server makes them.
+    /// Transport of batches, if a server makes them and they come over a network: `None` for memory
+    /// that the server shares, which no network limits.
     pub network: Option<Network>,
+    /// The copy of batches to a device, if there is one. Its thread is then the consumer that
+    /// `trainer` counts.
+    pub device: Option<DeviceCopy>,
     /// The storage of the records, if it is remote.
     pub storage: Option<String>,
     /// Counters of that storage since the dataset was opened, if it has any, over all readers of
@@ -118,10 +122,36 @@ pub struct Queues {
     pub memory_bytes: u64,
 }
 
+/// Time of the thread that takes finished batches and copies them to a device, and of the trainer
+/// that takes the copies.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct DeviceCopy {
+    /// Seconds during which batches were copied, over all threads that copy.
+    pub busy_s: f64,
+    /// Seconds during which those threads waited for batches.
+    pub starved_s: f64,
+    /// Seconds between two requests of the trainer.
+    pub trainer_busy_s: f64,
+    /// Seconds during which the trainer waited for a copy.
+    pub trainer_starved_s: f64,
+}
+
+impl DeviceCopy {
+    fn since(self, earlier: DeviceCopy) -> DeviceCopy {
+        DeviceCopy {
+            busy_s: (self.busy_s - earlier.busy_s).max(0.0),
+            starved_s: (self.starved_s - earlier.starved_s).max(0.0),
+            trainer_busy_s: (self.trainer_busy_s - earlier.trainer_busy_s).max(0.0),
+            trainer_starved_s: (self.trainer_starved_s - earlier.trainer_starved_s).max(0.0),
+        }
+    }
+}
+
 /// Time of a server's stream, apart from making batches.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Network {
-    /// Fraction of the time during which it was sending or waited for the client's credit.
+    /// Fraction of the time during which it was sending. Waits for the client's credit do not count:
+    /// a trainer that is slow causes them too.
     pub sending: f64,
     /// Fraction of the time during which it waited for a batch.
     pub waiting: f64,
@@ -161,6 +191,9 @@ impl Stats {
                 None => now,
             }),
             reads: levels::since(&self.reads, &earlier.reads),
+            device: self
+                .device
+                .map(|now| now.since(earlier.device.unwrap_or_default())),
             decode_cpu_s: (self.decode_cpu_s - earlier.decode_cpu_s).max(0.0),
             decode_delay_s: (self.decode_delay_s - earlier.decode_delay_s).max(0.0),
             process_cpu_s: (self.process_cpu_s - earlier.process_cpu_s).max(0.0),

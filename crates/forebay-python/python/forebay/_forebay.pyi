@@ -765,6 +765,7 @@ class _Stats(TypedDict):
     bytes_read: int
     wait_s: float
     handover_s: float
+    device_s: float | None
     transport: Literal["shm", "tcp"] | None
     stages: dict[str, _Stage]
     bound: str | None
@@ -1129,12 +1130,13 @@ class Loader:
             part of the decoded images, 0.0 to 1.0, is stored as fast images (`forebay pack --images`),
             None before the first one and while a server does not answer; "wait_s",
             how long loops waited for batches; "handover_s", how long handing finished batches to loops
-            took, waiting for Python's lock included; "transport", how batches come: "shm" or "tcp" from a server,
+            took, waiting for Python's lock included; "device_s", how long a loader for a device copied batches
+            to it, None without one; "transport", how batches come: "shm" or "tcp" from a server,
             None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
             for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
-            included; "bound", the bottleneck: "trainer" (the best case), "handover", "decode", "neighbor",
-            "storage", "network" or "unknown", and "bottleneck", a sentence about it, both None while a
-            server does not answer; "failed", how many
+            included; "bound", the bottleneck: "trainer" (the best case), "handover", "device", "decode", "neighbor",
+            "storage", "network" or "unknown", and "bottleneck", a sentence about it, None where the trainer waited for less
+            than 5 % of its time, both None while a server does not answer; "failed", how many
             samples were replaced (see `on_error`), and "failures", what was wrong with the last of them;
             "storage", None for local files, and for a dataset in a store what was counted since it was
             opened: "fetched_bytes" that came over the network, "retries" after failures, "hedges" (requests

@@ -85,6 +85,19 @@ class _Over:
     """The end of the epoch."""
 
 
+class _Clock:
+    """Seconds that copying to a device took, and waits on both sides of it. Guarded by the front's condition."""
+
+    def __init__(self) -> None:
+        self.busy = self.starved = 0.0
+        self.trainer_busy = self.trainer_starved = 0.0
+        # When the trainer got its last batch.
+        self.handed_at: float | None = None
+
+    def read(self) -> tuple[float, float, float, float]:
+        return self.busy, self.starved, self.trainer_busy, self.trainer_starved
+
+
 class _Ahead(Generic[Prepared]):
     """Threads that take batches in order, prepare them, and keep a few ready.
 
@@ -99,8 +112,10 @@ class _Ahead(Generic[Prepared]):
         prepare: Callable[[Any], Prepared],
         threads: int,
         depth: int,
+        clock: _Clock,
     ) -> None:
         self.process = os.getpid()
+        self.clock = clock
         self.inner = inner
         self.batches = iter(inner)
         self.prepare = prepare
@@ -129,7 +144,9 @@ class _Ahead(Generic[Prepared]):
                 number = self._room()
                 if number is None:
                     return
+                asked = time.perf_counter()
                 batch, end, state = self._take()
+                taken = time.perf_counter()
             if end is None:
                 try:
                     end = self.prepare(batch)
@@ -138,6 +155,8 @@ class _Ahead(Generic[Prepared]):
             # A thread that waits for room must not keep the previous batch alive.
             del batch
             with self.changed:
+                self.clock.starved += taken - asked
+                self.clock.busy += time.perf_counter() - taken
                 if not self.unwanted:
                     self.store[number] = (end, state)
                 self.changed.notify_all()
@@ -245,7 +264,7 @@ class Front(Generic[Prepared, Item]):
     handed out, whatever was prepared ahead. Threads may share a loop.
     """
 
-    def __init__(self, inner: Source, *, threads: int = 1, ahead: int = 2) -> None:
+    def __init__(self, inner: Source, *, threads: int = 1, ahead: int = 2, copies: bool = False) -> None:
         if not hasattr(inner, "load_state_dict"):
             raise TypeError(f"expected a forebay.Loader, or what was made of one, found a value of type {type(inner).__name__}")
         if threads < 1:
@@ -257,6 +276,9 @@ class Front(Generic[Prepared, Item]):
         self._threads = threads
         # Batches in progress or ready; 0 prepares each batch when it is requested.
         self._depth = max(threads, ahead) if ahead else 0
+        # Whether `_prepare` copies to a device, which `stats` then looks at.
+        self._copies = copies and self._depth > 0
+        self._clock = _Clock()
         # Re-entrant: the collector may end a loop of this front at any point.
         self._changed = threading.Condition(threading.RLock())
         # The newest loop, as far as this object has to do with it.
@@ -304,13 +326,14 @@ class Front(Generic[Prepared, Item]):
             # Where the other loader stands already this throws nothing away.
             self._inner.load_state_dict(self._state)
         self._state = self._inner.state_dict()
-        return _Ahead(self._changed, self._inner, self._prepare, self._threads, self._depth)
+        return _Ahead(self._changed, self._inner, self._prepare, self._threads, self._depth, self._clock)
 
     def _next(self, run: _Run[Prepared]) -> Item:
         """The next item of a loop."""
         if run.over:
             raise StopIteration
         self._check_process()
+        clock, asked = self._clock, time.perf_counter()
         with self._changed:
             while True:
                 if run.over:
@@ -341,6 +364,10 @@ class Front(Generic[Prepared, Item]):
                 # It was the last one: the state is of the next epoch.
                 run.over = True
                 self._end(state)
+            if clock.handed_at is not None:
+                clock.trainer_busy += asked - clock.handed_at
+            clock.handed_at = time.perf_counter()
+            clock.trainer_starved += clock.handed_at - asked
             self._changed.notify_all()
         return self._deliver(result)
 
@@ -524,7 +551,15 @@ class Front(Generic[Prepared, Item]):
         dict
             See `forebay.Loader.stats`; "wait_s" is how long this object's threads waited.
         """
-        return self._inner.stats()
+        return self._stats(None)
+
+    def _stats(self, copies: tuple[float, float, float, float] | None) -> Any:
+        """The same; `copies` are the times of a front of this one that copies to a device."""
+        if self._copies:
+            with self._changed:
+                copies = self._clock.read()
+        inner: Any = self._inner
+        return inner._stats(copies) if hasattr(inner, "_stats") else inner.stats()
 
     def close(self) -> None:
         """Stop threads and connections: see `forebay.Loader.close`."""

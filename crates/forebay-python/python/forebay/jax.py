@@ -93,7 +93,7 @@ class Loader(Front[Any, Any]):
         # Devices of other processes cannot be written from here: each brings its part.
         self._shared = sharding is not None and not sharding.is_fully_addressable
         inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
-        super().__init__(inner, ahead=prefetch)
+        super().__init__(inner, ahead=prefetch, copies=True)
 
     def _prepare(self, batch: Any) -> Any:
         if isinstance(batch, Batch):

@@ -81,7 +81,7 @@ class Loader(Front[Any, Any]):
         self.__class__ = _for_keras(type(self))  # type: ignore[arg-type]
         self._device = device
         inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
-        super().__init__(inner, ahead=0 if device is None else prefetch)
+        super().__init__(inner, ahead=0 if device is None else prefetch, copies=True)
 
     def _prepare(self, batch: Any) -> Any:
         if isinstance(batch, Batch):

@@ -131,7 +131,7 @@ class Loader(Front[Any, Any]):
             self._mover = _Mover(torch, place, finish, torch.cuda.current_device() if pin else None)
         # Without work to do ahead a batch is its memory, and costs nothing to hand out.
         idle = place.type == "cpu" and not (pin_memory or normalize is not None or mapped)
-        super().__init__(inner, ahead=0 if idle else prefetch)
+        super().__init__(inner, ahead=0 if idle else prefetch, copies=place.type != "cpu")
         self._device = place
 
     @property

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use forebay_loader::{Bottleneck, DeviceCopy};
 use forebay_store::Cancel;
 use forebay_wire::wire;
 use pyo3::exceptions::PyTypeError;
@@ -299,12 +300,13 @@ impl PyLoader {
     ///     part of the decoded images, 0.0 to 1.0, is stored as fast images (`forebay pack --images`),
     ///     None before the first one and while a server does not answer; "wait_s",
     ///     how long loops waited for batches; "handover_s", how long handing finished batches to loops
-    ///     took, waiting for Python's lock included; "transport", how batches come: "shm" or "tcp" from a server,
+    ///     took, waiting for Python's lock included; "device_s", how long a loader for a device copied batches
+    ///     to it, None without one; "transport", how batches come: "shm" or "tcp" from a server,
     ///     None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
     ///     for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
-    ///     included; "bound", the bottleneck: "trainer" (the best case), "handover", "decode", "neighbor",
-    ///     "storage", "network" or "unknown", and "bottleneck", a sentence about it, both None while a
-    ///     server does not answer; "failed", how many
+    ///     included; "bound", the bottleneck: "trainer" (the best case), "handover", "device", "decode", "neighbor",
+    ///     "storage", "network" or "unknown", and "bottleneck", a sentence about it, None where the trainer waited for less
+    ///     than 5 % of its time, both None while a server does not answer; "failed", how many
     ///     samples were replaced (see `on_error`), and "failures", what was wrong with the last of them;
     ///     "storage", None for local files, and for a dataset in a store what was counted since it was
     ///     opened: "fetched_bytes" that came over the network, "retries" after failures, "hedges" (requests
@@ -320,7 +322,7 @@ impl PyLoader {
         let handle = &current.opened.handle;
         // A server needs a request.
         let handover = Duration::from_nanos(self.handover_ns.load(Ordering::Relaxed));
-        let counters = py.detach(|| handle.counters(handover));
+        let counters = py.detach(|| handle.counters(handover, device));
         let stats = counters.wire;
         let stages = PyDict::new(py);
         for stage in &stats.stages {
@@ -328,6 +330,26 @@ impl PyLoader {
             times.set_item("busy_s", stage.busy_s)?;
             times.set_item("starved_s", stage.starved_s)?;
             times.set_item("blocked_s", stage.blocked_s)?;
+        self.stats_beside(py, None)
+    }
+
+    /// The same, for an object in front that copies batches to a device: its seconds of copying and of waiting for batches,
+    /// and those of its trainer between two batches and of waiting for one.
+    #[pyo3(name = "_stats", signature = (copies))]
+    fn stats_beside<'py>(
+        &self,
+        py: Python<'py>,
+        copies: Option<(f64, f64, f64, f64)>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let device =
+            copies.map(
+                |(busy_s, starved_s, trainer_busy_s, trainer_starved_s)| DeviceCopy {
+                    busy_s,
+                    starved_s,
+                    trainer_busy_s,
+                    trainer_starved_s,
+                },
+            );
             times.set_item("threads", stage.threads)?;
             stages.set_item(&stage.name, times)?;
         }
@@ -342,9 +364,9 @@ impl PyLoader {
         all.set_item("handover_s", handover.as_secs_f64())?;
         all.set_item("transport", handle.transport())?;
         all.set_item("stages", stages)?;
-        let (bound, text) = counters.bottleneck.unzip();
-        all.set_item("bound", bound)?;
-        all.set_item("bottleneck", text)?;
+        let bottleneck = counters.bottleneck.as_ref();
+        all.set_item("bound", bottleneck.map(|found| found.bound.name()))?;
+        all.set_item("bottleneck", bottleneck.and_then(Bottleneck::sentence))?;
         all.set_item("storage", storage(py, stats.traffic.as_ref())?)?;
         all.set_item("failed", stats.failed)?;
         all.set_item("failures", stats.failures)?;
@@ -352,6 +374,7 @@ impl PyLoader {
             "server",
             "servers",
             "reconnects",
+        all.set_item("device_s", device.map(|device| device.busy_s))?;
             "handovers",
             "retries",
             "longest_gap_s",

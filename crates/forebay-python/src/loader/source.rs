@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::{ServerUse, StreamStats};
-use forebay_loader::Options;
 use forebay_loader::plan::Batches;
+use forebay_loader::{Bottleneck, DeviceCopy, Options};
 use forebay_shard::some_of;
 use forebay_wire::wire;
 use pyo3::prelude::*;
@@ -64,8 +64,9 @@ pub(super) trait Handle: Send + Sync {
     fn away(&self) -> Option<Failure> {
         None
     }
-    /// Times and waits of each stage; handing batches to Python took `handover`.
-    fn counters(&self, handover: Duration) -> Counters;
+    /// Times and waits of each stage; handing batches to Python took `handover`, and copying them to a device what `device`
+    /// says.
+    fn counters(&self, handover: Duration, device: Option<DeviceCopy>) -> Counters;
     /// How batches come now, if they come from a server.
     fn transport(&self) -> Option<&'static str> {
         None
@@ -87,8 +88,8 @@ pub(super) struct Servers {
 /// Times and waits of each stage of a source.
 pub(super) struct Counters {
     pub(super) wire: wire::Stats,
-    /// The bottleneck, and a sentence about it.
-    pub(super) bottleneck: Option<(&'static str, String)>,
+    /// The bottleneck, if it is known.
+    pub(super) bottleneck: Option<Bottleneck>,
 }
 
 /// The source of samples, as given.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_loader::{Bound, MachineCpu, Network, RankPace, Straggler};
+use forebay_loader::{Bound, MachineCpu, RankPace, Straggler};
 use forebay_wire::wire;
 
 use super::BottleneckReport;
@@ -15,6 +15,8 @@ use crate::history::Did;
 pub(super) struct Window<'a> {
     pub(super) seconds: f64,
     pub(super) streams: u64,
+    /// Whether a stream comes over a network, and not through shared memory.
+    pub(super) over_network: bool,
     pub(super) did: Did,
     /// Seconds during which trainers had batches, and had none.
     pub(super) trainers: [f64; 2],
@@ -94,12 +96,12 @@ pub(super) fn judge(window: &Window<'_>) -> BottleneckReport {
     };
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
     let [fed, starved] = window.trainers;
-    let mut stats = counters::from_wire(&stats, seconds(starved), seconds(fed + starved));
-    stats.network = Some(Network {
-        sending: busy / all,
-        waiting: starved / all,
-        bytes_per_s: crate::history::per_s(window.did.payload_bytes as f64, window.seconds),
-    });
+    let mut stats = counters::from_wire(
+        &stats,
+        seconds(starved),
+        seconds(fed + starved),
+        window.over_network,
+    );
     if window.streams > 1 {
         stats = stats.among_others();
     }
@@ -142,6 +144,7 @@ mod tests {
         judge(&Window {
             seconds: 10.0,
             streams,
+            over_network: true,
             did: Did {
                 images: 256 * batches,
                 batches,
@@ -206,6 +209,7 @@ mod tests {
         let idle = judge(&Window {
             seconds: 10.0,
             streams: 0,
+            over_network: true,
             did: Did::default(),
             trainers: [0.0; 2],
             stages: &none,
@@ -237,6 +241,7 @@ mod tests {
             judge(&Window {
                 seconds: 10.0,
                 streams: 3,
+                over_network: true,
                 did: Did {
                     images: 7680,
                     batches: 30,

@@ -145,6 +145,7 @@ impl ReportBuilder<'_> {
         let bottleneck = judge(&Window {
             seconds: history.window_s(),
             streams: streams.len() as u64,
+            over_network: streams.iter().any(|stream| stream.transport != "shm"),
             did,
             trainers,
             stages: &stages,

@@ -143,7 +143,8 @@ impl Batches {
                 let client = stream.stats();
                 let server = stream.server_stats(Duration::from_secs(2));
                 let server = server.ok_or("the server tells no counters")?;
-                let mut stats = counters::from_wire(&server, client.starved, opened.elapsed());
+                let mut stats =
+                    counters::from_wire(&server, client.starved, opened.elapsed(), true);
                 stats.receive_cpu_s = client.receiving_cpu.as_secs_f64();
                 stats
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::ReadOptions;
-use forebay_loader::{Loader, Mix, MixLabels, Monitor, Options};
+use forebay_loader::{DeviceCopy, Loader, Mix, MixLabels, Monitor, Options};
 use forebay_server::counters;
 use forebay_shard::{Dataset, Split};
 use forebay_store::Cancel;
@@ -160,12 +160,11 @@ impl Handle for Hold {
         self.cancel.cancel();
     }
 
-    fn counters(&self, handover: Duration) -> Counters {
+    fn counters(&self, handover: Duration, device: Option<DeviceCopy>) -> Counters {
         let mut stats = self.monitor.stats();
-        stats.handover_s = handover.as_secs_f64();
-        let bottleneck = stats.bottleneck();
+        (stats.handover_s, stats.device) = (handover.as_secs_f64(), device);
         Counters {
-            bottleneck: Some((bottleneck.bound.name(), bottleneck.to_string())),
+            bottleneck: Some(stats.bottleneck()),
             wire: counters::to_wire(&stats),
         }
     }

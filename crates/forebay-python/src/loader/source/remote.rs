@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    Client, ClientOptions, ClientTls, Interrupter, Notice, Stream, StreamOptions, StreamStats,
+    Client, ClientOptions, ClientTls, Interrupter, Notice, Stream, StreamOptions, StreamStats, Via,
     Wanted,
 };
-use forebay_loader::Options;
+use forebay_loader::{DeviceCopy, Options};
 use forebay_options::LoaderOptions;
 use forebay_server::counters;
 use forebay_wire::{Batch, wire};
@@ -226,7 +226,7 @@ impl Handle for Shared {
         })
     }
 
-    fn counters(&self, handover: Duration) -> Counters {
+    fn counters(&self, handover: Duration, device: Option<DeviceCopy>) -> Counters {
         let (stats, interrupter) = {
             let now = self.now();
             (now.stats, now.interrupter.clone())
@@ -251,8 +251,10 @@ impl Handle for Shared {
                 bottleneck: None,
             };
         };
-        let mut all = counters::from_wire(&server, stats.starved, self.opened.elapsed());
-        all.handover_s = handover.as_secs_f64();
+        let over_network = interrupter.via() == Via::Tcp;
+        let elapsed = self.opened.elapsed();
+        let mut all = counters::from_wire(&server, stats.starved, elapsed, over_network);
+        (all.handover_s, all.device) = (handover.as_secs_f64(), device);
         all.receive_cpu_s = stats.receiving_cpu.as_secs_f64();
         let bottleneck = all.bottleneck();
         // The trainer of the server's pipeline is the thread that sends.
@@ -266,7 +268,7 @@ impl Handle for Shared {
             threads: 1,
         });
         Counters {
-            bottleneck: Some((bottleneck.bound.name(), bottleneck.to_string())),
+            bottleneck: Some(bottleneck),
             wire: server,
         }
     }
