@@ -18,7 +18,7 @@ from test_loader import TOTAL, content, epochs, loader
 VARIABLES = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "TORCHELASTIC_RUN_ID",
     "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-    "PMI_RANK", "PMI_SIZE",
+    "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "GROUP_RANK",
 )  # fmt: skip
 
 
@@ -55,6 +55,15 @@ NODES = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"}, "0 of 1"),
         ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, "3 of 4"),
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "1 of 2"),
+        ({"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "2"}, "1 of 2"),
+        # A child of Lightning's launcher before it made the process group: on the first machine, and on another one.
+        ({"WORLD_SIZE": "2", "LOCAL_RANK": "1", "NODE_RANK": "0"}, "1 of 2"),
+        ({"WORLD_SIZE": "4", "LOCAL_RANK": "1", "NODE_RANK": "0"}, "1 of 4"),
+        ({"WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1"}, "3 of 4"),
+        ({"WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}, "2 of 4"),
+        # torchrun and what Accelerate and DeepSpeed start.
+        ({"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}, "2 of 4"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, "1 of 2"),
         ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", **NODES}, "3 of 4"),
         ({"WORLD_SIZE": "4", **SLURM}, "2 of 4"),
         # One launcher on each node, which starts the ranks.
@@ -81,29 +90,32 @@ def test_the_environment_names_the_rank(
 
 
 @pytest.mark.parametrize(
-    ("environment", "parts"),
+    ("environment", "known", "parts"),
     [
-        ({"WORLD_SIZE": "2"}, ["the rank is unknown", "world size 2 from the environment variable WORLD_SIZE"]),
-        # A child of Lightning's launcher before it made the process group: which node is it on?
+        ({"WORLD_SIZE": "2"}, 2, ["the rank is unknown", "world size 2 from the environment variable WORLD_SIZE"]),
+        # A child of Lightning's launcher on the second machine: how many ranks has the first one?
         (
-            {"WORLD_SIZE": "2", "LOCAL_RANK": "1", "NODE_RANK": "0"},
-            ["the rank is unknown", "world size 2 from the environment variable WORLD_SIZE", "LOCAL_RANK is 1", "LOCAL_WORLD_SIZE"],
+            {"WORLD_SIZE": "4", "LOCAL_RANK": "1", "NODE_RANK": "1"},
+            4,
+            ["the rank is unknown", "world size 4 from the environment variable WORLD_SIZE", "LOCAL_RANK is 1", "LOCAL_WORLD_SIZE"],
         ),
-        ({"WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, ["the rank is unknown"]),
-        ({"RANK": "0"}, ["the number of ranks is unknown", "rank 0 from the environment variable RANK"]),
-        ({"LOCAL_RANK": "1"}, ["the rank is unknown", "LOCAL_RANK is 1"]),
+        ({"WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, 4, ["the rank is unknown"]),
+        ({"RANK": "0"}, None, ["the number of ranks is unknown", "rank 0 from the environment variable RANK"]),
+        ({"LOCAL_RANK": "1"}, None, ["the rank is unknown", "LOCAL_RANK is 1"]),
         # Exported once for all tasks of a step.
         (
             {"RANK": "0", "WORLD_SIZE": "4", **SLURM},
+            4,
             ["ambiguous", "rank 0 of 4 from the environment variables RANK and WORLD_SIZE", "rank 2 of 4 from the environment variables SLURM_PROCID"],
         ),
-        ({"RANK": "0", "WORLD_SIZE": "1", **SLURM}, ["ambiguous", "rank 0 of 1", "rank 2 of 4"]),
+        ({"RANK": "0", "WORLD_SIZE": "1", **SLURM}, None, ["ambiguous", "rank 0 of 1", "rank 2 of 4"]),
     ],
 )
 def test_half_a_rank_and_two_of_them_are_errors_at_the_first_use(
     packed: dict[str, pathlib.Path],
     monkeypatch: pytest.MonkeyPatch,
     environment: dict[str, str],
+    known: int | None,
     parts: list[str],
 ) -> None:
     for name, value in environment.items():
@@ -111,9 +123,13 @@ def test_half_a_rank_and_two_of_them_are_errors_at_the_first_use(
     with loader(packed["indexed"], batch_size=2) as it:
         # What does not depend on the rank is known.
         assert (it.records, it.split, it.batch_size, it.epoch) == (TOTAL, "train", 2, 0)
-        uses: list[Callable[[], Any]] = [
-            lambda: iter(it), lambda: len(it), lambda: it.rank, lambda: it.world_size, it.state_dict,
-        ]  # fmt: skip
+        uses: list[Callable[[], Any]] = [lambda: iter(it), lambda: it.rank, it.state_dict]
+        if known is None:
+            uses += [lambda: len(it), lambda: it.world_size]
+        else:
+            # Each rank has as many batches, whichever this one is.
+            with loader(packed["indexed"], batch_size=2, rank=1, world_size=known) as one:
+                assert (len(it), it.world_size) == (len(one), known)
         for use in uses:
             with pytest.raises(forebay.OptionError) as found:
                 use()

@@ -362,7 +362,7 @@ impl OnBadRecord {
             Self::Skip => findings.push(Finding::new(Action::Skipped, reason, name, what)),
             Self::Fail => {
                 let name = escape(name);
-                let what = format!("{name}: {what}; --on-bad-record skip leaves it out");
+                let what = format!("{name}: {what}; --on-bad skip leaves it out");
                 return Err(Error::source(place, what));
             }
         }

@@ -57,6 +57,7 @@ def claims(in_use: bool = True) -> list[Claim]:
     found += (
         _launcher("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
         or _launcher("PMI_RANK", "PMI_SIZE")
+        or _launcher("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE")
         # Outside of a step, in the shell of a job, SLURM_PROCID and SLURM_NTASKS may be set too.
         or _launcher("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
     )
@@ -93,6 +94,20 @@ def choose(found: list[Claim], job: int | None = None) -> tuple[int, int, bool, 
     return chosen.rank, world_size, True, chosen.world_size is not None
 
 
+def world_size(found: list[Claim], job: int | None = None) -> int:
+    """The number of ranks, which may be known where the rank is not. Raises OptionError as `choose` does."""
+    try:
+        _, size, _, is_named = choose(found, job)
+    except OptionError:
+        sizes = {claim.world_size for claim in found} - {None}
+        if job is not None:
+            sizes.add(job)
+        if len(sizes) != 1:
+            raise
+        return sizes.pop()  # type: ignore[return-value]
+    return size if is_named or job is None else job
+
+
 def _completed(claim: Claim, others: list[Claim]) -> Claim:
     """The claim with the half that it lacks, where another one has it and agrees about the rest."""
     if claim.rank is not None and claim.world_size is not None:
@@ -106,10 +121,28 @@ def _completed(claim: Claim, others: list[Claim]) -> Claim:
         if claim.rank is not None and other.rank == claim.rank and other.world_size is not None:
             source = f"{claim.source} with {other.source}"
             return Claim(source, claim.rank, other.world_size)
-    if claim.rank is None and claim.world_size == _number("LOCAL_WORLD_SIZE"):
-        # All of them are on this machine.
-        return dataclasses.replace(claim, source=f"{claim.source} with LOCAL_RANK", rank=_number("LOCAL_RANK"))
+    if claim.rank is None and claim.world_size is not None:
+        names, rank = _by_machine(claim.world_size)
+        if rank is not None and rank < claim.world_size:
+            return dataclasses.replace(claim, source=f"{claim.source} with {names}", rank=rank)
     return claim
+
+
+def _by_machine(world_size: int) -> tuple[str, int | None]:
+    """The rank that follows from the rank on this machine, and the variables that say it."""
+    local, on_machine = _number("LOCAL_RANK"), _number("LOCAL_WORLD_SIZE")
+    if local is None or on_machine == world_size:
+        # All of them are on this machine.
+        return "LOCAL_RANK", local
+    # Lightning sets the first, torchrun the second.
+    name = "NODE_RANK" if os.environ.get("NODE_RANK") else "GROUP_RANK"
+    machine = _number(name)
+    if machine == 0:
+        # However many ranks there are on it: Lightning does not say.
+        return f"LOCAL_RANK and {name}", local
+    if machine is None or not on_machine or world_size % on_machine or local >= on_machine:
+        return "LOCAL_RANK", None
+    return f"LOCAL_RANK, LOCAL_WORLD_SIZE and {name}", machine * on_machine + local
 
 
 def _contradicts(other: Claim, chosen: Claim) -> bool:
@@ -129,7 +162,10 @@ def _about_local_rank() -> str:
     local = _number("LOCAL_RANK")
     if local is None:
         return ""
-    return f" (LOCAL_RANK is {local}, which counts where LOCAL_WORLD_SIZE says that all ranks are on this machine)"
+    return (
+        f" (LOCAL_RANK is {local}, which counts where LOCAL_WORLD_SIZE says that all ranks are on this machine, "
+        "or NODE_RANK says which machine it is)"
+    )
 
 
 def _torch() -> Iterator[Claim]:
@@ -183,4 +219,4 @@ def _number(name: str) -> int | None:
     return int(text)
 
 
-_OPTIONS = {name: "world_size" for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")}
+_OPTIONS = {name: "world_size" for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")}

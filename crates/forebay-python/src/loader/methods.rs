@@ -165,7 +165,10 @@ impl PyLoader {
     /// How many processes share an epoch: looked up as `rank` is.
     #[getter]
     fn world_size(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.ranked(py)?.opened.options.world_size)
+        match self.is_settled() {
+            true => Ok(self.current().opened.options.world_size),
+            false => ranks::world_of_process(py, self.job),
+        }
     }
 
     /// An object with `set_epoch`, where frameworks look for one.
@@ -201,7 +204,16 @@ impl PyLoader {
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let batches = self.ranked(py)?.opened.batches;
+        let current = self.current();
+        let mut batches = current.opened.batches;
+        if !self.is_settled() {
+            // The same for each rank, so none is looked up.
+            let mut options = current.opened.options.clone();
+            (options.rank, options.world_size) = (0, ranks::world_of_process(py, self.job)?);
+            batches = options
+                .batches(current.opened.samples)
+                .map_err(Failure::from)?;
+        }
         Ok(usize::try_from(batches.per_epoch()).unwrap_or(usize::MAX))
     }
 
@@ -318,18 +330,6 @@ impl PyLoader {
     ///     often one took over from another that still served, and "retries", attempts that came to nothing: None
     ///     without servers.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let current = self.current();
-        let handle = &current.opened.handle;
-        // A server needs a request.
-        let handover = Duration::from_nanos(self.handover_ns.load(Ordering::Relaxed));
-        let counters = py.detach(|| handle.counters(handover, device));
-        let stats = counters.wire;
-        let stages = PyDict::new(py);
-        for stage in &stats.stages {
-            let times = PyDict::new(py);
-            times.set_item("busy_s", stage.busy_s)?;
-            times.set_item("starved_s", stage.starved_s)?;
-            times.set_item("blocked_s", stage.blocked_s)?;
         self.stats_beside(py, None)
     }
 
@@ -350,6 +350,18 @@ impl PyLoader {
                     trainer_starved_s,
                 },
             );
+        let current = self.current();
+        let handle = &current.opened.handle;
+        // A server needs a request.
+        let handover = Duration::from_nanos(self.handover_ns.load(Ordering::Relaxed));
+        let counters = py.detach(|| handle.counters(handover, device));
+        let stats = counters.wire;
+        let stages = PyDict::new(py);
+        for stage in &stats.stages {
+            let times = PyDict::new(py);
+            times.set_item("busy_s", stage.busy_s)?;
+            times.set_item("starved_s", stage.starved_s)?;
+            times.set_item("blocked_s", stage.blocked_s)?;
             times.set_item("threads", stage.threads)?;
             stages.set_item(&stage.name, times)?;
         }
@@ -362,6 +374,7 @@ impl PyLoader {
         all.set_item("bytes_read", stats.bytes_read)?;
         all.set_item("wait_s", waited.as_secs_f64())?;
         all.set_item("handover_s", handover.as_secs_f64())?;
+        all.set_item("device_s", device.map(|device| device.busy_s))?;
         all.set_item("transport", handle.transport())?;
         all.set_item("stages", stages)?;
         let bottleneck = counters.bottleneck.as_ref();
@@ -374,7 +387,6 @@ impl PyLoader {
             "server",
             "servers",
             "reconnects",
-        all.set_item("device_s", device.map(|device| device.busy_s))?;
             "handovers",
             "retries",
             "longest_gap_s",

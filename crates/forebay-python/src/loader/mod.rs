@@ -121,13 +121,17 @@ impl PyLoader {
 
     /// The stream of the rank that this process is found to be. A loop that is running keeps its own.
     fn ranked(&self, py: Python<'_>) -> PyResult<Arc<Current>> {
-        // A lock that was held at a fork stays so.
-        let is_settled = self.rank_is_fixed || self.process != std::process::id();
-        if is_settled || self.pump.is_running() {
+        if self.is_settled() {
             return Ok(self.current());
         }
         let ranks = self.find_ranks(py)?;
         self.follow(py, ranks)
+    }
+
+    /// Whether the rank is not looked up: it was given, or a loop is running.
+    fn is_settled(&self) -> bool {
+        // A lock that was held at a fork stays so.
+        self.rank_is_fixed || self.process != std::process::id() || self.pump.is_running()
     }
 
     /// The rank that this process is found to be now.
@@ -180,15 +184,15 @@ impl PyLoader {
                 (answer, arrived) =
                     py.detach(|| (self.pump.take(generation, SLICE), Instant::now()));
                 if matches!(answer, Err(NoEvent::NotYet)) {
+                    if deadline.is_over()
+                        && let Some(away) = self.current().opened.handle.away()
+                    {
+                        return Err(away.into());
+                    }
                     deadline.check(py, || self.waits_for())?;
                 }
             }
             count(&self.waited_ns, arrived - started);
-            if deadline.is_over()
-                && let Some(away) = self.current().opened.handle.away()
-            {
-                return Err(away.into());
-            }
         }
         match answer {
             Ok(Event::Batch(batch, is_last)) => {

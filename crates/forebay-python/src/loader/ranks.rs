@@ -80,6 +80,13 @@ pub(super) fn of_process(
     }))
 }
 
+/// Asks how many ranks there are, which may be known before the rank is.
+pub(super) fn world_of_process(py: Python<'_>, job: Option<u64>) -> PyResult<u64> {
+    let module = py.import("forebay._ranks")?;
+    let claims = module.call_method1("claims", (true,))?;
+    module.call_method1("world_size", (claims, job))?.extract()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -486,7 +486,7 @@ fn images_and_masks_that_are_missing_are_left_out() {
     std::fs::remove_file(root.path().join("val2017/a/a.png")).unwrap();
     let mut input = RecordInput::new(root.path());
     let error = RecordFormat::COCO.open(&input).unwrap_err().to_string();
-    let said = "a/a.png: there is no image of this name; --on-bad-record skip leaves it out";
+    let said = "a/a.png: there is no image of this name; --on-bad skip leaves it out";
     assert!(error.contains(said), "{error}");
     input.on_bad_record = OnBadRecord::Skip;
     let source = RecordFormat::COCO.open(&input).unwrap();
