@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::args::{Colour, GlobalArgs};
 use crate::failure::{Failure, io_hint};
 use crate::interrupt::Interrupt;
+use crate::json_log;
 use crate::paint::{Paint, safe};
 use crate::progress::Bar;
 
@@ -49,6 +50,8 @@ pub(crate) struct Console {
     interrupt: Arc<Interrupt>,
     /// Whether the last event was printed.
     summarised: Arc<AtomicBool>,
+    /// Whether stderr is a log of JSON objects.
+    json_log: Arc<AtomicBool>,
     program: String,
 }
 
@@ -79,8 +82,30 @@ impl Console {
             stdout_error: Arc::new(Mutex::new(None)),
             interrupt: Arc::new(Interrupt::listen()),
             summarised: Arc::new(AtomicBool::new(false)),
+            json_log: Arc::default(),
             program: program_name(program),
         }
+    }
+
+    /// Makes all of stderr JSON from here on, one object a line: no bars, and panics too.
+    pub(crate) fn log_as_json(&self) {
+        if self.json_log.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.bars.set_draw_target(ProgressDrawTarget::hidden());
+        std::panic::set_hook(Box::new(|info| {
+            let line = json_log::line("error", "panic", &info.to_string(), None);
+            let _ = writeln!(io::stderr(), "{line}");
+        }));
+    }
+
+    /// Writes a line for people as one of the JSON log, if stderr is one.
+    fn logged(&self, level: &str, event: &str, text: &str, hint: Option<&str>) -> bool {
+        let is_log = self.json_log.load(Ordering::Relaxed);
+        if is_log {
+            self.stderr_as_it_is(&json_log::line(level, event, text, hint));
+        }
+        is_log
     }
 
     /// How the user calls this program, for commands to type next.
@@ -153,7 +178,7 @@ impl Console {
 
     /// Prints a note, which `-q` hides.
     pub(crate) fn note(&self, text: impl AsRef<str>) {
-        if self.quiet == 0 {
+        if self.quiet == 0 && !self.logged("info", "note", text.as_ref(), None) {
             self.stderr(text.as_ref());
         }
     }
@@ -173,14 +198,15 @@ impl Console {
 
     /// Shown with `-v`.
     pub(crate) fn detail(&self, text: impl AsRef<str>) {
-        if self.verbose > 0 && self.quiet == 0 {
+        if self.verbose > 0 && self.quiet == 0 && !self.logged("debug", "note", text.as_ref(), None)
+        {
             self.stderr(&self.notes.dim(text));
         }
     }
 
     /// Something that is not as it should be, while the work goes on; hidden by `-qq`.
     pub(crate) fn warning(&self, text: impl AsRef<str>) {
-        if self.quiet < 2 {
+        if self.quiet < 2 && !self.logged("warning", "warning", text.as_ref(), None) {
             self.stderr(&format!(
                 "{} {}",
                 self.notes.yellow("warning:"),
@@ -191,7 +217,7 @@ impl Console {
 
     /// A line below a warning.
     pub(crate) fn warning_detail(&self, text: impl AsRef<str>) {
-        if self.quiet < 2 {
+        if self.quiet < 2 && !self.logged("warning", "warning", text.as_ref(), None) {
             self.stderr(&format!("  {}", text.as_ref()));
         }
     }
@@ -204,9 +230,11 @@ impl Console {
         } else {
             (self.notes.red("error:"), "error")
         };
-        self.stderr(&format!("{word} {failure}"));
-        if let Some(hint) = failure.hint_line() {
-            self.stderr(&format!("{} {hint}", self.notes.cyan("hint:")));
+        if !self.logged("error", kind, failure.message(), failure.hint_line()) {
+            self.stderr(&format!("{word} {failure}"));
+            if let Some(hint) = failure.hint_line() {
+                self.stderr(&format!("{} {hint}", self.notes.cyan("hint:")));
+            }
         }
         if self.summarised.load(Ordering::Relaxed) {
             // The summary is the last event, and says that it failed.

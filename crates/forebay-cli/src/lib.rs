@@ -33,6 +33,7 @@ mod failure;
 mod histogram;
 mod input;
 mod interrupt;
+mod json_log;
 mod library_errors;
 mod paint;
 mod progress;

@@ -73,6 +73,9 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
         .first()
         .map_or(OsStr::new("forebay"), OsString::as_os_str);
     let console = Console::new(&cli.global, program);
+    if cli.command.logs_json() {
+        console.log_as_json();
+    }
     let names: Vec<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .collect();

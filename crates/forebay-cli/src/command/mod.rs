@@ -57,6 +57,13 @@ macro_rules! commands {
     };
 }
 
+impl Command {
+    /// Returns whether all of stderr is a log of JSON objects.
+    pub(crate) fn logs_json(&self) -> bool {
+        matches!(self, Command::Serve(args) if args.logs_json())
+    }
+}
+
 /// Parses the name of a shuffle.
 fn shuffles() -> impl TypedValueParser<Value = Shuffle> {
     let names = PossibleValuesParser::new(Shuffle::names());

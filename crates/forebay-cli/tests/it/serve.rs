@@ -27,9 +27,14 @@ struct Served {
 
 impl Served {
     fn start(root: &Path, more: &[&str]) -> Self {
+        Self::start_with(root, more, &[])
+    }
+
+    fn start_with(root: &Path, more: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = forebay()
             .args(["serve", text(root), "--listen", "127.0.0.1:0"])
             .args(more)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -234,16 +239,76 @@ fn a_configuration_has_datasets_and_jobs() {
         !stderr.contains("marked") && !stdout.contains("marked"),
         "{stderr}"
     );
-    let events: Vec<serde_json::Value> = stderr
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
+    let events = json_lines(&stderr);
     let named = |name: &str| events.iter().find(|event| event["event"] == name);
     let opened = named("opened").unwrap_or_else(|| panic!("{stderr}"));
     assert_eq!(opened["name"], "small");
     assert_eq!(opened["batch_size"], 4);
     assert!(opened["time"].as_str().unwrap().ends_with('Z'));
     assert!(named("stopped").is_some(), "{stderr}");
+}
+
+/// The lines of a log, each of which has to be an object with what all have.
+fn json_lines(log: &str) -> Vec<serde_json::Value> {
+    let read = |line: &str| -> serde_json::Value {
+        let event: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+        for name in ["time", "level", "event", "message"] {
+            assert!(event[name].is_string(), "{name} of {line}");
+        }
+        event
+    };
+    log.lines().map(read).collect()
+}
+
+#[test]
+fn every_line_of_a_json_log_is_json() {
+    let (_dir, root) = packed();
+    let more = [
+        "--log-format",
+        "json",
+        "--admin-listen",
+        "127.0.0.1:0",
+        "--health-listen",
+        "127.0.0.1:0",
+        "--color",
+        "always",
+        "-v",
+    ];
+    let served = Served::start_with(&root, &more, &[("FOREBAY_NO_SUCH_VARIABLE", "1")]);
+    let client = Client::connect(&served.url, ClientOptions::default()).unwrap();
+    let train = LoaderOptions::default().with_split("train");
+    let mut stream = client.open(train).unwrap();
+    assert!(stream.next_batch().unwrap().is_some());
+    let wrong = LoaderOptions::default().with_split("no-such");
+    assert!(client.open(wrong).is_err());
+    drop((stream, client));
+    served.signal("HUP");
+    served.signal("TERM");
+    let (code, _, stderr) = served.end();
+    assert_eq!(code, Some(0), "{stderr}");
+    let events = json_lines(&stderr);
+    let has = |event: &str, part: &str| {
+        let mut lines = events.iter().filter(|line| line["event"] == event);
+        lines.any(|line| line["message"].as_str().unwrap().contains(part))
+    };
+    assert!(has("warning", "FOREBAY_NO_SUCH_VARIABLE"), "{stderr}");
+    assert!(has("note", "Dashboard: http://"), "{stderr}");
+    assert!(has("note", "Ctrl-C stops"), "{stderr}");
+    assert!(has("stopped", ""), "{stderr}");
+    // One that does not start says so in the same way.
+    let ran = run(["serve", "/proc/nonexistent", "--log-format", "json"]);
+    let last = json_lines(&ran.stderr).pop().unwrap();
+    assert_eq!(
+        (&last["event"], &last["level"]),
+        (&"error".into(), &"error".into())
+    );
+    assert!(
+        last["message"]
+            .as_str()
+            .unwrap()
+            .contains("/proc/nonexistent")
+    );
 }
 
 #[test]

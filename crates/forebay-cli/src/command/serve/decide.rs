@@ -46,6 +46,17 @@ pub(super) struct Decided {
 /// The environment variable with a token for everything.
 const TOKEN: &str = "FOREBAY_TOKEN";
 
+impl Args {
+    /// Returns whether the log is JSON, before anything is decided. A file that cannot be read says so later.
+    pub(crate) fn logs_json(&self) -> bool {
+        let by_file = || match &self.sources[..] {
+            [only] if is_config(only) => Config::read(only).ok()?.log_format,
+            _ => None,
+        };
+        self.log_format.or_else(by_file) == Some(LogFormat::Json)
+    }
+}
+
 impl Decided {
     pub(super) fn new(args: Args, console: &Console) -> Result<Decided, Failure> {
         let (file, config) = match &args.sources[..] {

@@ -1,6 +1,6 @@
 //! The server's log on stderr: lines for people, or one JSON object a line.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use forebay_server::Event;
 use serde::Serialize;
@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::LogFormat;
 use crate::console::Console;
+use crate::json_log::timestamp;
 
 /// How much an event matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,46 +187,11 @@ fn details(event: &Event<'_>) -> (&'static str, Value) {
     }
 }
 
-/// RFC 3339, in UTC, with milliseconds.
-fn timestamp(now: SystemTime) -> String {
-    let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let (seconds, ms) = (since.as_secs(), since.subsec_millis());
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of the year 0, in cycles of 400 years (146,097 days).
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day_of_month = day - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    let year = era * 400 + year + carry;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::UNIX_EPOCH;
 
-    #[test]
-    fn times_are_those_of_the_calendar() {
-        for (seconds, text) in [
-            (0, "1970-01-01T00:00:00.250Z"),
-            (951_782_399, "2000-02-28T23:59:59.250Z"),
-            (951_782_400, "2000-02-29T00:00:00.250Z"),
-            (1_709_251_200, "2024-03-01T00:00:00.250Z"),
-            (1_735_689_599, "2024-12-31T23:59:59.250Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.250Z"),
-        ] {
-            let now = UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 250);
-            assert_eq!(timestamp(now), text);
-        }
-    }
+    use super::*;
 
     #[test]
     fn events_have_names_levels_and_fields() {

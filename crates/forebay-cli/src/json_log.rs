@@ -1,0 +1,73 @@
+//! Lines of a log that programs collect: one JSON object each.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+/// A line that is no event of a server: what a person would read as `text` and, below it, `hint`.
+pub(crate) fn line(level: &str, event: &str, text: &str, hint: Option<&str>) -> String {
+    let mut line = Map::new();
+    let fields = [
+        ("time", json!(timestamp(SystemTime::now()))),
+        ("level", json!(level)),
+        ("event", json!(event)),
+        ("message", json!(text)),
+    ];
+    line.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+    line.extend(hint.map(|hint| ("hint".to_owned(), json!(hint))));
+    Value::Object(line).to_string()
+}
+
+/// RFC 3339, in UTC, with milliseconds.
+pub(crate) fn timestamp(now: SystemTime) -> String {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let (seconds, ms) = (since.as_secs(), since.subsec_millis());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days since 1 March of the year 0, in cycles of 400 years (146,097 days).
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day_of_month = day - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    let year = era * 400 + year + carry;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00.250Z"),
+            (951_782_399, "2000-02-28T23:59:59.250Z"),
+            (951_782_400, "2000-02-29T00:00:00.250Z"),
+            (1_709_251_200, "2024-03-01T00:00:00.250Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.250Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.250Z"),
+        ] {
+            let now = UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 250);
+            assert_eq!(timestamp(now), text);
+        }
+    }
+
+    #[test]
+    fn a_line_stays_one_line() {
+        let line = line("warning", "warning", "a \"b\"\nc\u{1b}[31m", Some("d"));
+        assert_eq!(line.lines().count(), 1);
+        let read: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["message"], "a \"b\"\nc\u{1b}[31m");
+        assert_eq!(
+            (&read["level"], &read["hint"]),
+            (&json!("warning"), &json!("d"))
+        );
+    }
+}
