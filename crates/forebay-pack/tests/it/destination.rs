@@ -3,9 +3,11 @@
 use crate::support;
 
 use forebay_pack::{
-    Cancel, DatasetFormat, DatasetWriter, Error, Observer, OutputFormat, Reason, RepairOptions,
-    Sharding, ShuffleWhen, UnfinishedBy, convert, pack, prepare, repair,
+    Cancel, ConvertOptions, ConvertSource, DatasetFormat, DatasetWriter, Error, Observer,
+    OutputFormat, Reason, RecordFormat, RecordInput, RepairOptions, Sharding, ShuffleWhen,
+    UnfinishedBy, convert, pack, prepare, repair,
 };
+use forebay_shard::BlockCompression;
 use forebay_store::{DirLock, Location};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -340,7 +342,7 @@ fn an_unfinished_dataset_names_what_continues_it() {
     let at = |name: &str| dir.path().join(name);
     let src = at("src");
     tree(&src, 3, 20);
-    // More shards than can be on their way when the first one is told.
+    // The writer is ahead of its observer by three shards at most.
     let many = |dst: &Path| {
         let mut options = options(&src, dst);
         (options.sharding, options.jobs) = (Sharding::Count(12), Some(1));
@@ -360,9 +362,14 @@ fn an_unfinished_dataset_names_what_continues_it() {
     let mut repairing = RepairOptions::new(at("whole").as_path(), at("repaired").as_path());
     repairing.convert.jobs = Some(1);
     stopped(&|observer, cancel| repair(&repairing, observer, cancel).is_err_and(is_stopped));
-    let mut indexing = converting.clone();
-    indexing.dst = Location::from(at("indexed").as_path());
-    indexing.format = OutputFormat::Mapped;
+    let mut tars = of(&at("whole"), &at("tars"), DatasetFormat::INDEXED);
+    tars.format = OutputFormat::Records(RecordFormat::WEBDATASET, BlockCompression::NONE);
+    convert(&tars, &(), &Cancel::new()).unwrap();
+    let tars = Box::new(RecordInput::new(at("tars").as_path()));
+    let tars = ConvertSource::Records(RecordFormat::WEBDATASET, tars);
+    let indexed = at("indexed");
+    let mut indexing = ConvertOptions::new(tars, indexed.as_path(), OutputFormat::Mapped);
+    indexing.jobs = Some(1);
     stopped(&|observer, cancel| convert(&indexing, observer, cancel).is_err_and(is_stopped));
     let written = crate::writer::writer_options(&at("written"), DatasetFormat::INDEXED);
     let mut writer = DatasetWriter::create(written, &Cancel::new()).unwrap();
