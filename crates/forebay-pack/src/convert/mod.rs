@@ -220,6 +220,7 @@ fn changes<'a>(options: &'a ConvertOptions, source: &Source) -> Result<Changes<'
         restored_seek_points: had_points.and_then(seek_points_named),
         restores_progressive: of_progressive.is_some_and(|count| count > 0),
         dropped: &options.drop_features,
+        examines_images: !source.facts.is_own,
     })
 }
 

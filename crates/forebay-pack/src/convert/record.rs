@@ -4,8 +4,10 @@ use super::{ImageChange, ProgressiveChange, SeekPointChange};
 use crate::options::ImageForm;
 use crate::original::original_image;
 use crate::report::FastCount;
+use crate::write::examine;
+use forebay_formats::Reason;
 use forebay_image::{
-    FastCoding, FastEncoder, Format, Limits, SeekDensity, SeekPointBuilder, probe,
+    Decoder, FastCoding, FastEncoder, Format, Limits, SeekDensity, SeekPointBuilder, probe,
     progressive_to_baseline, standard_image,
 };
 use forebay_shard::ExampleView;
@@ -27,6 +29,8 @@ pub(super) struct Changes<'s> {
     /// Whether recipes belong to progressive JPEGs that became baseline ones only for fast images.
     pub(super) restores_progressive: bool,
     pub(super) dropped: &'s BTreeSet<String>,
+    /// Whether images are examined as those of a pack are: records of other tools may hold anything.
+    pub(super) examines_images: bool,
 }
 
 impl Changes<'_> {
@@ -114,6 +118,9 @@ impl<'s> Converter<'s> {
             is_fast: example.get(name).is_none(),
             has_recipe: example.get(IMAGE_PROGRESSIVE).is_some(),
         });
+        if let (Some(stored), true) = (&stored, self.changes.examines_images) {
+            self.examine(stored.bytes)?;
+        }
         let changed = match &stored {
             Some(stored) => self.image(stored, &example, &mut converted)?,
             None => Image::Same,
@@ -180,6 +187,22 @@ impl<'s> Converter<'s> {
         }
         converted.bytes = &self.record;
         Ok(converted)
+    }
+
+    /// Checks that loaders can read an image: its header, its structure and its end. Pixels are decoded only where there is
+    /// reason to doubt that they can be.
+    fn examine(&self, image: &[u8]) -> Result<(), String> {
+        let refused = |reason: Reason, detail: String| match detail.as_str() {
+            "" => format!("its image: {}", reason.text()),
+            detail => format!("its image: {} ({detail})", reason.text()),
+        };
+        let examined = examine(image, b"", &self.limits);
+        let examined = examined.map_err(|(reason, detail)| refused(reason, detail))?;
+        if examined.is_doubtful {
+            let decoded = Decoder::new(self.limits).decode(image);
+            decoded.map_err(|error| refused(Reason::BadData, error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// Decides the new form of an image, and counts it.
