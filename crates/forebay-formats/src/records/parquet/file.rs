@@ -97,7 +97,7 @@ impl ParquetFile {
             let counted = chunk.and_then(|chunk| chunk.statistics()?.null_count_opt());
             let has_values = match counted {
                 Some(nulls) => nulls < rows,
-                None => decoded(&self.path, None, || {
+                None => match decoded(|| {
                     let input = Input::open(&self.path, &*self.storage);
                     let input = input.map_err(|error| ParquetError::External(Box::new(error)))?;
                     let mut values = Rows::open(&Arc::new(input), group, &fields, (0, false))?;
@@ -108,7 +108,14 @@ impl ParquetFile {
                         }
                     }
                     Ok(false)
-                })?,
+                }) {
+                    Ok(has_values) => has_values,
+                    Err(DecodeFailure::Io(error)) => {
+                        return Err(Error::io(&self.path, "read", error));
+                    }
+                    // The conversion reports damage with its row.
+                    Err(DecodeFailure::Damage(_)) => true,
+                },
             };
             if has_values {
                 return Ok(true);
