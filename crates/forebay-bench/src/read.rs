@@ -114,15 +114,28 @@ pub(crate) fn split_of(dataset: &Dataset, root: &Path, split: Option<&str>) -> R
 
 /// The files of a split.
 pub(crate) fn footprint(split: &Split) -> Footprint {
-    let mut paths: Vec<&Path> = split.shards().iter().map(Shard::path).collect();
+    let paths = data_paths(split);
+    let is = |what: &dyn Fn(&str) -> bool| {
+        let mut urls = paths.iter().filter_map(|path| path.to_str());
+        urls.any(what)
+    };
+    if is(&is_synthetic) {
+        Footprint::Generated
+    } else if is(&|url| url.contains("://")) {
+        Footprint::Store
+    } else {
+        Footprint::files(paths)
+    }
+}
+
+/// The files that hold the records of a split, each once: shards, and the files of other tools that mapped shards only index.
+fn data_paths(split: &Split) -> Vec<&Path> {
+    let of = |shard| std::iter::once(Shard::path(shard)).chain(Shard::source_path(shard));
+    let mut paths: Vec<&Path> = split.shards().iter().flat_map(of).collect();
     // Several shards may be in one file of another tool.
     paths.sort_unstable();
     paths.dedup();
-    match paths.first().and_then(|path| path.to_str()) {
-        Some(url) if is_synthetic(url) => Footprint::Generated,
-        Some(url) if url.contains("://") => Footprint::Store,
-        _ => Footprint::files(paths),
-    }
+    paths
 }
 
 /// Bytes of all records of a split.
@@ -137,18 +150,14 @@ pub(crate) fn record_bytes(split: &Split) -> u64 {
 
 fn stored_bytes(split: &Split) -> u64 {
     let length = |path: &Path| path.metadata().map_or(0, |data| data.len());
-    split
-        .shards()
-        .iter()
-        .map(|shard| length(shard.path()))
-        .sum()
+    data_paths(split).into_iter().map(length).sum()
 }
 
 fn plain(split: &Split) -> Result<f64> {
     let mut buffer = vec![0u8; 1 << 20];
     let mut total = 0u64;
-    for shard in split.shards() {
-        let mut file = File::open(shard.path())?;
+    for path in data_paths(split) {
+        let mut file = File::open(path)?;
         loop {
             let n = file.read(&mut buffer)?;
             if n == 0 {

@@ -4,7 +4,7 @@ use super::contestants::{CACHES, Delivery, WORKERS, contestants, figures, name};
 use super::lab::{Lab, Sample, Trial};
 use super::{Experiment, Findings};
 use crate::Result;
-use crate::report::{FigureClass, Plot, Scale, Series};
+use crate::report::{FigureClass, Plot, Scale, Series, series_name};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "E20",
@@ -32,9 +32,9 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         }
         let figures = lab.in_turns(trials)?;
         let rows = figures.chunks(CACHES.len());
-        let names = rows.clone().map(|row| row[0].name.trim_end_matches(", cold").to_owned());
+        let names = rows.clone().map(|row| row[0].name.rsplit_once(", ").map_or(String::new(), |(name, _)| name.to_owned()));
         let series = CACHES.iter().enumerate().map(|(place, (cache, _))| Series {
-            name: (*cache).to_owned(),
+            name: series_name(cache, rows.clone().map(|row| &row[place])),
             class: FigureClass::Measured,
             points: rows.clone().enumerate().map(|(number, row)| (number as f64, row[place].value)).collect(),
         });

@@ -13,7 +13,7 @@ use super::packages::Reading;
 use super::{Experiment, Findings};
 use crate::Result;
 use crate::read::footprint;
-use crate::report::{FigureClass, Plot, Scale, Series};
+use crate::report::{FigureClass, Plot, Scale, Series, series_name};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "E24",
@@ -84,7 +84,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         }
         let figures = lab.in_turns(trials)?;
         let series = figures.chunks(orders.len()).zip(CACHES).map(|(figures, (cache, _))| Series {
-            name: cache.to_owned(),
+            name: series_name(cache, figures),
             class: FigureClass::Measured,
             points: figures.iter().map(|figure| (figure.more[SPREAD], figure.value)).collect(),
         });

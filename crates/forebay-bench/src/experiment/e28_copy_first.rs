@@ -63,7 +63,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         figures: lab.in_turns(trials)?,
         ..Findings::default()
     };
-    let epoch_of = |medium: &str| found.figures.iter().find(|figure| figure.medium == medium && figure.name == EPOCH);
+    let epoch_of = |medium: &str| found.figures.iter().find(|figure| figure.medium == medium && figure.is_row(EPOCH));
     if let Some(base) = epoch_of(&shared.name).map(|figure| figure.value) {
         for local in others {
             let copy = found.figures.iter().find(|figure| figure.name == format!("{COPY}{}", local.name));

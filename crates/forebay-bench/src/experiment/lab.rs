@@ -272,8 +272,7 @@ impl Kept {
         let mut figure =
             Figure::measured(&trial.medium, trial.name.clone(), trial.unit, self.values);
         if let Some(proof) = summary(&self.proofs) {
-            figure.cold_share = proof.cold_share;
-            figure.proof = proof.line();
+            figure = figure.with_proof(proof);
         }
         figure.class = trial.class;
         let more = self.more.iter();

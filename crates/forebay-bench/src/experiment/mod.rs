@@ -297,6 +297,8 @@ pub fn characterize(
             Ok(found) => (FigureClass::Measured, String::new(), found),
             Err(error) => (FigureClass::NotRun, error.to_string(), Findings::default()),
         };
+        // Whatever made them: no row is called cold whose share does not prove it.
+        found.figures.iter_mut().for_each(Figure::name_by_share);
         if let Some(limits) = options.limits.filter(|_| class != FigureClass::NotRun) {
             let measured = found.figures.iter_mut();
             measured.for_each(|figure| figure.class = FigureClass::StandIn);

@@ -156,6 +156,9 @@ fn check(medium: &std::path::Path, options: &CharacterizeOptions) {
                 figure.value.is_finite() && figure.value >= 0.0,
                 "{figure:?}"
             );
+            let is_called_cold = figure.name.split(", ").any(|part| part == "cold");
+            let is_cold = figure.cold_share.is_some_and(|share| share >= 0.95);
+            assert!(!is_called_cold || is_cold, "{figure:?}");
             let is_computed = experiment.id == "E1" || figure.medium == "all";
             let nothing_read = ["memory", "synthetic store"].contains(&figure.medium.as_str());
             let reads = !figure.name.contains("write") && !is_computed && !nothing_read;
@@ -183,6 +186,30 @@ fn check(medium: &std::path::Path, options: &CharacterizeOptions) {
         0,
         "data are removed from the medium"
     );
+}
+
+/// The index of a format that is read in place is a small part of what is read.
+#[test]
+fn footprints_of_formats_in_place_hold_the_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path(), &["E20"]);
+    let lab = Lab::new(&options, &Quiet).unwrap();
+    let medium = lab.media.first().unwrap();
+    let images = crate::read::record_bytes(&medium.indexed().unwrap());
+    let formats = medium.formats(&options).unwrap();
+    assert!(formats.len() >= 4);
+    for format in formats.iter() {
+        let crate::cold::Footprint::Files(files) = crate::read::footprint(&format.split) else {
+            panic!("{}: no files", format.name)
+        };
+        let lengths = files.iter().map(|file| file.path.metadata().unwrap().len());
+        let bytes: u64 = lengths.sum();
+        assert!(
+            bytes >= images / 10 * 9,
+            "{}: {bytes} of {images}",
+            format.name
+        );
+    }
 }
 
 #[test]

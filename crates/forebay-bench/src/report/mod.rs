@@ -15,6 +15,7 @@ use forebay_store::{Durability, write_file};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
+use crate::cold::{COLD, Proof};
 pub use compare::{Comparison, FigureChange, SettingChange, Verdict, compare};
 pub use plot::{Plot, Scale, Series};
 
@@ -47,6 +48,31 @@ impl FigureClass {
             FigureClass::Published => "published",
             FigureClass::NotRun => "not run",
         }
+    }
+}
+
+/// The part of a row's name that says that its cold share is [`COLD`] or more.
+const COLD_WORD: &str = "cold";
+/// The part of the name in its place where the share is lower, or not known.
+const EMPTIED_WORD: &str = "caches emptied";
+
+/// The name of a row whose caches were emptied, without a word on whether that worked.
+fn emptied(name: &str) -> String {
+    let word = |part| match part {
+        COLD_WORD => EMPTIED_WORD,
+        part => part,
+    };
+    let parts: Vec<&str> = name.split(", ").map(word).collect();
+    parts.join(", ")
+}
+
+/// The name of a series by the state of its caches: cold only if all of its rows are.
+pub(crate) fn series_name<'f>(cache: &str, rows: impl IntoIterator<Item = &'f Figure>) -> String {
+    let mut rows = rows.into_iter();
+    let is_cold = rows.all(|row| row.cold_share.is_some_and(|share| share >= COLD));
+    match is_cold {
+        true => cache.to_owned(),
+        false => emptied(cache),
     }
 }
 
@@ -95,6 +121,27 @@ impl Figure {
             more: BTreeMap::new(),
             more_runs: BTreeMap::new(),
         }
+    }
+
+    /// The same with the proof of the state of its caches, which decides whether its name may say that it was cold.
+    #[must_use]
+    pub(crate) fn with_proof(mut self, proof: &Proof) -> Figure {
+        self.cold_share = proof.cold_share;
+        self.proof = proof.line();
+        self.name_by_share();
+        self
+    }
+
+    /// Takes the word "cold" out of the name of a row that is not proved to be cold.
+    pub(crate) fn name_by_share(&mut self) {
+        if self.cold_share.is_none_or(|share| share < COLD) {
+            self.name = emptied(&self.name);
+        }
+    }
+
+    /// Whether it is the row that is called so where it is proved to be cold.
+    pub(crate) fn is_row(&self, name: &str) -> bool {
+        self.name == name || self.name == emptied(name)
     }
 
     /// The lowest run.

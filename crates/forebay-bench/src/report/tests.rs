@@ -7,6 +7,41 @@ fn figure(value: f64, runs: &[f64]) -> Figure {
     }
 }
 
+#[test]
+fn only_a_share_that_proves_it_names_a_row_cold() {
+    let proof = |cold_share| Proof {
+        cold_share,
+        read_ratio: Some(1.03),
+        resident_before: Some(0.0),
+        way: "advise",
+        method: "test".to_owned(),
+        caches_beyond: false,
+    };
+    let row = |share| {
+        Figure::measured("m", "MDS, 4 workers, cold", "ms", vec![1.0]).with_proof(&proof(share))
+    };
+    for (share, is_cold) in [
+        (Some(1.0), true),
+        (Some(0.95), true),
+        (Some(0.949), false),
+        (Some(0.003), false),
+        (None, false),
+    ] {
+        let row = row(share);
+        let expected = match is_cold {
+            true => "MDS, 4 workers, cold",
+            false => "MDS, 4 workers, caches emptied",
+        };
+        assert_eq!(row.name, expected);
+        assert!(row.is_row("MDS, 4 workers, cold"));
+        assert_eq!(series_name("cold", [&row]) == "cold", is_cold);
+    }
+    // The parts of a name count, not its letters.
+    let mut other = Figure::measured("m", "a coldframe, warm", "ms", vec![1.0]);
+    other.name_by_share();
+    assert_eq!(other.name, "a coldframe, warm");
+}
+
 fn report(runs: &[f64]) -> LabReport {
     let mut report = LabReport::new(
         "forebay bench characterize /mnt/<a>".to_owned(),
