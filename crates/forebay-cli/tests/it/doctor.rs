@@ -37,6 +37,34 @@ fn a_machine_without_a_dataset_is_checked() {
 }
 
 #[test]
+fn a_limit_on_open_files_that_suffices_is_no_problem() {
+    let (dir, images) = (tempfile::tempdir().unwrap(), images());
+    let packed = pack(&images, dir.path());
+    let limited = |limit: u32| -> support::Ran {
+        let mut shell = std::process::Command::new("sh");
+        let script = format!("ulimit -n {limit} && exec \"$@\"");
+        let program = support::forebay();
+        shell
+            .args(["-c", script.as_str(), "sh"])
+            .arg(program.get_program());
+        shell.args(["doctor", text(&packed)]);
+        shell.output().expect("a shell").into()
+    };
+    let line = |ran: &support::Ran| {
+        let mut lines = ran.stdout.lines();
+        lines
+            .find(|line| line.contains("  open files: "))
+            .unwrap()
+            .to_owned()
+    };
+    let ran = limited(100).done();
+    assert!(line(&ran).starts_with("ok"), "{}", ran.stdout);
+    assert!(line(&ran).contains("of the dataset"), "{}", ran.stdout);
+    let ran = limited(40).code(1);
+    assert!(line(&ran).starts_with("problem"), "{}", ran.stdout);
+}
+
+#[test]
 fn a_damaged_dataset_is_a_problem() {
     let (dir, images) = (tempfile::tempdir().unwrap(), images());
     let packed = pack(&images, dir.path());

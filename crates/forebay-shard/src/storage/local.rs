@@ -16,9 +16,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{ReadAt, ReadProfile, Storage};
 
-/// Maximum number of files that a dataset keeps open; the descriptor limit of the process may lower
-/// it.
-const MOST_FILES: usize = 256;
 const PART_OF_LIMIT: u64 = 4;
 
 /// Number of prefetch hints after a read that had to wait. The next read then goes without a hint,
@@ -70,6 +67,10 @@ struct Open {
 }
 
 impl LocalFiles {
+    /// Maximum number of files that a dataset keeps open; the descriptor limit of the process may
+    /// lower it.
+    pub const MOST_FILES: usize = 256;
+
     /// Creates a storage that keeps up to `most` files open.
     pub fn new(most: usize) -> Self {
         Self {
@@ -82,8 +83,13 @@ impl LocalFiles {
     /// Creates a storage that keeps as many files open as the process's limit allows.
     pub fn within_limits() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let most = limit.map_or(MOST_FILES, |limit| (limit / PART_OF_LIMIT) as usize);
-        Self::new(most.min(MOST_FILES))
+        let most = limit.map_or(Self::MOST_FILES, |limit| (limit / PART_OF_LIMIT) as usize);
+        Self::new(most.min(Self::MOST_FILES))
+    }
+
+    /// Returns the number of files that it keeps open at most.
+    pub fn most_files(&self) -> usize {
+        self.most
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebay_bench::cold::{FsClass, Mount};
 use forebay_cache::{ReadOptions, open_dataset};
 use forebay_server::memory_of_this_machine;
-use forebay_shard::Dataset;
+use forebay_shard::{Dataset, ShardFormat};
 use forebay_store::{Location, Retry};
 
 use super::{Context, Finding, Target};
@@ -120,6 +120,25 @@ fn open(context: &Context<'_>, location: &Location) -> Result<Dataset, Failure> 
         }
     }
     Ok(dataset)
+}
+
+/// The files that a local dataset's records are in; none if there is none.
+pub(super) fn files(context: &Context<'_>) -> Option<u64> {
+    let location = location(context).filter(|location| !location.is_remote())?;
+    let dataset = open(context, location).ok()?;
+    let manifest = dataset.manifest();
+    let shards: u64 = manifest
+        .splits
+        .iter()
+        .map(|split| split.shards.len() as u64)
+        .sum();
+    // Mapped shards have an index here, and their records in another file.
+    let each = if manifest.shard_format == ShardFormat::Mapped {
+        2
+    } else {
+        1
+    };
+    Some(shards * each)
 }
 
 fn read_first_records(dataset: &Dataset) -> Result<(), Failure> {

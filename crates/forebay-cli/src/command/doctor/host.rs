@@ -1,14 +1,17 @@
 //! Processors and limits of this process.
 
+use forebay_shard::LocalFiles;
+use forebay_store::StoreOptions;
 use rustix::process::{Resource, getrlimit};
 
-use super::{Context, Finding, read};
+use super::{Context, Finding, Target, dataset, read};
 use crate::quantity;
 
-/// Shards, connections and clients together stay below this.
-const ENOUGH_FILES: u64 = 4096;
-/// Below this a loader of a few shards from a store may fail.
-const LEAST_FILES: u64 = 128;
+/// Descriptors of a training process beside those of its dataset: streams, libraries of Python, batches in memory files, and the
+/// runtime that a store's requests run on. A process of PyTorch with a loader was seen to have 33 of all kinds.
+const BESIDE_FILES: u64 = 48;
+/// Connections to servers of batches, at most, as many as a loader is likely to be given.
+const SERVER_SOCKETS: u64 = 16;
 
 pub(super) fn processors(_: &Context<'_>) -> Vec<Finding> {
     // The affinity of this process and the quota of its control group are counted.
@@ -40,28 +43,77 @@ pub(super) fn governor(_: &Context<'_>) -> Vec<Finding> {
     governor.into_iter().collect()
 }
 
-pub(super) fn open_files(_: &Context<'_>) -> Vec<Finding> {
-    let limit = getrlimit(Resource::Nofile);
-    vec![judge_files(limit.current, limit.maximum)]
+/// Connections that a loader gets on with, slowly.
+const FEW_SOCKETS: u64 = 8;
+
+/// Descriptors that a loader opens for its dataset.
+#[derive(Debug, Clone, Copy)]
+enum Opens {
+    /// This many files, of which it keeps some open; none if the dataset is not known.
+    Files(Option<u64>),
+    /// At most this many connections.
+    Sockets(u64),
 }
 
-fn judge_files(current: Option<u64>, maximum: Option<u64>) -> Finding {
+pub(super) fn open_files(context: &Context<'_>) -> Vec<Finding> {
+    let limit = getrlimit(Resource::Nofile);
+    let opens = match &context.target {
+        Some(Target::Server(_)) => Opens::Sockets(SERVER_SOCKETS),
+        Some(Target::Dataset(location)) if location.is_remote() => {
+            Opens::Sockets(StoreOptions::new().max_requests as u64)
+        }
+        _ => Opens::Files(dataset::files(context)),
+    };
+    let kept = LocalFiles::within_limits().most_files() as u64;
+    vec![judge_files(limit.current, limit.maximum, opens, kept)]
+}
+
+/// `kept` is how many files of a dataset a loader keeps open within this limit.
+fn judge_files(current: Option<u64>, maximum: Option<u64>, opens: Opens, kept: u64) -> Finding {
     let Some(current) = current else {
         return Finding::ok("no limit");
     };
-    let text = format!("{} may be open at once", quantity::count(current));
-    // A hard limit is raised by the administrator.
-    let remedy = match maximum {
-        Some(most) if most < ENOUGH_FILES => {
-            format!(
-                "raise the hard limit of {most}: nofile in /etc/security/limits.conf, or the container's ulimits"
+    let (own, what) = match opens {
+        Opens::Files(Some(files)) => (files.min(kept), "files of the dataset"),
+        Opens::Files(None) => (kept, "files of a large dataset"),
+        Opens::Sockets(sockets) => (sockets, "connections"),
+    };
+    let needed = own + BESIDE_FILES;
+    let text = format!(
+        "{} may be open at once, and training needs about {}: {} {what}, and {} beside them",
+        quantity::count(current),
+        quantity::count(needed),
+        quantity::count(own),
+        quantity::count(BESIDE_FILES),
+    );
+    let remedy = |wanted: u64| match maximum {
+        // A hard limit is raised by the administrator.
+        Some(most) if most < wanted => format!(
+            "raise the hard limit of {most}: nofile in /etc/security/limits.conf, or the container's ulimits"
+        ),
+        _ => format!("ulimit -n {}", wanted.next_power_of_two()),
+    };
+    let least = match opens {
+        Opens::Files(_) => needed,
+        Opens::Sockets(sockets) => sockets.min(FEW_SOCKETS) + BESIDE_FILES,
+    };
+    if current < least {
+        return Finding::problem(text, remedy(needed));
+    }
+    match opens {
+        Opens::Sockets(_) if current < needed => Finding::warning(
+            format!("{text}; connections beyond the limit fail and are tried again"),
+            remedy(needed),
+        ),
+        // A loader keeps a part of the limit: with a higher one it would keep more.
+        Opens::Files(Some(files)) if files.min(LocalFiles::MOST_FILES as u64) > kept => {
+            Finding::warning(
+                format!(
+                    "{text}; of {files} files, those that are not kept open are opened for each read"
+                ),
+                remedy(4 * files.min(LocalFiles::MOST_FILES as u64)),
             )
         }
-        _ => "ulimit -n 65536".to_owned(),
-    };
-    match current {
-        ..LEAST_FILES => Finding::problem(text, remedy),
-        LEAST_FILES..ENOUGH_FILES => Finding::warning(text, remedy),
         _ => Finding::ok(text),
     }
 }
@@ -85,14 +137,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_open_files_are_a_problem() {
-        let level = |current| judge_files(current, None).level;
-        assert_eq!(level(Some(64)), Level::Problem);
-        assert_eq!(level(Some(1024)), Level::Warning);
-        assert_eq!(level(Some(1 << 20)), Level::Ok);
-        assert_eq!(level(None), Level::Ok);
-        let remedy = |maximum| judge_files(Some(1024), maximum).remedy.unwrap();
-        assert_eq!(remedy(Some(1 << 20)), "ulimit -n 65536");
-        assert!(remedy(Some(1024)).contains("hard limit of 1024"));
+    fn open_files_are_compared_with_the_need() {
+        // A loader keeps a quarter of the limit, and 256 files at most.
+        let judged =
+            |limit: u64, opens| judge_files(Some(limit), None, opens, (limit / 4).min(256));
+        let files = |files| Opens::Files(Some(files));
+        for (limit, opens, level) in [
+            (100, files(4), Level::Ok),
+            (100, files(2000), Level::Warning),
+            (1024, files(2000), Level::Ok),
+            (60, files(2000), Level::Problem),
+            (50, files(1), Level::Ok),
+            (1024, Opens::Files(None), Level::Ok),
+            (100, Opens::Files(None), Level::Ok),
+            (100, Opens::Sockets(64), Level::Warning),
+            (50, Opens::Sockets(64), Level::Problem),
+            (256, Opens::Sockets(64), Level::Ok),
+        ] {
+            let finding = judged(limit, opens);
+            assert_eq!(finding.level, level, "{limit} {opens:?}: {finding:?}");
+        }
+        let text = judged(100, files(4)).message;
+        assert!(
+            text.contains("needs about 52: 4 files of the dataset"),
+            "{text}"
+        );
+        assert_eq!(judge_files(None, None, files(9), 256).level, Level::Ok);
+        let remedy = |maximum| {
+            let opens = Opens::Sockets(64);
+            judge_files(Some(100), Some(maximum), opens, 25)
+                .remedy
+                .unwrap()
+        };
+        assert_eq!(remedy(1 << 20), "ulimit -n 128");
+        assert!(remedy(100).contains("hard limit of 100"));
     }
 }
