@@ -107,6 +107,21 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
+impl OptionKind {
+    /// The form of a value in CONFIG.toml and on the command line, where it is more than a word or a number.
+    #[must_use]
+    pub fn toml_form(self) -> Option<&'static str> {
+        match self {
+            Self::Transform => Some(
+                r#""train", "eval" or "keep_encoded", a table such as { kind = "train", size = 160 }, or a list"#,
+            ),
+            Self::BatchTransform => Some(r#"{ kind = "Mixup", alpha = 0.2 }"#),
+            Self::Normalize => Some("{ mean = [...], std = [...] }"),
+            _ => None,
+        }
+    }
+}
+
 /// An option, as help and documentation show it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -218,11 +233,11 @@ options! {
     /// Parts of the epoch that are read side by side, a multiple of the ranks
     /// The order of samples depends on it.
     virtual_ranks: u64 = OptionKind::Count(0), "64";
-    /// Transform of images: "train", "eval" or "keep_encoded", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list
+    /// Transform of images
     /// A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
     /// and `RandomErasing`. With `KeepEncoded` images stay encoded.
     transform: Transforms = OptionKind::Transform, "train";
-    /// How a batch is mixed: { kind = "Mixup", alpha = 0.2 }
+    /// How a batch is mixed
     /// See `Batch.labels_b`, `Batch.lam` and `Batch.one_hot`.
     batch_transform: Transforms = OptionKind::BatchTransform, "not";
     /// Order of the axes
@@ -230,7 +245,7 @@ options! {
     /// Type of the numbers
     /// In a floating-point type bytes are divided by 255 and normalized where an option asks for it.
     dtype: Dtype = OptionKind::Choice(&["uint8", "float32", "float16", "bfloat16"]), "uint8; float32 where normalized";
-    /// Mean and standard deviation that pixels are normalized with: { mean = [...], std = [...] }
+    /// Mean and standard deviation that pixels are normalized with
     /// Three numbers each, of values from 0 to 1. For a list of transforms it stands for `Normalize` at its end.
     normalize: NormalizeSpec = OptionKind::Normalize, "";
     /// The library whose pixels a resize gives
@@ -446,6 +461,21 @@ mod tests {
 
     fn read(value: Value) -> Result<LoaderOptions, String> {
         LoaderOptions::deserialize(value).map_err(|e| e.to_string())
+    }
+
+    /// Help is shown for Python too, where values are objects.
+    #[test]
+    fn help_shows_the_syntax_of_no_interface() {
+        for option in OPTIONS {
+            let text = [&[option.doc][..], option.details].concat().concat();
+            assert!(
+                !text.contains("= ") && !text.contains(".toml"),
+                "{}: {text}",
+                option.name
+            );
+        }
+        let forms = OPTIONS.iter().filter_map(|option| option.kind.toml_form());
+        assert_eq!(forms.count(), 3);
     }
 
     fn every() -> Value {

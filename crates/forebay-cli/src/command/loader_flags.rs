@@ -110,8 +110,12 @@ impl<W: Without> Args for LoaderFlags<W> {
     fn augment_args(command: Command) -> Command {
         command.args(Self::options().map(|option| {
             let mut help = option.doc.trim().to_owned();
-            if let OptionKind::Choice(names) = option.kind {
-                help += &format!(": {}", names.join(", "));
+            let form = match option.kind {
+                OptionKind::Choice(names) => Some(names.join(", ")),
+                kind => kind.toml_form().map(str::to_owned),
+            };
+            if let Some(form) = form {
+                help += &format!(": {form}");
             }
             if !option.default.is_empty() {
                 help += &format!(" [default: {}]", option.default);

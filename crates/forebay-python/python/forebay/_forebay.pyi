@@ -831,11 +831,11 @@ class Loader:
         Parts of the epoch that are read side by side, a multiple of the ranks.
         The order of samples depends on it.
     transform : TrainTransform, EvalTransform, list of transforms or KeepEncoded, optional
-        Transform of images: "train", "eval" or "keep_encoded", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list.
+        Transform of images.
         A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
         and `RandomErasing`. With `KeepEncoded` images stay encoded.
     batch_transform : Mixup, CutMix or RandomChoice, optional
-        How a batch is mixed: { kind = "Mixup", alpha = 0.2 }.
+        How a batch is mixed.
         See `Batch.labels_b`, `Batch.lam` and `Batch.one_hot`.
     layout : {"nhwc", "nchw"}, default "nhwc"
         Order of the axes.
@@ -843,7 +843,7 @@ class Loader:
         Type of the numbers.
         In a floating-point type bytes are divided by 255 and normalized where an option asks for it.
     normalize : tuple of two sequences of float, optional
-        Mean and standard deviation that pixels are normalized with: { mean = [...], std = [...] }.
+        Mean and standard deviation that pixels are normalized with.
         Three numbers each, of values from 0 to 1. For a list of transforms it stands for `Normalize` at its end.
     resize_like : {"pillow", "opencv", "tensorflow"}, default "pillow"
         The library whose pixels a resize gives.
