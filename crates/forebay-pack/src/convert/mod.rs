@@ -499,7 +499,7 @@ impl ConvertSummary {
         }
         if scaled > 0 {
             self.notes.push(format!(
-                "boxes of {scaled} images are of another size of the image, and scaled"
+                "annotations of another size than their image, scaled: {scaled}"
             ));
         }
         for reason in [Reason::NotThere, Reason::NotIndexed] {

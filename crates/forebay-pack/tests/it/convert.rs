@@ -5,7 +5,8 @@ use crate::support;
 use forebay_image::{SeekDensity, build_seek_points};
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, Error, ForeignFiles,
-    Observer, ProgressiveChange, Result, SeekPointChange, ShardDone, Sharding, convert,
+    Observer, OnBadRecord, ProgressiveChange, RecordFormat, RecordInput, Result, SeekPointChange,
+    ShardDone, Sharding, convert,
 };
 use forebay_shard::checksum::crc32c;
 use forebay_shard::verify::{self, verify_dataset};
@@ -302,11 +303,20 @@ fn records_of_other_tools_are_converted_as_they_are() {
     let error = convert(&refused, &(), &Cancel::new())
         .unwrap_err()
         .to_string();
-    let features = "record 4: feature image/encoded is missing; its features are image/class/label (int64), image/filename (bytes), zebra (float)";
+    let said = "record 3: its 7 bytes are no image";
     assert!(
-        error.contains("train-00000-of-00002") && error.contains(features),
+        error.contains("train-00000-of-00002") && error.contains(said),
         "{error}"
     );
+    // Without images they are left out, each for its own reason.
+    let mut skipping = of(&root, &dir.path().join("skipped"), DatasetFormat::INDEXED);
+    skipping.src = ConvertSource::Files(files.clone());
+    skipping.on_bad_record = OnBadRecord::Skip;
+    let summary = convert(&skipping, &(), &Cancel::new()).unwrap();
+    assert_eq!((summary.skipped, summary.left_out()), (3, 3));
+    let report = std::fs::read_to_string(dir.path().join("skipped/pack/report.jsonl")).unwrap();
+    let features = "record 4: feature image/encoded is missing; its features are image/class/label (int64), image/filename (bytes), zebra (float)";
+    assert!(report.contains(features), "{report}");
     assert!(!dir.path().join("refused/forebay.json").exists());
     files.records.without_images = true;
     let source = ConvertSource::Files(files);
@@ -545,4 +555,57 @@ fn a_damaged_source_is_an_error_and_leaves_no_dataset() {
         &Cancel::new(),
     );
     assert!(matches!(error, Err(Error::Destination { .. })), "{error:?}");
+}
+
+/// Converts a directory of another tool's format, without records that cannot be read.
+fn convert_readable(format: RecordFormat, src: &Path, dst: &Path) -> Result<ConvertSummary> {
+    let source = ConvertSource::Records(format, Box::new(RecordInput::new(src)));
+    let format = DatasetFormat::INDEXED;
+    let mut options = ConvertOptions::new(source, Location::from(dst), format);
+    options.on_bad_record = OnBadRecord::Skip;
+    convert(&options, &(), &Cancel::new())
+}
+
+#[test]
+fn splits_without_a_readable_record_are_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("src");
+    std::fs::create_dir(&src).unwrap();
+    std::fs::write(src.join("metadata.csv"), "file_name\na.jpg\n").unwrap();
+    std::fs::write(src.join("a.jpg"), "hello").unwrap();
+    let dst = dir.path().join("dst");
+    let converted = convert_readable(RecordFormat::IMAGE_LIST, &src, &dst);
+    let error = converted.unwrap_err().to_string();
+    let said = "none of the 1 records of the split \"train\" can be read";
+    assert!(error.contains(said) && error.contains("a.jpg"), "{error}");
+    assert!(!dst.join("forebay.json").exists());
+}
+
+#[test]
+fn boxes_that_are_scaled_are_in_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("src");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images/train");
+    // The image has 400 x 300 pixels.
+    let image = root.join("n09193705/n09193705_11.JPEG");
+    for name in ["JPEGImages", "Annotations"] {
+        std::fs::create_dir_all(src.join(name)).unwrap();
+    }
+    std::fs::copy(image, src.join("JPEGImages/1.jpg")).unwrap();
+    let bounds = "<xmin>0</xmin><ymin>0</ymin><xmax>20</xmax><ymax>15</ymax>";
+    let object = format!("<object><name>cat</name><bndbox>{bounds}</bndbox></object>");
+    let size = "<size><width>200</width><height>150</height></size>";
+    let xml = format!("<annotation>{size}{object}</annotation>");
+    std::fs::write(src.join("Annotations/1.xml"), xml).unwrap();
+    let dst = dir.path().join("dst");
+    let summary = convert_readable(RecordFormat::VOC, &src, &dst).unwrap();
+    assert_eq!(summary.left_out(), 0);
+    let note = "of another size than their image, scaled: 1";
+    assert!(
+        summary.notes.iter().any(|said| said.contains(note)),
+        "{:?}",
+        summary.notes
+    );
+    let report = std::fs::read_to_string(dst.join("pack/report.jsonl")).unwrap();
+    assert!(report.contains("\"reason\":\"scaled-boxes\""), "{report}");
 }
