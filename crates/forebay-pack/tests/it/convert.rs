@@ -5,7 +5,7 @@ use crate::support;
 use forebay_image::{SeekDensity, build_seek_points};
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, Error, ForeignFiles,
-    Observer, OnBadRecord, ProgressiveChange, RecordFormat, RecordInput, Result, SeekPointChange,
+    Observer, OnBad, ProgressiveChange, RecordFormat, RecordInput, Result, SeekPointChange,
     ShardDone, Sharding, convert,
 };
 use forebay_shard::checksum::crc32c;
@@ -311,9 +311,9 @@ fn records_of_other_tools_are_converted_as_they_are() {
     // Without images they are left out, each for its own reason.
     let mut skipping = of(&root, &dir.path().join("skipped"), DatasetFormat::INDEXED);
     skipping.src = ConvertSource::Files(files.clone());
-    skipping.on_bad_record = OnBadRecord::Skip;
+    skipping.on_bad = OnBad::Skip;
     let summary = convert(&skipping, &(), &Cancel::new()).unwrap();
-    assert_eq!((summary.skipped, summary.left_out()), (3, 3));
+    assert_eq!(summary.skipped(), 3);
     let report = std::fs::read_to_string(dir.path().join("skipped/pack/report.jsonl")).unwrap();
     let features = "record 4: feature image/encoded is missing; its features are image/class/label (int64), image/filename (bytes), zebra (float)";
     assert!(report.contains(features), "{report}");
@@ -562,7 +562,7 @@ fn convert_readable(format: RecordFormat, src: &Path, dst: &Path) -> Result<Conv
     let source = ConvertSource::Records(format, Box::new(RecordInput::new(src)));
     let format = DatasetFormat::INDEXED;
     let mut options = ConvertOptions::new(source, Location::from(dst), format);
-    options.on_bad_record = OnBadRecord::Skip;
+    options.on_bad = OnBad::Skip;
     convert(&options, &(), &Cancel::new())
 }
 

@@ -18,7 +18,6 @@ pub(super) const LABEL_EXTENSION: &str = "cls";
 pub(super) const JSON_EXTENSION: &str = "json";
 /// Extensions of pickled objects, which Python would execute.
 const REFUSED: &[&str] = &["pyd", "pkl", "pickle", "pth", "pt"];
-/// Extensions that are named in an error.
 /// Behind the name of a column of bytes that a reader would take for something else.
 const BYTES_EXTENSION: &str = "bin";
 
