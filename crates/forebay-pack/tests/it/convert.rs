@@ -599,7 +599,7 @@ fn boxes_that_are_scaled_are_in_the_report() {
     std::fs::write(src.join("Annotations/1.xml"), xml).unwrap();
     let dst = dir.path().join("dst");
     let summary = convert_readable(RecordFormat::VOC, &src, &dst).unwrap();
-    assert_eq!(summary.left_out(), 0);
+    assert_eq!(summary.skipped(), 0);
     let note = "of another size than their image, scaled: 1";
     assert!(
         summary.notes.iter().any(|said| said.contains(note)),
