@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forebay_shard::example::RecordFeatures;
-use forebay_shard::{Dataset, Shard};
+use forebay_shard::{Dataset, Shard, find_split};
 use forebay_store::StoreOptions;
 
 use crate::failure::{Failure, counted_choices};
@@ -152,14 +152,13 @@ impl Contents {
     ) -> Result<forebay_shard::Split, Failure> {
         let names: Vec<&str> = dataset.splits().collect();
         let name = match (name, names.as_slice()) {
-            (Some(name), _) if names.contains(&name) => name,
-            (Some(name), _) => {
-                return Err(Failure::new(format!(
+            (Some(name), _) => find_split(name, names.iter().copied()).ok_or_else(|| {
+                Failure::new(format!(
                     "{} has no split {name:?}: it has {}",
                     show(dataset.root()),
                     counted_choices(&names)
-                )));
-            }
+                ))
+            })?,
             (None, [only]) => only,
             (None, []) => {
                 return Err(Failure::new(format!(

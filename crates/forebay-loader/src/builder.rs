@@ -8,7 +8,7 @@ use forebay_options::{
     Class, LabelBase, LoaderOptions, NormalizeSpec, OnError, ShuffleSpec, TransformSpec,
     Transforms, WeightsSpec,
 };
-use forebay_shard::{Dataset, Split, some_of};
+use forebay_shard::{Dataset, Split, find_split, some_of};
 
 use crate::error::{Error, Result};
 use crate::loader::Loader;
@@ -230,7 +230,7 @@ impl LoaderBuilder {
                 Loader::resume(choose(&dataset, split)?, options, self.start, self.pool)
             }
             Kind::Split(found) => match split {
-                Some(name) if name != found.name() => {
+                Some(name) if find_split(name, [found.name()]).is_none() => {
                     let expected = format!("{:?}, the split that was given", found.name());
                     Err(Error::option("split", format!("{name:?}"), expected))
                 }

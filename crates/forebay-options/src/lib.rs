@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 mod encoding;
+mod foreign;
 pub mod part;
 mod renamed;
 mod stream;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use encoding::{EncodedOptions, MAX_JSON_BYTES};
+pub use foreign::{foreign, misspelled};
 pub use renamed::renamed;
 pub use stream::StreamInfo;
 pub use values::{
@@ -206,7 +208,7 @@ macro_rules! options {
 
 options! {
     /// Split
-    /// May be left out where there is only one.
+    /// May be left out where there is only one. "val", "valid", "validation" and "dev" find the one of them that there is.
     split: String = OptionKind::Text, "the only one";
     /// Samples a batch, of each rank
     batch_size: u64 = OptionKind::Count(0), "32";
@@ -396,12 +398,15 @@ pub fn unknown(name: &str, other: &[&str]) -> String {
     if let Some(instead) = renamed(name, |now| format!("`{now}`")) {
         return format!("unknown field `{name}`: {instead}");
     }
-    let names = OPTIONS.iter().map(|option| &option.name);
-    let known: Vec<String> = other
-        .iter()
-        .chain(names)
-        .map(|name| format!("`{name}`"))
-        .collect();
+    let names = OPTIONS.iter().map(|option| option.name);
+    let known: Vec<&str> = other.iter().copied().chain(names).collect();
+    if let Some(meant) = misspelled(name, known.iter().copied()) {
+        return format!("unknown field `{name}`: use `{meant}`");
+    }
+    if let Some(answer) = foreign(name) {
+        return format!("unknown field `{name}`: {answer}");
+    }
+    let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
     format!(
         "unknown field `{name}`, expected one of {}",
         known.join(", ")
@@ -597,8 +602,16 @@ mod tests {
                 "number 1 of the list: missing field `kind`",
             ),
             (
+                json!({"colour": 1}),
+                "unknown field `colour`, expected one of `split`",
+            ),
+            (
                 json!({"batchsize": 1}),
-                "unknown field `batchsize`, expected one of `split`",
+                "unknown field `batchsize`: use `batch_size`",
+            ),
+            (
+                json!({"num_workers": 4}),
+                "unknown field `num_workers`: native threads decode",
             ),
             (
                 json!({"lanes": 8}),

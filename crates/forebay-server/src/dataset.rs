@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_image::Limits;
 use forebay_loader::{Error as LoadError, Loader, Options, Queues, ReadTimes};
 use forebay_options::StreamInfo;
-use forebay_shard::{Dataset, Split, some_of};
+use forebay_shard::{Dataset, Split, find_split, some_of};
 use forebay_wire::Batch;
 use forebay_wire::wire::{self, error::Kind};
 
@@ -57,7 +57,11 @@ impl DatasetSource {
     fn split(&self, name: Option<&str>) -> Result<&Split, Failure> {
         let found = match (name, &self.splits[..]) {
             (None, [only]) => Some(only),
-            (name, splits) => splits.iter().find(|split| Some(split.name()) == name),
+            (name, splits) => {
+                let names = splits.iter().map(Split::name);
+                let found = name.and_then(|name| find_split(name, names));
+                splits.iter().find(|split| Some(split.name()) == found)
+            }
         };
         found.ok_or_else(|| {
             let name = crate::session::printable(name.unwrap_or_default());

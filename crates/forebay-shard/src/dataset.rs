@@ -160,20 +160,16 @@ impl Dataset {
             .map(|split| split.name.as_str())
     }
 
-    /// Opens a split: reads the indexes of all its shards with several threads and compares them
-    /// with the manifest. Repeated calls return the same split.
+    /// Opens a split, see [`find_split`]: reads the indexes of all its shards with several threads
+    /// and compares them with the manifest. Repeated calls return the same split.
     ///
     /// # Errors
     /// If the split does not exist, or a shard cannot be opened or does not match the manifest.
     pub fn split(&self, name: &str) -> Result<Split> {
         let inner = &*self.inner;
-        let at = inner
-            .manifest
-            .splits
-            .iter()
-            .position(|split| split.name == name);
-        let Some((entry, slot)) =
-            at.and_then(|at| inner.manifest.splits.get(at).zip(inner.splits.get(at)))
+        let found = find_split(name, self.splits());
+        let mut slots = inner.manifest.splits.iter().zip(&inner.splits);
+        let Some((entry, slot)) = slots.find(|(entry, _)| Some(entry.name.as_str()) == found)
         else {
             return Err(Error::NoSuchSplit {
                 dataset: inner.root.clone(),
@@ -186,6 +182,37 @@ impl Dataset {
         }
         let split = Split::open(inner, entry)?;
         Ok(slot.get_or_init(|| split).clone())
+    }
+}
+
+/// Names of the same split in different datasets.
+const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
+
+/// Finds a split by name. "val", "valid", "validation" and "dev" stand for each other where only
+/// one of them exists.
+///
+/// ```
+/// use forebay_shard::find_split;
+///
+/// assert_eq!(find_split("val", ["train", "validation"]), Some("validation"));
+/// assert_eq!(find_split("val", ["val", "validation"]), Some("val"));
+/// assert_eq!(find_split("val", ["valid", "dev"]), None);
+/// assert_eq!(find_split("test", ["train", "validation"]), None);
+/// ```
+#[must_use]
+pub fn find_split<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut others = Vec::new();
+    for name in names {
+        if name == wanted {
+            return Some(name);
+        }
+        if VALIDATION.contains(&wanted) && VALIDATION.contains(&name) {
+            others.push(name);
+        }
+    }
+    match others[..] {
+        [only] => Some(only),
+        _ => None,
     }
 }
 

@@ -50,7 +50,7 @@ pub mod verify;
 mod writer;
 
 pub use codec::{BlockCompression, Codec};
-pub use dataset::{Dataset, DatasetOptions, Split};
+pub use dataset::{Dataset, DatasetOptions, Split, find_split};
 pub use error::{Corruption, CorruptionKind, Error, Records, Result};
 pub use example::{
     ExampleBuilder, ExampleError, ExampleView, ImageRecord, image_and_label, image_record,

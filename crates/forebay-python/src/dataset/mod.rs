@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use forebay_shard::{RecordBlock, Split, some_of};
+use forebay_shard::{RecordBlock, Split, find_split, some_of};
 use forebay_store::{Cancel, Location};
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
@@ -173,7 +173,10 @@ pub(crate) fn _reopen(
 
 impl PyDataset {
     fn find(&self, name: &str) -> Result<&Split, Failure> {
-        let found = self.view.splits.iter().find(|split| split.name() == name);
+        let names = self.view.splits.iter().map(Split::name);
+        let found = find_split(name, names);
+        let mut splits = self.view.splits.iter();
+        let found = splits.find(|split| Some(split.name()) == found);
         found.ok_or_else(|| {
             let message = format!(
                 "{} has no split {name:?}: it has {}",
@@ -283,7 +286,7 @@ impl PyDataset {
     /// Parameters
     /// ----------
     /// name : str
-    ///     Name of the split.
+    ///     Name of the split. "val", "valid", "validation" and "dev" find the one of them that there is.
     ///
     /// Returns
     /// -------

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_client::{ClientTls, Credential, Token, Transport};
 use forebay_loader::{Options, PageCache};
-use forebay_options::LoaderOptions;
+use forebay_options::{LoaderOptions, OPTIONS, foreign, misspelled};
 use forebay_store::Cancel;
 
 use crate::failure::{Failure, Kind};
@@ -100,6 +100,15 @@ impl LoaderArgs {
             }
         }
     }
+}
+
+/// What to use instead of a name that no option has.
+fn hint(name: &str) -> Option<String> {
+    let others = super::docs::OTHERS.iter().map(|&(name, ..)| name);
+    let known = OPTIONS.iter().map(|option| option.name).chain(others);
+    forebay_options::renamed(name, |now| format!("'{now}'"))
+        .or_else(|| misspelled(name, known).map(|meant| format!("use '{meant}'")))
+        .or_else(|| foreign(name).map(str::to_owned))
 }
 
 /// Invalid option value.

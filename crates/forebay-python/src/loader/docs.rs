@@ -86,7 +86,7 @@ Examples
 "#;
 
 /// The options that only Python has: name, type for checkers and default.
-const OTHERS: [(&str, &str, &str); 13] = [
+pub(super) const OTHERS: [(&str, &str, &str); 13] = [
     ("threads", "int", "0"),
     ("memory", "int | str | None", "null"),
     ("page_cache", r#"Literal["keep", "drop"]"#, r#""keep""#),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use forebay_client::{ServerUse, StreamStats};
 use forebay_loader::plan::Batches;
 use forebay_loader::{Bottleneck, DeviceCopy, Options};
-use forebay_shard::some_of;
+use forebay_shard::{find_split, some_of};
 use forebay_wire::wire;
 use pyo3::prelude::*;
 
@@ -182,8 +182,10 @@ fn choose<'a>(
     let names: Vec<&str> = names.collect();
     let problem = match (wanted, names.as_slice()) {
         (None, [only]) => return Ok((*only).to_owned()),
-        (Some(wanted), names) if names.contains(&wanted) => return Ok(wanted.to_owned()),
-        (Some(wanted), _) => format!("{of} has no split {wanted:?}"),
+        (Some(wanted), names) => match find_split(wanted, names.iter().copied()) {
+            Some(found) => return Ok(found.to_owned()),
+            None => format!("{of} has no split {wanted:?}"),
+        },
         (None, _) => format!("{of} has several splits, and split= does not say which"),
     };
     let message = format!("{problem}: there are {}", some_of(names));
@@ -216,5 +218,8 @@ mod tests {
         assert!(choose(None, &["a", "b"]).is_err());
         assert!(choose(None, &[]).is_err());
         assert!(choose(Some("c"), &["a", "b"]).is_err());
+        assert_eq!(choose(Some("val"), &["a", "validation"]).unwrap(), "validation");
+        let error = format!("{:?}", choose(Some("val"), &["dev", "valid"]).unwrap_err());
+        assert!(error.contains("there are dev, valid"), "{error}");
     }
 }

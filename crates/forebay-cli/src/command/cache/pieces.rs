@@ -9,7 +9,7 @@ use forebay_image::Transform;
 use forebay_loader::plan::{EpochPlan, PlanOptions};
 use forebay_loader::{Options, Shuffle};
 use forebay_shard::dataset::sidecar_path;
-use forebay_shard::{Dataset, Shard, ShardFormat, Split};
+use forebay_shard::{Dataset, Shard, ShardFormat, Split, find_split};
 
 use crate::command::shuffles;
 use crate::failure::{Failure, counted_choices};
@@ -65,7 +65,7 @@ pub(super) fn pieces(
     plan: &PlanArgs,
     block_bytes: u64,
 ) -> Result<Vec<Piece>, Failure> {
-    check_split(dataset, split)?;
+    let split = split.map(|name| choose_split(dataset, name)).transpose()?;
     if let Some(source) = &dataset.manifest().source {
         return Err(Failure::new(format!(
             "the dataset has mapped shards: its records are in {}",
@@ -81,18 +81,14 @@ pub(super) fn pieces(
     }
 }
 
-fn check_split(dataset: &Dataset, split: Option<&str>) -> Result<(), Failure> {
-    let splits = &dataset.manifest().splits;
-    match split {
-        Some(name) if !splits.iter().any(|entry| entry.name == name) => {
-            let names: Vec<&str> = splits.iter().map(|entry| entry.name.as_str()).collect();
-            Err(Failure::usage(format!(
-                "there is no split {name:?}: it has {}",
-                counted_choices(&names)
-            )))
-        }
-        _ => Ok(()),
-    }
+fn choose_split<'a>(dataset: &'a Dataset, name: &str) -> Result<&'a str, Failure> {
+    find_split(name, dataset.splits()).ok_or_else(|| {
+        let names: Vec<&str> = dataset.splits().collect();
+        Failure::usage(format!(
+            "there is no split {name:?}: it has {}",
+            counted_choices(&names)
+        ))
+    })
 }
 
 /// The shards of a split, or of all, in storage order; before each shard its index.

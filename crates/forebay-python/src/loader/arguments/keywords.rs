@@ -105,8 +105,7 @@ impl<'py> Keywords<'py> {
             return Ok(());
         };
         let name = name.str()?.to_string();
-        let hint = forebay_options::renamed(&name, |now| format!("'{now}'"));
-        let hint = hint.map_or_else(String::new, |hint| format!(": {hint}"));
+        let hint = super::hint(&name).map_or_else(String::new, |hint| format!(": {hint}"));
         Err(PyTypeError::new_err(format!(
             "{}() got an unexpected keyword argument '{name}'{hint}",
             self.function

@@ -96,6 +96,8 @@ impl Opener for Reached {
             // A job knows those that were not named.
             Some(_) => {
                 let mut given = self.given.clone();
+                // By its name in the job, which this may be another word for.
+                given.split = given.split.map(|_| split.clone());
                 given.rank = Some(ranks.rank);
                 given.world_size = ranks.world_is_known.then_some(ranks.world_size);
                 given
