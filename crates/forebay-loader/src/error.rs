@@ -33,6 +33,14 @@ pub enum Error {
         /// The invalid part, and the allowed values.
         error: String,
     },
+    /// An option that has no default and is not given.
+    #[error("option {name} is not given: {expected}")]
+    Missing {
+        /// The option.
+        name: &'static str,
+        /// The allowed values.
+        expected: &'static str,
+    },
     /// An invalid transform or batch layout.
     #[error(transparent)]
     Transform(forebay_image::ImageError),

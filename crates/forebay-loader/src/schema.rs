@@ -24,24 +24,36 @@ use crate::sampling::{Sampling, Weights};
 pub const MAX_BATCH_BYTES: u64 = 1 << 30;
 
 impl Options {
-    /// The options that are given, the defaults for all others.
+    /// The options that are given, the defaults for all others. The transform has none, and decides those of `shuffle` and
+    /// `drop_last`: both true for training, with a random operation, and both false for `eval`. For other transforms `shuffle`
+    /// has to be given, and `drop_last` is true where it shuffles.
     ///
     /// ```
-    /// use forebay_loader::Options;
+    /// use forebay_loader::{Options, Shuffle};
     ///
     /// let given = serde_json::from_str(r#"{"batch_size": 256, "transform": {"kind": "eval"}}"#)?;
     /// let options = Options::from_schema(&given)?;
     /// assert_eq!(options.transform.output_size(), (224, 224));
+    /// assert_eq!((options.shuffle, options.drop_last), (Shuffle::NONE, false));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// A value that is not possible, with those that are.
+    /// A value that is not possible, with those that are; no transform, no shuffle where the transform does not decide it.
     pub fn from_schema(given: &LoaderOptions) -> Result<Options> {
         let transform = match &given.transform {
-            None => Transform::Train(TrainTransform::default()),
+            None => {
+                return Err(Error::Missing {
+                    name: "transform",
+                    expected: "choose \"train\", \"eval\", \"keep_encoded\" or a list",
+                });
+            }
             Some(transforms) => transform(transforms).map_err(|e| invalid("transform", e))?,
+        };
+        let trains = match &transform {
+            Transform::Eval(_) => Some(false),
+            other => other.is_random().then_some(true),
         };
         let normalize = normalize(given, &transform)?;
         let mut options = Options::new(given.batch_size.unwrap_or(DEFAULT_BATCH_SIZE), transform);
@@ -49,7 +61,7 @@ impl Options {
         options.world_size = given.world_size.unwrap_or(1);
         options.virtual_ranks = given.virtual_ranks.unwrap_or(0);
         options.seed = given.seed.unwrap_or(0);
-        options.shuffle = shuffle(given)?;
+        options.shuffle = shuffle(given, trains)?;
         options.shuffle.reshuffle = given.reshuffle.unwrap_or(true);
         options.output.layout = given.layout.unwrap_or_default();
         options.output.normalize = normalize;
@@ -71,7 +83,8 @@ impl Options {
         let limits = &mut options.decode.limits;
         limits.max_pixels = given.max_pixels.unwrap_or(limits.max_pixels);
         limits.max_decoded_bytes = given.max_image_bytes.unwrap_or(limits.max_decoded_bytes);
-        options.drop_last = given.drop_last.unwrap_or(true);
+        let shuffles = options.shuffle.name() != Shuffle::NONE.name();
+        options.drop_last = given.drop_last.unwrap_or(trains.unwrap_or(shuffles));
         options.sampling = sampling(given)?;
         options.on_error = given.on_error.unwrap_or_default();
         options.label_base = given.label_base.unwrap_or_default();
@@ -219,13 +232,14 @@ fn invalid(name: &'static str, error: String) -> Error {
     Error::Invalid { name, error }
 }
 
-fn shuffle(given: &LoaderOptions) -> Result<Shuffle> {
-    let Some(name) = given.shuffle.as_deref() else {
-        let (block_records, window_blocks) = (given.block_records, given.window_blocks);
-        return Ok(Shuffle::blocks(
-            block_records.unwrap_or(0),
-            window_blocks.unwrap_or(0),
-        ));
+/// The shuffle; `trains` is what the transform says, if it does.
+fn shuffle(given: &LoaderOptions, trains: Option<bool>) -> Result<Shuffle> {
+    let by_transform = trains.map(ShuffleSpec::from);
+    let Some(ShuffleSpec(name)) = given.shuffle.as_ref().or(by_transform.as_ref()) else {
+        return Err(Error::Missing {
+            name: "shuffle",
+            expected: "choose true or false, as a transform without a random operation does not say",
+        });
     };
     let Some(mut shuffle) = Shuffle::named(name) else {
         let names: Vec<&str> = Shuffle::names().collect();
@@ -410,9 +424,68 @@ mod tests {
     }
 
     #[test]
-    fn nothing_given_is_the_defaults() {
+    fn a_transform_alone_is_the_defaults() {
         let expected = Options::new(32, Transform::Train(TrainTransform::new(224)));
-        assert_eq!(options(json!({})).unwrap(), expected);
+        assert_eq!(options(json!({"transform": "train"})).unwrap(), expected);
+    }
+
+    #[test]
+    fn transforms_decide_shuffle_and_drop_last() {
+        let fixed = json!([{"kind": "Resize", "size": 99}, {"kind": "CenterCrop", "size": 96}]);
+        let random = json!([{"kind": "CenterCrop", "size": 96}, {"kind": "RandomHorizontalFlip"}]);
+        for (given, expected) in [
+            (json!({"transform": "train"}), ("blocks", true)),
+            (json!({"transform": random}), ("blocks", true)),
+            (json!({"transform": "eval"}), ("none", false)),
+            (
+                json!({"transform": "train", "shuffle": false}),
+                ("none", true),
+            ),
+            (
+                json!({"transform": "eval", "shuffle": "full"}),
+                ("full", false),
+            ),
+            (
+                json!({"transform": "eval", "drop_last": true}),
+                ("none", true),
+            ),
+            (
+                json!({"transform": fixed, "shuffle": false}),
+                ("none", false),
+            ),
+            (
+                json!({"transform": fixed, "shuffle": true}),
+                ("blocks", true),
+            ),
+            (
+                json!({"transform": "keep_encoded", "shuffle": "full"}),
+                ("full", true),
+            ),
+        ] {
+            let options = options(given.clone()).unwrap();
+            assert_eq!(
+                (options.shuffle.name(), options.drop_last),
+                expected,
+                "{given}"
+            );
+        }
+        for (given, missing) in [
+            (
+                json!({}),
+                "option transform is not given: choose \"train\", \"eval\"",
+            ),
+            (
+                json!({"transform": fixed}),
+                "option shuffle is not given: choose true or false",
+            ),
+            (
+                json!({"transform": "keep_encoded", "drop_last": true}),
+                "option shuffle is not given",
+            ),
+        ] {
+            let error = options(given).unwrap_err();
+            assert!(error.contains(missing), "{error}");
+        }
     }
 
     #[test]
@@ -428,7 +501,7 @@ mod tests {
     #[test]
     fn samples_are_selected_by_every_option() {
         let read = options(json!({
-            "indices": [9, 2], "classes": ["cat", 3], "limit": 5, "weights": [[3, 2.0]], "num_samples": 7, "repeats": 2,
+            "transform": "train", "indices": [9, 2], "classes": ["cat", 3], "limit": 5, "weights": [[3, 2.0]], "num_samples": 7, "repeats": 2,
         }))
         .unwrap();
         let expected = Sampling {
@@ -442,7 +515,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(read.sampling, expected);
-        let by_sample = options(json!({"weights": [0.5, 1]})).unwrap();
+        let by_sample = options(json!({"transform": "train", "weights": [0.5, 1]})).unwrap();
         let expected = Weights::BySample([0.5, 1.0].into());
         assert_eq!(by_sample.sampling.weights, expected);
     }
@@ -486,6 +559,10 @@ mod tests {
                 "one of the two",
             ),
         ] {
+            let mut given = given;
+            if given.get("transform").is_none() {
+                given["transform"] = json!("train");
+            }
             let error = options(given).unwrap_err();
             assert!(error.contains(part), "{error}");
         }

@@ -230,6 +230,7 @@ impl From<forebay_loader::Error> for Failure {
         match &error {
             Error::Option { .. }
             | Error::Invalid { .. }
+            | Error::Missing { .. }
             | Error::Transform(_)
             | Error::WorldSize { .. }
             | Error::NoBatch { .. }

@@ -47,7 +47,7 @@ def test_pairs_become_images_and_labels(tmp_path: pathlib.Path) -> None:
     data = forebay.open(tmp_path / "a")
     assert [record.label for record in data] == [number % 3 for number in range(30)]
     assert data[7].key == "00000007"
-    loader = forebay.Loader(tmp_path / "a", batch_size=4, transform=forebay.EvalTransform(4))
+    loader = forebay.Loader(tmp_path / "a", batch_size=4, transform=forebay.EvalTransform(4), shuffle=True, drop_last=True)
     assert loader.classes == Folder.classes
 
 
@@ -165,7 +165,7 @@ def test_datasets_of_hugging_face(tmp_path: pathlib.Path) -> None:
     assert (found["caption"], found["vector"], found["ids"]) == ([b"c3"], [3, 0.5], [0, 1, 2])
     assert found["tensor"] == [np.array([[3, 1], [2, 3]], "<i2").tobytes()]
     assert "caption" not in train[1].features
-    assert forebay.Loader(tmp_path / "a", split="train", batch_size=2).classes == ["cat", "dog", "owl"]
+    assert forebay.Loader(tmp_path / "a", split="train", batch_size=2, transform=forebay.TrainTransform(32)).classes == ["cat", "dog", "owl"]
     with pytest.raises(forebay.OptionError, match="column 'when'"):
         when = datasets.Features({"when": datasets.Value("timestamp[s]")})
         forebay.convert(datasets.Dataset.from_dict({"when": [1]}, features=when), tmp_path / "b")

@@ -54,7 +54,7 @@ def test_bfloat16_without_ml_dtypes_says_what_helps(source: str) -> None:
 import sys
 sys.modules["ml_dtypes"] = None
 import forebay
-with forebay.Loader(sys.argv[1], batch_size=8, dtype="bfloat16") as loader:
+with forebay.Loader(sys.argv[1], batch_size=8, transform=forebay.TrainTransform(32), dtype="bfloat16") as loader:
     batch = next(iter(loader))
 print(len(batch.labels), batch.dtype)
 try:

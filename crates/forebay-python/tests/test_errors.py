@@ -38,7 +38,8 @@ def test_errors_are_also_what_python_code_expects() -> None:
 
 
 def test_a_missing_dataset(tmp_path: pathlib.Path) -> None:
-    for use in (forebay.open, forebay.Loader):
+    transform = forebay.TrainTransform(32)
+    for use in (forebay.open, lambda path: forebay.Loader(path, transform=transform)):
         with pytest.raises(forebay.MissingError, match="forebay.json") as caught:
             use(tmp_path / "nothing")
         assert caught.value.path is not None and "nothing" in caught.value.path
@@ -61,7 +62,7 @@ def test_a_flipped_byte_names_shard_record_and_offset(
     assert 0 <= error.offset < len(data)
     assert os.fspath(shard) in str(error) and str(error.record) in str(error)
     with pytest.raises(forebay.CorruptRecordError) as caught, forebay.Loader(
-        broken, batch_size=7, shuffle=False
+        broken, batch_size=7, transform=forebay.EvalTransform(32, resize=40)
     ) as loader:
         for _ in loader:
             pass
@@ -111,7 +112,7 @@ def test_a_manifest_of_other_shards(
 )
 def test_impossible_options(source: str, options: dict[str, object]) -> None:
     with pytest.raises(forebay.OptionError):
-        forebay.Loader(source, **options)  # type: ignore[arg-type]
+        forebay.Loader(source, **{"transform": forebay.TrainTransform(32), **options})  # type: ignore[arg-type]
 
 
 def test_impossible_transforms() -> None:
@@ -125,9 +126,9 @@ def test_an_unknown_dataset_and_nobody_listening(source: str) -> None:
     if not source.startswith("forebay://"):
         return
     with pytest.raises(forebay.Error, match="no-such"):
-        forebay.Loader(source.rsplit("/", 1)[0] + "/no-such", batch_size=8)
+        forebay.Loader(source.rsplit("/", 1)[0] + "/no-such", batch_size=8, transform=forebay.TrainTransform(32))
     with pytest.warns(UserWarning, match="trying again"), pytest.raises(forebay.ServerError) as caught:
-        forebay.Loader("forebay://127.0.0.1:1/x", batch_size=8, timeout=0.5)
+        forebay.Loader("forebay://127.0.0.1:1/x", batch_size=8, timeout=0.5, transform=forebay.TrainTransform(32))
     assert caught.value.server == "127.0.0.1:1"
     with pytest.raises(forebay.OptionError):
         forebay.Loader("forebay://no-dataset:7070", batch_size=8)

@@ -84,7 +84,7 @@ def test_batches_are_those_of_the_jpegs(
 ) -> None:
     old, new = (
         forebay.Loader(
-            datasets[name], split="train", batch_size=8, transform=transform, seed=3, exif_orientation=exif, drop_last=False
+            datasets[name], split="train", batch_size=8, transform=transform, seed=3, exif_orientation=exif, shuffle=True, drop_last=False
         )
         for name in ("jpeg", form)
     )
@@ -116,7 +116,7 @@ def test_stats_have_the_share_of_fast_images(datasets: dict[str, pathlib.Path], 
     records = forebay.open(datasets[form]).split("train")
     fast = sum("image/fast" in records[index].features for index in range(len(records)))
     for transform in (forebay.TrainTransform(32), forebay.KeepEncoded()):
-        with forebay.Loader(datasets[form], split="train", batch_size=len(records), transform=transform) as loader:
+        with forebay.Loader(datasets[form], split="train", batch_size=len(records), transform=transform, shuffle=True) as loader:
             assert len(next(iter(loader)).labels) == len(records)
             # Whole epochs, so that reading ahead changes the share by less than an epoch's order can.
             share = loader.stats()["fast_share"]
@@ -185,7 +185,7 @@ def test_a_run_continues_with_fast_images(datasets: dict[str, pathlib.Path], for
 def test_encoded_images_are_jpegs(datasets: dict[str, pathlib.Path], form: str) -> None:
     old, new = (
         forebay.Loader(
-            datasets[name], split="train", batch_size=8, transform=forebay.KeepEncoded(), seed=3, drop_last=False
+            datasets[name], split="train", batch_size=8, transform=forebay.KeepEncoded(), shuffle=True, seed=3, drop_last=False
         )
         for name in ("jpeg", form)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import pickle
@@ -19,7 +20,7 @@ __all__ = ["web"]
 CROP = forebay.RandomResizedCrop(32)
 
 
-@pytest.mark.parametrize("use", [forebay.open, forebay.Loader])
+@pytest.mark.parametrize("use", [forebay.open, functools.partial(forebay.Loader, transform=[CROP])])
 def test_places_that_are_no_dataset(use: Any, packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
     shard = next(path for path in sorted(packed["tfrecord"].iterdir()) if path.name.startswith("train-"))
     foreign = tmp_path / "foreign"
@@ -81,21 +82,21 @@ def test_options_that_cannot_be(
     options: dict[str, Any], kind: type[Exception], said: str, packed: dict[str, pathlib.Path]
 ) -> None:
     with pytest.raises(kind, match=said) as caught:
-        forebay.Loader(packed["indexed"], **{"batch_size": 8, **options})
+        forebay.Loader(packed["indexed"], **{"batch_size": 8, "transform": forebay.TrainTransform(32), **options})
     text = str(caught.value)
     # None of the words of the language that it is written in.
     assert "\n" not in text and not any(word in text for word in ("enum", "Some(", "variant", "::", "u64")), text
 
 
 def test_values_that_cannot_be(packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
-    with forebay.Loader(packed["indexed"], batch_size=8) as loader, pytest.raises(forebay.OptionError, match="epoch is -1"):
+    with forebay.Loader(packed["indexed"], batch_size=8, transform=forebay.TrainTransform(32)) as loader, pytest.raises(forebay.OptionError, match="epoch is -1"):
         loader.set_epoch(-1)
     for make in (lambda: forebay.TrainTransform(-1), lambda: forebay.EvalTransform(224, resize=-1)):
         with pytest.raises(forebay.OptionError, match="size is -1 pixels"):
             make()
     for source in (None, 5, [packed["indexed"]]):
         with pytest.raises(TypeError, match="the path or address of a dataset, or a forebay.Mix of several"):
-            forebay.Loader(source)  # type: ignore[arg-type]
+            forebay.Loader(source, transform=forebay.TrainTransform(32))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="expected a forebay.Loader, or what was made of one, found a value of type str"):
         forebay.Mapped("packed/", map_batch=print)  # type: ignore[arg-type]
     with pytest.raises(forebay.OptionError, match='^cannot use s3://bucket/x: there is no storage option "endpont"'):
@@ -111,10 +112,10 @@ def test_ranks_of_the_environment(packed: dict[str, pathlib.Path], monkeypatch: 
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(forebay.OptionError, match="RANK.*expected a number below WORLD_SIZE, 2"):
-        forebay.Loader(packed["indexed"], batch_size=8)
+        forebay.Loader(packed["indexed"], batch_size=8, transform=forebay.TrainTransform(32))
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(forebay.OptionError, match="WORLD_SIZE.*expected a number"):
-        forebay.Loader(packed["indexed"], batch_size=8)
+        forebay.Loader(packed["indexed"], batch_size=8, transform=forebay.TrainTransform(32))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_ranks_of_the_environment(packed: dict[str, pathlib.Path], monkeypatch: 
     ],
 )
 def test_states_that_do_not_fit(state: Any, kind: type[Exception], said: str, packed: dict[str, pathlib.Path]) -> None:
-    with forebay.Loader(packed["indexed"], batch_size=8) as loader:
+    with forebay.Loader(packed["indexed"], batch_size=8, transform=forebay.TrainTransform(32)) as loader:
         given = {**loader.state_dict(), **state} if isinstance(state, dict) and state else state
         with pytest.raises(kind, match=said):
             loader.load_state_dict(given)
@@ -145,7 +146,7 @@ def test_states_that_do_not_fit(state: Any, kind: type[Exception], said: str, pa
 
 
 def test_a_loader_that_was_closed(packed: dict[str, pathlib.Path]) -> None:
-    loader = forebay.Loader(packed["indexed"], batch_size=8)
+    loader = forebay.Loader(packed["indexed"], batch_size=8, transform=forebay.TrainTransform(32))
     batches = iter(loader)
     loader.close()
     for use in (lambda: next(batches), lambda: iter(loader), lambda: loader.set_epoch(1), loader.__enter__):
@@ -155,7 +156,7 @@ def test_a_loader_that_was_closed(packed: dict[str, pathlib.Path]) -> None:
 
 
 def test_classes_that_labels_are_not_of(packed: dict[str, pathlib.Path]) -> None:
-    with forebay.Loader(packed["indexed"], batch_size=42, shuffle=False, label_base=1) as loader:
+    with forebay.Loader(packed["indexed"], batch_size=42, transform=forebay.EvalTransform(32, resize=40), label_base=1) as loader:
         batch = next(iter(loader))
     assert batch.one_hot(4).shape == (42, 4)
     with pytest.raises(forebay.OptionError, match="label 3 is none of 3 classes, 0 to 2: see the loader's label_base"):
@@ -173,7 +174,7 @@ def test_a_bucket_that_is_not_there(s3_endpoint: str) -> None:
         "aws_secret_access_key": "not-to-be-shown",
     }
     with pytest.raises(forebay.StorageError, match="there is no such bucket") as caught:
-        forebay.Loader("s3://nobody-has-this/imagenet", storage_options=options)
+        forebay.Loader("s3://nobody-has-this/imagenet", transform=forebay.TrainTransform(32), storage_options=options)
     with pytest.raises(forebay.MissingError, match="s3://bucket/nothing is not a dataset: there is no forebay.json") as missing:
         forebay.open("s3://bucket/nothing", storage_options=options)
     # A script that starts from scratch if there is no checkpoint must not do so for a wrong name.
@@ -204,9 +205,9 @@ def test_servers_that_are_not_there(serve: Any, packed: dict[str, pathlib.Path])
     with pytest.warns(UserWarning, match="trying again"), pytest.raises(forebay.ServerError, match=said):
         forebay.Loader(f"forebay://127.0.0.1:1/{name}", batch_size=8, timeout=0.5)
     with pytest.raises(forebay.MissingError, match="imagenet-of-somebody") as caught:
-        forebay.Loader(f"{place}/imagenet-of-somebody", batch_size=8)
+        forebay.Loader(f"{place}/imagenet-of-somebody", batch_size=8, transform=forebay.TrainTransform(32))
     assert name in str(caught.value)
     with pytest.raises(forebay.OptionError, match="servers_per_rank|transport|servers?"):
-        forebay.Loader(packed["indexed"], batch_size=8, transport="shm")
+        forebay.Loader(packed["indexed"], batch_size=8, transform=forebay.TrainTransform(32), transport="shm")
     with pytest.raises(forebay.OptionError, match="expected forebay://HOST:PORT/NAME"):
         forebay.Loader("forebay://127.0.0.1", batch_size=8)

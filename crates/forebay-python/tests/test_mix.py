@@ -57,7 +57,7 @@ def first(packed: dict[str, pathlib.Path]) -> pathlib.Path:
 
 def loader(source: Any, **options: Any) -> forebay.Loader:
     transform = forebay.EvalTransform(24, resize=32)
-    given = {"batch_size": 4, "transform": transform, "rank": 0, "world_size": 1, **options}
+    given = {"batch_size": 4, "transform": transform, "shuffle": True, "drop_last": True, "rank": 0, "world_size": 1, **options}
     return forebay.Loader(source, **given)
 
 

@@ -19,7 +19,7 @@ RAW = forebay.KeepEncoded()
 
 
 def whole_epoch(source: Any, **options: Any) -> list[forebay.Batch]:
-    with loader(source, **{"transform": RAW, **options}) as it:
+    with loader(source, **{"transform": RAW, "shuffle": True, "pad_last": True, **options}) as it:
         return list(it)
 
 
@@ -111,7 +111,7 @@ def test_pixels_and_bytes_are_not_mistaken_for_each_other(source: str) -> None:
 )
 def test_what_is_about_pixels_is_refused(source: str, options: Any, name: str) -> None:
     with pytest.raises(forebay.OptionError, match=name):
-        loader(source, **{"transform": RAW, **options})
+        loader(source, **{"transform": RAW, "shuffle": True, "pad_last": True, **options})
 
 
 def test_raw_is_a_value() -> None:
@@ -121,7 +121,7 @@ def test_raw_is_a_value() -> None:
 
 
 def test_states_go_from_one_transform_to_another(source: str) -> None:
-    with loader(source, transform=RAW) as it:
+    with loader(source, transform=RAW, shuffle=True) as it:
         all_of_it = list(it)
         it.set_epoch(0)
         for batch in it:
@@ -166,9 +166,9 @@ def test_functions_may_decode(source: str) -> None:
     def lengths(batch: forebay.Batch) -> Any:
         return np.array([len(image) for image in batch[0]]), batch.labels
 
-    with loader(source, transform=RAW) as plain:
+    with loader(source, transform=RAW, shuffle=True) as plain:
         want = [np.diff(batch.offsets).tolist() for batch in plain]
-    with forebay.Mapped(loader(source, transform=RAW), map_batch=lengths) as it:
+    with forebay.Mapped(loader(source, transform=RAW, shuffle=True), map_batch=lengths) as it:
         got = [batch.images.tolist() for batch in it]
     assert got == want
 
@@ -179,10 +179,10 @@ def test_tensors_of_torch(source: str) -> None:
     images, labels = plain[0].torch()
     assert [bytes(image.numpy()) for image in images] == [bytes(image) for image in plain[0][0]]
     assert images[0].dtype == torch.uint8 and images[0].data_ptr() == plain[0].encoded.ctypes.data
-    with forebay.torch.Loader(source, batch_size=8, transform=RAW) as it:
+    with forebay.torch.Loader(source, batch_size=8, transform=RAW, shuffle=True) as it:
         for batch, other in zip(it, plain, strict=True):
             assert [bytes(image.numpy()) for image in batch[0]] == [bytes(i) for i in other[0]]
             assert batch.labels.tolist() == other.labels.tolist()
     for wrong in ({"normalize": ((0, 0, 0), (1, 1, 1))}, {"channels_last": True}):
         with pytest.raises(forebay.OptionError, match="stay encoded"):
-            forebay.torch.Loader(source, batch_size=8, transform=RAW, **wrong)
+            forebay.torch.Loader(source, batch_size=8, transform=RAW, shuffle=True, **wrong)

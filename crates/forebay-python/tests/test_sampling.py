@@ -19,7 +19,7 @@ EVAL = forebay.EvalTransform(24, resize=32)
 
 
 def loader(source: str | os.PathLike[str], **options: Any) -> forebay.Loader:
-    given = {"batch_size": 4, "transform": EVAL, "rank": 0, "world_size": 1, **options}
+    given = {"batch_size": 4, "transform": EVAL, "shuffle": True, "drop_last": True, "rank": 0, "world_size": 1, **options}
     return forebay.Loader(source, **given)
 
 

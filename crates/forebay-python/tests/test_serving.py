@@ -77,14 +77,14 @@ def test_a_token_is_needed_and_never_shown(
     assert str(copy) == str(caught.value)
     with pytest.raises(forebay.OptionError):
         forebay.Loader(url, token=TOKEN, token_file=tokens)
-    with forebay.Loader(url, batch_size=4, token=TOKEN) as loader:
+    with forebay.Loader(url, batch_size=4, transform=forebay.TrainTransform(32), token=TOKEN) as loader:
         next(iter(loader))
         shown += [repr(loader), repr(loader.state_dict()), repr(loader.stats()), loader.source]
     monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
-    forebay.Loader(url, batch_size=4).close()
+    forebay.Loader(url, batch_size=4, transform=forebay.TrainTransform(32)).close()
     monkeypatch.delenv("FOREBAY_TOKEN")
     monkeypatch.setenv("FOREBAY_TOKEN_FILE", str(tokens))
-    forebay.Loader(url, batch_size=4).close()
+    forebay.Loader(url, batch_size=4, transform=forebay.TrainTransform(32)).close()
     shown.append((tmp_path / "log").read_text())
     for text in shown:
         assert "marked" not in text, text
@@ -105,9 +105,9 @@ def test_tls_end_to_end(
     )  # fmt: skip
     (url,) = start(packed["indexed"], "--tls-cert", cert, "--tls-key", key).values()
     assert url.startswith("forebays://")
-    with forebay.Loader(url, batch_size=8, tls_ca=cert, transport="tcp") as loader:
+    with forebay.Loader(url, batch_size=8, transform=forebay.TrainTransform(32), tls_ca=cert, transport="tcp") as loader:
         there = [batch.images.tobytes() for batch in loader]
-    with forebay.Loader(packed["indexed"], batch_size=8) as loader:
+    with forebay.Loader(packed["indexed"], batch_size=8, transform=forebay.TrainTransform(32)) as loader:
         here = [batch.images.tobytes() for batch in loader]
     assert there == here
     with pytest.raises(forebay.AuthError, match="not trusted"):
@@ -148,6 +148,7 @@ transform = [
 [jobs.open]
 batch_size = 5
 label_base = "stored"
+transform = {{ kind = "train", size = 32 }}
 shuffle = false
 """
 
@@ -222,7 +223,7 @@ def test_a_server_that_is_asked_to_go_is_done_soon(packed: dict[str, pathlib.Pat
     )  # fmt: skip
     assert server.stdout is not None
     url = server.stdout.readline().strip()
-    with forebay.Loader(url, batch_size=2) as loader:
+    with forebay.Loader(url, batch_size=2, transform=forebay.TrainTransform(32)) as loader:
         next(iter(loader))
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=60) == 0
@@ -298,7 +299,7 @@ def test_other_protocols_are_named_at_once(start: Start, packed: dict[str, pathl
     web = url.replace("forebay://", "http://")
     began = time.monotonic()
     with pytest.raises(forebay.Error, match="forebay://HOST:PORT/NAME"):
-        forebay.Loader(web, batch_size=4)
+        forebay.Loader(web, batch_size=4, transform=forebay.TrainTransform(32))
     assert time.monotonic() - began < 10, "stores are asked again for 15 s"
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(web)

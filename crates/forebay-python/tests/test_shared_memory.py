@@ -83,7 +83,7 @@ def test_several_connections(serve: Serve, packed: dict[str, pathlib.Path]) -> N
 
     def batches(connections: int) -> list[tuple[bytes, bytes]]:
         # 1.2 MB each: smaller ones do not come in parts.
-        with forebay.Loader(url, batch_size=8, transport="tcp", connections=connections) as it:
+        with forebay.Loader(url, batch_size=8, transform=forebay.TrainTransform(32), transport="tcp", connections=connections) as it:
             return [content(batch) for batch in it]
 
     assert batches(3) == batches(1)
@@ -166,7 +166,7 @@ def test_servers_that_are_killed_at_any_moment(packed: dict[str, pathlib.Path]) 
 CLIENT = """
 import sys, forebay
 held = []
-with forebay.Loader(sys.argv[1], batch_size=8, transport="shm", transform=forebay.EvalTransform(64, resize=72)) as it:
+with forebay.Loader(sys.argv[1], batch_size=8, transport="shm", transform=forebay.EvalTransform(64, resize=72), shuffle=True, drop_last=True) as it:
     while True:
         for batch in it:
             held.append(batch)

@@ -121,8 +121,8 @@ def bucket(web: Stalling) -> dict[str, str]:
 
 CALLS: dict[str, Callable[[Stalling], object]] = {
     "open": lambda web: forebay.open(web.url, storage_options=PATIENT),
-    "loader": lambda web: forebay.Loader(web.url, storage_options=PATIENT, timeout=None),
-    "mix": lambda web: forebay.Loader(forebay.Mix([str(web.root), web.url]), storage_options=PATIENT),
+    "loader": lambda web: forebay.Loader(web.url, transform=forebay.TrainTransform(32), storage_options=PATIENT, timeout=None),
+    "mix": lambda web: forebay.Loader(forebay.Mix([str(web.root), web.url]), transform=forebay.TrainTransform(32), storage_options=PATIENT),
     "load": lambda web: checkpoint.load("s3://bucket/run/step-1", storage_options=bucket(web)),
     "metadata": lambda web: checkpoint.metadata("s3://bucket/run/step-1", storage_options=bucket(web)),
     "latest": lambda web: checkpoint.latest("s3://bucket/run", storage_options=bucket(web)),
@@ -139,7 +139,7 @@ def test_a_call_ends_and_its_requests_with_it(call: str, web: Stalling) -> None:
 
 
 def test_an_epoch_ends_and_its_reads_with_the_loader(web: Stalling) -> None:
-    loader = forebay.Loader(web.url, batch_size=4, storage_options=PATIENT, timeout=None)
+    loader = forebay.Loader(web.url, batch_size=4, transform=forebay.TrainTransform(32), storage_options=PATIENT, timeout=None)
 
     def epochs() -> None:
         while True:
@@ -157,7 +157,7 @@ def test_an_epoch_ends_and_its_reads_with_the_loader(web: Stalling) -> None:
 
 
 def test_a_loader_that_nobody_has_asks_for_nothing(web: Stalling) -> None:
-    loader = forebay.Loader(web.url, batch_size=4, storage_options=PATIENT, timeout=None)
+    loader = forebay.Loader(web.url, batch_size=4, transform=forebay.TrainTransform(32), storage_options=PATIENT, timeout=None)
     batches = iter(loader)
     next(batches)
     interrupted(web, lambda: list(batches) and [list(loader) for _ in range(1000)])

@@ -165,7 +165,7 @@ def test_options_that_do_not_change_the_order_may_change(source: str) -> None:
     with loader(source) as it:
         next(iter(it))
         state = it.state_dict()
-    got = rest(source, state, 1, batch_size=2, transform=forebay.EvalTransform(16, resize=20))
+    got = rest(source, state, 1, batch_size=2, transform=forebay.EvalTransform(16, resize=20), shuffle=True)
     assert len(got) == (42 - 8) // 2
 
 

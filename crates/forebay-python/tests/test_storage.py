@@ -105,7 +105,8 @@ def web(dataset: pathlib.Path) -> Iterator[Web]:
 
 
 def batches(source: str | pathlib.Path | forebay.Mix, **options: Any) -> list[tuple[np.ndarray, np.ndarray]]:
-    with forebay.Loader(source, batch_size=4, split="train", seed=3, **options) as loader:
+    transform = forebay.TrainTransform(32)
+    with forebay.Loader(source, batch_size=4, split="train", transform=transform, seed=3, **options) as loader:
         return [(np.array(images), np.array(labels)) for images, labels in loader]
 
 
@@ -126,7 +127,7 @@ def test_stats_tell_what_the_store_and_the_cache_did(
     web: Web, dataset: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     def epochs(source: str | pathlib.Path, **options: str) -> Any:
-        with forebay.Loader(source, batch_size=4, split="train", storage_options=options or None) as loader:
+        with forebay.Loader(source, batch_size=4, split="train", transform=forebay.TrainTransform(32), storage_options=options or None) as loader:
             for _ in range(2):
                 assert sum(1 for _ in loader) > 0
             return loader.stats()["storage"]

@@ -126,29 +126,29 @@ def test_strangers_in_a_list_are_refused(source: str) -> None:
 
 def test_crop_and_flip_are_the_train_transform(source: str) -> None:
     steps = [forebay.RandomResizedCrop(32), forebay.RandomHorizontalFlip()]
-    assert epochs(source, transform=steps) == epochs(source)
+    assert epochs(source, transform=steps, shuffle=False) == epochs(source)
 
 
 def test_resize_and_crop_are_the_eval_transform(source: str) -> None:
     steps = [forebay.Resize(40), forebay.CenterCrop(32)]
-    assert epochs(source, transform=steps) == epochs(
+    assert epochs(source, transform=steps, shuffle=False) == epochs(
         source, transform=forebay.EvalTransform(32, resize=40)
     )
-    with loader(source, transform=[forebay.Resize((24, 36))]) as it:
+    with loader(source, transform=[forebay.Resize((24, 36))], shuffle=False) as it:
         assert next(iter(it)).images.shape == (8, 24, 36, 3)
 
 
 def test_a_crop_of_more_than_there_is_is_black_around_it(source: str) -> None:
-    with loader(source, transform=[forebay.CenterCrop(40)]) as it:
+    with loader(source, transform=[forebay.CenterCrop(40)], shuffle=True) as it:
         whole = np.array(next(iter(it)).images)
     # Every image is 60 wide and 48 high, or larger.
-    with loader(source, transform=[forebay.CenterCrop((200, 40))]) as it:
+    with loader(source, transform=[forebay.CenterCrop((200, 40))], shuffle=True) as it:
         tall = np.array(next(iter(it)).images)
     assert (tall[:, :50] == 0).all() and (tall[:, -50:] == 0).all()
     # Odd heights are halved down there and to the nearest even number here, as torchvision does.
     for image, middle in zip(tall, whole, strict=True):
         assert any((image[top : top + 40] == middle).all() for top in (79, 80, 81))
-    with loader(source, transform=[forebay.Resize(40), forebay.CenterCrop(64)]) as it:
+    with loader(source, transform=[forebay.Resize(40), forebay.CenterCrop(64)], shuffle=True) as it:
         resized = np.array(next(iter(it)).images)
     assert resized.shape[1:] == (64, 64, 3) and (resized.max(axis=(1, 2, 3)) > 0).all()
 
@@ -164,9 +164,9 @@ def test_threads_and_servers_change_nothing(packed: dict[str, Any], serve: Any) 
 
 def test_normalize_makes_numbers_that_a_model_takes(source: str) -> None:
     steps = [forebay.Resize(40), forebay.CenterCrop(32)]
-    with loader(source, transform=steps) as it:
+    with loader(source, transform=steps, shuffle=True) as it:
         pixels = next(iter(it)).images
-    with loader(source, transform=[*steps, forebay.Normalize()]) as it:
+    with loader(source, transform=[*steps, forebay.Normalize()], shuffle=True) as it:
         batch = next(iter(it))
     assert batch.dtype == "float32"
     scaled = pixels.astype(np.float32) * np.float32(1 / 255)
@@ -174,7 +174,7 @@ def test_normalize_makes_numbers_that_a_model_takes(source: str) -> None:
     std = np.array((0.229, 0.224, 0.225), np.float32)
     assert (batch.images == (scaled - mean) / std).all()
     with pytest.raises(forebay.OptionError, match="uint8"):
-        loader(source, transform=[*steps, forebay.Normalize()], dtype="uint8")
+        loader(source, transform=[*steps, forebay.Normalize()], shuffle=True, dtype="uint8")
 
 
 def test_erasing_writes_the_value_after_normalisation(source: str) -> None:

@@ -26,7 +26,7 @@ TRAINER = HEARS + """
 import sys, forebay
 print("waiting", flush=True)
 try:
-    for batch in forebay.Loader(sys.argv[1], batch_size=8):
+    for batch in forebay.Loader(sys.argv[1], batch_size=8, transform=forebay.TrainTransform(32)):
         pass
 except KeyboardInterrupt:
     print("interrupted", flush=True)

@@ -91,8 +91,12 @@ impl Job {
     /// Fills in the job's options, after checking that the client's options agree with them.
     pub(crate) fn join(&self, name: &str, given: LoaderOptions) -> Result<LoaderOptions, Failure> {
         let (rank, world_size) = (given.rank, given.world_size);
+        // The two options that others depend on.
+        let mut complete = given.clone();
+        complete.transform = complete.transform.or(self.resolved.transform.clone());
+        complete.shuffle = complete.shuffle.or(self.resolved.shuffle.clone());
         let canonical =
-            Options::from_schema(&given).map_err(|error| Failure::new(Kind::Invalid, error))?;
+            Options::from_schema(&complete).map_err(|error| Failure::new(Kind::Invalid, error))?;
         let canonical = canonical.to_schema().given();
         let (resolved, configured) = (self.resolved.given(), self.configured.given());
         for (option, asked) in given.given() {

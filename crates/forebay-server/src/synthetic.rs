@@ -82,7 +82,8 @@ impl StreamSource for Synthetic {
             return Err(Failure::new(Kind::NotFound, text));
         }
         // Nothing is shuffled, and nothing normalized.
-        (given.shuffle, given.block_records, given.window_blocks) = (None, None, None);
+        (given.block_records, given.window_blocks) = (None, None);
+        given.shuffle = Some(false.into());
         let invalid = |text: String| Failure::new(Kind::Invalid, text);
         let mut options = Options::from_schema(&given).map_err(|e| invalid(e.to_string()))?;
         options.shuffle = Shuffle::NONE;

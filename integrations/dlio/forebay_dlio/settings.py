@@ -51,6 +51,7 @@ def options(workload: Workload) -> dict[str, Any]:
         "world_size": workload.world_size,
         "threads": workload.read_threads,
         "shuffle": "blocks" if workload.shuffle else "none",
+        "drop_last": True,
         "seed": workload.seed,
         "transform": decoded if workload.format in PIXELS else forebay.KeepEncoded(),
     }

@@ -195,6 +195,7 @@ transform = { kind = "eval", resize = 64, crop = 56 }
 [jobs.encoded]
 split = "train"
 transform = "keep_encoded"
+shuffle = true
 "#;
 
 #[test]
@@ -503,11 +504,22 @@ fn one_job_by_flags() {
     assert!(ran.stderr.contains("--job NAME"), "{}", ran.stderr);
     run(check.iter().chain(&["--job", "trial"]))
         .code(2)
-        .explains("error: ", &["--job trial", "train, validation"]);
+        .explains(
+            "error: ",
+            &["--job trial", "option transform is not given", "eval"],
+        );
+    run(check
+        .iter()
+        .chain(&["--job", "trial", "--transform", "train"]))
+    .code(2)
+    .explains("error: ", &["--job trial", "train, validation"]);
     let nothing = ["--job", "trial", "--split", "train", "--weight", "0"];
-    run(check.iter().chain(&nothing))
-        .code(2)
-        .explains("error: ", &["weight is 0"]);
+    run(check
+        .iter()
+        .chain(&nothing)
+        .chain(&["--transform", "train"]))
+    .code(2)
+    .explains("error: ", &["weight is 0"]);
     let (dir, file) = configured(JOBS);
     std::fs::write(dir.path().join("tokens"), "marked-0123456789\n").unwrap();
     run(["serve", text(&file), "--check", "--job", "trial"])
@@ -521,7 +533,15 @@ fn a_synthetic_dataset_is_served_and_so_are_batches_of_nothing() {
         ("synthetic://imagenet?records=64&pictures=1", "/imagenet"),
         ("synthetic://imagenet?records=64&decode=off", "/imagenet"),
     ] {
-        let served = Served::start(Path::new(url), &["--job", "trial", "--batch-size", "8"]);
+        let job = [
+            "--job",
+            "trial",
+            "--batch-size",
+            "8",
+            "--transform",
+            "train",
+        ];
+        let served = Served::start(Path::new(url), &job);
         assert!(served.url.ends_with(name), "{}", served.url);
         let client = Client::connect(&served.url, ClientOptions::default()).unwrap();
         assert_eq!(client.splits()[0].records, 64);

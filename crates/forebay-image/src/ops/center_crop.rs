@@ -22,6 +22,7 @@ pub struct CenterCrop {
 impl Definition for CenterCrop {
     const DOC: &'static str = "Cuts out the middle of the image.";
     const DETAILS: &'static str = "It comes right after `Resize`, or first in a list; then only that part is decoded. Where the image is smaller, the rest is black, as in torchvision.";
+    const IS_RANDOM: bool = false;
     const PARAMETERS: &'static [Parameter] = &[Parameter::new(
         "size",
         ParameterKind::Size,

@@ -19,6 +19,7 @@ pub struct Grayscale {}
 impl Definition for Grayscale {
     const DOC: &'static str = "Makes the picture gray.";
     const DETAILS: &'static str = "All three channels hold the luma of PIL's conversion to \"L\".";
+    const IS_RANDOM: bool = false;
     const PARAMETERS: &'static [Parameter] = &[];
 
     fn defaults() -> Option<Self> {

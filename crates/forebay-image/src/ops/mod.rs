@@ -79,6 +79,9 @@ pub(crate) trait Definition: Serialize + DeserializeOwned {
     /// The fields, in order.
     const PARAMETERS: &'static [Parameter];
 
+    /// Whether it makes another sample of an image in each epoch.
+    const IS_RANDOM: bool = true;
+
     /// Values of omitted parameters; `None` if one is required.
     fn defaults() -> Option<Self> {
         None
@@ -198,6 +201,14 @@ macro_rules! table {
             pub fn validate(&self) -> Result<()> {
                 match self {
                     $(Self::$op(op) => op.check(),)*
+                }
+            }
+
+            /// Returns whether it makes another sample of an image in each epoch.
+            #[must_use]
+            pub const fn is_random(&self) -> bool {
+                match self {
+                    $(Self::$op(_) => $op::IS_RANDOM,)*
                 }
             }
 
@@ -323,6 +334,17 @@ mod tests {
             let read = parse(op.name(), serde_json::from_str(&text).unwrap()).unwrap();
             assert_eq!(read, op, "{text}");
         }
+    }
+
+    #[test]
+    fn four_ops_are_not_random() {
+        let ops = schemas().into_iter();
+        let ops = ops.map(|schema| parse(schema.name, required(&schema)).unwrap());
+        let fixed: Vec<&str> = ops
+            .filter(|op| !op.is_random())
+            .map(|op| op.name())
+            .collect();
+        assert_eq!(fixed, ["Resize", "CenterCrop", "Grayscale", "Normalize"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ impl Definition for Normalize {
     const DOC: &'static str =
         "Computes `(value - mean) / std` for each channel, where values are 0 to 1.";
     const DETAILS: &'static str = "It comes after everything else but `RandomErasing`. The dtype of the loader is float32 unless it is given, and must not be uint8. Bit for bit the numbers of torchvision's `ToDtype(torch.float32, scale=True)` and `Normalize`.";
+    const IS_RANDOM: bool = false;
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "mean",

@@ -52,6 +52,7 @@ impl From<Given> for ResizeTo {
 impl Definition for Resize {
     const DOC: &'static str = "Resizes the whole image.";
     const DETAILS: &'static str = "The first transform of a list for validation.";
+    const IS_RANDOM: bool = false;
     const PARAMETERS: &'static [Parameter] = &[Parameter::new(
         "size",
         ParameterKind::SideOrSize,

@@ -14,7 +14,7 @@ pub use train::TrainTransform;
 use crate::decode::Decoder;
 use crate::error::{ImageError, Result, invalid};
 use crate::geometry::Tracking;
-use crate::ops::{Compose, Size, check_side};
+use crate::ops::{Compose, Op, Size, check_side};
 use crate::output::{Dtype, Layout, Output};
 use crate::random::SampleSeed;
 use crate::region::{Region, RgbImage};
@@ -93,6 +93,16 @@ impl Transform {
             Self::Eval(eval) => eval.validate(),
             // Validated when it was created.
             Self::List(_) | Self::KeepEncoded => Ok(()),
+        }
+    }
+
+    /// Returns whether it makes another sample of an image in each epoch, as for training.
+    #[must_use]
+    pub fn is_random(&self) -> bool {
+        match self {
+            Self::Train(_) => true,
+            Self::Eval(_) | Self::KeepEncoded => false,
+            Self::List(list) => list.ops().iter().any(Op::is_random),
         }
     }
 

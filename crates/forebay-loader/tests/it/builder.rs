@@ -22,7 +22,7 @@ fn a_builder_makes_the_batches_of_its_options() {
     let mut expected = Loader::new(split.clone(), options).unwrap();
     let builder = |source: LoaderSource| {
         let builder = Loader::builder(source).batch_size(16).seed(7);
-        builder.drop_last(false).transform(eval.clone())
+        builder.shuffle(true).transform(eval.clone())
     };
     let mut built = builder(directory.path().into())
         .split("train")
@@ -51,6 +51,8 @@ fn epochs_are_taken_in_any_order_and_from_their_middle() {
         Loader::builder(split.clone())
             .batch_size(10)
             .transform("eval")
+            .shuffle(true)
+            .drop_last(true)
     };
     let mut loader = builder().build().unwrap();
     let epochs: Vec<_> = (0..3).map(|epoch| samples(&mut loader, epoch)).collect();
@@ -68,8 +70,10 @@ fn epochs_are_taken_in_any_order_and_from_their_middle() {
 #[test]
 fn values_are_taken_as_they_are_at_hand() {
     let (_directory, split) = dataset::split(&Recipe::default());
-    let given: LoaderOptions =
-        serde_json::from_str(r#"{"batch_size": 4, "seed": 3, "shuffle": "full"}"#).unwrap();
+    let given: LoaderOptions = serde_json::from_str(
+        r#"{"batch_size": 4, "seed": 3, "shuffle": "full", "transform": "train"}"#,
+    )
+    .unwrap();
     let mixup =
         forebay_loader::BatchTransform::new(vec![(Mixing::Mixup { alpha: 0.2 }, 1.0)]).unwrap();
     let loader = Loader::builder(split)
@@ -90,15 +94,25 @@ fn values_are_taken_as_they_are_at_hand() {
 fn sources_and_options_that_do_not_fit_are_refused() {
     let (directory, split) = dataset::split(&Recipe::default());
     let refused = |builder: forebay_loader::LoaderBuilder| builder.build().unwrap_err().to_string();
-    let nowhere = refused(Loader::builder("/nowhere/at/all"));
+    let nowhere = refused(Loader::builder("/nowhere/at/all").transform("eval"));
     assert!(nowhere.contains("/nowhere/at/all"), "{nowhere}");
-    let other = refused(Loader::builder(split.clone()).split("val"));
+    let other = refused(
+        Loader::builder(split.clone())
+            .transform("eval")
+            .split("val"),
+    );
     assert!(
         other.contains("split") && other.contains("\"train\""),
         "{other}"
     );
-    let missing = refused(Loader::builder(directory.path()).split("val"));
+    let missing = refused(
+        Loader::builder(directory.path())
+            .transform("eval")
+            .split("val"),
+    );
     assert!(missing.contains("val"), "{missing}");
+    let none = refused(Loader::builder(split.clone()));
+    assert!(none.contains("option transform is not given"), "{none}");
     let wrong = refused(Loader::builder(split).transform("flip"));
     assert!(wrong.contains("\"flip\""), "{wrong}");
 }

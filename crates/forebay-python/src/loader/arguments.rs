@@ -64,6 +64,8 @@ pub(crate) fn access(
 /// Everything about the stream; where it comes from is apart.
 pub(crate) struct LoaderArgs {
     pub(crate) options: Options,
+    /// The failure of a loader whose server has no job: an option that has to be given.
+    pub(crate) missing: Option<Failure>,
     /// The named options of the schema: those of a job may not differ.
     pub(crate) given: LoaderOptions,
     pub(crate) timeout: Option<Duration>,

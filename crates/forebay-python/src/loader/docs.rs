@@ -163,9 +163,10 @@ fn default(option: &LoaderOption) -> Value {
     };
     match option.kind {
         OptionKind::Count(_) | OptionKind::Base => number(),
+        OptionKind::Flag if option.default.contains(' ') => Value::Null,
         OptionKind::Flag => Value::from(option.default == "true"),
         OptionKind::Choice(names) if !names.contains(&option.default) => Value::Null,
-        OptionKind::Choice(_) | OptionKind::Shuffle => Value::from(option.default),
+        OptionKind::Choice(_) => Value::from(option.default),
         _ => Value::Null,
     }
 }

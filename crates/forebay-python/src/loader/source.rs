@@ -134,6 +134,16 @@ impl Origin {
     }
 }
 
+impl Origin {
+    /// Whether a server makes the batches.
+    pub(super) fn is_served(&self) -> bool {
+        match self {
+            Origin::One(source) => source.to_str().is_some_and(forebay_client::Url::is_one),
+            Origin::Several(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mix = match self {
@@ -218,7 +228,10 @@ mod tests {
         assert!(choose(None, &["a", "b"]).is_err());
         assert!(choose(None, &[]).is_err());
         assert!(choose(Some("c"), &["a", "b"]).is_err());
-        assert_eq!(choose(Some("val"), &["a", "validation"]).unwrap(), "validation");
+        assert_eq!(
+            choose(Some("val"), &["a", "validation"]).unwrap(),
+            "validation"
+        );
         let error = format!("{:?}", choose(Some("val"), &["dev", "valid"]).unwrap_err());
         assert!(error.contains("there are dev, valid"), "{error}");
     }

@@ -14,7 +14,7 @@ use forebay_client::{Client, ClientOptions, Error, Notice, Stream, StreamOptions
 use forebay_server::{Pixels, Server, ServerOptions, Synthetic};
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{FrameLimits, FrameReader, FrameWriter, Message, TcpSocket, wire};
-use support::{BATCH_BYTES, LONG, Log, epochs, options, over, plain, spec, start, url};
+use support::{BATCH_BYTES, LONG, Log, epochs, given, options, over, plain, spec, start, url};
 
 crate::over_each_transport! {
     another_server_goes_on_with_the_next_batch,
@@ -104,7 +104,7 @@ impl Drop for Cutter {
 /// Batches of 8 images of 224 x 224: 1.2 MB, which are sent in slices.
 fn large(n: u64) -> StreamOptions {
     let mut open = epochs(n);
-    open.options.transform = None;
+    open.options = given(r#"{"transform": "train"}"#).or(&open.options);
     open
 }
 

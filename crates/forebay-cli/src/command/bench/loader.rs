@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use forebay_bench::{BenchReport, LoadOptions};
 use forebay_image::{EvalTransform, TrainTransform, Transform};
 use forebay_loader::{Options, PageCache};
+use forebay_options::{TransformSpec, Transforms};
 
 use super::Experiment;
 use super::cold_args::ColdArgs;
@@ -95,7 +96,9 @@ impl LoaderArgs {
         let transforms: Vec<(String, Transform)> = transforms.collect();
         let mut given = self.options.read()?;
         given.drop_last.get_or_insert(false);
+        given.shuffle.get_or_insert(true.into());
         // The transform is one of those in turn.
+        given.transform = Some(Transforms::One(TransformSpec::new("train")));
         let mut options =
             Options::from_schema(&given).map_err(|error| Failure::usage(error.to_string()))?;
         options.readers = self.readers;

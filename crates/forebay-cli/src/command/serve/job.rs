@@ -28,9 +28,11 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_nothing_has_the_defaults_of_the_loader() {
+    fn a_job_with_a_transform_has_the_loaders_defaults() {
         let expected = Options::new(32, Transform::Train(TrainTransform::new(224)));
-        assert_eq!(options(""), expected);
+        assert_eq!(options(r#"transform = "train""#), expected);
+        let error = job("").unwrap_err();
+        assert!(error.contains("option transform is not given"), "{error}");
     }
 
     #[test]
@@ -99,7 +101,10 @@ mod tests {
                 r#"transform = { kind = "EvalTransform", crop = 200 }"#,
                 Transform::Eval(EvalTransform::new(256, 200)),
             ),
-            (r#"transform = "keep_encoded""#, Transform::KeepEncoded),
+            (
+                "transform = \"keep_encoded\"\nshuffle = true",
+                Transform::KeepEncoded,
+            ),
         ] {
             assert_eq!(options(text).transform, expected);
         }
@@ -132,7 +137,12 @@ mod tests {
                 "alpha",
             ),
         ] {
-            let error = job(text).unwrap_err();
+            let train = if text.starts_with("transform") {
+                ""
+            } else {
+                "transform = \"train\"\n"
+            };
+            let error = job(&format!("{train}{text}")).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

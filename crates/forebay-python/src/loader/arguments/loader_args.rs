@@ -1,12 +1,13 @@
 //! The options of `forebay.Loader`, from keyword arguments to a [`LoaderArgs`].
 
 use forebay_loader::Options;
+use forebay_options::{LoaderOptions, TransformSpec, Transforms};
 use forebay_store::Cancel;
 use pyo3::prelude::*;
 
 use super::keywords::Keywords;
 use super::{LoaderArgs, schema};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::loader::source::Origin;
 use crate::storage::{GivenOptions, reading};
 
@@ -21,14 +22,17 @@ impl LoaderArgs {
         cancel: &Cancel,
     ) -> PyResult<LoaderArgs> {
         let given = schema::options(keywords)?;
-        let options = machine(
-            keywords,
-            Options::from_schema(&given).map_err(Failure::from)?,
-        )?;
+        let (options, missing) = match resolved(&given) {
+            // A job may have what is missing; values that cannot be are refused before a server is asked.
+            Err(missing) if origin.is_served() => (resolved(&filled(&given))?, Some(missing)),
+            options => (options?, None),
+        };
+        let options = machine(keywords, options)?;
         let GivenOptions(storage_options) = keywords.take("storage_options")?.unwrap_or_default();
         let size = |number: Option<u64>| usize::try_from(number.unwrap_or(1)).unwrap_or(usize::MAX);
         Ok(LoaderArgs {
             options,
+            missing,
             timeout: super::timeout(keywords.seconds("timeout", TIMEOUT_S)?)?,
             transport: super::transport(keywords.text("transport")?.as_deref())?,
             connections: size(keywords.number("connections")?),
@@ -45,6 +49,24 @@ impl LoaderArgs {
             )?,
         })
     }
+}
+
+/// The options of a loader without a job.
+fn resolved(given: &LoaderOptions) -> Result<Options, Failure> {
+    if given.transform.is_none() {
+        let message = "choose transform=forebay.TrainTransform(224), EvalTransform(224), KeepEncoded() or a list";
+        return Err(Failure::new(Kind::Option, message));
+    }
+    Ok(Options::from_schema(given)?)
+}
+
+/// The same options with values for those that only a job may leave out.
+fn filled(given: &LoaderOptions) -> LoaderOptions {
+    let mut filled = given.clone();
+    let train = || Transforms::One(TransformSpec::new("train"));
+    filled.transform.get_or_insert_with(train);
+    filled.shuffle.get_or_insert_with(|| true.into());
+    filled
 }
 
 /// The options of this machine's part in making batches.

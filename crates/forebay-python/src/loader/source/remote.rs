@@ -55,6 +55,9 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
         options.open_timeout = options.open_timeout.min(timeout);
     }
     let client = Client::connect(url, options)?;
+    if let (None, Some(missing)) = (client.job(), args.missing) {
+        return Err(missing);
+    }
     let names = client.splits().iter().map(|split| split.name.as_str());
     let wanted = match (client.job(), &args.given.split) {
         (Some(job), None) => job.split.as_deref(),
