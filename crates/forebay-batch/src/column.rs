@@ -188,6 +188,23 @@ pub struct BatchColumn {
     pub arrays: Vec<ColumnArray>,
 }
 
+impl BatchColumn {
+    /// Keeps the first samples only. Arrays stay in their places.
+    pub(crate) fn truncate(&mut self, samples: usize) {
+        let rows = self.offsets.as_mut().map_or(samples, |offsets| {
+            offsets.truncate(samples + 1);
+            let end = offsets.last().copied().unwrap_or(0);
+            usize::try_from(end).unwrap_or(0)
+        });
+        for (number, array) in self.arrays.iter_mut().enumerate() {
+            array.shape[0] = match self.kind.is_by_sample(number) {
+                true => samples,
+                false => rows,
+            };
+        }
+    }
+}
+
 /// Gives the arrays of columns their places behind `pixels` bytes of images. Returns the size of the
 /// payload; `None` beyond what memory can hold.
 #[must_use]
@@ -324,6 +341,35 @@ mod tests {
                 &[(Float32, &[1, 2]), (Int64, &[1])],
             ),
         ]
+    }
+
+    #[test]
+    fn columns_keep_their_first_samples() {
+        let rows = |column: &BatchColumn| -> Vec<usize> {
+            column.arrays.iter().map(|array| array.shape[0]).collect()
+        };
+        let mut columns = each_kind();
+        place(&mut columns, 10).unwrap();
+        let before = columns.clone();
+        for (column, expected) in
+            columns
+                .iter_mut()
+                .zip([&[1][..], &[3], &[6, 1], &[0], &[0], &[1, 1], &[0, 0]])
+        {
+            column.truncate(1);
+            assert_eq!(rows(column), expected, "{}", column.name);
+            assert!(
+                column
+                    .offsets
+                    .as_ref()
+                    .is_none_or(|offsets| offsets.len() == 2)
+            );
+        }
+        let starts = |columns: &[BatchColumn]| -> Vec<usize> {
+            let arrays = columns.iter().flat_map(|column| &column.arrays);
+            arrays.map(|array| array.start).collect()
+        };
+        assert_eq!(starts(&columns), starts(&before));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub use shared::SharedMemory;
 pub const FLAG_SAMPLE: u8 = 0;
 /// Flag of padding: a repeated sample that fills the last batch of an epoch.
 pub const FLAG_PADDING: u8 = 1;
+/// Label of padding, which losses ignore by default.
+pub const PADDING_LABEL: i64 = -100;
 /// Flag of a sample that could not be read or decoded and was replaced. May be combined with
 /// [`FLAG_PADDING`].
 pub const FLAG_FAILED: u8 = 2;
@@ -166,7 +168,7 @@ pub struct Batch {
     /// Order of the axes in `shape`.
     pub layout: Layout,
     /// Label of each sample, counted from the label base of the stream; -1 for a record without
-    /// one.
+    /// one, [`PADDING_LABEL`] for padding.
     pub labels: Vec<i64>,
     /// Mixing partners of the samples, if mixed.
     pub mixed: Option<Box<Mixed>>,
@@ -222,6 +224,33 @@ impl Batch {
             None => self.shape.iter().try_fold(self.dtype.bytes(), product),
         };
         bytes.unwrap_or(usize::MAX)
+    }
+
+    /// Leaves out the padding at the end. The payload stays as it is, and is then longer than
+    /// [`Batch::check`] expects.
+    pub fn trim_padding(&mut self) {
+        let is_padding = |flag: &&u8| **flag & FLAG_PADDING != 0;
+        let padding = self.flags.iter().rev().take_while(is_padding).count();
+        if padding == 0 {
+            return;
+        }
+        let samples = self.flags.len() - padding;
+        self.shape[0] = samples;
+        self.flags.truncate(samples);
+        self.labels.truncate(samples);
+        self.samples.truncate(samples);
+        if let Some(mixed) = &mut self.mixed {
+            mixed.labels.truncate(samples);
+            mixed.lam.truncate(samples);
+        }
+        if let Some(encoded) = &mut self.encoded {
+            encoded.offsets.truncate(samples + 1);
+            encoded.widths.truncate(samples);
+            encoded.heights.truncate(samples);
+        }
+        for column in &mut self.columns {
+            column.truncate(samples);
+        }
     }
 
     /// Returns the column with this name.

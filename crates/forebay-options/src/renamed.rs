@@ -7,7 +7,6 @@ const RENAMED: &[(&str, Now)] = &[
     ("draws", Now::Same("num_samples")),
     ("keep_last", Now::Opposite("drop_last")),
     ("lanes", Now::Same("virtual_ranks")),
-    ("pad_last", Now::Opposite("drop_last")),
     ("profile", Now::Same("resize_like")),
     ("raw", Now::Same("keep_encoded")),
     ("spread", Now::Same("servers_per_rank")),

@@ -70,8 +70,16 @@ pub(crate) struct PyBatch {
 }
 
 impl PyBatch {
-    /// Takes over a batch. `starts` are the numbers of the first records of the datasets of a mix.
-    pub(crate) fn new(py: Python<'_>, batch: Batch, starts: Option<&[u64]>) -> PyResult<PyBatch> {
+    /// Takes over a batch, without its padding if that is to be `trimmed`. `starts` are the numbers of the first records of the datasets of a mix.
+    pub(crate) fn new(
+        py: Python<'_>,
+        mut batch: Batch,
+        starts: Option<&[u64]>,
+        trimmed: bool,
+    ) -> PyResult<PyBatch> {
+        if trimmed {
+            batch.trim_padding();
+        }
         let labels = batch.labels;
         let partners = batch.mixed.map(|mixed| *mixed);
         let mixed = match &partners {
@@ -335,7 +343,7 @@ impl PyBatch {
         memoryview(slice(encoded, &self.images.numpy(py)?, i)?)
     }
 
-    /// The label of each sample: int64 of shape (N,); -1 for a record without one.
+    /// The label of each sample: int64 of shape (N,); -1 for a record without one, -100 for padding.
     ///
     /// Counted from 0, if `label_base` of the loader does not say otherwise.
     #[getter]
@@ -373,7 +381,7 @@ impl PyBatch {
     /// Returns
     /// -------
     /// numpy.ndarray
-    ///     float32 of shape (N, num_classes); rows sum to 1, or to 0 for a record without a label.
+    ///     float32 of shape (N, num_classes); rows sum to 1, or to 0 for padding and for a record without a label.
     ///
     /// Raises
     /// ------
@@ -444,7 +452,7 @@ impl PyBatch {
 
     /// Which samples are padding: bool of shape (N,).
     ///
-    /// Only the last batch of an epoch has any, and only with `drop_last=False`.
+    /// Only the last batch of an epoch has any, and only with `drop_last=False`, on several ranks or with `pad_last=True`.
     #[getter]
     fn padding<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.padding.numpy(py)

@@ -75,7 +75,7 @@ def first_shape(data: Any) -> int:
 
 def batches(packed: dict[str, pathlib.Path], **options: Any) -> list[Any]:
     """An epoch of whole batches, mixed, with padding at its end, as numpy arrays."""
-    mixed = {"batch_transform": forebay.Mixup(alpha=0.4), "drop_last": False, **options}
+    mixed = {"batch_transform": forebay.Mixup(alpha=0.4), "drop_last": False, "pad_last": True, **options}
     with forebay.Loader(packed["indexed"], batch_size=8, transform=SMALL, **mixed) as loader:
         return [forebay.torch.TorchBatch(batch.numpy(), of=batch) for batch in loader]
 
@@ -145,7 +145,7 @@ def test_copies_and_pickles(packed: dict[str, pathlib.Path]) -> None:
 
 
 def of(packed: dict[str, pathlib.Path], **options: Any) -> forebay.torch.Loader:
-    defaults = {"batch_size": 8, "transform": SMALL, "drop_last": False}
+    defaults = {"batch_size": 8, "transform": SMALL, "drop_last": False, "pad_last": True}
     return forebay.torch.Loader(packed["indexed"], **{**defaults, **options})
 
 
@@ -162,7 +162,7 @@ def test_tensors_move_together(packed: dict[str, pathlib.Path]) -> None:
             same(batch.to("cpu"), batch)
     with pytest.raises(TypeError, match="expected a device"):
         batch.to(torch.float16)
-    with of(packed, transform=forebay.KeepEncoded()) as loader:
+    with of(packed, transform=forebay.KeepEncoded(), shuffle=True) as loader:
         moved = next(iter(loader)).to("meta")
         assert moved.images[0].device.type == "cpu" and moved.padding.device.type == "meta"
 

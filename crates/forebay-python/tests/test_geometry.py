@@ -123,6 +123,7 @@ def test_a_server_gives_the_same_geometry_with_padding(annotated: pathlib.Path, 
         "batch_size": 5,
         "seed": 7,
         "drop_last": False,
+        "pad_last": True,
         "transform": [forebay.RandomResizedCrop((24, 32), scale=(0.3, 1.0)), forebay.RandomHorizontalFlip()],
         "columns": ["boxes", "mask", "points"],
     }
@@ -147,6 +148,7 @@ def test_a_mix_keeps_each_samples_geometry(annotated: pathlib.Path, tmp_path: pa
     options: dict[str, Any] = {
         "batch_size": 9,
         "drop_last": False,
+        "pad_last": True,
         "transform": [forebay.Resize(36), forebay.CenterCrop((30, 40))],
         "columns": ["boxes", "mask", "points"],
     }
@@ -156,7 +158,7 @@ def test_a_mix_keeps_each_samples_geometry(annotated: pathlib.Path, tmp_path: pa
             alone += [geometry(batch, row) for row in range(9) if not batch.padding[row]]
     # Samples of a mix are numbered through its datasets.
     seen = set()
-    for batch in forebay.Loader(forebay.Mix(sets), seed=3, **options):
+    for batch in forebay.Loader(forebay.Mix(sets), seed=3, shuffle=True, **options):
         for row in np.flatnonzero(~np.asarray(batch.padding)).tolist():
             number = int(batch.samples[row])
             for part, expected in zip(geometry(batch, row), alone[number], strict=True):

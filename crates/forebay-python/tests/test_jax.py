@@ -20,7 +20,7 @@ def of(source: Any, **options: Any) -> forebay.jax.Loader:
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_arrays_of_each_batch(source: str, layout: str) -> None:
     jax = pytest.importorskip("jax")
-    with loader(source, layout=layout, drop_last=False) as plain, of(
+    with loader(source, layout=layout, drop_last=False, pad_last=True) as plain, of(
         source, layout=layout, drop_last=False
     ) as it:
         assert len(it) == len(plain)
@@ -94,7 +94,7 @@ def test_a_step_takes_the_whole_batch_and_is_compiled_once(source: str) -> None:
         traced.append((batch.epoch, batch.step, batch.layout))
         return batch, ((labels >= 0) & ~batch.padding).sum() + 0 * images.sum()
 
-    mixing = {"drop_last": False, "batch_transform": forebay.Mixup(alpha=0.4)}
+    mixing = {"drop_last": False, "pad_last": True, "batch_transform": forebay.Mixup(alpha=0.4)}
     with of(source, **mixing) as it, loader(source, **mixing) as plain:
         counted = 0
         for _ in range(2):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import forebay
-from conftest import CLASSES, IMAGES_PER_CLASS, Serve
+from conftest import CLASSES, IMAGES_PER_CLASS, Serve, forebay_command
 
 TOTAL = len(CLASSES) * IMAGES_PER_CLASS
 SMALL = forebay.TrainTransform(32)
@@ -160,15 +160,87 @@ def test_rank_and_world_size_from_the_environment(
         loader(source)
 
 
-def test_the_last_batch_is_padded_on_wish(source: str) -> None:
-    with loader(source, drop_last=False) as it:
-        assert len(it) == -(-TOTAL // 8)
-        *full, last = list(it)
-    assert not any(batch.padding.any() for batch in full)
-    assert last.images.shape[0] == 8
-    assert last.padding.tolist() == [False] * (TOTAL % 8) + [True] * (8 - TOTAL % 8)
-    real = [s for batch in [*full, last] for s in batch.samples[~batch.padding].tolist()]
-    assert sorted(real) == list(range(TOTAL))
+def test_the_last_batch_of_one_rank_is_short(source: str) -> None:
+    mixed = {"batch_transform": forebay.Mixup(), "drop_last": False, "columns": ["image/filename"]}
+    with loader(source, **mixed) as it, loader(source, pad_last=True, **mixed) as padded:
+        assert len(it) == len(padded) == -(-TOTAL // 8)
+        for epoch in range(2):
+            samples = []
+            for batch, whole in zip(it, padded, strict=True):
+                real = ~whole.padding
+                count = int(real.sum())
+                assert count == (TOTAL % 8 if batch.step == len(it) - 1 else 8)
+                assert not batch.padding.any() and batch.padding.shape == (count,)
+                assert batch.images.shape[0] == len(batch.labels) == count
+                for name in ("images", "labels", "samples", "failed", "labels_b", "lam"):
+                    assert np.array_equal(getattr(batch, name), getattr(whole, name)[real]), name
+                names, all_names = ([bytes(name) for name in b["image/filename"]] for b in (batch, whole))
+                assert names == all_names[:count] and len(all_names) == 8
+                assert batch.one_hot(3).shape == (count, 3)
+                assert (whole.labels[~real] == -100).all() and not whole.one_hot(3)[~real].any()
+                assert (batch.digest, batch.position) == (whole.digest, whole.position)
+                assert it.state_dict() == padded.state_dict()
+                samples += batch.samples.tolist()
+            assert sorted(samples) == list(range(TOTAL))
+            assert it.epoch_digest() == padded.epoch_digest() and it.epoch_digest().complete
+            assert (it.epoch, it.position) == (epoch + 1, 0)
+
+
+def test_ranks_have_padding_with_labels_to_ignore(source: str) -> None:
+    samples: list[int] = []
+    steps = set()
+    for rank in range(4):
+        with loader(source, drop_last=False, rank=rank, world_size=4) as it:
+            steps.add(len(it))
+            for batch in it:
+                assert batch.images.shape[0] == 8
+                assert ((batch.labels == -100) == batch.padding).all()
+                samples += batch.samples[batch.labels != -100].tolist()
+    assert sorted(samples) == list(range(TOTAL)) and steps == {2}
+
+
+def test_a_transform_is_needed_and_decides(source: str) -> None:
+    with pytest.raises(forebay.OptionError) as caught:
+        forebay.Loader(source, batch_size=8)
+    assert str(caught.value) == (
+        "choose transform=forebay.TrainTransform(224), EvalTransform(224), KeepEncoded() or a list"
+    )
+    stored = list(range(TOTAL))
+    fixed = [forebay.Resize(40), forebay.CenterCrop(32)]
+    random = [*fixed, forebay.RandomHorizontalFlip()]
+    none, raw = forebay.EvalTransform(32, resize=40), forebay.KeepEncoded()
+    options: dict[str, Any]
+    for transform, options, shuffles, drops in (
+        (SMALL, {}, True, True),
+        (random, {}, True, True),
+        (none, {}, False, False),
+        (none, {"shuffle": True}, True, False),
+        (none, {"drop_last": True}, False, True),
+        (SMALL, {"shuffle": False, "drop_last": False}, False, False),
+        (fixed, {"shuffle": False}, False, False),
+        (fixed, {"shuffle": True}, True, True),
+        (raw, {"shuffle": "full", "drop_last": False}, True, False),
+    ):
+        with forebay.Loader(source, batch_size=8, transform=transform, **options) as it:
+            samples = [s for batch in it for s in batch.samples.tolist()]
+            assert it.drop_last == drops and len(samples) == (TOTAL // 8 * 8 if drops else TOTAL)
+            assert (samples != stored[: len(samples)]) == shuffles, (transform, options)
+    for transform in (fixed, raw):
+        with pytest.raises(forebay.OptionError, match="option shuffle is not given: choose true or false"):
+            forebay.Loader(source, batch_size=8, transform=transform)
+
+
+def test_validation_has_several_names(packed: dict[str, pathlib.Path], serve: Serve, tmp_path: pathlib.Path) -> None:
+    images = packed["indexed"].parent / "images"
+    done = forebay_command("pack", images, tmp_path / "set", "--split", "validation")
+    assert done.returncode == 0, done.stderr
+    for where in (os.fspath(tmp_path / "set"), serve(tmp_path / "set")):
+        for name in ("val", "valid", "dev", "validation"):
+            with loader(where, split=name) as it:
+                assert it.split == it.state_dict()["split"] == "validation"
+        with pytest.raises(forebay.OptionError, match='no split "test": there are validation'):
+            loader(where, split="test")
+    assert forebay.open(tmp_path / "set").split("val").splits == {"validation": TOTAL}
 
 
 def test_labels_count_from_zero(source: str) -> None:

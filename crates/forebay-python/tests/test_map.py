@@ -74,14 +74,14 @@ def test_a_function_of_samples_is_spared_padding(source: str) -> None:
         seen.append(label)
         return image[::2, ::2].astype(np.float32) / 255, float(label)
 
-    options: dict[str, Any] = {"drop_last": False, "shuffle": False}
+    options: dict[str, Any] = {"drop_last": False, "pad_last": True, "shuffle": False}
     with loader(source, **options) as plain, mapped(source, map_sample=half, **options) as it:
         for before, after in zip(plain, it, strict=True):
             real = ~before.padding
             assert after.images.shape == (8, 16, 16, 3) and after.images.dtype == np.float32
             assert (after.images[real] == before.images[real, ::2, ::2] / np.float32(255)).all()
             assert after.labels[real].tolist() == before.labels[real].tolist()
-            assert not after.images[~real].any() and not after.labels[~real].any()
+            assert not after.images[~real].any() and not after.labels[~real].any() and (before.labels[~real] == -100).all()
     assert len(seen) == TOTAL
 
 

@@ -73,7 +73,7 @@ def test_cutmix_pastes_a_rectangle_of_the_sample_before(source: str, layout: str
 
 
 def test_padding_takes_no_part(source: str) -> None:
-    options = {"seed": 1, "drop_last": False, "batch_size": 16}
+    options = {"seed": 1, "drop_last": False, "pad_last": True, "batch_size": 16}
     last = whole_epoch(source, batch_transform=forebay.Mixup(), **options)[-1]
     plain = whole_epoch(source, **options)[-1]
     assert last.lam is not None and last.labels_b is not None

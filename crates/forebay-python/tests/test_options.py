@@ -28,7 +28,7 @@ def of(*annotations: str) -> list[str]:
 
 NUMBERS = of("int", "int | None")
 SIZES = of("int | str | None")
-FLAGS = of("bool")
+FLAGS = of("bool", "bool | None")
 TEXTS = ["split", "layout", "resize_like", "on_error", "page_cache", "transport", "token"]
 PATHS = ["token_file", "tls_ca", "tls_cert", "tls_key"]
 WRONG: dict[str, list[Any]] = {
@@ -72,27 +72,48 @@ def test_errors_name_the_option(name: str, packed: dict[str, pathlib.Path]) -> N
 def test_secrets_stay_secret(packed: dict[str, pathlib.Path]) -> None:
     for name in ("token", "token_file", "storage_options"):
         with pytest.raises(TypeError) as caught:
-            forebay.Loader(packed["indexed"], **{name: [b"hush"]})  # type: ignore[arg-type]
+            forebay.Loader(packed["indexed"], transform=SMALL, **{name: [b"hush"]})  # type: ignore[arg-type]
         assert "hush" not in str(caught.value)
 
 
 def test_options_that_do_not_exist(packed: dict[str, pathlib.Path]) -> None:
     with pytest.raises(TypeError, match=r"Loader\(\) got an unexpected keyword argument 'batchsize'"):
-        forebay.Loader(packed["indexed"], batchsize=8)  # type: ignore[call-arg]
+        forebay.Loader(packed["indexed"], transform=SMALL, batchsize=8)  # type: ignore[call-arg]
     for earlier, now in [
         ("lanes", "use 'virtual_ranks'"),
         ("profile", "use 'resize_like'"),
         ("spread", "use 'servers_per_rank'"),
-        ("pad_last", "use 'drop_last', which means the opposite"),
+        ("keep_last", "use 'drop_last', which means the opposite"),
     ]:
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{earlier}': {now}"):
-            forebay.Loader(packed["indexed"], **{earlier: 8})  # type: ignore[arg-type]
+            forebay.Loader(packed["indexed"], transform=SMALL, **{earlier: 8})  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="no attribute 'Raw': use 'KeepEncoded'"):
         forebay.Raw  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
         forebay.nothing  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="as source"):
-        forebay.Loader(3)  # type: ignore[arg-type]
+        forebay.Loader(3, transform=SMALL)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("batchsize", "use 'batch_size'"),
+        ("batchSize", "use 'batch_size'"),
+        ("num_workers", "native threads decode"),
+        ("prefetch_factor", "the loader reads ahead by itself"),
+        ("persistent_workers", "there are no worker processes"),
+        ("sampler", "select them with indices, classes, weights"),
+        ("collate_fn", "give map_batch to forebay.torch.Loader"),
+        ("pin_memory", "it is an option of forebay.torch.Loader"),
+        ("map_sample", "it is an option of forebay.Mapped"),
+        ("shuffle_buffer", "block_records and window_blocks"),
+        ("generator", "use seed"),
+    ],
+)
+def test_names_of_other_loaders_get_an_answer(name: str, said: str, packed: dict[str, pathlib.Path]) -> None:
+    with pytest.raises(TypeError, match=rf"Loader\(\) got an unexpected keyword argument '{name}': .*{said}"):
+        forebay.Loader(packed["indexed"], transform=SMALL, **{name: 2})  # type: ignore[arg-type]
 
 
 def test_sizes_may_be_written_with_units(packed: dict[str, pathlib.Path]) -> None:

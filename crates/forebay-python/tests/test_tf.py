@@ -23,7 +23,7 @@ def of(source: Any, **options: Any) -> forebay.tf.Loader:
 @pytest.mark.parametrize("device", [None, "/CPU:0"])
 def test_tensors_of_each_batch(source: str, device: str | None) -> None:
     kept = []
-    with loader(source, drop_last=False) as plain, of(source, drop_last=False, device=device) as it:
+    with loader(source, drop_last=False, pad_last=True) as plain, of(source, drop_last=False, device=device) as it:
         for _ in range(2):
             for before, after in zip(plain, it, strict=True):
                 images, labels = after
@@ -83,7 +83,7 @@ def test_a_function_takes_the_whole_batch(source: str) -> None:
         traced.append(batch.step)
         return tf.reduce_sum(tf.cast((labels >= 0) & ~batch.padding, tf.int64))
 
-    with of(source, drop_last=False) as it, loader(source, drop_last=False) as plain:
+    with of(source, drop_last=False) as it, loader(source, drop_last=False, pad_last=True) as plain:
         counted = 0
         for before, batch in zip(plain, it, strict=True):
             counted += int(right(batch))

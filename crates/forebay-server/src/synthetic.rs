@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_batch::{FLAG_PADDING, FLAG_SAMPLE, digest};
+use forebay_batch::{FLAG_PADDING, FLAG_SAMPLE, PADDING_LABEL, digest};
 use forebay_image::Transform;
 use forebay_loader::plan::Batches;
 use forebay_loader::{Options, Shuffle};
@@ -209,9 +209,11 @@ impl BatchSource for SyntheticBatches {
             encoded: None,
             shape: self.shape,
             layout: self.layout,
-            labels: samples
-                .iter()
-                .map(|&sample| Synthetic::label(sample) + self.first_label)
+            labels: places()
+                .map(|(sample, padding)| match padding {
+                    true => PADDING_LABEL,
+                    false => Synthetic::label(sample) + self.first_label,
+                })
                 .collect(),
             digest: digest::batch(self.position, rank, world_size, &samples, &flags),
             samples,

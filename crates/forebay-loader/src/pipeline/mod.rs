@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_batch::{BatchColumn, BufferPool, EncodedImages, Mixed};
-use forebay_batch::{FLAG_FAILED, FLAG_SAMPLE};
+use forebay_batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE, PADDING_LABEL};
 use forebay_image::BatchMix;
 
 use forebay_options::OnError;
@@ -123,6 +123,15 @@ impl FinishedBatch {
             }
             self.labels[i] = self.labels[good];
             self.samples[i] = self.samples[good];
+        }
+    }
+
+    /// Gives padding the label that losses ignore.
+    fn label_padding(&mut self) {
+        for (label, flag) in self.labels.iter_mut().zip(&self.flags) {
+            if flag & FLAG_PADDING != 0 {
+                *label = PADDING_LABEL;
+            }
         }
     }
 
@@ -411,6 +420,7 @@ impl Shared {
             if self.options.on_error == OnError::Skip {
                 made.fill_gaps(self.pixel_bytes);
             }
+            made.label_padding();
             made.mix(&self.options);
             Ok(made)
         });

@@ -3,8 +3,7 @@
 use crate::dataset;
 
 use dataset::Recipe;
-use forebay_batch::Batch;
-use forebay_batch::digest;
+use forebay_batch::{Batch, PADDING_LABEL, digest};
 use forebay_image::ops::{CenterCrop, RandomErasing, Resize, ResizeTo, TrivialAugmentWide};
 use forebay_image::{
     BatchTransform, Compose, Decoder, Dtype, EvalTransform, Layout, Limits, Mixing, Op, SampleSeed,
@@ -314,6 +313,8 @@ fn small_and_odd_datasets_work() {
             let real = (0..64).filter(|p| p % 2 == rank && *p < records).count();
             for batch in found {
                 assert_eq!(batch.flags.iter().filter(|&&flag| flag == 0).count(), real);
+                let ignored = batch.labels.iter().filter(|&&label| label == PADDING_LABEL);
+                assert_eq!(ignored.count(), 32 - real);
             }
         }
         options.drop_last = true;

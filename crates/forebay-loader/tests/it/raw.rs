@@ -64,6 +64,13 @@ fn a_batch_is_the_images_of_its_records() {
             }
             let padding = batches[6].flags.iter().filter(|&&f| f == FLAG_PADDING);
             assert_eq!(padding.count(), 12);
+            for mut last in [batches, others].map(|mut all| all.pop().unwrap()) {
+                last.trim_padding();
+                assert_eq!((last.len(), last.labels.len(), last.flags.len()), (4, 4, 4));
+                let bytes = (0..4).map(|i| last.image(i).unwrap().len());
+                assert_eq!(last.images().len(), bytes.sum::<usize>());
+                assert!(last.image(4).is_none());
+            }
         }
     }
 }

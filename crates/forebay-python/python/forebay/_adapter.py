@@ -22,12 +22,16 @@ def loader_of(
     map_sample: Callable[[Any, int], tuple[Any, Any]] | None,
     map_threads: int,
     ahead: int,
+    pad_last: bool = False,
 ) -> Source:
-    """Creates the loader behind an adapter, with the map functions, which run up to `ahead` batches ahead."""
+    """Creates the loader behind an adapter, with the map functions, which run up to `ahead` batches ahead.
+
+    `pad_last` is the default of that option.
+    """
     ahead = count("prefetch", ahead, 1, "as batches are prepared before the trainer asks for them")
     loader: Source
     if isinstance(source, str | os.PathLike | Mix):
-        loader = Loader(source, **options)
+        loader = Loader(source, **{"pad_last": pad_last, **options})
     elif options:
         raise OptionError(
             f"{', '.join(options)}: a loader was given, which has its options already; "

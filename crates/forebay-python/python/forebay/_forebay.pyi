@@ -318,7 +318,7 @@ class Dataset:
         Parameters
         ----------
         name : str
-            Name of the split.
+            Name of the split. "val", "valid", "validation" and "dev" find the one of them that there is.
 
         Returns
         -------
@@ -547,7 +547,7 @@ class Batch:
         """
     @property
     def labels(self) -> npt.NDArray[np.int64]:
-        """The label of each sample: int64 of shape (N,); -1 for a record without one.
+        """The label of each sample: int64 of shape (N,); -1 for a record without one, -100 for padding.
 
         Counted from 0, if `label_base` of the loader does not say otherwise.
         """
@@ -576,7 +576,7 @@ class Batch:
         Returns
         -------
         numpy.ndarray
-            float32 of shape (N, num_classes); rows sum to 1, or to 0 for a record without a label.
+            float32 of shape (N, num_classes); rows sum to 1, or to 0 for padding and for a record without a label.
 
         Raises
         ------
@@ -596,7 +596,7 @@ class Batch:
     def padding(self) -> npt.NDArray[np.bool_]:
         """Which samples are padding: bool of shape (N,).
 
-        Only the last batch of an epoch has any, and only with `drop_last=False`.
+        Only the last batch of an epoch has any, and only with `drop_last=False`, on several ranks or with `pad_last=True`.
         """
     @property
     def dtype(self) -> Literal["uint8", "float32", "float16", "bfloat16"]:
@@ -782,10 +782,11 @@ class _Stats(TypedDict):
 
 @final
 class Loader:
-    """Batches of decoded images, in another order each epoch.
+    """Batches of decoded images, for training or in order.
 
     One loop over the loader is one epoch, and the next loop is the next epoch, also after a loop
-    that was left early: as `torch.utils.data.DataLoader` does with `shuffle=True`. `set_epoch`, or
+    that was left early: as `torch.utils.data.DataLoader` does with `shuffle=True`. A transform for training
+    shuffles and leaves the last, short batch out; `EvalTransform` does neither. `set_epoch`, or
     `sampler.set_epoch`, chooses the epoch of the next loop. Which samples are in which batch, in which order
     and with which random crops, is a function of the dataset, `seed`, `shuffle`, `virtual_ranks`
     and the epoch: not of threads, of the machine, or of whether a server is in between.
@@ -804,7 +805,7 @@ class Loader:
         brings its own options: those given here must agree with them. A `Mix` is several datasets as one.
     split : str, optional
         Split.
-        May be left out where there is only one.
+        May be left out where there is only one. "val", "valid", "validation" and "dev" find the one of them that there is.
     batch_size : int, default 32
         Samples a batch, of each rank.
     rank : int, optional
@@ -815,11 +816,12 @@ class Loader:
         Has to divide `virtual_ranks`. All ranks get the same number of batches.
     seed : int, default 0
         Seed of the order and of random transforms.
-    shuffle : bool or str, default "blocks"
+    shuffle : bool or str, optional
         Order of samples: "blocks", "window", "full" or "none".
         "blocks" reads neighbors together and mixes blocks of them, so that storage is read in large pieces. "window" mixes in the
         same way but reads the blocks in the order of storage: for records that are stored in random order. "full" is a
-        permutation of all samples. True is "blocks", False is "none".
+        permutation of all samples. True is "blocks", False is "none". By default true with a transform for training, which has a
+        random operation, and false with `EvalTransform`; with any other it has to be given.
     reshuffle : bool, default True
         Another order in each epoch; false keeps that of epoch 0.
         Random transforms differ from epoch to epoch all the same.
@@ -832,7 +834,7 @@ class Loader:
         The order of samples depends on it.
     transform : TrainTransform, EvalTransform, list of transforms or KeepEncoded, optional
         Transform of images.
-        A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
+        It has to be given, but for a job of a server. A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
         and `RandomErasing`. With `KeepEncoded` images stay encoded.
     batch_transform : Mixup, CutMix or RandomChoice, optional
         How a batch is mixed.
@@ -860,9 +862,10 @@ class Loader:
     max_image_bytes : int or str, optional
         Most bytes of a decoded image.
         Larger ones are refused before they are decoded: 256 MiB by default, and a server has limits of its own.
-    drop_last : bool, default True
-        Leave out the last, short batch of an epoch; false pads it.
-        Then every rank gets every step, and `Batch.padding` tells what was added.
+    drop_last : bool, optional
+        Leave out the last, short batch of an epoch.
+        By default true with a transform for training, false with `EvalTransform`, and with any other where it shuffles. Without it
+        several ranks get the same number of steps: `Batch.padding` tells what was added, and has the label -100.
     indices : sequence, array or tensor of int, optional
         Only these records, by number.
         In any order: they come as they are stored.
@@ -897,6 +900,9 @@ class Loader:
     keep_empty_boxes : bool, default False
         Keep boxes of which less than a pixel is left.
         Otherwise they are left out of a batch, with their labels: those outside of a crop, and very small ones.
+    pad_last : bool, default False
+        Fill the last batch up where there is one rank, so that all batches have one size; `Batch.padding` tells what was added, and
+        has the label -100. Several ranks always have it, with `drop_last=False`: they get the same number of batches.
     threads : int, default 0
         Threads that decode; 0 for as many as this process may use. A server has its own.
     memory : int or str, optional
@@ -948,7 +954,8 @@ class Loader:
 
     Examples
     --------
-    >>> with forebay.Loader("packed/", batch_size=256) as loader:  # doctest: +SKIP
+    >>> train = forebay.TrainTransform(224)
+    >>> with forebay.Loader("packed/", batch_size=256, transform=train) as loader:  # doctest: +SKIP
     ...     for images, labels in loader:
     ...         train(images, labels)
     """
@@ -961,7 +968,7 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,
-        shuffle: bool | str = "blocks",
+        shuffle: bool | str | None = None,
         reshuffle: bool = True,
         block_records: int | None = None,
         window_blocks: int = 2,
@@ -976,7 +983,7 @@ class Loader:
         dct_scaling: bool = False,
         max_pixels: int | None = None,
         max_image_bytes: int | str | None = None,
-        drop_last: bool = True,
+        drop_last: bool | None = None,
         indices: Sequence[int] | npt.NDArray[np.integer[Any]] | _Tensor | None = None,
         classes: Sequence[str | int] | None = None,
         limit: int | None = None,
@@ -988,6 +995,7 @@ class Loader:
         label_base: Literal[0, 1, "stored"] = 0,
         columns: Sequence[str] | None = None,
         keep_empty_boxes: bool = False,
+        pad_last: bool = False,
         threads: int = 0,
         memory: int | str | None = None,
         page_cache: Literal["keep", "drop"] = "keep",
@@ -1045,7 +1053,7 @@ class Loader:
         """Samples in a batch of this rank."""
     @property
     def drop_last(self) -> bool:
-        """Whether the short batch at the end of an epoch is left out; otherwise it is padded."""
+        """Whether the short batch at the end of an epoch is left out."""
 
     @property
     def rank(self) -> int:

@@ -448,7 +448,7 @@ class Front(Generic[Prepared, Item]):
 
     @property
     def drop_last(self) -> bool:
-        """Whether the short batch at the end of an epoch is left out; otherwise it is padded."""
+        """Whether the short batch at the end of an epoch is left out."""
         return self._inner.drop_last
 
     @property
@@ -489,7 +489,7 @@ class Front(Generic[Prepared, Item]):
         return Sampler(self)
 
     @property
-    def batch_sampler(self) -> None:
+    def batch_sampler(self) -> Any:
         """None: batches are made here, and `sampler` has the epochs."""
         return None
 

@@ -11,6 +11,13 @@ from forebay._front import Front, Source
 from forebay._options import count, function
 
 
+def _of_padding(like: Any) -> Any:
+    """The label of padding: -100, which losses ignore, where labels are whole numbers; zeros otherwise."""
+    import numpy as np
+
+    return np.full_like(like, -100) if like.dtype.kind == "i" else np.zeros_like(like)
+
+
 class Mapped(Front[Any, Any]):
     """A loader whose batches go through Python functions, ahead of the trainer.
 
@@ -26,8 +33,8 @@ class Mapped(Front[Any, Any]):
         A `forebay.Loader`, or anything made of one.
     map_sample : callable, optional
         Called with one image, (H, W, 3) or as the loader's `layout` has it, and its label;
-        returns such a pair. All images of a batch have to come out in one shape. Not called
-        for padding, which stays zero.
+        returns such a pair. All images of a batch have to come out in one shape. Padding is zeros, with the label
+        -100 where labels are whole numbers.
     map_batch : callable, optional
         Called with the batch, after `map_sample`; a pair that it returns comes as
         `TensorBatch` with the place of the batch in the epoch, and anything else as it is.
@@ -51,7 +58,8 @@ class Mapped(Front[Any, Any]):
     >>> def blur(batch):
     ...     images, labels = batch
     ...     return scipy.ndimage.uniform_filter(images, (1, 3, 3, 1)), labels
-    >>> loader = forebay.Mapped(forebay.Loader("packed/"), map_batch=blur)  # doctest: +SKIP
+    >>> loader = forebay.Loader("packed/", transform=forebay.TrainTransform(224))  # doctest: +SKIP
+    >>> loader = forebay.Mapped(loader, map_batch=blur)  # doctest: +SKIP
     """
 
     def __init__(
@@ -101,9 +109,12 @@ class Mapped(Front[Any, Any]):
         ):
             if padding and images is not None:
                 # At the end of the last batch: there are samples before it.
-                labels.append(np.zeros_like(labels[0]))
+                labels.append(_of_padding(labels[0]))
                 continue
             try:
+                if padding:
+                    # All of the batch is padding: the function gives the shapes.
+                    label = np.asarray(self.label_base or 0)
                 image, label = self._map_sample(image, label.item() if label.ndim == 0 else label)
                 image = np.asarray(image)
                 if images is None:
@@ -113,6 +124,9 @@ class Mapped(Front[Any, Any]):
                         f"an image of {image.shape} {image.dtype} after one of "
                         f"{images.shape[1:]} {images.dtype}: a batch holds one kind"
                     )
+                if padding:
+                    labels.append(_of_padding(np.asarray(label)))
+                    continue
                 images[number] = image
                 labels.append(np.asarray(label))
             except Exception as error:

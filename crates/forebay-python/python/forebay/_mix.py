@@ -69,7 +69,7 @@ class Mix:
     Examples
     --------
     >>> mix = forebay.Mix([("photos/", 0.7), ("sketches/", 0.3)], labels="names")
-    >>> loader = forebay.Loader(mix, batch_size=256)  # doctest: +SKIP
+    >>> loader = forebay.Loader(mix, batch_size=256, transform=forebay.TrainTransform(224))  # doctest: +SKIP
     """
 
     sources: tuple[str, ...]

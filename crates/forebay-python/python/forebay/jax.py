@@ -1,6 +1,6 @@
 """Batches as arrays of JAX, on their devices before the loop needs them.
 
-    loader = forebay.jax.Loader("packed/", batch_size=256, sharding=NamedSharding(mesh, P("data")))
+    loader = forebay.jax.Loader("packed/", batch_size=256, transform=forebay.TrainTransform(224), sharding=NamedSharding(mesh, P("data")))
     for images, labels in loader:
         state = train_step(state, images, labels)
 
@@ -54,7 +54,7 @@ class Loader(Front[Any, Any]):
         Python functions on the way: see `forebay.Mapped`. All arrays in whatever `map_batch`
         returns are put on the devices.
     **options
-        All others are those of `forebay.Loader`. `rank` and `world_size` are by default JAX's process
+        All others are those of `forebay.Loader`. `pad_last` is by default True, so that all batches have one shape. `rank` and `world_size` are by default JAX's process
         index and count where there are several processes.
 
     Raises
@@ -66,7 +66,8 @@ class Loader(Front[Any, Any]):
 
     Examples
     --------
-    >>> loader = forebay.jax.Loader("packed/", batch_size=256)  # doctest: +SKIP
+    >>> train = forebay.TrainTransform(224)
+    >>> loader = forebay.jax.Loader("packed/", batch_size=256, transform=train)  # doctest: +SKIP
     >>> for images, labels in loader:  # doctest: +SKIP
     ...     state = train_step(state, images, labels)
     """
@@ -92,7 +93,7 @@ class Loader(Front[Any, Any]):
         self._sharded = sharding is not None
         # Devices of other processes cannot be written from here: each brings its part.
         self._shared = sharding is not None and not sharding.is_fully_addressable
-        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
+        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch, pad_last=True)
         super().__init__(inner, ahead=prefetch, copies=True)
 
     def _prepare(self, batch: Any) -> Any:

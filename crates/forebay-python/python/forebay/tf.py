@@ -1,6 +1,6 @@
 """Batches as tensors of TensorFlow, in a loop, for Keras or as a tf.data.Dataset.
 
-    loader = forebay.tf.Loader("packed/", batch_size=256)
+    loader = forebay.tf.Loader("packed/", batch_size=256, transform=forebay.TrainTransform(224))
     model.fit(loader, epochs=90)
 
 Batches, their order and states are those of `forebay.Loader`. tensorflow is imported when a loader is made.
@@ -50,7 +50,7 @@ class Loader(Front[Any, Any]):
         Python functions on the way: see `forebay.Mapped`. All arrays in whatever `map_batch`
         returns become tensors.
     **options
-        All others are those of `forebay.Loader`.
+        All others are those of `forebay.Loader`. `pad_last` is by default True, so that all batches have one shape.
 
     Raises
     ------
@@ -61,7 +61,8 @@ class Loader(Front[Any, Any]):
 
     Examples
     --------
-    >>> for images, labels in forebay.tf.Loader("packed/", batch_size=256):  # doctest: +SKIP
+    >>> train = forebay.TrainTransform(224)
+    >>> for images, labels in forebay.tf.Loader("packed/", batch_size=256, transform=train):  # doctest: +SKIP
     ...     train_step(images, labels)
     """
 
@@ -80,7 +81,7 @@ class Loader(Front[Any, Any]):
         self._tf = tf
         self.__class__ = _for_keras(type(self))  # type: ignore[arg-type]
         self._device = device
-        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
+        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch, pad_last=True)
         super().__init__(inner, ahead=0 if device is None else prefetch, copies=True)
 
     def _prepare(self, batch: Any) -> Any:
@@ -141,7 +142,7 @@ def dataset(
 ) -> tf.data.Dataset:
     """A tf.data.Dataset of batches, for `model.fit` and whatever else wants one.
 
-    One pass over it is one epoch. With `drop_last=False` the padding of the last batch is cut off, so that loss, metrics
+    One pass over it is one epoch. With `drop_last=False` padding of the last batch is cut off, so that loss, metrics
     and predictions have each sample once. To save where it stands, make the loader yourself, give it as
     `source`, and ask it; TensorFlow takes up to `prefetch` batches ahead, which its state counts.
     Each batch is copied once: `Loader` does without.

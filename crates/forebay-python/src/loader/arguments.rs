@@ -69,6 +69,8 @@ pub(crate) struct LoaderArgs {
     /// The named options of the schema: those of a job may not differ.
     pub(crate) given: LoaderOptions,
     pub(crate) timeout: Option<Duration>,
+    /// Whether a single rank has padding.
+    pub(crate) pad_last: bool,
     /// How batches come from a server, if anything was said.
     pub(crate) transport: Option<Transport>,
     /// Over how many connections each batch comes from a server.
@@ -104,7 +106,7 @@ impl LoaderArgs {
     }
 }
 
-/// What to use instead of a name that no option has.
+/// Advice for a name that no option has.
 fn hint(name: &str) -> Option<String> {
     let others = super::docs::OTHERS.iter().map(|&(name, ..)| name);
     let known = OPTIONS.iter().map(|option| option.name).chain(others);

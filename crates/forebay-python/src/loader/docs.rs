@@ -6,10 +6,11 @@ use pyo3::types::{IntoPyDict, PyDict};
 use serde_json::Value;
 
 /// The docstring up to the options of the schema.
-const BEFORE: &str = r#"Batches of decoded images, in another order each epoch.
+const BEFORE: &str = r#"Batches of decoded images, for training or in order.
 
 One loop over the loader is one epoch, and the next loop is the next epoch, also after a loop
-that was left early: as `torch.utils.data.DataLoader` does with `shuffle=True`. `set_epoch`, or
+that was left early: as `torch.utils.data.DataLoader` does with `shuffle=True`. A transform for training
+shuffles and leaves the last, short batch out; `EvalTransform` does neither. `set_epoch`, or
 `sampler.set_epoch`, chooses the epoch of the next loop. Which samples are in which batch, in which order
 and with which random crops, is a function of the dataset, `seed`, `shuffle`, `virtual_ranks`
 and the epoch: not of threads, of the machine, or of whether a server is in between.
@@ -29,7 +30,10 @@ source : str, os.PathLike or Mix
 "#;
 
 /// The options that only Python has, and the rest.
-const AFTER: &str = r#"threads : int, default 0
+const AFTER: &str = r#"pad_last : bool, default False
+    Fill the last batch up where there is one rank, so that all batches have one size; `Batch.padding` tells what was added, and
+    has the label -100. Several ranks always have it, with `drop_last=False`: they get the same number of batches.
+threads : int, default 0
     Threads that decode; 0 for as many as this process may use. A server has its own.
 memory : int or str, optional
     Bytes, or a size such as "2GiB", for records and batches on their way. A server has its own.
@@ -80,13 +84,15 @@ TimeoutError
 
 Examples
 --------
->>> with forebay.Loader("packed/", batch_size=256) as loader:  # doctest: +SKIP
+>>> train = forebay.TrainTransform(224)
+>>> with forebay.Loader("packed/", batch_size=256, transform=train) as loader:  # doctest: +SKIP
 ...     for images, labels in loader:
 ...         train(images, labels)
 "#;
 
 /// The options that only Python has: name, type for checkers and default.
-pub(super) const OTHERS: [(&str, &str, &str); 13] = [
+pub(super) const OTHERS: [(&str, &str, &str); 14] = [
+    ("pad_last", "bool", "false"),
     ("threads", "int", "0"),
     ("memory", "int | str | None", "null"),
     ("page_cache", r#"Literal["keep", "drop"]"#, r#""keep""#),

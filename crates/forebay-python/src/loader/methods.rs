@@ -49,7 +49,7 @@ impl PyLoader {
         let mut keywords = Keywords::new(py, "Loader", options)?;
         let args = LoaderArgs::of(&mut keywords, &origin, &cancel)?;
         keywords.end()?;
-        let timeout = args.timeout;
+        let (timeout, pad_last) = (args.timeout, args.pad_last);
         let (rank, world_size) = (args.given.rank, args.given.world_size);
         let waits_for = || format!("an answer from {name}");
         let end = Deadline::after(timeout);
@@ -77,6 +77,7 @@ impl PyLoader {
             current: Mutex::new(Arc::new(Current { opened, ranks })),
             resumed: Mutex::new(None),
             timeout,
+            pad_last,
             pump: Arc::new(pump),
             waited_ns: AtomicU64::new(0),
             handover_ns: AtomicU64::new(0),
@@ -150,7 +151,7 @@ impl PyLoader {
         self.current().opened.options.batch_size
     }
 
-    /// Whether the short batch at the end of an epoch is left out; otherwise it is padded.
+    /// Whether the short batch at the end of an epoch is left out.
     #[getter]
     fn drop_last(&self) -> bool {
         self.current().opened.options.drop_last
@@ -204,16 +205,7 @@ impl PyLoader {
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let current = self.current();
-        let mut batches = current.opened.batches;
-        if !self.is_settled() {
-            // The same for each rank, so none is looked up.
-            let mut options = current.opened.options.clone();
-            (options.rank, options.world_size) = (0, ranks::world_of_process(py, self.job)?);
-            batches = options
-                .batches(current.opened.samples)
-                .map_err(Failure::from)?;
-        }
+        let batches = self.batches(py)?;
         Ok(usize::try_from(batches.per_epoch()).unwrap_or(usize::MAX))
     }
 

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_batch::digest::EpochDigest;
+use forebay_loader::plan::Batches;
 use forebay_store::Cancel;
 use pyo3::prelude::*;
 
@@ -44,6 +45,8 @@ pub(crate) struct PyLoader {
     /// The state that was loaded last, as far as the digest goes.
     resumed: Mutex<Option<Resumed>>,
     timeout: Option<Duration>,
+    /// Whether a single rank has padding, as several always have.
+    pad_last: bool,
     pump: Arc<Pump>,
     waited_ns: AtomicU64,
     /// From when a batch was there to when Python has it.
@@ -128,6 +131,18 @@ impl PyLoader {
         self.follow(py, ranks)
     }
 
+    /// The batches of an epoch, which depend on the number of ranks and not on the rank.
+    fn batches(&self, py: Python<'_>) -> PyResult<Batches> {
+        let current = self.current();
+        if self.is_settled() {
+            return Ok(current.opened.batches);
+        }
+        let mut options = current.opened.options.clone();
+        (options.rank, options.world_size) = (0, ranks::world_of_process(py, self.job)?);
+        let batches = options.batches(current.opened.samples);
+        Ok(batches.map_err(Failure::from)?)
+    }
+
     /// Whether the rank is not looked up: it was given, or a loop is running.
     fn is_settled(&self) -> bool {
         // A lock that was held at a fork stays so.
@@ -198,7 +213,9 @@ impl PyLoader {
             Ok(Event::Batch(batch, is_last)) => {
                 let current = self.current();
                 let starts = current.opened.starts.as_deref();
-                let batch = PyBatch::new(py, batch, starts)?;
+                // Here and not where batches are made: streams are the same for all clients of a job.
+                let trimmed = !self.pad_last && current.opened.options.world_size == 1;
+                let batch = PyBatch::new(py, batch, starts, trimmed)?;
                 count(&self.handover_ns, arrived.elapsed());
                 Ok(Some((batch, is_last)))
             }

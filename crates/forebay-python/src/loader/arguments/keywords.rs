@@ -87,6 +87,10 @@ impl<'py> Keywords<'py> {
         self.simple(name, "a str")
     }
 
+    pub(crate) fn flag(&mut self, name: &str) -> PyResult<bool> {
+        Ok(self.simple(name, "True or False")?.unwrap_or(false))
+    }
+
     pub(crate) fn path(&mut self, name: &str) -> PyResult<Option<PathBuf>> {
         self.simple(name, "a path")
     }

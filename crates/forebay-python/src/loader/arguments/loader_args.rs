@@ -23,7 +23,7 @@ impl LoaderArgs {
     ) -> PyResult<LoaderArgs> {
         let given = schema::options(keywords)?;
         let (options, missing) = match resolved(&given) {
-            // A job may have what is missing; values that cannot be are refused before a server is asked.
+            // A job may have the missing options; invalid values fail here, before the connection.
             Err(missing) if origin.is_served() => (resolved(&filled(&given))?, Some(missing)),
             options => (options?, None),
         };
@@ -33,6 +33,7 @@ impl LoaderArgs {
         Ok(LoaderArgs {
             options,
             missing,
+            pad_last: keywords.flag("pad_last")?,
             timeout: super::timeout(keywords.seconds("timeout", TIMEOUT_S)?)?,
             transport: super::transport(keywords.text("transport")?.as_deref())?,
             connections: size(keywords.number("connections")?),
