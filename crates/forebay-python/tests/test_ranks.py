@@ -76,14 +76,14 @@ def test_the_environment_names_the_rank(
 ) -> None:
     code = (
         "import sys, forebay\n"
-        "with forebay.Loader(sys.argv[1], batch_size=2, transform=forebay.EvalTransform(16)) as it:\n"
+        "with forebay.Loader(sys.argv[1], batch_size=2, transform=forebay.TrainTransform(16)) as it:\n"
         "    samples = [s for batch in it for s in batch.samples.tolist()]\n"
         "    print(f'{it.rank} of {it.world_size}', samples)\n"
     )
     done = run(["-c", code, os.fspath(packed["indexed"])], **environment)
     rank, _, world_size = expected.split()
     given = epochs(
-        packed["indexed"], batch_size=2, transform=forebay.EvalTransform(16),
+        packed["indexed"], batch_size=2, transform=forebay.TrainTransform(16),
         rank=int(rank), world_size=int(world_size),
     )  # fmt: skip
     assert done.stdout.strip() == f"{expected} {[s for batch in given for s in batch[8]]}", done.stderr
@@ -293,8 +293,8 @@ import forebay, forebay.torch
 
 def work(rank, source, port):
     kinds = {
-        "loader": forebay.Loader(source, batch_size=4, transform=forebay.EvalTransform(16)),
-        "torch": forebay.torch.Loader(source, batch_size=4, transform=forebay.EvalTransform(16), prefetch=3,
+        "loader": forebay.Loader(source, batch_size=4, transform=forebay.TrainTransform(16)),
+        "torch": forebay.torch.Loader(source, batch_size=4, transform=forebay.TrainTransform(16), prefetch=3,
                                       normalize=((0, 0, 0), (1, 1, 1))),
     }
     torch.distributed.init_process_group(

@@ -66,7 +66,7 @@ def test_a_late_gpu_gets_every_batch(
     options: dict[str, Any] = {"normalize": (MEAN, STD)} if normal else {}
     seen = []
     with of(
-        source, device="cuda", channels_last=channels_last, map_batch=pair, drop_last=False, **options
+        source, device="cuda", channels_last=channels_last, map_batch=pair, drop_last=False, pad_last=True, **options
     ) as it:
         assert it.device.index == 0
         for _ in range(3):
@@ -78,7 +78,7 @@ def test_a_late_gpu_gets_every_batch(
                 seen.append((read(images), read(labels), read(batch.padding), batch.step))
                 del batch, images, labels
         fake_torch.cuda.default.run(len(fake_torch.cuda.default.queue))
-    with loader(source, drop_last=False) as plain:
+    with loader(source, drop_last=False, pad_last=True) as plain:
         for epoch in range(3):
             for step, batch in enumerate(plain):
                 images, labels, padding, at = seen[epoch * len(plain) + step]
@@ -203,6 +203,18 @@ def test_the_state_is_of_what_the_trainer_has(late: None, source: str) -> None:
                 assert plain.state_dict() == it.state_dict()
 
 
+def test_steps_are_items_for_code_that_skips(late: None, source: str) -> None:
+    """As a DataLoader takes them, with the rest of the steps of a batch sampler."""
+    with of(source, drop_last=False, map_batch=lambda batch: (batch.epoch, batch.step, batch.samples.tolist())) as it:
+        want = [batch for _ in range(2) for batch in it]
+        it.set_epoch(0)
+        steps, samples = list(it.batch_sampler), it.dataset
+        assert steps == list(range(len(it))) and len(it.batch_sampler) == len(it) and it.prefetch_factor is None
+        got = [it.collate_fn(samples.__getitems__(step)) for step in steps[4:]]
+        assert got == want[4:6] and (it.epoch, it.position) == (1, 0)
+        assert list(it) == want[6:]
+
+
 def test_without_torch_it_says_so(source: str) -> None:
     code = (
         "import sys\n"
@@ -222,10 +234,10 @@ def test_without_torch_it_says_so(source: str) -> None:
 
 def test_tensors_are_the_memory_of_the_batch(source: str) -> None:
     torch = pytest.importorskip("torch")
-    with loader(source, drop_last=False) as plain:
+    with loader(source, drop_last=False, pad_last=True) as plain:
         want = [content(batch) for batch in plain]
     for channels_last in (False, True):
-        with of(source, channels_last=channels_last, drop_last=False) as it:
+        with of(source, channels_last=channels_last, drop_last=False, pad_last=True) as it:
             got = list(it)
             assert len(got) == len(it) and it.device.type == "cpu"
         for batch, expected in zip(got, want, strict=True):

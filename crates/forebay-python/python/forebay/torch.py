@@ -1,6 +1,6 @@
 """Batches as tensors of PyTorch, on the GPU before the loop needs them.
 
-    loader = forebay.torch.Loader("packed/", batch_size=256, device="cuda",
+    loader = forebay.torch.Loader("packed/", batch_size=256, transform=forebay.TrainTransform(224), device="cuda",
                                   normalize=(forebay.torch.IMAGENET_MEAN, forebay.torch.IMAGENET_STD))
     for images, labels in loader:      # (256, 3, 224, 224) float32 and (256,) int64, on the device
         ...
@@ -12,7 +12,7 @@ those of `forebay.Loader`. torch is imported when a loader is made.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay._adapter import loader_of, tree_map
@@ -88,7 +88,8 @@ class Loader(Front[Any, Any]):
 
     Examples
     --------
-    >>> loader = forebay.torch.Loader("packed/", batch_size=256, device="cuda")  # doctest: +SKIP
+    >>> train = forebay.TrainTransform(224)
+    >>> loader = forebay.torch.Loader("packed/", batch_size=256, transform=train, device="cuda")  # doctest: +SKIP
     >>> for images, labels in loader:  # doctest: +SKIP
     ...     loss = criterion(model(images.float() / 255), labels)
     """
@@ -150,9 +151,19 @@ class Loader(Front[Any, Any]):
         return 0
 
     @property
-    def collate_fn(self) -> None:
-        """None: batches are made by native threads."""
+    def collate_fn(self) -> Callable[[Any], Any]:
+        """A function that returns its argument: native threads make batches."""
+        return _same
+
+    @property
+    def prefetch_factor(self) -> None:
+        """None: there are no worker processes."""
         return None
+
+    @property
+    def batch_sampler(self) -> Any:
+        """The numbers of the steps of an epoch, for `skip_first_batches` of Accelerate, which Trainer calls to resume."""
+        return _Steps(self)
 
     def as_dataset(self) -> torch.utils.data.IterableDataset[Any]:
         """Return the loader as a dataset whose items are whole batches.
@@ -176,14 +187,51 @@ class Loader(Front[Any, Any]):
         return self._mover.deliver(prepared)
 
 
-class _Records:
-    """The samples of a loader, for code that reads `len(loader.dataset)`."""
+def _same(value: Any) -> Any:
+    return value
+
+
+class _Steps:
+    """The numbers of the steps of an epoch."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
     def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self._loader)))
+
+
+class _Records:
+    """The samples of a loader, for code that reads `len(loader.dataset)`.
+
+    A DataLoader with `_Steps` as its batch sampler gets batches of it. So Accelerate's
+    `skip_first_batches` works, and skips batches without decoding them.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._batches: Iterator[Any] = iter(())
+        self._step: int | None = None
+
+    def __len__(self) -> int:
         return self._loader.epoch_samples
+
+    def __getitems__(self, step: Any) -> Any:
+        """Returns the batch of a step; the next step continues the same loop."""
+        if not isinstance(step, int):
+            return self[step]
+        loader = self._loader
+        if step != self._step:
+            state = loader.state_dict()
+            # It is of the batches before.
+            state.pop("digest", None)
+            loader.load_state_dict({**state, "position": step * loader.batch_size * loader.world_size})
+            self._batches = iter(loader)
+        self._step = step + 1
+        return next(self._batches)
 
     def __getitem__(self, index: Any) -> Any:
         raise TypeError(
