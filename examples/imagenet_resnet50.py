@@ -113,7 +113,7 @@ def loaders(args: argparse.Namespace, ranks: Ranks) -> tuple[Loader, Loader]:
             transform=forebay.TrainTransform(args.size), **common,
         ),
         Loader(
-            args.data, split=args.eval_split, shuffle=False, drop_last=False,
+            args.data, split=args.eval_split,
             transform=forebay.EvalTransform(args.size, resize=resize), **common,
         ),
     )  # fmt: skip

@@ -93,7 +93,7 @@ def main() -> None:
                     values.append(value)
                 print(f"epoch {epoch}: loss {float(jnp.stack(values).mean()):.3f}", flush=True)
         with forebay.jax.Loader(
-            packed, split="validation", shuffle=False, drop_last=False,
+            packed, split="validation",
             transform=forebay.EvalTransform(CROP, resize=CROP + 8), **common,
         ) as loader:  # fmt: skip
             right = sum(int(known(layers, b.images, b.labels, b.padding)) for b in loader)

@@ -70,7 +70,7 @@ def straight(data: bytes, path: pathlib.Path, rate: float) -> None:
 def batches(args: argparse.Namespace):
     """Batches without end."""
     chosen = {} if args.split is None else {"split": args.split}
-    with forebay.Loader(args.dataset, batch_size=args.batch_size, **chosen) as loader:
+    with forebay.Loader(args.dataset, batch_size=args.batch_size, transform=forebay.TrainTransform(224), **chosen) as loader:
         while True:
             yield from loader
 

@@ -42,7 +42,7 @@ def epoch(source: str, args: argparse.Namespace, storage: dict[str, str] | None)
     start = time.perf_counter()
     images = 0
     with forebay.Loader(
-        source, batch_size=args.batch_size, threads=args.threads, storage_options=storage, shuffle=True
+        source, batch_size=args.batch_size, threads=args.threads, storage_options=storage, transform=forebay.TrainTransform(224)
     ) as loader:
         for batch in loader:
             images += len(batch.labels)

@@ -43,7 +43,7 @@ def main() -> None:
     args = options()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
     walls, works = [], []
-    with forebay.Loader(args.dataset, split=args.split, batch_size=args.batch_size, threads=args.cores) as loader:
+    with forebay.Loader(args.dataset, split=args.split, batch_size=args.batch_size, transform=forebay.TrainTransform(224), threads=args.cores) as loader:
 
         def batches():
             while True:

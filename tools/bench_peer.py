@@ -95,7 +95,9 @@ def forebay(args, form="indexed"):
 
     train = args.transform == "train"
     transform = forebay.TrainTransform(SIZE) if train else forebay.EvalTransform(SIZE, resize=RESIZE)
-    loader = forebay.Loader(args.work / form, batch_size=args.batch, transform=transform, threads=args.threads)
+    loader = forebay.Loader(
+        args.work / form, batch_size=args.batch, transform=transform, shuffle=True, drop_last=True, threads=args.threads
+    )
     while True:
         for images, _labels in loader:
             yield images
@@ -138,7 +140,7 @@ def forebay_torch(args):
     train = args.transform == "train"
     transform = forebay.TrainTransform(SIZE) if train else forebay.EvalTransform(SIZE, resize=RESIZE)
     loader = Loader(
-        args.work / "indexed", batch_size=args.batch, transform=transform, threads=args.threads,
+        args.work / "indexed", batch_size=args.batch, transform=transform, shuffle=True, drop_last=True, threads=args.threads,
         channels_last=True, normalize=(IMAGENET_MEAN, IMAGENET_STD),
     )  # fmt: skip
     while True:
