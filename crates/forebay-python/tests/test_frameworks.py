@@ -231,7 +231,7 @@ def test_transformers_resumes_within_an_epoch(packed: Packed, tmp_path: pathlib.
             seen.extend(samples.tolist())
             return {"loss": self.weight.sum()}
 
-    def run(steps: int, resume: bool) -> list[int]:
+    def run(name: str, steps: int, resume: bool) -> list[int]:
         class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
             def get_train_dataloader(self) -> Any:
                 return train
@@ -239,15 +239,15 @@ def test_transformers_resumes_within_an_epoch(packed: Packed, tmp_path: pathlib.
         seen.clear()
         with of(packed, drop_last=True, map_batch=lambda batch: {"samples": batch.samples}) as train:
             arguments = transformers.TrainingArguments(
-                tmp_path / "run", max_steps=steps, save_steps=7, use_cpu=True, report_to=[], disable_tqdm=True,
+                tmp_path / name, max_steps=steps, save_steps=7, use_cpu=True, report_to=[], disable_tqdm=True,
             )  # fmt: skip
             Trainer(Model(), arguments).train(resume_from_checkpoint=resume)
         return list(seen)
 
-    whole = run(10, False)
+    whole = run("whole", 10, False)
     assert len(whole) == 80 and whole[:40] != whole[40:]
-    first = run(7, False)
-    assert first + run(10, True) == whole
+    first = run("parts", 7, False)
+    assert first + run("parts", 10, True) == whole
 
 
 def test_timm(packed: Packed) -> None:

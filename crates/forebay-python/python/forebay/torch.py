@@ -203,6 +203,10 @@ class _Steps:
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self._loader)))
 
+    def set_epoch(self, epoch: int) -> None:
+        """Trainer sets the epoch here where it skips batches."""
+        self._loader.set_epoch(epoch)
+
 
 class _Records:
     """The samples of a loader, for code that reads `len(loader.dataset)`.
