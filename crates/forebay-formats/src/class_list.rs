@@ -269,7 +269,8 @@ pub(crate) fn synset_labels(
 
 /// One class a line: `name`, `name<TAB>text`, or a WordNet id followed by a space and its text.
 pub(crate) fn parse(bytes: &[u8]) -> Vec<ClassName> {
-    let lines = bytes
+    let text = crate::labels::to_utf8(bytes);
+    let lines = text
         .split(|b| *b == b'\n')
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line).trim_ascii());
     lines
@@ -310,7 +311,7 @@ mod tests {
     #[test]
     fn lines_of_every_kind() {
         let classes = parse(
-            b"n01440764 tench, Tinca tinca\r\n\ngolden retriever\ncat\tFelis catus\n  dog  \n",
+            b"\xef\xbb\xbfn01440764 tench, Tinca tinca\r\n\ngolden retriever\ncat\tFelis catus\n  dog  \n",
         );
         let shown: Vec<_> = classes
             .iter()

@@ -1,4 +1,4 @@
-//! A file of labels: lines of images, as CSV, TSV or JSON lines.
+//! A file of labels: lines of images, as CSV, TSV or JSON lines, in UTF-8 or UTF-16.
 //!
 //! One column is the path (`path`, `file`, `filename`, `image`, ...), one the class (`label` or `class`; of both, `label`
 //! counts and `class` is a column like any other). `split` says which split an image belongs to. Every other column
@@ -11,6 +11,7 @@
 //! The file is read twice, first for the types of the columns, so that a million lines take little memory.
 
 mod columns;
+mod encoding;
 mod label_column;
 mod rows;
 
@@ -21,7 +22,8 @@ pub use columns::Columns;
 use columns::{AppendError, Column, Groups, Kind, OBJECT_LABELS};
 use forebay_shard::some_of;
 use label_column::{LabelKinds, LabelValue, label_value};
-use rows::COLUMNS_MAX;
+pub(crate) use encoding::to_utf8;
+use rows::{COLUMNS_MAX, Named};
 pub(crate) use rows::{Cell, Rows, line_of};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -118,6 +120,33 @@ struct ColumnKind {
 /// A column's name without upper case and separators.
 fn plain(name: &str) -> String {
     let letters = name.chars().filter(|c| !matches!(c, '_' | '-' | ' '));
+/// The first column, if it is the index that pandas writes: without a name of its own, and counting up.
+#[derive(Default)]
+struct IndexColumn {
+    name: Option<String>,
+    last: Option<i64>,
+    is_other: bool,
+}
+
+impl IndexColumn {
+    /// Takes the first cell of a line into account.
+    fn see(&mut self, cell: Option<&Named<'_>>) {
+        let unnamed = cell.filter(|(name, _)| name.is_empty() || name == "Unnamed: 0");
+        let number = unnamed.and_then(|(_, cell)| cell.to_int64());
+        match number {
+            Some(number) if self.last.is_none_or(|last| number > last) => self.last = Some(number),
+            _ => self.is_other = true,
+        }
+        if let (None, Some((name, _))) = (&self.name, unnamed) {
+            self.name = Some(name.to_string());
+        }
+    }
+
+    fn is(&self, name: &str) -> bool {
+        !self.is_other && self.name.as_deref() == Some(name)
+    }
+}
+
     letters.collect::<String>().to_lowercase()
 }
 
@@ -131,7 +160,9 @@ impl Header {
         Rows::open(file)?.each(|line, cells| {
             for (name, cell) in cells {
                 let name: &str = name;
+        let mut index = IndexColumn::default();
                 let plain_name = plain(name);
+            index.see(cells.first());
                 if LABEL_NAMES.contains(&plain_name.as_str()) {
                     let by_name = plain_name != "label" && has_class_list;
                     let seen = labels.entry(name.to_owned()).or_default();
@@ -203,7 +234,14 @@ impl Header {
             if name == path || Some(&name) == label.as_ref() || Some(&name) == split.as_ref() {
                 continue;
             }
-            if name.is_empty() || RESERVED.contains(&name.as_str()) {
+            if index.is(&name) || name.is_empty() && kind.kind == Kind::Empty {
+                continue;
+            }
+            if name.is_empty() {
+                let what = "a column without a name cannot become a feature: name it, or leave it out (index=False in pandas)";
+                return Err(refuse(what.to_owned()));
+            }
+            if RESERVED.contains(&name.as_str()) {
                 let what = format!("a column named {name:?} cannot become a feature");
                 return Err(refuse(what));
             }

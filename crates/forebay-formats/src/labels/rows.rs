@@ -1,11 +1,12 @@
 //! The lines of a file of labels, as cells with the names of their columns.
 
+use super::encoding::Utf8;
 use crate::error::{Error, Result};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::cell::{Cell as Shared, RefCell};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -13,6 +14,8 @@ use std::rc::Rc;
 const LINE_MAX_BYTES: u64 = 1 << 20;
 /// Bytes before a record that are kept.
 const RECENT_BYTES: usize = 64 << 10;
+/// The line of column names is within so many bytes.
+const HEAD_BYTES: u64 = 64 << 10;
 /// More columns than this are a mistake.
 pub(super) const COLUMNS_MAX: usize = 256;
 
@@ -106,12 +109,15 @@ pub(crate) struct Rows {
 
 enum Format {
     Delimited {
-        reader: Box<csv::Reader<BudgetReader<BufReader<File>>>>,
+        reader: Box<csv::Reader<BudgetReader<Input>>>,
         budget: Rc<Shared<u64>>,
         recent: Rc<RefCell<RecentBytes>>,
     },
-    JsonLines(BufReader<File>),
+    JsonLines(Input),
 }
+
+/// A file as UTF-8, its beginning read already.
+type Input = io::Chain<Cursor<Vec<u8>>, BufReader<Utf8<File>>>;
 
 /// Stops reading when the budget is spent, and keeps what was read.
 struct BudgetReader<R> {
@@ -167,22 +173,25 @@ impl Rows {
     /// Tells the format by the name's ending, and else by the first line.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let fail = |error| Error::io(path, "read the labels", error);
-        let mut file = BufReader::new(forebay_shard::open_file(path).map_err(fail)?);
+        let file = forebay_shard::open_file(path).map_err(fail)?;
+        let mut file = Utf8::new(file).map_err(fail)?;
         let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
-        let head = file.fill_buf().map_err(fail)?;
-        let head = head
-            .strip_prefix(b"\xef\xbb\xbf")
-            .unwrap_or(head)
-            .trim_ascii_start();
-        let first = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let mut head = Vec::new();
+        (&mut file)
+            .take(HEAD_BYTES)
+            .read_to_end(&mut head)
+            .map_err(fail)?;
+        let text = head.trim_ascii_start();
+        let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let delimiter = match ending.to_str() {
             Some("jsonl" | "ndjson" | "json") => None,
-            Some("tsv") => Some(b'\t'),
-            Some("csv") => Some(b','),
+            Some("tsv") => Some(delimiter(first, b'\t')),
+            Some("csv") => Some(delimiter(first, b',')),
             _ if first.starts_with(b"{") => None,
             _ if first.contains(&b'\t') => Some(b'\t'),
-            _ => Some(b','),
+            _ => Some(delimiter(first, b',')),
         };
+        let file = Cursor::new(head).chain(BufReader::new(file));
         let format = match delimiter {
             None => Format::JsonLines(file),
             Some(delimiter) => {
@@ -278,15 +287,11 @@ impl Rows {
                     if read as u64 > LINE_MAX_BYTES {
                         return Err(at("it is longer than 1 MiB".into()));
                     }
-                    let line = match number {
-                        1 => text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text),
-                        _ => &text,
-                    };
-                    if line.trim_ascii().is_empty() {
+                    if text.trim_ascii().is_empty() {
                         continue;
                     }
                     let object: serde_json::Map<String, Value> =
-                        forebay_shard::json::from_slice(line)
+                        forebay_shard::json::from_slice(&text)
                             .map_err(|error| at(error.to_string()))?;
                     let mut cells = Vec::with_capacity(object.len());
                     for (name, value) in &object {
@@ -301,6 +306,24 @@ impl Rows {
             }
         }
     }
+}
+
+/// Returns the delimiter of the line of column names: `own`, or another one that spreadsheets write.
+fn delimiter(names: &[u8], own: u8) -> u8 {
+    let count = |wanted: u8| {
+        let mut is_quoted = false;
+        let parts = names.iter().filter(|byte| {
+            is_quoted ^= **byte == b'"';
+            !is_quoted && **byte == wanted
+        });
+        parts.count()
+    };
+    if count(own) > 0 {
+        return own;
+    }
+    let others = [b',', b';', b'\t'].into_iter().rev();
+    let most = others.max_by_key(|other| count(*other));
+    most.filter(|other| count(*other) > 0).unwrap_or(own)
 }
 
 fn check_names(path: &Path, names: &[String]) -> Result<()> {

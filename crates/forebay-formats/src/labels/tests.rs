@@ -90,6 +90,51 @@ fn all_three_formats_say_the_same() {
 }
 
 #[test]
+fn files_of_spreadsheets_and_pandas_are_read() {
+    let utf16: Vec<u8> = "\u{feff}path,label,x\na,1,0.5\nb,,2\nc,0,\n"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    for (name, text) in [
+        ("utf16.csv", &utf16[..]),
+        ("l.csv", b"path;label;x\na;1;0.5\nb;;2\nc;0;\n"),
+        ("l.csv", b"path\tlabel\tx\na\t1\t0.5\nb\t\t2\nc\t0\t\n"),
+        ("l.tsv", b"path,label,x\na,1,0.5\nb,,2\nc,0,\n"),
+        ("l.txt", b"\"path\";\"label\";x\na;1;0.5\nb;;2\nc;0;\n"),
+        ("l.csv", b",path,label,x\n0,a,1,0.5\n1,b,,2\n2,c,0,\n"),
+        // An index of lines that were chosen from more.
+        (
+            "l.csv",
+            b"Unnamed: 0,path,label,x\n3,a,1,0.5\n10,b,,2\n11,c,0,\n",
+        ),
+        // A line ends with a delimiter.
+        ("l.csv", b"path,label,x,\na,1,0.5,\nb,,2,\nc,0,,\n"),
+    ] {
+        let labels = read(name, text).unwrap();
+        let shown = String::from_utf8_lossy(text);
+        let expected = [("x".to_owned(), FeatureKind::Float, true)];
+        assert_eq!(features(&labels), expected, "{shown}");
+        let classes: Vec<_> = (0..3).map(|row| labels.class(row)).collect();
+        let number = RowClass::Number;
+        assert_eq!(
+            classes,
+            [number(1), RowClass::Unlabelled, number(0)],
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn a_first_column_that_does_not_count_is_no_index() {
+    let labels = read("l.csv", b"Unnamed: 0,path,label\n1,a,1\n1,b,2\n").unwrap();
+    assert_eq!(features(&labels)[0].0, "Unnamed: 0");
+    let labels = read("l.csv", b"n,path,label\n0,a,1\n1,b,2\n").unwrap();
+    assert_eq!(features(&labels)[0].0, "n");
+    let unnamed = error("l.csv", ",path,label\n5,a,1\n3,b,2\n");
+    assert!(unnamed.contains("index=False"), "{unnamed}");
+}
+
+#[test]
 fn what_makes_no_sense_says_where() {
     for (name, text, expected) in [
         ("l.csv", "name,label\na,1\n", "no column of paths"),
