@@ -37,6 +37,8 @@ pub enum Reason {
     /// A name that starts with a dot.
     Hidden,
     /// Outside of every class or split directory.
+    /// A file or directory that a system or a program keeps for itself.
+    System,
     Outside,
     /// A socket, a device or a pipe.
     SpecialFile,
@@ -129,6 +131,7 @@ impl Reason {
             Self::NotAnImage => "not an image",
             Self::OtherFormat => "an image format that is not packed",
             Self::Unreadable => "cannot be read",
+            Self::System => "of a system, not of the dataset",
             Self::NotFetched => "could not be fetched",
             Self::Vanished => "vanished after the census",
             Self::SizeChanged => "changed its size after the census",
@@ -180,6 +183,17 @@ impl Finding {
             action,
             reason,
             path: escape(path),
+    /// The files that it is about: 1, or all of a directory that is one finding.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub files: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(files: &u32) -> bool {
+    *files == 1
             detail: detail.into(),
         }
     }
@@ -190,8 +204,18 @@ impl fmt::Display for Finding {
         write!(f, "{}: {}", self.path, self.reason.text())?;
         if !self.detail.is_empty() {
             write!(f, " ({})", self.detail)?;
+            files: 1,
         }
         Ok(())
+    /// Makes it the finding about this many files below its path.
+    pub(crate) fn of_files(self, files: u64) -> Self {
+        Self {
+            files: u32::try_from(files).unwrap_or(u32::MAX),
+            ..self
+        }
+    }
+
+
     }
 }
 
@@ -211,3 +235,6 @@ pub(crate) fn few(names: &[impl AsRef<str>]) -> String {
 pub fn escape(path: &[u8]) -> String {
     forebay_shard::manifest::escape_key(path).to_string()
 }
+        if self.files > 1 {
+            write!(f, ", {} files", self.files)?;
+        }

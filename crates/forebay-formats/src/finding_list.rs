@@ -16,6 +16,7 @@ struct Item {
     start: u64,
     path_end: u64,
     detail_end: u64,
+    files: u32,
     action: Action,
     reason: Reason,
 }
@@ -32,6 +33,7 @@ impl FindingList {
             start,
             path_end,
             detail_end,
+            files: finding.files,
             action: finding.action,
             reason: finding.reason,
         });
@@ -72,7 +74,18 @@ impl FindingList {
             reason: Reason::UnusedLabels,
             path: path.to_owned(),
             detail: detail.to_owned(),
+            files: 1,
         });
+    }
+
+    /// Removes from what is left out files, given by their paths, that turned out to be of use.
+    pub fn forget(&mut self, paths: &BTreeSet<String>) {
+        let text = &self.text;
+        let path = |item: &Item| &text[item.start as usize..item.path_end as usize];
+        if !paths.is_empty() {
+            let is_of_use = |item: &Item| item.action != Action::Kept && paths.contains(path(item));
+            self.items.retain(|item| !is_of_use(item));
+        }
     }
 
     /// Returns the number of findings.
@@ -100,6 +113,7 @@ impl FindingList {
             reason: item.reason,
             path: self.text[item.start as usize..item.path_end as usize].to_owned(),
             detail: self.text[item.path_end as usize..item.detail_end as usize].to_owned(),
+            files: item.files,
         })
     }
 }
@@ -115,6 +129,7 @@ mod tests {
             reason: Reason::Empty,
             path: path.into(),
             detail: detail.into(),
+            files: 7,
         };
         let all = [some("a", ""), some("", "x"), some("ü/b", "d"), some("", "")];
         let (mut one, mut two) = (FindingList::default(), FindingList::default());

@@ -40,6 +40,21 @@ pub(crate) fn split_name(dir: &[u8]) -> Option<&'static str> {
     }
 }
 
+/// Whether shards and directories can carry the name of a split on every system. The number of a shard must be told
+/// from the name, as in `train-00000-of-00004`: so no part of it between `-` is such a number.
+pub fn is_split_name(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_number = part.bytes().all(|byte| byte.is_ascii_digit());
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+        !part.is_empty() && part.chars().all(is_plain) && !(is_number && part.len() > 4)
+    };
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.split('-').all(is_part)
+        && name != "index"
+        && name != "pack"
+}
+
 /// A name below a directory; the empty directory is the top.
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {

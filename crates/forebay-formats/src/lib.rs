@@ -50,6 +50,7 @@ mod labels;
 mod progress;
 pub mod records;
 pub mod sniff;
+mod system_names;
 
 pub use class_list::{ClassList, ClassName, FileClasses, is_list_path};
 pub use class_order::ClassOrder;

@@ -109,7 +109,7 @@ impl Tally {
         *self
             .counts
             .entry((finding.action, finding.reason))
-            .or_default() += 1;
+            .or_default() += u64::from(finding.files);
         if finding.action.leaves_out() && self.skipped_examples.len() < Summary::EXAMPLES {
             self.skipped_examples.push(finding);
         }

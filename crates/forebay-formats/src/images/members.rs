@@ -8,6 +8,7 @@ use crate::finding::{Action, Finding, Reason};
 use crate::finding_list::FindingList;
 use crate::key_path::join;
 use crate::sniff::ContentKind;
+use crate::system_names::part_left_aside;
 
 /// Collects the images of a unit, in the byte order of their keys.
 pub(super) fn collect(
@@ -23,9 +24,11 @@ pub(super) fn collect(
     };
     let mut chunk = FileListBuilder::new(name);
     let mut findings = FindingList::default();
-    let mut note = |action, reason, path: &[u8], detail: &str| {
+    let note = |findings: &mut FindingList, action, reason, path: &[u8], detail: &str| {
         findings.push(&Finding::new(action, reason, path, detail));
     };
+    // What is left aside at the top of a split, its layout reports.
+    let top_is_reported = name.is_empty();
     let prefix = if split_dir.is_empty() {
         0
     } else {
@@ -36,7 +39,7 @@ pub(super) fn collect(
         name => join(split_dir, name),
     };
     let mut entered: Option<&[u8]> = None;
-    let mut hidden: &[u8] = b"";
+    let mut aside: Option<(&[u8], Reason, u64)> = None;
     let mut own_volumes: Vec<u16> = Vec::new();
     for member in members.below(&below) {
         let key = &member.path[prefix..];
@@ -47,18 +50,27 @@ pub(super) fn collect(
         if member.kind == ContentKind::Directory || (!deep && !dir.is_empty()) {
             continue;
         }
-        if let Some(top) = hidden_part(key, name.len()) {
-            // The whole of a hidden directory is one finding.
-            if hidden != top {
-                hidden = top;
-                note(Action::Ignored, Reason::Hidden, &join(split_dir, top), "");
+        if let Some((top, reason)) = part_left_aside(key, name.len()) {
+            // The whole of a directory is one finding.
+            match &mut aside {
+                Some((known, _, files)) if *known == top => *files += 1,
+                other => {
+                    let done = other.replace((top, reason, 1));
+                    note_aside(done, split_dir, top_is_reported, &mut findings);
+                }
             }
             continue;
         }
         match member.kind {
             ContentKind::Image => {
                 if let Some(detail) = super::list::too_large(member.size) {
-                    note(Action::Skipped, Reason::TooLarge, member.path, &detail);
+                    note(
+                        &mut findings,
+                        Action::Skipped,
+                        Reason::TooLarge,
+                        member.path,
+                        &detail,
+                    );
                     continue;
                 }
                 if entered != Some(dir) {
@@ -72,12 +84,25 @@ pub(super) fn collect(
             }
             ContentKind::OtherImage(format) => {
                 chunk.leave_out(key.to_vec(), member.size, Some(member.place));
-                note(Action::Skipped, Reason::OtherFormat, member.path, format)
+                note(
+                    &mut findings,
+                    Action::Skipped,
+                    Reason::OtherFormat,
+                    member.path,
+                    format,
+                )
             }
             _ if is_list_path(member.path) => {}
-            _ => note(Action::Ignored, Reason::NotAnImage, member.path, ""),
+            _ => note(
+                &mut findings,
+                Action::Ignored,
+                Reason::NotAnImage,
+                member.path,
+                "",
+            ),
         }
     }
+    note_aside(aside, split_dir, top_is_reported, &mut findings);
     for volume in own_volumes {
         chunk.changed_at(volumes[usize::from(volume)].modified);
     }
@@ -85,22 +110,17 @@ pub(super) fn collect(
     (chunk.finish(), findings)
 }
 
-/// The path as far as its first hidden part after `from`.
-fn hidden_part(key: &[u8], from: usize) -> Option<&[u8]> {
-    let mut start = from;
-    while start < key.len() {
-        if key[start] == b'/' {
-            start += 1;
-            continue;
-        }
-        let end = key[start..]
-            .iter()
-            .position(|byte| *byte == b'/')
-            .map_or(key.len(), |at| start + at);
-        if key[start] == b'.' {
-            return Some(&key[..end]);
-        }
-        start = end;
+/// Says how many files are left aside at or below a path.
+fn note_aside(
+    aside: Option<(&[u8], Reason, u64)>,
+    split_dir: &[u8],
+    top_is_reported: bool,
+    findings: &mut FindingList,
+) {
+    if let Some((top, reason, files)) = aside
+        && !(top_is_reported && !top.contains(&b'/'))
+    {
+        let found = Finding::new(Action::Ignored, reason, &join(split_dir, top), "");
+        findings.push(&found.of_files(files));
     }
-    None
 }

@@ -7,6 +7,7 @@ mod ancestors;
 mod archive;
 mod boxes;
 mod classes;
+mod contents;
 mod extras;
 mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]

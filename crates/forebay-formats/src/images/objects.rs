@@ -13,6 +13,7 @@ use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{base, join, stem};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
+use crate::system_names::part_left_aside;
 use forebay_shard::MAX_RECORD_BYTES;
 use forebay_shard::parallel::map_parallel;
 use forebay_store::Cancel;
@@ -181,10 +182,9 @@ impl Objects {
             let prefix = if below.is_empty() { 0 } else { below.len() + 1 };
             let here = members.below(&below).filter(|member| {
                 let key = &member.path[prefix..];
-                let is_hidden = key
-                    .split(|byte| *byte == b'/')
-                    .any(|part| part.starts_with(b"."));
-                member.kind == ContentKind::Unlooked && !is_hidden && (deep || !key.contains(&b'/'))
+                member.kind == ContentKind::Unlooked
+                    && part_left_aside(key, 0).is_none()
+                    && (deep || !key.contains(&b'/'))
             });
             unknown.extend(here.map(|member| member.place.offset));
         }

@@ -98,12 +98,14 @@ impl Source {
         if meta.as_ref().is_ok_and(|meta| meta.is_dir()) {
             let tree = Tree::Directory;
             let top = Top::read(&tree, path)?;
-            let files = TopFiles::of_directory(path, top.dirs, top.files);
+            let files = TopFiles::of_directory(path, top.dirs.clone(), top.files.clone());
             if let Some((layout, found)) = find_archives(&files, path.display(), options)? {
                 let mut collector = Collector::new(progress, cancel);
                 let facts = found.read(&mut collector, options.jobs)?;
-                let archives = Some((layout, facts));
-                return Ok(Self::of(options, collector.finish()?, archives));
+                let mut collected = collector.finish()?;
+                collected.findings.extend(top.outside_dirs(|_| false));
+                collected.findings.extend(top.aside());
+                return Ok(Self::of(options, collected, Some((layout, facts))));
             }
             return Ok(Self::of_tree(options, tree));
         }

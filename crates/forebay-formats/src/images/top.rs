@@ -1,15 +1,20 @@
 //! The top of a source: the names in a directory, links followed, or in a directory of an archive.
 
 use super::ancestors::{DirId, ancestors};
+use super::contents::Contents;
 use super::source::Tree;
 use crate::class_list::read_list;
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
-use crate::key_path::join;
+use crate::key_path::{base, join};
+use crate::system_names::left_aside;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+/// Advice on a directory with images that is no part of the dataset.
+const IMAGES_OUTSIDE: &str = "images in a directory that is neither a split nor a class: pack it by itself, or move it to where it belongs";
 
 /// The names in one directory, sorted by bytes.
 #[derive(Debug)]
@@ -19,12 +24,21 @@ pub(crate) struct Top<'t> {
     pub(crate) path: PathBuf,
     /// The directory relative to the source, empty for the source itself.
     pub(crate) relative: Vec<u8>,
-    /// Directories, hidden ones left out, in the byte order of the keys below them.
+    /// Directories, those left aside not among them, in the byte order of the keys below them.
     pub(crate) dirs: Vec<Vec<u8>>,
-    /// Everything else, hidden ones left out.
+    /// Everything else, what is left aside not among it.
     pub(crate) files: Vec<Vec<u8>>,
-    /// Entries that were passed over.
-    pub(crate) findings: Vec<Finding>,
+    /// Entries that are left aside.
+    aside: Vec<Aside>,
+}
+
+/// An entry that is no part of a dataset by its name.
+#[derive(Debug)]
+struct Aside {
+    /// Relative to the source.
+    path: Vec<u8>,
+    is_dir: bool,
+    reason: Reason,
 }
 
 impl<'t> Top<'t> {
@@ -48,8 +62,8 @@ impl<'t> Top<'t> {
             if below.dirs.is_empty() || has_images(&below) {
                 break;
             }
-            let findings = top.findings.into_iter().chain(below.findings).collect();
-            top = Self { findings, ..below };
+            let aside = top.aside.into_iter().chain(below.aside).collect();
+            top = Self { aside, ..below };
         }
         Ok(top)
     }
@@ -103,36 +117,21 @@ impl<'t> Top<'t> {
             relative: relative.to_vec(),
             dirs: Vec::new(),
             files: Vec::new(),
-            findings: Vec::new(),
+            aside: Vec::new(),
         };
         match tree {
             Tree::Directory => top.read_directory()?,
             Tree::Members(members) | Tree::Listing(members) => {
                 let (dirs, files) = members.list(relative);
-                for (names, keep) in [(dirs, true), (files, false)] {
-                    for name in names {
-                        if name.starts_with(b".") {
-                            let path = join(relative, &name);
-                            top.findings.push(Finding::new(
-                                Action::Ignored,
-                                Reason::Hidden,
-                                &path,
-                                "",
-                            ));
-                        } else if keep {
-                            top.dirs.push(name);
-                        } else {
-                            top.files.push(name);
-                        }
-                    }
-                }
+                dirs.into_iter().for_each(|name| top.push(name, true));
+                files.into_iter().for_each(|name| top.push(name, false));
             }
         }
         // As the keys below will compare: `a-b/x` comes before `a/x`.
         top.dirs
             .sort_by_cached_key(|name| [name, b"/".as_slice()].concat());
         top.files.sort();
-        top.findings.sort_by(|a, b| a.path.cmp(&b.path));
+        top.aside.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(top)
     }
 
@@ -152,21 +151,57 @@ impl<'t> Top<'t> {
             let linked = linked.filter(|meta| meta.is_dir());
             let is_dir = kind.is_dir() || linked.is_some();
             let is_loop = linked.is_some_and(|meta| circles.contains(&DirId::of(&meta)));
-            if name.starts_with(b".") {
-                let path = join(&self.relative, &name);
-                self.findings
-                    .push(Finding::new(Action::Ignored, Reason::Hidden, &path, ""));
-            } else if is_loop {
+            if is_loop && !name.starts_with(b".") {
                 let path = join(&self.relative, &name);
                 self.findings
                     .push(Finding::new(Action::Ignored, Reason::LinkLoop, &path, ""));
-            } else if is_dir {
-                self.dirs.push(name);
             } else {
-                self.files.push(name);
+                self.push(name, is_dir);
             }
         }
         Ok(())
+    }
+
+    /// Says of each entry that is left aside how many files it has.
+    pub(crate) fn aside(&self) -> impl Iterator<Item = Finding> + '_ {
+        self.aside.iter().map(|entry| {
+            let files = match entry.is_dir {
+                true => self.contents(&entry.path, false).files,
+                false => 1,
+            };
+            Finding::new(Action::Ignored, entry.reason, &entry.path, "").of_files(files)
+        })
+    }
+
+    /// Counts what is in a directory here, given by its path relative to the source.
+    fn contents(&self, path: &[u8], is_part: bool) -> Contents {
+        match self.tree {
+            Tree::Directory => {
+                let dir = self.path.join(OsStr::from_bytes(base(path)));
+                Contents::of_dir(&dir, is_part)
+            }
+            Tree::Members(members) | Tree::Listing(members) => Contents::of_members(members, path),
+        }
+    }
+
+    /// Counts what is in a directory of this one.
+    pub(crate) fn images_in(&self, dir: &[u8]) -> u64 {
+        self.contents(&join(&self.relative, dir), true).images
+    }
+
+    fn push(&mut self, name: Vec<u8>, is_dir: bool) {
+        if let Some(reason) = left_aside(&name) {
+            let path = join(&self.relative, &name);
+            self.aside.push(Aside {
+                path,
+                is_dir,
+                reason,
+            });
+        } else if is_dir {
+            self.dirs.push(name);
+        } else {
+            self.files.push(name);
+        }
     }
 
     /// Says of each file here that it is outside of all classes: images are samples lost, other files are not.
@@ -183,15 +218,22 @@ impl<'t> Top<'t> {
 }
 
 impl Top<'_> {
-    /// Says of each directory here but the known ones that it is no part of the dataset.
+    /// Says of each directory here but the known ones that it is no part of the dataset: with images, samples are lost.
     pub(super) fn outside_dirs<'a>(
         &'a self,
         known: impl Fn(&[u8]) -> bool + 'a,
     ) -> impl Iterator<Item = Finding> + 'a {
         let dirs = self.dirs.iter().filter(move |dir| !known(dir));
-        dirs.map(|dir| {
+        dirs.flat_map(|dir| {
             let path = join(&self.relative, dir);
-            Finding::new(Action::Ignored, Reason::Outside, &path, "")
+            let found = self.contents(&path, true);
+            let others = found.files - found.images;
+            let images = Finding::new(Action::Skipped, Reason::Outside, &path, IMAGES_OUTSIDE);
+            let others = (others > 0 || found.images == 0).then(|| {
+                Finding::new(Action::Ignored, Reason::Outside, &path, "").of_files(others)
+            });
+            let images = (found.images > 0).then(|| images.of_files(found.images));
+            images.into_iter().chain(others)
         })
     }
 

@@ -1,6 +1,7 @@
 //! Walking one unit of a split: all files below a directory, sorted, links followed but never in circles.
 
 use super::ancestors::{DirId, ancestors};
+use super::contents::Contents;
 use super::layout::LayoutUnit;
 use super::list::{FileList, FileListBuilder, too_large};
 use crate::finding::{Action, Finding, Reason};
@@ -8,6 +9,7 @@ use crate::finding_list::FindingList;
 use crate::key_path::{base, join};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
+use crate::system_names::left_aside;
 use forebay_store::Cancel;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -38,6 +40,7 @@ pub(super) fn walk(
     let mut walk = Walk {
         root: src.join(OsStr::from_bytes(split_dir)),
         split_dir,
+        top_is_reported: dir.is_empty(),
         chunk: FileListBuilder::new(dir),
         findings: FindingList::default(),
         progress,
@@ -54,6 +57,7 @@ pub(super) fn walk(
 struct Walk<'a> {
     root: PathBuf,
     split_dir: &'a [u8],
+    top_is_reported: bool,
     chunk: FileListBuilder,
     findings: FindingList,
     progress: &'a dyn Progress,
@@ -139,8 +143,12 @@ impl Walk<'_> {
             };
             let key = self.key(entry.path());
             let is_dir = entry.file_type().is_dir();
-            if entry.depth() > 0 && is_hidden(&key) {
-                self.note(Action::Ignored, Reason::Hidden, &key, "");
+            if let Some(reason) = left_aside(base(&key)).filter(|_| entry.depth() > 0) {
+                let files = match is_dir {
+                    true => Contents::of_dir(entry.path(), false).files,
+                    false => 1,
+                };
+                self.aside(&key, reason, files);
                 if is_dir {
                     entries.skip_current_dir();
                 }
@@ -208,8 +216,8 @@ impl Walk<'_> {
         let key = error
             .path()
             .map_or_else(|| top.to_vec(), |path| self.key(path));
-        if error.depth() > 0 && is_hidden(&key) {
-            return self.note(Action::Ignored, Reason::Hidden, &key, "");
+        if let Some(reason) = left_aside(base(&key)).filter(|_| error.depth() > 0) {
+            return self.aside(&key, reason, 1);
         }
         if error.loop_ancestor().is_some() {
             listing.push(&key, None);
@@ -303,15 +311,28 @@ impl Walk<'_> {
         self.progress.counted(files, bytes);
     }
 
-    fn note(&mut self, action: Action, reason: Reason, key: &[u8], detail: impl Into<String>) {
-        let found = Finding::new(action, reason, &join(self.split_dir, key), detail);
-        self.progress.finding(&found);
-        self.findings.push(&found);
+    /// Says how many files are left aside at or below a path. Those at the top of a split, its layout reports.
+    fn aside(&mut self, key: &[u8], reason: Reason, files: u64) {
+        if self.top_is_reported && !key.contains(&b'/') {
+            return;
+        }
+        let found = Finding::new(Action::Ignored, reason, &join(self.split_dir, key), "");
+        self.push(&found.of_files(files));
     }
-}
 
-fn is_hidden(key: &[u8]) -> bool {
-    base(key).starts_with(b".")
+    fn note(&mut self, action: Action, reason: Reason, key: &[u8], detail: impl Into<String>) {
+        self.push(&Finding::new(
+            action,
+            reason,
+            &join(self.split_dir, key),
+            detail,
+        ));
+    }
+
+    fn push(&mut self, found: &Finding) {
+        self.progress.finding(found);
+        self.findings.push(found);
+    }
 }
 
 /// The system's message, without the path that findings have of their own.
@@ -321,7 +342,7 @@ fn text(error: &walkdir::Error) -> String {
         .map_or_else(|| error.to_string(), io::Error::to_string)
 }
 
-fn first_bytes(path: &Path) -> io::Result<ContentKind> {
+pub(super) fn first_bytes(path: &Path) -> io::Result<ContentKind> {
     // Non-blocking, should the file have become a pipe in the meantime.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path)?;

@@ -91,7 +91,7 @@ impl Census {
         };
         let mut splits = match &labels {
             Some(labels) => files.labelled_splits(labels, &mut findings)?,
-            None => files.splits(labelled, &mut findings, &mut warnings)?,
+            None => files.splits(labelled, &mut findings)?,
         };
         note_label_files(&survey.label_files, &mut findings, &mut warnings);
         let (boxes, bad) = source.boxes(&survey, cancel)?;
@@ -234,9 +234,9 @@ fn early_findings(
 ) -> FindingList {
     let mut findings = FindingList::default();
     for finding in source.findings().iter().chain(&survey.findings) {
-        // The lists of classes have done their part, and labels take in what is outside of directories.
+        // The lists of classes have done their part, and labels take in all that is in the directory of a split.
         let is_used = is_list_path(finding.path.as_bytes())
-            || (labelled && finding.reason == Reason::Outside);
+            || (labelled && finding.reason == Reason::Outside && is_in_split(finding, survey));
         if !is_used {
             progress.finding(finding);
             findings.push(finding);
@@ -255,14 +255,18 @@ struct Files<'a> {
     cancel: &'a Cancel,
 }
 
+/// Whether a finding is about something in the directory of a split.
+fn is_in_split(finding: &Finding, survey: &Survey) -> bool {
+    let mut dirs = survey.splits.iter().map(|split| escape(&split.dir));
+    dirs.any(|dir| {
+        let below = finding.path.strip_prefix(&dir);
+        dir.is_empty() || below.is_some_and(|below| below.starts_with('/'))
+    })
+}
+
 impl Files<'_> {
     /// The splits of the layout. With `labelled` a file of labels that is not at hand has their classes.
-    fn splits(
-        &self,
-        labelled: bool,
-        findings: &mut FindingList,
-        warnings: &mut Vec<String>,
-    ) -> Result<Vec<SplitCensus>> {
+    fn splits(&self, labelled: bool, findings: &mut FindingList) -> Result<Vec<SplitCensus>> {
         let mut splits = Vec::new();
         for source in &self.survey.splits {
             let mut split = SplitCensus::new(source.name.clone(), source.dir.clone());
@@ -271,7 +275,7 @@ impl Files<'_> {
             }
             if !labelled {
                 let listed = self.survey.file_classes.as_ref();
-                split.attach_listed_classes(&self.survey.classes, listed, warnings)?;
+                split.attach_listed_classes(&self.survey.classes, listed)?;
             }
             splits.push(split);
         }

@@ -149,7 +149,6 @@ impl SplitCensus {
         &mut self,
         classes: &ClassList,
         listed: Option<&FileClasses>,
-        warnings: &mut Vec<String>,
     ) -> Result<()> {
         let unlabelled: u64 = self
             .chunks
@@ -157,16 +156,13 @@ impl SplitCensus {
             .filter(|c| c.class.is_none())
             .map(FileList::files)
             .sum();
-        match listed {
-            _ if unlabelled == 0 => {}
-            Some(listed) if self.name == "validation" => {
-                self.listed_classes =
-                    Some(listed.of(classes, self.len(), self.iter().map(|entry| entry.name))?);
-            }
-            _ => warnings.push(format!(
-                "the split {} has no class directories: its {unlabelled} images get the label -1",
-                self.name
-            )),
+        // Others have no labels, as test splits.
+        if let Some(listed) = listed
+            && unlabelled > 0
+            && self.name == "validation"
+        {
+            self.listed_classes =
+                Some(listed.of(classes, self.len(), self.iter().map(|entry| entry.name))?);
         }
         Ok(())
     }

@@ -2,8 +2,9 @@
 
 use super::source::{Source, SourceSplit};
 use crate::error::{Error, Result};
-use crate::options::{MAX_SHARDS, Sharding, is_split_name};
+use crate::options::{MAX_SHARDS, Sharding};
 use crate::plan::{PlannedShard, cut};
+use forebay_formats::key_path::is_split_name;
 use std::collections::BTreeMap;
 
 /// Raised when the same arguments come to give other bytes.
@@ -31,7 +32,7 @@ impl Plan {
             let name = &split.name;
             if !is_split_name(name) {
                 return Err(Error::Options(format!(
-                    "the split {name:?} cannot be written: names of splits have letters, digits, '_' and '.', and start with a letter"
+                    "the split {name:?} cannot be written: names of splits have letters, digits, '_', '.' and '-', and start with a letter"
                 )));
             }
             let (starts, bytes) = cut_split(split, sharding)?;

@@ -1,6 +1,6 @@
 //! The names of the files that a dataset is made of.
 
-use crate::options::is_split_name;
+use forebay_formats::key_path::is_split_name;
 use forebay_formats::records::Conversion;
 use forebay_shard::manifest::FILE_NAME as MANIFEST;
 
@@ -53,7 +53,7 @@ fn is_one_of_many(stem: &str) -> bool {
 /// while it is written.
 pub(crate) fn split_of_numbered(name: &str) -> Option<(&str, u32)> {
     let stem = name.strip_suffix(".fbs").unwrap_or(name);
-    let (split, number) = stem.split_once('-')?;
+    let (split, number) = stem.rsplit_once('-')?;
     let is_name = is_number(number, 5) && is_split_name(split);
     Some((split, number.parse().ok()?)).filter(|_| is_name)
 }
@@ -82,6 +82,9 @@ mod tests {
     fn shard_names_are_told_from_others() {
         for name in [
             "train-00000-of-00001",
+            "train-clean-100-00000-of-00001.fbs",
+            "train-clean-00000",
+            "train-clean-000000.tar",
             "a.b_c-12345-of-99999.fbs",
             "train-00000-of-00001.fbm",
             "train-00000-of-00001.array_record",
@@ -110,7 +113,6 @@ mod tests {
             "-00000-of-00001",
             "train-0000",
             "-00000",
-            "train-x-00000",
             "00000",
             "train-0.tar",
             "x/train-000000.tar",

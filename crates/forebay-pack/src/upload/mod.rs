@@ -15,9 +15,10 @@ use crate::destination::{
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
-use crate::options::{UploadOptions, is_split_name};
+use crate::options::UploadOptions;
 use crate::report::Uploaded;
 use claim::{CLAIM, CLAIM_DIR, Claim, place};
+use forebay_formats::key_path::is_split_name;
 use forebay_formats::records::Conversion;
 use forebay_shard::Manifest;
 use forebay_shard::parallel::for_each_parallel;

@@ -198,9 +198,8 @@ impl DatasetWriter {
         let key = key_of(draft.key.as_deref(), number);
         let place = (draft.split.as_str(), number);
         let refused = |column: Option<&str>, what| refused(place, &key, column, what);
-        if !crate::options::is_split_name(&draft.split) {
-            let what =
-                "a split has letters, digits, '_' and '.' in its name and starts with a letter";
+        if !forebay_formats::key_path::is_split_name(&draft.split) {
+            let what = "a split has letters, digits, '_', '.' and '-' in its name and starts with a letter";
             return Err(refused(None, format!("split {:?}: {what}", draft.split)));
         }
         if number == 0 && progress.splits() >= MAX_SPLITS {

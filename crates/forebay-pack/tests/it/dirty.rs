@@ -76,7 +76,7 @@ fn every_kind_of_dirt_has_its_line_in_the_report() {
         kept("n00000000/really_a_png.JPEG", Reason::NameMismatch),
         kept("n00000000/really_a_jpeg.png", Reason::NameMismatch),
         ignored("n00000000/notes.txt", Reason::NotAnImage),
-        ignored("n00000000/.DS_Store", Reason::Hidden),
+        ignored("n00000000/.DS_Store", Reason::System),
         ignored("n00000000/.cache", Reason::Hidden),
         skipped("stray.jpg", Reason::Outside),
         ignored("readme.md", Reason::Outside),

@@ -23,6 +23,7 @@ use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{self, base, join, stem};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
+use crate::system_names::part_left_aside;
 use forebay_shard::parallel::map_parallel;
 use forebay_store::Cancel;
 use std::path::Path;
@@ -212,7 +213,11 @@ impl<'a> Collector<'a> {
                 TarKind::Link => self.refuse(&path, Reason::Link, ""),
                 TarKind::Special => self.refuse(&path, Reason::SpecialFile, ""),
                 TarKind::Sparse => self.refuse(&path, Reason::Unreadable, "a sparse member"),
-                TarKind::File if !inner && inner_dir(&path).is_some() => {
+                TarKind::File
+                    if !inner
+                        && inner_dir(&path).is_some()
+                        && part_left_aside(&path, 0).is_none() =>
+                {
                     let mut head = [0; 512];
                     let there = (member.size.min(512)) as usize;
                     read_exact(stream, member.data, &mut head[..there])?;
@@ -305,6 +310,9 @@ impl<'a> Collector<'a> {
         read: impl FnOnce(usize, &mut Vec<u8>) -> Result<(), String>,
     ) {
         let mut content = Vec::new();
+        if part_left_aside(&path, 0).is_some() {
+            return self.push(&path, size, place, ContentKind::NotAnImage);
+        }
         if has_ending(&path, b".xml") && (mount.annotations || is_annotation(&path)) {
             if size > ANNOTATION_MAX_BYTES {
                 return self.note(
@@ -370,8 +378,7 @@ impl<'a> Collector<'a> {
                 return None;
             }
         };
-        // What macOS adds beside the files of an archive.
-        if normal.is_empty() || normal.starts_with(b"__MACOSX/") || normal == b"__MACOSX" {
+        if normal.is_empty() {
             return None;
         }
         let own = if mount.flat { base(&normal) } else { &normal };

@@ -4,9 +4,9 @@
 //! kit says what the classes are and which validation image has which; its ids are numbers of its own, so they
 //! are mapped through `meta.mat` to WordNet ids, which are then numbered in alphabetical order as everywhere else.
 
-use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles};
+use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles, outside};
 use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource};
-use crate::class_list::{ClassName, FileClasses};
+use crate::class_list::{ClassName, FileClasses, is_list_path};
 use crate::error::{Error, Result};
 use crate::images::archive::{self, Collector, Mount};
 use crate::images::{Archive, Top, mat};
@@ -36,6 +36,8 @@ struct Found {
     images: Vec<(&'static str, &'static [u8], Archive)>,
     kit: Option<Archive>,
     boxes: Vec<Archive>,
+    /// Files beside the archives.
+    others: Vec<Vec<u8>>,
     wanted: Option<String>,
 }
 
@@ -66,23 +68,28 @@ impl Found {
         };
         let mut images: Vec<(&'static str, &'static [u8], Archive)> = Vec::new();
         // There are two editions of the test images; the later one replaces the other.
-        let test = names
-            .iter()
-            .rfind(|name| name.starts_with(TEST.as_bytes()) && name.ends_with(b".tar"));
+        let is_test = |name: &Vec<u8>| name.starts_with(TEST.as_bytes()) && name.ends_with(b".tar");
+        let test = names.iter().rfind(|name| is_test(name));
         images.extend(test.map(|name| ("test", b"test".as_slice(), path(name))));
         images.extend(exact(TRAIN).map(|path| ("train", b"train".as_slice(), path)));
         images.extend(exact(VALIDATION).map(|path| ("validation", b"val".as_slice(), path)));
         if images.is_empty() {
             return None;
         }
-        let boxes = names
-            .iter()
-            .filter(|name| BOXES.iter().any(|boxes| name.starts_with(boxes.as_bytes())))
-            .map(|name| path(name));
+        let has_boxes = |name: &[u8]| BOXES.iter().any(|boxes| name.starts_with(boxes.as_bytes()));
+        let boxes = names.iter().filter(|name| has_boxes(name));
+        let boxes = boxes.map(|name| path(name));
+        let is_known = |name: &[u8]| {
+            let known = [TRAIN, VALIDATION, KIT].map(str::as_bytes);
+            known.contains(&name) || has_boxes(name) || is_list_path(name)
+        };
+        let others = names.iter();
+        let others = others.filter(|name| !is_known(name) && Some(*name) != test);
         Some(Self {
             images,
             kit: exact(KIT),
             boxes: boxes.collect(),
+            others: others.cloned().collect(),
             wanted: split.map(str::to_owned),
         })
     }
@@ -122,6 +129,9 @@ impl FoundArchives for Found {
                 annotations: true,
             };
             collector.read(path, &mount)?;
+        }
+        for name in &self.others {
+            collector.collected.findings.push(outside(name));
         }
         if self.kit.is_none() {
             collector.collected.warnings.push(format!(
@@ -216,7 +226,7 @@ impl Layout for Academic {
 
     fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
         let mut arrangement = Arrangement {
-            findings: top.findings.clone(),
+            findings: top.aside().collect(),
             has_boxes: context.has_boxes,
             // Without the kit, lists beside the archives do.
             list_dirs: vec![top.path.clone()],
@@ -232,6 +242,7 @@ impl Layout for Academic {
                 continue;
             }
             let below = top.below(dir)?;
+            let aside: Vec<_> = below.aside().collect();
             let units = if name == "train" {
                 arrangement.class_dirs.extend(below.dirs.iter().cloned());
                 arrangement.findings.extend(below.outside_files());
@@ -243,7 +254,7 @@ impl Layout for Academic {
                 .split
                 .is_none_or(|split| split == name || split.as_bytes() == dir)
             {
-                arrangement.findings.extend(below.findings);
+                arrangement.findings.extend(aside);
                 arrangement.splits.push(SplitSource {
                     name: name.to_owned(),
                     dir: dir.to_vec(),

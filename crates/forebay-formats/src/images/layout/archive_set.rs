@@ -2,8 +2,10 @@
 
 use crate::class_list::{ClassName, FileClasses};
 use crate::error::Result;
+use crate::finding::{Action, Finding, Reason};
 use crate::images::Archive;
 use crate::images::archive::Collector;
+use crate::sniff::has_image_name;
 use forebay_store::Store;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -38,6 +40,15 @@ pub(crate) struct ArchiveFacts {
     pub(crate) validation: Option<FileClasses>,
     /// Whether there are archives of boxes.
     pub(crate) has_boxes: bool,
+}
+
+/// Says of a file beside archives that it is none of them.
+pub(super) fn outside(name: &[u8]) -> Finding {
+    let action = match has_image_name(name) {
+        true => Action::Skipped,
+        false => Action::Ignored,
+    };
+    Finding::new(action, Reason::Outside, name, "")
 }
 
 /// The names at the top of a directory or store, hidden ones left out.

@@ -80,7 +80,7 @@ fn own_split(name: &[u8], is_archive: bool) -> Option<&'static str> {
 
 /// The units of one split whose classes are the directories in `top`.
 pub(super) fn units(top: &Top<'_>, arrangement: &mut Arrangement) -> Vec<LayoutUnit> {
-    arrangement.findings.extend(top.findings.iter().cloned());
+    arrangement.findings.extend(top.aside());
     arrangement.class_dirs.extend(top.dirs.iter().cloned());
     if top.dirs.is_empty() {
         return if top.files.is_empty() {

@@ -13,6 +13,7 @@ pub(super) struct Kaggle;
 /// The directories of the task, seen from the top or from the directory that an archive has above them.
 const DATA: [&[u8]; 2] = [b"ILSVRC/Data/CLS-LOC", b"Data/CLS-LOC"];
 const ANNOTATIONS: [&[u8]; 2] = [b"ILSVRC/Annotations/CLS-LOC", b"Annotations/CLS-LOC"];
+const TASK: &[u8] = b"CLS-LOC";
 /// Other known names at the top.
 const KNOWN_DIRS: &[&[u8]] = &[b"ILSVRC", b"Data", b"Annotations", b"ImageSets"];
 const KNOWN_FILES: &[&[u8]] = &[
@@ -60,7 +61,7 @@ impl Layout for Kaggle {
             ));
         };
         let mut arrangement = Arrangement {
-            findings: top.findings.clone(),
+            findings: top.aside().collect(),
             list_dirs: top.lists_beside(place == 1),
             ..Arrangement::default()
         };
@@ -71,8 +72,18 @@ impl Layout for Kaggle {
         arrangement
             .findings
             .extend(top.outside_dirs(|dir| KNOWN_DIRS.contains(&dir)));
+        // What lies beside the directories on the way to the data of the task.
+        let mut way: Vec<&[u8]> = DATA[place].split(|byte| *byte == b'/').collect();
+        way.pop();
+        for depth in 1..=way.len() {
+            let beside = top.below(&way[..depth].join(&b'/'))?;
+            let on_the_way = |dir: &[u8]| KNOWN_DIRS.contains(&dir) || dir == TASK;
+            arrangement.findings.extend(beside.outside_dirs(on_the_way));
+            arrangement.findings.extend(beside.outside_files());
+            arrangement.findings.extend(beside.aside());
+        }
         let data = top.below(DATA[place])?;
-        arrangement.findings.extend(data.findings.iter().cloned());
+        arrangement.findings.extend(data.aside());
         arrangement.findings.extend(data.outside_files());
         let annotations = top.has_dir(ANNOTATIONS[place]);
         arrangement.has_boxes = annotations;
@@ -92,14 +103,14 @@ impl Layout for Kaggle {
                 arrangement.findings.extend(below.outside_files());
                 below.dirs.iter().cloned().map(LayoutUnit::Class).collect()
             };
-            arrangement.findings.extend(below.findings.iter().cloned());
+            arrangement.findings.extend(below.aside());
             if annotations && top.has_dir(&join(ANNOTATIONS[place], dir)) {
                 let dir = join(&top.relative, &join(ANNOTATIONS[place], dir));
                 arrangement.annotation_dirs.push(dir);
             }
             arrangement.class_dirs.extend(below.dirs);
             arrangement.splits.push(SplitSource {
-                name: name.to_owned(),
+                name,
                 dir: below.relative,
                 units: context.units(units),
             });

@@ -1,13 +1,14 @@
-//! `<split>/<class>/<file>`: directories at the top named train, val or test. `val` and `valid` become the split
-//! `validation`, as TensorFlow names it.
+//! `<split>/<class>/<file>`: directories at the top named train, val or test, and those beside them that have the same
+//! classes. `val` and `valid` become the split `validation`, as TensorFlow names it; others keep their names.
 
 use super::classes::units;
 use super::{Arrangement, Layout, LayoutContext, SplitSource};
 use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::images::Top;
-use crate::key_path::split_name;
+use crate::key_path::{is_split_name, split_name};
 use forebay_shard::some_of;
+use std::collections::BTreeSet;
 
 #[derive(Debug)]
 pub(super) struct Splits;
@@ -16,7 +17,8 @@ const EXAMPLE: &str = "\
 SRC/                                          or an archive of it
   train/n01440764/n01440764_10026.JPEG
   val/n01440764/ILSVRC2012_val_00000293.JPEG
-  test/ILSVRC2012_test_00000001.JPEG";
+  test/ILSVRC2012_test_00000001.JPEG
+  extra/n01440764/x.png                       a split of its name: its classes are those of the others";
 
 impl Layout for Splits {
     fn name(&self) -> &'static str {
@@ -36,7 +38,7 @@ impl Layout for Splits {
     }
 
     /// A directory named like a split is one if it has directories itself; it may also be a class (of trains),
-    /// so one that holds files only counts only where nothing but splits is beside it.
+    /// so one that holds files only counts only where nothing but splits is beside it, or another split is.
     fn recognizes(&self, top: &Top<'_>, _context: &LayoutContext<'_>) -> Result<bool> {
         let named: Vec<_> = top
             .dirs
@@ -46,7 +48,7 @@ impl Layout for Splits {
         if named.is_empty() {
             return Ok(false);
         }
-        if named.len() == top.dirs.len() {
+        if named.len() == top.dirs.len() || named.len() > 1 {
             return Ok(true);
         }
         for dir in named {
@@ -59,16 +61,16 @@ impl Layout for Splits {
 
     fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
         let mut arrangement = Arrangement {
-            findings: top.findings.clone(),
+            findings: top.aside().collect(),
             ..Arrangement::default()
         };
-        arrangement.findings.extend(top.outside_files());
         let (wanted, others) = find_splits(top, context.split, &mut arrangement)?;
+        arrangement.findings.extend(top.outside_files());
         for (name, dir) in wanted {
             let below = top.below(dir)?;
             let units = context.units(units(&below, &mut arrangement));
             arrangement.splits.push(SplitSource {
-                name: name.to_owned(),
+                name,
                 dir: below.relative,
                 units,
             });
@@ -81,7 +83,30 @@ impl Layout for Splits {
 }
 
 /// A split's name and its directory.
-type Named<'t> = (&'static str, &'t [u8]);
+type Named<'t> = (String, &'t [u8]);
+
+/// The directories beside splits that are splits too: those with images in classes that the splits have, or with images
+/// alone as the splits have them.
+fn alike<'t>(top: &'t Top<'_>) -> Result<Vec<Named<'t>>> {
+    let is_known = |dir: &&Vec<u8>| split_name(dir).is_some();
+    let mut classes = BTreeSet::new();
+    for dir in top.dirs.iter().filter(is_known) {
+        classes.extend(top.below(dir)?.dirs);
+    }
+    let mut found = Vec::new();
+    for dir in top.dirs.iter().filter(|dir| !is_known(dir)) {
+        let name = std::str::from_utf8(dir).ok();
+        let Some(name) = name.filter(|name| is_split_name(name)) else {
+            continue;
+        };
+        let own = top.below(dir)?.dirs;
+        let is_alike = own.iter().any(|class| classes.contains(class));
+        if (is_alike || own.is_empty() && classes.is_empty()) && top.images_in(dir) > 0 {
+            found.push((name.to_owned(), dir.as_slice()));
+        }
+    }
+    Ok(found)
+}
 
 /// The directories that are splits: those that are wanted, in the order of their names, and the others.
 pub(super) fn find_splits<'t>(
@@ -89,7 +114,7 @@ pub(super) fn find_splits<'t>(
     split: Option<&str>,
     arrangement: &mut Arrangement,
 ) -> Result<(Vec<Named<'t>>, Vec<&'t [u8]>)> {
-    let mut found: Vec<Named<'t>> = Vec::new();
+    let mut found = alike(top)?;
     for dir in &top.dirs {
         let Some(name) = split_name(dir) else {
             continue;
@@ -102,17 +127,16 @@ pub(super) fn find_splits<'t>(
             );
             return Err(Error::source(&top.path, what));
         }
-        found.push((name, dir));
+        found.push((name.to_owned(), dir));
     }
-    arrangement
-        .findings
-        .extend(top.outside_dirs(|dir| split_name(dir).is_some()));
+    let is_split = |dir: &[u8]| found.iter().any(|(_, split)| *split == dir);
+    arrangement.findings.extend(top.outside_dirs(is_split));
     found.sort();
     let is_wanted =
-        |(name, dir): &Named<'_>| split.is_none_or(|s| s == *name || s.as_bytes() == *dir);
-    let (wanted, others): (Vec<_>, Vec<_>) = found.iter().copied().partition(is_wanted);
+        |(name, dir): &Named<'_>| split.is_none_or(|s| s == name || s.as_bytes() == *dir);
+    let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
+    let (wanted, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_wanted);
     if wanted.is_empty() {
-        let names = found.iter().map(|(name, _)| *name);
         let what = match split {
             Some(asked) => format!("there is no split {asked}, only {}", some_of(names)),
             None => "there is no directory named train, val or test".into(),

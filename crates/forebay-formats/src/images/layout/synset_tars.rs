@@ -2,16 +2,14 @@
 //!
 //! A tar stands for the directory that it would be extracted into, so the dataset is that of the extracted tree.
 
-use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles};
+use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles, outside};
 use super::classes::Classes;
 use super::{Arrangement, Layout, LayoutContext};
 use crate::archive::VolumeKind;
 use crate::class_list::{is_list_path, is_wordnet_id};
 use crate::error::{Error, Result};
-use crate::finding::{Action, Finding, Reason};
 use crate::images::archive::{Collector, inner_dir};
 use crate::images::{Archive, Top};
-use crate::sniff::has_image_name;
 
 pub(super) struct SynsetTars;
 
@@ -100,12 +98,7 @@ impl FoundArchives for Found {
             }
         }
         for name in &self.others {
-            let action = match has_image_name(name) {
-                true => Action::Skipped,
-                false => Action::Ignored,
-            };
-            let finding = Finding::new(action, Reason::Outside, name, "");
-            collector.collected.findings.push(finding);
+            collector.collected.findings.push(outside(name));
         }
         Ok(ArchiveFacts::default())
     }
