@@ -1,5 +1,6 @@
 //! Lists of classes: their names in the order of their labels, and the files that hold such lists.
 
+use crate::class_order::ClassOrder;
 use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::key_path::{base, stem};
@@ -91,6 +92,21 @@ impl ClassList {
         Error::list(src.join(OsStr::from_bytes(name)), what)
     }
 }
+    /// Returns the first class that has the label of another one in the order of numbers, and that other one, if all names are
+    /// numbers. Returns nothing for a list, whose order is deliberate.
+    pub fn first_number_out_of_order(&self) -> Option<(&ClassName, &ClassName)> {
+        let is_number = |class: &ClassName| class.name.iter().all(u8::is_ascii_digit);
+        if self.origin.is_some() || !self.classes.iter().all(is_number) {
+            return None;
+        }
+        let mut natural: Vec<&ClassName> = self.classes.iter().collect();
+        natural.sort_by(|a, b| ClassOrder::Natural.compare(&a.name, &b.name));
+        self.classes
+            .iter()
+            .zip(natural)
+            .find(|(class, other)| class != other)
+    }
+
 
 /// A list beside a validation split without class directories that tells the class of each of its files.
 #[derive(Debug, Clone)]

@@ -14,16 +14,21 @@ pub enum ClassOrder {
 
 impl ClassOrder {
     /// Returns the name in options.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
             Self::Natural => "natural",
         }
     }
 
+    /// Returns all orders.
+    pub fn all() -> [Self; 2] {
+        [Self::Text, Self::Natural]
+    }
+
     /// Returns the order of this name.
     pub fn named(name: &str) -> Option<Self> {
-        [Self::Text, Self::Natural]
+        Self::all()
             .into_iter()
             .find(|order| order.name() == name)
     }

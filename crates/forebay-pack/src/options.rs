@@ -1,5 +1,6 @@
 //! Options of a pack, and their defaults.
 
+use forebay_formats::ClassOrder;
 use forebay_formats::images::{SourceLayout, SourceOptions};
 use forebay_formats::records::OnBadRecord;
 use forebay_image::{FastCoding, SeekDensity};
@@ -222,6 +223,9 @@ pub struct PackOptions {
     /// The class list: one class a line in label order, optionally followed by a space and its text. By default
     /// `synset_labels.txt`, `LOC_synset_mapping.txt` or `classes.txt` in the source, else the class directories.
     pub classes: Option<PathBuf>,
+    /// The order of classes that no list numbers; none: as text, with a warning where all names are numbers that stand in
+    /// another order then.
+    pub class_order: Option<ClassOrder>,
     /// A file of labels, CSV, TSV or JSON lines: a path, a label or class, and further columns that become features.
     /// Directories are no classes then.
     pub labels: Option<PathBuf>,
@@ -285,6 +289,7 @@ impl PackOptions {
             split: None,
             layout: None,
             classes: None,
+            class_order: None,
             labels: None,
             label_base: 1,
             shuffle: ShuffleWhen::Training,
@@ -320,6 +325,7 @@ impl PackOptions {
         source.store = self.src_store.clone();
         source.layout = self.layout;
         source.split.clone_from(&self.split);
+        source.class_order = self.class_order.unwrap_or_default();
         source.jobs = self.decided_jobs();
         source
     }

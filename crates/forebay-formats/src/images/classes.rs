@@ -1,7 +1,8 @@
 //! Which class has which number.
 //!
 //! Numbers come from a list where there is one, so that a subset keeps the numbers of the whole; a directory that the
-//! list does not have is refused rather than guessed. Without a list the class directories are numbered in byte order.
+//! list does not have is refused rather than guessed. Without a list the class directories are numbered in byte order, or as
+//! asked.
 
 use super::Top;
 use super::layout::Arrangement;
@@ -9,6 +10,7 @@ use crate::class_list::{
     CLASSES, ClassList, ClassName, FileClasses, KNOWN_NAMES, SYNSET_LABELS, VALIDATION_SOLUTION,
     parse, read_list, synset_labels,
 };
+use crate::class_order::ClassOrder;
 use crate::error::Result;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +22,7 @@ pub(super) fn decide(
 ) -> Result<(ClassList, Option<FileClasses>)> {
     let validation = arrangement.validation.take();
     let (list, files) = decide_classes(top, given, arrangement)?;
+    order: ClassOrder,
     let files = validation.or(files);
     if files.is_none()
         && let Some((origin, bytes)) = find(top, arrangement, VALIDATION_SOLUTION)?
@@ -88,6 +91,7 @@ fn decide_classes(
     names.sort();
     names.dedup();
     let classes = names
+    order: ClassOrder,
         .into_iter()
         .map(|name| ClassName { name, text: None })
         .collect();

@@ -10,6 +10,7 @@ use super::objects::{self, Objects};
 use super::survey::Survey;
 use super::{SourceLayout, Top, members, walk};
 use crate::archive::Archive;
+use crate::class_order::ClassOrder;
 use crate::error::{Error, Result};
 use crate::finding::Finding;
 use crate::finding_list::FindingList;
@@ -35,6 +36,8 @@ pub struct SourceOptions {
     pub layout: Option<SourceLayout>,
     /// The split to read, or the name of the only one.
     pub split: Option<String>,
+    /// The order of classes that no list numbers.
+    pub class_order: ClassOrder,
     /// Threads that read.
     pub jobs: usize,
 }
@@ -47,6 +50,7 @@ impl SourceOptions {
             store: StoreOptions::default(),
             layout: None,
             split: None,
+            class_order: ClassOrder::default(),
             jobs: 1,
         }
     }
@@ -239,6 +243,11 @@ impl Source {
     /// Returns warnings for the user.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The order of classes that no list numbers.
+    pub(super) fn class_order(&self) -> ClassOrder {
+        self.options.class_order
     }
 
     /// Reads the names at the top.

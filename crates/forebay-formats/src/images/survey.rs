@@ -63,7 +63,8 @@ impl Source {
             arrangement.class_dirs = names.unwrap_or_default().to_vec();
             arrangement.validation = None;
         }
-        let (classes, file_classes) = classes::decide(&top, classes, &mut arrangement)?;
+        let order = self.class_order();
+        let (classes, file_classes) = classes::decide(&top, classes, order, &mut arrangement)?;
         Ok(Survey {
             layout,
             splits: arrangement.splits,

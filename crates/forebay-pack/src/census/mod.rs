@@ -19,7 +19,9 @@ use forebay_formats::images::{
     SourceLayout, SplitSource, Survey, Volume,
 };
 use forebay_formats::key_path::join;
-use forebay_formats::{ClassList, Finding, FindingList, Progress, Reason, escape, is_list_path};
+use forebay_formats::{
+    ClassList, ClassName, Finding, FindingList, Progress, Reason, escape, is_list_path,
+};
 use forebay_store::{Cancel, Location};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -83,6 +85,7 @@ impl Census {
         warnings.append(&mut survey.warnings);
         let files = Files {
             source: &source,
+        warnings.extend(numbers_as_text(&survey.classes, options));
             survey: &survey,
             src: &src,
             options,
@@ -252,6 +255,23 @@ struct Files<'a> {
     src: &'a Path,
     options: &'a PackOptions,
     progress: &'a dyn Progress,
+/// The warning about classes that are numbers and are numbered as text, unless an option says that they are meant to be.
+fn numbers_as_text(classes: &ClassList, options: &PackOptions) -> Option<String> {
+    if options.class_order.is_some() {
+        return None;
+    }
+    let (first, second) = classes.first_number_out_of_order()?;
+    let shown = |class: &ClassName| {
+        let index = classes.index_of(&class.name).unwrap_or(0);
+        let label = u64::from(index) + u64::from(options.label_base);
+        (escape(&class.name), label)
+    };
+    let ((first, label), (second, other)) = (shown(first), shown(second));
+    Some(format!(
+        "the names of classes are numbers, and are numbered in the order of text, as ImageFolder does: {first} has the label {label}, and {second} has {other}; --class-order natural numbers them by their values, --class-order text keeps this order"
+    ))
+}
+
     cancel: &'a Cancel,
 }
 

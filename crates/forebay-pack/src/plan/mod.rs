@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::options::{
     IMAGES_KEY, ImageForm, MAX_SHARDS, PackOptions, Sharding, ShuffleWhen, seek_points_argument,
 };
+use forebay_formats::ClassOrder;
 use forebay_formats::images::EntryRef;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -278,6 +279,9 @@ fn arguments(options: &PackOptions) -> BTreeMap<String, String> {
         set(IMAGES_KEY, options.images.name().into());
     }
     set("seed", options.seed.to_string());
+    if let Some(order @ ClassOrder::Natural) = options.class_order {
+        set("class_order", order.name().into());
+    }
     set("label_base", options.label_base.to_string());
     if options.transcode_nonstandard {
         set("convert_odd", "true".into());

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_pack::{
-    Action, Cancel, DatasetFormat, FinishOptions, PackOptions, Part, Sharding, ShuffleWhen,
-    SourceLayout, finish, prepare,
+    Action, Cancel, ClassOrder, DatasetFormat, FinishOptions, PackOptions, Part,
+    Sharding, ShuffleWhen, SourceLayout, finish, prepare,
 };
 use forebay_shard::BlockCompression;
 use forebay_store::Location;
@@ -213,6 +213,17 @@ struct OptionArgs {
     #[arg(long, value_name = "FILE", help_heading = "Records")]
     classes: Option<PathBuf>,
 
+    /// Order of class directories that no list numbers: text (1, 10, 2) or natural (1, 2, 10) [default: text]
+    #[arg(
+        long,
+        value_name = "ORDER",
+        value_parser = class_orders(),
+        hide_possible_values = true,
+        conflicts_with = "classes",
+        help_heading = "Records"
+    )]
+    class_order: Option<ClassOrder>,
+
     /// A file of labels (CSV, TSV, JSON lines): path, label or class, and columns that become features
     #[arg(
         long,
@@ -338,6 +349,16 @@ fn layout_names() -> PossibleValuesParser {
         .into()
 }
 
+fn class_orders() -> impl TypedValueParser<Value = ClassOrder> {
+    let names = PossibleValuesParser::new(ClassOrder::all().map(ClassOrder::name));
+    names.map(|name| {
+        let mut orders = ClassOrder::all().into_iter();
+        orders
+            .find(|order| order.name() == name)
+            .unwrap_or_default()
+    })
+}
+
 fn named_layout(name: &str) -> SourceLayout {
     SourceLayout::named(name).expect("the parser takes the names of the table only")
 }
@@ -364,6 +385,7 @@ impl OptionArgs {
         options.index_text = !self.no_dali_index;
         options.layout = self.layout;
         options.classes.clone_from(&self.classes);
+        options.class_order = self.class_order;
         options.labels.clone_from(&self.labels);
         options.split.clone_from(&self.split);
         options.label_base = self.label_base;
