@@ -4,6 +4,7 @@ use crate::class_order::ClassOrder;
 use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::key_path::{base, stem};
+use crate::name_forms::NameForms;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
@@ -33,6 +34,7 @@ pub struct ClassName {
 pub struct ClassList {
     classes: Vec<ClassName>,
     index: BTreeMap<Vec<u8>, u32>,
+    forms: NameForms,
     origin: Option<PathBuf>,
 }
 
@@ -45,9 +47,11 @@ impl ClassList {
                 return Err(Error::list(origin.unwrap_or_default(), what));
             }
         }
+        let forms = NameForms::new(index.iter().map(|(name, number)| (&name[..], *number)));
         Ok(Self {
             classes,
             index,
+            forms,
             origin,
         })
     }
@@ -67,9 +71,15 @@ impl ClassList {
         self.classes.get(index as usize)
     }
 
-    /// The index of a class.
+    /// The index of a class, whose name may have another Unicode form.
     pub fn index_of(&self, name: &[u8]) -> Option<u32> {
-        self.index.get(name).copied()
+        let exact = |name: &[u8]| self.index.get(name).copied();
+        exact(name).or_else(|| self.forms.find(name, exact).ok().flatten())
+    }
+
+    /// Whether it has a class by another Unicode form of its name alone.
+    pub(crate) fn has_other_form(&self, name: &[u8]) -> bool {
+        !self.index.contains_key(name) && self.index_of(name).is_some()
     }
 
     /// All classes in the order of their labels.
@@ -82,16 +92,6 @@ impl ClassList {
         self.origin.as_deref()
     }
 
-    /// Returns the error of a class directory below `src` that is not in the list.
-    pub fn unknown(&self, src: &Path, name: &[u8]) -> Error {
-        let list = self.origin.as_deref().unwrap_or(src).display().to_string();
-        let what = format!(
-            "this class is not among the {} of {list}, so it has no number; give a list that has it with --classes",
-            self.len()
-        );
-        Error::list(src.join(OsStr::from_bytes(name)), what)
-    }
-}
     /// Returns the first class that has the label of another one in the order of numbers, and that other one, if all names are
     /// numbers. Returns nothing for a list, whose order is deliberate.
     pub fn first_number_out_of_order(&self) -> Option<(&ClassName, &ClassName)> {
@@ -107,6 +107,16 @@ impl ClassList {
             .find(|(class, other)| class != other)
     }
 
+    /// Returns the error of a class directory below `src` that is not in the list.
+    pub fn unknown(&self, src: &Path, name: &[u8]) -> Error {
+        let list = self.origin.as_deref().unwrap_or(src).display().to_string();
+        let what = format!(
+            "this class is not among the {} of {list}, so it has no number; give a list that has it with --classes",
+            self.len()
+        );
+        Error::list(src.join(OsStr::from_bytes(name)), what)
+    }
+}
 
 /// A list beside a validation split without class directories that tells the class of each of its files.
 #[derive(Debug, Clone)]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::Path;
 
 /// Outcome of a file with a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -213,6 +214,13 @@ impl fmt::Display for Finding {
             files: u32::try_from(files).unwrap_or(u32::MAX),
             ..self
         }
+    }
+
+    /// Returns the finding about a list with so many names in other Unicode forms than files have, if there are any.
+    pub fn other_forms(list: &Path, names: u64) -> Option<Self> {
+        let name = list.file_name().unwrap_or(list.as_os_str());
+        let found = Self::new(Action::Kept, Reason::OtherForm, name.as_encoded_bytes(), "");
+        (names > 0).then(|| found.of_files(names))
     }
 
 

@@ -18,6 +18,7 @@ mod rows;
 use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::key_path::split_name;
+use crate::name_forms::{Ambiguous, NameForms};
 pub use columns::Columns;
 use columns::{AppendError, Column, Groups, Kind, OBJECT_LABELS};
 use forebay_shard::some_of;
@@ -79,6 +80,8 @@ pub struct LabelTable {
     lines: Vec<u32>,
     /// Images in the order of their paths.
     sorted: Vec<u32>,
+    /// Images whose paths are not composed.
+    forms: NameForms,
     /// A number as it is in the file, or the index of a name.
     labels: Vec<i64>,
     /// The different classes in byte order; none where labels are numbers.
@@ -277,6 +280,7 @@ impl LabelTable {
             ends: Vec::new(),
             lines: Vec::new(),
             sorted: Vec::new(),
+            forms: NameForms::default(),
             labels: Vec::new(),
             names: None,
             has_labels: header.label.is_some(),
@@ -333,6 +337,10 @@ impl LabelTable {
             Ok(())
         })?;
         labels.finish(header.by_number, names)?;
+        if !labels.paths.is_ascii() {
+            let images = (0..labels.images()).map(|image| (labels.path(image), image));
+            labels.forms = NameForms::new(images);
+        }
         Ok(labels)
     }
 
@@ -480,6 +488,23 @@ impl LabelTable {
             .binary_search_by(|image| self.path(*image).cmp(path))
             .ok()?;
         Some(self.sorted[at])
+    }
+
+    /// Whether some paths have characters that have several Unicode forms.
+    pub fn has_forms(&self) -> bool {
+        !self.paths.is_ascii()
+    }
+
+    /// The image of a path that the file has in another Unicode form, and in no two of them.
+    pub fn image_of_form(&self, path: &[u8]) -> Result<Option<u32>> {
+        let found = self.forms.find(path, |path| self.image_of(path));
+        found.map_err(|Ambiguous| {
+            let what = format!(
+                "{} is in it in two other Unicode forms: write it as the file's name",
+                escape(path)
+            );
+            Error::list(&self.file, what)
+        })
     }
 
     /// The class of an image: that of all of its rows, if they agree.

@@ -47,6 +47,7 @@ pub mod fuzzing;
 pub mod images;
 pub mod key_path;
 mod labels;
+mod name_forms;
 mod progress;
 pub mod records;
 pub mod sniff;

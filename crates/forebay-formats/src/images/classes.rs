@@ -5,13 +5,17 @@
 //! asked.
 
 use super::Top;
-use super::layout::Arrangement;
+use super::layout::{Arrangement, LayoutUnit};
 use crate::class_list::{
     CLASSES, ClassList, ClassName, FileClasses, KNOWN_NAMES, SYNSET_LABELS, VALIDATION_SOLUTION,
     parse, read_list, synset_labels,
 };
 use crate::class_order::ClassOrder;
 use crate::error::Result;
+use crate::finding::Finding;
+use crate::name_forms::composed;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The class list of a source, and the list of the classes of its validation files if there is one.
@@ -21,8 +25,13 @@ pub(super) fn decide(
     arrangement: &mut Arrangement,
 ) -> Result<(ClassList, Option<FileClasses>)> {
     let validation = arrangement.validation.take();
-    let (list, files) = decide_classes(top, given, arrangement)?;
-    order: ClassOrder,
+    let (list, files) = decide_classes(top, given, order, arrangement)?;
+    let dirs: BTreeSet<&Vec<u8>> = arrangement.class_dirs.iter().collect();
+    let others = dirs.iter().filter(|dir| list.has_other_form(dir)).count() as u64;
+    let origin = list.origin().unwrap_or(&top.path);
+    arrangement
+        .findings
+        .extend(Finding::other_forms(origin, others));
     let files = validation.or(files);
     if files.is_none()
         && let Some((origin, bytes)) = find(top, arrangement, VALIDATION_SOLUTION)?
@@ -33,6 +42,33 @@ pub(super) fn decide(
 }
 
 /// A list at the top of the source, or where its layout says that lists are.
+/// The names of class directories, each once. Names that differ in their Unicode form are one class, unless a split has
+/// directories of both.
+fn one_form_each(arrangement: &Arrangement) -> Vec<Vec<u8>> {
+    let mut forms: BTreeMap<Cow<'_, [u8]>, BTreeSet<&[u8]>> = BTreeMap::new();
+    for name in &arrangement.class_dirs {
+        forms.entry(composed(name)).or_default().insert(name);
+    }
+    let mut names = Vec::with_capacity(forms.len());
+    for (form, written) in forms {
+        let is_there = |units: &[LayoutUnit], name: &[u8]| {
+            let mut units = units.iter();
+            units.any(|unit| matches!(unit, LayoutUnit::Class(class) if class == name))
+        };
+        let are_apart = written.len() > 1
+            && arrangement.splits.iter().any(|split| {
+                let own = written.iter().filter(|name| is_there(&split.units, name));
+                own.count() > 1
+            });
+        match written.first() {
+            Some(_) if are_apart => names.extend(written.iter().map(|name| name.to_vec())),
+            Some(_) if written.contains(form.as_ref()) => names.push(form.into_owned()),
+            first => names.extend(first.map(|name| name.to_vec())),
+        }
+    }
+    names
+}
+
 fn find(
     top: &Top<'_>,
     arrangement: &Arrangement,
@@ -87,9 +123,8 @@ fn decide_classes(
             _ => return Ok((ClassList::new(lines, Some(path))?, None)),
         }
     }
-    let mut names = arrangement.class_dirs.clone();
-    names.sort();
-    names.dedup();
+    let mut names = one_form_each(arrangement);
+    names.sort_by(|a, b| order.compare(a, b));
     let classes = names
     order: ClassOrder,
         .into_iter()

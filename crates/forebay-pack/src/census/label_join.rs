@@ -13,6 +13,10 @@ pub(super) struct LabelJoin<'a> {
     classes: &'a ClassList,
     label_base: u8,
     used: Vec<bool>,
+    /// Images that a file has the exact name of, where names with several Unicode forms are among them.
+    exact: Vec<bool>,
+    /// Files that only the Unicode form of their names tells.
+    other_forms: u64,
     /// The first file without a line, for an error that helps.
     unlisted: Option<Vec<u8>>,
 }
@@ -24,6 +28,8 @@ impl<'a> LabelJoin<'a> {
             classes,
             label_base,
             used: vec![false; labels.images() as usize],
+            exact: vec![false; labels.images() as usize],
+            other_forms: 0,
             unlisted: None,
         }
     }
@@ -54,6 +60,22 @@ impl<'a> LabelJoin<'a> {
         }
     }
 
+    /// Looks for the files of a chunk whose very names are listed: they come before those of the same form.
+    pub(super) fn mark_exact(&mut self, dir: &[u8], chunk: &FileList) {
+        if !self.labels.has_forms() {
+            return;
+        }
+        for index in 0..chunk.files() {
+            let key = chunk.get(index).key();
+            let path = join(dir, &key);
+            if !path.is_ascii()
+                && let Some(image) = self.find(&path, &key)
+            {
+                self.exact[image as usize] = true;
+            }
+        }
+    }
+
     /// Takes the files of a chunk that have a line into a split; the others are left out. Paths in the file are
     /// relative to the source, or to the directory of the split, with or without the ending of the file's name.
     /// Directories named like splits (`is_named`) and a column of splits must agree; without them the column decides.
@@ -77,7 +99,12 @@ impl<'a> LabelJoin<'a> {
             let entry = chunk.get(index);
             let key = entry.key();
             let path = join(&split.dir, &key);
-            let Some(image) = self.find(&path, &key) else {
+            let mut image = self.find(&path, &key);
+            if image.is_none() {
+                image = self.find_form(&path, &key)?;
+                self.other_forms += u64::from(is_first && image.is_some());
+            }
+            let Some(image) = image else {
                 if is_first {
                     findings.push(&Finding::new(Action::Skipped, Reason::Unlisted, &path, ""));
                     self.unlisted.get_or_insert(path);
@@ -121,9 +148,21 @@ impl<'a> LabelJoin<'a> {
     }
 
     fn find(&self, path: &[u8], key: &[u8]) -> Option<u32> {
-        [path, key, without_ending(path), without_ending(key)]
+        names_of(path, key)
             .into_iter()
             .find_map(|path| self.labels.image_of(path))
+    }
+
+    /// The image whose path has the same Unicode form, if no file has the very path.
+    fn find_form(&self, path: &[u8], key: &[u8]) -> Result<Option<u32>> {
+        for name in names_of(path, key) {
+            if let Some(image) = self.labels.image_of_form(name)?
+                && !self.exact[image as usize]
+            {
+                return Ok(Some(image));
+            }
+        }
+        Ok(None)
     }
 
     /// The index of an image's class.
@@ -159,6 +198,8 @@ impl<'a> LabelJoin<'a> {
             );
             return Err(Error::list(self.labels.file(), what));
         }
+        let other_forms = Finding::other_forms(self.labels.file(), self.other_forms);
+        other_forms.iter().for_each(|found| findings.push(found));
         if all_splits {
             for (row, _) in (0u32..).zip(&self.used).filter(|(_, used)| !**used) {
                 findings.push(&Finding::new(
@@ -202,6 +243,11 @@ pub(super) fn class_index(
             ))
         }),
     }
+}
+
+/// The names that a line may have for a file.
+fn names_of<'a>(path: &'a [u8], key: &'a [u8]) -> [&'a [u8]; 4] {
+    [path, key, without_ending(path), without_ending(key)]
 }
 
 /// A path without the ending of its name.

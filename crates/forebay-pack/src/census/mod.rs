@@ -23,7 +23,9 @@ use forebay_formats::{
     ClassList, ClassName, Finding, FindingList, Progress, Reason, escape, is_list_path,
 };
 use forebay_store::{Cancel, Location};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,6 +101,11 @@ impl Census {
         note_label_files(&survey.label_files, &mut findings, &mut warnings);
         let (boxes, bad) = source.boxes(&survey, cancel)?;
         bad.iter().for_each(|finding| findings.push(finding));
+        findings.forget(&lists_in(options));
+        let forms = findings
+            .iter()
+            .filter(|found| found.reason == Reason::OtherForm);
+        warnings.extend(forms.map(|found| found.to_string()));
         let extra_features = Arc::new(ExtraFeatures {
             boxes,
             columns: columns_of(labels, &survey.classes, options, &mut warnings)?,
@@ -272,7 +279,20 @@ fn numbers_as_text(classes: &ClassList, options: &PackOptions) -> Option<String>
     ))
 }
 
-    cancel: &'a Cancel,
+/// The lists that were given, where they lie in a directory that is the source, as findings name them.
+fn lists_in(options: &PackOptions) -> BTreeSet<String> {
+    let root = options
+        .src
+        .local_path()
+        .ok()
+        .and_then(|src| src.canonicalize().ok());
+    let lists = [&options.labels, &options.classes].into_iter().flatten();
+    let inside = lists.filter_map(|list| {
+        let real = list.canonicalize().ok()?;
+        let below = real.strip_prefix(root.as_deref()?).ok()?;
+        Some(escape(below.as_os_str().as_encoded_bytes()))
+    });
+    inside.collect()
 }
 
 /// Whether a finding is about something in the directory of a split.
@@ -315,8 +335,15 @@ impl Files<'_> {
         for source in &self.survey.splits {
             let chunks = self.chunks(source, findings)?;
             let names = join.splits(&source.name, is_named, wanted)?;
+        let mut all = Vec::new();
             for (number, name) in names.into_iter().enumerate() {
                 let mut split = SplitCensus::new(name, source.dir.clone());
+            chunks
+                .iter()
+                .for_each(|chunk| join.mark_exact(&source.dir, chunk));
+            all.push((source, chunks));
+        }
+        for (source, chunks) in all {
                 for chunk in &chunks {
                     join.split(&mut split, chunk, (is_named, number == 0), findings)?;
                 }
@@ -335,7 +362,20 @@ impl Files<'_> {
         for (unit, (mut chunk, found)) in split.units.iter().zip(listed) {
             if let LayoutUnit::Class(name) = unit {
                 let index = classes.index_of(name);
-                chunk.class = Some(index.ok_or_else(|| classes.unknown(self.src, name))?);
+        let mut dirs = BTreeMap::new();
+                let index = index.ok_or_else(|| classes.unknown(self.src, name))?;
+                if let Some(other) = dirs.insert(index, name) {
+                    let what = format!(
+                        "{} and {} are the same class in two Unicode forms: rename one of them",
+                        escape(other),
+                        escape(name)
+                    );
+                    return Err(Error::source(
+                        self.src.join(OsStr::from_bytes(&split.dir)),
+                        what,
+                    ));
+                }
+                chunk.class = Some(index);
             }
             findings.append(&found);
             chunks.push(chunk);

@@ -15,6 +15,7 @@ use crate::finding::{Action, Finding, Reason, escape};
 use crate::key_path::split_name;
 use crate::labels::line_of;
 use crate::labels::{Cell, Rows};
+use crate::name_forms::{Ambiguous, NameForms};
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
@@ -329,6 +330,11 @@ fn list_images(root: &Path, split: &str) -> Result<Images> {
     })
 }
 
+fn two_forms(id: &str) -> String {
+    let id = escape(id.as_bytes());
+    format!("two images are called {id} in other Unicode forms: write it as one of them")
+}
+
 /// Reads the boxes of images, and returns what there is to say about lines of absent ones.
 fn read_boxes(
     path: &Path,
@@ -344,6 +350,10 @@ fn read_boxes(
             return Err(Error::source(&images.dirs[entry.dir], what));
         }
     }
+    let stems = numbers
+        .iter()
+        .map(|(stem, number)| (stem.as_bytes(), *number));
+    let forms = NameForms::new(stems);
     let (mut boxes, mut absent, mut first) = (Vec::new(), 0u64, String::new());
     Rows::open(path)?.each(|line, cells| {
         let fail = |what: String| Error::list(path, format!("line {line}: {what}"));
@@ -359,7 +369,12 @@ fn read_boxes(
             }
         };
         let id = text("ImageID")?;
-        let Some(&image) = numbers.get(id.as_str()) else {
+        let exact = |id: &[u8]| numbers.get(std::str::from_utf8(id).ok()?).copied();
+        let image = exact(id.as_bytes()).map(Ok).or_else(|| {
+            let found = forms.find(id.as_bytes(), exact);
+            found.map_err(|Ambiguous| fail(two_forms(&id))).transpose()
+        });
+        let Some(image) = image.transpose()? else {
             if policy == OnBadRecord::Fail {
                 let what = format!(
                     "there is no image {}; --on-bad skip leaves out the lines of images that are not there",
