@@ -37,9 +37,9 @@ impl Action {
 pub enum Reason {
     /// A name that starts with a dot.
     Hidden,
-    /// Outside of every class or split directory.
     /// A file or directory that a system or a program keeps for itself.
     System,
+    /// Outside of every class or split directory.
     Outside,
     /// A socket, a device or a pipe.
     SpecialFile,
@@ -97,6 +97,10 @@ pub enum Reason {
     UnusedLabels,
     /// A file of records that the index beside it does not name.
     NotIndexed,
+    /// Bytes behind the end of an archive that are no further archive.
+    BehindEnd,
+    /// Names of a list are those of files in another Unicode form.
+    OtherForm,
     /// A record or sample that cannot be read.
     BadRecord,
     /// A record whose key the format cannot hold: it has another one.
@@ -120,19 +124,19 @@ impl Reason {
 
     /// Whether a user should look at it although nothing was left out: the command exits with 3.
     pub fn is_problem(self) -> bool {
-        matches!(self, Self::NotThere | Self::NotIndexed)
+        matches!(self, Self::NotThere | Self::NotIndexed | Self::BehindEnd)
     }
 
     /// The reason in words.
     pub fn text(self) -> &'static str {
         match self {
             Self::Hidden => "hidden",
+            Self::System => "of a system, not of the dataset",
             Self::Outside => "outside of the class directories",
             Self::SpecialFile => "not a regular file",
             Self::NotAnImage => "not an image",
             Self::OtherFormat => "an image format that is not packed",
             Self::Unreadable => "cannot be read",
-            Self::System => "of a system, not of the dataset",
             Self::NotFetched => "could not be fetched",
             Self::Vanished => "vanished after the census",
             Self::SizeChanged => "changed its size after the census",
@@ -157,6 +161,10 @@ impl Reason {
             Self::NotThere => "listed, but not there",
             Self::UnusedLabels => "may hold labels, and is not used",
             Self::NotIndexed => "no index names it",
+            Self::BehindEnd => "bytes behind the end of the archive are not read",
+            Self::OtherForm => {
+                "names in another Unicode form (NFC, NFD) than those of files or directories count as the same"
+            }
             Self::BadRecord => "a record that cannot be read",
             Self::KeyChanged => "a key that the format cannot hold",
         }
@@ -175,15 +183,6 @@ pub struct Finding {
     /// Details, such as the system's message or the sizes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
-}
-
-impl Finding {
-    /// Returns a finding about a path, which is escaped.
-    pub fn new(action: Action, reason: Reason, path: &[u8], detail: impl Into<String>) -> Self {
-        Self {
-            action,
-            reason,
-            path: escape(path),
     /// The files that it is about: 1, or all of a directory that is one finding.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub files: u32,
@@ -195,19 +194,20 @@ fn one() -> u32 {
 
 fn is_one(files: &u32) -> bool {
     *files == 1
-            detail: detail.into(),
-        }
-    }
 }
 
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.reason.text())?;
-        if !self.detail.is_empty() {
-            write!(f, " ({})", self.detail)?;
+impl Finding {
+    /// Returns a finding about a path, which is escaped.
+    pub fn new(action: Action, reason: Reason, path: &[u8], detail: impl Into<String>) -> Self {
+        Self {
+            action,
+            reason,
+            path: escape(path),
+            detail: detail.into(),
             files: 1,
         }
-        Ok(())
+    }
+
     /// Makes it the finding about this many files below its path.
     pub(crate) fn of_files(self, files: u64) -> Self {
         Self {
@@ -223,7 +223,23 @@ impl fmt::Display for Finding {
         (names > 0).then(|| found.of_files(names))
     }
 
+    /// Returns the finding about an archive with bytes behind its end.
+    pub(crate) fn behind_end(archive: &[u8], offset: u64) -> Self {
+        let detail = format!("from offset {offset}: check the file, samples there are lost");
+        Self::new(Action::Skipped, Reason::BehindEnd, archive, detail)
+    }
+}
 
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.reason.text())?;
+        if self.files > 1 {
+            write!(f, ", {} files", self.files)?;
+        }
+        if !self.detail.is_empty() {
+            write!(f, " ({})", self.detail)?;
+        }
+        Ok(())
     }
 }
 
@@ -243,6 +259,3 @@ pub(crate) fn few(names: &[impl AsRef<str>]) -> String {
 pub fn escape(path: &[u8]) -> String {
     forebay_shard::manifest::escape_key(path).to_string()
 }
-        if self.files > 1 {
-            write!(f, ", {} files", self.files)?;
-        }

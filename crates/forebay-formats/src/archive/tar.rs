@@ -49,8 +49,10 @@ pub(crate) struct TarReader {
     /// End of an inner archive.
     end: Option<u64>,
     global_path: Option<Vec<u8>>,
-    /// Set once the mark that ends an archive was read.
+    /// Set if the archive ends with its mark.
     pub(crate) ended: bool,
+    /// Offset of bytes behind the mark that are no further archive.
+    pub(crate) behind_end: Option<u64>,
 }
 
 /// Values of extension headers for the member after them.
@@ -70,6 +72,7 @@ impl TarReader {
             end,
             global_path: None,
             ended: false,
+            behind_end: None,
         }
     }
 
@@ -81,19 +84,22 @@ impl TarReader {
         }
     }
 
-    /// The next member; none at the end. Its data may be read from the stream afterwards, or not.
+    /// The next member; none at the end. Its data may be read from the stream afterwards, or not. An archive behind the
+    /// mark that ends one, as `cat a.tar b.tar` makes it, is read on, as `tar -i` does.
     pub(crate) fn next(&mut self, stream: &mut Stream) -> Result<Option<TarMember>, ArchiveError> {
         let mut extension = Extension::default();
         let first = self.next;
         loop {
+            let before = self.next;
+            let block = self.block(stream)?;
             let header = self.next;
-            let Some(block) = self.block(stream)? else {
-                if header != first {
-                    return Err(ArchiveError::at(
-                        first,
-                        "the archive ends after an extension header",
-                    ));
-                }
+            if before != first && (block.is_none() || header != before) {
+                return Err(ArchiveError::at(
+                    first,
+                    "the archive ends after an extension header",
+                ));
+            }
+            let Some(block) = block else {
                 return Ok(None);
             };
             if !checksum_is_right(&block) {
@@ -176,45 +182,63 @@ impl TarReader {
         }
     }
 
-    /// The header block that comes next; none at the end.
+    /// The header block that comes next; none at the end. Behind an end mark, that is the header of a further archive.
     fn block(&mut self, stream: &mut Stream) -> Result<Option<[u8; BLOCK as usize]>, ArchiveError> {
-        let at = self.next;
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
         }
-        if self.end.is_some_and(|end| at.saturating_add(BLOCK) > end) {
-            return Ok(None);
-        }
-        // The padding of the last member may be missing together with the mark at the end.
-        let there = stream
-            .skip_to(at)
-            .map_err(|error| ArchiveError::io(at, &error))?;
         let mut block = [0; BLOCK as usize];
-        let filled = if there {
-            stream
-                .fill(&mut block)
-                .map_err(|error| ArchiveError::io(at, &error))?
-        } else {
-            0
-        };
-        if filled == 0 {
-            if stream.position() < self.data_end {
-                let what = "the archive is cut short inside a member";
-                return Err(ArchiveError::at(stream.position(), what));
+        loop {
+            let at = self.next;
+            let filled = self.fill(stream, &mut block)?;
+            if filled == 0 {
+                if stream.position() < self.data_end {
+                    let what = "the archive is cut short inside a member";
+                    return Err(ArchiveError::at(stream.position(), what));
+                }
+                return Ok(None);
             }
-            return Ok(None);
+            let is_zero = block.iter().take(filled).all(|byte| *byte == 0);
+            let is_whole = filled == block.len();
+            match (is_zero, self.ended) {
+                (true, true) => {}
+                (true, false) if is_whole => self.ended = true,
+                (false, true) if is_whole && checksum_is_right(&block) => {
+                    self.ended = false;
+                    self.global_path = None;
+                    return Ok(Some(block));
+                }
+                (false, true) => {
+                    let begin = block.iter().position(|byte| *byte != 0);
+                    self.behind_end = Some(at + begin.unwrap_or(0) as u64);
+                    return Ok(None);
+                }
+                (false, false) if is_whole => return Ok(Some(block)),
+                (_, false) => {
+                    let what = "the archive is cut short inside a header";
+                    return Err(ArchiveError::at(at, what));
+                }
+            }
+            self.next = at.saturating_add(BLOCK);
         }
-        if filled < block.len() {
-            return Err(ArchiveError::at(
-                at,
-                "the archive is cut short inside a header",
-            ));
+    }
+
+    /// Reads the block that comes next, as far as there is one.
+    fn fill(
+        &self,
+        stream: &mut Stream,
+        block: &mut [u8; BLOCK as usize],
+    ) -> Result<usize, ArchiveError> {
+        let at = self.next;
+        if self.end.is_some_and(|end| at.saturating_add(BLOCK) > end) {
+            return Ok(0);
         }
-        if block == [0; BLOCK as usize] {
-            self.ended = true;
-            return Ok(None);
+        let fail = |error| ArchiveError::io(at, &error);
+        // The padding of the last member may be missing together with the mark at the end.
+        match stream.skip_to(at).map_err(fail)? {
+            true => stream.fill(block).map_err(fail),
+            false => Ok(0),
         }
-        Ok(Some(block))
     }
 
     /// The data of an extension header.

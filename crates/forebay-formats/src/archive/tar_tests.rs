@@ -189,3 +189,51 @@ fn any_damage_is_an_error_or_other_members() {
         }
     }
 }
+
+/// The names of the members, and where the reader says that bytes are behind the end.
+fn names_and_rest(bytes: &[u8]) -> (Vec<String>, Option<u64>, bool) {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    let file = ArchiveFile::Local(Arc::new(file), bytes.len() as u64);
+    let mut stream = Stream::new(file, VolumeKind::Tar).unwrap();
+    let mut reader = TarReader::new(0, None);
+    let mut names = Vec::new();
+    while let Some(member) = reader.next(&mut stream).unwrap() {
+        names.push(String::from_utf8(member.name).unwrap());
+    }
+    (names, reader.behind_end, reader.ended)
+}
+
+#[test]
+fn archives_behind_an_end_mark_are_read_on() {
+    let (one, two) = (archive(&[("a", b"1")]), archive(&[("b", b"2"), ("c", b"")]));
+    let names = |found: &[&str]| found.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+    let joined = [&one[..], &[0; 20 * 512], &two, &one].concat();
+    let all = names(&["a", "b", "c", "a"]);
+    assert_eq!(names_and_rest(&joined), (all, None, true));
+    // The last of them may lack its mark.
+    let mut cut = [&one[..], &two].concat();
+    cut.truncate(cut.len() - 1024);
+    assert_eq!(names_and_rest(&cut), (names(&["a", "b", "c"]), None, false));
+    for (tail, at) in [
+        (&b"PK\x03\x04"[..], 0),
+        (&[&[0; 700][..], &[1; 512]].concat(), 700),
+    ] {
+        let (found, behind, _) = names_and_rest(&[&one[..], tail].concat());
+        assert_eq!(found, names(&["a"]));
+        assert_eq!(behind, Some(one.len() as u64 + at));
+    }
+    // Zeros that fill no block are padding.
+    let padded = [&one[..], &[0; 100]].concat();
+    assert_eq!(names_and_rest(&padded), (names(&["a"]), None, true));
+}
+
+#[test]
+fn an_extension_counts_for_its_own_archive_only() {
+    let mut bytes = header(b"ignored", b'L', 4).to_vec();
+    bytes.extend(padded(b"name"));
+    bytes.extend([0; 1024]);
+    bytes.extend(archive(&[("a", b"1")]));
+    let error = read(&bytes).unwrap_err();
+    assert!(error.what.contains("after an extension header"), "{error}");
+}

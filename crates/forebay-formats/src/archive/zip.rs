@@ -32,6 +32,7 @@ pub(crate) struct Directory {
 /// A record of the central directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ZipMember {
+    /// Its path, with `/` between the parts.
     pub(crate) name: Vec<u8>,
     /// Position of the record.
     pub(crate) record: u64,
@@ -216,12 +217,17 @@ fn parse(record: &[u8], at: u64) -> Result<ZipMember, ArchiveError> {
         }
         extra = &extra[4 + len..];
     }
+    // Programs on Windows write `\` between the parts of a path, which the format reserves `/` for.
+    let name: Vec<u8> = name
+        .iter()
+        .map(|byte| if *byte == b'\\' { b'/' } else { *byte })
+        .collect();
     // Unix modes are in the upper half, where the lower byte of "made by" says so or not: only links matter.
     let mode = u32_at(record, 38) >> 16;
     Ok(ZipMember {
         is_directory: name.ends_with(b"/"),
         is_link: mode & 0o170_000 == 0o120_000,
-        name: name.to_vec(),
+        name,
         record: at,
         size,
         method: u16_at(record, 10),

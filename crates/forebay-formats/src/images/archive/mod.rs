@@ -101,7 +101,7 @@ impl<'a> Collector<'a> {
                 number,
                 mount,
                 b"",
-                false,
+                path.file_name().unwrap_or_default().as_encoded_bytes(),
             ),
         };
         done.map_err(|error| error.of(path))?;
@@ -196,8 +196,9 @@ impl<'a> Collector<'a> {
         volume: u16,
         mount: &Mount<'_>,
         inside: &[u8],
-        inner: bool,
+        name: &[u8],
     ) -> Result<(), ArchiveError> {
+        let inner = !inside.is_empty();
         while let Some(member) = reader.next(stream)? {
             if self.step(stream) {
                 return Ok(());
@@ -230,7 +231,7 @@ impl<'a> Collector<'a> {
                     self.push(dir, 0, (volume, member.data), ContentKind::Directory);
                     let end = Some(member.data + member.size);
                     let reader = TarReader::with_first(member.data, end, head);
-                    self.tar(stream, reader, volume, mount, dir, true)?;
+                    self.tar(stream, reader, volume, mount, dir, &path)?;
                 }
                 TarKind::File => {
                     let read = |stream: &mut Stream, out: &mut [u8]| {
@@ -254,13 +255,12 @@ impl<'a> Collector<'a> {
                 }
             ));
         }
+        if let Some(offset) = reader.behind_end {
+            let found = Finding::behind_end(name, offset);
+            self.collected.findings.push(found);
+        }
         if !inner {
-            let rest = drain(stream, self.cancel)?;
-            if let Some(offset) = rest {
-                self.collected.warnings.push(format!(
-                    "there is more at offset {offset}, after the end mark of the archive, which is not read"
-                ));
-            }
+            drain(stream, self.cancel)?;
         }
         Ok(())
     }
@@ -450,20 +450,16 @@ pub(crate) fn inner_dir(path: &[u8]) -> Option<&[u8]> {
     (!matches!(base(dir), b"" | b"." | b"..")).then_some(dir)
 }
 
-/// Reads to the end, so that the checksum of a compressed stream is verified. Returns where something other than
-/// padding begins.
-fn drain(stream: &mut Stream, cancel: &Cancel) -> Result<Option<u64>, ArchiveError> {
+/// Reads to the end, so that the checksum of a compressed stream is verified.
+fn drain(stream: &mut Stream, cancel: &Cancel) -> Result<(), ArchiveError> {
     let mut block = vec![0; 64 << 10];
     loop {
         let at = stream.position();
-        let read = stream
-            .fill(&mut block)
-            .map_err(|error| ArchiveError::io(at, &error))?;
-        if read == 0 || cancel.is_cancelled() {
-            return Ok(None);
-        }
-        if let Some(other) = block[..read].iter().position(|byte| *byte != 0) {
-            return Ok(Some(at + other as u64));
+        match stream.fill(&mut block) {
+            _ if cancel.is_cancelled() => return Ok(()),
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(ArchiveError::io(at, &error)),
         }
     }
 }

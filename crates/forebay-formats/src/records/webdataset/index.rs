@@ -330,6 +330,12 @@ impl Scan<'_> {
             let what = "the tar has no end mark: it is cut short";
             return self.refuse(b"", ArchiveError::at(stream.position(), what));
         }
+        if let Some(offset) = reader.behind_end {
+            let path = &self.index.version.path;
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            let found = Finding::behind_end(name.as_encoded_bytes(), offset);
+            self.index.findings.push(found);
+        }
         Ok(())
     }
 

@@ -425,3 +425,26 @@ fn tars_without_samples_are_no_split() {
         "{error}"
     );
 }
+
+#[test]
+fn a_tar_behind_a_tar_is_read_and_other_bytes_are_told() {
+    let one = tar(&[("0.jpg", JPEG), ("0.cls", b"0")]);
+    let two = tar(&[("1.jpg", JPEG), ("1.cls", b"1")]);
+    let joined = [&one[..], &two].concat();
+    let (_dir, input) = place(&[("x.tar", joined.clone())]);
+    let source = open(&input).unwrap();
+    let keys: Vec<_> = samples(&source.splits[0])
+        .into_iter()
+        .map(|sample| sample.unwrap().0)
+        .collect();
+    assert_eq!(keys, ["0.jpg", "1.jpg"]);
+    assert!(source.facts.findings.is_empty());
+    let (_dir, input) = place(&[("x.tar", [&joined[..], b"more"].concat())]);
+    let findings = open(&input).unwrap().facts.findings;
+    let [found] = &findings[..] else {
+        panic!("{findings:?}");
+    };
+    let text = found.to_string();
+    assert!(text.starts_with("x.tar: bytes behind"), "{text}");
+    assert!(text.contains(&format!("offset {}", joined.len())), "{text}");
+}
