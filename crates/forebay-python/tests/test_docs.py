@@ -264,7 +264,7 @@ def readers_names(names: list[str], tmp: str) -> dict[str, Any]:
         "world_size": 1,
     }
     if "loader" in names:
-        made["loader"] = forebay.Loader("packed", batch_size=4)
+        made["loader"] = forebay.Loader("packed", batch_size=4, transform=forebay.TrainTransform(224))
     if {"torch", "model"} & set(names):
         import torch
 
