@@ -19,6 +19,7 @@ mod price;
 mod quickstart;
 mod rm;
 mod serve;
+mod sources;
 mod special_files;
 mod stores;
 mod support;

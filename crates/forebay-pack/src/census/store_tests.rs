@@ -136,6 +136,32 @@ fn odd_files_are_told_alike() {
 }
 
 #[test]
+fn what_is_no_part_of_the_dataset_is_told_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("src");
+    let image = testdata()
+        .join("train")
+        .join(&copy_images(&src.join("train"), 2)[0]);
+    copy_images(&src.join("dev"), 1);
+    for name in [
+        "@eaDir/thumb.jpg",
+        "train/__MACOSX/._1.jpg",
+        "extra/1.jpg",
+        "extra/notes.txt",
+        ".cache/deep/1.jpg",
+    ] {
+        std::fs::create_dir_all(src.join(name).parent().unwrap()).unwrap();
+        std::fs::copy(&image, src.join(name)).unwrap();
+    }
+    let options = PackOptions::new(src.as_path(), dir.path().join("x").as_path());
+    let [local, remote] = both(&options, dir.path());
+    assert_eq!((local.skipped(), remote.skipped()), (1, 1));
+    let splits = remote.splits.iter().map(|split| split.name.as_str());
+    assert_eq!(splits.collect::<Vec<_>>(), ["dev", "train"]);
+    assert_eq!(local.findings, remote.findings);
+}
+
+#[test]
 fn annotations_are_read_from_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");

@@ -19,6 +19,7 @@ mod parts;
 mod remake;
 mod repair;
 mod seek_points;
+mod sources;
 mod staged;
 mod staged_s3;
 mod support;
