@@ -28,9 +28,7 @@ impl ClassOrder {
 
     /// Returns the order of this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::all()
-            .into_iter()
-            .find(|order| order.name() == name)
+        Self::all().into_iter().find(|order| order.name() == name)
     }
 
     /// Compares two names.

@@ -93,9 +93,10 @@ impl FindingList {
         self.items.len()
     }
 
-    /// Returns what became of each file, and why, in order.
-    pub fn kinds(&self) -> impl Iterator<Item = (Action, Reason)> + '_ {
-        self.items.iter().map(|item| (item.action, item.reason))
+    /// Returns the action, the reason and the number of files of each finding, in order.
+    pub fn kinds(&self) -> impl Iterator<Item = (Action, Reason, u64)> + '_ {
+        let kind = |item: &Item| (item.action, item.reason, u64::from(item.files));
+        self.items.iter().map(kind)
     }
 
     /// By path, then by what there is to say.

@@ -21,8 +21,6 @@ use crate::key_path::split_name;
 use crate::name_forms::{Ambiguous, NameForms};
 pub use columns::Columns;
 use columns::{AppendError, Column, Groups, Kind, OBJECT_LABELS};
-use forebay_shard::some_of;
-use label_column::{LabelKinds, LabelValue, label_value};
 pub(crate) use encoding::to_utf8;
 use rows::{COLUMNS_MAX, Named};
 pub(crate) use rows::{Cell, Rows, line_of};
@@ -120,9 +118,6 @@ struct ColumnKind {
     has_lists: bool,
 }
 
-/// A column's name without upper case and separators.
-fn plain(name: &str) -> String {
-    let letters = name.chars().filter(|c| !matches!(c, '_' | '-' | ' '));
 /// The first column, if it is the index that pandas writes: without a name of its own, and counting up.
 #[derive(Default)]
 struct IndexColumn {
@@ -150,6 +145,9 @@ impl IndexColumn {
     }
 }
 
+/// A column's name without upper case and separators.
+fn plain(name: &str) -> String {
+    let letters = name.chars().filter(|c| !matches!(c, '_' | '-' | ' '));
     letters.collect::<String>().to_lowercase()
 }
 
@@ -160,12 +158,12 @@ impl Header {
         let mut labels: BTreeMap<String, LabelKinds> = BTreeMap::new();
         // A value that is no label matters only if its column turns out to hold the labels.
         let mut refused: BTreeMap<String, String> = BTreeMap::new();
+        let mut index = IndexColumn::default();
         Rows::open(file)?.each(|line, cells| {
+            index.see(cells.first());
             for (name, cell) in cells {
                 let name: &str = name;
-        let mut index = IndexColumn::default();
                 let plain_name = plain(name);
-            index.see(cells.first());
                 if LABEL_NAMES.contains(&plain_name.as_str()) {
                     let by_name = plain_name != "label" && has_class_list;
                     let seen = labels.entry(name.to_owned()).or_default();
@@ -490,11 +488,6 @@ impl LabelTable {
         Some(self.sorted[at])
     }
 
-    /// Whether some paths have characters that have several Unicode forms.
-    pub fn has_forms(&self) -> bool {
-        !self.paths.is_ascii()
-    }
-
     /// The image of a path that the file has in another Unicode form, and in no two of them.
     pub fn image_of_form(&self, path: &[u8]) -> Result<Option<u32>> {
         let found = self.forms.find(path, |path| self.image_of(path));
@@ -505,6 +498,11 @@ impl LabelTable {
             );
             Error::list(&self.file, what)
         })
+    }
+
+    /// Whether some paths have characters that have several Unicode forms.
+    pub fn has_forms(&self) -> bool {
+        !self.paths.is_ascii()
     }
 
     /// The class of an image: that of all of its rows, if they agree.

@@ -26,8 +26,8 @@ pub(crate) struct FindingCounts {
 impl FindingCounts {
     pub(crate) fn add(&mut self, action: Action, reason: Reason, count: u64) {
         let text = || reason.text().to_owned();
-        // A file that no index names is not among the records that are counted.
-        let is_counted = reason != Reason::NotIndexed;
+        // Neither files that no index names nor bytes are among what is counted.
+        let is_counted = !matches!(reason, Reason::NotIndexed | Reason::BehindEnd);
         if is_counted && action.leaves_out() {
             *self.left_out.entry(text()).or_default() += count;
         }
@@ -43,13 +43,15 @@ impl FindingCounts {
         let mut counts = Self::default();
         findings
             .kinds()
-            .for_each(|(action, reason)| counts.add(action, reason, 1));
+            .for_each(|(action, reason, files)| counts.add(action, reason, files));
         counts
     }
 
     pub(crate) fn of<'a>(findings: impl Iterator<Item = &'a Finding>) -> Self {
         let mut counts = Self::default();
-        findings.for_each(|finding| counts.add(finding.action, finding.reason, 1));
+        findings.for_each(|finding| {
+            counts.add(finding.action, finding.reason, u64::from(finding.files))
+        });
         counts
     }
 

@@ -2,9 +2,9 @@
 
 use forebay_formats::ClassOrder;
 use forebay_formats::images::{SourceLayout, SourceOptions};
+use forebay_formats::key_path::is_split_name;
 use forebay_formats::records::OnBadRecord;
 use forebay_image::{FastCoding, SeekDensity};
-use forebay_formats::key_path::is_split_name;
 use forebay_shard::{BlockCompression, Codec, ShardFormat};
 use forebay_staging::AreaOptions;
 use forebay_store::{Durability, Limiter, Location, StoreOptions};

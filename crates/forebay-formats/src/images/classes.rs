@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 pub(super) fn decide(
     top: &Top<'_>,
     given: Option<&Path>,
+    order: ClassOrder,
     arrangement: &mut Arrangement,
 ) -> Result<(ClassList, Option<FileClasses>)> {
     let validation = arrangement.validation.take();
@@ -41,7 +42,6 @@ pub(super) fn decide(
     Ok((list, files))
 }
 
-/// A list at the top of the source, or where its layout says that lists are.
 /// The names of class directories, each once. Names that differ in their Unicode form are one class, unless a split has
 /// directories of both.
 fn one_form_each(arrangement: &Arrangement) -> Vec<Vec<u8>> {
@@ -69,6 +69,7 @@ fn one_form_each(arrangement: &Arrangement) -> Vec<Vec<u8>> {
     names
 }
 
+/// A list at the top of the source, or where its layout says that lists are.
 fn find(
     top: &Top<'_>,
     arrangement: &Arrangement,
@@ -90,6 +91,7 @@ fn find(
 fn decide_classes(
     top: &Top<'_>,
     given: Option<&Path>,
+    order: ClassOrder,
     arrangement: &mut Arrangement,
 ) -> Result<(ClassList, Option<FileClasses>)> {
     if let Some(path) = given {
@@ -126,7 +128,6 @@ fn decide_classes(
     let mut names = one_form_each(arrangement);
     names.sort_by(|a, b| order.compare(a, b));
     let classes = names
-    order: ClassOrder,
         .into_iter()
         .map(|name| ClassName { name, text: None })
         .collect();

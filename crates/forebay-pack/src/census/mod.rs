@@ -85,9 +85,9 @@ impl Census {
         let mut findings = early_findings(&source, &survey, labelled, progress);
         let mut warnings = source.warnings().to_vec();
         warnings.append(&mut survey.warnings);
+        warnings.extend(numbers_as_text(&survey.classes, options));
         let files = Files {
             source: &source,
-        warnings.extend(numbers_as_text(&survey.classes, options));
             survey: &survey,
             src: &src,
             options,
@@ -255,13 +255,15 @@ fn early_findings(
     findings
 }
 
-/// Lists the files of a source that was surveyed.
-struct Files<'a> {
-    source: &'a Source,
-    survey: &'a Survey,
-    src: &'a Path,
-    options: &'a PackOptions,
-    progress: &'a dyn Progress,
+/// Whether a finding is about something in the directory of a split.
+fn is_in_split(finding: &Finding, survey: &Survey) -> bool {
+    let mut dirs = survey.splits.iter().map(|split| escape(&split.dir));
+    dirs.any(|dir| {
+        let below = finding.path.strip_prefix(&dir);
+        dir.is_empty() || below.is_some_and(|below| below.starts_with('/'))
+    })
+}
+
 /// The warning about classes that are numbers and are numbered as text, unless an option says that they are meant to be.
 fn numbers_as_text(classes: &ClassList, options: &PackOptions) -> Option<String> {
     if options.class_order.is_some() {
@@ -295,13 +297,14 @@ fn lists_in(options: &PackOptions) -> BTreeSet<String> {
     inside.collect()
 }
 
-/// Whether a finding is about something in the directory of a split.
-fn is_in_split(finding: &Finding, survey: &Survey) -> bool {
-    let mut dirs = survey.splits.iter().map(|split| escape(&split.dir));
-    dirs.any(|dir| {
-        let below = finding.path.strip_prefix(&dir);
-        dir.is_empty() || below.is_some_and(|below| below.starts_with('/'))
-    })
+/// Lists the files of a source that was surveyed.
+struct Files<'a> {
+    source: &'a Source,
+    survey: &'a Survey,
+    src: &'a Path,
+    options: &'a PackOptions,
+    progress: &'a dyn Progress,
+    cancel: &'a Cancel,
 }
 
 impl Files<'_> {
@@ -332,18 +335,18 @@ impl Files<'_> {
         let is_named = self.survey.layout.names_splits();
         let mut join = LabelJoin::new(labels, &self.survey.classes, self.options.label_base);
         let mut splits = Vec::new();
+        let mut all = Vec::new();
         for source in &self.survey.splits {
             let chunks = self.chunks(source, findings)?;
-            let names = join.splits(&source.name, is_named, wanted)?;
-        let mut all = Vec::new();
-            for (number, name) in names.into_iter().enumerate() {
-                let mut split = SplitCensus::new(name, source.dir.clone());
             chunks
                 .iter()
                 .for_each(|chunk| join.mark_exact(&source.dir, chunk));
             all.push((source, chunks));
         }
         for (source, chunks) in all {
+            let names = join.splits(&source.name, is_named, wanted)?;
+            for (number, name) in names.into_iter().enumerate() {
+                let mut split = SplitCensus::new(name, source.dir.clone());
                 for chunk in &chunks {
                     join.split(&mut split, chunk, (is_named, number == 0), findings)?;
                 }
@@ -359,10 +362,10 @@ impl Files<'_> {
         let listed = self.source.list(split, self.progress, self.cancel)?;
         let classes = &self.survey.classes;
         let mut chunks = Vec::new();
+        let mut dirs = BTreeMap::new();
         for (unit, (mut chunk, found)) in split.units.iter().zip(listed) {
             if let LayoutUnit::Class(name) = unit {
                 let index = classes.index_of(name);
-        let mut dirs = BTreeMap::new();
                 let index = index.ok_or_else(|| classes.unknown(self.src, name))?;
                 if let Some(other) = dirs.insert(index, name) {
                     let what = format!(

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_pack::{
-    Action, Cancel, ClassOrder, DatasetFormat, FinishOptions, PackOptions, Part,
-    Sharding, ShuffleWhen, SourceLayout, finish, prepare,
+    Action, Cancel, ClassOrder, DatasetFormat, FinishOptions, PackOptions, Part, Sharding,
+    ShuffleWhen, SourceLayout, finish, prepare,
 };
 use forebay_shard::BlockCompression;
 use forebay_store::Location;
