@@ -22,6 +22,8 @@ use crate::name_forms::{Ambiguous, NameForms};
 pub use columns::Columns;
 use columns::{AppendError, Column, Groups, Kind, OBJECT_LABELS};
 pub(crate) use encoding::to_utf8;
+use forebay_shard::some_of;
+use label_column::{LabelKinds, LabelValue, label_value};
 use rows::{COLUMNS_MAX, Named};
 pub(crate) use rows::{Cell, Rows, line_of};
 use std::collections::BTreeMap;
