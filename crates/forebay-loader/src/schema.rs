@@ -4,8 +4,7 @@
 //! resolved, and nothing is allocated from them before.
 
 use forebay_image::{
-    BatchTransform, Compose, EvalTransform, Limits, Mixing, Normalize, Op, TrainTransform,
-    Transform, ops,
+    BatchTransform, Compose, EvalTransform, Limits, Mixing, Normalize, Op, Transform, ops,
 };
 use forebay_options::{
     Class, DEFAULT_BATCH_SIZE, LoaderOptions, NormalizeSpec, ShuffleSpec, TransformSpec,
@@ -413,7 +412,7 @@ fn sampling(given: &LoaderOptions) -> Result<Sampling> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_image::Dtype;
+    use forebay_image::{Dtype, TrainTransform};
     use serde_json::json;
 
     use super::*;

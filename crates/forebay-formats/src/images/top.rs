@@ -152,9 +152,11 @@ impl<'t> Top<'t> {
             let is_dir = kind.is_dir() || linked.is_some();
             let is_loop = linked.is_some_and(|meta| circles.contains(&DirId::of(&meta)));
             if is_loop && !name.starts_with(b".") {
-                let path = join(&self.relative, &name);
-                self.findings
-                    .push(Finding::new(Action::Ignored, Reason::LinkLoop, &path, ""));
+                self.aside.push(Aside {
+                    path: join(&self.relative, &name),
+                    is_dir: false,
+                    reason: Reason::LinkLoop,
+                });
             } else {
                 self.push(name, is_dir);
             }

@@ -1,6 +1,7 @@
 //! Images that annotations name, and annotations and masks that lie in files of their own beside them.
 
 use crate::error::{Error, Result};
+use crate::name_forms::FileForms;
 use forebay_image::Limits;
 use std::io::{ErrorKind, Read};
 use std::path::{Component, Path};
@@ -25,6 +26,30 @@ pub(super) fn size_of(path: &Path) -> Result<Option<u64>> {
             | ErrorKind::InvalidInput
             | ErrorKind::InvalidFilename => Ok(None),
             _ => Err(Error::io(path, "stat", error)),
+        },
+    }
+}
+
+/// Finds a file that a list names, whatever the Unicode form of its name. Returns the name that it has and its size; `None` if
+/// there is none.
+pub(super) fn find_listed(
+    dir: &Path,
+    name: &Path,
+    forms: &FileForms,
+) -> Result<Option<(PathBuf, u64)>> {
+    if let Some(bytes) = size_of(&dir.join(name))? {
+        return Ok(Some((name.to_path_buf(), bytes)));
+    }
+    // An ASCII name has one form, and a name with a zero byte is none of a file.
+    if name.as_os_str().is_ascii() || name.as_os_str().as_encoded_bytes().contains(&0) {
+        return Ok(None);
+    }
+    match forms.find(dir, name) {
+        Ok((own, meta)) => Ok(meta.is_file().then(|| (own, meta.len()))),
+        Err(error) => match error.kind() {
+            ErrorKind::InvalidInput => Err(Error::source(dir, error.to_string())),
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => Ok(None),
+            _ => Err(Error::io(dir.join(name), "stat", error)),
         },
     }
 }

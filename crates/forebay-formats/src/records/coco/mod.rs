@@ -8,11 +8,12 @@ mod panoptic;
 #[cfg(test)]
 mod tests;
 
-use super::annotation_files::size_of;
+use super::annotation_files::find_listed;
 use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage, encode_columns};
 use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
+use crate::name_forms::FileForms;
 use annotations::{Annotations, Image};
 use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::FeatureEntry;
@@ -196,23 +197,25 @@ fn add_sizes(
     findings: &mut Vec<Finding>,
 ) -> Result<()> {
     let masks = annotations.masks.as_deref();
+    let forms = FileForms::default();
     let sizes = map_parallel(
         &annotations.images,
         STAT_THREADS,
         &|| false,
         || (),
         |(), image: &Image| {
-            let size = size_of(&dir.join(&image.name))?;
+            let found = find_listed(dir, Path::new(&image.name), &forms)?;
             let mask = masks.zip(image.segments.as_ref());
             let mask = mask.map(|(dir, segments)| panoptic::size(dir, segments));
-            Ok((size, mask.transpose()?))
+            Ok((found, mask.transpose()?))
         },
     );
     let mut found = Vec::with_capacity(annotations.images.len());
     for (mut image, sizes) in annotations.images.drain(..).zip(sizes) {
-        let (bytes, mask) = sizes.unwrap_or(Err(Error::Interrupted))?;
-        let (what, place) = match (bytes, mask) {
-            (Some(bytes), mask) if mask != Some(None) => {
+        let (own, mask) = sizes.unwrap_or(Err(Error::Interrupted))?;
+        let (what, place) = match (own, mask) {
+            (Some((own, bytes)), mask) if mask != Some(None) => {
+                image.name = own.to_string_lossy().into_owned();
                 image.bytes = bytes;
                 if let (Some(segments), Some(Some(bytes))) = (&mut image.segments, mask) {
                     segments.bytes = bytes;
@@ -227,6 +230,7 @@ fn add_sizes(
         policy.leave_out(Reason::NotThere, place, name, what, findings)?;
     }
     annotations.images = found;
+    findings.extend(Finding::other_forms(dir, forms.count()));
     Ok(())
 }
 

@@ -583,7 +583,7 @@ mod tests {
             name: None,
             client_data,
         };
-        unpack_bits(&filter, &[0x12, 0x30], 2)
+        unpack_bits(&filter, &[0x12, 0x30], 2, 1 << 20)
     }
 
     #[test]

@@ -6,13 +6,14 @@
 #[cfg(test)]
 mod tests;
 
-use super::annotation_files::{digest_of, size_of};
+use super::annotation_files::{digest_of, find_listed};
 use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage};
 use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Reason, escape};
 use crate::key_path::split_name;
 use crate::labels::{Columns, LabelTable, RowClass};
+use crate::name_forms::FileForms;
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::{FeatureKind, RecordFeatures};
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
@@ -240,19 +241,23 @@ fn images_of(
 ) -> Result<BTreeMap<String, Images>> {
     let dir = table.file().parent().unwrap_or(Path::new("")).to_path_buf();
     let rows: Vec<u32> = (0..table.images()).collect();
+    let forms = FileForms::default();
     let entry = |_: &mut (), row: &u32| {
         let (line, path) = (table.line(*row), table.path(*row));
         let label = classes.label(&table, line, table.class(*row))?;
-        let file = dir.join(OsStr::from_bytes(path));
+        let found = find_listed(&dir, Path::new(OsStr::from_bytes(path)), &forms)?;
         let split = table.split(*row).unwrap_or(dir_split).to_owned();
         let entry = Entry {
             row: *row,
             line,
-            path: path.to_vec(),
+            path: match &found {
+                Some((own, _)) => own.as_os_str().as_bytes().to_vec(),
+                None => path.to_vec(),
+            },
             label,
             bytes: 0,
         };
-        Ok((split, size_of(&file)?, entry))
+        Ok((split, found.map(|(_, bytes)| bytes), entry))
     };
     let mut splits: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
     for found in map_parallel(&rows, THREADS, &|| false, || (), entry) {
@@ -270,6 +275,7 @@ fn images_of(
         splits.entry(split).or_default().push(entry);
     }
     let (path, has_labels) = (table.file().to_path_buf(), table.has_labels());
+    findings.extend(Finding::other_forms(&path, forms.count()));
     let columns = table.into_columns(|table, line, class| classes.label(table, line, class))?;
     let columns = Arc::new(columns);
     let images = |entries| Images {
