@@ -18,7 +18,7 @@ pub(super) fn is_inside(name: &str) -> bool {
 /// Asks for the size of a file; `None` if there is none of this name.
 pub(super) fn size_of(path: &Path) -> Result<Option<u64>> {
     match std::fs::metadata(path) {
-        Ok(meta) => Ok(meta.is_file().then(|| meta.len())),
+        Ok(meta) => Ok(meta.is_file().then_some(meta.len())),
         Err(error) => match error.kind() {
             // Not every name that a list has can be one of a file.
             ErrorKind::NotFound

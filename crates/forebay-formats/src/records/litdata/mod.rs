@@ -21,6 +21,9 @@ use read::LitDataFile;
 use std::path::Path;
 use std::sync::Arc;
 
+/// A split, its chunks, and the position of each leaf in its items.
+type Split = (String, Vec<Chunk>, Arc<[usize]>);
+
 /// The format.
 pub(super) struct LitData;
 
@@ -139,7 +142,7 @@ fn open_chunks(
 /// Decides what the leaves are, by their names and types and by the first item.
 fn columns(
     index: &Index,
-    splits: &[(String, Vec<Chunk>, Arc<[usize]>)],
+    splits: &[Split],
     input: &RecordInput,
     root: &Path,
 ) -> Result<(Vec<Leaf>, Columns)> {
