@@ -16,7 +16,9 @@ use super::marker::Marker;
 use super::name::{Place, family_of, step_of};
 use super::{Error, Result, draft, retention};
 use forebay_staging::unit::Unit;
-use forebay_store::{Cancel, Limiter, Put, Store, StoreOptions, Transfer, for_each_parallel};
+use forebay_store::{
+    Cancel, Limiter, Location, Put, Store, StoreOptions, Transfer, for_each_parallel,
+};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -25,18 +27,51 @@ use std::time::Duration;
 const FILES_AT_ONCE: usize = 4;
 /// How long a request is tried before the next entry has its turn.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
+/// Stores that stay open: those of the runs that save at the same time.
+const OPEN_STORES: usize = 8;
 /// How often a manifest that another process keeps replacing is tried.
 const PUBLISH_TRIES: usize = 20;
 
 /// The context of a drain besides the unit.
 pub(super) struct DrainContext<'a> {
     pub(super) options: &'a StoreOptions,
+    pub(super) stores: &'a OpenStores,
     pub(super) limiter: &'a Limiter,
     pub(super) cancel: &'a Cancel,
     /// Told of bytes that are through, from any thread.
     pub(super) progress: &'a (dyn Fn(u64) + Sync),
     /// Names of files that an earlier try brought there.
     pub(super) done: &'a Mutex<BTreeSet<String>>,
+}
+
+/// Stores that are open, the one that was used last at the end. Each has its connections, and what was learned of its bucket:
+/// to open one for each of many small checkpoints takes longer than to upload them.
+#[derive(Debug, Default)]
+pub(super) struct OpenStores(Mutex<Vec<(Location, StoreOptions, Store)>>);
+
+impl OpenStores {
+    pub(super) fn open(&self, place: &Location, options: &StoreOptions) -> Result<Store> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = open
+            .iter()
+            .position(|(other, with, _)| other == place && with == options);
+        let entry = match found {
+            Some(at) => open.remove(at),
+            None => (place.clone(), options.clone(), Store::open(place, options)?),
+        };
+        let store = entry.2.clone();
+        open.push(entry);
+        if open.len() > OPEN_STORES {
+            open.remove(0);
+        }
+        Ok(store)
+    }
+
+    /// Closes all: credentials that a store refused are read again.
+    pub(super) fn forget(&self) {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.clear();
+    }
 }
 
 /// How a drain ended.
@@ -56,7 +91,7 @@ pub(super) fn drain(entry: &Unit, marker: &Marker, way: &DrainContext<'_>) -> Re
     options.retry.give_up_after = options.retry.give_up_after.min(REQUEST_PATIENCE);
     // Ends with the buffer, whatever else its caller stops.
     options.cancel = Some(way.cancel.clone());
-    let store = Store::open(&place.prefix, &options)?;
+    let store = way.stores.open(&place.prefix, &options)?;
     if marker.world_size == 1 {
         let manifest = CheckpointManifest::new(marker.attempt.clone(), vec![marker.part.clone()]);
         if is_there(&store, &place, &manifest, marker.overwrite)? {

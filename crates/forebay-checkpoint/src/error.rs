@@ -82,6 +82,11 @@ pub(super) fn io_error(path: &Path, op: &'static str, error: std::io::Error) -> 
 }
 
 impl Error {
+    /// Whether a store refused a request, and would refuse it again: the credentials have expired, or there is no such bucket.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Store(error @ forebay_store::Error::Request { .. }) if !error.may_pass())
+    }
+
     /// Whether trying again can never help.
     pub(super) fn is_final(&self) -> bool {
         matches!(

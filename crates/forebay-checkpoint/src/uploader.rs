@@ -1,10 +1,11 @@
 //! The burst buffer: saves that return when they are safe on the fast disk, and are drained behind.
 //!
-//! One for each staging area and process, with one [`TaskQueue`], whose single thread drains one checkpoint at a time.
+//! One for each staging area and process, with one [`TaskQueue`]. Large checkpoints are drained one at a time, so that the
+//! oldest is complete as soon as possible; small ones, which mostly wait for answers, several at a time.
 
 use super::catalog::{self, CheckpointStatus};
 use super::draft::Draft;
-use super::drain::{self, DrainContext, Drained};
+use super::drain::{self, DrainContext, Drained, OpenStores};
 use super::marker::Marker;
 use super::name::Place;
 use super::request::{Request, UploaderOptions};
@@ -20,6 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+/// Threads that drain: one for large checkpoints, the others for small ones.
+const DRAIN_THREADS: usize = 9;
+/// A checkpoint of this size or less takes longer to wait for than to send.
+const SMALL_BYTES: u64 = 16 << 20;
 /// The longest wait before looking again for other ranks' parts.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// How often a save that waits for room looks whether another process made some.
@@ -43,6 +48,9 @@ struct Area {
     options: UploaderOptions,
     limiter: Limiter,
     cancel: Cancel,
+    stores: OpenStores,
+    /// Held while local copies and older checkpoints are removed.
+    removal: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -71,6 +79,16 @@ struct Progress {
 impl Job {
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Whether others may go beside it. Parts of several ranks, and checkpoints that older ones make room for, go in their
+    /// order: a newer one that is complete tells what becomes of older ones.
+    fn is_small(&self) -> bool {
+        self.bytes <= SMALL_BYTES && self.marker.world_size == 1 && self.marker.keep.is_none()
+    }
+
+    fn conflicts(&self, other: &Self) -> bool {
+        self.place == other.place || !(self.is_small() || other.is_small())
     }
 }
 
@@ -114,6 +132,14 @@ impl Saved {
         self.0.progress().failing_since.map(|since| since.elapsed())
     }
 
+    /// Why waiting any longer is of no use: a store refuses the upload, or tries have failed for this long. It stays staged, and
+    /// is tried again all the same.
+    pub fn given_up_after(&self, patience: Duration) -> Option<Arc<Error>> {
+        let error = self.error()?;
+        let is_long = self.failing_for().is_some_and(|time| time >= patience);
+        (is_long || error.is_refused()).then_some(error)
+    }
+
     /// Ranks whose parts are not there yet; empty if it waits for none.
     pub fn missing_ranks(&self) -> Vec<u32> {
         self.0.progress().missing_ranks.clone()
@@ -141,16 +167,18 @@ impl Uploader {
     pub fn open(options: UploaderOptions) -> Result<Self> {
         let dir = std::path::absolute(&options.dir)
             .map_err(|error| super::error::io_error(&options.dir, "find", error))?;
-        make_dirs(&dir)?;
+        make_dirs(&dir).map_err(staging::of_area)?;
         let area = Arc::new(Area {
             limiter: Limiter::yielding(options.bandwidth, BandwidthShare::process()),
             options: UploaderOptions { dir, ..options },
             cancel: Cancel::new(),
+            stores: OpenStores::default(),
+            removal: Mutex::default(),
         });
         let drained = Arc::clone(&area);
-        let queue = TaskQueue::new("forebay-drain", 1, false, move |job: &Arc<Job>| {
-            drained.step(job)
-        });
+        let step = move |job: &Arc<Job>| drained.step(job);
+        let (threads, conflicts) = (DRAIN_THREADS, Job::conflicts);
+        let queue = TaskQueue::with_conflicts("forebay-drain", threads, false, conflicts, step);
         Ok(Self(Arc::new(Inner { area, queue })))
     }
 
@@ -284,7 +312,7 @@ impl Area {
     /// A draft of about this many bytes, if there is room for it.
     fn try_begin(&self, bytes: u64) -> Result<Option<Draft>> {
         // Who looks and who takes is one: others that use the directory count what this draft will be.
-        let _lock = AreaLock::lock(&self.options.dir)?;
+        let _lock = AreaLock::lock(&self.options.dir).map_err(staging::of_area)?;
         if !self.has_room(bytes)? {
             return Ok(None);
         }
@@ -358,6 +386,7 @@ impl Area {
         };
         let way = DrainContext {
             options: &job.store,
+            stores: &self.stores,
             limiter: &self.limiter,
             cancel: &self.cancel,
             progress: &progress,
@@ -369,6 +398,9 @@ impl Area {
             }
             Ok(drained)
         });
+        if tried.as_ref().is_err_and(Error::is_refused) {
+            self.stores.forget();
+        }
         let mut progress = job.progress();
         progress.missing_ranks.clear();
         let outcome = match tried {
@@ -416,19 +448,22 @@ impl Area {
     fn complete(&self, job: &Job) -> Result<()> {
         let place = job.marker.place()?;
         job.entry.stored()?;
+        let _alone = self.removal.lock().unwrap_or_else(|e| e.into_inner());
         // From here on it is where it belongs, whatever becomes of copies: the next one tries again.
         if let Err(error) = self.remove_copies(job, &place) {
             job.entry
                 .note_error(&format!("local copies could not be removed: {error}"));
         }
         if let (Some(keep), 0) = (job.marker.keep, job.marker.rank) {
-            let store = forebay_store::Store::open(&place.prefix, &job.store)?;
+            let store = self.stores.open(&place.prefix, &job.store)?;
             // The checkpoint is safe whatever becomes of older ones: the next one that is complete tries again.
             if let Err(error) = retention::retire(&store, &place, keep, &self.options.dir) {
                 job.entry
                     .note_error(&format!("older checkpoints could not be removed: {error}"));
             }
         }
+        // The next one that is complete may take the copy, if it is too many then.
+        job.progress().owner = None;
         Ok(())
     }
 

@@ -46,8 +46,13 @@ fn index(
     let digest = blake3::hash(named.as_os_str().as_encoded_bytes()).to_hex();
     let dir = directory().ok_or("there is no directory for an index: HOME is not set; make one with `forebay index PLACE --output DIR`")?;
     let root = dir.join(&digest[..32]);
-    let failed =
-        |error: std::io::Error| format!("cannot write an index to {}: {error}", dir.display());
+    let failed = |error: std::io::Error| {
+        format!(
+            "cannot write an index to {}: {error}; name another directory in XDG_CACHE_HOME, or make one with `forebay index PLACE \
+             --output DIR`",
+            dir.display()
+        )
+    };
     fs::create_dir_all(&dir).map_err(failed)?;
     let lock = File::create(root.with_extension("lock")).map_err(failed)?;
     lock.lock().map_err(failed)?;

@@ -30,8 +30,27 @@ fn _renamed(name: &str) -> Option<String> {
     forebay_options::renamed(name, |now| format!("'{now}'"))
 }
 
+/// Has Python's logger `forebay` say each long wait for a store.
+fn log_long_waits() {
+    forebay_store::on_long_wait(|line| {
+        let line = line.to_owned();
+        // The thread that calls runs requests: it must not wait for the interpreter.
+        let thread = std::thread::Builder::new().name("forebay-log".into());
+        let _ = thread.spawn(move || {
+            // None while the interpreter ends.
+            Python::try_attach(|py| -> PyResult<()> {
+                let logger = py
+                    .import("logging")?
+                    .call_method1("getLogger", ("forebay",))?;
+                logger.call_method1("warning", (line,)).map(|_| ())
+            })
+        });
+    });
+}
+
 #[pymodule]
 fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    log_long_waits();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<array::Array>()?;
     module.add_class::<batch::PyBatch>()?;

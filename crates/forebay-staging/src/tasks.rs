@@ -28,6 +28,8 @@ pub enum Tried {
     Again(Duration),
 }
 
+/// Whether two tasks may not be tried at the same time.
+type Conflicts<T> = fn(&T, &T) -> bool;
 type Step<T> = Box<dyn Fn(&Arc<T>) -> Tried + Send + Sync>;
 
 /// Tasks and the threads that work on them. Threads go on after the queue was dropped, unless it is closed.
@@ -37,6 +39,7 @@ struct Inner<T> {
     name: &'static str,
     most_threads: usize,
     step: Step<T>,
+    conflicts: Conflicts<T>,
     state: Mutex<State<T>>,
     changed: Condvar,
 }
@@ -72,10 +75,23 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
         is_paused: bool,
         step: impl Fn(&Arc<T>) -> Tried + Send + Sync + 'static,
     ) -> Self {
+        Self::with_conflicts(name, most_threads, is_paused, |_, _| false, step)
+    }
+
+    /// The same, where tasks that `conflicts` names are never tried at the same time: the older one comes first, unless it
+    /// waits for its time.
+    pub fn with_conflicts(
+        name: &'static str,
+        most_threads: usize,
+        is_paused: bool,
+        conflicts: fn(&T, &T) -> bool,
+        step: impl Fn(&Arc<T>) -> Tried + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(Inner {
             name,
             most_threads: most_threads.max(1),
             step: Box::new(step),
+            conflicts,
             state: Mutex::new(State {
                 tasks: BTreeMap::new(),
                 next: 0,
@@ -190,8 +206,15 @@ impl<T: Send + Sync + 'static> Inner<T> {
         let mut state = self.state();
         while !state.is_closing {
             let now = Instant::now();
-            let is_due =
-                |slot: &Slot<T>| !slot.is_taken && slot.not_before.is_none_or(|at| at <= now);
+            let taken = state.tasks.values().filter(|slot| slot.is_taken);
+            let taken: Vec<Arc<T>> = taken.map(|slot| Arc::clone(&slot.task)).collect();
+            let is_due = |slot: &Slot<T>| {
+                !slot.is_taken
+                    && slot.not_before.is_none_or(|at| at <= now)
+                    && !taken
+                        .iter()
+                        .any(|other| (self.conflicts)(other, &slot.task))
+            };
             let due = state.tasks.iter_mut().find(|(_, slot)| is_due(slot));
             if let Some((&number, slot)) = due {
                 slot.is_taken = true;
@@ -214,7 +237,9 @@ impl<T: Send + Sync + 'static> Inner<T> {
                 continue;
             }
             let waiting = state.tasks.values().filter(|slot| !slot.is_taken);
-            let Some(next) = waiting.filter_map(|slot| slot.not_before).min() else {
+            // The thread that tries a conflicting task takes those up that are due and wait for it.
+            let times = waiting.filter_map(|slot| slot.not_before);
+            let Some(next) = times.filter(|at| *at > now).min() else {
                 break;
             };
             let waited = self.changed.wait_timeout(state, next - now);
@@ -284,6 +309,27 @@ mod tests {
         queue.close();
         assert_eq!(queue.take_idle()[0].0, 1);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn conflicting_tasks_take_turns_in_order() {
+        let log: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let (inside, ran) = (AtomicU32::new(0), Arc::clone(&log));
+        // Of even tasks one at a time; an odd one goes beside any.
+        let conflicts = |a: &Task, b: &Task| a.0 % 2 == 0 && b.0 % 2 == 0;
+        let queue =
+            TaskQueue::with_conflicts("tasks", 4, true, conflicts, move |task: &Arc<Task>| {
+                if task.0 % 2 == 0 {
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    std::thread::yield_now();
+                    ran.lock().unwrap().push(task.0);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                }
+                Tried::Over
+            });
+        run(&queue, 200);
+        let ran = log.lock().unwrap();
+        assert!(ran.len() == 100 && ran.is_sorted(), "{ran:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Long waits for a store, said to whoever keeps a log.
+//! Long waits for a store, for the log of a process.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

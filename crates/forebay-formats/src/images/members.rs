@@ -118,7 +118,7 @@ fn note_aside(
     findings: &mut FindingList,
 ) {
     if let Some((top, reason, files)) = aside
-        && !(top_is_reported && !top.contains(&b'/'))
+        && (!top_is_reported || top.contains(&b'/'))
     {
         let found = Finding::new(Action::Ignored, reason, &join(split_dir, top), "");
         findings.push(&found.of_files(files));

@@ -20,6 +20,7 @@ use forebay_store::Cancel;
 use forebay_store::{Object, Store};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Requests at the same time: a listing, a small object, the first bytes of one.
@@ -428,18 +429,26 @@ impl Gathered {
     }
 }
 
-/// Does the same with all things, many at the same time, and keeps their order; none for what was not begun before a stop.
-fn in_parallel<T: Sync, R: Send>(
+/// Does the same with all things, many at the same time, and keeps their order; none for what was not begun before a stop or
+/// a failure: a store that refuses one request refuses the next.
+fn in_parallel<T: Sync, R: Send, E: Send>(
     things: &[T],
     cancel: &Cancel,
-    work: impl Fn(&T) -> R + Send + Sync,
-) -> Vec<Option<R>> {
+    work: impl Fn(&T) -> Result<R, E> + Send + Sync,
+) -> Vec<Option<Result<R, E>>> {
+    let has_failed = AtomicBool::new(false);
     map_parallel(
         things,
         REQUESTS,
-        &|| cancel.is_cancelled(),
+        &|| cancel.is_cancelled() || has_failed.load(Ordering::Relaxed),
         || (),
-        |(), thing| work(thing),
+        |(), thing| {
+            let done = work(thing);
+            if done.is_err() {
+                has_failed.store(true, Ordering::Relaxed);
+            }
+            done
+        },
     )
 }
 

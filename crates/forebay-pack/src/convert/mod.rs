@@ -502,7 +502,12 @@ impl ConvertSummary {
                 "annotations of another size than their image, scaled: {scaled}"
             ));
         }
-        for reason in [Reason::NotThere, Reason::NotIndexed, Reason::OtherForm] {
+        for reason in [
+            Reason::NotThere,
+            Reason::NotIndexed,
+            Reason::OtherForm,
+            Reason::BehindEnd,
+        ] {
             let mut found = of_source.iter().filter(|f| f.reason == reason);
             if let Some(first) = found.next() {
                 self.notes.push(match found.count() {

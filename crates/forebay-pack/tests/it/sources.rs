@@ -3,7 +3,10 @@
 use crate::layout;
 use crate::support;
 
-use forebay_pack::{Action, ClassOrder, Error, Finding, PackOptions, Reason, Summary};
+use forebay_pack::{
+    Action, Cancel, ClassOrder, ConvertOptions, ConvertSource, DatasetFormat, Error, Finding,
+    OutputFormat, PackOptions, Reason, RecordFormat, RecordInput, SplitSummary, Summary, convert,
+};
 use layout::*;
 use std::path::{Path, PathBuf};
 use support::*;
@@ -62,7 +65,11 @@ fn pack_all(names: &[&str], check: impl Fn(&Summary, &Path)) {
 }
 
 fn splits(summary: &Summary) -> Vec<(&str, u64)> {
-    let splits = summary.splits.iter();
+    splits_of(&summary.splits)
+}
+
+fn splits_of(splits: &[SplitSummary]) -> Vec<(&str, u64)> {
+    let splits = splits.iter();
     splits.map(|s| (s.name.as_str(), s.records)).collect()
 }
 
@@ -383,6 +390,36 @@ fn a_tar_behind_a_tar_is_packed_and_other_bytes_are_told() {
                 let said = summary.skipped_examples[0].to_string();
                 assert!(said.contains(&format!("offset {}", joined.len())), "{said}");
             }
+        }
+    }
+}
+
+#[test]
+fn conversions_read_a_tar_behind_a_tar_and_tell_other_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let joined = [tar_of(&files(&["0.jpg"])), tar_of(&files(&["1.jpg"]))].concat();
+    for (number, format) in [DatasetFormat::INDEXED.into(), OutputFormat::Mapped]
+        .into_iter()
+        .enumerate()
+    {
+        for (tail, skipped) in [(&b""[..], 0), (b"more", 1)] {
+            let src = dir.path().join("a.tar");
+            std::fs::write(&src, [&joined[..], tail].concat()).unwrap();
+            let input = Box::new(RecordInput::new(src.as_path()));
+            let source = ConvertSource::Records(RecordFormat::WEBDATASET, input);
+            let dst = dir.path().join(format!("{number}-{skipped}"));
+            let options = ConvertOptions::new(source, dst.as_path(), format);
+            let summary = convert(&options, &(), &Cancel::new()).unwrap();
+            assert_eq!(splits_of(&summary.splits), [("train", 2)]);
+            let account = summary.account.as_ref().unwrap();
+            assert_eq!(account.problems.len(), skipped);
+            let said = summary.notes.join("\n");
+            let place = format!("offset {}", joined.len());
+            assert_eq!(
+                said.contains("a.tar") && said.contains(&place),
+                skipped > 0,
+                "{said}"
+            );
         }
     }
 }

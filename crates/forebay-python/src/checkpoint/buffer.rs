@@ -446,10 +446,13 @@ impl Saved {
                 Some(Err(error)) => return Err(Failure::from(&*error).into()),
                 None => {}
             }
-            if allowed.is_none()
-                && self.saved.failing_for().is_some_and(|time| time > PATIENCE)
-                && let Some(error) = self.saved.error()
-            {
+            // With a time of the caller's own, failures that may pass are waited out for that long.
+            let patience = if allowed.is_none() {
+                PATIENCE
+            } else {
+                Duration::MAX
+            };
+            if let Some(error) = self.saved.given_up_after(patience) {
                 return Err(Failure::from(&*error).into());
             }
             deadline.check(py, || {

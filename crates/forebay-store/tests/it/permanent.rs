@@ -57,7 +57,7 @@ fn permanent_faults_end_an_operation_at_once() {
             store.read_at("a", 0, &mut [0; 5]).unwrap_err(),
         ];
         assert_eq!(server.take().len(), 3, "{code}");
-        // No body says it: the reason is asked for.
+        // The answer to HEAD has no body, so a GET asks for the reason.
         if status != 404 {
             errors.push(store.head("a").unwrap_err());
             assert_eq!(server.take().len(), 2, "{code}");

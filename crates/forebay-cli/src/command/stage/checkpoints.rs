@@ -1,5 +1,6 @@
 //! The checkpoints of a staging area.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -115,6 +116,8 @@ pub(super) struct Drained {
     pub(super) bytes: u64,
     /// Why something is not.
     pub(super) failure: Option<Failure>,
+    /// Refusals of stores, and how many checkpoints each kept back: a store refuses all for one reason.
+    refused: BTreeMap<String, u64>,
 }
 
 /// Takes up what is left in an area, and waits for it; with `waits` for what running processes have as well.
@@ -158,7 +161,9 @@ pub(super) fn bring(
                     .hint("the same command continues"),
             );
         }
+        // A look at a full area takes a while, and tells nothing before its own checkpoints are through.
         let others = waits
+            && rest.is_empty()
             && checkpoint::status(area)?.iter().any(|status| {
                 status.is_owned && matches!(status.state, State::Staged | State::Writing)
             });
@@ -168,6 +173,12 @@ pub(super) fn bring(
         std::thread::sleep(LOOK);
     }
     buffer.close();
+    for (why, count) in &drained.refused {
+        if let more @ 1.. = count - 1 {
+            let more = quantity::counted(more, "more checkpoint", "more checkpoints");
+            console.warning(format!("{more}: {why}"));
+        }
+    }
     Ok(drained)
 }
 
@@ -182,9 +193,9 @@ fn settle(saved: &Saved, patience: Duration, drained: &mut Drained, console: &Co
             return false;
         }
         Some(Err(error)) => error,
-        None => match saved.error() {
-            Some(error) if saved.failing_for().is_some_and(|time| time >= patience) => error,
-            None if !saved.missing_ranks().is_empty() => {
+        None => match saved.given_up_after(patience) {
+            Some(error) => error,
+            None if saved.error().is_none() && !saved.missing_ranks().is_empty() => {
                 console.warning(format!(
                     "{place}: this machine's part is there, those of ranks {:?} are not",
                     saved.missing_ranks()
@@ -194,9 +205,31 @@ fn settle(saved: &Saved, patience: Duration, drained: &mut Drained, console: &Co
             _ => return true,
         },
     };
-    console.warning(format!("{place}: {failure}"));
+    let is_new = match refusal(&failure) {
+        Some(why) => {
+            let count = drained.refused.entry(why).or_default();
+            *count += 1;
+            *count == 1
+        }
+        None => true,
+    };
+    if is_new {
+        console.warning(format!("{place}: {failure}"));
+    }
     drained.failure.get_or_insert_with(|| {
         Failure::from_error(&*failure).hint("it stays in the staging area; `forebay stage status` shows it, and the same command tries again")
     });
     false
+}
+
+/// The reason of a store that refuses requests, without the object that it was about.
+fn refusal(error: &checkpoint::Error) -> Option<String> {
+    match error {
+        checkpoint::Error::Store(forebay_store::Error::Request { why, .. })
+            if error.is_refused() =>
+        {
+            Some(why.clone())
+        }
+        _ => None,
+    }
 }
