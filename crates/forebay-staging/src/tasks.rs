@@ -316,10 +316,10 @@ mod tests {
         let log: Arc<Mutex<Vec<u32>>> = Arc::default();
         let (inside, ran) = (AtomicU32::new(0), Arc::clone(&log));
         // Of even tasks one at a time; an odd one goes beside any.
-        let conflicts = |a: &Task, b: &Task| a.0 % 2 == 0 && b.0 % 2 == 0;
+        let conflicts = |a: &Task, b: &Task| a.0.is_multiple_of(2) && b.0.is_multiple_of(2);
         let queue =
             TaskQueue::with_conflicts("tasks", 4, true, conflicts, move |task: &Arc<Task>| {
-                if task.0 % 2 == 0 {
+                if task.0.is_multiple_of(2) {
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                     std::thread::yield_now();
                     ran.lock().unwrap().push(task.0);

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::name_forms::FileForms;
 use forebay_image::Limits;
 use std::io::{ErrorKind, Read};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// No mask or annotation of one image is larger.
 const MAX_BYTES: u64 = 64 << 20;

@@ -8,6 +8,7 @@ use super::{
     OwnedRecord, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord, extents,
 };
 use crate::error::{Error, Result};
+use crate::finding::Finding;
 use crate::sniff;
 use forebay_shard::ExampleView;
 use forebay_shard::example::{FeatureEdit, RecordFeatures, edit_features};
@@ -186,9 +187,9 @@ impl Checks {
     fn image(&self, example: ExampleView<'_>) -> std::result::Result<(), String> {
         let image = self.features.image(example);
         match image.map_err(|error| error.to_string())? {
+            _ if !self.needs_image => Ok(()),
             Some(image) => sniff::check_image(image),
-            None if self.needs_image => Err("it has no image".to_owned()),
-            None => Ok(()),
+            None => Err("it has no image".to_owned()),
         }
     }
 }
@@ -292,6 +293,10 @@ impl RecordReader for Reader<'_> {
 
     fn next_raw(&mut self, record: &mut OwnedRecord) -> Result<bool> {
         self.inner.next_raw(record)
+    }
+
+    fn take_remarks(&mut self) -> Vec<Finding> {
+        self.inner.take_remarks()
     }
 
     fn next_mapped(&mut self, found: &mut Vec<Extent>) -> Result<Option<SourceRecord<'_>>> {

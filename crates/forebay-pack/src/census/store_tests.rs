@@ -42,6 +42,7 @@ fn prepare_from_store(options: &PackOptions) -> Result<Prepared> {
     let census = Census::of(source, (None, false), options, &(), &Cancel::new())?;
     let plan = Plan::make(&census, options)?;
     Ok(Prepared {
+        bad: crate::bad_count::BadCount::new(crate::options::MaxBad::default(), 0),
         options: options.clone(),
         dst: options.dst.local_path()?.to_path_buf(),
         census,
@@ -266,6 +267,7 @@ fn archives_in_a_store_give_the_same_shards() {
         let source = Source::of_archive(&archive, &options.source(), &(), &Cancel::new()).unwrap();
         let census = Census::of(source, (None, false), &options, &(), &Cancel::new()).unwrap();
         let prepared = Prepared {
+            bad: crate::bad_count::BadCount::new(crate::options::MaxBad::default(), 0),
             dst: options.dst.local_path().unwrap().to_path_buf(),
             plan: Plan::make(&census, &options).unwrap(),
             options: options.clone(),

@@ -47,9 +47,10 @@ fn expired_credentials_end_a_command_at_once() {
         if args[0] == "cp" {
             ran.explains("hint: ", &["have expired", "new ones"]);
         }
-        // Requests that were on their way when the first was refused.
+        // A thread reads the rest of its piece of a shard; each object gets one request.
         let asked = server.take().len();
-        assert!(asked < 150, "{args:?}: {asked} requests");
+        let most = if args[0] == "cp" { 150 } else { 410 };
+        assert!(asked < most, "{args:?}: {asked} requests");
     }
 }
 

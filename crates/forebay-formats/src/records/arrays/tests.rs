@@ -219,7 +219,7 @@ fn options_choose_arrays() {
     let (key, label, _) = rows(&source, 0, 1).unwrap().remove(0);
     assert_eq!((key.as_str(), label), ("one", Some(251)));
     for (name, option) in [
-        ("score", "--label-feature score"),
+        ("half", "no label can be read from \"half\""),
         ("no", "--label-feature no"),
     ] {
         features.label_feature = Some(name.to_owned());

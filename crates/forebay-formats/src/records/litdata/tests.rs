@@ -383,7 +383,7 @@ fn indexes_that_do_not_fit_their_chunks_are_refused() {
     // Types of leaves that are no longer those of the chunks.
     for (at, format, said) in [
         (6, "jpeg", Some("column \"raw\": the image is empty")),
-        (2, "float", None),
+        (2, "float", Some("is no whole number")),
         (2, "numpy", Some("column \"label\": an array of")),
         (
             2,

@@ -215,19 +215,21 @@ fn damaged_samples_are_refused_or_left_out() {
 fn values_that_do_not_fit_are_told_with_their_places() {
     let files = tar(&[
         ("0.jpg", JPEG),
-        ("0.cls", b"cat"),
+        ("0.cls", b"1"),
         ("1.jpg", JPEG),
-        ("1.cls", b"1"),
-        ("1.txt", b"\xff"),
+        ("1.cls", b"cat"),
+        ("2.jpg", JPEG),
+        ("2.cls", b"2"),
+        ("2.txt", b"\xff"),
     ]);
     let (_dir, input) = place(&[("x.tar", files)]);
     let found = samples(&open(&input).unwrap().splits[0]);
-    let error = found[0].as_ref().unwrap_err();
+    let error = found[1].as_ref().unwrap_err();
     assert!(
-        error.contains("record 0: member \"cls\" of sample \"0.jpg\" at offset 1536: a label is"),
+        error.contains("record 1: member \"cls\" of sample \"1.jpg\" at offset 3584: a label is"),
         "{error}"
     );
-    let error = found[1].as_ref().unwrap_err();
+    let error = found[2].as_ref().unwrap_err();
     assert!(
         error.contains("\"txt\"") && error.contains("UTF-8"),
         "{error}"
