@@ -127,13 +127,14 @@ impl Failure {
 }
 
 /// Options of the command line that libraries name in their hints, and what they are in Python.
-const IN_PYTHON: [(&str, &str); 3] = [
+const IN_PYTHON: [(&str, &str); 4] = [
     ("--anonymous", "--storage-option anonymous=true"),
     ("--overwrite", "overwrite=True"),
     (
         "--staging-bytes and --staging",
         "max_bytes= and stage= of forebay.checkpoint.configure",
     ),
+    ("--staging", "stage="),
 ];
 
 /// A hint for those who call functions.

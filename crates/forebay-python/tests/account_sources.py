@@ -297,6 +297,8 @@ def hdf5(root: pathlib.Path, files: Files) -> pathlib.Path:
     labels = [sample["label"] for sample in samples if "label" in sample]
     if any(label is None for label in labels):
         raise CannotOccur("an array has a number in each row")
+    if any(sample["image"] is None for sample in samples):
+        raise CannotOccur("a row has bytes, if none at all")
     with module.File(root / "train.h5", "w") as file:
         rows = file.create_dataset("images", (len(samples),), dtype=module.vlen_dtype(np.uint8))
         for number, sample in enumerate(samples):

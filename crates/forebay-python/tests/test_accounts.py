@@ -150,7 +150,8 @@ def check(fault: Fault, name: str, code: int, said: str, stderr: str, out: pathl
         return f"the account does not add up: {account}"
     if packed != fault.packed:
         return f"{packed} samples, expected {fault.packed}"
-    records = [record for split in (data := forebay.open(out)).splits for record in data.split(split)]
+    data = forebay.open(out)
+    records = [record for split in data.splits for record in data.split(split)]
     labels = [record.label if record.label is not None and record.label >= 0 else None for record in records]
     if fault.labels is not None and name in PACKED:
         # Records of directories are in the order of their classes.
@@ -187,7 +188,7 @@ def test_fault_in_every_format(row: str, cells: dict[tuple[str, str], Outcome]) 
 
 def test_every_format_has_a_column() -> None:
     done = forebay_command("convert", "--help")
-    listed = re.search(r"Format of SRC: ([a-z, ]+)", " ".join(done.stdout.split()))
+    listed = re.search(r"Format of SRC: ([a-z0-9, ]+)", " ".join(done.stdout.split()))
     assert listed is not None, done.stdout
     names = {name.strip() for name in listed.group(1).split(",")}
     missing = {name for name in names if name not in ("dataset", "")} - set(FORMATS)

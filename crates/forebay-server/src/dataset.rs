@@ -229,6 +229,7 @@ fn failure(e: LoadError) -> Failure {
     let kind = match &e {
         LoadError::Option { .. }
         | LoadError::Invalid { .. }
+        | LoadError::Missing { .. }
         | LoadError::Transform(_)
         | LoadError::WorldSize { .. }
         | LoadError::NoBatch { .. }

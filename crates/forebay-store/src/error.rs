@@ -324,7 +324,7 @@ impl Error {
                 left_bytes: 1.., ..
             } => Some("bring that to its place with `forebay stage recover`".to_owned()),
             Self::AreaNotWritable { .. } => Some(
-                "name a directory that can be written to with --staging (stage= in Python), or in FOREBAY_STAGING"
+                "name a directory that can be written to with --staging, or in FOREBAY_STAGING"
                     .to_owned(),
             ),
             Self::AreaTooSmall { .. } => Some(

@@ -156,14 +156,17 @@ fn formats_are_compared_with_forebay_and_with_packages() {
         text(&report),
     ])
     .done();
-    for shown in [
-        "zip, zipfile, 4 workers, cold",
-        "indexed, 1 worker, cold",
-        "ms waiting a batch",
-        "chunks of 64, cold",
+    // Not every file system says what of a file is in memory, which alone names a row cold.
+    for row in [
+        "zip, zipfile, 4 workers",
+        "indexed, 1 worker",
+        "chunks of 64",
     ] {
-        assert!(ran.stdout.contains(shown), "{shown}: {}", ran.stdout);
+        let names = ["cold", "caches emptied"].map(|name| format!("{row}, {name}"));
+        let is_shown = names.iter().any(|name| ran.stdout.contains(name));
+        assert!(is_shown, "{row}: {}", ran.stdout);
     }
+    assert!(ran.stdout.contains("ms waiting a batch"), "{}", ran.stdout);
     assert!(!ran.stdout.contains("samples are wrong"), "{}", ran.stdout);
     assert!(report.join("report.html").is_file());
     assert_eq!(fs::read_dir(&medium).unwrap().count(), 0);

@@ -278,7 +278,8 @@ fn every_line_of_a_json_log_is_json() {
     ];
     let served = Served::start_with(&root, &more, &[("FOREBAY_NO_SUCH_VARIABLE", "1")]);
     let client = Client::connect(&served.url, ClientOptions::default()).unwrap();
-    let train = LoaderOptions::default().with_split("train");
+    let train = serde_json::json!({"split": "train", "transform": "train"});
+    let train: LoaderOptions = serde_json::from_value(train).unwrap();
     let mut stream = client.open(train).unwrap();
     assert!(stream.next_batch().unwrap().is_some());
     let wrong = LoaderOptions::default().with_split("no-such");
@@ -328,7 +329,7 @@ fn a_configuration_that_is_wrong_says_where() {
     );
     assert!(stderr.contains("did you mean `batch_size`?"), "{stderr}");
     refused(
-        &JOBS.replace("batch_size = 4", "batch_size = 40"),
+        &JOBS.replace("batch_size = 4", "batch_size = 40\ndrop_last = true"),
         &["small", "80"],
     );
     refused(

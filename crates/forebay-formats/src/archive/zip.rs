@@ -305,7 +305,9 @@ impl ZipMember {
         }
         let (local, name) = local.split_at(LOCAL_BYTES);
         let (local, name_len) = (local, usize::from(u16_at(local, 26)));
-        if name_len != self.name.len() || name != self.name {
+        // Both may have the separators of Windows.
+        let is_same = |(a, b): (&u8, &u8)| a == b || (*a == b'\\' && *b == b'/');
+        if name_len != self.name.len() || !name.iter().zip(&self.name).all(is_same) {
             return Err(format!(
                 "the local header at offset {at} is that of {:?}: the directory of the archive is damaged",
                 escape(name)

@@ -24,8 +24,9 @@ pub(super) fn checked(mut source: RecordSource, input: &RecordInput) -> Result<R
         return Ok(source);
     }
     let first = FirstRecord::of(&source);
-    let has_own_keys =
-        input.features.key_feature.is_some() || first.iter().all(|one| !one.is_twice);
+    // Single records may have the key of another one. If most do, the column only has the name of a key.
+    let twice = first.iter().filter(|one| one.is_twice).count();
+    let has_own_keys = input.features.key_feature.is_some() || twice * 2 <= first.len();
     let labels = label_role::decide(&mut source, input, &first)?;
     let facts = &source.facts;
     let replaced = labels

@@ -438,7 +438,8 @@ fn doubles(number: NumberType, bytes: &[u8]) -> Result<Vec<f64>, String> {
 
 /// A field of a JSON object.
 fn json_value<'a>(json: &[u8], field: &str) -> Result<Option<LabelValue<'a>>, String> {
-    let value: Value = serde_json::from_slice(json).map_err(|error| format!("no JSON: {error}"))?;
+    let value: Value =
+        forebay_shard::json::from_slice(json).map_err(|error| format!("no JSON: {error}"))?;
     match value.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => {
@@ -519,7 +520,7 @@ fn candidates(
             let Some(ColumnValue::Bytes(text)) = text else {
                 continue;
             };
-            if let Ok(Value::Object(object)) = serde_json::from_slice(text) {
+            if let Ok(Value::Object(object)) = forebay_shard::json::from_slice(text) {
                 fields.extend(
                     object
                         .into_iter()

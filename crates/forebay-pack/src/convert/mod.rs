@@ -388,6 +388,8 @@ impl Running<'_> {
         let mut account =
             account::account("records", read, counts, manifest, |name| done.get(name));
         if self.source.is_damaged() {
+            // Without its manifest and indexes, only what is whole of a damaged shard can be counted.
+            account.read = read.max(account.packed_samples() + account.left_out_count());
             let lost = read.saturating_sub(account.packed_samples() + account.left_out_count());
             if lost > 0 {
                 account.left_out.insert("lost to damage".to_owned(), lost);

@@ -300,6 +300,7 @@ fn records_of_other_tools_are_converted_as_they_are() {
     // reads them in order.
     let mut refused = of(&root, &dir.path().join("refused"), DatasetFormat::INDEXED);
     (refused.src, refused.jobs) = (ConvertSource::Files(files.clone()), Some(1));
+    refused.on_bad = OnBad::Fail;
     let error = convert(&refused, &(), &Cancel::new())
         .unwrap_err()
         .to_string();

@@ -209,7 +209,8 @@ fn keys_that_no_name_of_a_member_can_be_are_changed_and_listed() {
     let (_, format) = outputs()[0];
     let dst = dir.path().join("wds");
     let summary = done(&of(source, &dst, format));
-    assert_eq!(summary.changed_keys, 6);
+    // One key is there twice: its second record is a bad one.
+    assert_eq!((summary.changed_keys, summary.skipped()), (5, 1));
     let report = std::fs::read_to_string(dst.join("pack/report.jsonl")).unwrap();
     assert_eq!(report.lines().count(), 6);
     assert!(

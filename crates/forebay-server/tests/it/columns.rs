@@ -122,7 +122,9 @@ fn clients_learn_which_columns_there_are() {
     server.add_dataset("set", &dataset).unwrap();
     let server = server.spawn().unwrap();
     let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
-    let spec = given(r#"{"split": "train", "batch_size": 2, "columns": ["captions"]}"#);
+    let spec = given(
+        r#"{"split": "train", "batch_size": 2, "columns": ["captions"], "transform": "train"}"#,
+    );
     let error = client
         .open(StreamOptions::from(spec))
         .map(|_| ())

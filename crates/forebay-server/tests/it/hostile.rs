@@ -250,9 +250,12 @@ fn options_that_cannot_be_are_refused_by_name() {
         Some(sent(r#"{"batch_size": -1}"#)),
         "option batch_size is -1",
     );
-    refused(Some(sent(r#"{"batch_size": 0}"#)), "batch_size");
     refused(
-        Some(sent(r#"{"batch_size": 1000000}"#)),
+        Some(sent(r#"{"batch_size": 0, "transform": "train"}"#)),
+        "batch_size",
+    );
+    refused(
+        Some(sent(r#"{"batch_size": 1000000, "transform": "train"}"#)),
         "batches of 1000000 samples",
     );
     refused(

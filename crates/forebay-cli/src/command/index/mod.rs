@@ -291,6 +291,7 @@ fn schema_of<'a>(
         if let Some(first) = first {
             let schema = records.decide(Some(&first));
             let schema = schema.map_err(|what| refuse(path, what))?;
+            schema.check(&first).map_err(|what| refuse(path, what))?;
             if let (Some(name), false) = (&schema.other_label, records.without_labels) {
                 let what = format!(
                     "{}: record 0: {name:?} has the name of a label and holds no single integer, and an index leaves records as they are",

@@ -1,5 +1,7 @@
 //! Batches of selected, failing and mixed samples, and of records with features of other names.
 
+use forebay_batch::FLAG_PADDING;
+
 use super::*;
 
 #[test]
@@ -165,7 +167,12 @@ fn samples_that_fail_are_replaced_and_marked() {
                     failed += 1;
                     assert_eq!(found.flags[i], base.flags[i] | 2);
                     if on_error == OnError::Zero {
-                        assert_eq!((found.labels[i], found.samples[i]), (-1, base.samples[i]));
+                        let is_padding = base.flags[i] & FLAG_PADDING != 0;
+                        let label = if is_padding { PADDING_LABEL } else { -1 };
+                        assert_eq!(
+                            (found.labels[i], found.samples[i]),
+                            (label, base.samples[i])
+                        );
                         assert!(pixels(found, i).iter().all(|&byte| byte == 0));
                         continue;
                     }

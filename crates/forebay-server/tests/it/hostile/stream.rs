@@ -57,7 +57,7 @@ fn a_client_that_vanishes_in_the_middle_of_a_batch_is_noticed() {
     for _ in 0..5 {
         let mut raw = Raw::welcomed(server.addr());
         raw.send(wire::Open {
-            spec: Some(sent(r#"{"batch_size": 64}"#)),
+            spec: Some(sent(r#"{"batch_size": 64, "transform": "train"}"#)),
             credit_bytes: u64::MAX,
             ..Default::default()
         });
@@ -84,7 +84,7 @@ fn a_client_that_stops_reading_is_thrown_out() {
     );
     let mut raw = Raw::welcomed(server.addr());
     raw.send(wire::Open {
-        spec: Some(sent(r#"{"batch_size": 256}"#)),
+        spec: Some(sent(r#"{"batch_size": 256, "transform": "train"}"#)),
         credit_bytes: u64::MAX,
         ..Default::default()
     });
@@ -208,7 +208,7 @@ fn a_stop_does_not_wait_for_those_who_do_not_read() {
     );
     let mut raw = Raw::welcomed(server.addr());
     raw.send(wire::Open {
-        spec: Some(sent(r#"{"batch_size": 256}"#)),
+        spec: Some(sent(r#"{"batch_size": 256, "transform": "train"}"#)),
         credit_bytes: u64::MAX,
         ..Default::default()
     });
