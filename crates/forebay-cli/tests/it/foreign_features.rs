@@ -131,11 +131,12 @@ fn tensorflow_datasets_are_indexed_with_their_classes() {
     .done();
     assert_eq!(records(&direct), found);
     assert_eq!(Manifest::load(&direct).unwrap().classes.len(), 3);
-    let notes = ran.summary()["notes"].to_string();
-    assert!(
-        notes.contains("image from feature image") && notes.contains("label.labels.txt"),
-        "{notes}"
-    );
+    let summary = ran.summary();
+    let notes = summary["notes"].to_string();
+    assert!(notes.contains("label.labels.txt"), "{notes}");
+    let roles = &summary["account"]["roles"];
+    assert_eq!(roles["image"]["source"], "image");
+    assert_eq!(roles["label"]["source"], "label");
 }
 
 #[test]

@@ -271,12 +271,12 @@ fn options_that_cannot_be_are_refused_by_name() {
     refused(Some(sent(&wide)), "option classes is [1,1");
     let beyond = wire::StreamSpec {
         index_gaps: vec![u64::MAX, 1],
-        ..sent("{}")
+        ..sent(r#"{"transform": "train"}"#)
     };
     refused(Some(beyond), "indices");
     let twice = wire::StreamSpec {
         index_gaps: vec![1],
-        ..sent(r#"{"indices": [1]}"#)
+        ..sent(r#"{"indices": [1], "transform": "train"}"#)
     };
     refused(Some(twice), "indices is given twice");
 }

@@ -232,7 +232,7 @@ fn options_choose_columns() {
     features.label_feature = None;
     let source = open_with(std::slice::from_ref(&path), features.clone()).unwrap();
     let (key, label, features_of_row) = rows(&source, 0).unwrap().remove(0);
-    assert_eq!((key.as_str(), label), ("one", None));
+    assert_eq!((key.as_str(), label), ("one", Some(1)));
     assert_eq!(features_of_row["image/encoded"], json!(["bytes", [""]]));
     features.image_feature = Some("i8".to_owned());
     let error = open_with(&[path], features).unwrap_err().to_string();
