@@ -120,8 +120,21 @@ pub(crate) fn add_schema(account: &mut Account, schema: &Schema) {
     account.columns.sort();
 }
 
-/// Checks that nothing that was read is missing from an account.
+/// Checks that nothing that was read is missing from an account, and that a part of it was packed.
 pub(crate) fn check(account: &Account, root: &Path) -> Result<()> {
+    let left_out = account.left_out_count();
+    if left_out > 0 && account.packed_samples() == 0 {
+        let unit = &account.unit;
+        let reasons: Vec<String> = account
+            .left_out
+            .iter()
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        let reasons = reasons.join(", ");
+        let what =
+            format!("all {left_out} {unit} were left out, so nothing is published: {reasons}");
+        return Err(Error::destination(root, what));
+    }
     account.check_sum().map_err(|what| {
         let what =
             format!("the account of the dataset does not add up, so nothing is published: {what}");

@@ -99,6 +99,8 @@ def arrayrecord(root: pathlib.Path, files: Files) -> pathlib.Path:
 def lmdb(root: pathlib.Path, files: Files) -> pathlib.Path:
     if len(files) > 1:
         raise CannotOccur("a database is one file")
+    if len({sample["key"] for sample in files[0]}) < len(files[0]):
+        raise CannotOccur("the keys of a database differ")
     module = package("lmdb")
     with module.open(str(root / "train.lmdb"), map_size=1 << 24) as database, database.begin(write=True) as transaction:
         for number, sample in enumerate(files[0]):
@@ -131,6 +133,8 @@ def webdataset(root: pathlib.Path, files: Files) -> pathlib.Path:
                 if isinstance(value, list):
                     extension, value = "json", json.dumps({"label": value})
                 members.append((f"{stem}.{extension}", value if isinstance(value, bytes) else str(value).encode()))
+            if not any(name.startswith(f"{stem}.") for name, _ in members):
+                raise CannotOccur("a sample without members is not there")
         (root / f"train-{number:06}.tar").write_bytes(tar_of(members))
     return root
 
@@ -219,7 +223,7 @@ def litdata(root: pathlib.Path, files: Files) -> pathlib.Path:
         chunk = struct.pack(f"<I{len(offsets)}I", len(items), *offsets) + b"".join(items)
         name = f"chunk-0-{number}.bin"
         (root / name).write_bytes(chunk)
-        chunks.append({"chunk_bytes": len(chunk) - offsets[0], "chunk_size": len(items), "dim": None, "filename": name})
+        chunks.append({"chunk_bytes": len(chunk), "chunk_size": len(items), "dim": None, "filename": name})
     config = {"chunk_bytes": None, "chunk_size": 4, "compression": None, "data_format": form, "data_spec": json.dumps(spec),
               "encryption": None, "item_loader": "PyTreeLoader"}  # fmt: skip
     (root / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
@@ -282,6 +286,8 @@ def zarr(root: pathlib.Path, files: Files) -> pathlib.Path:
 
 def safetensors(root: pathlib.Path, files: Files) -> pathlib.Path:
     module = package("safetensors.numpy")
+    if len({sample["key"] for samples in files for sample in samples}) < sum(map(len, files)):
+        raise CannotOccur("a file of tensors has no keys of rows")
     arrays = {name: array for name, array in arrays_of(files).items() if array.dtype.kind != "U" or name == "labels"}
     if arrays.get("labels", np.zeros(1)).dtype.kind == "U":
         raise CannotOccur("a tensor has no text")

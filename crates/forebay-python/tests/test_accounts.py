@@ -11,7 +11,7 @@ import json
 import pathlib
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -95,6 +95,20 @@ FAULTS = {
 }
 
 
+# What a format makes of a fault by its own definition.
+FORMATS_DIFFER: dict[tuple[str, str], dict[str, Any]] = {
+    # The text of a member is the name of a class, whatever it looks like.
+    (FAULTS["half"].title, "webdataset"): {"exit": 0, "says": "", "classes": ["0.25", "0.5", "0.75"]},
+    # A cell with a point is no class, in a list of integers and names.
+    (FAULTS["half"].title, "list"): {"says": "is not an integer"},
+    # Text that is a number is one.
+    (FAULTS["numbers"].title, "webdataset"): {"says": "", "labels": [9, 10, 9, 11]},
+    (FAULTS["numbers"].title, "list"): {"says": "", "labels": [9, 10, 9, 11]},
+    # Members of one name are one sample, which has the image twice.
+    (FAULTS["key-twice"].title, "webdataset"): {"packed": 2},
+}
+
+
 def account_of(dataset: pathlib.Path) -> dict[str, Any]:
     account: dict[str, Any] = json.loads((dataset / "forebay.json").read_text())["account"]
     return account
@@ -102,7 +116,8 @@ def account_of(dataset: pathlib.Path) -> dict[str, Any]:
 
 def expected(fault: Fault, name: str) -> Fault:
     """The row as one format defines it."""
-    return fault
+    change = FORMATS_DIFFER.get((fault.title, name))
+    return replace(fault, **change) if change else fault
 
 
 @dataclass
@@ -114,7 +129,7 @@ class Outcome:
 
 
 def run(row: str, name: str, root: pathlib.Path) -> Outcome:
-    fault = FAULTS[row]
+    fault = expected(FAULTS[row], name)
     try:
         if fault.only and name not in fault.only:
             raise CannotOccur(fault.reason)

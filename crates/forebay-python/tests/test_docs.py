@@ -48,6 +48,8 @@ STAND_INS = [
     (r"device=\"cuda\"", 'device="cpu"'),
     (r"num_workers=\d+", "num_workers=0"),
     (r"forebay://[\w.:,]+/imagenet", "{data/imagenet}"),
+    # A job has a transform; the dataset that stands in for it has none.
+    (r"Loader\(\"forebay://host:7070/resnet50\"", "Loader(\"{packed}\", transform=forebay.TrainTransform(32)"),
     (r"forebay://[a-z][\w.:,]+/\w+", "{packed}"),
     (r"s3://bucket", "{root}/bucket"),
     (r"\"mine/", '"{mine}/'),

@@ -171,7 +171,7 @@ def test_arrays_go_to_records_and_back(tmp_path: pathlib.Path, name: str) -> Non
     rng = np.random.default_rng(3)
     arrays: dict[str, Any] = {
         "images": rng.integers(0, 256, (20, 6, 8, 3), dtype=np.uint8),
-        "labels": np.arange(20) % 4 - 1,
+        "labels": np.arange(20) % 4,
         "embedding": rng.standard_normal((20, 5)),
         "score": rng.random(20, dtype=np.float32),
     }

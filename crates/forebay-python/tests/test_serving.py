@@ -286,7 +286,7 @@ def test_a_busy_server_is_waited_for(start: Start, packed: dict[str, pathlib.Pat
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (str(copy), copy.kind) == (str(caught.value), "busy")
     # The place that becomes free is taken.
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, pytest.warns(UserWarning, match="trying again"):
         waits = pool.submit(forebay.Loader, url, timeout=60.0, **options)
         assert not waits.done()
         first.close()

@@ -45,7 +45,7 @@ pub(super) fn find_listed(
         return Ok(None);
     }
     match forms.find(dir, name) {
-        Ok((own, meta)) => Ok(meta.is_file().then(|| (own, meta.len()))),
+        Ok((own, meta)) => Ok(meta.is_file().then_some((own, meta.len()))),
         Err(error) => match error.kind() {
             ErrorKind::InvalidInput => Err(Error::source(dir, error.to_string())),
             ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => Ok(None),

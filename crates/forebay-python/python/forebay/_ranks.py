@@ -105,7 +105,11 @@ def world_size(found: list[Claim], job: int | None = None) -> int:
         if len(sizes) != 1:
             raise
         return sizes.pop()  # type: ignore[return-value]
-    return size if is_named or job is None else job
+    if job is None or not is_named:
+        return size if job is None else job
+    if size != job:
+        raise OptionError(f"option world_size: the job has {job}, this client asks for {size}; leave it out, or change one of the two")
+    return size
 
 
 def _completed(claim: Claim, others: list[Claim]) -> Claim:

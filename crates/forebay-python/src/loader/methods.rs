@@ -166,8 +166,9 @@ impl PyLoader {
     /// How many processes share an epoch: looked up as `rank` is.
     #[getter]
     fn world_size(&self, py: Python<'_>) -> PyResult<u64> {
-        match self.is_settled() {
-            true => Ok(self.current().opened.options.world_size),
+        match self.is_settled() || self.find_ranks(py).is_ok() {
+            true => Ok(self.ranked(py)?.opened.options.world_size),
+            // It may be known where the rank is not.
             false => ranks::world_of_process(py, self.job),
         }
     }

@@ -133,10 +133,11 @@ impl PyLoader {
 
     /// The batches of an epoch, which depend on the number of ranks and not on the rank.
     fn batches(&self, py: Python<'_>) -> PyResult<Batches> {
-        let current = self.current();
-        if self.is_settled() {
-            return Ok(current.opened.batches);
+        if self.is_settled() || self.find_ranks(py).is_ok() {
+            return Ok(self.ranked(py)?.opened.batches);
         }
+        // The same for each rank, so it need not be known.
+        let current = self.current();
         let mut options = current.opened.options.clone();
         (options.rank, options.world_size) = (0, ranks::world_of_process(py, self.job)?);
         let batches = options.batches(current.opened.samples);
