@@ -220,7 +220,7 @@ class _DatasetWriter:
         """Raises that a sample cannot be written."""
     def close(self) -> tuple[str, str, list[tuple[str, int, int, int]], int, bool, str | None]:
         """Publishes the dataset: its root, its fingerprint, (name, records, shards, bytes) of each split, the shards that were
-        there, and whether all was.
+        there, whether all was, and the account as JSON.
         """
     def abandon(self) -> None:
         """Ends without publishing; finished shards stay."""
