@@ -204,7 +204,7 @@ def litdata(root: pathlib.Path, files: Files) -> pathlib.Path:
     if any(list(samples[0]) != names for samples in files if samples):
         raise CannotOccur("the chunks of LitData have one list of leaves")
     form = [{int: "int", float: "float", str: "str", bytes: "bytes"}[kinds[name]] for name in names]
-    leaf = {"type": None, "context": None, "children_spec": []}
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     spec = [1, {"type": "builtins.dict", "context": json.dumps(names), "children_spec": [leaf] * len(names)}]
     chunks = []
     for number, samples in enumerate(files):
@@ -271,7 +271,8 @@ def arrays_of(files: Files) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def npz(root: pathlib.Path, files: Files) -> pathlib.Path:
-    np.savez(root / "train.npz", **arrays_of(files))
+    arrays: dict[str, Any] = dict(arrays_of(files))
+    np.savez(root / "train.npz", **arrays)
     return root / "train.npz"
 
 

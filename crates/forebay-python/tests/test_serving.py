@@ -236,7 +236,7 @@ def test_a_server_that_is_gone_is_no_timeout(transport: str, packed: dict[str, p
     options: dict[str, Any] = {"batch_size": 2, "transport": transport, "transform": forebay.EvalTransform(32, resize=40)}
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = ["forebay", "serve", packed["indexed"], "--listen", address, "--name", "a"]
+    command = ["forebay", "serve", os.fspath(packed["indexed"]), "--listen", address, "--name", "a"]
 
     def start() -> Any:
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
