@@ -232,8 +232,8 @@ impl RecordFormat {
     /// are checked when they are read: each has an image that loaders read and a label that is a class.
     ///
     /// # Errors
-    /// [`Error::Record`](crate::Error::Record) if a first record does not tell its features, those of the files, and
-    /// [`Error::Source`](crate::Error::Source) if a column is called a label and holds none.
+    /// [`Error::Record`] if a first record does not tell its features, those of the files, and
+    /// [`Error::Source`] if a column is called a label and holds none.
     pub fn open(self, input: &RecordInput) -> Result<RecordSource> {
         input.check()?;
         let mut source = self.0.open(input)?;
@@ -537,7 +537,7 @@ pub trait RecordFile: fmt::Debug + Send + Sync {
     /// Encodes a record that [`RecordReader::next_raw`] read.
     ///
     /// # Errors
-    /// [`Error::Record`](crate::Error::Record), as [`RecordReader::next_record`].
+    /// [`Error::Record`], as [`RecordReader::next_record`].
     fn encode(&self, _record: &mut OwnedRecord) -> Result<()> {
         Ok(())
     }
@@ -558,7 +558,7 @@ pub trait RecordReader {
     /// Reads the next record; none at the end.
     ///
     /// # Errors
-    /// Those of the file, and damage. After [`Error::Record`](crate::Error::Record) the next record can be read, if the
+    /// Those of the file, and damage. After [`Error::Record`] the next record can be read, if the
     /// format knows where it is.
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>>;
 
