@@ -280,7 +280,10 @@ def test_a_busy_server_is_waited_for(start: Start, packed: dict[str, pathlib.Pat
         "transport": "tcp",
     }
     first = forebay.Loader(url, **options)
-    with pytest.raises(forebay.ServerError, match="was busy for .* 1 connections already") as caught:
+    with (
+        pytest.warns(UserWarning, match="trying again"),
+        pytest.raises(forebay.ServerError, match="was busy for .* 1 connections already") as caught,
+    ):
         forebay.Loader(url, timeout=1.0, **options)
     assert caught.value.kind == "busy"
     copy = pickle.loads(pickle.dumps(caught.value))
