@@ -101,6 +101,8 @@ pub enum Reason {
     BehindEnd,
     /// Names of a list are those of files in another Unicode form.
     OtherForm,
+    /// A file in an archive of samples that belongs to none of them.
+    NoSample,
     /// A record or sample that cannot be read.
     BadRecord,
     /// A record whose key the format cannot hold: it has another one.
@@ -165,6 +167,7 @@ impl Reason {
             Self::OtherForm => {
                 "names in another Unicode form (NFC, NFD) than those of files or directories count as the same"
             }
+            Self::NoSample => "part of no sample",
             Self::BadRecord => "a record that cannot be read",
             Self::KeyChanged => "a key that the format cannot hold",
         }

@@ -3,20 +3,23 @@
 use super::super::npy::{HEADER_MAX_BYTES, NpyColumn, NpyHeader};
 use super::super::{OnBadRecord, RecordInput};
 use super::columns::{Columns, is_image_extension, is_npy, is_refused, last};
-use super::skipped;
+use super::{place, skipped};
 use crate::archive::tar::{TarKind, TarMember, TarReader};
 use crate::archive::{
     Archive, ArchiveError, FileVersion, HEAD_BYTES, Stream, VolumeKind, read_exact, read_head,
 };
 use crate::error::{Error, Result};
-use crate::finding::{Finding, escape};
+use crate::finding::{Action, Finding, Reason, escape};
 use crate::key_path::{base, normal};
+use crate::system_names::part_left_aside;
 use forebay_shard::MAX_RECORD_BYTES;
 use forebay_shard::index::MAX_KEY_BYTES;
 use std::collections::{BTreeSet, HashSet};
 
 /// A dataset has a handful of columns; a tar of other files has a name for each.
 const EXTENSIONS_MAX: usize = 256;
+/// Members of a tar without a sample that are listed by name.
+const IGNORED_MAX: u64 = 1000;
 /// Bytes of a member that show what its column holds.
 const FIRST_MEMBER_BYTES: usize = 4096;
 
@@ -105,6 +108,14 @@ struct Open {
     error: Option<(Vec<u8>, ArchiveError)>,
 }
 
+impl Open {
+    /// Bytes of its members.
+    fn bytes(&self) -> u64 {
+        let members = self.members.iter();
+        members.map(|member| u64::from(member.size)).sum()
+    }
+}
+
 impl TarIndex {
     /// Reads all headers. Under [`OnBadRecord::Skip`] samples with problems are left out and listed.
     pub(super) fn read(archive: &Archive, input: &RecordInput, cut: Cut) -> Result<Self> {
@@ -135,6 +146,7 @@ impl TarIndex {
             cut,
             open: None,
             seen: HashSet::new(),
+            ignored: 0,
         };
         scan.run(&mut stream)?;
         Ok(scan.index)
@@ -306,6 +318,8 @@ struct Scan<'a> {
     open: Option<Open>,
     /// Hashes of the names of samples that are complete.
     seen: HashSet<u128>,
+    /// Members that belong to no sample.
+    ignored: u64,
 }
 
 impl Scan<'_> {
@@ -326,6 +340,17 @@ impl Scan<'_> {
             }
         }
         self.close()?;
+        let unlisted = self.ignored.saturating_sub(IGNORED_MAX);
+        if unlisted > 0 {
+            let path = place(&self.index.version.path, b"");
+            let found = Finding::new(
+                Action::Ignored,
+                Reason::NoSample,
+                &path,
+                "not listed by name",
+            );
+            self.index.findings.push(found.of_files(unlisted));
+        }
         if !reader.ended {
             let what = "the tar has no end mark: it is cut short";
             return self.refuse(b"", ArchiveError::at(stream.position(), what));
@@ -370,38 +395,82 @@ impl Scan<'_> {
             Ok(name) => name,
             Err(why) => return self.refuse(&member.name, ArchiveError::at(at, why)),
         };
-        let Some((sample, extension)) = take_apart(&name, self.cut) else {
-            let is_nameless = base(&name).strip_prefix(b".").is_some_and(is_known);
-            return match is_nameless {
-                true => {
-                    let what = "it has an extension and no name, so it belongs to no sample";
-                    self.refuse(&name, ArchiveError::at(at, what))
-                }
-                false => Ok(()),
-            };
-        };
-        let is_same = self.open.as_ref().is_some_and(|open| open.name == sample);
-        if !is_same {
-            self.close()?;
-            self.open = Some(Open {
-                name: sample.to_vec(),
-                image: Vec::new(),
-                members: Vec::new(),
-                error: None,
-            });
-            if self.seen.contains(&hash(sample)) {
-                let what = "a sample of this name is there already: the members of a sample lie together, and each has a name of its own";
-                self.mark_bad(&name, ArchiveError::at(at, what));
-            }
+        if let Some((_, Reason::System)) = part_left_aside(&name, 0) {
+            self.ignore(&name, Reason::System);
+            return Ok(());
         }
-        let extension = match std::str::from_utf8(extension) {
-            Ok(text) => text.to_lowercase(),
-            Err(_) => {
-                self.mark_bad(&name, ArchiveError::at(at, "the extension is not UTF-8"));
-                return Ok(());
-            }
+        let Some((sample, extension)) = take_apart(&name, self.cut) else {
+            return self.outside_of_samples(&name, member, stream);
         };
-        let Some(number) = self.extension(&extension) else {
+        self.begin(sample, &name, at)?;
+        let Ok(extension) = std::str::from_utf8(extension) else {
+            self.mark_bad(&name, ArchiveError::at(at, "the extension is not UTF-8"));
+            return Ok(());
+        };
+        self.column(&name, &extension.to_lowercase(), member, stream)
+    }
+
+    /// Ignores a member that belongs to no sample, unless it looks like an image or like the column of a sample.
+    fn outside_of_samples(
+        &mut self,
+        name: &[u8],
+        member: &TarMember,
+        stream: &mut Stream,
+    ) -> Result<()> {
+        if base(name).strip_prefix(b".").is_some_and(is_known) {
+            let what = "it has an extension and no name, so it belongs to no sample";
+            return self.refuse(name, ArchiveError::at(member.header, what));
+        }
+        let mut head = vec![0; member.size.min(HEAD_BYTES as u64) as usize];
+        // The next header reports a tar that is cut short.
+        let is_read = read_exact(stream, member.data, &mut head).is_ok();
+        if is_read && !is_meta(name) && forebay_image::sniff(&head).is_some() {
+            let what = "it is an image without an extension, so it belongs to no sample";
+            return self.refuse(name, ArchiveError::at(member.header, what));
+        }
+        self.ignore(name, Reason::NoSample);
+        Ok(())
+    }
+
+    /// Lists a member that belongs to no sample; behind the first [`IGNORED_MAX`] of a tar, all others are one finding.
+    fn ignore(&mut self, name: &[u8], reason: Reason) {
+        self.ignored += 1;
+        let path = &self.index.version.path;
+        if self.ignored <= IGNORED_MAX {
+            let found = Finding::new(Action::Ignored, reason, &place(path, name), "");
+            self.index.findings.push(found);
+        }
+    }
+
+    /// Opens the sample of a member, if the one before it belongs to another.
+    fn begin(&mut self, sample: &[u8], member: &[u8], at: u64) -> Result<()> {
+        if self.open.as_ref().is_some_and(|open| open.name == sample) {
+            return Ok(());
+        }
+        self.close()?;
+        self.open = Some(Open {
+            name: sample.to_vec(),
+            image: Vec::new(),
+            members: Vec::new(),
+            error: None,
+        });
+        if self.seen.contains(&hash(sample)) {
+            let what = "a sample of this name is there already: the members of a sample lie together, and each has a name of its own";
+            self.mark_bad(member, ArchiveError::at(at, what));
+        }
+        Ok(())
+    }
+
+    /// Adds a member to the open sample.
+    fn column(
+        &mut self,
+        name: &[u8],
+        extension: &str,
+        member: &TarMember,
+        stream: &mut Stream,
+    ) -> Result<()> {
+        let at = member.header;
+        let Some(number) = self.extension(extension) else {
             let mut what = format!(
                 "more than {EXTENSIONS_MAX} different extensions: these are no columns of samples"
             );
@@ -413,45 +482,26 @@ impl Scan<'_> {
                 format!("offset {at}: {what}"),
             ));
         };
-        if self.input.drop_features.contains(&extension) {
+        if self
+            .input
+            .drop_features
+            .iter()
+            .any(|dropped| dropped == extension)
+        {
             return Ok(());
         }
         let is_image = match &self.input.features.image_feature {
-            Some(chosen) => *chosen == extension,
-            None => is_image_extension(&extension),
+            Some(chosen) => chosen == extension,
+            None => is_image_extension(extension),
         };
-        let first_image = self.open.as_ref().filter(|_| is_image);
-        let first_image = first_image.map_or(&[][..], |open| &open.image);
-        let is_twice = self
-            .open
-            .as_ref()
-            .is_some_and(|open| open.members.iter().any(|old| old.extension == number));
-        if is_twice {
-            let what = format!("the sample has a member {extension:?} already");
-            self.mark_bad(&name, ArchiveError::at(at, what));
-        } else if !first_image.is_empty() {
-            let what = format!(
-                "the sample has another image, {:?}: --image-feature EXTENSION says which one it is",
-                escape(first_image)
-            );
-            self.mark_bad(&name, ArchiveError::at(at, what));
-        } else if self.sample_bytes().saturating_add(member.size) > MAX_RECORD_BYTES {
-            let what = format!(
-                "{} bytes, with those of the sample's other members, are more than a record may have",
-                member.size
-            );
-            self.mark_bad(&name, ArchiveError::at(at, what));
-        } else if name.len() > MAX_KEY_BYTES {
-            self.mark_bad(
-                &name,
-                ArchiveError::at(at, "the name is too long for a key"),
-            );
-        } else if is_npy(&extension) {
+        if let Some(what) = self.misfit(name, extension, number, is_image, member.size) {
+            self.mark_bad(name, ArchiveError::at(at, what));
+        } else if is_npy(extension) {
             self.array(number, member, stream)?;
         }
         if let Some(open) = &mut self.open {
             if is_image {
-                open.image.clone_from(&name);
+                open.image = name.to_vec();
             }
             open.members.push(Member {
                 extension: number,
@@ -462,10 +512,30 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Bytes of the members of the open sample.
-    fn sample_bytes(&self) -> u64 {
-        let members = self.open.iter().flat_map(|open| &open.members);
-        members.map(|member| u64::from(member.size)).sum()
+    /// Returns the reason why the open sample cannot have a further member, if there is one.
+    fn misfit(
+        &self,
+        name: &[u8],
+        extension: &str,
+        number: u16,
+        is_image: bool,
+        size: u64,
+    ) -> Option<String> {
+        let open = self.open.as_ref()?;
+        if open.members.iter().any(|old| old.extension == number) {
+            Some(format!("the sample has a member {extension:?} already"))
+        } else if is_image && !open.image.is_empty() {
+            Some(format!(
+                "the sample has another image, {:?}: --image-feature EXTENSION says which one it is",
+                escape(&open.image)
+            ))
+        } else if open.bytes().saturating_add(size) > MAX_RECORD_BYTES {
+            Some(format!(
+                "{size} bytes, with those of the sample's other members, are more than a record may have"
+            ))
+        } else {
+            (name.len() > MAX_KEY_BYTES).then(|| "the name is too long for a key".to_owned())
+        }
     }
 
     /// The number of an extension; none if there are too many.
@@ -548,6 +618,12 @@ pub(super) fn dots_advice<'a>(
     ))
 }
 
+/// Whether a member is in a directory such as `__notes__`, which readers of WebDataset pass over.
+fn is_meta(name: &[u8]) -> bool {
+    let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
+    first.len() >= 4 && first.starts_with(b"__") && first.ends_with(b"__")
+}
+
 /// The sample's name and the extension of a member; nothing for files that are no members of samples, as readers of
 /// WebDataset have it: without an extension, hidden, or in a directory such as `__notes__`.
 fn take_apart(name: &[u8], cut: Cut) -> Option<(&[u8], &[u8])> {
@@ -557,11 +633,9 @@ fn take_apart(name: &[u8], cut: Cut) -> Option<(&[u8], &[u8])> {
         Cut::FirstDot => last.iter().position(is_dot)?,
         Cut::LastDot => last.iter().rposition(is_dot)?,
     };
-    let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
-    let is_meta = first.len() >= 4 && first.starts_with(b"__") && first.ends_with(b"__");
     let at = name.len() - last.len() + dot;
     let (sample, extension) = (name.get(..at)?, name.get(at + 1..)?);
-    (dot > 0 && !is_meta && !extension.is_empty()).then_some((sample, extension))
+    (dot > 0 && !is_meta(name) && !extension.is_empty()).then_some((sample, extension))
 }
 
 /// Whether an extension is one that members of samples have.

@@ -255,11 +255,20 @@ fn identity(
         .into()
 }
 
+/// The name of a tar's member in findings.
+fn place(path: &Path, member: &[u8]) -> Vec<u8> {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    [name.as_encoded_bytes(), b"/", member].concat()
+}
+
 /// A sample that was left out.
 fn skipped(path: &Path, member: &[u8], detail: String) -> Finding {
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    let place = [name.as_encoded_bytes(), b"/", member].concat();
-    Finding::new(Action::Skipped, Reason::BadRecord, &place, detail)
+    Finding::new(
+        Action::Skipped,
+        Reason::BadRecord,
+        &place(path, member),
+        detail,
+    )
 }
 
 #[cfg(test)]

@@ -313,9 +313,52 @@ fn members_without_a_name_are_bad_members() {
         assert!(error.contains(name) && error.contains("no name"), "{error}");
         input.on_bad_record = OnBadRecord::Skip;
         let source = open(&input).unwrap();
-        assert_eq!(source.facts.findings.len(), 1);
+        let left_out = source.facts.findings.iter();
+        let left_out = left_out.filter(|found| found.action.leaves_out());
+        assert_eq!(left_out.count(), 1);
         assert_eq!(samples(&source.splits[0]).len(), 1);
     }
+}
+
+#[test]
+fn members_of_no_sample_are_counted() {
+    let bytes = tar(&[
+        ("1.jpg", JPEG),
+        ("Thumbs.db", b"x"),
+        ("__MACOSX/._1.jpg", b"x"),
+        ("README", b"x"),
+        ("__meta__/cover.jpg", JPEG),
+        ("a/2", JPEG),
+    ]);
+    let (_dir, mut input) = place(&[("a.tar", bytes)]);
+    let error = open(&input).unwrap_err().to_string();
+    assert!(error.contains("\"a/2\": it is an image without"), "{error}");
+    input.on_bad_record = OnBadRecord::Skip;
+    let findings = open(&input).unwrap().facts.findings;
+    let found: Vec<_> = findings
+        .iter()
+        .map(|f| (&*f.path, f.action, f.reason))
+        .collect();
+    let ignored = |path, reason| (path, Action::Ignored, reason);
+    let expected = [
+        ignored("a.tar/Thumbs.db", Reason::System),
+        ignored("a.tar/__MACOSX/._1.jpg", Reason::System),
+        ignored("a.tar/README", Reason::NoSample),
+        ignored("a.tar/__meta__/cover.jpg", Reason::NoSample),
+        ("a.tar/a/2", Action::Skipped, Reason::BadRecord),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn many_members_of_no_sample_are_listed_in_part() {
+    let names: Vec<String> = (0..1_200).map(|n| format!("x{n}")).collect();
+    let mut members: Vec<(&str, &[u8])> = vec![("1.jpg", JPEG)];
+    members.extend(names.iter().map(|name| (name.as_str(), &b"x"[..])));
+    let (_dir, input) = place(&[("a.tar", tar(&members))]);
+    let findings = open(&input).unwrap().facts.findings;
+    let files: u32 = findings.iter().map(|found| found.files).sum();
+    assert_eq!((findings.len(), files), (1_001, 1_200));
 }
 
 /// WebDataset cuts such names at their first dots.
