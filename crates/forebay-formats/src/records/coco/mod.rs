@@ -198,7 +198,7 @@ fn add_sizes(
 ) -> Result<()> {
     let masks = annotations.masks.as_deref();
     let forms = FileForms::default();
-    let sizes = map_parallel(
+    let files = map_parallel(
         &annotations.images,
         STAT_THREADS,
         &|| false,
@@ -206,19 +206,19 @@ fn add_sizes(
         |(), image: &Image| {
             let found = find_listed(dir, Path::new(&image.name), &forms)?;
             let mask = masks.zip(image.segments.as_ref());
-            let mask = mask.map(|(dir, segments)| panoptic::size(dir, segments));
+            let mask = mask.map(|(dir, segments)| panoptic::find(dir, segments, &forms));
             Ok((found, mask.transpose()?))
         },
     );
     let mut found = Vec::with_capacity(annotations.images.len());
-    for (mut image, sizes) in annotations.images.drain(..).zip(sizes) {
-        let (own, mask) = sizes.unwrap_or(Err(Error::Interrupted))?;
+    for (mut image, files) in annotations.images.drain(..).zip(files) {
+        let (own, mask) = files.unwrap_or(Err(Error::Interrupted))?;
         let (what, place) = match (own, mask) {
             (Some((own, bytes)), mask) if mask != Some(None) => {
                 image.name = own.to_string_lossy().into_owned();
                 image.bytes = bytes;
-                if let (Some(segments), Some(Some(bytes))) = (&mut image.segments, mask) {
-                    segments.bytes = bytes;
+                if let (Some(segments), Some(Some(file))) = (&mut image.segments, mask) {
+                    (segments.name, segments.bytes) = file;
                 }
                 found.push(image);
                 continue;

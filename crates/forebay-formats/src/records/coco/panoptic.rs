@@ -2,7 +2,8 @@
 
 use super::annotations::{Annotations, Category, ImageEntry};
 use crate::error::{Error, Result};
-use crate::records::annotation_files::{is_inside, read_mask, size_of};
+use crate::name_forms::FileForms;
+use crate::records::annotation_files::{find_listed, is_inside, read_mask};
 use forebay_shard::schema::{Column, ColumnType, ColumnValue, NumberType};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
@@ -45,7 +46,7 @@ struct SegmentInfo {
 #[derive(Debug, Clone)]
 pub(super) struct Segments {
     /// The name of its file below the directory of masks.
-    name: String,
+    pub(super) name: PathBuf,
     /// Size of the file.
     pub(super) bytes: u64,
     pub(super) segments: Vec<Segment>,
@@ -114,7 +115,7 @@ impl Entry {
             });
         }
         Ok(Segments {
-            name: self.file_name.clone(),
+            name: PathBuf::from(&self.file_name),
             bytes: 0,
             segments,
         })
@@ -138,9 +139,13 @@ pub(super) fn masks_of(json: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Asks for the size of a mask's file; `None` if there is none.
-pub(super) fn size(dir: &Path, segments: &Segments) -> Result<Option<u64>> {
-    size_of(&dir.join(&segments.name))
+/// Finds the name and the size of a mask's file; `None` if there is none.
+pub(super) fn find(
+    dir: &Path,
+    segments: &Segments,
+    forms: &FileForms,
+) -> Result<Option<(PathBuf, u64)>> {
+    find_listed(dir, Path::new(&segments.name), forms)
 }
 
 /// The columns of masks and their segments.

@@ -3,10 +3,11 @@
 use super::{Entry, keep_those_with};
 use crate::error::Result;
 use crate::finding::Finding;
+use crate::name_forms::FileForms;
 use crate::records::OnBadRecord;
-use crate::records::annotation_files::{read_mask, size_of};
+use crate::records::annotation_files::{find_listed, read_mask};
 use forebay_shard::schema::{Column, ColumnType};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The directories of masks, and the column of each.
 const KINDS: [(&str, &str); 2] = [
@@ -14,16 +15,17 @@ const KINDS: [(&str, &str); 2] = [
     ("SegmentationObject", "segmentation_object"),
 ];
 
-/// The sizes of the files of an image's masks.
-pub(super) type MaskSizes = [Option<u64>; KINDS.len()];
+/// The names and sizes of the files of an image's masks.
+pub(super) type MaskFiles = [Option<(PathBuf, u64)>; KINDS.len()];
 
 /// Finds the masks of an image.
-pub(super) fn find(place: &Path, id: &str) -> Result<MaskSizes> {
-    let mut sizes = MaskSizes::default();
-    for ((dir, _), size) in KINDS.iter().zip(&mut sizes) {
-        *size = size_of(&place.join(dir).join(format!("{id}.png")))?;
+pub(super) fn find(place: &Path, id: &str, forms: &FileForms) -> Result<MaskFiles> {
+    let name = format!("{id}.png");
+    let mut files = MaskFiles::default();
+    for ((dir, _), file) in KINDS.iter().zip(&mut files) {
+        *file = find_listed(&place.join(dir), Path::new(&name), forms)?;
     }
-    Ok(sizes)
+    Ok(files)
 }
 
 /// Leaves out images of a list for segmentation without a mask of classes, unless none has one, as those of a test split.
@@ -44,8 +46,8 @@ pub(super) fn check_list(
 pub(super) fn columns<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Column> {
     let mut has = [false; KINDS.len()];
     for entry in entries {
-        for (has, size) in has.iter_mut().zip(&entry.masks) {
-            *has |= size.is_some();
+        for (has, file) in has.iter_mut().zip(&entry.masks) {
+            *has |= file.is_some();
         }
     }
     let kinds = KINDS.iter().zip(has).filter(|(_, has)| *has);
@@ -64,9 +66,9 @@ pub(super) fn read(
     let place = path.parent().unwrap_or(path);
     let mut kinds = KINDS.iter().zip(&entry.masks);
     let found = kinds.find(|((_, name), _)| *name == column);
-    let Some(((dir, _), Some(size))) = found else {
+    let Some(((dir, _), Some((name, size)))) = found else {
         return Ok(None);
     };
-    let path = place.join(dir).join(format!("{}.png", entry.id));
+    let path = place.join(dir).join(name);
     read_mask(&path, *size, record, image).map(Some)
 }

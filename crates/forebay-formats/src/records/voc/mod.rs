@@ -9,17 +9,18 @@ mod masks;
 #[cfg(test)]
 mod tests;
 
-use super::annotation_files::{is_inside, read_limited};
+use super::annotation_files::{find_listed, is_inside, read_limited};
 use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage, encode_columns};
 use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Reason};
+use crate::name_forms::FileForms;
 use annotation::Annotation;
 use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
-use masks::MaskSizes;
+use masks::MaskFiles;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -269,13 +270,11 @@ fn id_of<'l>(place: &Path, line: &'l str) -> &'l str {
 /// An image of a split.
 #[derive(Debug, Clone)]
 struct Entry {
-    /// Name in the lists.
-    id: String,
     /// Name below the directory of images, which is the key.
     name: String,
     bytes: u64,
     annotation: Option<Annotation>,
-    masks: MaskSizes,
+    masks: MaskFiles,
     digest: [u8; 32],
 }
 
@@ -297,7 +296,8 @@ fn read_all(
     policy: OnBadRecord,
     findings: &mut Vec<Finding>,
 ) -> Result<Vec<Entry>> {
-    let read = |_: &mut (), id: &String| read_one(place, id);
+    let forms = FileForms::default();
+    let read = |_: &mut (), id: &String| read_one(place, id, &forms);
     let read = map_parallel(ids, THREADS, &|| false, || (), read);
     let mut entries = Vec::with_capacity(ids.len());
     for (id, entry) in ids.iter().zip(read) {
@@ -308,6 +308,7 @@ fn read_all(
             }
         }
     }
+    findings.extend(Finding::other_forms(place, forms.count()));
     let has_annotation = |entry: &Entry| entry.annotation.is_some();
     let what = "there is no annotation of it, and others of its split have one";
     let of_dir = (place.join(ANNOTATIONS), what);
@@ -339,23 +340,27 @@ fn keep_those_with(
     Ok(())
 }
 
-fn read_one(place: &Path, id: &str) -> Result<std::result::Result<Entry, LeftOut>> {
+fn read_one(
+    place: &Path,
+    id: &str,
+    forms: &FileForms,
+) -> Result<std::result::Result<Entry, LeftOut>> {
     if !is_inside(id) {
         let what = format!("the name {id:?} leads out of the directory of images");
         return Err(Error::source(place.join(LISTS), what));
     }
-    let path = place.join(ANNOTATIONS).join(format!("{id}.xml"));
+    let of_annotations = place.join(ANNOTATIONS);
     let mut digest = [0; 32];
-    let annotation = match path.exists() {
-        true => {
-            let xml = read_limited(&path)?;
+    let annotation = match find_listed(&of_annotations, Path::new(&format!("{id}.xml")), forms)? {
+        Some((name, _)) => {
+            let xml = read_limited(&of_annotations.join(name))?;
             digest = *blake3::hash(&xml).as_bytes();
             match annotation::parse(&xml) {
                 Ok(annotation) => Some(annotation),
                 Err(what) => return Ok(Err((ANNOTATIONS, Reason::BadAnnotation, what))),
             }
         }
-        false => None,
+        None => None,
     };
     let images = place.join(IMAGES);
     let named = annotation
@@ -363,21 +368,25 @@ fn read_one(place: &Path, id: &str) -> Result<std::result::Result<Entry, LeftOut
         .map(|annotation| annotation.filename.clone());
     let named = named.filter(|name| Path::new(name).file_stem().is_some_and(|stem| stem == id));
     let usual = ENDINGS.iter().map(|ending| format!("{id}.{ending}"));
-    let mut names = named
+    let names = named
         .into_iter()
         .filter(|name| is_inside(name))
         .chain(usual);
-    let Some(name) = names.find(|name| images.join(name).is_file()) else {
+    let mut found = None;
+    for name in names {
+        found = find_listed(&images, Path::new(&name), forms)?;
+        if found.is_some() {
+            break;
+        }
+    }
+    let Some((name, bytes)) = found else {
         let what = "there is no image of this name".to_owned();
         return Ok(Err((IMAGES, Reason::NotThere, what)));
     };
-    let path = images.join(&name);
-    let meta = std::fs::metadata(&path).map_err(|error| Error::io(&path, "stat", error))?;
     Ok(Ok(Entry {
-        id: id.to_owned(),
-        masks: masks::find(place, id)?,
-        name,
-        bytes: meta.len(),
+        masks: masks::find(place, id, forms)?,
+        name: name.to_string_lossy().into_owned(),
+        bytes,
         annotation,
         digest,
     }))
@@ -435,7 +444,7 @@ fn digest(parts: &[(String, Vec<Entry>, PathBuf)]) -> String {
             hasher.update(entry.name.as_bytes());
             hasher.update(&entry.bytes.to_le_bytes());
             hasher.update(&entry.digest);
-            for size in entry.masks.iter().flatten() {
+            for (_, size) in entry.masks.iter().flatten() {
                 hasher.update(&size.to_le_bytes());
             }
         }
@@ -464,11 +473,12 @@ impl ImageFiles for Images {
 
     fn image(&self, number: usize) -> ImageFile<'_> {
         let entry = &self.entries[number];
+        let masks = entry.masks.iter().flatten();
         ImageFile {
             dir: &self.path,
             name: Path::new(&entry.name),
             bytes: entry.bytes,
-            more_bytes: entry.masks.iter().flatten().sum(),
+            more_bytes: masks.map(|(_, bytes)| bytes).sum(),
             label: None,
             line: None,
             declared: entry.annotation.as_ref().and_then(|found| found.size),
