@@ -42,6 +42,7 @@ mod lmdb;
 mod mds;
 mod npy;
 mod npz;
+mod numbering;
 mod numbers;
 mod open_images;
 mod owned;
@@ -239,6 +240,8 @@ impl RecordFormat {
         let mut source = self.0.open(input)?;
         let unlisted = unlisted::find(self.0, input, &source)?;
         source.facts.findings.extend(unlisted);
+        let missing = numbering::find(input, &source)?;
+        source.facts.findings.extend(missing);
         checked::checked(source, input)
     }
 
