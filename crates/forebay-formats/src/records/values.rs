@@ -30,7 +30,8 @@ pub(super) trait ValueFile: Sized {
     fn into_records(self, values: Arc<Values>) -> Box<dyn RecordFile>;
 }
 
-/// Opens the files of each split. What their values are is decided by the first one.
+/// Opens the files of each split. What their values are is decided by the first one of the split whose record has most
+/// features: those of a test split may lack the label.
 pub(super) fn open<F: ValueFile>(
     files: BTreeMap<String, Vec<(String, Archive)>>,
     input: &RecordInput,
@@ -49,10 +50,16 @@ pub(super) fn open<F: ValueFile>(
         opened.push((split, files));
     }
     let mut first = None;
-    for file in opened.iter().flat_map(|(_, files)| files) {
-        if let Some(value) = file.first()? {
-            first = Some((file, value));
-            break;
+    let mut most = 0;
+    for (_, files) in &opened {
+        for file in files {
+            if let Some(value) = file.first()? {
+                let features = feature_kinds(&value).len();
+                if first.is_none() || features > most {
+                    (first, most) = (Some((file, value)), features);
+                }
+                break;
+            }
         }
     }
     let values = match &first {
