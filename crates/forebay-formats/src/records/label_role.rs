@@ -189,8 +189,16 @@ pub(super) fn decide(
     }
     let Some((candidate, form)) = chosen else {
         return match refused.into_iter().next() {
-            Some((candidate, what)) => Err(unusable(input, &candidate, &what)),
-            None => Ok(labels),
+            Some((candidate, what)) => Err(unusable(input, &candidate.name(), &what)),
+            None => match dictionary(&schema) {
+                Some((name, field)) if input.features.label_feature.is_none() => {
+                    let what = format!(
+                        "its values are dictionaries; --label-feature {field} takes one of their fields"
+                    );
+                    Err(unusable(input, name, &what))
+                }
+                _ => Ok(labels),
+            },
         };
     };
     let base = input.features.label_base.unwrap_or(0);
@@ -582,8 +590,15 @@ fn form_of(candidate: &Candidate, first: &[FirstRecord]) -> Result<Option<LabelF
     })
 }
 
-fn unusable(input: &RecordInput, candidate: &Candidate, what: &str) -> Error {
-    let name = candidate.name();
+/// The name of a label whose values are dictionaries, of which each field is a column, and its first field.
+fn dictionary(schema: &Schema) -> Option<(&str, &str)> {
+    schema.columns().iter().find_map(|column| {
+        let (name, _) = column.name.split_once('/')?;
+        has_label_name(name).then_some((name, column.name.as_str()))
+    })
+}
+
+fn unusable(input: &RecordInput, name: &str, what: &str) -> Error {
     Error::source(
         input.location.to_string(),
         format!(
@@ -634,7 +649,7 @@ fn names(
             all.len(),
             shown.join(", ")
         );
-        return Err(unusable(input, candidate, &what));
+        return Err(unusable(input, &candidate.name(), &what));
     }
     Ok(all)
 }

@@ -19,7 +19,7 @@ use crate::name_forms::{Ambiguous, NameForms};
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -335,13 +335,13 @@ fn two_forms(id: &str) -> String {
     format!("two images are called {id} in other Unicode forms: write it as one of them")
 }
 
-/// Reads the boxes of images, and returns what there is to say about lines of absent ones.
+/// Reads the boxes of images, and returns findings about names of other forms and lines of absent images.
 fn read_boxes(
     path: &Path,
     images: &mut Images,
     labels: &mut Labels,
     policy: OnBadRecord,
-) -> Result<Option<Finding>> {
+) -> Result<Vec<Finding>> {
     let mut numbers: HashMap<&str, u32> = HashMap::with_capacity(images.entries.len());
     for (entry, number) in images.entries.iter().zip(0..) {
         let stem = entry.name.rsplit_once('.').map_or("", |(stem, _)| stem);
@@ -354,6 +354,7 @@ fn read_boxes(
         .iter()
         .map(|(stem, number)| (stem.as_bytes(), *number));
     let forms = NameForms::new(stems);
+    let mut of_other_form = BTreeSet::new();
     let (mut boxes, mut absent, mut first) = (Vec::new(), 0u64, String::new());
     Rows::open(path)?.each(|line, cells| {
         let fail = |what: String| Error::list(path, format!("line {line}: {what}"));
@@ -372,6 +373,7 @@ fn read_boxes(
         let exact = |id: &[u8]| numbers.get(std::str::from_utf8(id).ok()?).copied();
         let image = exact(id.as_bytes()).map(Ok).or_else(|| {
             let found = forms.find(id.as_bytes(), exact);
+            of_other_form.extend(found.ok().flatten());
             found.map_err(|Ambiguous| fail(two_forms(&id))).transpose()
         });
         let Some(image) = image.transpose()? else {
@@ -420,13 +422,15 @@ fn read_boxes(
     boxes.sort_by_key(|row: &BoxRow| row.image);
     images.boxes = boxes;
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    Ok((absent > 0).then(|| {
+    let forms = Finding::other_forms(path, of_other_form.len() as u64);
+    let lost = (absent > 0).then(|| {
         let detail = format!(
             "the first image of {absent} lines of {} that are left out",
             escape(name)
         );
         Finding::new(Action::Skipped, Reason::NotThere, first.as_bytes(), detail)
-    }))
+    });
+    Ok(forms.into_iter().chain(lost).collect())
 }
 
 /// The images of a split as one file of records.
