@@ -232,7 +232,7 @@ def test_pictures_of_pillow(tmp_path: pathlib.Path) -> None:
         ("image", None, "every sample has an image"),
         ("label", 3, "from 0 to 2"),
         ("label", "bird", "none of the 3"),
-        ("label", 1.0, "expected an integer"),
+        ("label", 1.5, "expected an integer"),
         ("label", True, "type bool"),
         ("label", 2**63, "64 bits"),
         ("caption", b"bytes", "expected str"),
@@ -440,3 +440,50 @@ def test_a_writer_of_another_format_that_stops_early_leaves_nothing(
     write(stop=False, resume=True)
     assert (place / "train-000000.tar").exists()
     assert list(tmp_path.iterdir()) == [place]
+
+
+def labels_of(path: pathlib.Path) -> list[int | None]:
+    data = forebay.open(path)
+    return [record.label for split in data.splits for record in data.split(split)]
+
+
+@pytest.mark.parametrize("format", ["tfrecord", "indexed", "webdataset"])
+def test_names_of_classes_are_numbered_at_the_end(tmp_path: pathlib.Path, format: Any) -> None:
+    def write_names(names: list[str | None], **options: Any) -> forebay.WriteSummary:
+        with forebay.Writer(tmp_path / "out", format=format, features=FEATURES, classes="auto", label_base=1, **options) as writer:
+            for number, name in enumerate(names):
+                writer.write(**sample(number) | {"label": name})
+        assert writer.summary is not None
+        return writer.summary
+
+    summary = write_names(["owl", "cat", "dog", "cat"])
+    again = write_names(["owl", "cat", "dog", "cat"], resume=True)
+    assert again.already_complete and again.fingerprint == summary.fingerprint
+    with pytest.raises(forebay.WriteError, match="other keys, labels or splits"):
+        write_names(["owl", "cat", "dog"], resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert summary.account["roles"]["label"] == {"source": "label", "form": "text"}
+    if format != "webdataset":
+        assert labels_of(tmp_path / "out") == [3, 1, 2, 1]
+        assert list(forebay.open(tmp_path / "out").classes) == ["cat", "dog", "owl"]
+    with pytest.warns(UserWarning, match="without a label"):
+        write_names(["owl", "cat", None, "cat"], overwrite=True)
+
+
+def test_labels_are_integers_whole_floats_or_one_hot(tmp_path: pathlib.Path) -> None:
+    with forebay.Writer(tmp_path / "out", features=FEATURES, classes=["a", "b", "c"]) as writer:
+        for number, label in enumerate([2, 1.0, [0, 0, 1], np.array([0.0, 1.0, 0.0]), np.int64(2), "b"]):
+            writer.write(**sample(number) | {"label": label})
+        for label in (0.5, [0, 1, 1], [0, 0.5, 0], "d", [], {"a": 1}):
+            with pytest.raises(forebay.SampleError):
+                writer.write(**sample(9) | {"label": label})
+    assert labels_of(tmp_path / "out") == [2, 1, 2, 1, 2, 1]
+
+
+def test_a_name_without_classes_says_how_to_number_them(tmp_path: pathlib.Path) -> None:
+    with forebay.Writer(tmp_path / "out", features=FEATURES) as writer:
+        with pytest.raises(forebay.SampleError, match='classes="auto"'):
+            writer.write(**sample(0) | {"label": "cat"})
+        writer.write(**sample(0))
+    with pytest.raises(forebay.OptionError, match="type label"):
+        forebay.Writer(tmp_path / "b", features={"image": "image"}, classes="auto")

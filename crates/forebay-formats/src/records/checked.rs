@@ -18,9 +18,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Checks the records of a source, unless Forebay wrote them.
+/// Checks the records of a source, unless Forebay wrote them and their label is not to be read from another column.
 pub(super) fn checked(mut source: RecordSource, input: &RecordInput) -> Result<RecordSource> {
-    if source.facts.is_own {
+    if source.facts.is_own && input.features.label_feature.is_none() {
         return Ok(source);
     }
     let first = FirstRecord::of(&source);

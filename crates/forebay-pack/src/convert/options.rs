@@ -87,7 +87,7 @@ impl OutputFormat {
     }
 
     /// Returns the entries of a manifest that tell how to write the same files again.
-    fn arguments(self, index_text: bool) -> Vec<(&'static str, String)> {
+    pub(crate) fn arguments(self, index_text: bool) -> Vec<(&'static str, String)> {
         match self {
             Self::Shards(format) => format.arguments(index_text).into(),
             Self::Records(format, compression) => vec![

@@ -1,4 +1,5 @@
-//! Datasets in formats of other tools: samples are collected in indexed shards, which `close` converts.
+//! Datasets in formats of other tools, and those whose classes are numbered when all are known: samples are collected in
+//! indexed shards, which `close` converts.
 
 use super::options::WriterOptions;
 use super::record::{Checked, RecordEncoder};
@@ -6,21 +7,24 @@ use super::session::{WRITER_KEY, WriteSummary};
 use crate::convert::{ConvertOptions, ConvertSource, OutputFormat, convert};
 use crate::error::{Error, Result};
 use crate::observer::Cancel;
-use crate::options::DatasetFormat;
+use crate::options::{DatasetFormat, OnBad};
 use forebay_cache::{ReadOptions, read_storage};
-use forebay_formats::records::{Conversion, RecordFormat, SinkOptions, SourceFacts};
+use forebay_formats::records::{Conversion, RecordFormat, RecordInput, SinkOptions, SourceFacts};
+use forebay_shard::Manifest;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{EpochOrder, FILE_NAME, FeatureEntry};
-use forebay_shard::{BlockCompression, Manifest};
+use forebay_shard::schema::{Column, ColumnType, IMAGE, LABEL, Schema};
 use forebay_store::{Location, Store};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The conversion of the samples that follows their writing.
 #[derive(Debug)]
 pub(super) struct Converted {
-    format: RecordFormat,
-    compression: BlockCompression,
+    format: OutputFormat,
+    /// Whether labels are names of classes, which the conversion numbers.
+    number_classes: bool,
     /// The directory of the samples.
     samples: PathBuf,
     dst: Location,
@@ -32,20 +36,20 @@ pub(super) struct Converted {
 }
 
 impl Converted {
-    /// Turns the options of such a dataset into those of its samples. None for shards.
+    /// Turns the options of such a dataset into those of its samples. None for shards that are written at once.
     ///
     /// # Errors
     /// A destination that holds something, or a format that is not written.
     pub(super) fn of(options: &mut WriterOptions) -> Result<Option<Self>> {
-        let Some((format, compression)) = options.records_format else {
-            return Ok(None);
+        let format = match options.records_format {
+            Some((format, _)) if !format.is_written() => {
+                let what = format!("{} cannot be written", format.title());
+                return Err(Error::Options(what));
+            }
+            Some((format, compression)) => OutputFormat::Records(format, compression),
+            None if options.number_classes => OutputFormat::Shards(options.format),
+            None => return Ok(None),
         };
-        if !format.is_written() {
-            return Err(Error::Options(format!(
-                "{} cannot be written",
-                format.title()
-            )));
-        }
         let published = published(options)?;
         if published.is_none() {
             check_destination(options)?;
@@ -53,10 +57,21 @@ impl Converted {
         let samples = samples_dir(options)?;
         let dst = std::mem::replace(&mut options.dst, Location::from(samples.as_path()));
         options.format = DatasetFormat::INDEXED;
-        // Files of other tools have none.
-        options.seek_points = None;
+        if options.records_format.is_some() {
+            // Files of other tools have none.
+            options.seek_points = None;
+        }
+        if options.number_classes {
+            options.schema = with_text_labels(&options.schema)?;
+        }
         let (_, plan) = options.identity();
-        let is_same = |found: &Published| found.is_of(format, compression, &plan);
+        let arguments = format.arguments(options.index_text);
+        let is_same = |found: &Manifest| {
+            is_of_plan(&found.pack, &plan)
+                && arguments
+                    .iter()
+                    .all(|(name, value)| has(found, name, value))
+        };
         let published = match published {
             Some(found) if is_same(&found) => {
                 // The last writer may have been killed between publishing and this.
@@ -65,7 +80,7 @@ impl Converted {
                     std::fs::remove_dir_all(&samples)
                         .map_err(|error| Error::io(&samples, "remove", error))?;
                 }
-                Some(Box::new(found.0.to_manifest()))
+                Some(Box::new(found))
             }
             Some(_) => {
                 let path = crate::upload::shown(&dst);
@@ -75,7 +90,7 @@ impl Converted {
         };
         Ok(Some(Self {
             format,
-            compression,
+            number_classes: options.number_classes,
             samples,
             dst,
             published,
@@ -96,6 +111,9 @@ impl Converted {
 
     /// Checks with the first sample that the format can hold its columns.
     pub(super) fn check(&mut self, options: &WriterOptions, sample: &Checked) -> Result<()> {
+        let OutputFormat::Records(format, compression) = self.format else {
+            return Ok(());
+        };
         if std::mem::replace(&mut self.is_checked, true) {
             return Ok(());
         }
@@ -118,9 +136,9 @@ impl Converted {
             warnings: Vec::new(),
         };
         let mut sink = SinkOptions::default();
-        sink.compression = self.compression;
+        sink.compression = compression;
         sink.first_record = Some(record.bytes);
-        let created = self.format.create(&facts, &sink);
+        let created = format.create(&facts, &sink);
         created.map(drop).map_err(Error::Options)
     }
 
@@ -137,9 +155,16 @@ impl Converted {
         written: WriteSummary,
         cancel: &Cancel,
     ) -> Result<WriteSummary> {
-        let source = ConvertSource::Dataset(Location::from(self.samples.as_path()));
-        let format = OutputFormat::Records(self.format, self.compression);
-        let mut conversion = ConvertOptions::new(source, self.dst.clone(), format);
+        let mut input = RecordInput::new(self.samples.as_path());
+        if self.number_classes {
+            input.features.label_feature = Some(LABEL.to_owned());
+            input.features.label_base = Some(i64::from(options.label_base));
+            input.features.without_images = options.schema.column(IMAGE).is_none();
+        }
+        let source = ConvertSource::Records(RecordFormat::DATASET, Box::new(input));
+        let mut conversion = ConvertOptions::new(source, self.dst.clone(), self.format);
+        conversion.index_text = options.index_text;
+        conversion.on_bad = OnBad::Fail;
         conversion.overwrite = self.overwrite;
         conversion.jobs = options.jobs;
         conversion.blake3 = options.blake3;
@@ -154,22 +179,26 @@ impl Converted {
             splits: summary.splits,
             uploaded: summary.uploaded,
             account: summary.account,
+            warnings: summary.warnings,
             ..written
         })
     }
 }
 
-/// The facts of a dataset that is published.
-struct Published(Conversion);
+/// The schema of samples whose labels are names.
+fn with_text_labels(schema: &Schema) -> Result<Schema> {
+    let columns = schema.columns().iter();
+    let columns = columns.map(|column| match column.name == LABEL {
+        true => Column::new(LABEL, ColumnType::Text),
+        false => column.clone(),
+    });
+    Schema::new(columns.collect()).map_err(Error::Options)
+}
 
-impl Published {
-    /// Whether a writer of these options made it.
-    fn is_of(&self, format: RecordFormat, compression: BlockCompression, plan: &str) -> bool {
-        let codec = self.0.pack.get("codec").and_then(|codec| codec.as_str());
-        self.0.to == format.name()
-            && codec == Some(compression.to_string().as_str())
-            && is_of_plan(&self.0.pack, plan)
-    }
+/// Whether a dataset was made with an argument.
+fn has(manifest: &Manifest, name: &str, value: &str) -> bool {
+    let found = manifest.pack.get(name).and_then(|found| found.as_str());
+    found == Some(value)
 }
 
 fn is_of_plan(pack: &BTreeMap<String, serde_json::Value>, plan: &str) -> bool {
@@ -177,13 +206,23 @@ fn is_of_plan(pack: &BTreeMap<String, serde_json::Value>, plan: &str) -> bool {
 }
 
 /// Reads what is published in the destination, for a writer that resumes.
-fn published(options: &WriterOptions) -> Result<Option<Published>> {
+fn published(options: &WriterOptions) -> Result<Option<Manifest>> {
     if !options.resume {
         return Ok(None);
     }
     let read = ReadOptions::new(options.upload.store.clone());
     let (root, storage) = read_storage(&options.dst, &read)?;
-    Ok(Conversion::load(&root, &*storage)?.map(Published))
+    if options.records_format.is_some() {
+        let conversion = Conversion::load(&root, &*storage)?;
+        return Ok(conversion.map(|conversion| conversion.to_manifest()));
+    }
+    match Manifest::load_in(&root, &*storage) {
+        Ok(manifest) => Ok(Some(manifest)),
+        Err(forebay_shard::Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Refuses a destination that a conversion would refuse in the end.

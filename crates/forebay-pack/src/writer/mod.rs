@@ -23,11 +23,13 @@ use crate::error::{Error, Result, SampleError};
 use crate::observer::Cancel;
 use converted::Converted;
 use forebay_image::{Decoder, Limits};
+use forebay_shard::schema::LABEL;
 use forebay_shard::{RecordMeta, Schema};
 use queue::{End, Queue};
 use record::Checked;
 use repeat::{Progress, SampleAction};
 use session::{Session, Started};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -82,6 +84,8 @@ pub struct DatasetWriter {
     batch_begin: Option<Instant>,
     /// The conversion that follows, for a format of another tool.
     converted: Option<Converted>,
+    /// The numbers of classes, if labels are their names: those that are published, or in the order of their first samples.
+    class_numbers: Option<BTreeMap<String, i64>>,
     state: State,
 }
 
@@ -104,6 +108,7 @@ impl DatasetWriter {
         options.validate().map_err(Error::Options)?;
         let mut converted = Converted::of(&mut options)?;
         let options = Arc::new(options);
+        let mut class_numbers = options.number_classes.then(BTreeMap::new);
         let shown = match &converted {
             Some(converted) => converted.shown(),
             None => crate::upload::shown(&options.dst),
@@ -113,6 +118,10 @@ impl DatasetWriter {
             // Nothing follows: the samples are compared.
             Some(manifest) => {
                 converted = None;
+                if let Some(numbers) = &mut class_numbers {
+                    let classes = manifest.classes.iter().map(|class| class.name.clone());
+                    numbers.extend(classes.zip(manifest.label_base..));
+                }
                 Ok(Started::Complete(manifest))
             }
             None => Session::start(&options, cancel),
@@ -161,6 +170,7 @@ impl DatasetWriter {
             batch_bytes: 0,
             batch_begin: None,
             converted,
+            class_numbers,
             state,
         })
     }
@@ -207,8 +217,19 @@ impl DatasetWriter {
             return Err(refused(None, what));
         }
         let checked = draft::check(options, &mut self.decoder, draft.values);
-        let (values, label, bytes) =
+        let (values, mut label, bytes) =
             checked.map_err(|(column, what)| refused(column.as_deref(), what))?;
+        if let Some(numbers) = &mut self.class_numbers {
+            let columns = options.schema.columns().iter();
+            label = columns
+                .zip(&values)
+                .find_map(|(column, value)| match value {
+                    Some(DraftValue::Bytes(name)) if column.name == LABEL => {
+                        class_number(numbers, name)
+                    }
+                    _ => None,
+                });
+        }
         let meta = RecordMeta { label, key: &key };
         meta.check()
             .map_err(|error| refused(None, error.to_string()))?;
@@ -341,6 +362,17 @@ impl DatasetWriter {
             path: self.shown.clone(),
         }
     }
+}
+
+/// The number of a class, which is the next one if the class is new.
+fn class_number(numbers: &mut BTreeMap<String, i64>, name: &[u8]) -> Option<i64> {
+    let name = std::str::from_utf8(name).ok()?.trim();
+    if let Some(number) = numbers.get(name) {
+        return Some(*number);
+    }
+    let next = numbers.values().max().map_or(0, |last| last + 1);
+    numbers.insert(name.to_owned(), next);
+    Some(next)
 }
 
 /// The key of a sample: its number, if it has no other.

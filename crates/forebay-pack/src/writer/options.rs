@@ -5,6 +5,7 @@ use forebay_formats::records::RecordFormat;
 use forebay_image::SeekDensity;
 use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::ClassEntry;
+use forebay_shard::schema::LABEL;
 use forebay_shard::{BlockCompression, Column, ColumnType, Schema};
 use forebay_store::{Durability, Location};
 use std::collections::BTreeMap;
@@ -46,6 +47,9 @@ pub struct WriterOptions {
     pub shard_records: Option<u64>,
     /// The classes in the order of their labels; labels beyond them are refused. May be empty.
     pub classes: Vec<ClassEntry>,
+    /// Labels are the names of classes, which `close` numbers in the order of text. The samples are written twice then:
+    /// they wait in a directory beside the destination.
+    pub number_classes: bool,
     /// The label of the first class as it is stored: 0 or 1. Samples are given with labels from 0.
     pub label_base: u8,
     /// Seek points that are stored with each JPEG of the column `image`.
@@ -79,6 +83,7 @@ impl WriterOptions {
             shard_bytes: DEFAULT_SHARD_BYTES,
             shard_records: None,
             classes: Vec::new(),
+            number_classes: false,
             label_base: 0,
             seek_points: Some(SeekDensity::Auto),
             image_encoding: ImageEncoding::default(),
@@ -106,6 +111,15 @@ impl WriterOptions {
                     "column {column:?}: feature {feature:?} is forebay's own"
                 ));
             }
+        }
+        let label = self.schema.column(LABEL).map(|column| &column.column_type);
+        if self.number_classes && label != Some(&ColumnType::Label) {
+            return Err(format!(
+                "classes are numbered by the names in the column {LABEL:?} of type label, which the schema does not have"
+            ));
+        }
+        if self.number_classes && !self.classes.is_empty() {
+            return Err("classes are either listed or numbered by the names of labels".into());
         }
         if self.label_base > 1 {
             return Err(format!("the label base is 0 or 1, not {}", self.label_base));

@@ -47,6 +47,8 @@ pub struct WriteSummary {
     pub uploaded: Option<Uploaded>,
     /// The account of the samples.
     pub account: Option<Account>,
+    /// What to look at although nothing was lost, such as class names that are numbers in the order of text.
+    pub warnings: Vec<String>,
 }
 
 impl WriteSummary {
@@ -59,6 +61,7 @@ impl WriteSummary {
             already_complete: false,
             uploaded: None,
             account: manifest.account.clone(),
+            warnings: Vec::new(),
         }
     }
 

@@ -218,9 +218,9 @@ class _DatasetWriter:
         """Writes a sample: a value or None for each of some columns."""
     def refuse(self, split: str, key: bytes | None, column: str | None, problem: str) -> None:
         """Raises that a sample cannot be written."""
-    def close(self) -> tuple[str, str, list[tuple[str, int, int, int]], int, bool, str | None]:
+    def close(self) -> tuple[str, str, list[tuple[str, int, int, int]], int, bool, str | None, list[str]]:
         """Publishes the dataset: its root, its fingerprint, (name, records, shards, bytes) of each split, the shards that were
-        there, whether all was, and the account as JSON.
+        there, whether all was, the account as JSON, and warnings.
         """
     def abandon(self) -> None:
         """Ends without publishing; finished shards stay."""

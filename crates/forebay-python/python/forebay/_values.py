@@ -34,12 +34,12 @@ def some(names: Iterable[Any]) -> str:
 Normalize = Callable[[Any], Any]
 
 
-def normalizer(kind: str, classes: Sequence[str]) -> Normalize | None:
+def normalizer(kind: str, classes: Sequence[str], number_classes: bool) -> Normalize | None:
     """The function that prepares values of a column type; None where they go as they are."""
     name, _, inside = kind.partition("[")
-    if name == "label" and classes:
+    if name == "label":
         labels = {text: label for label, text in enumerate(classes)}
-        return lambda value: label_of(value, labels)
+        return class_name if number_classes else lambda value: label_of(value, labels)
     if name == "tensor":
         dtype = inside.removesuffix("]").rsplit(",", 1)[-1]
         return lambda value: tensor(value, dtype)
@@ -59,13 +59,12 @@ class Prepared:
 class Normalizers:
     """The functions for the columns of a schema."""
 
-    def __init__(self, features: Mapping[str, str], classes: Sequence[str]) -> None:
-        self._features = dict(features)
-        self._classes = list(classes)
-        self._functions = {column: normalizer(kind, classes) for column, kind in features.items()}
+    def __init__(self, features: Mapping[str, str], classes: Sequence[str], number_classes: bool = False) -> None:
+        self._given = (dict(features), list(classes), number_classes)
+        self._functions = {column: normalizer(kind, classes, number_classes) for column, kind in features.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Normalizers, (self._features, self._classes))
+        return (Normalizers, self._given)
 
     def prepare(self, key: Any, columns: Mapping[str, Any]) -> Prepared:
         """Prepare a sample."""
@@ -218,12 +217,34 @@ def tensor(value: Any, dtype: str) -> Any:
 
 
 def label_of(value: Any, labels: Mapping[str, int]) -> Any:
-    """The label of a class that is given by its name."""
+    """A label that is given as the name of its class, as an integer, a whole float or a one-hot list."""
+    value = plain(value)
     if isinstance(value, str):
+        if not labels:
+            raise Refused(
+                f"expected a label from 0, found {value!r}: classes=[...] lists the names of classes, "
+                f'and classes="auto" numbers those of all samples'
+            )
         if value not in labels:
             raise Refused(f"expected a class, found {value!r}, which is none of the {len(labels)}")
         return labels[value]
-    return plain(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list) and value and all(isinstance(number, int | float) for number in value):
+        places = [place for place, number in enumerate(value) if number != 0]
+        if len(value) == 1:
+            return label_of(value[0], labels)
+        if len(places) != 1 or value[places[0]] != 1:
+            raise Refused(f"expected one 1 among zeros in a list that is a label, found {value[:8]}")
+        return places[0]
+    return value
+
+
+def class_name(value: Any) -> str:
+    """The name of a class."""
+    if not isinstance(value, str) or not value.strip():
+        raise Refused(f"expected the name of a class, found {value if value == '' else found(value)}")
+    return value.strip()
 
 
 def boxes(value: Any) -> Any:
@@ -270,7 +291,6 @@ _PLAIN: dict[str, Normalize] = {
     "boxes": boxes,
     "keypoints": keypoints,
     "bytes": buffer,
-    "label": plain,
     "labels": plain,
     "int": plain,
     "float": plain,

@@ -87,9 +87,11 @@ class Writer:
         A shard ends with the sample that brings it to this size, before compression.
     shard_records : int, optional
         Or to this many samples.
-    classes : sequence of str, optional
+    classes : sequence of str or "auto", optional
         The names of the classes, in the order of their labels. Labels beyond them are refused, and a label may be given
-        by its name.
+        by its name. With "auto" every label is a name, and `close` numbers the names in the order of text, as
+        torchvision's ``ImageFolder`` does; samples wait in a directory beside the destination until then, and are written
+        twice.
     label_base : {0, 1}, default 0
         The label of the first class as it is stored, for readers other than Forebay. Samples are given with labels from 0.
     seek_points : {"auto", "on", "dense", "off"}, default "auto"
@@ -152,7 +154,7 @@ class Writer:
         codec: str | None = None,
         shard_size: int | str = "256MiB",
         shard_records: int | None = None,
-        classes: Sequence[str] | None = None,
+        classes: Sequence[str] | Literal["auto"] | None = None,
         label_base: Literal[0, 1] = 0,
         seek_points: Literal["auto", "on", "dense", "off"] = "auto",
         image_format: Literal["png", "jpeg"] = "png",
@@ -167,11 +169,12 @@ class Writer:
     ) -> None:
         if not isinstance(features, Mapping) or not features:
             raise OptionError(f"features: expected a dict of columns to types, found {features!r}")
-        if isinstance(classes, str):
-            raise OptionError(f"classes: expected a sequence of str, found the str {classes!r}")
+        number_classes = isinstance(classes, str) and classes == "auto"
+        if isinstance(classes, str) and not number_classes:
+            raise OptionError(f"classes: expected a sequence of str, or \"auto\", found the str {classes!r}")
         if taken := {"key", "split"} & features.keys():
             raise OptionError(f"features: {min(taken)!r} is a parameter of write: choose another name for the column")
-        names = list(classes or ())
+        names = [] if number_classes else list(classes or ())
         options = {
             "format": format,
             "codec": codec,
@@ -187,12 +190,13 @@ class Writer:
             "overwrite": overwrite,
             "stage": stage,
             "stage_bytes": stage_bytes,
+            "number_classes": number_classes,
         }
         self._location = os.fspath(location)
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._summary: WriteSummary | None = None
-        self._normalizers = _values.Normalizers(features, names)
+        self._normalizers = _values.Normalizers(features, names, number_classes)
         self._native: _DatasetWriter | None = _DatasetWriter(
             self._location, list(features.items()), options, names, dict(storage_options or {})
         )
@@ -214,7 +218,8 @@ class Writer:
         """Write a sample: a value for each column, or None where it has none.
 
         An image is given as its bytes, which are stored as they are; as a PIL image; as an array of uint8, (H, W, 3) or (H,
-        W); or as a tensor of torch, (3, H, W) or (1, H, W). Labels count from 0. Boxes are rows of (xmin, ymin, xmax,
+        W); or as a tensor of torch, (3, H, W) or (1, H, W). Labels count from 0; a float that is whole and a one-hot list are
+        labels too, and -1 or None is none. Boxes are rows of (xmin, ymin, xmax,
         ymax) from 0 to 1, or ``{"boxes": rows, "labels": labels}``. Keypoints are rows of (x, y), or of (x, y,
         visibility), or ``{"points": rows, "visibility": numbers}``. A mask is the bytes of a PNG, or an array of
         integers (H, W). Tensors are arrays of the column's type and shape.
@@ -266,7 +271,7 @@ class Writer:
                 return self._summary
             native = self._usable()
             self._native = None
-            root, fingerprint, splits, resumed, already, account = native.close()
+            root, fingerprint, splits, resumed, already, account, said = native.close()
             self._summary = WriteSummary(
                 location=root,
                 fingerprint=fingerprint,
@@ -277,8 +282,9 @@ class Writer:
                 already_complete=already,
                 account=json.loads(account) if account else {},
             )
-            for what, count in self._summary.account.get("problems", {}).items():
-                warnings.warn(f"{self._location}: {what}: {count}", stacklevel=2)
+            said += [f"{what}: {count}" for what, count in self._summary.account.get("problems", {}).items()]
+            for what in said:
+                warnings.warn(f"{self._location}: {what}", stacklevel=2)
             return self._summary
 
     def abandon(self) -> None:

@@ -55,18 +55,21 @@ impl PyDatasetWriter {
         let cancel = Cancel::new();
         let schema = schema(features)?;
         let place = Location::parse(&location).map_err(|e| Failure::new(Kind::Option, e))?;
-        let mut made = WriterOptions::new(place, schema.clone());
+        let mut made = WriterOptions::new(place, schema);
         made.upload.store = reading(false, &storage_options, &cancel)?.store;
         made.classes = classes
             .into_iter()
             .map(|name| ClassEntry { name, text: None })
             .collect();
+        made.number_classes = Given(options).take("number_classes")?.unwrap_or(false);
         Given(options).into_options(&mut made)?;
         let waits_for = || format!("the destination {location}");
         let (end, taken) = (Deadline::after(None), cancel.clone());
         let writer = patiently(py, end, waits_for, &cancel, move || {
             Ok(DatasetWriter::create(made, &taken)?)
         })?;
+        // Labels that are names are text until the classes have numbers.
+        let schema = writer.schema().clone();
         Ok(PyDatasetWriter {
             writer: Some(writer),
             cancel,
@@ -139,7 +142,7 @@ impl PyDatasetWriter {
     }
 
     /// Publishes the dataset: its root, its fingerprint, (name, records, shards, bytes) of each split, the shards that were
-    /// there, whether all was, and the account as JSON.
+    /// there, whether all was, the account as JSON, and warnings.
     fn close(&mut self, py: Python<'_>) -> PyResult<Closed> {
         let mut writer = self.writer.take().ok_or_else(|| closed(&self.location))?;
         let waits_for = || format!("the dataset {} to be stored", self.location);
@@ -162,6 +165,7 @@ impl PyDatasetWriter {
             summary
                 .account
                 .and_then(|account| serde_json::to_string(&account).ok()),
+            summary.warnings,
         ))
     }
 
@@ -179,6 +183,7 @@ type Closed = (
     u64,
     bool,
     Option<String>,
+    Vec<String>,
 );
 
 fn closed(location: &str) -> Failure {
