@@ -81,6 +81,35 @@ def test_first_samples_tell_the_types(tmp_path: pathlib.Path) -> None:
     assert (found["caption"], found["score"], found["extra"]) == ([b"3"], [0.5], [1, 2])
 
 
+@pytest.mark.parametrize(
+    ("given", "labels", "classes"),
+    [
+        (["owl", "cat", "owl"], [1, 0, 1], ["cat", "owl"]),
+        ([2.0, 0.0, 1.0], [2, 0, 1], []),
+        ([[0, 0, 1], [1, 0, 0], [0, 1, 0]], [2, 0, 1], []),
+    ],
+)
+def test_labels_of_every_form_are_labels(tmp_path: pathlib.Path, given: list[Any], labels: list[int], classes: list[str]) -> None:
+    def check(data: Any, path: pathlib.Path) -> None:
+        forebay.convert(data, path, format="indexed")
+        made = forebay.open(path)
+        assert ([record.label for record in made], list(made.classes)) == (labels, classes)
+
+    check([{"image": png(4, 4, n), "label": label} for n, label in enumerate(given)], tmp_path / "a")
+    check([(png(4, 4, n), label) for n, label in enumerate(given)], tmp_path / "b")
+    datasets = pytest.importorskip("datasets")
+    rows = {"image": [{"bytes": png(4, 4, n), "path": None} for n in range(3)], "label": given}
+    check(datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image()), tmp_path / "c")
+
+
+def test_a_label_that_is_no_class_is_refused_or_kept_by_its_type(tmp_path: pathlib.Path) -> None:
+    data = [{"image": png(4, 4, 1), "label": 0.5}]
+    with pytest.raises(forebay.OptionError, match="column 'label': expected classes, found the float 0.5"):
+        forebay.convert(data, tmp_path / "a")
+    forebay.convert(data, tmp_path / "a", features={"image": "image", "label": "float"})
+    assert forebay.open(tmp_path / "a")[0].features["label"] == [0.5]
+
+
 def test_columns_are_chosen_renamed_and_keyed(tmp_path: pathlib.Path) -> None:
     forebay.convert(
         dicts(), tmp_path / "a", features={"image": "image", "text": "text"}, rename={"caption": "text"},

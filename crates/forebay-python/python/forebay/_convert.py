@@ -58,8 +58,9 @@ def convert(
     Columns and types of Hugging Face's datasets are those of their ``features``, with the names of their classes; encoded
     images are stored byte for byte, without decoding. The only image column becomes "image", the only class label "label".
     Of other datasets the first sample tells the types: images, "label" as a label, other integers, floats, text, bytes and
-    arrays; ``dataset.classes`` names the classes, as in torchvision. Samples that do not fit raise; `features` says
-    otherwise, and selects columns.
+    arrays; ``dataset.classes`` names the classes, as in torchvision. Text in the column "label" is the name of a class: without
+    a list of classes, as with ``classes="auto"``, they are numbered in the order of text. Samples that do not fit raise;
+    `features` says otherwise, and selects columns.
 
     Parameters
     ----------
@@ -114,12 +115,16 @@ def convert(
         raise OptionError("dataset: it has no splits")
     first = parts[0]
     for part in parts[1:]:
-        if part.features != first.features or part.classes != first.classes:
+        same = ("features", "classes", "numbers_classes")
+        if any(getattr(part, name) != getattr(first, name) for name in same):
             raise OptionError(
                 f"dataset: the splits {first.split!r} and {part.split!r} have other features or classes: "
                 f"{first.features} and {part.features}; choose columns with features="
             )
-    options["classes"] = first.classes
+    if first.classes is None and first.numbers_classes:
+        options["classes"] = "auto"
+    else:
+        options["classes"] = first.classes
     for part in parts:
         part.take_key(key)
     readers = [_Reading(part, workers, mp_context) for part in parts]
@@ -168,6 +173,8 @@ class _Part:
     # Samples that were taken from an iterator to look at them.
     peeked: Iterable[Any] = ()
     is_indexed: bool = False
+    # Whether labels are names of classes, which are numbered when all are known.
+    numbers_classes: bool = False
     normalizers: _values.Normalizers | None = None
 
     @staticmethod
@@ -175,7 +182,11 @@ class _Part:
         data: Any, split: str, features: Mapping[str, str] | None, rename: dict[str, str], classes: Sequence[str] | None
     ) -> _Part:
         """A split whose features are given, its own, or those of its first sample."""
-        part = _Part(split, data, dict(features or {}), list(classes) if classes else None, rename, list(features or ()))
+        part = _Part(split, data, dict(features or {}), None, rename, list(features or ()))
+        if isinstance(classes, str):
+            part.numbers_classes = classes == "auto"
+        elif classes:
+            part.classes = list(classes)
         if _is_hugging_face(data):
             part._take_hugging_face()
         else:
@@ -187,7 +198,8 @@ class _Part:
                 part._infer()
             if "label" not in part.features and classes is None:
                 part.classes = None
-        part.normalizers = _values.Normalizers(part.features, part.classes or ())
+        part.numbers_classes = part.numbers_classes and part.classes is None
+        part.normalizers = _values.Normalizers(part.features, part.classes or (), part.numbers_classes)
         return part
 
     def _take_hugging_face(self) -> None:
@@ -210,6 +222,11 @@ class _Part:
             for name in list(new):
                 if name in _KEYS and types[new[name]] == "text":
                     del new[name]
+            own_type = types.get(new.get("label", "")) or ""
+            if own_type in ("int", "float", "text") or own_type.startswith("vector"):
+                # The name says that it is a label; values that are none are refused with theirs.
+                types[new["label"]] = "label"
+                self.numbers_classes = own_type == "text"
             self.features = {name: types[column] or "" for name, column in new.items()}
             for name, kind in self.features.items():
                 if not kind:
@@ -239,7 +256,10 @@ class _Part:
         for column, value in columns.items():
             if column in _KEYS and isinstance(value, str | bytes):
                 continue
-            self.features[column] = _type_of(column, value, self.classes)
+            if column == "label":
+                self.numbers_classes = self.numbers_classes or isinstance(value, str)
+                value = _first_label(value)
+            self.features[column] = _type_of(column, value)
 
     def _first(self) -> Any:
         try:
@@ -323,18 +343,32 @@ def _hugging_face_type(feature: Any) -> str | None:
     return None
 
 
-def _type_of(column: str, value: Any, classes: Sequence[str] | None) -> str:
+def _first_label(value: Any) -> Any:
+    """The label of the first sample as an integer. A column of this name that holds no labels needs a type."""
+    try:
+        label = 0 if isinstance(value, str) else _values.label_of(value, {})
+    except _values.Refused as error:
+        raise OptionError(f"dataset: column 'label': {error}; features= with another type keeps it as a column") from error
+    if isinstance(label, numbers.Real) and not isinstance(label, numbers.Integral):
+        raise OptionError(
+            f"dataset: column 'label': expected classes, found the float {label}; features= with the type \"float\" keeps "
+            f"it as a column"
+        )
+    return int(label) if isinstance(label, numbers.Integral) else label
+
+
+def _type_of(column: str, value: Any) -> str:
     """The type of a column for a value of it."""
     if column in ("boxes", "keypoints", "mask"):
         return column
     encoded = _values.encoded(value)
     if encoded is not None:
         is_image = encoded.startswith(_IMAGES) or (encoded[:4] == b"RIFF" and encoded[8:12] == b"WEBP")
-        return "image" if is_image else "bytes"
+        return "image" if is_image or column == "image" else "bytes"
     if _values.is_picture(value):
         return "image"
     if isinstance(value, str):
-        return "label" if column == "label" and classes else "text"
+        return "text"
     if _values.is_array(value):
         dtype, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
         if column == "image" and dtype == "uint8" and len(shape) in (2, 3):
