@@ -19,8 +19,23 @@ Sample = dict[str, Any]
 Files = list[list[Sample]]
 
 
+class Splits(Files):
+    """Files of which each is a split, by these names."""
+
+    def __init__(self, names: list[str], files: Files) -> None:
+        super().__init__(files)
+        self.names = names
+
+
 class CannotOccur(Exception):
     """A fault that a format has no place for; the text says why."""
+
+
+def file_name(files: Files, number: int, ending: str) -> str:
+    """The name of a file by the convention of shards."""
+    if isinstance(files, Splits):
+        return f"{files.names[number]}-00000-of-00001.{ending}"
+    return f"train-{number:05}-of-{len(files):05}.{ending}"
 
 
 def package(name: str) -> Any:
@@ -71,6 +86,12 @@ def example(sample: Sample) -> bytes:
     return field(1, body)
 
 
+def flat(files: Files) -> None:
+    """Refuses values that a format without nested values cannot have."""
+    if any(isinstance(sample.get("label"), dict) for samples in files for sample in samples):
+        raise CannotOccur("the format has no nested values")
+
+
 def frames(records: list[bytes]) -> bytes:
     out = b""
     for record in records:
@@ -80,16 +101,17 @@ def frames(records: list[bytes]) -> bytes:
 
 
 def tfrecord(root: pathlib.Path, files: Files) -> pathlib.Path:
+    flat(files)
     for number, samples in enumerate(files):
-        name = f"train-{number:05}-of-{len(files):05}.tfrecord"
-        (root / name).write_bytes(frames([example(sample) for sample in samples]))
+        (root / file_name(files, number, "tfrecord")).write_bytes(frames([example(sample) for sample in samples]))
     return root
 
 
 def arrayrecord(root: pathlib.Path, files: Files) -> pathlib.Path:
+    flat(files)
     module = package("array_record.python.array_record_module")
     for number, samples in enumerate(files):
-        writer = module.ArrayRecordWriter(str(root / f"train-{number:05}-of-{len(files):05}.array_record"), "group_size:1")
+        writer = module.ArrayRecordWriter(str(root / file_name(files, number, "array_record")), "group_size:1")
         for sample in samples:
             writer.write(example(sample))
         writer.close()
@@ -97,6 +119,7 @@ def arrayrecord(root: pathlib.Path, files: Files) -> pathlib.Path:
 
 
 def lmdb(root: pathlib.Path, files: Files) -> pathlib.Path:
+    flat(files)
     if len(files) > 1:
         raise CannotOccur("a database is one file")
     if len({sample["key"] for sample in files[0]}) < len(files[0]):
@@ -130,12 +153,12 @@ def webdataset(root: pathlib.Path, files: Files) -> pathlib.Path:
                 extension = {"image": "jpg", "label": "cls", "caption": "txt"}.get(name)
                 if extension is None or value is None:
                     continue
-                if isinstance(value, list):
+                if isinstance(value, list | dict):
                     extension, value = "json", json.dumps({"label": value})
                 members.append((f"{stem}.{extension}", value if isinstance(value, bytes) else str(value).encode()))
             if not any(name.startswith(f"{stem}.") for name, _ in members):
                 raise CannotOccur("a sample without members is not there")
-        (root / f"train-{number:06}.tar").write_bytes(tar_of(members))
+        (root / file_name(files, number, "tar")).write_bytes(tar_of(members))
     return root
 
 
@@ -157,6 +180,7 @@ def names_of(files: Files) -> list[str]:
 
 
 def mds(root: pathlib.Path, files: Files) -> pathlib.Path:
+    flat(files)
     entries = []
     for number, samples in enumerate(files):
         names = list(samples[0]) if samples else names_of(files)
@@ -195,6 +219,7 @@ def mds(root: pathlib.Path, files: Files) -> pathlib.Path:
 
 
 def litdata(root: pathlib.Path, files: Files) -> pathlib.Path:
+    flat(files)
     names = names_of(files)
     kinds = {name: kind_of(files, name) for name in names}
     if list in kinds.values():
@@ -245,7 +270,7 @@ def parquet(root: pathlib.Path, files: Files) -> pathlib.Path:
                 columns[name] = arrow.array(rows, image)
             else:
                 columns[name] = arrow.array(values)
-        writer.write_table(arrow.table(columns), root / f"train-{number:05}-of-{len(files):05}.parquet")
+        writer.write_table(arrow.table(columns), root / file_name(files, number, "parquet"))
     return root
 
 
@@ -253,6 +278,7 @@ def parquet(root: pathlib.Path, files: Files) -> pathlib.Path:
 
 
 def arrays_of(files: Files) -> dict[str, np.ndarray[Any, Any]]:
+    flat(files)
     if len(files) > 1:
         raise CannotOccur("arrays are one file here")
     samples = files[0]
@@ -297,6 +323,7 @@ def safetensors(root: pathlib.Path, files: Files) -> pathlib.Path:
 
 
 def hdf5(root: pathlib.Path, files: Files) -> pathlib.Path:
+    flat(files)
     module = package("h5py")
     if len(files) > 1:
         raise CannotOccur("arrays are one file here")
@@ -333,6 +360,7 @@ def images(root: pathlib.Path, files: Files) -> list[Sample]:
 
 
 def image_list(root: pathlib.Path, files: Files) -> pathlib.Path:
+    flat(files)
     if len(files) > 1:
         raise CannotOccur("a directory has one list of its images")
     samples = images(root, files)
