@@ -39,8 +39,8 @@ def keep(target, name, content, crate="forebay-formats"):
 
 
 def worked(name):
-    """Bytes of a worked example of FORMAT.md."""
-    _, text = (ROOT / "FORMAT.md").read_text().split(f"```hex {name}\n", 1)
+    """Bytes of a worked example of docs/format/fast-images.md."""
+    _, text = (ROOT / "docs/format/fast-images.md").read_text().split(f"```hex {name}\n", 1)
     lines = text.split("```", 1)[0].splitlines()
     return bytes.fromhex("".join(line.split("|")[0].split(maxsplit=1)[1] for line in lines))
 

@@ -1,4 +1,4 @@
-"""The decoder of fast images that follows FORMAT.md gives the JPEG of its examples, and refuses damage."""
+"""The decoder of fast images that follows docs/format gives the JPEG of its examples, and refuses damage."""
 
 import pathlib
 import sys
@@ -8,11 +8,12 @@ TOOLS = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOOLS))
 import fast_image  # noqa: E402
 
-DOCUMENT = (TOOLS.parent / "FORMAT.md").read_text()
+PAGES = TOOLS.parent / "docs/format"
+DOCUMENT = "".join((PAGES / page).read_text() for page in ["seek-points.md", "fast-images.md"])
 
 
 def worked(name):
-    """The bytes of a fence of the document."""
+    """The bytes of a fence of the pages."""
     fence = DOCUMENT.split(f"```hex {name}\n", 1)[1].split("```", 1)[0]
     return bytes.fromhex("".join(line.split("|")[0].split("  ", 1)[1] for line in fence.splitlines()))
 
