@@ -237,7 +237,7 @@ fn document_shard(codec: Codec) -> String {
 fn compressed_shard(codec: Codec) -> Vec<u8> {
     let name = document_shard(codec);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let linked = || std::fs::read_to_string(root.join(format!("testdata/shards/{name}.hex")));
+    let linked = || std::fs::read_to_string(root.join(format!("testdata/format/{name}.hex")));
     let dump = fences("hex").remove(&name);
     bytes(&dump.unwrap_or_else(|| linked().unwrap()))
 }
