@@ -2,7 +2,7 @@
 
     python3 tools/fast_image.py IMAGE.fjpg > IMAGE.jpg
 
-Written from FORMAT.md only, so that tests can compare the document with the code.
+Written from docs/format/fast-images.md only, so that tests can compare the document with the code.
 """
 
 import pathlib

@@ -38,11 +38,9 @@ def keep(target, name, content, crate="forebay-formats"):
     (folder / f"seed-{name}").write_bytes(content)
 
 
-def worked(name):
-    """Bytes of a worked example of FORMAT.md."""
-    _, text = (ROOT / "FORMAT.md").read_text().split(f"```hex {name}\n", 1)
-    lines = text.split("```", 1)[0].splitlines()
-    return bytes.fromhex("".join(line.split("|")[0].split(maxsplit=1)[1] for line in lines))
+def dumped(dump):
+    """Bytes of a dump with lines of `OFFSET  BYTES | meaning`."""
+    return bytes.fromhex("".join(line.split("|")[0].split(maxsplit=1)[1] for line in dump.splitlines()))
 
 
 def tar(files, form=tarfile.GNU_FORMAT, pax=None):
@@ -232,8 +230,10 @@ def transcode_seeds():
     jpeg = (formats / "420-progressive.jpg").read_bytes()
     seed("cut", b"", jpeg[: len(jpeg) * 2 // 3])
     # Fast images, and JPEGs to encode as such.
-    for name, section in (("raw", "image/fast"), ("coded", "image/fast, coded")):
-        fast = worked(section)
+    page = (ROOT / "docs/format/fast-images.md").read_text()
+    raw = page.split("```hex image/fast\n", 1)[1].split("```", 1)[0]
+    for name, dump in (("raw", raw), ("coded", (ROOT / "testdata/format/fast-image-coded.hex").read_text())):
+        fast = dumped(dump)
         keep("fast", name, fast, "forebay-image")
         keep("fast", f"{name}-cut", fast[:-2], "forebay-image")
     jpegs = CRATES / "forebay-image/fuzz/corpus/jpeg"

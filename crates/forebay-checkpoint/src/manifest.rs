@@ -1,7 +1,7 @@
 //! The manifest of a checkpoint: what makes it complete, and what its files must be.
 //!
-//! It is JSON, small and published last; FORMAT.md describes it. A fingerprint over all of it is in it, so a manifest
-//! that was changed anywhere is refused. Keys of files are derived from it, never read from it: nothing that it says
+//! It is JSON, small and published last; docs/format/checkpoints.md describes it. A fingerprint over all of it is in it, so
+//! a manifest that was changed anywhere is refused. Keys of files are derived from it, never read from it: nothing that it says
 //! can lead a reader out of the checkpoint's own directory.
 
 use super::name::Place;

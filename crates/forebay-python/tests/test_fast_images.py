@@ -62,7 +62,7 @@ def test_records_give_the_jpeg(datasets: dict[str, pathlib.Path], form: str) -> 
         assert "image/encoded" not in features
         stored = features["image/fast"][0]
         if fast < 2:
-            # By FORMAT.md, without Forebay's code.
+            # By docs/format/fast-images.md, without Forebay's code.
             assert restore(stored) == old[index].image
         fast += 1
     assert len(old) // 2 < fast < len(old)

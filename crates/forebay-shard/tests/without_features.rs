@@ -31,8 +31,8 @@ fn raw_and_pure_rust_codecs_are_read_and_others_name_their_feature() {
         assert_eq!((record, shard.label(0)), (vec![7; 1000], Some(1)));
     }
     needs(shard(Codec::ZSTD).unwrap_err(), "zstd");
-    // The shard of FORMAT.md, compressed with zstd.
-    let document = include_str!("../../../FORMAT.md");
+    // The shard of the document, compressed with zstd.
+    let document = include_str!("../../../docs/format/compressed-shards.md");
     let (_, fence) = document.split_once("```hex zstd.fbs\n").unwrap();
     let (fence, _) = fence.split_once("```").unwrap();
     let bytes = fence.lines().flat_map(|line| {

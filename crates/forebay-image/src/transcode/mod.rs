@@ -6,7 +6,8 @@
 //! Huffman codes, and stores a *recipe*: the markers and tables of the original. With it
 //! [`restore_progressive`] encodes the scans again. Encoders have some freedom in how they encode a
 //! scan. A file whose encoder made other choices than libjpeg is detected when the recipe is tried,
-//! and left unchanged. FORMAT.md specifies the bytes of the recipe.
+//! and left unchanged. docs/format/progressive-jpegs.md
+//! specifies the bytes of the recipe.
 
 mod scans;
 

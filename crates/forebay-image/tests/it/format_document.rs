@@ -1,18 +1,26 @@
-//! The example bytes of images and seek points in FORMAT.md equal those that the code produces.
+//! The example bytes of seek points and fast images in docs/format equal those that the code produces.
 
 use forebay_image::{FastCoding, FastEncoder, Limits, restore_fast};
 use forebay_image::{SeekDensity, SeekPointBuilder, build_seek_points};
 use std::path::Path;
 
-/// The bytes of a fence "```hex NAME", with lines of `OFFSET  BYTES | meaning`.
-fn worked(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../FORMAT.md");
-    let document = std::fs::read_to_string(path).unwrap();
+const SEEK_POINTS: &str = "seek-points.md";
+const FAST_IMAGES: &str = "fast-images.md";
+
+/// The bytes of a fence "```hex NAME" of a page.
+fn worked(page: &str, name: &str) -> Vec<u8> {
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format");
+    let document = std::fs::read_to_string(pages.join(page)).unwrap();
     let head = format!("```hex {name}\n");
     let (_, fence) = document.split_once(&head).unwrap();
     let (fence, _) = fence.split_once("```").unwrap();
+    bytes(fence)
+}
+
+/// The bytes of lines of `OFFSET  BYTES | meaning`.
+fn bytes(dump: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for line in fence.lines() {
+    for line in dump.lines() {
         let (line, _) = line.split_once('|').unwrap();
         let (offset, hex) = line.split_once("  ").unwrap();
         assert_eq!(usize::from_str_radix(offset, 16), Ok(bytes.len()), "{line}");
@@ -24,7 +32,10 @@ fn worked(name: &str) -> Vec<u8> {
 
 #[test]
 fn seek_points_have_the_bytes_of_the_document() {
-    let (jpeg, points) = (worked("seek-points.jpeg"), worked("image/seek_points"));
+    let (jpeg, points) = (
+        worked(SEEK_POINTS, "seek-points.jpeg"),
+        worked(SEEK_POINTS, "image/seek_points"),
+    );
     assert_eq!(build_seek_points(&jpeg).unwrap(), points);
     let mut builder = SeekPointBuilder::default();
     assert!(builder.is_right(&jpeg, &points));
@@ -38,9 +49,11 @@ fn seek_points_have_the_bytes_of_the_document() {
 #[test]
 fn fast_images_have_the_bytes_of_the_document() {
     let (jpeg, raw, coded) = (
-        worked("seek-points.jpeg"),
-        worked("image/fast"),
-        worked("image/fast, coded"),
+        worked(SEEK_POINTS, "seek-points.jpeg"),
+        worked(FAST_IMAGES, "image/fast"),
+        bytes(include_str!(
+            "../../../../testdata/format/fast-image-coded.hex"
+        )),
     );
     let limits = Limits::default();
     let mut encoder = FastEncoder::default();

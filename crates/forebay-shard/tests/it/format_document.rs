@@ -1,4 +1,4 @@
-//! The example bytes of FORMAT.md equal those that the code writes and reads.
+//! The example bytes of FORMAT.md and of its pages in docs/format equal those that the code writes and reads.
 //!
 //! A fence "```hex NAME" holds lines `OFFSET  BYTES | meaning`; a line `*` stands for zeros up to
 //! the next line's offset. NAME selects the tests of the fence.
@@ -22,9 +22,16 @@ const INDEXED: &str = "train-00000-of-00001.fbs";
 const MAPPED: &str = "train-00000-of-00001.fbm";
 const SOURCE: &str = "train-000000.tar";
 
+/// The pages whose bytes this crate writes and reads, as one text.
 fn document() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../FORMAT.md");
-    std::fs::read_to_string(path).unwrap()
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    [
+        "FORMAT.md",
+        "docs/format/compressed-shards.md",
+        "docs/format/mapped-shards.md",
+    ]
+    .map(|page| std::fs::read_to_string(root.join(page)).unwrap())
+    .concat()
 }
 
 /// The fences of one language: name to text.
@@ -149,17 +156,9 @@ fn the_code_writes_the_documents_bytes() {
     let hex = fences("hex");
     let names: Vec<_> = hex.keys().map(String::as_str).collect();
     let fbi = format!("index/{TFRECORD}.fbi");
-    let compressed: Vec<String> = compressing().map(document_shard).collect();
-    let mut expected = [fbi.as_str(), TFRECORD, INDEXED, MAPPED].to_vec();
-    expected.extend(compressed.iter().map(String::as_str));
-    // The crate that creates fast images and seek points tests them.
-    expected.extend([
-        "image/fast",
-        "image/fast, coded",
-        "image/seek_points",
-        "seek-points.jpeg",
-    ]);
-    expected.sort();
+    let zstd = document_shard(Codec::ZSTD);
+    let mut expected = [fbi.as_str(), TFRECORD, INDEXED, MAPPED, &zstd];
+    expected.sort_unstable();
     assert_eq!(names, expected);
 
     let (file, summary) = write(ShardFormat::TfRecord, Codec::NONE);
@@ -234,6 +233,15 @@ fn document_shard(codec: Codec) -> String {
     format!("{codec}.fbs")
 }
 
+/// The bytes of this shard: the page shows one codec and links to files with those of the others.
+fn compressed_shard(codec: Codec) -> Vec<u8> {
+    let name = document_shard(codec);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let linked = || std::fs::read_to_string(root.join(format!("testdata/format/{name}.hex")));
+    let dump = fences("hex").remove(&name);
+    bytes(&dump.unwrap_or_else(|| linked().unwrap()))
+}
+
 /// A later version of a codec's library may compress a block differently, but a block always
 /// expands to the same bytes. So these shards are only read.
 #[test]
@@ -241,7 +249,7 @@ fn the_code_reads_the_documents_compressed_shards() {
     let directory = tempfile::tempdir().unwrap();
     for codec in compressing() {
         let path = directory.path().join(document_shard(codec));
-        let file = bytes(&fences("hex")[&document_shard(codec)]);
+        let file = compressed_shard(codec);
         assert_eq!(Codec::of_shard(file.first_chunk().unwrap()), Some(codec));
         std::fs::write(&path, file).unwrap();
         let report = verify_shard(&path, &VerifyOptions::default(), &|_| {}).unwrap();

@@ -1,7 +1,7 @@
 //! Seek points: positions in the entropy-coded data at which rows of MCUs, or pieces of rows,
 //! begin. With them a decoder reaches a region without decoding the rows above it and the pieces to
-//! its left. They are stored beside the JPEG, whose bytes stay unchanged. FORMAT.md specifies their
-//! encoding.
+//! its left. They are stored beside the JPEG, whose bytes stay unchanged.
+//! docs/format/seek-points.md specifies their encoding.
 //!
 //! # Never wrong pixels
 //! Points are used only if their own checksum matches, every field is in its bounds, and the length

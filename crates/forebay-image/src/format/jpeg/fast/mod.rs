@@ -1,6 +1,6 @@
 //! Fast images: JPEGs in an encoding that is made for decoding crops. They hold the same quantized
-//! coefficients, so pixels are the same, and the JPEG can be restored byte for byte. FORMAT.md
-//! specifies the bytes.
+//! coefficients, so pixels are the same, and the JPEG can be restored byte for byte.
+//! docs/format/fast-images.md specifies the bytes.
 //!
 //! - [`file`](mod@file) reads the header and the tables; [`read`] the tiles that a region needs.
 //! - [`tile`] and [`control`] define the bytes of a tile; [`simd`] selects faster versions.

@@ -1,5 +1,5 @@
-//! Tiles: the coefficients of a row of MCUs, 16 blocks of the first component wide. FORMAT.md
-//! specifies their bytes.
+//! Tiles: the coefficients of a row of MCUs, 16 blocks of the first component wide.
+//! docs/format/fast-images.md specifies their bytes.
 //!
 //! [`Tile::open`] reads what precedes the payload of a tile. Positions of blocks in the payload
 //! follow from bitmaps and widths, so unwanted blocks are never unpacked.
