@@ -47,7 +47,7 @@ pub struct WriteSummary {
     pub uploaded: Option<Uploaded>,
     /// The account of the samples.
     pub account: Option<Account>,
-    /// What to look at although nothing was lost, such as class names that are numbers in the order of text.
+    /// Remarks on a dataset that is whole, such as class names that are numbers in the order of text.
     pub warnings: Vec<String>,
 }
 
