@@ -57,8 +57,10 @@ fn lines(account: &Account, classes: &[String]) -> Vec<(&'static str, String)> {
             format!("{outside} that the options do not select"),
         ));
     }
-    if let Some(image) = account.roles.get("image") {
-        lines.push(("image", image.source.clone()));
+    for role in ["split", "image"] {
+        if let Some(found) = account.roles.get(role) {
+            lines.push((role, found.source.clone()));
+        }
     }
     lines.push(("label", label(account, classes)));
     for (name, columns) in [("columns", &account.columns), ("unused", &account.unused)] {

@@ -41,6 +41,8 @@ pub enum Reason {
     System,
     /// Outside of every class or split directory.
     Outside,
+    /// In a split that the options do not select.
+    NotSelected,
     /// A socket, a device or a pipe.
     SpecialFile,
     /// The content is not that of an image.
@@ -135,6 +137,7 @@ impl Reason {
             Self::Hidden => "hidden",
             Self::System => "of a system, not of the dataset",
             Self::Outside => "outside of the class directories",
+            Self::NotSelected => "in a split that is not selected",
             Self::SpecialFile => "not a regular file",
             Self::NotAnImage => "not an image",
             Self::OtherFormat => "an image format that is not packed",

@@ -21,11 +21,20 @@ pub(crate) struct FindingCounts {
     left_out: BTreeMap<String, u64>,
     ignored: BTreeMap<String, u64>,
     problems: BTreeMap<String, u64>,
+    outside: u64,
 }
 
 impl FindingCounts {
     pub(crate) fn add(&mut self, action: Action, reason: Reason, count: u64) {
         let text = || reason.text().to_owned();
+        // An empty directory is a finding about no file.
+        if count == 0 {
+            return;
+        }
+        if reason == Reason::NotSelected {
+            self.outside += count;
+            return;
+        }
         // Neither files that no index names nor bytes are among what is counted.
         let is_counted = !matches!(reason, Reason::NotIndexed | Reason::BehindEnd);
         if is_counted && action.leaves_out() {
@@ -55,14 +64,10 @@ impl FindingCounts {
         counts
     }
 
-    /// How many were left out, for all reasons.
-    pub(crate) fn left_out(&self) -> u64 {
-        self.left_out.values().sum()
-    }
-
-    /// How many were ignored, for all reasons.
-    pub(crate) fn ignored(&self) -> u64 {
-        self.ignored.values().sum()
+    /// How many are not among the samples: they were left out, ignored or not selected.
+    pub(crate) fn passed_over(&self) -> u64 {
+        let counts = self.left_out.values().chain(self.ignored.values());
+        counts.sum::<u64>() + self.outside
     }
 }
 
@@ -78,6 +83,7 @@ pub(crate) fn account<'a>(
     account.read = read;
     account.left_out = counts.left_out;
     account.ignored = counts.ignored;
+    account.outside = counts.outside;
     account.problems = counts.problems;
     for split in &manifest.splits {
         let lines = || split.shards.iter().filter_map(|shard| line(&shard.name));

@@ -9,6 +9,7 @@ use crate::observer::{Cancel, Observer};
 use crate::prepare::Prepared;
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Summary};
 use forebay_formats::FindingList;
+use forebay_formats::key_path::base;
 use forebay_formats::{Action, Finding, Reason, escape};
 use forebay_shard::example::{FeatureKind, IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::{
@@ -74,8 +75,8 @@ pub(crate) fn publish(
         counts.add(*action, *reason, *count);
     }
     // Files that the census passed over are read too, and those of shards are among the plan's.
-    let passed_over = FindingCounts::of_list(census);
-    let read = outline.files + passed_over.left_out() + passed_over.ignored();
+    let before = FindingCounts::of_list(census);
+    let read = outline.files + before.passed_over();
     let mut account = account::account("files", read, counts, &manifest, |name| done.get(name));
     account.roles.clone_from(&outline.roles);
     account.columns.clone_from(&outline.columns);
@@ -487,6 +488,16 @@ fn roles(prepared: &Prepared) -> BTreeMap<String, RoleAccount> {
         None => None,
     };
     roles.extend(labels.map(|source| ("label".to_owned(), role(source))));
+    // Directories with other names for a split, such as `val` or `dev`.
+    let splits = prepared.census.splits().iter();
+    let renamed = splits
+        .filter(|split| !split.dir().is_empty() && base(split.dir()) != split.name().as_bytes());
+    let renamed: Vec<String> = renamed
+        .map(|split| format!("{} is {}", escape(split.dir()), split.name()))
+        .collect();
+    if !renamed.is_empty() {
+        roles.insert("split".to_owned(), role(&renamed.join(", ")));
+    }
     roles
 }
 

@@ -1,20 +1,24 @@
 """Faults x formats: what `pack`, `convert`, `forebay.Writer` and `forebay.convert` make of each fault, in each format.
 
 A fault is a row, a format a column. Each cell is a small source, generated here, and what has to become of it: samples,
-labels, the exit code, and whether anything is said. A cell that cannot occur says why. docs/formats.md has the table.
+labels, the exit code, and whether anything is said. A cell that cannot occur says why. docs/faults.md is the table:
+UPDATE_DOCS=1 writes it.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
+import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import unicodedata
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +27,7 @@ import pytest
 import forebay
 from account_sources import FORMATS, PICTURES, CannotOccur, Files, Sample, Splits, png, tfrecord
 from conftest import forebay_command
+from forebay._forebay import _main
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 # These are packed, and those written by Python; all others are converted.
@@ -239,6 +244,7 @@ class Outcome:
 
     reason: str = ""
     problem: str = ""
+    code: int = 0
 
 
 def run(row: str, name: str, root: pathlib.Path) -> Outcome:
@@ -257,11 +263,11 @@ def run(row: str, name: str, root: pathlib.Path) -> Outcome:
     if name in PYTHON:
         done = written(name, [sample for file in fault.files for sample in file], out)
     elif name in PACKED:
-        done = forebay_command("pack", source, out, "--format", "indexed", "--no-shuffle", "--label-base", "0", "--split", "train")
+        done = command("pack", source, out, "--format", "indexed", "--no-shuffle", "--label-base", "0", "--split", "train")
     else:
-        done = forebay_command("convert", source, out, "--from", name, "--to", "indexed", *fault.options)
+        done = command("convert", source, out, "--from", name, "--to", "indexed", *fault.options)
     problem = check(fault, name, done.returncode, done.stdout + done.stderr, done.stderr, out)
-    return Outcome(problem=problem and f"{row} x {name}: {problem}\n{done.stdout}{done.stderr}")
+    return Outcome(problem=problem and f"{row} x {name}: {problem}\n{done.stdout}{done.stderr}", code=done.returncode)
 
 
 def written(name: str, rows: list[Sample], out: pathlib.Path) -> subprocess.CompletedProcess[str]:
@@ -322,26 +328,46 @@ def check(fault: Fault, name: str, code: int, said: str, stderr: str, out: pathl
         return f"labels {labels}, expected {fault.labels}"
     if fault.classes is not None and list(data.classes) != fault.classes:
         return f"classes {list(data.classes)}, expected {fault.classes}"
-    verified = forebay_command("verify", out)
+    verified = command("verify", out)
     return "" if verified.returncode == 0 else f"verify: {verified.stderr}"
+
+
+def command(*args: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a command in this process, which starts it in no time, and keeps what it prints."""
+    said = []
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        kept = [os.dup(number) for number in (1, 2)]
+        try:
+            for number, file in ((1, out), (2, err)):
+                os.dup2(file.fileno(), number)
+            code = _main(["forebay", *map(str, args)])
+        finally:
+            for number, own in zip((1, 2), kept, strict=True):
+                os.dup2(own, number)
+                os.close(own)
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read().decode(errors="replace"))
+    return subprocess.CompletedProcess([], code, *said)
+
+
+def cell(row: str, name: str, base: pathlib.Path) -> Outcome:
+    """One cell, in a process that runs nothing else meanwhile."""
+    root = base / f"{row}-{name}"
+    root.mkdir()
+    return run(row, name, root)
 
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Outcome]:
     """Every cell, several at once."""
     base = tmp_path_factory.mktemp("matrix")
-    all_cells = list(itertools.product(FAULTS, COLUMNS))
-
-    def cell(place: tuple[str, str]) -> Outcome:
-        root = base / "-".join(place)
-        root.mkdir()
-        return run(*place, root)
-
-    # Warnings of Python belong to the process.
-    done = {place: cell(place) for place in all_cells if place[1] in PYTHON}
-    of_commands = [place for place in all_cells if place not in done]
-    with ThreadPoolExecutor(4) as threads:
-        return done | dict(zip(of_commands, threads.map(cell, of_commands), strict=True))
+    places = list(itertools.product(FAULTS, COLUMNS))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor((os.cpu_count() or 1) + 1, mp_context=context) as processes:
+        rows, names = zip(*places, strict=True)
+        found = processes.map(cell, rows, names, itertools.repeat(base), chunksize=8)
+        return dict(zip(places, found, strict=True))
 
 
 @pytest.mark.parametrize("row", FAULTS)
@@ -364,6 +390,46 @@ def test_every_cell_that_cannot_occur_says_why(cells: dict[tuple[str, str], Outc
     # Packages that are missing take their columns with them, but not all of the matrix.
     assert len(run_cells) > len(cells) / 3
     assert all(len(outcome.reason) > 10 for outcome in cells.values() if outcome.reason)
+
+
+TABLE_HEAD = """# Faults of sources
+
+The outcome of each fault in each format, as the tests find it: **0** all is packed and nothing is said, but for a warning where
+labels could be meant otherwise; **3** the rest is packed, and the account and the report name what is not; **1** an error that
+names the fault, and nothing is written. A dot stands where the fault cannot occur. In Python, 1 is an exception and 3 a
+warning. This page is generated.
+"""
+
+
+def table(cells: dict[tuple[str, str], Outcome]) -> str:
+    """The outcomes, in parts of columns that fit a page."""
+    text = TABLE_HEAD
+    for names in (COLUMNS[:10], COLUMNS[10:]):
+        text += f"\n| | {' | '.join(names)} |\n| --- |{' --- |' * len(names)}\n"
+        for row, fault in FAULTS.items():
+            shown = ["." if cells[row, name].reason else str(cells[row, name].code) for name in names]
+            text += f"| {fault.title} | {' | '.join(shown)} |\n"
+    return text
+
+
+def test_table_of_documents(cells: dict[tuple[str, str], Outcome]) -> None:
+    if missing := {name for (_, name), outcome in cells.items() if "not installed" in outcome.reason}:
+        pytest.skip(f"the packages of {', '.join(sorted(missing))} are not installed")
+    page = ROOT / "docs" / "faults.md"
+    if os.environ.get("UPDATE_DOCS") == "1":
+        page.write_text(table(cells))
+    assert page.read_text() == table(cells), "UPDATE_DOCS=1 with this test writes docs/faults.md"
+
+
+def test_splits_that_are_not_selected_are_counted(tmp_path: pathlib.Path) -> None:
+    for number, place in enumerate(["train/a", "train/b", "val/a", "val/b"]):
+        (tmp_path / "src" / place).mkdir(parents=True)
+        (tmp_path / "src" / place / "1.png").write_bytes(PICTURES[number])
+    done = forebay_command("pack", tmp_path / "src", tmp_path / "out", "--split", "val")
+    assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
+    account = account_of(tmp_path / "out")
+    assert (account["read"], account["outside"]) == (4, 2)
+    assert account["roles"]["split"] == {"source": "val is validation"}
 
 
 def test_verify_compares_the_account(tmp_path: pathlib.Path) -> None:

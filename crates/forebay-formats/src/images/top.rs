@@ -239,6 +239,13 @@ impl Top<'_> {
         })
     }
 
+    /// Counts the files of a split that is not packed.
+    pub(super) fn not_selected(&self, dir: &[u8]) -> Finding {
+        let path = join(&self.relative, dir);
+        let files = self.contents(&path, true).files;
+        Finding::new(Action::Ignored, Reason::NotSelected, &path, "").of_files(files)
+    }
+
     /// Directories in which lists may be that are not here: those of an archive often lie beside it, and those of a
     /// directory one level up, if `above`.
     pub(super) fn lists_beside(&self, above: bool) -> Vec<PathBuf> {

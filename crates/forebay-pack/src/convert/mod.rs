@@ -384,7 +384,7 @@ impl Running<'_> {
         let counts = FindingCounts::of(found);
         let before = FindingCounts::of(of_source.iter());
         // What the source left out by itself is not among its records.
-        let read = self.source.len() + before.left_out() + before.ignored();
+        let read = self.source.len() + before.passed_over();
         let mut account =
             account::account("records", read, counts, manifest, |name| done.get(name));
         if self.source.is_damaged() {
@@ -397,6 +397,7 @@ impl Running<'_> {
             }
         }
         account::add_columns(&mut account, &self.source.facts);
+        account.unused = self.options.drop_features.iter().cloned().collect();
         account::check(&account, self.shown)?;
         Ok(account)
     }

@@ -143,5 +143,8 @@ pub(super) fn find_splits<'t>(
         };
         return Err(Error::source(&top.path, what));
     }
-    Ok((wanted, others.into_iter().map(|(_, dir)| dir).collect()))
+    let others: Vec<&[u8]> = others.into_iter().map(|(_, dir)| dir).collect();
+    let not_selected = others.iter().map(|dir| top.not_selected(dir));
+    arrangement.findings.extend(not_selected);
+    Ok((wanted, others))
 }
