@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes testdata/golden-pixels: what Pillow makes of testdata/images, for crates/forebay-image's tests.
 
-    python3 tools/make_golden_pixels.py                 (needs Pillow; numpy for --compare)
-    python3 tools/make_golden_pixels.py --compare DIR   mean and greatest difference between DIR's raw samples,
+    python3 tools/golden/make_golden_pixels.py                 (needs Pillow; numpy for --compare)
+    python3 tools/golden/make_golden_pixels.py --compare DIR   mean and greatest difference between DIR's raw samples,
                                                         written by `cargo run --example dump_samples`, and Pillow
 
 Goldens are immutable: run this only for new ones, and say with which Pillow (the version is in each file's first
@@ -16,7 +16,7 @@ import zlib
 
 from PIL import Image, features
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "testdata" / "images"
 GOLDEN = ROOT / "testdata" / "golden-pixels"
 MASK = (1 << 64) - 1

@@ -2,7 +2,7 @@
 """Writes testdata/formats-golden/zarr with Zarr's own package, and frames of Blosc with numcodecs.
 
     python3 -m pip install numpy safetensors h5py pillow zarr
-    python3 tools/make_golden_zarr.py
+    python3 tools/golden/make_golden_zarr.py
 
 The tests of `forebay-formats` read them without these packages. The rows are those of testdata/formats-golden/arrays/expected.json.
 """

@@ -2,7 +2,7 @@
 """Writes testdata/formats-golden/arrays with the packages of other tools: NumPy, safetensors and h5py.
 
     python3 -m pip install numpy safetensors h5py pillow
-    python3 tools/make_golden_arrays.py
+    python3 tools/golden/make_golden_arrays.py
 
 The tests of `forebay-formats` read the files without these packages. expected.json has the pixels and values of each row.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 from safetensors.numpy import save_file
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "formats-golden" / "arrays"
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "testdata" / "formats-golden" / "arrays"
 ROWS = 5
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes testdata/golden-augment: what torchvision makes of PIL images, for crates/forebay-image's tests.
 
-    python3 tools/make_golden_augment.py [TABLE...]        (needs torchvision, Pillow and numpy)
+    python3 tools/golden/make_golden_augment.py [TABLE...]        (needs torchvision, Pillow and numpy)
 
 Goldens are immutable: run this only for new ones, and say with which versions (they are in each file's first line).
 Pictures are kept as checksums.
@@ -20,7 +20,7 @@ from torchvision.transforms.v2 import functional as F
 
 from make_golden_pixels import Draws, IMAGES, bilinear, open_rgb, random_resized_crop, shipped
 
-GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "golden-augment"
+GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "testdata" / "golden-augment"
 VERSION = f"# torchvision {torchvision.__version__}, torch {torch.__version__}, Pillow {PIL.__version__}"
 
 # A wide, a square and a tall part of one picture, with dark, light and saturated colours.
@@ -187,7 +187,7 @@ def evaluate(image, sample):
 
 
 def lists():
-    lines = [VERSION, "# image crc32 of train, crc32 of evaluate (see tools/make_golden_augment.py); seed 1, epoch 2"]
+    lines = [VERSION, "# image crc32 of train, crc32 of evaluate (see tools/golden/make_golden_augment.py); seed 1, epoch 2"]
     for sample, path in enumerate(shipped()):
         image = open_rgb(path)
         sums = [checksum(train(image, sample)), checksum(evaluate(image, sample))]

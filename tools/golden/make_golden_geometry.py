@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes testdata/golden-geometry: where torchvision's v2 moves boxes, keypoints and masks, for crates/forebay-image's tests.
 
-    python3 tools/make_golden_geometry.py [TABLE...]        (needs torchvision, Pillow and numpy)
+    python3 tools/golden/make_golden_geometry.py [TABLE...]        (needs torchvision, Pillow and numpy)
 
 Goldens are immutable: run this only for new ones, and say with which versions (they are in each file's first line).
 Masks and pictures are kept as checksums. Boxes and keypoints are computed in binary64.
@@ -23,7 +23,7 @@ from torchvision.transforms.v2 import functional as F
 
 from make_golden_pixels import Draws, IMAGES, bilinear, open_rgb, shipped
 
-GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "golden-geometry"
+GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "testdata" / "golden-geometry"
 VERSION = f"# torchvision {torchvision.__version__}, torch {torch.__version__}, Pillow {PIL.__version__}"
 
 

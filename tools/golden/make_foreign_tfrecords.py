@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes testdata/tfrecord-foreign with TensorFlow: small datasets as other tools write them.
 
-    /tmp/tf/bin/python tools/make_foreign_tfrecords.py [DIRECTORY]
+    /tmp/tf/bin/python tools/golden/make_foreign_tfrecords.py [DIRECTORY]
 
-Needs tensorflow-cpu, as tools/make_golden_tfrecords.py does. Every byte comes from TensorFlow: its JPEG encoder, its
+Needs tensorflow-cpu, as tools/golden/make_golden_tfrecords.py does. Every byte comes from TensorFlow: its JPEG encoder, its
 deterministic protobuf serialization, its TFRecordWriter. The files are golden: made once and then never changed.
 """
 
@@ -15,7 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORDS = 6
 
 

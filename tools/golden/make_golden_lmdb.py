@@ -2,7 +2,7 @@
 """Writes testdata/formats-golden/lmdb with the package of the library.
 
     python3 -m pip install lmdb
-    python3 tools/make_golden_lmdb.py
+    python3 tools/golden/make_golden_lmdb.py
 
 The tests of `forebay-formats` read the files without this package.
 """
@@ -13,7 +13,7 @@ import shutil
 
 import lmdb
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "formats-golden" / "lmdb"
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "testdata" / "formats-golden" / "lmdb"
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes testdata/tiff: small TIFF files in every variant that is decoded, and the pixels that Pillow gives.
 
-    python3 tools/make_tiff_corpus.py                (needs Pillow and numpy)
+    python3 tools/golden/make_tiff_corpus.py                (needs Pillow and numpy)
 
 `pixels.txt` has a line for each file: name, width, height, channels stored, CRC-32 of Image.convert("RGB"). Goldens are immutable: run
 this only for new ones.
@@ -16,7 +16,7 @@ import numpy as np
 import PIL
 from PIL import Image
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "tiff"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "testdata" / "tiff"
 WIDTH, HEIGHT = 37, 29
 
 

@@ -2,7 +2,7 @@
 """Writes testdata/formats-golden with the packages of other tools: `webdataset` and `mosaicml-streaming`.
 
     python3 -m pip install webdataset mosaicml-streaming pillow blake3
-    python3 tools/make_golden_formats.py
+    python3 tools/golden/make_golden_formats.py
 
 The tests of `forebay-formats` read the files without these packages.
 """
@@ -18,7 +18,7 @@ import webdataset
 from PIL import Image
 from streaming.base.format.mds.writer import MDSWriter
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "formats-golden"
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "testdata" / "formats-golden"
 SAMPLES = 7
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes testdata/dirty and testdata/golden-encode with Pillow, for the tests of forebay-image and forebay-pack.
 
-    python3 tools/make_dirty_images.py                  (needs Pillow 12)
+    python3 tools/golden/make_dirty_images.py                  (needs Pillow 12)
 
 testdata/dirty: small JPEGs of four inks. testdata/golden-encode: what libjpeg-turbo writes for known pixels, with the
 settings of TensorFlow's encode_jpeg; its README names the versions. Goldens are immutable: run this only for new ones.
@@ -11,7 +11,7 @@ import pathlib
 
 from PIL import Image, features
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIRTY = ROOT / "testdata" / "dirty"
 GOLDEN = ROOT / "testdata" / "golden-encode"
 SOURCE = ROOT / "testdata" / "images" / "train" / "n02782093" / "n02782093_11.JPEG"
@@ -56,7 +56,7 @@ def golden():
     save(small, "shrunk-85x64-q95.jpg", 95)
     pil, turbo = features.version("pil"), features.version("libjpeg_turbo")
     (GOLDEN / "README").write_text(
-        f"Written by tools/make_dirty_images.py with Pillow {pil}, libjpeg-turbo {turbo}.\n"
+        f"Written by tools/golden/make_dirty_images.py with Pillow {pil}, libjpeg-turbo {turbo}.\n"
     )
 
 

@@ -2,7 +2,7 @@
 """Writes testdata/formats-golden/array_record with ArrayRecord's own package.
 
     python3 -m pip install array_record pillow
-    python3 tools/make_golden_array_record.py
+    python3 tools/golden/make_golden_array_record.py
 
 The tests of `forebay-formats` read the files without it. They are gzipped, since most of each is padding. records.bin.gz has the
 records: the length of each in four bytes, and its bytes.
@@ -18,7 +18,7 @@ import tempfile
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 from PIL import Image
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "formats-golden" / "array_record"
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "testdata" / "formats-golden" / "array_record"
 # Some cross one or several blocks of 64 KiB.
 SIZES = [10, 0, 70_000, 200_000, 5, 31, 65_000]
 OPTIONS = {

@@ -2,7 +2,7 @@
 """Writes testdata/hostile with h5py: small files that claim many bytes, and links.
 
     pip install h5py numpy
-    python3 tools/make_hostile_files.py
+    python3 tools/golden/make_hostile_files.py
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import h5py
 import numpy
 
-OUT = Path(__file__).parent.parent / "testdata/hostile"
+OUT = Path(__file__).resolve().parents[2] / "testdata/hostile"
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ Written from the arithmetic in crates/forebay-loader/src/plan/mod.rs, not from i
 code. The golden tests of the plan hold what this prints, so that the order of an
 epoch never changes silently and two implementations agree on it.
 
-    tools/epoch_order.py            prints every golden value of the Rust tests
+    tools/golden/epoch_order.py            prints every golden value of the Rust tests
 """
 
 from math import isqrt

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes testdata/jpeg-kinds: small JPEGs of the kinds that ordinary encoders do not write, and Pillow's pixels of them.
 
-    python3 tools/make_jpeg_kinds.py        (needs Pillow, numpy, and cjpeg of libjpeg-turbo)
+    python3 tools/golden/make_jpeg_kinds.py        (needs Pillow, numpy, and cjpeg of libjpeg-turbo)
 
 `pixels.txt` has a line for each file: name, denominator of the scale, width, height and CRC-32 of the RGB pixels. The
 denominator is 1 for Image.convert("RGB"), and 2, 4 or 8 for Pillow's draft mode. JPEG with four inks: the CRC-32 is that
@@ -20,7 +20,7 @@ import numpy as np
 from make_format_corpus import encoded, picture, pixels
 from PIL import Image, features
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "jpeg-kinds"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "testdata" / "jpeg-kinds"
 SOS, EOI, APP14 = 0xDA, 0xD9, 0xEE
 
 # As mozjpeg writes them: DC scans of their own, two bands, luma refined twice.

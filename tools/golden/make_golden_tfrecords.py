@@ -3,7 +3,7 @@
 
     python3 -m venv --without-pip /tmp/tf
     python3 -m pip --python /tmp/tf/bin/python install tensorflow-cpu
-    /tmp/tf/bin/python tools/make_golden_tfrecords.py [DIRECTORY]
+    /tmp/tf/bin/python tools/golden/make_golden_tfrecords.py [DIRECTORY]
 
 Every byte of the .tfrecord files comes from TensorFlow: tf.io.TFRecordWriter
 frames and compresses, protobuf's deterministic serialisation encodes. The
@@ -128,7 +128,7 @@ def tfrecord2idx(path: str) -> str:
 
 
 def main() -> None:
-    default = os.path.join(os.path.dirname(__file__), "..", "testdata", "tfrecord")
+    default = os.path.join(os.path.dirname(__file__), "..", "..", "testdata", "tfrecord")
     directory = sys.argv[1] if len(sys.argv) > 1 else default
     os.makedirs(directory, exist_ok=True)
     expected = {"tensorflow": tf.__version__, "files": []}

@@ -2,7 +2,7 @@
 """Writes testdata/parquet: small Parquet files of pyarrow and of Hugging Face's `datasets`.
 
     pip install pyarrow datasets pillow
-    tools/make_parquet_corpus.py
+    tools/golden/make_parquet_corpus.py
 
 `expected.json` has the rows of each file as pyarrow reads them back: for each row the key and, for each
 column, its values as numbers or as hexadecimal text. The files hold what tools write in practice: structs
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-OUT = Path(__file__).resolve().parent.parent / "testdata" / "parquet"
+OUT = Path(__file__).resolve().parents[2] / "testdata" / "parquet"
 
 
 def png(number):

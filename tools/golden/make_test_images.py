@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Renders testdata/images: a small ImageNet-layout tree of photo-like scenes.
 
-    python3 tools/make_test_images.py [DESTINATION]        (needs numpy and Pillow)
+    python3 tools/golden/make_test_images.py [DESTINATION]        (needs numpy and Pillow)
 
 Nothing here is a photograph, so the files carry no rights but the project's own. What matters to the project
 is that they behave like photographs: smooth shading, texture at every scale, sensor noise, several chroma
@@ -381,7 +381,7 @@ def encode(picture, index, special):
 
 
 def main():
-    default = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "images"
+    default = pathlib.Path(__file__).resolve().parents[2] / "testdata" / "images"
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default
     total = count = val = 0
     for c, wnid in enumerate(CLASSES):

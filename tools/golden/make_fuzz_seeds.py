@@ -2,7 +2,7 @@
 """Writes the seeds of the fuzz targets of forebay-formats, forebay-pack and forebay-store, and those of transcode and fast in forebay-image:
 crates/*/fuzz/corpus/*/seed-*.
 
-    python3 tools/make_fuzz_seeds.py [PLAN JOURNAL SHARD]
+    python3 tools/golden/make_fuzz_seeds.py [PLAN JOURNAL SHARD]
 
 PLAN and JOURNAL are what `forebay pack part 1/2 SRC DST` leaves in DST/.forebay-pack, SHARD is a shard that
 `--format tfrecord --progressive baseline` made of a progressive JPEG. Without them what is made of them stays as it is.
@@ -18,7 +18,7 @@ import tarfile
 import zipfile
 import zlib
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 CRATES = ROOT / "crates"
 JPEG = bytes.fromhex("ffd8ffc0000b080014000a01011100ffda00080101000003f00078ffd9")
 XML = b"""<annotation>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a tree of many tiny images, to see what a census and a pack of them cost.
 
-    python tools/make_tiny_files.py DIR --files 1000000 [--classes 1000] [--bytes 200]
+    python tools/golden/make_tiny_files.py DIR --files 1000000 [--classes 1000] [--bytes 200]
 
 DIR gets CLASSES directories with about as many JPEGs each: 64x64 grey pixels in the fewest bytes (196), and a comment that
 fills the file up. Names are like ImageNet's. On a disk this takes 4 KiB a file; on tmpfs as well.

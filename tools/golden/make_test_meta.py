@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes testdata/meta-scipy: `meta.mat` as in ILSVRC2012's development kit, for the classes of testdata/images.
 
-    python3 tools/make_test_meta.py [DESTINATION]        (needs SciPy)
+    python3 tools/golden/make_test_meta.py [DESTINATION]        (needs SciPy)
 
 The ids are in another order than the WordNet ids, as those of the real file are, and there is a synset that is no
 class. SciPy wrote it, so it tells whether our reader reads what others write.
@@ -23,7 +23,7 @@ SYNSETS = [
     (1001, "n00001740", "entity", 6),
 ]
 
-out = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent / "testdata/meta-scipy")
+out = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2] / "testdata/meta-scipy")
 out.mkdir(parents=True, exist_ok=True)
 fields = ["ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children", "wordnet_height", "num_train_images"]
 synsets = np.zeros((len(SYNSETS), 1), dtype=[(name, object) for name in fields])

@@ -1,6 +1,6 @@
 """Restores the JPEG of a fast image, slowly and without Forebay's code.
 
-    python3 tools/fast_image.py IMAGE.fjpg > IMAGE.jpg
+    python3 tools/golden/fast_image.py IMAGE.fjpg > IMAGE.jpg
 
 Written from FORMAT.md only, so that tests can compare the document with the code.
 """
@@ -9,7 +9,7 @@ import pathlib
 import struct
 import sys
 
-TABLES = pathlib.Path(__file__).parent.parent / "crates/forebay-image/src/format/jpeg/fast/tables.bin"
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "crates/forebay-image/src/format/jpeg/fast/tables.bin"
 CONTEXTS = 18
 ROOM = 16
 """Blocks of the first component in a row of a tile."""

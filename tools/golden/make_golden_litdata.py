@@ -2,7 +2,7 @@
 """Writes testdata/formats-golden/litdata with the package `litdata`.
 
     python3 -m pip install litdata zstd pillow blake3 pyarrow polars
-    python3 tools/make_golden_litdata.py
+    python3 tools/golden/make_golden_litdata.py
 
 The tests of `forebay-formats` read the files without this package.
 """
@@ -21,7 +21,7 @@ from litdata.streaming.cache import Cache
 from litdata.types import Image as ImageRef
 from PIL import Image
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "formats-golden" / "litdata"
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "testdata" / "formats-golden" / "litdata"
 ITEMS = 7
 # The compression, and how many items are compressed together.
 WRAPS = {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes testdata/formats: small images in every format and variant that is decoded, and what Pillow makes of them.
 
-    python3 tools/make_format_corpus.py                (needs Pillow with WebP, opencv-python-headless, numpy)
+    python3 tools/golden/make_format_corpus.py                (needs Pillow with WebP, opencv-python-headless, numpy)
 
 `pixels.txt` has a line for each file: name, width, height, CRC-32 of Image.convert("RGB") (JPEG with four inks: of
 the inks, since Pillow's own conversion rounds otherwise), then width, height and CRC-32 after
@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps, features
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "testdata" / "formats"
 
 

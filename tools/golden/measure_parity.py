@@ -2,14 +2,14 @@
 """Measures how far each parity profile is from the library it is named after, on any images.
 
     cargo run --release -p forebay-image --example dump_samples -- IMAGES /tmp/samples PROFILE [--dct-scaling]
-    python3 tools/measure_parity.py PROFILE /tmp/samples      (needs numpy, Pillow, and the library)
+    python3 tools/golden/measure_parity.py PROFILE /tmp/samples      (needs numpy, Pillow, and the library)
 
 dump_samples writes what Forebay makes of each image: a training crop (seed 1, epoch 2, number of the image), an evaluation crop and
 the full picture. This script makes the same with the library alone, by the crops of make_golden_pixels.py, and prints mean and
 greatest difference of the bytes, and how many images are identical. TensorFlow's pictures are floats: they are compared as floats,
 and rounded. docs/parity.md has the results.
 
-    python3 tools/measure_parity.py PROFILE --golden FILE     writes the goldens of a profile for testdata/images
+    python3 tools/golden/measure_parity.py PROFILE --golden FILE     writes the goldens of a profile for testdata/images
 """
 
 import argparse
