@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An epoch from an object store behind a link of known latency and bandwidth, beside what the link allows.
 
-    python3 tools/bench_link.py DATASET [DATASET ...] --work DIRECTORY [--links 20:100,50:50] [--rounds 3]
+    python3 tools/peers/bench_link.py DATASET [DATASET ...] --work DIRECTORY [--links 20:100,50:50] [--rounds 3]
 
 Copies each dataset to an S3 server on loopback that this script starts (crates/forebay-rigs). On each link, a request takes
 LATENCY ms, and all answers share BANDWIDTH MB/s. `forebay bench storage` then measures, in turns: the reads of an epoch

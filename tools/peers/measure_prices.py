@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Applies the remedies that `forebay bench explain` prices, and compares the gains with the predictions.
 
-    python3 tools/measure_prices.py IMAGES --scratch DIR [--forebay PATH] [--rounds 3] [--run-time 1s]
-                                    [--loader-time 4s] [--disks 0.1,0.25,0.6 | none] [--json FILE]
+    python3 tools/peers/measure_prices.py IMAGES --scratch DIR [--forebay PATH] [--rounds 3] [--run-time 1s]
+                                          [--loader-time 4s] [--disks 0.1,0.25,0.6 | none] [--json FILE]
 
 IMAGES is an image directory. It is packed without seek points below --scratch, and once more for each remedy that stores
 images in another way. In each situation (one thread, all cores, disks that give a part of what decoding takes) it runs

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checkpoints beside a training: written straight to slow storage, and through the staging area.
 
-    python tools/bench_checkpoint.py DATASET --scratch DIR [--stage DIR] [--to LOCATION] [--rate 50] [--size 512]
-                                     [--every 10] [--saves 5] [--rounds 3] [--share 20] [--step-ms 50]
+    python tools/peers/bench_checkpoint.py DATASET --scratch DIR [--stage DIR] [--to LOCATION] [--rate 50] [--size 512]
+                                           [--every 10] [--saves 5] [--rounds 3] [--share 20] [--step-ms 50]
 
 A training is a loop over `forebay.Loader(DATASET)` whose step takes --step-ms; DATASET is any location, such as
 s3://bucket/imagenet. Every --every seconds it saves --size MB of random bytes, --saves times. Three variants take turns,

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Packing straight into an object store, against packing locally and uploading then.
 
-    python3 tools/bench_pack_upload.py IMAGES --work DIRECTORY [--rounds 5] [--server s3s-fs|moto|URL]
-                                       [--staging-bytes 2GiB] [--shard-size 64MiB]
+    python3 tools/peers/bench_pack_upload.py IMAGES --work DIRECTORY [--rounds 5] [--server s3s-fs|moto|URL]
+                                             [--staging-bytes 2GiB] [--shard-size 64MiB]
 
-The server is one on loopback that this script starts, as tools/bench_store.py does, or one that runs already. It shares the
+The server is one on loopback that this script starts, as tools/peers/bench_store.py does, or one that runs already. It shares the
 cores with what is measured: ratios within one run compare. The contestants take turns, round by round:
 
   through staging   forebay pack IMAGES s3://.../a

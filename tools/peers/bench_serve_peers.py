@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """How batches reach a trainer, from Forebay's server and by other roads: the same bytes, one machine, in turns.
 
-    python3 tools/bench_serve_peers.py [--ways A,B] [--batches 100] [--paced 20] [--step-ms 200] [--rounds 3]
-                                       [--batch 256] [--side 224] [--work DIRECTORY]
-                                       [--forebay PYTHON] [--tensorflow PYTHON] [--torch PYTHON] [--json FILE]
+    python3 tools/peers/bench_serve_peers.py [--ways A,B] [--batches 100] [--paced 20] [--step-ms 200] [--rounds 3]
+                                             [--batch 256] [--side 224] [--work DIRECTORY]
+                                             [--forebay PYTHON] [--tensorflow PYTHON] [--torch PYTHON] [--json FILE]
 
 Batches cost nothing to make, so what is measured is the way from one process to the other: 38.5 MB each unless --batch
 and --side say otherwise. Each round runs every way once, both sides in processes of their own that are started for it, so
-that a disturbance meets all alike. What each way does is in tools/bench_serve_peer.py.
+that a disturbance meets all alike. What each way does is in tools/peers/bench_serve_peer.py.
 
 Forebay is built from this checkout in the release profile, unless --forebay names an interpreter that has it.
 TensorFlow is installed into an environment of its own below --work, unless --tensorflow names one that has it. PyTorch is
@@ -33,7 +33,7 @@ import time
 
 import bench_peers
 
-WORKER = bench_peers.ROOT / "tools/bench_serve_peer.py"
+WORKER = bench_peers.ROOT / "tools/peers/bench_serve_peer.py"
 
 # Way: whose interpreter it needs, and what a reader has to know about it.
 WAYS = {

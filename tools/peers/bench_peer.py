@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""One loader, measured: what tools/bench_peers.py runs, each time in a process of its own.
+"""One loader, measured: what tools/peers/bench_peers.py runs, each time in a process of its own.
 
-    python tools/bench_peer.py PEER IMAGES WORK --transform train|eval --threads N --seconds S --batch B
+    python tools/peers/bench_peer.py PEER IMAGES WORK --transform train|eval --threads N --seconds S --batch B
 
 Prints a line of JSON: images/s of whole batches taken during S seconds after a warm-up, the seconds from before the
 peer's import to its first batch, the time of `next` when a batch had every chance to be ready (for loaders that work

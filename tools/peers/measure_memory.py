@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Resident memory of a training process after each epoch: it has to stay flat.
 
-    .venv/bin/python tools/measure_memory.py DATASET [--epochs 10] [--batch-size 64] [--only NAME,...] [--json]
+    .venv/bin/python tools/peers/measure_memory.py DATASET [--epochs 10] [--batch-size 64] [--only NAME,...] [--json]
 
 Each way to load runs in a process of its own: decoded in this process, as float32 through a list of transforms, encoded, mixed
 from two, from a server on this machine (shared memory and TCP), and through forebay.Mapped. What is told: MiB after each

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Forebay beside other loaders: the same pictures, the same output, in turns.
 
-    python3 tools/bench_peers.py IMAGES [--peers A,B] [--threads 1,2] [--transforms train,eval]
-                                 [--rounds 3] [--seconds 5] [--work DIRECTORY] [--forebay PYTHON] [--installed PYTHON]
+    python3 tools/peers/bench_peers.py IMAGES [--peers A,B] [--threads 1,2] [--transforms train,eval]
+                                       [--rounds 3] [--seconds 5] [--work DIRECTORY] [--forebay PYTHON] [--installed PYTHON]
 
 IMAGES is an image folder, `<class>/<file>`. It is packed once, as TFRecords for the peers that read them and as
 indexed shards for Forebay; the others read the files themselves. All is in the page cache: each round begins with
@@ -13,7 +13,7 @@ here is named in the result, with the reason, and left out. With --installed all
 packages it lacks are left out. Forebay itself is built from this checkout in the
 release profile, unless --forebay names an interpreter that has it. Each round runs every peer once, as a process of
 its own pinned to as many cores as threads, in turns, so that a disturbance meets all alike. What each peer
-does, and with which settings, is in tools/bench_peer.py.
+does, and with which settings, is in tools/peers/bench_peer.py.
 
 Prints Markdown, with medians over the rounds; progress goes to stderr. --json FILE keeps every run.
 """
@@ -33,8 +33,8 @@ import venv
 
 from bench_pack import STREAMING, pip_commands
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-WORKER = ROOT / "tools/bench_peer.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORKER = ROOT / "tools/peers/bench_peer.py"
 
 # Peer: what pip installs for it, and what a reader has to know about its pixels and settings.
 PEERS = {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Packing side by side: `forebay pack` in both formats, `cat`, `tar`, and the writers of other projects.
 
-    python tools/bench_pack.py IMAGES --scratch DIR [--count 4000] [--rounds 5] [--cores 1,2] [--cold]
-                               [--peers cat,tar,python,forebay-tfrecord,forebay-indexed | all]
+    python tools/peers/bench_pack.py IMAGES --scratch DIR [--count 4000] [--rounds 5] [--cores 1,2] [--cold]
+                                     [--peers cat,tar,python,forebay-tfrecord,forebay-indexed | all]
 
 IMAGES is a directory of JPEGs; they are copied up to COUNT files in DIR, one directory a class. The contestants take
 turns, round by round, after one round that does not count, each pinned to the first cores of --cores. A row is

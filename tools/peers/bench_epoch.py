@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """An epoch of one dataset from a directory, from an object store, and through a local cache, cold and warm, in turns.
 
-    python tools/bench_epoch.py DATASET --work DIRECTORY [--threads 2] [--batch-size 64] [--rounds 3]
-                                [--server s3s-fs|moto|URL]
+    python tools/peers/bench_epoch.py DATASET --work DIRECTORY [--threads 2] [--batch-size 64] [--rounds 3]
+                                      [--server s3s-fs|moto|URL]
 
 DATASET is a directory of shards. It is copied to the server first (`forebay cp`), which is one on loopback that this
-script starts, as tools/bench_store.py does, or one that runs already. The server shares the cores with what is
+script starts, as tools/peers/bench_store.py does, or one that runs already. The server shares the cores with what is
 measured: ratios within one run compare, figures of different machines do not. A row is the median of the rounds, with the
 lowest and highest, in images a second of RandomResizedCrop(224) over one epoch, opening the dataset included; one round
 before does not count. The table goes to stdout as Markdown.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the reads of an epoch, repeated by `forebay bench storage`, with the same reads by fio.
 
-    python3 tools/bench_fio.py DATASET --runs 5 [--cold off] [--forebay PATH]
+    python3 tools/peers/bench_fio.py DATASET --runs 5 [--cold off] [--forebay PATH]
 
 Needs fio (Debian: `apt-get install fio`). Prints the rate of each tool for each round, in turns, and the ratio of the
 medians. Both perform the same reads with the same number in flight; fio is told to leave the caches alone, and before its

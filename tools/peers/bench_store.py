@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Forebay beside other tools that move objects: the same bytes, the same server, in turns.
 
-    python3 tools/bench_store.py [--size 1024] [--files 16] [--rounds 3] [--work DIRECTORY]
-                                 [--server s3s-fs|moto|URL] [--tools forebay,aws,object_store]
+    python3 tools/peers/bench_store.py [--size 1024] [--files 16] [--rounds 3] [--work DIRECTORY]
+                                       [--server s3s-fs|moto|URL] [--tools forebay,aws,object_store]
 
 Moves one file of SIZE MiB, and a directory of FILES files of SIZE/FILES MiB each, up and down:
 
@@ -40,7 +40,7 @@ import urllib.request
 import venv
 from collections.abc import Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 # Of the servers that this script starts, which listen on loopback only: as crates/forebay-rigs/src/s3.rs has them.
 KEY, SECRET, BUCKET = "RIGACCESSKEY", "rig-secret-key", "bucket"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""One way for batches to reach a trainer: what tools/bench_serve_peers.py runs, each side in a process of its own.
+"""One way for batches to reach a trainer: what tools/peers/bench_serve_peers.py runs, each side in a process of its own.
 
-    python tools/bench_serve_peer.py give WAY ...      the side that has batches, where the peer has no command for it
-    python tools/bench_serve_peer.py take WAY ...      the trainer: takes batches, and prints a line of JSON
+    python tools/peers/bench_serve_peer.py give WAY ...      the side that has batches, where the peer has no command for it
+    python tools/peers/bench_serve_peer.py take WAY ...      the trainer: takes batches, and prints a line of JSON
 
 `give` prints a line of JSON with its address and runs until its stdin ends. `take` takes some batches that do not count,
 then `--batches` as fast as they come, then `--paced` with a pause of `--step-ms` before each, as a trainer that computes

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Conversions side by side: `forebay convert` to and from each format, and the package of the format.
 
-    python tools/bench_formats.py IMAGES --scratch DIR --forebay BINARY [--count N] [--rounds N] [--cores N,N]
-                                  [--formats A,B] [--side N] [--json FILE]
+    python tools/peers/bench_formats.py IMAGES --scratch DIR --forebay BINARY [--count N] [--rounds N] [--cores N,N]
+                                        [--formats A,B] [--side N] [--json FILE]
 
 IMAGES is a directory of JPEGs, one directory a class. They are copied up to COUNT files in DIR and packed once as indexed shards
 without seek points. For the formats of arrays, whose images have one size, they are cropped to SIDE pixels with Pillow and packed again.
