@@ -4,8 +4,8 @@
 The documentation of the extension module lives in its Rust source, and editors do
 not look there. Run it with the interpreter that has the package installed:
 
-    .venv/bin/python tools/stub_docs.py           writes the stubs
-    .venv/bin/python tools/stub_docs.py --check   exits with 1 if they are stale
+    .venv/bin/python tools/check/stub_docs.py           writes the stubs
+    .venv/bin/python tools/check/stub_docs.py --check   exits with 1 if they are stale
 """
 
 import ast
@@ -13,7 +13,7 @@ import inspect
 import pathlib
 import sys
 
-STUB = pathlib.Path(__file__).parents[1] / "crates/forebay-python/python/forebay/_forebay.pyi"
+STUB = pathlib.Path(__file__).resolve().parents[2] / "crates/forebay-python/python/forebay/_forebay.pyi"
 
 
 def documented(thing: object) -> str | None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Refuses wording that plain technical English avoids, in documents, comments and docstrings.
 
-    tools/check_prose.py [FILE...]    prints the findings of the files, by default of all, and exits with 1 if there are any
+    tools/check/prose.py [FILE...]    prints the findings of the files, by default of all, and exits with 1 if there are any
 
 The rules: no pronoun without a noun of the field behind it (whoever, nobody, somebody), no dialect (anew, of ever),
 and no description that begins with a relative clause (`/// What opens a file`).
@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 WORDS = re.compile(
     r"\b(whoever|nobody|somebody|anew|by now|likewise|of ever|lets? it go|what is there|(?:is|are) (?:told|asked|brought))\b"
@@ -24,7 +24,7 @@ WORDS = re.compile(
 )
 FRAGMENT = re.compile(r"^\s*(?://[/!] |\"\"\")(?:What|Who|Whoever|Of|Where|That) ")
 COMMENT = {".rs": re.compile(r"//.*"), ".py": re.compile(r"#.*|\"\"\".*"), ".pyi": re.compile(r"#.*|\"\"\".*")}
-GENERATED = re.compile(r"/generated/|^docs/python\.md$|^CHANGELOG\.md$|^tools/(tests/test_)?check_prose\.py$")
+GENERATED = re.compile(r"/generated/|^docs/python\.md$|^CHANGELOG\.md$|^tools/(check/|tests/test_)prose\.py$")
 
 
 def files() -> list[str]:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Type-checks the Python blocks of the documents; tests/test_docs.py of the package runs them.
 
-    .venv/bin/python tools/doc_blocks.py --check     runs mypy over all blocks
-    .venv/bin/python tools/doc_blocks.py             prints where they are
+    .venv/bin/python tools/check/doc_blocks.py --check     runs mypy over all blocks
+    .venv/bin/python tools/check/doc_blocks.py             prints where they are
 
 A page's blocks form one module, in order: a later block may use what an earlier one defined. Names
 that a reader brings along, such as `model`, are declared in `READERS_NAMES`. docs/python.md is
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 GENERATED = {"docs/python.md"}
 
 # What a reader has before the first block of a page, and the blocks do not define.

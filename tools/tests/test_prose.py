@@ -4,13 +4,13 @@ import pathlib
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import check_prose  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "check"))
+import prose  # noqa: E402
 
 
 class Findings(unittest.TestCase):
     def lines(self, name, text):
-        return [number for number, _ in check_prose.findings(name, text)]
+        return [number for number, _ in prose.findings(name, text)]
 
     def test_listed_words_in_documents_and_comments(self):
         self.assertEqual(self.lines("a.md", "Fine.\nWhoever reads this\n"), [2])
@@ -22,7 +22,7 @@ class Findings(unittest.TestCase):
         self.assertEqual(self.lines("a.py", '"""Who asks."""\n"""Returns the rank."""\n'), [1])
 
     def test_the_repository_has_no_findings(self):
-        self.assertEqual(check_prose.main([]), 0)
+        self.assertEqual(prose.main([]), 0)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 
 Run it with the interpreter that has the package installed:
 
-    .venv/bin/python tools/python_reference.py           writes the reference
-    .venv/bin/python tools/python_reference.py --check   exits with 1 if it is stale
+    .venv/bin/python tools/check/python_reference.py           writes the reference
+    .venv/bin/python tools/check/python_reference.py --check   exits with 1 if it is stale
 
 All public names are in it, also those that are added later: exceptions among the exceptions,
 and classes that no group names among the transforms. Neither torch nor other libraries are needed.
@@ -18,7 +18,7 @@ import pathlib
 import re
 import sys
 
-REFERENCE = pathlib.Path(__file__).parents[1] / "docs/python.md"
+REFERENCE = pathlib.Path(__file__).resolve().parents[2] / "docs/python.md"
 ADAPTERS = ("torch", "jax", "tf", "checkpoint")
 DATASETS = ("open", "Dataset", "Record")
 WRITING = ("Writer", "convert", "WriteSummary")
@@ -39,7 +39,7 @@ LOADERS = (
 HEAD = """\
 # Python reference
 
-Written by `tools/python_reference.py` from the docstrings: change them, not this. What is here is what `help()` says.
+Written by `tools/check/python_reference.py` from the docstrings: change them, not this. What is here is what `help()` says.
 N is the number of samples of a batch; images are (N, H, W, 3) or (N, 3, H, W), labels (N,).
 """
 

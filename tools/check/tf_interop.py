@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """TensorFlow reads what Forebay wrote, and every feature is equal.
 
-    python tools/tf_interop.py [DIRECTORY]
+    python tools/check/tf_interop.py [DIRECTORY]
 
 Run it with an interpreter that has TensorFlow. DIRECTORY holds TFRecords and
 expected.json as `cargo run -p forebay-shard --example interop_shards` writes
@@ -23,7 +23,7 @@ import tempfile
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMPRESSION = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 
 

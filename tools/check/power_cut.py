@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Cuts the power of a running pack, by hand: needs root, a loop device and mkfs.ext4.
 
-    cargo build --release && sudo tools/power_cut.py --cuts 50 target/release/forebay
+    cargo build --release && sudo tools/check/power_cut.py --cuts 50 target/release/forebay
 
 A file system in a file is shut down at a random moment of a pack (EXT4_IOC_SHUTDOWN, without flushing its log), and
 mounted again. What is there then is what a power cut leaves. Checked after each cut:
@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     forebay = str(args.forebay.resolve())
-    images = Path(__file__).resolve().parent.parent / "testdata" / "images"
+    images = Path(__file__).resolve().parents[2] / "testdata" / "images"
     rng = random.Random(args.seed)
 
     with tempfile.TemporaryDirectory() as scratch_name:
