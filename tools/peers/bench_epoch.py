@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 
-import bench_store
+import common
 import forebay
 
 
@@ -52,9 +52,9 @@ def epoch(source: str, args: argparse.Namespace, storage: dict[str, str] | None)
 def main() -> int:
     args = options()
     args.work.mkdir(parents=True, exist_ok=True)
-    command, _, s3_server = bench_store.build()
+    command, _, s3_server = common.build()
     cache = args.work / "cache"
-    with bench_store.Server(args.server, args.work, s3_server) as server:
+    with common.Server(args.server, args.work, s3_server) as server:
         remote = f"s3://{server.bucket}/bench-epoch"
         subprocess.run([command, "cp", args.dataset, remote, "--endpoint", server.url], check=True)
         plain = {"endpoint": server.url, "allow_http": "true"}

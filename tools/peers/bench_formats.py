@@ -24,15 +24,14 @@ import argparse
 import importlib.util
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
-import time
 
 import bench_pack
-from bench_pack import SHARD_BYTES, cpu_seconds, read, sync_files
+from bench_pack import SHARD_BYTES, read
+from common import measured, print_cost, sync_files
 
 # Rows of a chunk, and images that are decoded at a time.
 CHUNK = 64
@@ -250,11 +249,7 @@ def worker(role, name, listing, source, out, cores):
             with open(os.path.join(out, "all"), "wb") as target:
                 for content in FORMATS[name][2](source):
                     target.write(content)
-    before, start = cpu_seconds(), time.perf_counter()
-    work()
-    seconds = time.perf_counter() - start
-    rss = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(json.dumps({"seconds": seconds, "cpu": cpu_seconds() - before, "rss_kib": rss}))
+    print_cost(work)
 
 
 class Bench:
@@ -330,11 +325,9 @@ class Bench:
         is_array = FORMATS[name][3]
         kind = self.kind(is_array)
         source = self.path("written", name) if role == "read" else self.path(f"{kind}-fbs")
-        pin = ["taskset", "-c", ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:cores])]
-        stdin, stdout = subprocess.DEVNULL, subprocess.PIPE
+        given, target = os.devnull, os.devnull
         if contestant == "cat":
-            command = ["xargs", "-0", "cat"]
-            stdin, stdout = open(self.path(f"{kind}.names"), "rb"), open(os.path.join(out, "all"), "wb")
+            command, given, target = ["xargs", "-0", "cat"], self.path(f"{kind}.names"), os.path.join(out, "all")
         elif contestant == "forebay":
             to = name if role == "write" else "indexed"
             command = [self.forebay, "convert", source, os.path.join(out, "dst"), "--to", to, "--quiet", "--jobs", str(cores)]
@@ -344,25 +337,8 @@ class Bench:
         else:
             command = [sys.executable, os.path.abspath(__file__), "--worker", role, "--format", name, "--source", source,
                        "--listing", self.path(f"{kind}.json"), "--out", out, "--cores", str(cores)]
-        start = time.perf_counter()
-        process = subprocess.Popen(pin + command, stdin=stdin, stdout=stdout, stderr=open(self.path("errors"), "wb"))
-        printed = process.stdout.read() if process.stdout else b""
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-        for file in (stdin, stdout):
-            if hasattr(file, "close"):
-                file.close()
-        if process.returncode != 0:
-            lines = open(self.path("errors"), errors="replace").read().strip().splitlines()
-            raise RuntimeError(lines[-1] if lines else f"exit code {process.returncode}")
-        cpu, rss = usage.ru_utime + usage.ru_stime, usage.ru_maxrss
-        if contestant == "package":
-            told = json.loads(printed.splitlines()[-1])
-            seconds, cpu, rss = told["seconds"], told["cpu"], told["rss_kib"]
-        start = time.perf_counter()
-        sync_files(out)
-        synced = seconds + time.perf_counter() - start
+        seconds, cpu, rss = measured(command, cores, given, target, contestant == "package")
+        synced = seconds + sync_files(out)
         if not keep:
             shutil.rmtree(out)
         return seconds, synced, cpu, rss

@@ -17,10 +17,10 @@ import json
 import pathlib
 import subprocess
 
-import bench_store
+import common
 
 
-def measure(command: pathlib.Path, url: str, server: bench_store.Server, rounds: int) -> tuple[str, list[dict[str, object]]]:
+def measure(command: pathlib.Path, url: str, server: common.Server, rounds: int) -> tuple[str, list[dict[str, object]]]:
     """Title and rows of `forebay bench storage`."""
     arguments = [command, "bench", "storage", url, "--endpoint", server.url, "--runs", str(rounds), "--json"]
     output = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -37,18 +37,18 @@ def main() -> None:
     parser.add_argument("--forebay", type=pathlib.Path, help="another build of forebay")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    command, _, s3_server = bench_store.build()
+    command, _, s3_server = common.build()
     command = args.forebay or command
     print("| latency, bandwidth | dataset | | MB/s | lowest - highest | of the bandwidth |")
     print("| --- | --- | --- | --- | --- | --- |")
     for link in args.links.split(","):
         latency, bandwidth = link.split(":")
-        with bench_store.Server("s3s-fs", args.work, s3_server, [latency, bandwidth]) as server:
+        with common.Server("s3s-fs", args.work, s3_server, [latency, bandwidth]) as server:
             for dataset in args.datasets:
                 url = f"s3://{server.bucket}/{dataset.name}"
                 subprocess.run([command, "cp", dataset, url, "--endpoint", server.url], check=True, stdout=subprocess.DEVNULL)
                 title, rows = measure(command, url, server, args.rounds)
-                bench_store.say(title)
+                common.say(title)
                 for row in rows:
                     rates = [float(rate) for rate in row["rates"]]
                     middle = float(row["median"])

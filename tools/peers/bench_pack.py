@@ -20,19 +20,14 @@ virtual environment of their own in DIR on first use; one that cannot be install
 import argparse
 import json
 import os
-import resource
+import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
-import time
+
+from common import STREAMING, environment, measured, print_cost, sync_files
 
 DEFAULT = "cat,tar,python,forebay-tfrecord,forebay-indexed"
-# The imports of `streaming`. It declares clients of stores too, and older versions of NumPy and transformers than it works with.
-STREAMING = ["torch", "torchvision", "numpy", "pillow", "Brotli", "python-snappy", "xxhash<4", "zstd<2", "catalogue", "tqdm",
-             "transformers", "mosaicml-streaming"]  # fmt: skip
-# Installed without what they declare.
-ALONE = {"mosaicml-streaming"}
 PACKAGES = {
     "tf": ["tensorflow-cpu"],
     "tfrecord": ["tfrecord"],
@@ -44,14 +39,6 @@ PACKAGES = {
 }
 NATIVE = ["cat", "tar", "python", "forebay-tfrecord", "forebay-indexed"]
 SHARD_BYTES = 256 << 20
-
-
-def pip_commands(python, packages):
-    """The commands that install packages into the environment of an interpreter."""
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check"]
-    alone = [name for name in packages if name in ALONE]
-    commands = [[*pip, *(name for name in packages if name not in ALONE)]]
-    return commands + ([[*pip, "--no-deps", *alone]] if alone else [])
 
 
 # The contestants. Each gets the list of (path, label), the directory to write to and the number of cores, and has
@@ -192,16 +179,7 @@ def worker(name, listing, out, cores):
     """Runs one of WRITERS in this process, and prints what it cost as JSON."""
     files = [(path, label) for path, label in json.load(open(listing))]
     work = WRITERS[name](files, out, cores)
-    before, start = cpu_seconds(), time.perf_counter()
-    work()
-    seconds = time.perf_counter() - start
-    rss = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(json.dumps({"seconds": seconds, "cpu": cpu_seconds() - before, "rss_kib": rss}))
-
-
-def cpu_seconds():
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    print_cost(work)
 
 
 # The bench.
@@ -229,35 +207,10 @@ def make_source(images, target, count):
     return files
 
 
-def environment(scratch, name):
-    """An interpreter with a peer's packages; none, and why, if they cannot be installed."""
-    if name not in PACKAGES:
-        return sys.executable, None
-    home = os.path.join(scratch, "venv-" + name)
-    interpreter = os.path.join(home, "bin", "python")
-    if not os.path.exists(os.path.join(home, "ready")):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
-        for command in pip_commands(interpreter, PACKAGES[name]):
-            done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-            if done.returncode != 0:
-                lines = [line for line in done.stderr.splitlines() if line.strip()]
-                return None, lines[-1] if lines else "pip failed"
-        open(os.path.join(home, "ready"), "w").close()
-    return interpreter, None
-
-
 def drop_caches():
     os.sync()
     with open("/proc/sys/vm/drop_caches", "w") as file:
         file.write("3\n")
-
-
-def sync_files(root):
-    for folder, _, names in os.walk(root):
-        for name in names:
-            file = os.open(os.path.join(folder, name), os.O_RDONLY)
-            os.fsync(file)
-            os.close(file)
 
 
 def run_once(name, place, cores, interpreter, forebay):
@@ -266,10 +219,9 @@ def run_once(name, place, cores, interpreter, forebay):
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     listing, source = os.path.join(place, "files.json"), os.path.join(place, "source")
-    pin = ["taskset", "-c", ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:cores])]
-    names, target = open(os.path.join(place, "names"), "rb"), subprocess.DEVNULL
+    target, is_worker = os.devnull, False
     if name == "cat":
-        command, target = ["xargs", "-0", "cat"], open(os.path.join(out, "all"), "wb")
+        command, target = ["xargs", "-0", "cat"], os.path.join(out, "all")
     elif name == "tar":
         command = ["tar", "-cf", os.path.join(out, "all.tar"), "--null", "-P", "-T", "-"]
     elif name.startswith("forebay-"):
@@ -277,30 +229,11 @@ def run_once(name, place, cores, interpreter, forebay):
         command = [forebay, "pack", source, out, "--quiet", "--format", kind[1], "--jobs", str(cores)]
         command += [] if "seek" in kind else ["--seek-points=off"]
     else:
-        command = [interpreter, os.path.abspath(__file__), "--worker", name, "--listing", listing,
+        command = [str(interpreter), os.path.abspath(__file__), "--worker", name, "--listing", listing,
                    "--out", out, "--cores", str(cores)]
-        target = subprocess.PIPE
-    start = time.perf_counter()
-    process = subprocess.Popen(pin + command, stdin=names, stdout=target, stderr=subprocess.PIPE)
-    # One of the two pipes is small: a table of JSON, or nothing.
-    errors = process.stderr.read()
-    printed = process.stdout.read() if process.stdout else b""
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    for file in (names, target):
-        if hasattr(file, "close"):
-            file.close()
-    if process.returncode != 0:
-        lines = errors.decode(errors="replace").strip().splitlines()
-        raise RuntimeError(lines[-1] if lines else f"exit code {process.returncode}")
-    cpu, rss = usage.ru_utime + usage.ru_stime, usage.ru_maxrss
-    if printed:
-        told = json.loads(printed.splitlines()[-1])
-        seconds, cpu, rss = told["seconds"], told["cpu"], told["rss_kib"]
-    start = time.perf_counter()
-    sync_files(out)
-    synced = seconds + time.perf_counter() - start
+        is_worker = True
+    seconds, cpu, rss = measured(command, cores, os.path.join(place, "names"), target, is_worker)
+    synced = seconds + sync_files(out)
     shutil.rmtree(out)
     return seconds, synced, cpu, rss
 
@@ -338,7 +271,8 @@ def bench(args):
     wanted = NATIVE + list(PACKAGES) if args.peers == "all" else args.peers.split(",")
     notes, ready = [], {}
     for name in wanted:
-        interpreter, why = environment(place, name)
+        folder = pathlib.Path(place, f"venv-{name}")
+        interpreter, why = environment(folder, PACKAGES[name]) if name in PACKAGES else (sys.executable, "")
         if why:
             notes.append(f"{name}: cannot be installed here ({why})")
         else:

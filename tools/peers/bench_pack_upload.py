@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 
-import bench_store
+import common
 
 
 def timed(command: list[object]) -> tuple[float, dict[str, object]]:
@@ -40,7 +40,7 @@ def timed(command: list[object]) -> tuple[float, dict[str, object]]:
     return time.monotonic() - begin, json.loads(lines[-1]) if lines else {}
 
 
-def rounds(args: argparse.Namespace, command: pathlib.Path, server: bench_store.Server) -> tuple[int, dict[str, list[float]]]:
+def rounds(args: argparse.Namespace, command: pathlib.Path, server: common.Server) -> tuple[int, dict[str, list[float]]]:
     """Bytes of the dataset, and the seconds of each part in each round."""
     pack = [command, "pack", args.images]
     shape = ["--format", "tfrecord", "--shard-size", args.shard_size, "--json"]
@@ -76,8 +76,8 @@ def main() -> int:
     parser.add_argument("--shard-size", default="64MiB")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    command, _, s3_server = bench_store.build()
-    with bench_store.Server(args.server, args.work, s3_server) as server:
+    command, _, s3_server = common.build()
+    with common.Server(args.server, args.work, s3_server) as server:
         size, times = rounds(args, command, server)
     print(f"{size / 1e6:.0f} MB, {args.rounds} rounds\n")
     print("| what | seconds | lowest to highest | MB/s |\n| --- | --- | --- | --- |")

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pathlib
 import re
 import statistics
@@ -31,9 +30,8 @@ import sys
 import tempfile
 import venv
 
-from bench_pack import STREAMING, pip_commands
+from common import ROOT, STREAMING, environment, pinned, pip, say
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKER = ROOT / "tools/peers/bench_peer.py"
 
 # Peer: what pip installs for it, and what a reader has to know about its pixels and settings.
@@ -67,31 +65,10 @@ PEERS = {
 }
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def environment(peer: str, work: pathlib.Path) -> tuple[str | None, str]:
-    """An interpreter with the peer's packages, or why there is none."""
+def peer_environment(peer: str, work: pathlib.Path) -> tuple[pathlib.Path | None, str]:
+    """An interpreter with the packages of a peer, which others may share, or why there is none."""
     packages, _ = PEERS[peer]
-    folder = work / "venvs" / re.sub(r"[^\w.-]+", "_", "-".join(sorted(packages)))
-    python = folder / "bin/python"
-    if (folder / "ready").exists():
-        return str(python), ""
-    if (folder / "failed").exists():
-        return None, (folder / "failed").read_text()
-    say(f"installing {' '.join(packages)}")
-    venv.create(folder, with_pip=False)
-    reason = ""
-    for command in pip_commands(python, packages):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
-            if done.returncode != 0:
-                reason = reason or next((line for line in done.stderr.splitlines() if "rror" in line), "pip failed")
-        except subprocess.TimeoutExpired:
-            reason = "pip took more than half an hour"
-    (folder / ("failed" if reason else "ready")).write_text(reason.strip())
-    return (None, reason.strip()) if reason else (str(python), "")
+    return environment(work / "venvs" / re.sub(r"[^\w.-]+", "_", "-".join(sorted(packages))), packages)
 
 
 def forebay(work: pathlib.Path, extra: list[str]) -> str:
@@ -101,10 +78,9 @@ def forebay(work: pathlib.Path, extra: list[str]) -> str:
     if not (folder / "ready").exists():
         say("building Forebay in the release profile; this takes minutes")
         venv.create(folder, with_pip=False)
-        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
         package = ROOT / "crates/forebay-python"
-        subprocess.run([*pip, "numpy", *extra], check=True)
-        subprocess.run([*pip, "--config-settings=build-args=--profile=release --locked", package], check=True)
+        subprocess.run([*pip(python), "numpy", *extra], check=True)
+        subprocess.run([*pip(python), "--config-settings=build-args=--profile=release --locked", package], check=True)
         (folder / "ready").write_text("")
     return str(python)
 
@@ -132,9 +108,8 @@ def place(python: str, work: pathlib.Path, form: str) -> None:
 
 def run(python: str, peer: str, transform: str, threads: int, args: argparse.Namespace) -> dict[str, float] | str:
     """The result of one process, or why there is none."""
-    cores = sorted(os.sched_getaffinity(0))[:threads]
     command = [
-        "taskset", "-c", ",".join(map(str, cores)), python, WORKER, peer, args.images, args.work,
+        *pinned(threads), python, WORKER, peer, args.images, args.work,
         "--transform", transform, "--threads", threads, "--seconds", args.seconds, "--batch", args.batch,
     ]  # fmt: skip
     try:
@@ -207,9 +182,9 @@ def main() -> int:
             # What its packages are imported by is known when it runs.
             pythons[peer] = args.installed
             continue
-        python, reason = environment(peer, args.work)
+        python, reason = peer_environment(peer, args.work)
         if python:
-            pythons[peer] = python
+            pythons[peer] = str(python)
         else:
             missing[peer] = reason
     runs = []

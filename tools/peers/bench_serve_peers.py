@@ -32,8 +32,9 @@ import tempfile
 import time
 
 import bench_peers
+from common import ROOT, say
 
-WORKER = bench_peers.ROOT / "tools/peers/bench_serve_peer.py"
+WORKER = ROOT / "tools/peers/bench_serve_peer.py"
 
 # Way: whose interpreter it needs, and what a reader has to know about it.
 WAYS = {
@@ -65,9 +66,9 @@ def interpreters(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, st
     if "forebay" in wanted:
         found["forebay"] = args.forebay or bench_peers.forebay(args.work, [])
     if "tensorflow" in wanted:
-        python, reason = (args.tensorflow, "") if args.tensorflow else bench_peers.environment("tfdata", args.work)
+        python, reason = (args.tensorflow, "") if args.tensorflow else bench_peers.peer_environment("tfdata", args.work)
         if python:
-            found["tensorflow"] = python
+            found["tensorflow"] = str(python)
         else:
             missing["tensorflow"] = reason
     if "torch" in wanted:
@@ -252,7 +253,7 @@ def main() -> int:
                 runs.pop(way, None)
                 continue
             rate = args.batches * args.batch_bytes / GB / measured["seconds"]
-            bench_peers.say(f"round {number + 1}, {way}: {rate:.2f} GB/s")
+            say(f"round {number + 1}, {way}: {rate:.2f} GB/s")
             runs.setdefault(way, []).append(measured)
     print("\n".join(table(runs, args)))
     print(f"\n{args.batches} batches of {args.batch_bytes / 1e6:.1f} MB a run, medians of {args.rounds} rounds; waits of all of them together.\n")

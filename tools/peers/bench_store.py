@@ -29,101 +29,14 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-import venv
-from collections.abc import Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from common import Server, build, needed, say
+
 MIB = 1 << 20
-# Of the servers that this script starts, which listen on loopback only: as crates/forebay-rigs/src/s3.rs has them.
-KEY, SECRET, BUCKET = "RIGACCESSKEY", "rig-secret-key", "bucket"
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def build() -> tuple[pathlib.Path, pathlib.Path, pathlib.Path]:
-    say("building")
-    cargo = ["cargo", "build", "--release", "--quiet"]
-    subprocess.run([*cargo, "-p", "forebay-cli"], cwd=ROOT, check=True)
-    subprocess.run([*cargo, "-p", "forebay-store", "--example", "object_store_plain"], cwd=ROOT, check=True)
-    subprocess.run([*cargo, "-p", "forebay-rigs", "--example", "s3_server"], cwd=ROOT, check=True)
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
-    return target / "forebay", target / "examples/object_store_plain", target / "examples/s3_server"
-
-
-def environment(work: pathlib.Path, name: str, packages: list[str]) -> pathlib.Path:
-    """The bin directory of a virtual environment that has these packages."""
-    place = work / f"venv-{name}"
-    if not (place / "ready").exists():
-        say(f"installing {' '.join(packages)}")
-        venv.create(place, with_pip=True, clear=True)
-        subprocess.run([place / "bin/pip", "install", "--quiet", *packages], check=True)
-        (place / "ready").touch()
-    return place / "bin"
-
-
-class Server:
-    """An S3 server on loopback, ended with the `with` block. The link is a latency in ms and a bandwidth in MB/s."""
-
-    def __init__(self, which: str, work: pathlib.Path, s3_server: pathlib.Path, link: Sequence[str] = ()) -> None:
-        self.process: subprocess.Popen[str] | None = None
-        self.bucket = BUCKET
-        if "://" in which:
-            self.url, self.bucket = which, os.environ["BENCH_BUCKET"]
-            return
-        os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_REGION="us-east-1")
-        os.environ.update(AWS_DEFAULT_REGION="us-east-1", AWS_ALLOW_HTTP="true")
-        if which == "s3s-fs":
-            # Its objects are files of a temporary directory, which goes with it.
-            environ = {**os.environ, "TMPDIR": str(work)}
-            pipe = subprocess.PIPE
-            self.process = subprocess.Popen([s3_server, *link], stdin=pipe, stdout=pipe, env=environ, text=True)
-            assert self.process.stdout is not None
-            self.url = self.process.stdout.readline().strip()
-            return
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        command = [environment(work, "moto", ["moto[server]"]) / "moto_server", "-p", str(port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
-        self.wait()
-        # Any such request makes a bucket there.
-        urllib.request.urlopen(urllib.request.Request(f"{self.url}/{BUCKET}", method="PUT")).close()
-
-    def wait(self) -> None:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(self.url).close()
-                return
-            except urllib.error.HTTPError:
-                return
-            except OSError:
-                if self.process is not None and self.process.poll() is not None:
-                    raise SystemExit("the server ended at once")
-                time.sleep(0.1)
-        raise SystemExit("the server does not answer")
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process is None:
-            return
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        else:
-            self.process.terminate()
-        self.process.wait()
 
 
 def run(command: list[object]) -> dict[str, float]:
@@ -203,7 +116,7 @@ def main() -> None:
     paths = {"forebay": forebay, "plain": plain}
     tools = args.tools.split(",")
     if "aws" in tools:
-        paths["aws"] = environment(work, "aws", ["awscli"]) / "aws"
+        paths["aws"] = needed(work / "venv-aws", ["awscli"]) / "aws"
     source = work / "source"
     shutil.rmtree(source, ignore_errors=True)
     (source / "dir").mkdir(parents=True)
