@@ -103,32 +103,13 @@ def forebay(args, form="indexed"):
             yield images
 
 
-def forebay_plain(args):
-    return forebay(args, "plain")
-
-
-def forebay_fast(args):
-    return forebay(args, "fast")
-
-
-def forebay_fast_raw(args):
-    return forebay(args, "fast-raw")
-
-
-def forebay_webdataset(args):
-    return forebay(args, "webdataset-index")
-
-
-def forebay_mds(args):
-    return forebay(args, "mds-index")
-
-
-def forebay_parquet(args):
-    return forebay(args, "parquet-index")
-
-
-def forebay_arrayrecord(args):
-    return forebay(args, "arrayrecord-index")
+# Forebay from other forms of the same images, below the working directory.
+FOREBAY_FORMS = {
+    "forebay-plain": "plain",
+    "forebay-fast": "fast",
+    "forebay-fast-raw": "fast-raw",
+    **{f"forebay-{form}": f"{form}-index" for form in ("webdataset", "mds", "parquet", "arrayrecord")},
+}
 
 
 def forebay_torch(args):
@@ -469,7 +450,8 @@ def main():
     args = parser.parse_args()
     name = "pillow" if args.peer == "pillow-simd" else args.peer
     began = time.perf_counter()
-    batches = globals()[name.replace("-", "_")](args)
+    form = FOREBAY_FORMS.get(name)
+    batches = forebay(args, form) if form else globals()[name.replace("-", "_")](args)
     shape = next(batches).shape
     first = time.perf_counter() - began
     if sorted(shape)[-3:] != sorted((args.batch, SIZE, SIZE)) and args.batch not in shape:
