@@ -5,7 +5,7 @@ import sys
 import unittest
 
 TOOLS = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(TOOLS))
+sys.path.insert(0, str(TOOLS / "golden"))
 import fast_image  # noqa: E402
 
 PAGES = TOOLS.parent / "docs/format"

@@ -6,8 +6,8 @@ import tempfile
 import unittest
 
 TOOLS = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(TOOLS))
-import check_layers  # noqa: E402
+sys.path.insert(0, str(TOOLS / "check"))
+import layers  # noqa: E402
 from module_cycles import cyclic_edges, dependencies, public_types  # noqa: E402
 
 
@@ -70,7 +70,7 @@ class ModuleCycles(unittest.TestCase):
         self.assertEqual(cyclic_edges({"a": {"b"}, "b": set()}), set())
 
     def test_cycles_are_refused(self):
-        found = check_layers.module_violations({"crate": {"a": {"b"}, "b": {"a"}, "c": {"a"}}})
+        found = layers.module_violations({"crate": {"a": {"b"}, "b": {"a"}, "c": {"a"}}})
         self.assertEqual(len(found), 2)
         self.assertIn("the module a depends on b", found[0])
 
@@ -88,7 +88,7 @@ class ModuleCycles(unittest.TestCase):
 
     def test_a_name_of_two_types_is_refused(self):
         types = {"x": {"Plan", "Error", "A"}, "y": {"Plan", "Error", "B"}}
-        found = check_layers.name_violations(types)
+        found = layers.name_violations(types)
         self.assertEqual(len(found), 1)
         self.assertIn("Plan is defined by x and by y", found[0])
 

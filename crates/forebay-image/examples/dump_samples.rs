@@ -1,5 +1,5 @@
-//! Writes raw samples of a directory's images for `tools/measure_parity.py` and
-//! `tools/make_golden_pixels.py --compare`: `cargo run --release --example dump_samples -- IMAGES
+//! Writes raw samples of a directory's images for `tools/golden/measure_parity.py` and
+//! `tools/golden/make_golden_pixels.py --compare`: `cargo run --release --example dump_samples -- IMAGES
 //! DESTINATION [PROFILE] [--dct-scaling]`.
 
 use forebay_image::{

@@ -60,7 +60,7 @@ STAND_INS = [
 def doc_blocks() -> types.ModuleType:
     """The tool that finds the blocks; it is no part of the package."""
     if "doc_blocks" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("doc_blocks", ROOT / "tools/doc_blocks.py")
+        spec = importlib.util.spec_from_file_location("doc_blocks", ROOT / "tools/check/doc_blocks.py")
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["doc_blocks"] = module

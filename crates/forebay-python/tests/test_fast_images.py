@@ -41,7 +41,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path
 
 
 def decoder() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("fast_image", ROOT / "tools/fast_image.py")
+    spec = importlib.util.spec_from_file_location("fast_image", ROOT / "tools/golden/fast_image.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-//! The S3 rig as a process, for `tools/bench_store.py` and `tools/bench_link.py`: prints its URL, and
+//! The S3 rig as a process, for `tools/peers/bench_store.py` and `tools/peers/bench_link.py`: prints its URL, and
 //! ends when its standard input is closed.
 //!
 //! With a latency in milliseconds and a bandwidth in MB/s as arguments, requests take that time and

@@ -1,5 +1,5 @@
 //! Writes TFRecords of every kind and a description of their content into a directory, for another
-//! implementation to read (tools/tf_interop.py).
+//! implementation to read (tools/check/tf_interop.py).
 //!
 //! ```text
 //! cargo run -p forebay-shard --example interop_shards -- DIRECTORY

@@ -1,4 +1,4 @@
-//! The object_store crate as its documentation shows it, for `tools/bench_store.py` to compare with.
+//! The object_store crate as its documentation shows it, for `tools/peers/bench_store.py` to compare with.
 //!
 //!     object_store_plain put|get ENDPOINT BUCKET KEY FILE
 //!

@@ -92,7 +92,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     }
     found.notes.push(options.consumer.note());
     found.notes.push(format!(
-        "{threads} threads decode to {SIDE} x {SIDE} pixels in all rows. torch's DataLoader, DALI and tf.data are Python: tools/bench_peers.py runs some of them."
+        "{threads} threads decode to {SIDE} x {SIDE} pixels in all rows. torch's DataLoader, DALI and tf.data are Python: tools/peers/bench_peers.py runs some of them."
     ));
     Ok(found)
 }

@@ -2,7 +2,7 @@ use super::*;
 use flate2::write::ZlibEncoder;
 use std::io::Write;
 
-/// Made by SciPy, see tools/make_test_meta.py: compressed, and not.
+/// Made by SciPy, see tools/golden/make_test_meta.py: compressed, and not.
 const COMPRESSED: &[u8] = include_bytes!("../../../../testdata/meta-scipy/meta.mat");
 const PLAIN: &[u8] = include_bytes!("../../../../testdata/meta-scipy/meta-plain.mat");
 

@@ -228,7 +228,7 @@ fn bitunshuffle(bytes: &[u8], type_bytes: usize, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Frames of numcodecs 0.16 (tools/make_golden_zarr.py), by codec and shuffle, of the same numbers.
+    /// Frames of numcodecs 0.16 (tools/golden/make_golden_zarr.py), by codec and shuffle, of the same numbers.
     #[test]
     fn frames_of_the_library_are_decoded() {
         let corpus = crate::records::zarr::tests::corpus().join("blosc");

@@ -1,5 +1,5 @@
 //! Compares steps with torchvision's v2 (testdata/golden-geometry, made by
-//! tools/make_golden_geometry.py).
+//! tools/golden/make_golden_geometry.py).
 
 use super::*;
 use crate::ops::{inverse_matrix, middle};

@@ -1,5 +1,5 @@
 //! Compares transforms with torchvision on PIL images (testdata/golden-augment, made by
-//! tools/make_golden_augment.py).
+//! tools/golden/make_golden_augment.py).
 
 use std::path::PathBuf;
 

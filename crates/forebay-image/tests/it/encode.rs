@@ -1,5 +1,5 @@
 //! Compares encoded JPEGs with those of libjpeg-turbo for the same pixels (testdata/golden-encode,
-//! made by tools/make_dirty_images.py with Pillow), so that packs that shrink images stay
+//! made by tools/golden/make_dirty_images.py with Pillow), so that packs that shrink images stay
 //! reproducible.
 
 use forebay_image::{Decoder, Limits, RgbImage, Shrink, encode_jpeg, probe};

@@ -1,5 +1,5 @@
 //! Compares every format and variant with Pillow's pixels (testdata/formats, made by
-//! tools/make_format_corpus.py).
+//! tools/golden/make_format_corpus.py).
 
 use forebay_image::{
     DecodeOptions, Decoder, EvalTransform, Format, ImageError, Layout, Limits, Region, SampleSeed,

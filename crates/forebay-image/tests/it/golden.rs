@@ -1,5 +1,5 @@
 //! Compares pixels and crops with those of Pillow and of an independent implementation of the
-//! random numbers (testdata/golden-pixels, made by tools/make_golden_pixels.py).
+//! random numbers (testdata/golden-pixels, made by tools/golden/make_golden_pixels.py).
 
 use forebay_image::{
     DecodeOptions, Decoder, EvalTransform, Layout, Limits, Region, ResizeLike, SampleSeed,

@@ -1,4 +1,4 @@
-//! Compares TIFF with Pillow's pixels (testdata/tiff, made by tools/make_tiff_corpus.py), and tests
+//! Compares TIFF with Pillow's pixels (testdata/tiff, made by tools/golden/make_tiff_corpus.py), and tests
 //! damaged files.
 
 use forebay_image::{

@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// The contract of draws; the values were also computed by `tools/epoch_order.py`.
+    /// The contract of draws; the values were also computed by `tools/golden/epoch_order.py`.
     #[test]
     fn golden_draws() {
         let members = vec![0, 3, 5, 6, 1, 2, 4, 7, 8, 9];
@@ -259,7 +259,7 @@ mod tests {
         (2, 9),
     ];
 
-    /// The contract of portions; the values were also computed by `tools/epoch_order.py`.
+    /// The contract of portions; the values were also computed by `tools/golden/epoch_order.py`.
     #[test]
     fn golden_portions() {
         let members = vec![0, 1, 2, 4, 6, 7, 8, 9];

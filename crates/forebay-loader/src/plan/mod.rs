@@ -209,7 +209,7 @@ mod tests {
         Shuffle::blocks(block_records, window_blocks)
     }
 
-    /// The contract of an epoch's order; the values were also computed by `tools/epoch_order.py`.
+    /// The contract of an epoch's order; the values were also computed by `tools/golden/epoch_order.py`.
     #[test]
     fn golden_order() {
         let small = plan(30, 1, 2, 4, blocks(4, 2));

@@ -166,7 +166,7 @@ mod tests {
     }
 
     /// The contract. Changing these numbers breaks every resumed run; they were also computed by
-    /// `tools/epoch_order.py`.
+    /// `tools/golden/epoch_order.py`.
     #[test]
     fn golden_orders() {
         let key = Key::root(7).child(3);

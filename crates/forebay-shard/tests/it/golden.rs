@@ -1,4 +1,4 @@
-//! Known answers: files written by TensorFlow (tools/make_golden_tfrecords.py).
+//! Known answers: files written by TensorFlow (tools/golden/make_golden_tfrecords.py).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Files of ArrayRecord's own package (testdata/formats-golden/array_record, made by tools/make_golden_array_record.py), and
+//! Files of ArrayRecord's own package (testdata/formats-golden/array_record, made by tools/golden/make_golden_array_record.py), and
 //! damaged ones.
 
 use super::riegeli::hash;

@@ -1,4 +1,4 @@
-//! Files of NumPy and safetensors (testdata/formats-golden/arrays, made by tools/make_golden_arrays.py), and damaged ones.
+//! Files of NumPy and safetensors (testdata/formats-golden/arrays, made by tools/golden/make_golden_arrays.py), and damaged ones.
 
 use crate::records::{
     ForeignRecords, RecordFormat, RecordInput, RecordSource, SinkError, SinkOptions,

@@ -1,4 +1,4 @@
-//! Files of h5py (testdata/formats-golden/arrays, made by tools/make_golden_arrays.py), and damaged ones.
+//! Files of h5py (testdata/formats-golden/arrays, made by tools/golden/make_golden_arrays.py), and damaged ones.
 
 use crate::records::arrays::tests::{corpus, expected, open, open_with, read_all, rows, write};
 use crate::records::{ForeignRecords, RecordFormat, SinkOptions, SourceRecord};
@@ -212,7 +212,7 @@ fn texts_of_any_length_and_groups_are_written() {
     );
 }
 
-/// Files that claim far more bytes than they have, and links (testdata/hostile, made by tools/make_hostile_files.py).
+/// Files that claim far more bytes than they have, and links (testdata/hostile, made by tools/golden/make_hostile_files.py).
 fn hostile(name: &str) -> std::path::PathBuf {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     root.join("../../testdata/hostile").join(name)

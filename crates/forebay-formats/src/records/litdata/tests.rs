@@ -1,4 +1,4 @@
-//! Chunks of LitData's own package (testdata/formats-golden/litdata, made by tools/make_golden_litdata.py), and damaged ones.
+//! Chunks of LitData's own package (testdata/formats-golden/litdata, made by tools/golden/make_golden_litdata.py), and damaged ones.
 
 use crate::records::{RecordFormat, RecordInput, RecordSource};
 use forebay_image::{Decoder, Limits};

@@ -1,4 +1,4 @@
-//! Databases of the library (testdata/formats-golden/lmdb, made by tools/make_golden_lmdb.py), and damaged ones.
+//! Databases of the library (testdata/formats-golden/lmdb, made by tools/golden/make_golden_lmdb.py), and damaged ones.
 
 use super::write::Sink;
 use crate::records::sink::RecordSink;

@@ -17,7 +17,7 @@ fn open(dir: &Path, change: impl Fn(&mut RecordInput)) -> Result<RecordSource> {
     RecordFormat::MDS.open(&input)
 }
 
-/// The package `mosaicml-streaming` wrote the files: `tools/make_golden_formats.py`.
+/// The package `mosaicml-streaming` wrote the files: `tools/golden/make_golden_formats.py`.
 #[test]
 fn samples_of_streaming_are_read() {
     let expected: Value =

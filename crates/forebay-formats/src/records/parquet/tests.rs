@@ -1,4 +1,4 @@
-//! Files of pyarrow and `datasets` (testdata/parquet, made by tools/make_parquet_corpus.py), and damaged ones.
+//! Files of pyarrow and `datasets` (testdata/parquet, made by tools/golden/make_parquet_corpus.py), and damaged ones.
 
 use crate::Error;
 use crate::records::{

@@ -255,7 +255,7 @@ fn pickles_and_sources_without_images_are_refused() {
     assert!(open(&input).unwrap_err().to_string().contains("no tar"));
 }
 
-/// The `webdataset` package wrote the files: `tools/make_golden_formats.py`.
+/// The `webdataset` package wrote the files: `tools/golden/make_golden_formats.py`.
 #[test]
 fn samples_of_the_webdataset_package_are_read() {
     let root =

@@ -1,4 +1,4 @@
-//! Hierarchies of Zarr's own package (testdata/formats-golden/zarr, made by tools/make_golden_zarr.py), and damaged ones.
+//! Hierarchies of Zarr's own package (testdata/formats-golden/zarr, made by tools/golden/make_golden_zarr.py), and damaged ones.
 
 use crate::records::arrays::tests::{Row, expected, read_all, rows};
 use crate::records::{RecordFormat, RecordInput, RecordSource};
