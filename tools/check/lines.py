@@ -25,7 +25,7 @@ TEST_FILE = re.compile(r"tests?\.rs$")
 
 PYTHON_PACKAGE = "crates/forebay-python/python/"
 DECISIONS = "docs/internals/decisions/"
-GENERATED_PAGES = {"docs/python.md"}
+GENERATED_PAGES = {"docs/python.md", "docs/faults.md"}
 
 # Where the commands and flags of the laboratory are defined. Once its commands are a program of their own, in
 # crates/forebay-lab, the line of `bench` goes, and the commands that it keeps count as all others do.
