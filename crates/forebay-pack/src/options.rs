@@ -91,17 +91,13 @@ impl ImageForm {
     }
 }
 
-/// The error of fast images in shards of this format, if they are not allowed there.
-pub(crate) fn check_private(
-    images: ImageForm,
-    format: DatasetFormat,
-    is_allowed: bool,
-) -> Result<(), String> {
-    if images == ImageForm::Jpeg || format != DatasetFormat::TfRecord || is_allowed {
+/// The error of fast images in shards of this format, if they do not belong there.
+pub(crate) fn check_private(images: ImageForm, format: DatasetFormat) -> Result<(), String> {
+    if images == ImageForm::Jpeg || format != DatasetFormat::TfRecord {
         return Ok(());
     }
     Err(
-        "fast images in TFRecords: no other reader of TFRecords can decode them; write indexed shards (.fbs), or allow them with --allow-private-images"
+        "fast images in TFRecords: no other reader of TFRecords can decode them; write indexed shards (.fbs)"
             .into(),
     )
 }
@@ -243,8 +239,6 @@ pub struct PackOptions {
     pub progressive_to_baseline: bool,
     /// The encoding in which JPEGs are stored. Fast images have no seek points.
     pub images: ImageForm,
-    /// Allows fast images in TFRecords, which no other reader of TFRecords can decode.
-    pub allow_private_images: bool,
     /// Policy for bad images.
     pub on_bad: OnBad,
     /// How many bad images end the pack.
@@ -297,7 +291,6 @@ impl PackOptions {
             seek_points: Some(SeekDensity::Auto),
             progressive_to_baseline: false,
             images: ImageForm::Jpeg,
-            allow_private_images: false,
             on_bad: OnBad::Skip,
             max_bad: MaxBad::default(),
             transcode_nonstandard: false,
@@ -357,7 +350,7 @@ impl PackOptions {
             Sharding::Bytes(0) => return Err("the shard size must be at least 1 byte".into()),
             _ => {}
         }
-        check_private(self.images, self.format, self.allow_private_images)?;
+        check_private(self.images, self.format)?;
         if self.resize_short == Some(0) || self.max_side == Some(0) {
             return Err("images cannot be made smaller than 1 pixel".into());
         }

@@ -246,7 +246,6 @@ impl Args {
             .images
             .form()
             .map_or(ImageChange::Keep, ImageChange::To);
-        options.allow_private_images = self.images.allow_private_images;
         options.read = ReadOptions::new(store);
         options.index_text = !self.no_dali_index;
         options.drop_features = self.drop_feature.iter().cloned().collect();

@@ -40,10 +40,6 @@ pub(crate) struct ForeignArgs {
     #[arg(long, value_name = "0|1", value_parser = clap::value_parser!(i64).range(0..=1))]
     label_base: Option<i64>,
 
-    /// Use the first image and label of records that hold several, instead of refusing them
-    #[arg(long)]
-    first_of_several: bool,
-
     /// Accept records without an image, which no loader reads
     #[arg(long)]
     allow_no_image: bool,
@@ -59,7 +55,6 @@ impl ForeignArgs {
         records.classes.clone_from(&self.classes);
         records.class_order = self.class_order;
         records.label_base = self.label_base;
-        records.first_of_several = self.first_of_several;
         records.without_images = self.allow_no_image;
         records
     }

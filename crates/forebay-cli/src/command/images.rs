@@ -25,10 +25,6 @@ pub(crate) struct ImageArgs {
         help_heading = "Shards"
     )]
     images: Option<Images>,
-
-    /// Allow --images fast in TFRecords, which no other reader of TFRecords can decode
-    #[arg(long, help_heading = "Shards")]
-    pub(crate) allow_private_images: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -209,17 +209,10 @@ fn usual_names_and_options_choose_the_features() {
 }
 
 #[test]
-fn several_values_are_refused_unless_the_first_is_asked_for() {
+fn records_with_several_images_are_refused() {
     let temp = tempfile::tempdir().unwrap();
     let dir = copied(temp.path(), "several");
     run(["index", text(&dir)]).failed_with(&["record 0", "image holds 2 values"]);
-    run(["index", text(&dir), "--first-of-several"]).done();
-    let labels: Vec<_> = records(&dir)
-        .into_iter()
-        .map(|(_, label, _)| label)
-        .collect();
-    assert_eq!(labels, (0..6).map(Some).collect::<Vec<_>>());
-    run(["verify", text(&dir), "--deep"]).done();
 }
 
 #[test]

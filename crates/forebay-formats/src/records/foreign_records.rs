@@ -71,8 +71,6 @@ pub struct ForeignRecords {
     pub key_feature: Option<String>,
     /// The label of the first class, 0 or 1; 1 for labels of TensorFlow's ImageNet tool and 0 for others if none is given.
     pub label_base: Option<i64>,
-    /// Takes the first image or label of a record that has several, instead of refusing it.
-    pub first_of_several: bool,
     /// Accepts records without an image, which no loader reads.
     pub without_images: bool,
 }
@@ -154,9 +152,7 @@ impl ForeignRecords {
         // Features of other kinds than one integer are read one layer above.
         let is_integer = |name: &str| {
             let found = kinds.get(name);
-            found.is_some_and(|(kind, is_one)| {
-                *kind == FeatureKind::Int64 && (*is_one || self.first_of_several)
-            })
+            found.is_some_and(|(kind, is_one)| *kind == FeatureKind::Int64 && *is_one)
         };
         let mut other_label = None;
         let label = match (&self.label_feature, record) {
@@ -198,7 +194,7 @@ impl ForeignRecords {
             features: RecordFeatures {
                 image,
                 label,
-                first_of_several: self.first_of_several,
+                first_of_several: false,
             },
             key: key.unwrap_or_else(|| KEY_NAMES[0].to_owned()),
             label_base: self.label_base.unwrap_or(base),

@@ -212,10 +212,6 @@ fn identity(schema: &ForeignSchema, files: &blake3::Hasher) -> BTreeMap<String, 
         ("source_files", files.finalize().to_hex()[..32].to_owned()),
         ("image_feature", schema.features.image.clone()),
         ("label_feature", schema.features.label.clone()),
-        (
-            "first_of_several",
-            schema.features.first_of_several.to_string(),
-        ),
         ("key_feature", schema.key.clone()),
         ("label_base", schema.label_base.to_string()),
     ];

@@ -36,7 +36,6 @@ pub(super) fn find_features(manifest: &mut Manifest, record: &[u8]) -> Option<St
     let mut names = ForeignRecords::default();
     names.image_feature = is_named.then_some(image);
     names.label_feature = is_named.then_some(label);
-    names.first_of_several = manifest.record_features.first_of_several;
     let schema = names.decide(Some(record)).ok()?;
     if schema.features.is_standard() {
         return None;

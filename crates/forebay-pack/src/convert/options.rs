@@ -123,8 +123,6 @@ pub struct ConvertOptions {
     pub progressive: ProgressiveChange,
     /// Policy for the encoding of JPEGs. Fast images have no seek points.
     pub images: ImageChange,
-    /// Allows fast images in TFRecords, which no other reader of TFRecords can decode.
-    pub allow_private_images: bool,
     /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
     pub index_text: bool,
     /// Adds a BLAKE3 hash of each shard to the manifest.
@@ -161,7 +159,6 @@ impl ConvertOptions {
             seek_points: SeekPointChange::Keep,
             progressive: ProgressiveChange::Keep,
             images: ImageChange::Keep,
-            allow_private_images: false,
             index_text: true,
             blake3: false,
             jobs: None,
@@ -177,8 +174,7 @@ impl ConvertOptions {
     pub(super) fn image_form(&self) -> Result<Option<ImageForm>, String> {
         let holds_fast = match self.format {
             OutputFormat::Shards(DatasetFormat::Indexed(_)) => true,
-            OutputFormat::Shards(DatasetFormat::TfRecord) => self.allow_private_images,
-            OutputFormat::Records(..) => false,
+            OutputFormat::Shards(DatasetFormat::TfRecord) | OutputFormat::Records(..) => false,
             // Records stay as they are in the files of the source.
             OutputFormat::Mapped => true,
         };
@@ -188,7 +184,7 @@ impl ConvertOptions {
             (ImageChange::To(form), _) => form,
         };
         match self.format {
-            OutputFormat::Shards(format) => check_private(form, format, holds_fast)?,
+            OutputFormat::Shards(format) => check_private(form, format)?,
             OutputFormat::Records(format, _) if form != ImageForm::Jpeg => {
                 return Err(format!(
                     "fast images in {}: no other tool can decode them; write indexed shards (--to indexed)",
@@ -223,7 +219,6 @@ impl ConvertOptions {
         if let ImageChange::To(form) = self.images {
             options.images = form;
         }
-        options.allow_private_images = self.allow_private_images;
         if let Some(sharding) = self.sharding {
             options.sharding = sharding;
         }

@@ -217,27 +217,18 @@ fn other_formats_get_jpegs() {
 }
 
 #[test]
-fn tfrecords_have_fast_images_only_if_allowed() {
+fn tfrecords_have_no_fast_images() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     pictures(&at("jpeg"), DatasetFormat::INDEXED, None);
     let mut options = of(&at("jpeg"), &at("tfrecord"), DatasetFormat::TfRecord);
     options.images = ImageChange::To(FORMS[0]);
     let error = convert(&options, &(), &Cancel::new()).unwrap_err();
-    assert!(
-        error.to_string().contains("--allow-private-images"),
-        "{error}"
-    );
-    options.allow_private_images = true;
-    assert!(done(&options).fast.images > 10);
-    assert_eq!(Manifest::load(at("tfrecord")).unwrap().requires, ["fast-1"]);
+    assert!(error.to_string().contains("indexed shards"), "{error}");
     let mut pack = pack_options(&at("src"), &at("packed"));
     (pack.format, pack.images) = (DatasetFormat::TfRecord, FORMS[0]);
     let error = run(&pack).unwrap_err();
-    assert!(
-        error.to_string().contains("--allow-private-images"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("indexed shards"), "{error}");
 }
 
 /// Writes the training records of a dataset of fast images into one shard, those of these numbers with half an image: their

@@ -395,7 +395,6 @@ impl OptionArgs {
         }
         options.seek_points = self.seek_points.density();
         options.images = self.images.form().unwrap_or_default();
-        options.allow_private_images = self.images.allow_private_images;
         options.progressive_to_baseline = self.progressive == Progressive::Baseline;
         options.on_bad = self.bad.on_bad.clone();
         options.max_bad = self.bad.max_bad();
