@@ -31,7 +31,6 @@ GENERATED_PAGES = {"docs/python.md", "docs/faults.md"}
 # crates/forebay-lab, the line of `bench` goes, and the commands that it keeps count as all others do.
 LAB = ("crates/forebay-cli/src/command/bench", "crates/forebay-lab/")
 COMMAND_LINES = ("crates/forebay-cli/src/", "crates/forebay-lab/src/")
-OPTIONS = "crates/forebay-options/src/lib.rs"
 
 KEPT_STRING = re.compile(r"\blong\s*=\s*$")
 ARGUMENT = re.compile(r"#\[arg\(")
@@ -40,7 +39,6 @@ FIELD = re.compile(r"\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:r#)?(\w+)
 SUBCOMMANDS = re.compile(r"derive\([^)]*\bSubcommand\b[^)]*\)\](?:\s*#\[[^\]]*\])*\s*(?:pub(?:\(\w+\))?\s+)?enum\s+\w+\s*\{(.*?)\n\}", re.DOTALL)
 VARIANT = re.compile(r"^    ([A-Z]\w*)\s*(?:[(,{]|$)", re.MULTILINE)
 COMMAND_TABLE = re.compile(r"^commands! \{(.*?)^\}", re.DOTALL | re.MULTILINE)
-OPTION_TABLE = re.compile(r"^options! \{(.*?)^\}", re.DOTALL | re.MULTILINE)
 
 
 def files(root: pathlib.Path, *patterns: str) -> list[str]:
@@ -143,7 +141,7 @@ def declared_commands(text: str) -> list[str]:
 def command_line(root: pathlib.Path) -> dict[str, int]:
     """Commands and distinct flags, inside and outside of the laboratory, without `--help` and `--version`.
 
-    A group of commands, such as `cache`, is a command as well. The options of a loader are flags of `serve`.
+    A group of commands, such as `cache`, is a command as well.
     """
     commands = {False: 0, True: 0}
     flags: dict[bool, set[str]] = {False: set(), True: set()}
@@ -151,9 +149,6 @@ def command_line(root: pathlib.Path) -> dict[str, int]:
         text = plain((root / name).read_text(encoding="utf-8"))
         commands[name.startswith(LAB)] += len(declared_commands(text))
         flags[name.startswith(LAB)] |= declared_flags(text)
-    if (root / OPTIONS).is_file():
-        table = OPTION_TABLE.search((root / OPTIONS).read_text(encoding="utf-8"))
-        flags[False] |= {name.replace("_", "-") for name in re.findall(r"^    (\w+): ", table.group(1) if table else "", re.MULTILINE)}
     return {
         "commands": commands[False],
         "flags": len(flags[False]),

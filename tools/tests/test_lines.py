@@ -124,11 +124,8 @@ class Lines(unittest.TestCase):
 
     def test_a_flag_of_both_sides_is_none_of_the_lab_alone(self):
         cli = "crates__forebay-cli__src__command__"
-        options = "options! {\n    /// Samples\n    batch_size: u64 = Kind::Count(0);\n    block_records: u64 = Kind::Count(0);\n}\n"
-        root = self.tree(
-            **{f"{cli}bench__a_rs": COMMANDS + FLAGS, f"{cli}pack_rs": FLAGS, "crates__forebay-options__src__lib_rs": options}
-        )
-        expected = {"commands": 0, "flags": 4, "commands of the lab": 6, "flags of the lab alone": 1}
+        root = self.tree(**{f"{cli}bench__a_rs": COMMANDS + FLAGS, f"{cli}pack_rs": FLAGS})
+        expected = {"commands": 0, "flags": 3, "commands of the lab": 6, "flags of the lab alone": 1}
         self.assertEqual(lines.command_line(root), expected)
 
     def test_this_repository_has_commands_and_flags(self):

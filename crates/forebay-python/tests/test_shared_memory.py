@@ -102,7 +102,7 @@ def test_wishes_that_cannot_be(
     monkeypatch.setenv("FOREBAY_TRANSPORT", "pigeon")
     with pytest.raises(forebay.OptionError, match="FOREBAY_TRANSPORT"):
         loader(url)
-    server = Server(packed["indexed"], "--no-shared-memory")
+    server = Server(packed["indexed"], "--shared-memory", "0")
     try:
         with pytest.raises(forebay.ServerError, match="the server offers none"):
             loader(server.url, transport="shm")

@@ -34,7 +34,7 @@ Examples:
   forebay bench pack photos/ --scratch /tmp
   forebay bench read shards/ shards-indexed/
   forebay bench loader shards/ --threads 1,2
-  forebay bench loader shards/ --transform train,keep-encoded --dtype float16 --dct-scaling
+  forebay bench loader shards/ --transform train,keep-encoded -o dtype=float16 -o dct_scaling=true
   forebay bench epoch shards/ s3://bucket/shards
   forebay bench epoch shards/ s3://bucket/shards --cache-dir /nvme/forebay
   forebay bench read shards/ --cold auto

@@ -15,7 +15,7 @@ pub(crate) mod foreign_args;
 mod images;
 mod index;
 mod inspect;
-mod loader_flags;
+mod loader_option_args;
 mod ls;
 mod pack;
 mod quickstart;
@@ -31,8 +31,6 @@ mod top;
 mod verify;
 
 use clap::Subcommand;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use forebay_loader::Shuffle;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -62,12 +60,6 @@ impl Command {
     pub(crate) fn logs_json(&self) -> bool {
         matches!(self, Command::Serve(args) if args.logs_json())
     }
-}
-
-/// Parses the name of a shuffle.
-fn shuffles() -> impl TypedValueParser<Value = Shuffle> {
-    let names = PossibleValuesParser::new(Shuffle::names());
-    names.map(|name| Shuffle::named(&name).unwrap_or_default())
 }
 
 // In the order of `forebay --help`.

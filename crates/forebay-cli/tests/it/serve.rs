@@ -389,7 +389,7 @@ fn a_server_is_watched_from_a_terminal() {
         "--json",
         "--admin-listen",
         "127.0.0.1:0",
-        "--admin-no-images",
+        "--admin-images=false",
         "--health-listen",
         "127.0.0.1:0",
     ];
@@ -472,16 +472,11 @@ fn one_job_by_flags() {
     let job = [
         "--job",
         "trial",
-        "--split",
-        "train",
-        "--batch-size",
-        "4",
-        "--world-size",
-        "2",
-        "--transform",
-        "{ kind = \"eval\", resize = 64, crop = 56 }",
-        "--weight",
-        "2.5",
+        "-osplit=train",
+        "-obatch_size=4",
+        "-oworld_size=2",
+        "-otransform={ kind = \"eval\", resize = 64, crop = 56 }",
+        "-oweight=2.5",
     ];
     let check = ["serve", text(&root), "--check", "--listen", "127.0.0.1:0"];
     let ran = run(check.iter().chain(&job)).done();
@@ -500,8 +495,8 @@ fn one_job_by_flags() {
     assert_eq!(stream.next_batch().unwrap().unwrap().shape, [4, 56, 56, 3]);
     assert_eq!(stream.info().world_size(), 2);
 
-    let ran = run(check.iter().chain(&["--batch-size", "4"])).code(2);
-    ran.explains("error: ", &["--batch-size"]);
+    let ran = run(check.iter().chain(&["-o", "batch_size=4"])).code(2);
+    ran.explains("error: ", &["-o is about a job"]);
     assert!(ran.stderr.contains("--job NAME"), "{}", ran.stderr);
     run(check.iter().chain(&["--job", "trial"]))
         .code(2)
@@ -511,14 +506,14 @@ fn one_job_by_flags() {
         );
     run(check
         .iter()
-        .chain(&["--job", "trial", "--transform", "train"]))
+        .chain(&["--job", "trial", "-o", "transform=train"]))
     .code(2)
     .explains("error: ", &["--job trial", "train, validation"]);
-    let nothing = ["--job", "trial", "--split", "train", "--weight", "0"];
+    let nothing = ["--job", "trial", "-osplit=train", "-oweight=0"];
     run(check
         .iter()
         .chain(&nothing)
-        .chain(&["--transform", "train"]))
+        .chain(&["-o", "transform=train"]))
     .code(2)
     .explains("error: ", &["weight is 0"]);
     let (dir, file) = configured(JOBS);
@@ -537,10 +532,10 @@ fn a_synthetic_dataset_is_served_and_so_are_batches_of_nothing() {
         let job = [
             "--job",
             "trial",
-            "--batch-size",
-            "8",
-            "--transform",
-            "train",
+            "-o",
+            "batch_size=8",
+            "-o",
+            "transform=train",
         ];
         let served = Served::start(Path::new(url), &job);
         assert!(served.url.ends_with(name), "{}", served.url);

@@ -11,7 +11,7 @@ use forebay_options::{TransformSpec, Transforms};
 
 use super::Experiment;
 use super::cold_args::ColdArgs;
-use crate::command::loader_flags::{LoaderFlags, Without};
+use crate::command::loader_option_args::LoaderOptionArgs;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::quantity::{parse_duration, parse_size};
@@ -56,16 +56,11 @@ pub(super) struct LoaderArgs {
     cold: ColdArgs,
 
     #[command(flatten)]
-    options: LoaderFlags<Compared>,
+    options: LoaderOptionArgs,
 }
 
 /// Transforms are compared, batches are of one rank.
-#[derive(Debug, Clone)]
-enum Compared {}
-
-impl Without for Compared {
-    const NAMES: &'static [&'static str] = &["transform", "rank", "world_size"];
-}
+const NOT_MEASURED: [&str; 3] = ["transform", "rank", "world_size"];
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum What {
@@ -94,7 +89,8 @@ impl LoaderArgs {
     fn options(self, runs: usize) -> Result<LoadOptions, Failure> {
         let transforms = self.transform.iter().map(|&what| self.transform(what));
         let transforms: Vec<(String, Transform)> = transforms.collect();
-        let mut given = self.options.read()?;
+        let is_known = |name: &str| !NOT_MEASURED.contains(&name);
+        let mut given = self.options.read(is_known)?;
         given.drop_last.get_or_insert(false);
         given.shuffle.get_or_insert(true.into());
         // The transform is one of those in turn.

@@ -25,7 +25,7 @@ one host share. Blocks are checked when they are read: it may be cleared at any 
 Examples:
   forebay cache status --cache-dir /nvme/forebay
   forebay cache warm s3://bucket/imagenet --split train --cache-dir /nvme/forebay
-  forebay cache warm s3://bucket/imagenet --split train --seed 0 --cache-dir /nvme/forebay    what epoch 0 needs first, first
+  forebay cache warm s3://bucket/imagenet --split train --epoch 0 --cache-dir /nvme/forebay    what epoch 0 needs first, first
   forebay cache clear --cache-dir /nvme/forebay --location s3://bucket/imagenet")]
 pub(crate) struct Args {
     #[command(subcommand)]

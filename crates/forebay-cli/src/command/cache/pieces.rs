@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
-use forebay_image::Transform;
+use forebay_loader::Options;
 use forebay_loader::plan::{EpochPlan, PlanOptions};
-use forebay_loader::{Options, Shuffle};
+use forebay_options::{TransformSpec, Transforms};
 use forebay_shard::dataset::sidecar_path;
 use forebay_shard::{Dataset, Shard, ShardFormat, Split, find_split};
 
-use crate::command::shuffles;
+use crate::command::loader_option_args::LoaderOptionArgs;
 use crate::failure::{Failure, counted_choices};
 use crate::paint::printable;
 
@@ -20,34 +20,21 @@ pub(super) const PIECE_BYTES: u64 = 16 << 20;
 /// A shard's index lies at its end; this much of it is read before it is known how long it is.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// Whose training is warmed for.
+/// The training that the cache is warmed for.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Order")]
 pub(super) struct PlanArgs {
-    /// Seed of the loader that will read: fetch first what its epoch needs first
+    /// Fetch first what this epoch of a loader needs first, and only what its rank reads: seed, rank, world_size,
+    /// virtual_ranks and shuffle decide, as in -o seed=7 -o world_size=8
     #[arg(long, value_name = "N", requires = "split")]
-    seed: Option<u64>,
+    epoch: Option<u64>,
 
-    /// Epoch that it will begin with
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "seed")]
-    epoch: u64,
-
-    /// Only what this rank reads in that epoch
-    #[arg(long, value_name = "N", default_value_t = 0, requires_all = ["seed", "world_size"])]
-    rank: u64,
-
-    /// Ranks of the training
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "seed")]
-    world_size: u64,
-
-    /// Virtual ranks of its order [default: the loader's]
-    #[arg(long, value_name = "N", requires = "seed")]
-    virtual_ranks: Option<u64>,
-
-    /// Its shuffle
-    #[arg(long, value_name = "NAME", default_value = "blocks", requires = "seed", value_parser = shuffles())]
-    shuffle: Shuffle,
+    #[command(flatten)]
+    options: LoaderOptionArgs,
 }
+
+/// The options that decide which records a rank reads when.
+const OF_ORDER: [&str; 5] = ["seed", "rank", "world_size", "virtual_ranks", "shuffle"];
 
 /// A piece of a file that is to be in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,9 +60,13 @@ pub(super) fn pieces(
         ))
         .hint("the cache fills while loaders read; `forebay convert` makes shards that can be cached before"));
     }
-    match (plan.seed, split) {
-        (Some(seed), Some(split)) => {
-            planned(dataset, &dataset.split(split)?, seed, plan, block_bytes)
+    match (plan.epoch, split) {
+        (Some(epoch), Some(split)) => {
+            planned(dataset, &dataset.split(split)?, epoch, plan, block_bytes)
+        }
+        _ if !plan.options.is_empty() => {
+            Err(Failure::usage("-o is about an epoch, and there is none")
+                .hint("name it: --epoch N"))
         }
         _ => Ok(stored(dataset, split)),
     }
@@ -132,7 +123,7 @@ fn sidecar(dataset: &Dataset, shard: &Path) -> Piece {
 fn planned(
     dataset: &Dataset,
     split: &Split,
-    seed: u64,
+    epoch: u64,
     args: &PlanArgs,
     block_bytes: u64,
 ) -> Result<Vec<Piece>, Failure> {
@@ -142,19 +133,21 @@ fn planned(
         let range = shard.byte_range(0..shard.len())?;
         bytes += range.end - range.start;
     }
-    // What decides the order is what a loader makes of the same options.
-    let mut options = Options::new(1, Transform::KeepEncoded);
-    (options.rank, options.world_size) = (args.rank, args.world_size);
-    options.virtual_ranks = args.virtual_ranks.unwrap_or(0);
-    options.drop_last = false;
-    options.shuffle = args.shuffle;
+    // A loader makes the same order of the same options.
+    let mut given = args.options.read(|name| OF_ORDER.contains(&name))?;
+    given.transform = Some(Transforms::One(TransformSpec::new("keep_encoded")));
+    given.shuffle.get_or_insert(true.into());
+    given.drop_last = Some(false);
+    let seed = given.seed.unwrap_or(0);
+    let options = Options::from_schema(&given).map_err(refused)?;
+    let (rank, world_size) = (options.rank, options.world_size);
     let options = options
         .resolve_within(records, bytes, split.block_records())
         .map_err(refused)?;
     let plan = EpochPlan::new(&PlanOptions {
         records,
         seed,
-        epoch: args.epoch,
+        epoch,
         virtual_ranks: options.virtual_ranks,
         shuffle: options.shuffle,
         run_records: 1,
@@ -177,10 +170,8 @@ fn planned(
         }
     }
     let mut seen_runs = HashSet::new();
-    let step = usize::try_from(args.world_size)
-        .unwrap_or(usize::MAX)
-        .max(1);
-    for position in (args.rank..records).step_by(step) {
+    let step = usize::try_from(world_size).unwrap_or(usize::MAX).max(1);
+    for position in (rank..records).step_by(step) {
         let run = plan.run_at(position).records;
         if !seen_runs.insert(run.start) {
             continue;
@@ -241,8 +232,13 @@ mod tests {
     }
 
     fn plan(args: &[&str]) -> PlanArgs {
-        let first = ["warm", "--split", "train", "--seed", "3"];
-        Cli::try_parse_from(first.iter().chain(args)).unwrap().plan
+        let first = ["warm", "--split", "train", "-o", "seed=3"];
+        let epoch = ["--epoch", "0"]
+            .iter()
+            .filter(|_| !args.contains(&"--epoch"));
+        Cli::try_parse_from(first.iter().chain(epoch).chain(args))
+            .unwrap()
+            .plan
     }
 
     /// The project's pictures in three shards.
@@ -287,7 +283,7 @@ mod tests {
             seed: 3,
             epoch: 0,
             virtual_ranks: 64,
-            shuffle: Shuffle::blocks(1, 2),
+            shuffle: forebay_loader::Shuffle::blocks(1, 2),
             run_records: 1,
         })
         .unwrap();
@@ -301,7 +297,7 @@ mod tests {
         );
         // Ranks together need all of it, and each less than that.
         let ranks: Vec<_> = ["0", "1"]
-            .map(|rank| plan(&["--rank", rank, "--world-size", "2"]))
+            .map(|rank| plan(&["-o", &format!("rank={rank}"), "-o", "world_size=2"]))
             .iter()
             .map(|plan| places(&pieces(&dataset, Some("train"), plan, BLOCK).unwrap()))
             .collect();
@@ -310,7 +306,7 @@ mod tests {
         let other = pieces(&dataset, Some("train"), &plan(&["--epoch", "1"]), BLOCK).unwrap();
         assert_eq!(places(&other), places(&whole));
         assert_ne!(other, whole);
-        let wrong = plan(&["--rank", "2", "--world-size", "2"]);
+        let wrong = plan(&["-o", "rank=2", "-o", "world_size=2"]);
         let error = pieces(&dataset, Some("train"), &wrong, BLOCK).unwrap_err();
         assert!(error.message().contains("rank"), "{error}");
     }
@@ -334,8 +330,8 @@ mod tests {
             &dataset,
             None,
             &PlanArgs {
-                seed: None,
-                ..plan(&[])
+                epoch: None,
+                options: LoaderOptionArgs::default(),
             },
             4096,
         )

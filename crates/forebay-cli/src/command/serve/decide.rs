@@ -78,11 +78,7 @@ impl Decided {
             cache,
             admin_listen: args.admin_listen.or(config.admin_listen),
             health_listen: args.health_listen.or(config.health_listen),
-            admin_images: match (args.admin_images, args.admin_no_images) {
-                (true, _) => Some(true),
-                (_, true) => Some(false),
-                _ => config.admin_images,
-            },
+            admin_images: args.admin_images.or(config.admin_images),
             log_format: args.log_format.or(config.log_format).unwrap_or_default(),
             options,
             datasets,
@@ -433,13 +429,10 @@ fn server_options(args: &Args, config: &Config) -> Result<ServerOptions, Failure
         },
         stream_memory_bytes: size(args.memory, limits.memory),
         total_memory_bytes: size(args.total_memory, limits.total_memory),
-        shared_memory_bytes: if args.no_shared_memory {
-            0
-        } else {
-            args.shared_memory
-                .or(limits.shared_memory.map(|shared| shared.0))
-                .unwrap_or(defaults.shared_memory_bytes)
-        },
+        shared_memory_bytes: args
+            .shared_memory
+            .or(limits.shared_memory.map(|shared| shared.0))
+            .unwrap_or(defaults.shared_memory_bytes),
         stream_threads: args
             .threads
             .map(NonZeroUsize::get)

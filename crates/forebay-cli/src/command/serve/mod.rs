@@ -45,7 +45,7 @@ Examples:
   forebay serve shards/
   forebay serve s3://bucket/shards
   forebay serve shards/ --name imagenet --listen 127.0.0.1:0     any free port
-  forebay serve shards/ --job resnet50 --batch-size 256 --world-size 8 --transform train
+  forebay serve shards/ --job resnet50 -o batch_size=256 -o world_size=8 -o transform=train
   forebay serve \"synthetic://imagenet?records=1000000\"          no storage at all
   forebay serve CONFIG.toml --check                              is all of it in order
   forebay serve shards/ --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem --token-file tokens
@@ -73,13 +73,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT")]
     health_listen: Option<SocketAddr>,
 
-    /// Show small pictures of what is sent on the dashboard [default: only where this machine alone reaches it]
-    #[arg(long, conflicts_with = "admin_no_images")]
-    admin_images: bool,
-
-    /// Show no pictures on the dashboard
-    #[arg(long)]
-    admin_no_images: bool,
+    /// Show small previews of samples on the dashboard [default: only on addresses that this machine alone reaches]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    admin_images: Option<bool>,
 
     /// Look at everything that would be served, print it, and end
     #[arg(long)]
@@ -120,13 +116,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     total_memory: Option<u64>,
 
-    /// Memory of one stream that a trainer on this host shares, so that nothing is copied [default: 1GiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
+    /// Memory that one stream shares with a trainer on this host, so that batches are not copied; with 0 trainers on this host
+    /// use TCP as well [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = size_or_none, help_heading = "Limits")]
     shared_memory: Option<u64>,
-
-    /// Share no memory: trainers on this host use TCP as well
-    #[arg(long, conflicts_with = "shared_memory", help_heading = "Limits")]
-    no_shared_memory: bool,
 
     /// Largest image that is decoded, in pixels [default: 67108864]
     #[arg(long, value_name = "N", help_heading = "Limits")]
@@ -189,6 +182,14 @@ pub(crate) enum LogFormat {
     Text,
     /// One object a line
     Json,
+}
+
+/// Parses a size that may be 0.
+fn size_or_none(text: &str) -> Result<u64, String> {
+    match text {
+        "0" => Ok(0),
+        text => parse_size(text),
+    }
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
