@@ -6,7 +6,7 @@
 
 Moves one file of SIZE MiB, and a directory of FILES files of SIZE/FILES MiB each, up and down:
 
-    forebay        `forebay cp` and `forebay sync`: checksums compared end to end, downloads fsynced
+    forebay        `forebay cp -r`: checksums compared end to end, downloads fsynced
     aws            `aws s3 cp` and `aws s3 sync` of awscli, installed into an environment of its own below --work
     object_store   the crate used plainly (crates/forebay-store/examples/object_store_plain.rs): multipart upload of 8 MiB
                    parts, eight at a time; one plain GET down; no checksums, no fsync
@@ -79,9 +79,9 @@ def commands(tool: str, paths: dict[str, pathlib.Path], server: Server, number: 
     return {
         "file up": lambda here, _: [forebay, "cp", here, f"{url}/file", *end],
         "file down": lambda _, there: [forebay, "cp", f"{url}/file", there, *end],
-        "directory up": lambda here, _: [forebay, "sync", here, f"{url}/dir", *end],
-        "directory again": lambda here, _: [forebay, "sync", here, f"{url}/dir", *end],
-        "directory down": lambda _, there: [forebay, "sync", f"{url}/dir", there, *end],
+        "directory up": lambda here, _: [forebay, "cp", "-r", here, f"{url}/dir", *end],
+        "directory again": lambda here, _: [forebay, "cp", "-r", here, f"{url}/dir", *end],
+        "directory down": lambda _, there: [forebay, "cp", "-r", f"{url}/dir", there, *end],
     }
 
 

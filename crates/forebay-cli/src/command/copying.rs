@@ -1,4 +1,4 @@
-//! The common part of `cp` and `sync`: plan, show or execute, and report.
+//! A copy: plan, show or execute, and report.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,6 @@ use crate::store_args::StoreArgs;
 
 /// A copy as it was asked for.
 pub(super) struct Job<'a> {
-    pub(super) command: &'static str,
     pub(super) source: &'a Path,
     pub(super) destination: &'a Path,
     pub(super) mode: CopyMode,
@@ -304,7 +303,7 @@ fn show(job: &Job<'_>, plan: &CopyPlan, outcome: Outcome, console: &Console) {
     console.event(
         "summary",
         &SummaryEvent {
-            command: job.command,
+            command: "cp",
             exit_code: outcome.exit_code(),
             dry_run: true,
             objects,
@@ -394,7 +393,7 @@ fn print(
     console.event(
         "summary",
         &SummaryEvent {
-            command: job.command,
+            command: "cp",
             exit_code: outcome.exit_code(),
             dry_run: false,
             objects: summary.copied,

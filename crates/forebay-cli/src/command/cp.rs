@@ -25,6 +25,7 @@ Examples:
   forebay cp gs://bucket/imagenet s3://other/imagenet       through this machine
   forebay cp https://example.org/imagenet shards/           a dataset on a web server
   forebay cp -r photos/ s3://bucket/photos                  a directory that is no dataset
+  forebay cp --delete-extra -n datasets/ s3://bucket/datasets    what would be copied and deleted
   forebay cp model.bin s3://bucket/models/")]
 pub(crate) struct Args {
     /// An object, a file, a dataset, or with -r a directory or prefix
@@ -39,6 +40,11 @@ pub(crate) struct Args {
     #[arg(short, long)]
     recursive: bool,
 
+    /// Make DST equal to SRC, everything below it: after all else, remove objects of DST that SRC does not have. An object of
+    /// the same size that is not older counts as equal where neither side knows a checksum
+    #[arg(long)]
+    delete_extra: bool,
+
     #[command(flatten)]
     how: How,
 
@@ -46,7 +52,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// Options that `cp` and `sync` share.
+/// Options of how objects are copied.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct How {
     /// Say what would be done, and do nothing
@@ -105,12 +111,14 @@ pub(crate) enum Checksum {
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let job = Job {
-        command: "cp",
         source: &args.source,
         destination: &args.destination,
-        mode: CopyMode::Copy,
-        recursive: args.recursive,
-        delete: false,
+        mode: match args.delete_extra {
+            true => CopyMode::Sync,
+            false => CopyMode::Copy,
+        },
+        recursive: args.recursive || args.delete_extra,
+        delete: args.delete_extra,
         how: &args.how,
         store: &args.store,
     };

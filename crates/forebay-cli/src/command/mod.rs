@@ -26,7 +26,6 @@ mod rm;
 mod seek_points;
 mod serve;
 mod stage;
-mod sync;
 mod top;
 mod verify;
 
@@ -75,7 +74,6 @@ commands! {
     Index => index,
     Ls => ls,
     Cp => cp,
-    Sync => sync,
     Rm => rm,
     Serve => serve,
     Top => top,

@@ -68,7 +68,7 @@ fn a_dataset_is_listed_copied_and_read_again() {
     assert_eq!(summary["published"], 1);
     assert_eq!(tree(&copy), tree(&shards));
     run(["verify", text(&copy), "-q"]).done();
-    let again = run(["sync", "--json", text(&shards), text(&copy)])
+    let again = run(["cp", "--json", text(&shards), text(&copy)])
         .done()
         .summary();
     assert_eq!(again["published"], 0);
@@ -111,13 +111,13 @@ fn mistakes_are_explained() {
 fn deletions_are_asked_for_and_told() {
     let place = Place::new();
     let (shards, copy) = (place.path("shards"), place.path("copy"));
-    run(["sync", text(&shards), text(&copy), "-q"]).done();
+    run(["cp", text(&shards), text(&copy), "-q"]).done();
     std::fs::write(copy.join("extra"), b"x").unwrap();
-    run(["sync", text(&shards), text(&copy)]).done();
+    run(["cp", text(&shards), text(&copy)]).done();
     assert!(copy.join("extra").exists());
-    let dry = run(["sync", "--delete", "-n", text(&shards), text(&copy)]).done();
+    let dry = run(["cp", "--delete-extra", "-n", text(&shards), text(&copy)]).done();
     assert!(dry.stdout.contains("would delete extra"), "{}", dry.stdout);
-    let ran = run(["sync", "--delete", text(&shards), text(&copy)]).done();
+    let ran = run(["cp", "--delete-extra", text(&shards), text(&copy)]).done();
     assert!(ran.stdout.contains("delete extra"), "{}", ran.stdout);
     assert_eq!(tree(&copy), tree(&shards));
 }

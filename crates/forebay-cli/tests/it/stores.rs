@@ -307,10 +307,8 @@ fn datasets_go_from_each_kind_of_store_to_each() {
             let command = |name| [name, source.as_str(), target.as_str()];
             let copied = reach.run(command("cp").into_iter().chain(copy)).done();
             assert_eq!(copied.summary()["published"], 1, "{source} to {target}");
-            for again in ["cp", "sync"] {
-                let again = reach.run(command(again).into_iter().chain(copy)).done();
-                assert_eq!(again.summary()["objects"], 0, "{}", again.stdout);
-            }
+            let again = reach.run(command("cp").into_iter().chain(copy)).done();
+            assert_eq!(again.summary()["objects"], 0, "{}", again.stdout);
             place.assert_is_at("whole", &reach, &target);
         }
     }
@@ -321,10 +319,10 @@ fn datasets_go_from_each_kind_of_store_to_each() {
     reach
         .run(["cp", "-q", text(&extra), "gs://bucket/from-s3/extra"])
         .done();
-    reach.run(["sync", "-q", from, to]).done();
+    reach.run(["cp", "-q", from, to]).done();
     let kept = reach.run(["ls", "-r", "--json", to]).done();
     assert!(kept.stdout.contains("extra"), "{}", kept.stdout);
-    reach.run(["sync", "--delete", from, to]).done();
+    reach.run(["cp", "--delete-extra", from, to]).done();
     place.assert_is_at("whole", &reach, to);
     let left = std::fs::read_dir(&scratch).into_iter().flatten().count();
     assert_eq!(left, 0);
@@ -348,7 +346,7 @@ fn wrong_keys_are_told_at_once_and_not_shown() {
         vec!["ls", "s3://bucket/set"],
         vec!["verify", "s3://bucket/set"],
         vec!["cp", text(&whole), "s3://bucket/set"],
-        vec!["sync", "s3://bucket/set", text(&area)],
+        vec!["cp", "--delete-extra", "s3://bucket/set", text(&area)],
         vec!["cat", "s3://bucket/set", "0"],
         staged(&pack, &area),
     ];

@@ -111,7 +111,7 @@ fn folders_of_a_bucket_are_no_objects() {
     for args in [
         vec!["cp", "-q", "-r", &at, to],
         vec!["cp", "-q", "-r", &at, to],
-        vec!["sync", "-q", &at, to, "--delete"],
+        vec!["cp", "-q", &at, to, "--delete-extra"],
     ] {
         reach.run(args).done();
         assert!(tree(&copy) == files, "the bytes differ");
