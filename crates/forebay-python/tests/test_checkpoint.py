@@ -362,7 +362,7 @@ def test_kill_9_at_any_moment_loses_nothing(run: pathlib.Path, stage: pathlib.Pa
             assert info.error is None and info.step is not None
             assert checkpoint.load(info.location) == expected(info.step)
         first = step + 1
-    done = forebay_command("stage", "recover", "--json", "--staging", stage)
+    done = forebay_command("stage", "drain", "--json", "--staging", stage)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["left"] == 0
     steps = [info.step for info in checkpoint.list(run, stage=stage / "none")]

@@ -322,7 +322,7 @@ impl Error {
             Self::Undelivered { source, .. } => source.hint(),
             Self::AreaTooSmall {
                 left_bytes: 1.., ..
-            } => Some("bring that to its place with `forebay stage recover`".to_owned()),
+            } => Some("upload that first with `forebay stage drain`".to_owned()),
             Self::AreaNotWritable { .. } => Some(
                 "name a directory that can be written to with --staging, or in FOREBAY_STAGING"
                     .to_owned(),

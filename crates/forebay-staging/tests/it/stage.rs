@@ -155,7 +155,7 @@ fn waiting_for_room_ends_when_asked_and_when_it_is_hopeless() {
         ),
         "{error}"
     );
-    assert!(error.hint().unwrap().contains("recover"), "{error}");
+    assert!(error.hint().unwrap().contains("stage drain"), "{error}");
     let recovered = StagingArea::recover(&place.options(), &Cancel::new()).unwrap();
     assert_eq!(
         (recovered.stored_files, recovered.stored_bytes),

@@ -259,7 +259,10 @@ impl CopyPlan {
                 "{} lies in the source and is not copied ({}): what it stands for could be deleted",
                 first.path, first.why
             );
-            return refuse(what, "take it out of the source, or leave --delete-extra out");
+            return refuse(
+                what,
+                "take it out of the source, or leave --delete-extra out",
+            );
         }
         if let Ok(path) = place.local_path() {
             let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -278,7 +281,10 @@ impl CopyPlan {
                 "a dataset that is not in the source lies there, {}: its files would be deleted",
                 other.object.key
             );
-            return refuse(what, "name another destination, or leave --delete-extra out");
+            return refuse(
+                what,
+                "name another destination, or leave --delete-extra out",
+            );
         }
         let deletions = there.into_iter().filter(|object| {
             // Locks and journals belong to a process that works there.

@@ -120,13 +120,12 @@ pub(super) struct Drained {
     refused: BTreeMap<String, u64>,
 }
 
-/// Takes up what is left in an area, and waits for it; with `waits` for what running processes have as well.
+/// Uploads the checkpoints that ended processes left in an area, and waits for those of running ones.
 pub(super) fn bring(
     area: &Path,
     options: &StoreOptions,
     bandwidth: Option<u64>,
     patience: Duration,
-    waits: bool,
     console: &Console,
 ) -> Result<Drained, Failure> {
     let mut drained = Drained::default();
@@ -162,8 +161,7 @@ pub(super) fn bring(
             );
         }
         // A look at a full area takes a while, and tells nothing before its own checkpoints are through.
-        let others = waits
-            && rest.is_empty()
+        let others = rest.is_empty()
             && checkpoint::status(area)?.iter().any(|status| {
                 status.is_owned && matches!(status.state, State::Staged | State::Writing)
             });

@@ -1,4 +1,4 @@
-//! `forebay stage`: what waits on the fast disk, and bringing it where it belongs.
+//! `forebay stage`: checkpoints and shards in a staging area, and their upload.
 
 mod checkpoints;
 mod files;
@@ -18,17 +18,16 @@ use crate::store_args::StoreArgs;
 use checkpoints::Checkpoints;
 use files::Files;
 
-/// Look at a staging area, and bring what is in it where it belongs
+/// List and upload checkpoints and shards in a staging area
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Checkpoints and packed shards are safe in the staging area, a directory on a fast local disk, before
-they are where they belong. What a process that was killed left there is never lost: the next one
-takes it up, and so do these commands.
+The staging area is a directory on a fast local disk, where checkpoints and packed shards wait for
+their upload. Those of a process that was killed stay there, and the next process with the same
+staging area uploads them. `drain` does so without a training.
 
 Examples:
   forebay stage status
-  forebay stage recover --staging /nvme/stage      what no process takes care of any more
-  forebay stage drain                              and wait for what running processes drain")]
+  forebay stage drain --staging /nvme/stage")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -40,12 +39,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List the area's contents: size, age, destination, and the last error
+    /// List checkpoints and shards with size, age, destination, and the last error
     Status,
-    /// Take up what is left, and wait for the checkpoints of running processes as well
+    /// Upload what ended processes left, and wait for the uploads of running ones
     Drain(Bring),
-    /// Take up what processes that are gone have left
-    Recover(Bring),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -53,11 +50,11 @@ struct Bring {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// Bytes a second that are sent at most
+    /// Maximum bytes per second of all uploads
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     bandwidth: Option<u64>,
 
-    /// Give up after failing for so long; what is not there stays staged
+    /// Time of failing uploads after which to stop; the rest stays staged
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
     patience: Duration,
 }
@@ -70,8 +67,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     };
     match args.what {
         What::Status => status(&area, console),
-        What::Drain(bring) => drain(&area, &bring, true, console),
-        What::Recover(bring) => drain(&area, &bring, false, console),
+        What::Drain(bring) => drain(&area, &bring, console),
     }
 }
 
@@ -80,16 +76,16 @@ struct Summary {
     command: &'static str,
     exit_code: i32,
     staging: String,
-    /// Checkpoints that are not where they belong.
+    /// Checkpoints that are not uploaded.
     left: u64,
     left_bytes: u64,
-    /// Packed files that are not.
+    /// Packed files that are not uploaded.
     left_files: u64,
     left_file_bytes: u64,
-    /// Checkpoints that this command brought there.
+    /// Checkpoints that this command uploaded.
     drained: u64,
     drained_bytes: u64,
-    /// Packed files that it brought there.
+    /// Packed files that it uploaded.
     drained_files: u64,
     drained_file_bytes: u64,
     free_bytes: u64,
@@ -136,7 +132,7 @@ fn status(area: &Path, console: &Console) -> Result<Outcome, Failure> {
         console.line(format!("Nothing in {} waits to be drained", show(area)));
     } else {
         console.line(format!(
-            "{} in {}, {}, not yet where they belong; its disk has {} free",
+            "{} in {}, {}, not uploaded yet; its disk has {} free",
             both(summary.left, summary.left_files),
             show(area),
             quantity::bytes(summary.left_bytes + summary.left_file_bytes),
@@ -147,7 +143,7 @@ fn status(area: &Path, console: &Console) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-fn drain(area: &Path, bring: &Bring, waits: bool, console: &Console) -> Result<Outcome, Failure> {
+fn drain(area: &Path, bring: &Bring, console: &Console) -> Result<Outcome, Failure> {
     let options = bring.store.options();
     let files = files::recover(area, &options, bring.bandwidth, bring.patience, console);
     if let Err(failure) = &files
@@ -155,14 +151,7 @@ fn drain(area: &Path, bring: &Bring, waits: bool, console: &Console) -> Result<O
     {
         return files.map(|_| Outcome::Done);
     }
-    let drained = checkpoints::bring(
-        area,
-        &options,
-        bring.bandwidth,
-        bring.patience,
-        waits,
-        console,
-    )?;
+    let drained = checkpoints::bring(area, &options, bring.bandwidth, bring.patience, console)?;
     let (count, bytes, failed) = match files {
         Ok((count, bytes)) => (count, bytes, drained.failure),
         Err(failure) => (0, 0, Some(failure)),
@@ -173,18 +162,13 @@ fn drain(area: &Path, bring: &Bring, waits: bool, console: &Console) -> Result<O
         quantity::bytes(drained.bytes + bytes),
         show(area),
     ));
-    let command = if waits {
-        "stage drain"
-    } else {
-        "stage recover"
-    };
     let summary = Summary {
         exit_code: i32::from(failed.is_some()),
         drained: drained.count,
         drained_bytes: drained.bytes,
         drained_files: count,
         drained_file_bytes: bytes,
-        ..Summary::of(command, area)?
+        ..Summary::of("stage drain", area)?
     };
     console.event("summary", &summary);
     match failed {
