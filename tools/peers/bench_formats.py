@@ -311,7 +311,7 @@ class Bench:
         if importlib.util.find_spec(module):
             self.run("write", name, "package", 1, target + ".new", keep=True)
         elif is_written:
-            self.command("convert", self.path(f"{self.kind(is_array)}-fbs"), target + ".new", "--to", name)
+            self.command("convert", self.path(f"{self.kind(is_array)}-fbs"), target + ".new", "--format", name)
         else:
             return None
         os.rename(target + ".new", target)
@@ -330,7 +330,7 @@ class Bench:
             command, given, target = ["xargs", "-0", "cat"], self.path(f"{kind}.names"), os.path.join(out, "all")
         elif contestant == "forebay":
             to = name if role == "write" else "indexed"
-            command = [self.forebay, "convert", source, os.path.join(out, "dst"), "--to", to, "--quiet", "--jobs", str(cores)]
+            command = [self.forebay, "convert", source, os.path.join(out, "dst"), "--format", to, "--quiet", "--jobs", str(cores)]
             if role == "read":
                 has_package = importlib.util.find_spec(FORMATS[name][0]) is not None
                 command += ["--from", name, *(COLUMNS.get(name, []) if has_package else [])]

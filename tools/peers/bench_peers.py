@@ -101,7 +101,7 @@ def place(python: str, work: pathlib.Path, form: str) -> None:
     """Writes the records as files of another tool, and an index of these with seek points."""
     if not (work / f"{form}-index/forebay.json").exists():
         say(f"writing {work / form}")
-        for words in (["convert", work / "plain", work / form, "--to", form],
+        for words in (["convert", work / "plain", work / form, "--format", form],
                       ["index", work / form, "--output", work / f"{form}-index", "--seek-points", "auto"]):
             subprocess.run([python, "-m", "forebay", *words], check=True, stdout=subprocess.DEVNULL)
 

@@ -265,7 +265,7 @@ def run(row: str, name: str, root: pathlib.Path) -> Outcome:
     elif name in PACKED:
         done = command("pack", source, out, "--format", "indexed", "--no-shuffle", "--label-base", "0", "--split", "train")
     else:
-        done = command("convert", source, out, "--from", name, "--to", "indexed", *fault.options)
+        done = command("convert", source, out, "--from", name, "--format", "indexed", *fault.options)
     problem = check(fault, name, done.returncode, done.stdout + done.stderr, done.stderr, out)
     return Outcome(problem=problem and f"{row} x {name}: {problem}\n{done.stdout}{done.stderr}", code=done.returncode)
 
@@ -434,6 +434,6 @@ def test_splits_that_are_not_selected_are_counted(tmp_path: pathlib.Path) -> Non
 
 def test_verify_compares_the_account(tmp_path: pathlib.Path) -> None:
     (tmp_path / "src").mkdir()
-    done = forebay_command("convert", tfrecord(tmp_path / "src", [samples([1, 0, 1, 2])]), tmp_path / "out", "--to", "indexed")
+    done = forebay_command("convert", tfrecord(tmp_path / "src", [samples([1, 0, 1, 2])]), tmp_path / "out", "--format", "indexed")
     assert done.returncode == 0, done.stderr
     assert account_of(tmp_path / "out")["packed"] == {"train": {"samples": 4, "labelled": 4}}

@@ -154,9 +154,9 @@ def foreign(place: pathlib.Path) -> pathlib.Path:
     data = place / "data"
     (data / "photos").symlink_to(place / "images/data/imagenet")
     for name, options in {
-        "imagenet-wds": ["--to", "webdataset", "--shards", "2"],
-        "imagenet-mds": ["--to", "mds"],
-        "imagenet-tfrecord": ["--to", "tfrecord", "--shards", "2"],
+        "imagenet-wds": ["--format", "webdataset", "--shards", "2"],
+        "imagenet-mds": ["--format", "mds"],
+        "imagenet-tfrecord": ["--format", "tfrecord", "--shards", "2"],
     }.items():
         done = forebay_command("convert", data / "imagenet", data / name, *options)
         assert done.returncode == 0, done.stderr

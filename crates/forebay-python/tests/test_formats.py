@@ -31,7 +31,7 @@ def label_base(root: pathlib.Path) -> int:
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_webdataset_reads_what_convert_writes(packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
     wds: Any = pytest.importorskip("webdataset")
-    convert(packed["indexed"], tmp_path / "wds", "--to", "webdataset", "--shards", "2")
+    convert(packed["indexed"], tmp_path / "wds", "--format", "webdataset", "--shards", "2")
     base = label_base(packed["indexed"])
     data = forebay.open(packed["indexed"])
     for split in data.splits:
@@ -58,7 +58,7 @@ def test_convert_reads_what_webdataset_writes(tmp_path: pathlib.Path) -> None:
     with wds.ShardWriter(str(tmp_path / "train-%06d.tar"), maxcount=4, verbose=0) as writer:
         for sample in samples:
             writer.write(sample)
-    convert(f"{tmp_path}/train-{{000000..000002}}.tar", tmp_path / "fbs", "--to", "indexed")
+    convert(f"{tmp_path}/train-{{000000..000002}}.tar", tmp_path / "fbs", "--format", "indexed")
     records = list(forebay.open(tmp_path / "fbs").split("train"))
     assert [record.key for record in records] == [f"a/{i:03d}.png" for i in range(10)]
     assert [record.label for record in records] == [i % 3 for i in range(10)]
@@ -90,7 +90,7 @@ def test_streaming_reads_what_convert_writes(
     packed: dict[str, pathlib.Path], tmp_path: pathlib.Path, codec: str
 ) -> None:
     streaming = import_streaming()
-    convert(packed["indexed"], tmp_path / "mds", "--to", "mds", "--codec", codec, "--shards", "2")
+    convert(packed["indexed"], tmp_path / "mds", "--format", "mds", "--codec", codec, "--shards", "2")
     base = label_base(packed["indexed"])
     data = forebay.open(packed["indexed"])
     for split in data.splits:
@@ -115,7 +115,7 @@ def test_streaming_datasets_are_read_and_converted(
     packed: dict[str, pathlib.Path], tmp_path: pathlib.Path, codec: str
 ) -> None:
     streaming = import_streaming()
-    convert(packed["indexed"], tmp_path / "mds", "--to", "mds", "--codec", codec, "--shards", "2")
+    convert(packed["indexed"], tmp_path / "mds", "--format", "mds", "--codec", codec, "--shards", "2")
     streaming.base.util.clean_stale_shared_memory()
     records = list(forebay.open(packed["indexed"]).split("train"))
     dataset = streaming.StreamingDataset(local=str(tmp_path / "mds" / "train"), shuffle=False, batch_size=1)
@@ -142,7 +142,7 @@ def test_convert_reads_what_streaming_writes(tmp_path: pathlib.Path, compression
         for i in range(10):
             box = np.full(4, i, np.float32)
             out.write({"image": png(8, 6, i), "label": i % 3, "caption": f"text {i}", "box": box})
-    convert(tmp_path / "mds", tmp_path / "fbs", "--to", "indexed")
+    convert(tmp_path / "mds", tmp_path / "fbs", "--format", "indexed")
     records = list(forebay.open(tmp_path / "fbs").split("train"))
     assert [record.label for record in records] == [i % 3 for i in range(10)]
     assert [record.image for record in records] == [png(8, 6, i) for i in range(10)]
@@ -195,13 +195,13 @@ def test_arrays_go_to_records_and_back(tmp_path: pathlib.Path, name: str) -> Non
                 file[array] = values.astype(h5py.string_dtype()) if values.dtype.kind == "U" else values
     else:
         pytest.importorskip("safetensors.numpy").save_file(arrays, src / "val.safetensors")
-    convert(src, tmp_path / "fbs", "--to", "indexed")
+    convert(src, tmp_path / "fbs", "--format", "indexed")
     records = list(forebay.open(tmp_path / "fbs").split("val"))
     assert [record.label for record in records] == list(arrays["labels"])
     if "keys" in arrays:
         assert [record.key for record in records] == list(arrays["keys"])
     for jobs in "13":
-        convert(tmp_path / "fbs", tmp_path / jobs, "--to", name, "--shards", "3", "--jobs", jobs)
+        convert(tmp_path / "fbs", tmp_path / jobs, "--format", name, "--shards", "3", "--jobs", jobs)
     extension = {"zarr": "zarr.zip", "hdf5": "h5"}.get(name, name)
     files = sorted((tmp_path / "1").glob(f"val-*.{extension}"))
     assert [file.name for file in files] == [f"val-0000{i}.{extension}" for i in range(3)]
@@ -211,14 +211,14 @@ def test_arrays_go_to_records_and_back(tmp_path: pathlib.Path, name: str) -> Non
     for array, values in arrays.items():
         assert np.array_equal(np.concatenate([part[array] for part in parts]), values), array
     # The facts of the conversion bring the same records back.
-    convert(tmp_path / "1", tmp_path / "back", "--to", "indexed")
+    convert(tmp_path / "1", tmp_path / "back", "--format", "indexed")
     again = list(forebay.open(tmp_path / "back").split("val"))
     assert [(r.key, r.label, r.image) for r in again] == [(r.key, r.label, r.image) for r in records]
 
 
 def test_pickled_files_are_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.pt").write_bytes(b"PK\x03\x04")
-    done = forebay_command("convert", tmp_path / "a.pt", tmp_path / "dst", "--to", "indexed")
+    done = forebay_command("convert", tmp_path / "a.pt", tmp_path / "dst", "--format", "indexed")
     assert done.returncode == 2
     assert "would execute what it says" in done.stderr
 
@@ -234,7 +234,7 @@ def test_a_killed_conversion_continues_to_the_same_bytes(tmp_path: pathlib.Path,
     with forebay.Writer(source, format="indexed", features={"image": "image", "label": "label"}) as writer:
         for number in range(240):
             writer.write(key=f"{number:03d}.png", image=png(64, 48, number), label=number % 7)
-    options = ["--to", format, "--shards", "40", "--jobs", "1"]
+    options = ["--format", format, "--shards", "40", "--jobs", "1"]
     convert(source, tmp_path / "whole", *options)
     whole = contents(tmp_path / "whole")
     suffix = {"webdataset": ".tar", "mds": ".mds", "parquet": ".parquet"}[format]
@@ -261,7 +261,7 @@ def test_a_killed_conversion_continues_to_the_same_bytes(tmp_path: pathlib.Path,
 
 def test_lmdb_reads_what_convert_writes(packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
     lmdb: Any = pytest.importorskip("lmdb")
-    convert(packed["indexed"], tmp_path / "lmdb", "--to", "lmdb", "--shards", "2")
+    convert(packed["indexed"], tmp_path / "lmdb", "--format", "lmdb", "--shards", "2")
     data = forebay.open(packed["indexed"])
     for split in data.splits:
         values = []
@@ -283,7 +283,7 @@ def test_convert_reads_what_lmdb_writes(tmp_path: pathlib.Path) -> None:
     with lmdb.open(str(tmp_path / "train_lmdb"), map_size=1 << 24) as env, env.begin(write=True) as transaction:
         for key in sorted(images, reverse=True):
             transaction.put(key, images[key])
-    convert(tmp_path / "train_lmdb", tmp_path / "fbs", "--to", "indexed")
+    convert(tmp_path / "train_lmdb", tmp_path / "fbs", "--format", "indexed")
     records = list(forebay.open(tmp_path / "fbs").split("train"))
     assert [record.key.encode() for record in records] == list(images)
     assert [record.image for record in records] == list(images.values())
@@ -294,7 +294,7 @@ def test_array_record_reads_what_convert_writes(packed: dict[str, pathlib.Path],
     data = forebay.open(packed["indexed"])
     for codec in ["none", "zstd:3"]:
         out = tmp_path / codec.replace(":", "-")
-        convert(packed["indexed"], out, "--to", "arrayrecord", "--shards", "2", "--codec", codec)
+        convert(packed["indexed"], out, "--format", "arrayrecord", "--shards", "2", "--codec", codec)
         for split in data.splits:
             values = []
             for path in sorted(out.glob(f"{split}-*.array_record")):
@@ -316,7 +316,7 @@ def test_convert_and_index_read_what_array_record_writes(packed: dict[str, pathl
         for image in images:
             writer.write(image)
         writer.close()
-        convert(src, tmp_path / f"fbs-{len(options)}", "--to", "indexed")
+        convert(src, tmp_path / f"fbs-{len(options)}", "--format", "indexed")
         assert [record.image for record in forebay.open(tmp_path / f"fbs-{len(options)}").split("train")] == images
         done = forebay_command("index", src, "--output", tmp_path / f"index-{len(options)}")
         if not options:
@@ -335,7 +335,7 @@ def test_convert_reads_what_h5py_writes(tmp_path: pathlib.Path) -> None:
             group.create_dataset("images", data=images[rows], chunks=(7, 6, 8), compression="gzip")
             group["labels"] = np.arange(50)[rows] % 5
             group["caption"] = [f"text {i} ü" for i in range(50)[rows]]
-    convert(tmp_path / "a.h5", tmp_path / "npz", "--to", "npz", "--shards", "1")
+    convert(tmp_path / "a.h5", tmp_path / "npz", "--format", "npz", "--shards", "1")
     train, val = load_arrays(tmp_path / "npz/train-00000.npz"), load_arrays(tmp_path / "npz/val-00000.npz")
     assert np.array_equal(np.concatenate([train["images"], val["images"]]), images)
     assert list(val["labels"]) == [i % 5 for i in range(40, 50)]

@@ -28,7 +28,7 @@ def places(packed: dict[str, pathlib.Path], tmp_path_factory: pytest.TempPathFac
     root = tmp_path_factory.mktemp("in-place")
     places = {"indexed": packed["indexed"]}
     for name in FORMATS:
-        run("convert", packed["indexed"], root / name, "--to", name, "--shards", "2")
+        run("convert", packed["indexed"], root / name, "--format", name, "--shards", "2")
         run("index", root / name, "--output", root / f"{name}-index", "--seek-points", "auto")
         places[name] = root / f"{name}-index"
     return places

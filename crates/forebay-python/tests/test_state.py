@@ -119,7 +119,7 @@ def test_a_run_goes_on_after_a_conversion(
 ) -> None:
     """Another format and other shards: the samples and their order stay."""
     before, after = packed["tfrecord"], tmp_path / "converted"
-    done = forebay_command("convert", before, after, "--to", "indexed", "--shards", "5")
+    done = forebay_command("convert", before, after, "--format", "indexed", "--shards", "5")
     assert done.returncode == 0, done.stderr
     datasets = [forebay.open(path) for path in (before, after)]
     assert datasets[0].fingerprint != datasets[1].fingerprint

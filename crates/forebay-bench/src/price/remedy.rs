@@ -116,12 +116,12 @@ const REMEDIES: &[Remedy] = &[
     ),
     stored(
         "fast images",
-        "forebay convert --to indexed --images fast",
+        "forebay convert --format indexed --images fast",
         Storing::Fast,
     ),
     stored(
         "fast images without codes",
-        "forebay convert --to indexed --images fast-raw",
+        "forebay convert --format indexed --images fast-raw",
         Storing::FastRaw,
     ),
     stored(

@@ -44,16 +44,16 @@ byte. Shards are written in parallel and read back before the manifest is publis
 command again continues an interrupted run; the result is the same, byte for byte, whatever --jobs is.
 
 Examples:
-  forebay convert shards/ indexed/ --to indexed
+  forebay convert shards/ indexed/ --format indexed
   forebay convert shards/ faster/ --seek-points auto        loaders decode crops faster
-  forebay convert shards/ plain/ --to tfrecord --seek-points off
+  forebay convert shards/ plain/ --format tfrecord --seek-points off
   forebay convert shards/ faster/ --progressive baseline --seek-points auto
-  forebay convert shards/ fast/ --to indexed --images fast
-  forebay convert imagenet-tfrecords/ fbs/ --to indexed --shard-size 512MiB
+  forebay convert shards/ fast/ --format indexed --images fast
+  forebay convert imagenet-tfrecords/ fbs/ --format indexed --shard-size 512MiB
   forebay convert part.tfrecord dataset/ --image-feature img --label-feature y --label-base 0
-  forebay convert 'wds/train-{000..127}.tar' fbs/ --to indexed --shard-size 256MiB
-  forebay convert shards/ wds/ --to webdataset
-  forebay convert cifar.npz fbs/ --to indexed
+  forebay convert 'wds/train-{000..127}.tar' fbs/ --format indexed --shard-size 256MiB
+  forebay convert shards/ wds/ --format webdataset
+  forebay convert cifar.npz fbs/ --format indexed
 
 SRC is a dataset, or files that another tool wrote: a directory of them, one file, or a pattern. --from lists
 the formats. The features that hold image and label are found by their names, and printed. Records without an
@@ -75,7 +75,7 @@ pub(crate) struct Args {
         help = output_help(),
         help_heading = "Shards"
     )]
-    to: Option<String>,
+    format: Option<String>,
 
     #[arg(
         long,
@@ -209,19 +209,19 @@ impl Args {
     fn config(&self, console: &Console) -> Result<ConvertOptions, Failure> {
         let store = self.store.options_until(console);
         let (source, kind) = self.source(&store)?;
-        let named = self.to.as_deref();
+        let named = self.format.as_deref();
         let kind = match named.map(|name| Kind::from_str(name, false)) {
             Some(Ok(kind)) => Some(kind),
             Some(Err(_)) => None,
             None => kind,
         };
         let format: OutputFormat = match (kind, named.and_then(RecordFormat::named)) {
-            (Some(kind), _) => format_of(kind, self.codec, "--to")?.into(),
+            (Some(kind), _) => format_of(kind, self.codec, "--format")?.into(),
             (None, Some(format)) => OutputFormat::Records(format, self.codec.unwrap_or_default()),
             (None, None) => {
                 return Err(
-                    Failure::usage("--to is missing: which format is to be written?")
-                        .hint("--to indexed writes shards that loaders read fastest"),
+                    Failure::usage("--format is missing: which format is to be written?")
+                        .hint("--format indexed writes shards that loaders read fastest"),
                 );
             }
         };

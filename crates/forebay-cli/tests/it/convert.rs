@@ -23,7 +23,7 @@ fn a_dataset_becomes_another_and_says_what_it_did() {
         "convert",
         text(&packed),
         text(&converted),
-        "--to",
+        "--format",
         "indexed",
         "--seek-points",
         "auto",
@@ -71,7 +71,7 @@ fn tfrecords_of_another_tool_become_a_dataset() {
         fs::copy(packed.join(name), foreign.join(name)).unwrap();
     }
     let dst = dir.path().join("dst");
-    run(["convert", text(&foreign), text(&dst), "--to", "indexed"]).done();
+    run(["convert", text(&foreign), text(&dst), "--format", "indexed"]).done();
     run(["verify", text(&dst)]).done();
     let file = foreign.join("train-00001-of-00002");
     let one = dir.path().join("one");
@@ -174,7 +174,7 @@ fn a_failed_conversion_is_continued_by_convert() {
         "convert",
         text(&packed),
         text(&converted),
-        "--to",
+        "--format",
         "indexed",
     ])
     .failed_with(&["crc32c"]);

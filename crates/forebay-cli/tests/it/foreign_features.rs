@@ -105,7 +105,7 @@ fn tensorflow_datasets_are_indexed_with_their_classes() {
         "convert",
         text(&dir),
         text(&fbs),
-        "--to",
+        "--format",
         "indexed",
         "--seek-points",
         "on",
@@ -124,7 +124,7 @@ fn tensorflow_datasets_are_indexed_with_their_classes() {
         "convert",
         text(&golden("tfds")),
         text(&direct),
-        "--to",
+        "--format",
         "indexed",
         "--json",
     ])
@@ -147,7 +147,7 @@ fn compressed_files_are_converted_in_order() {
         "convert",
         text(&golden("tfds")),
         text(&plain),
-        "--to",
+        "--format",
         "tfrecord",
     ])
     .done();
@@ -158,7 +158,7 @@ fn compressed_files_are_converted_in_order() {
             "convert",
             text(&source),
             text(&dst),
-            "--to",
+            "--format",
             "tfrecord",
             "--shards",
             shards,

@@ -74,7 +74,7 @@ fn usage_errors_go_to_stderr_with_exit_code_2() {
         &["cat", "a", "1", "--key", "k"],
         &["serve", "a", "--listen", "nowhere"],
         &["completions", "tcsh-like"],
-        &["convert", "a", "b", "--to", "zip"],
+        &["convert", "a", "b", "--format", "zip"],
         &["convert", "a", "b", "--seek-points", "fine"],
         &["bench", "stream", "a", "--duration", "5"],
         &["bench", "size-cluster", "--failover", "2"],

@@ -132,7 +132,7 @@ fn a_killed_conversion_to_fast_images_continues_and_is_byte_identical() {
     run(pack(&source, &jpegs, "3")).done();
     for form in ["fast", "fast-raw"] {
         let convert = |root: &Path| {
-            let arguments = ["convert", text(&jpegs), text(root), "--to", "indexed"];
+            let arguments = ["convert", text(&jpegs), text(root), "--format", "indexed"];
             let options = [
                 "--images", form, "--shards", &shards, "--jobs", "1", "--json",
             ];

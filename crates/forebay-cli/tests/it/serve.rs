@@ -354,7 +354,7 @@ fn a_configuration_that_is_wrong_says_where() {
 fn several_datasets_and_half_of_tls() {
     let (dir, root) = packed();
     let other = dir.path().join("other");
-    run(["convert", text(&root), text(&other), "--to", "tfrecord"]).done();
+    run(["convert", text(&root), text(&other), "--format", "tfrecord"]).done();
     let args = [
         "serve",
         text(&root),

@@ -58,7 +58,7 @@ fn a_fifo_in_place_of_any_file_of_a_dataset_is_an_error() {
                 vec!["inspect", place],
                 vec!["cat", place, "1"],
                 vec!["export", place, out],
-                vec!["convert", place, out, "--to", "indexed"],
+                vec!["convert", place, out, "--format", "indexed"],
                 vec!["index", place],
                 vec!["cp", place, out],
                 vec!["verify", text(&file)],

@@ -159,7 +159,7 @@ fn images_go_into_a_store_and_are_converted_there() {
     assert!(listed.stdout.contains("fingerprint"), "{}", listed.stdout);
 
     let local = place.path("indexed");
-    let indexed = ["--to", "indexed", "--shards", "2"];
+    let indexed = ["--format", "indexed", "--shards", "2"];
     let convert = ["convert", text(&place.path("whole")), text(&local)].map(str::to_owned);
     run(convert.iter().map(String::as_str).chain(indexed)).done();
     let other = "s3://bucket/data/indexed";
@@ -238,7 +238,7 @@ fn a_conversion_that_is_killed_is_finished_by_the_same_command() {
     reach
         .run(["cp", "-q", text(&whole), "s3://bucket/whole"])
         .done();
-    let format = ["--to", "indexed", "--shards", "3"];
+    let format = ["--format", "indexed", "--shards", "3"];
     let convert = ["convert", text(&whole), text(&indexed)];
     run(convert.into_iter().chain(format)).done();
     let args = |to: &str| {
@@ -416,7 +416,7 @@ fn ctrl_c_ends_the_wait_for_a_store_that_is_away() {
     let fetched = place.path("fetched");
     let exported = place.path("exported");
     let pack = pack_to("s3://bucket/packed");
-    let convert = ["convert", to, "s3://bucket/indexed", "--to", "indexed"];
+    let convert = ["convert", to, "s3://bucket/indexed", "--format", "indexed"];
     let convert = convert.map(str::to_owned);
     let commands: [Vec<&str>; 6] = [
         vec!["cp", to, text(&fetched)],

@@ -61,7 +61,7 @@ impl Format for Safetensors {
     }
 
     fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --to indexed` makes records of the rows of tensors"
+        "`forebay convert SRC DST --format indexed` makes records of the rows of tensors"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

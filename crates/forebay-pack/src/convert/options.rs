@@ -187,7 +187,7 @@ impl ConvertOptions {
             OutputFormat::Shards(format) => check_private(form, format)?,
             OutputFormat::Records(format, _) if form != ImageForm::Jpeg => {
                 return Err(format!(
-                    "fast images in {}: no other tool can decode them; write indexed shards (--to indexed)",
+                    "fast images in {}: no other tool can decode them; write indexed shards (--format indexed)",
                     format.name()
                 ));
             }

@@ -274,7 +274,7 @@ fn an_archive_of_a_webdataset_is_refused() {
         assert!(error.to_string().contains("WebDataset"), "{error}");
         let hint = error.hint().unwrap();
         assert!(
-            hint.contains("`forebay convert SRC DST --to indexed`"),
+            hint.contains("`forebay convert SRC DST --format indexed`"),
             "{hint}"
         );
     }

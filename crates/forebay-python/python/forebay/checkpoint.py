@@ -5,7 +5,7 @@ A thread then brings it where it belongs: an object store, or a directory on a s
 once its manifest is, which is published last, so nothing half-written is ever the `latest`. Draining yields to the reads
 of loaders in the same process.
 
-A process that ends, or is killed, loses nothing: the next `save` on the same staging area goes on, and so do
+A process that ends, or is killed, loses nothing: the next `save` on the same staging area goes on, and so does
 ``forebay stage drain``.
 
     for epoch in range(90):

@@ -298,7 +298,7 @@ fn schema_of<'a>(
                     show(path)
                 );
                 return Err(Failure::new(what).hint(
-                    "`forebay convert SRC DST --to indexed` makes classes of it; --no-labels indexes the records without labels",
+                    "`forebay convert SRC DST --format indexed` makes classes of it; --no-labels indexes the records without labels",
                 ));
             }
             return Ok(schema);

@@ -17,7 +17,7 @@ fn arrays_are_read_in_a_store() {
         reach.run(copy).done();
         let [local, remote] = ["local", "remote"].map(|end| place.path(&format!("{name}-{end}")));
         for (source, dst) in [(text(&source), &local), (&there, &remote)] {
-            let args = ["convert", source, text(dst), "--to", "tfrecord", "-q"];
+            let args = ["convert", source, text(dst), "--format", "tfrecord", "-q"];
             // One of the labels is -1, and the others are classes.
             reach.run(args).code(3);
         }
@@ -44,7 +44,7 @@ fn tfrecords_of_other_tools_are_read_in_a_store() {
             .done();
     }
     let convert = |source: &str, dst: &Path| {
-        let args = ["convert", source, text(dst), "--to", "tfrecord", "-q"];
+        let args = ["convert", source, text(dst), "--format", "tfrecord", "-q"];
         reach.run(args).done();
         let mut files = tree(dst);
         // It says from where the records are.
@@ -99,7 +99,7 @@ fn records_of_other_tools_are_read_in_a_store() {
         let name = format!("{}-{format}", &store[..2]);
         let there = format!("{store}/of-others/{format}");
         let area = place.path("area");
-        let convert = ["convert", text(&whole), &there, "--to", format].map(str::to_owned);
+        let convert = ["convert", text(&whole), &there, "--format", format].map(str::to_owned);
         reach.run(staged(&convert, &area)).done();
         let index = place.path(&format!("{name}-index"));
         let args = ["index", &there, "--output", text(&index), "--json"];
@@ -115,7 +115,7 @@ fn records_of_other_tools_are_read_in_a_store() {
             "convert",
             text(&index),
             text(&back),
-            "--to",
+            "--format",
             "tfrecord",
             "-q",
         ];
@@ -162,7 +162,7 @@ fn assert_replaced_object_is_found(place: &Place, reach: &Reach, store: &str) {
     let again = ["cp", "-r", "-q", "--overwrite", text(&copy), &there];
     reach.run(again).done();
     let converted = own("converted");
-    let args = ["convert", text(&index), text(&converted), "--to", "indexed"];
+    let args = ["convert", text(&index), text(&converted), "--format", "indexed"];
     let words = ["train-000000.tar", "was replaced", "index it again"];
     reach.run(args).failed_with(&words);
     let verified = reach.run(["verify", text(&index)]);

@@ -48,7 +48,7 @@ impl Format for ArrayRecord {
     }
 
     fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --to indexed` reads tensorflow.Examples and encoded images"
+        "`forebay convert SRC DST --format indexed` reads tensorflow.Examples and encoded images"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

@@ -36,7 +36,7 @@ impl Format for Hdf5 {
     }
 
     fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --to indexed` makes records of the rows of datasets"
+        "`forebay convert SRC DST --format indexed` makes records of the rows of datasets"
     }
 
     #[cfg(feature = "formats")]

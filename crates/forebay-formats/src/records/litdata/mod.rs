@@ -54,7 +54,7 @@ impl Format for LitData {
     }
 
     fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --to indexed` keeps the labels and all other leaves of LitData"
+        "`forebay convert SRC DST --format indexed` keeps the labels and all other leaves of LitData"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

@@ -53,7 +53,7 @@ impl Format for Lmdb {
     }
 
     fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --to indexed` reads encoded images, datums of Caffe and tensorflow.Examples"
+        "`forebay convert SRC DST --format indexed` reads encoded images, datums of Caffe and tensorflow.Examples"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

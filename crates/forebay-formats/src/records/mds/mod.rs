@@ -47,7 +47,7 @@ impl Format for Mds {
     }
 
     fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --to indexed` keeps the labels and all other columns of MDS"
+        "`forebay convert SRC DST --format indexed` keeps the labels and all other columns of MDS"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

@@ -39,7 +39,7 @@ impl Format for Npz {
     }
 
     fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --to indexed` makes records of the rows of arrays"
+        "`forebay convert SRC DST --format indexed` makes records of the rows of arrays"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

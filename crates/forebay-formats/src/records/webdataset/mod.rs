@@ -52,7 +52,7 @@ impl Format for WebDataset {
     }
 
     fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --to indexed` keeps the labels and all other columns of a WebDataset's tars; name one archive to pack a tar of class directories"
+        "`forebay convert SRC DST --format indexed` keeps the labels and all other columns of a WebDataset's tars; name one archive to pack a tar of class directories"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
