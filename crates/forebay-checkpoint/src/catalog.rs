@@ -22,7 +22,7 @@ pub struct CheckpointEntry {
     pub step: Option<u64>,
     /// Its manifest; an error if that is damaged.
     pub manifest: std::result::Result<CheckpointManifest, String>,
-    /// Whether it is where it belongs. If not, it is in the staging area and on its way.
+    /// Whether it is at its destination. If not, it is in the staging area and will be uploaded.
     pub is_stored: bool,
     /// Whether the staging area has it.
     pub is_staged: bool,
@@ -258,7 +258,7 @@ pub struct CheckpointStatus {
 pub enum State {
     /// Being written; if no process has it, left by one that is gone before it was acknowledged.
     Writing,
-    /// Safe on the fast disk, and not yet where it belongs.
+    /// Safe on the fast disk, and not uploaded yet.
     Staged,
     /// In the store; the area has a copy.
     Stored,

@@ -1,4 +1,4 @@
-//! One staged checkpoint on its way to where it belongs.
+//! One staged checkpoint on its way to its destination.
 //!
 //! Files first, under names that no other attempt has; the manifest last, by a conditional put. So a checkpoint is
 //! complete or not there, two that are saved under one name cannot mix, and what is repeated after a crash writes the same
@@ -83,7 +83,7 @@ pub(super) enum Drained {
     Waiting(Vec<u32>),
 }
 
-/// Brings an entry where it belongs, or as far as that is possible now.
+/// Uploads an entry to its destination, or as much of it as is possible now.
 pub(super) fn drain(entry: &Unit, marker: &Marker, way: &DrainContext<'_>) -> Result<Drained> {
     let place = marker.place()?;
     // Tries go on for ever, here and not within one request: then others have their turn, and errors are reported.

@@ -1,7 +1,7 @@
 //! Checkpoints: saved on a fast disk, drained behind into a store, read back verified.
 //!
 //! A [`Draft`] is written into a staging area; [`Uploader::save`] returns a [`Saved`] once it is durable there, and a
-//! thread brings it where it belongs. A checkpoint is a directory or prefix with files and a manifest, which is published
+//! thread uploads it to its destination. A checkpoint is a directory or prefix with files and a manifest, which is published
 //! last: see docs/format/checkpoints.md. [`Checkpoint::open`] reads one, [`list`] and [`latest`] find them.
 //!
 //! | module | what it holds |

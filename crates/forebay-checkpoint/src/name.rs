@@ -5,7 +5,7 @@ use forebay_store::{Location, is_temporary};
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// As long as a key may be in any store, less what stands before it.
+/// Longest name: the longest key that every store accepts, without the prefix.
 const NAME_MAX_BYTES: usize = 700;
 
 /// Whether a file may have this name: a relative path of plain segments. The error says what is wrong.

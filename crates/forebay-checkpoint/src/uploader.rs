@@ -112,7 +112,7 @@ impl Saved {
         self.0.moved.load(Ordering::Relaxed).min(self.0.bytes)
     }
 
-    /// Whether it is complete where it belongs.
+    /// Whether it is complete at its destination.
     pub fn is_done(&self) -> bool {
         matches!(self.0.progress().outcome, Some(Ok(())))
     }
@@ -449,7 +449,7 @@ impl Area {
         let place = job.marker.place()?;
         job.entry.stored()?;
         let _alone = self.removal.lock().unwrap_or_else(|e| e.into_inner());
-        // From here on it is where it belongs, whatever becomes of copies: the next one tries again.
+        // From here on it is at its destination, whatever becomes of copies: the next one tries again.
         if let Err(error) = self.remove_copies(job, &place) {
             job.entry
                 .note_error(&format!("local copies could not be removed: {error}"));

@@ -193,7 +193,7 @@ impl Client {
         Ok(Stream::new(streams, whole, pool, place))
     }
 
-    /// Opens one slice of the stream's batches, on the server where it belongs or on the next one
+    /// Opens one slice of the stream's batches, on its own server or on the next one
     /// that accepts it.
     fn open_part(
         &self,

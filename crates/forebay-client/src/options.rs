@@ -37,7 +37,7 @@ pub struct ClientOptions {
     /// the stream fails. Zero: no reconnects.
     pub reconnect_for: Duration,
     /// How often a stream reads the list of servers again, if it comes from a name or a file, and
-    /// checks whether the server where it belongs is available again. The stream then migrates
+    /// checks whether its own server is available again. The stream then migrates
     /// without a gap. Zero: never.
     pub look_every: Duration,
     /// Limit of the bytes of batches in flight or queued here; `None`: three batches. With encoded

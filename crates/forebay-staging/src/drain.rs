@@ -1,4 +1,4 @@
-//! One attempt to bring a file to where it belongs.
+//! One attempt to upload a file to its destination.
 //!
 //! A file is uploaded and its checksum compared, the journal's line written, and only then the local file deleted. What is
 //! not known after a failure is looked at before it is repeated.

@@ -1,4 +1,4 @@
-//! The journal of a session: which files were handed in, and which of them are where they belong.
+//! The journal of a session: which files were handed in, and which of them are at their destinations.
 //!
 //! One line each: the CRC32C of the text in eight hex digits, a space, JSON. A file's line is on disk before the call that handed
 //! it in returns; the line that it is stored comes after the remote copy was verified and before the local one is deleted.
@@ -96,7 +96,7 @@ enum Line {
     },
 }
 
-/// A file that is not where it belongs yet.
+/// A file that is not at its destination yet.
 #[derive(Debug, Clone)]
 pub(super) struct Left {
     pub(super) submitted: Submitted,
@@ -217,12 +217,12 @@ impl Journal {
         self.append(&lines, true)
     }
 
-    /// Writes down that a file is where it belongs. It need not survive a power cut: the process that continues finds the object there.
+    /// Writes down that a file is at its destination. It need not survive a power cut: the process that continues finds the object there.
     pub(super) fn stored(&mut self, id: u64) -> Result<()> {
         self.append(&[Line::Stored { id }], false)
     }
 
-    /// Leaves out what is done, if that is most of it; `left` are those that are not where they belong.
+    /// Leaves out what is done, if that is most of it; `left` are those that are not at their destinations.
     pub(super) fn shorten<'a>(&mut self, left: impl Iterator<Item = &'a Submitted>) -> Result<()> {
         if self.done_lines >= REWRITE_AFTER_LINES {
             self.file = rewrite(&self.path, &self.title, self.next_id, left)?;

@@ -1,4 +1,4 @@
-//! The staging area: a bounded directory on a fast disk from which finished files drain to where they belong.
+//! The staging area: a bounded directory on a fast disk from which finished files are uploaded to their destinations.
 //!
 //! A process that writes takes room with [`StagingArea::reserve`], which waits while the area is full, writes a file, and hands it in with
 //! [`StagingArea::submit`]. From then on the file is safe: it, its name and a line in a journal are on disk before the call
@@ -341,7 +341,7 @@ impl StagingArea {
         self.shared.require(bytes)
     }
 
-    /// Waits until everything that was handed in is where it belongs.
+    /// Waits until everything that was handed in is at its destination.
     ///
     /// # Errors
     /// The error of the first file that could not be uploaded, after all others were; [`Error::Cancelled`].
@@ -425,7 +425,7 @@ impl Shared {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether all files are where they belong.
+    /// Whether all files are at their destinations.
     fn is_done(&self) -> bool {
         matches!(self.end(), Some(Ok(())))
     }

@@ -21,7 +21,7 @@ const DAMAGES: u32 = 3;
 pub(super) struct Entry {
     pub(super) session: Arc<Session>,
     pub(super) submitted: Submitted,
-    /// The journal says that it is where it belongs.
+    /// The journal says that it is at its destination.
     pub(super) is_stored: AtomicBool,
     tries: Mutex<Tries>,
 }
@@ -102,7 +102,7 @@ impl Ledger {
         self.submitted.1 += submitted.len;
     }
 
-    /// A file is where it belongs.
+    /// A file is at its destination.
     pub(super) fn stored(&mut self, submitted: &Submitted) {
         self.stored.0 += 1;
         self.stored.1 += submitted.len;
@@ -233,13 +233,13 @@ impl Ticket {
         &self.object
     }
 
-    /// Whether the file is where it belongs; an error if it could not be brought there.
+    /// Whether the file is at its destination; an error if it could not be brought there.
     pub fn is_stored(&self) -> Result<bool> {
         let end = self.shared.end_of(self.id);
         end.map_or(Ok(false), |end| end.map(|()| true))
     }
 
-    /// Waits until the file is where it belongs.
+    /// Waits until the file is at its destination.
     ///
     /// # Errors
     /// Why it could not be brought there (it stays in the area for the next session); a stop that was requested.

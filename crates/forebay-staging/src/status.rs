@@ -14,7 +14,7 @@ pub struct UploadProgress {
     pub submitted_files: u64,
     /// Their bytes.
     pub submitted_bytes: u64,
-    /// Files that are where they belong, and gone from the area.
+    /// Files that are at their destinations, and gone from the area.
     pub stored_files: u64,
     /// Their bytes.
     pub stored_bytes: u64,
@@ -60,11 +60,11 @@ pub struct SessionStatus {
     pub owner: Option<String>,
     /// Bytes of its files, and those reserved for more.
     pub held_bytes: u64,
-    /// Files that are not where they belong yet, in the order in which they were handed in.
+    /// Files that are not at their destinations yet, in the order in which they were handed in.
     pub left: Vec<LeftFile>,
 }
 
-/// A file that is not where it belongs yet.
+/// A file that is not at its destination yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftFile {

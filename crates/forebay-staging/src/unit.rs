@@ -22,7 +22,7 @@ const ENTRIES: &str = ".forebay-checkpoints";
 const FILES: &str = "files";
 const OWNER: &str = "owner";
 const READERS: &str = "readers";
-/// Acknowledged, and not yet where it belongs.
+/// Acknowledged, and not yet at its destination.
 const STAGED: &str = "staged.json";
 /// Uploaded; the files are a copy.
 const STORED: &str = "stored.json";
@@ -41,7 +41,7 @@ pub struct UnitLock(#[expect(dead_code, reason = "held until it is dropped")] Fi
 pub enum UnitState {
     /// Being written, or left by a process that never acknowledged it.
     Unfinished,
-    /// Acknowledged, and not yet where it belongs.
+    /// Acknowledged, and not yet at its destination.
     Staged,
     /// The store has it; the files are a local copy.
     Stored,
@@ -186,7 +186,7 @@ impl Unit {
         file.commit(Durability::Synced)
     }
 
-    /// Says that the checkpoint is where it belongs. Saying it twice is no error.
+    /// Says that the checkpoint is at its destination. Saying it twice is no error.
     pub fn stored(&self) -> Result<()> {
         if self.stage() != UnitState::Staged {
             return Ok(());
@@ -282,7 +282,7 @@ impl Unit {
 pub struct UnitUsage {
     /// Bytes of files.
     pub bytes: u64,
-    /// Bytes of these that are copies of what is where it belongs.
+    /// Bytes of these that are copies of what is at its destination.
     pub copies: u64,
     /// Bytes that will be written, of checkpoints that are being saved.
     pub promised: u64,
@@ -316,7 +316,7 @@ pub fn held_in(area: &Path) -> Result<UnitUsage> {
     Ok(sum)
 }
 
-/// Removes copies of what is where it belongs, but for those that another process has or reads.
+/// Removes copies of what is at its destination, but for those that another process has or reads.
 pub fn drop_copies(area: &Path) -> Result<()> {
     for entry in Unit::all(area)?.into_iter().filter(Unit::is_own) {
         if entry.stage() == UnitState::Stored

@@ -137,7 +137,7 @@ pub enum Error {
         /// The operation.
         op: &'static str,
     },
-    /// A staged file could not be brought to where it belongs. It stays in the staging area.
+    /// A staged file could not be uploaded to its destination. It stays in the staging area.
     #[error("{source}")]
     Undelivered {
         /// The object's URL or path.

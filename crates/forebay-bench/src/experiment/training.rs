@@ -58,7 +58,7 @@ pub(super) struct Training<'a> {
 pub(super) struct Times {
     ran: Ran,
     saves: Vec<f64>,
-    /// From the begin of each save until it was durable where it belongs.
+    /// From the begin of each save until it was durable at its destination.
     durable: Vec<f64>,
     /// From the end of training until everything was.
     pub(super) after_end: f64,

@@ -118,7 +118,7 @@ pub(crate) struct Args {
     )]
     seek_points: Option<SeekPoints>,
 
-    /// Progressive JPEGs: keep, baseline (same pixels, crops decode faster, the original can be had back) or original
+    /// Progressive JPEGs: keep, baseline (same pixels, crops decode faster, the original can be restored) or original
     #[arg(
         long,
         value_name = "WHAT",

@@ -14,7 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Advice on a directory with images that is no part of the dataset.
-const IMAGES_OUTSIDE: &str = "images in a directory that is neither a split nor a class: pack it by itself, or move it to where it belongs";
+const IMAGES_OUTSIDE: &str = "images in a directory that is neither a split nor a class: pack it by itself, or move it below a split or a class";
 
 /// The names in one directory, sorted by bytes.
 #[derive(Debug)]

@@ -56,7 +56,7 @@ pub(crate) trait Destination: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether a file that is not in the directory is where it belongs.
+    /// Whether a file that is not in the directory is at its destination.
     fn holds(&self, _key: &str, _bytes: u64, _crc32c: u32) -> Result<bool> {
         Ok(false)
     }

@@ -49,7 +49,7 @@ pub(super) enum SampleAction {
 }
 
 impl Progress {
-    /// The shards of earlier writers; `is_intact` says whether one is where it belongs. Lines after a gap are of no use.
+    /// The shards of earlier writers; `is_intact` says whether one is at its destination. Lines after a gap are of no use.
     pub(super) fn of_lines<'a>(
         lines: impl Iterator<Item = &'a ShardLine>,
         is_intact: impl Fn(&str) -> bool,

@@ -170,7 +170,7 @@ def pending() -> list[Saved]:
 
 
 def wait(timeout: float | None = None) -> None:
-    """Wait until all that this process has on its way is complete where it belongs.
+    """Wait until all checkpoints of this process are complete at their destinations.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def _at_exit() -> None:
         if left := [saved for saved in left if not saved.done]:
             names = ", ".join(saved.location for saved in left[:3]) + (", ..." if len(left) > 3 else "")
             print(
-                f"forebay: {len(left)} checkpoint(s) are safe in {area} and not yet where they belong: {names}\n"
+                f"forebay: {len(left)} checkpoint(s) are safe in {area} and not uploaded yet: {names}\n"
                 f"hint: forebay stage drain --staging {area} brings them there, and so does the next save",
                 file=sys.stderr,
             )

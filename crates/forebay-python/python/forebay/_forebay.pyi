@@ -66,8 +66,8 @@ def open(
         The directory with `forebay.json`, or its URL: `s3://bucket/imagenet`, `gs://`, `az://`,
         `https://`.
     storage_options : dict of str to str, optional
-        How a store is reached: `endpoint`, `region`, `anonymous` ("true"), `timeout` (seconds that a
-        request may stand still), `outage_timeout` (seconds that a store may be away before that is an
+        How a store is reached: `endpoint`, `region`, `anonymous` ("true"), `timeout` (seconds without
+        progress after which a request fails), `outage_timeout` (seconds that a store may be away before that is an
         error), and settings by the names that other tools have, such as `aws_profile`. What is not
         given comes from the environment. `cache_dir` keeps what is read in a directory, `cache_bytes`
         ("200GiB") bounds it, `cache_memory_bytes` keeps that much in memory; FOREBAY_CACHE_DIR,
@@ -227,7 +227,7 @@ class _DatasetWriter:
 
 @final
 class Saved:
-    """A checkpoint that `save` made safe on the fast disk, on its way to where it belongs."""
+    """A checkpoint that `save` stored on the fast disk, and that is being uploaded."""
     @property
     def location(self) -> str:
         """The location of the checkpoint."""
@@ -239,7 +239,7 @@ class Saved:
         """The number of bytes that are uploaded."""
     @property
     def done(self) -> bool:
-        """Whether it is complete where it belongs. If not, it is safe on the fast disk of this machine."""
+        """Whether it is complete at its destination. If not, it is safe on the fast disk of this machine."""
     @property
     def error(self) -> BaseException | None:
         """Why it is not there: the exception of the last try, or None. Tries go on unless `wait` raises it."""
@@ -250,7 +250,7 @@ class Saved:
     def missing_ranks(self) -> list[int]:
         """The ranks whose parts of the checkpoint are still missing, while this is known."""
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the checkpoint is complete where it belongs.
+        """Wait until the checkpoint is complete at its destination.
 
         Other threads run meanwhile, and Ctrl-C ends the wait, not the draining.
 

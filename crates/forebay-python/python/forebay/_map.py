@@ -41,7 +41,7 @@ class Mapped(Front[Any, Any]):
         Draw random numbers from the batch's `epoch` and `samples` rather than from a global
         generator, and a resumed run draws the same.
     map_threads : int, default 1
-        Threads that the functions run in, each on a batch of its own. The functions must bear it.
+        Threads that the functions run in, each on a batch of its own. The functions must be thread-safe.
     ahead : int, default 2
         Batches that are prepared before they are asked for.
 

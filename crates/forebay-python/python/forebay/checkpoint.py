@@ -1,7 +1,7 @@
 """Checkpoints that are saved on a fast disk, and drain into a store behind the training.
 
 `save` returns when the checkpoint is safe in a staging area on a fast local disk: forced to disk, with a durable marker.
-A thread then brings it where it belongs: an object store, or a directory on a slow or shared disk. It is complete there
+A thread then uploads it to its destination: an object store, or a directory on a slow or shared disk. It is complete there
 once its manifest is, which is published last, so nothing half-written is ever the `latest`. Draining yields to the reads
 of loaders in the same process.
 
@@ -330,7 +330,7 @@ class Info:
     metadata : dict
         What it was saved with, by rank 0.
     stored : bool
-        Whether it is where it belongs. If not, it is in the staging area and on its way.
+        Whether it is at its destination. If not, it is in the staging area and will be uploaded.
     staged : bool
         Whether the staging area has it.
     pinned : bool
@@ -408,7 +408,7 @@ def pin(location: Path, *, storage_options: Options = None) -> None:
     Raises
     ------
     MissingCheckpointError
-        It is not complete where it belongs.
+        It is not complete at its destination.
     """
     _checkpoint_pin(os.fspath(location), checked(storage_options), True)
 

@@ -356,7 +356,7 @@ impl PyDraftFile {
     }
 }
 
-/// A checkpoint that `save` made safe on the fast disk, on its way to where it belongs.
+/// A checkpoint that `save` stored on the fast disk, and that is being uploaded.
 #[pyclass(frozen, module = "forebay.checkpoint", name = "Saved")]
 pub(crate) struct Saved {
     saved: forebay_checkpoint::Saved,
@@ -386,7 +386,7 @@ impl Saved {
         self.saved.moved()
     }
 
-    /// Whether it is complete where it belongs. If not, it is safe on the fast disk of this machine.
+    /// Whether it is complete at its destination. If not, it is safe on the fast disk of this machine.
     #[getter]
     fn done(&self) -> bool {
         self.saved.is_done()
@@ -417,7 +417,7 @@ impl Saved {
         self.saved.missing_ranks()
     }
 
-    /// Wait until the checkpoint is complete where it belongs.
+    /// Wait until the checkpoint is complete at its destination.
     ///
     /// Other threads run meanwhile, and Ctrl-C ends the wait, not the draining.
     ///

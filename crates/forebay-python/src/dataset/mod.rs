@@ -77,8 +77,8 @@ impl Reached {
 ///     The directory with `forebay.json`, or its URL: `s3://bucket/imagenet`, `gs://`, `az://`,
 ///     `https://`.
 /// storage_options : dict of str to str, optional
-///     How a store is reached: `endpoint`, `region`, `anonymous` ("true"), `timeout` (seconds that a
-///     request may stand still), `outage_timeout` (seconds that a store may be away before that is an
+///     How a store is reached: `endpoint`, `region`, `anonymous` ("true"), `timeout` (seconds without
+///     progress after which a request fails), `outage_timeout` (seconds that a store may be away before that is an
 ///     error), and settings by the names that other tools have, such as `aws_profile`. What is not
 ///     given comes from the environment. `cache_dir` keeps what is read in a directory, `cache_bytes`
 ///     ("200GiB") bounds it, `cache_memory_bytes` keeps that much in memory; FOREBAY_CACHE_DIR,

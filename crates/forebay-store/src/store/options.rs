@@ -15,7 +15,7 @@ pub struct StoreOptions {
     pub region: Option<String>,
     /// Whether requests go without credentials, for public buckets.
     pub anonymous: bool,
-    /// How long a request may stand still. A request of many bytes may take longer as a whole.
+    /// Time without progress after which a request fails. A request of many bytes may take longer as a whole.
     pub timeout: Duration,
     /// How failures are answered.
     pub retry: Retry,
@@ -94,7 +94,7 @@ impl StoreOptions {
         self.endpoint.as_deref().map(without_secrets)
     }
 
-    /// Takes how long a request may stand still.
+    /// Sets the time without progress after which a request fails.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

@@ -445,7 +445,7 @@ fn a_late_read_is_asked_for_a_second_time() {
 fn a_narrow_share_of_bandwidth_is_not_standing_still() {
     let server = S3Server::start();
     let store = open_with("s3", &server.url(), server.settings(), &|mut options| {
-        // Each object takes three times as long as a request may stand still.
+        // Each object takes three times as long as the time without progress after which a request fails.
         options.bandwidth = Some(200_000);
         options.with_timeout(Duration::from_millis(500))
     });

@@ -120,7 +120,7 @@ pub(super) struct Clients {
     /// Clients that take batches as fast as they come
     #[arg(long, value_name = "N", default_value_t = 64)]
     active: usize,
-    /// Trainings that those are the ranks of: each decodes, and holds, what is its own
+    /// Trainings that the ranks belong to: each decodes and holds its own batches
     #[arg(long, value_name = "N", default_value_t = 1)]
     trainings: usize,
     /// Duration of each part

@@ -142,7 +142,7 @@ pub(crate) struct Args {
     max_connections_per_address: Option<usize>,
 
     /// Bytes a second that are sent to trainers elsewhere, all together; names share them by their
-    /// weights [default: as many as go]
+    /// weights [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     bandwidth: Option<u64>,
 
@@ -151,7 +151,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     shared_batches: Option<u64>,
 
-    /// How long a trainer may take to say who it is [default: 5s]
+    /// Time for the handshake of a connection [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Limits")]
     handshake_timeout: Option<Duration>,
 

@@ -39,7 +39,7 @@ impl Checkpoints {
         Ok(Self(checkpoint::status(area)?))
     }
 
-    /// How many are not where they belong, and their bytes.
+    /// How many are not at their destinations, and their bytes.
     pub(super) fn left(&self) -> (u64, u64) {
         let left = self
             .0

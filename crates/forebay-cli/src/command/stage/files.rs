@@ -30,7 +30,7 @@ impl Files {
         Ok(Self(StagingArea::look(area)?))
     }
 
-    /// How many are not where they belong, and their bytes.
+    /// How many are not at their destinations, and their bytes.
     pub(super) fn left(&self) -> (u64, u64) {
         let files = self.0.sessions.iter().flat_map(|session| &session.left);
         files.fold((0, 0), |(count, bytes), file| (count + 1, bytes + file.len))
@@ -89,7 +89,7 @@ impl Files {
     }
 }
 
-/// Brings what processes that are gone left in an area where it belongs: how many files, and their bytes.
+/// Uploads the files that ended processes left in an area. Returns their number and bytes.
 pub(super) fn recover(
     area: &Path,
     store: &StoreOptions,

@@ -74,7 +74,7 @@ pub(super) struct Redirect {
 }
 
 impl ExchangeLog {
-    /// ExchangeLog the host that a request goes to next.
+    /// Notes the host of the next request.
     pub(super) fn asks(&self, host: &str) {
         host.clone_into(&mut self.lock().host);
     }
