@@ -387,9 +387,7 @@ fn server_options(args: &Args, config: &Config) -> Result<ServerOptions, Failure
     let limits = &config.limits;
     let defaults = ServerOptions::default();
     let image_limits = Limits::default();
-    let time = |flag: Option<_>, file: Option<Time>, default| {
-        flag.or(file.map(|time| time.0)).unwrap_or(default)
-    };
+    let time = |file: Option<Time>, default| file.map_or(default, |time| time.0);
     let size = |flag: Option<u64>, file: Option<Size>| flag.or(file.map(|size| size.0));
     Ok(ServerOptions {
         listen: args.listen.or(config.listen).unwrap_or(defaults.listen),
@@ -403,27 +401,13 @@ fn server_options(args: &Args, config: &Config) -> Result<ServerOptions, Failure
             .max_connections
             .or(limits.max_connections)
             .unwrap_or(defaults.max_connections),
-        max_connections_per_address: args
-            .max_connections_per_address
-            .or(limits.max_connections_per_address),
-        handshake_timeout: time(
-            args.handshake_timeout,
-            limits.handshake_timeout,
-            defaults.handshake_timeout,
-        ),
-        drain_timeout: time(
-            args.drain_timeout,
-            config.drain_timeout,
-            defaults.drain_timeout,
-        ),
-        max_batch_bytes: size(args.max_batch_bytes, limits.max_batch_bytes)
-            .unwrap_or(defaults.max_batch_bytes),
+        max_connections_per_address: limits.max_connections_per_address,
+        handshake_timeout: time(limits.handshake_timeout, defaults.handshake_timeout),
+        drain_timeout: time(config.drain_timeout, defaults.drain_timeout),
+        max_batch_bytes: size(None, limits.max_batch_bytes).unwrap_or(defaults.max_batch_bytes),
         image_limits: Limits {
-            max_pixels: args
-                .max_pixels
-                .or(limits.max_pixels)
-                .unwrap_or(image_limits.max_pixels),
-            max_decoded_bytes: size(args.max_image_bytes, limits.max_image_bytes)
+            max_pixels: limits.max_pixels.unwrap_or(image_limits.max_pixels),
+            max_decoded_bytes: size(None, limits.max_image_bytes)
                 .unwrap_or(image_limits.max_decoded_bytes),
             ..image_limits
         },
@@ -437,10 +421,9 @@ fn server_options(args: &Args, config: &Config) -> Result<ServerOptions, Failure
             .threads
             .map(NonZeroUsize::get)
             .or(limits.threads.filter(|&threads| threads > 0)),
-        shared_batches_bytes: args
+        shared_batches_bytes: limits
             .shared_batches
-            .or(limits.shared_batches.map(|shared| shared.0))
-            .unwrap_or(defaults.shared_batches_bytes),
+            .map_or(defaults.shared_batches_bytes, |shared| shared.0),
         bandwidth: size(args.bandwidth, limits.bandwidth).unwrap_or(defaults.bandwidth),
         ..defaults
     })

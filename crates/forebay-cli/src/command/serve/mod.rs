@@ -15,7 +15,6 @@ use std::net::{Shutdown, SocketAddr};
 use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use forebay_server::{Admin, Health, Server, ServerHandle};
@@ -27,7 +26,7 @@ use signal_hook::low_level::{pipe, unregister};
 use crate::cache_args::CacheArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::quantity::{self, parse_duration, parse_size};
+use crate::quantity::{self, parse_size};
 use crate::store_args::StoreArgs;
 use decide::Decided;
 use entry::{Entry, SplitEvent};
@@ -36,10 +35,10 @@ use job_args::JobArgs;
 /// Serve decoded batches of datasets to trainers
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Prints the URLs that trainers use and runs until Ctrl-C. One server feeds any number of
-trainers. Of a dataset, each asks for its own batch size, transform, seed and rank; of a job,
-the server decides about all but the rank. --job makes one, CONFIG.toml as many as there
-are: docs/serving.md.
+Prints the URLs for trainers and runs until Ctrl-C. One server feeds any number of trainers. A
+trainer of a dataset chooses batch size, transform, seed and rank; a trainer of a job chooses the
+rank, and the server everything else. --job defines one job, CONFIG.toml any number of jobs, and
+further limits: docs/serving.md.
 
 Examples:
   forebay serve shards/
@@ -47,7 +46,7 @@ Examples:
   forebay serve shards/ --name imagenet --listen 127.0.0.1:0     any free port
   forebay serve shards/ --job resnet50 -o batch_size=256 -o world_size=8 -o transform=train
   forebay serve \"synthetic://imagenet?records=1000000\"          no storage at all
-  forebay serve CONFIG.toml --check                              is all of it in order
+  forebay serve CONFIG.toml --check                              check everything and exit
   forebay serve shards/ --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem --token-file tokens
   python3 -c 'import forebay; loader = forebay.Loader(\"forebay://127.0.0.1:7070/shards\", split=\"train\")'")]
 pub(crate) struct Args {
@@ -63,13 +62,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
 
-    /// Serves a dashboard, health, readiness and metrics over HTTP on this address: /, /healthz, /readyz, /metrics. They
-    /// show datasets, rates and clients to everyone who can connect [default: none]
+    /// Address of a dashboard, health, readiness and metrics over HTTP: /, /healthz, /readyz, /metrics. Everyone who can
+    /// connect sees datasets, rates and clients [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     admin_listen: Option<SocketAddr>,
 
-    /// Health and readiness alone over HTTP on this address: /healthz, /readyz. For probes, which then do not depend on the load
-    /// of --admin-listen [default: none]
+    /// Address of health and readiness alone, for probes: /healthz, /readyz [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     health_listen: Option<SocketAddr>,
 
@@ -77,33 +75,33 @@ pub(crate) struct Args {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     admin_images: Option<bool>,
 
-    /// Look at everything that would be served, print it, and end
+    /// Check and print everything that would be served, and exit
     #[arg(long)]
     check: bool,
 
-    /// Certificate, in PEM, with those between it and its authority; read again when it changes
+    /// Certificate chain in PEM; read again when the file changes
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     tls_cert: Option<PathBuf>,
 
-    /// Key of the certificate, in PEM
+    /// Private key of the certificate in PEM
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     tls_key: Option<PathBuf>,
 
-    /// Ask trainers for certificates that one of these authorities signed, in PEM
+    /// Authorities in PEM that must have signed the certificates of trainers
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     tls_client_ca: Option<PathBuf>,
 
-    /// Let in who has one of these tokens: one a line, and after a space the names it is for. Read
-    /// again when it changes. FOREBAY_TOKEN in the environment is one token for everything
+    /// File of tokens, of which a trainer needs one: a token a line, then a space and the dataset and job names it is for,
+    /// if not all. Read again when the file changes. FOREBAY_TOKEN in the environment is a token for all names
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     token_file: Option<PathBuf>,
 
-    /// Allow an address that other machines reach without TLS, or without tokens
+    /// Allow other machines to connect without TLS or without tokens
     #[arg(long, help_heading = "Security")]
     insecure: bool,
 
-    /// Threads that decode for one stream, at most. Not a reservation: all streams share the cores that there are, each
-    /// dataset or job by its weight in CONFIG.toml [default: one a core]
+    /// Maximum decoding threads of one stream. All streams share the cores by the weights in CONFIG.toml [default: number of
+    /// cores]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     threads: Option<NonZeroUsize>,
 
@@ -111,8 +109,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     memory: Option<u64>,
 
-    /// The same for all streams together; one that does not fit holds less, or gets the error that the server is busy
-    /// [default: half of what this machine or container has]
+    /// Memory for the records and batches of all streams; further streams get less, or the error that the server is busy
+    /// [default: half of the machine's or container's memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     total_memory: Option<u64>,
 
@@ -121,45 +119,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size_or_none, help_heading = "Limits")]
     shared_memory: Option<u64>,
 
-    /// Largest image that is decoded, in pixels [default: 67108864]
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    max_pixels: Option<u64>,
-
-    /// Largest image when decoded, what the decoder needs beside it included [default: 256MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
-    max_image_bytes: Option<u64>,
-
-    /// Largest batch [default: 1GiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
-    max_batch_bytes: Option<u64>,
-
-    /// Trainers at the same time; a further one gets the error that the server is busy [default: 1024]
+    /// Maximum number of connections; further ones get the error that the server is busy [default: 1024]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     max_connections: Option<usize>,
 
-    /// The same for one address; 0 is no limit of its own [default: 256 for other machines]
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    max_connections_per_address: Option<usize>,
-
-    /// Bytes a second that are sent to trainers elsewhere, all together; names share them by their
-    /// weights [default: no limit]
+    /// Maximum bytes per second sent to other machines, shared by datasets and jobs by their weights [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     bandwidth: Option<u64>,
 
-    /// Memory for batches that streams with the same options have in common, of all of them together
-    /// [default: 1GiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
-    shared_batches: Option<u64>,
-
-    /// Time for the handshake of a connection [default: 5s]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Limits")]
-    handshake_timeout: Option<Duration>,
-
-    /// How long Ctrl-C lets batches arrive that are being sent [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Limits")]
-    drain_timeout: Option<Duration>,
-
-    /// How events are written to stderr: text or json [default: text]
+    /// Format of the log on stderr: text or json [default: text]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     log_format: Option<LogFormat>,
 
