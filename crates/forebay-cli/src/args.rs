@@ -24,11 +24,11 @@ pub(crate) struct GlobalArgs {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Say less: once hides notes and progress, twice warnings too
+    /// Print less: once hides notes and progress, twice warnings too
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) quiet: u8,
 
-    /// Say more
+    /// Print more
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -39,7 +39,7 @@ pub(crate) struct GlobalArgs {
         value_name = "WHEN",
         default_value = "auto",
         hide_possible_values = true,
-        help = "Colours: auto, always or never"
+        help = "Colors: auto, always or never"
     )]
     pub(crate) color: Colour,
 

@@ -80,7 +80,7 @@ impl From<forebay_shard::Error> for Failure {
                 None => io_hint(source),
             },
             Error::Corrupt(_) => Some(
-                "`forebay verify` lists all the damage, `forebay repair` copies what is whole; or restore the file from where it was copied"
+                "`forebay verify` lists all the damage, `forebay repair` copies the intact records; or restore the file from where it was copied"
                     .to_owned(),
             ),
             Error::Version { .. } | Error::Feature { .. } => {

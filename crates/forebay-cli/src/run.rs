@@ -16,14 +16,14 @@ const ABOUT: &str =
 
 const AFTER_HELP: &str = "\
 Examples:
-  forebay quickstart                               the whole journey on a few pictures
+  forebay quickstart                               pack, verify and load a few example images
   forebay pack photos/ shards/                     a directory of images becomes shards
   forebay inspect shards/                          what is inside
   forebay verify shards/                           is every byte as it was written
   forebay serve shards/                            decoded batches for trainers
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done but some inputs were unreadable, 130 interrupted.
-Environment variables: FOREBAY_JOBS, FOREBAY_CACHE_DIR and others; docs/environment.md lists them. Flags win.";
+Environment variables: FOREBAY_JOBS, FOREBAY_CACHE_DIR and others; docs/environment.md lists them. Flags take precedence.";
 
 /// The command line, parsed.
 #[derive(Debug, Parser)]

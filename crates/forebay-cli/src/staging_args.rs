@@ -12,7 +12,7 @@ use crate::quantity::{self, parse_size};
 /// The staging area.
 #[derive(Debug, Args)]
 pub(crate) struct StagingArgs {
-    /// Directory on a fast disk where shards lie until they are uploaded [default: forebay/stage in the user's cache]
+    /// Directory on a fast disk for shards that wait for their upload [default: forebay/stage in the user's cache]
     #[arg(
         long,
         value_name = "DIR",
@@ -27,7 +27,7 @@ pub(crate) struct StagingArgs {
 }
 
 const STAGING_HELP: &str = "\
-Directory on a fast disk where shards lie until they are uploaded
+Directory on a fast disk for shards that wait for their upload
 
 By default $FOREBAY_STAGING, else forebay/stage in $XDG_CACHE_HOME or ~/.cache. Only shards that wait or
 are written lie there; with a DST that is a directory, shards go through it too if the option is given.

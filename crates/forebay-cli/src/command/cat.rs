@@ -22,7 +22,7 @@ use crate::quantity;
 use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
-/// Print a record, or one feature of it as it is stored
+/// Print a record, or one stored feature of it
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:

@@ -36,7 +36,7 @@ use crate::quantity::parse_size;
 use crate::staging_args::StagingArgs;
 use crate::store_args::StoreArgs;
 
-/// Convert records: another format, other shards, seek points made or removed
+/// Convert a dataset to another format, number of shards or encoding of images
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Records keep their order, keys, labels and all other features; images stay as they are, byte for
@@ -102,7 +102,7 @@ pub(crate) struct Args {
     )]
     shards: Option<NonZeroU32>,
 
-    /// Size of a shard, about [default: records stay together as they are]
+    /// Approximate size of a shard [default: records stay together as they are]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Shards")]
     shard_size: Option<u64>,
 
@@ -142,7 +142,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     foreign: ForeignArgs,
 
-    /// Shards written at the same time [default: what the machine allows]
+    /// Shards written at the same time [default: the cores of the machine or container]
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     split: Option<String>,
 
-    /// Shards read at the same time [default: what the machine allows]
+    /// Shards read at the same time [default: the cores of the machine or container]
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 

@@ -18,11 +18,11 @@ use crate::quantity;
 use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
-/// List what lies at a place; of a dataset, its splits
+/// List a directory, a bucket, or the splits of a dataset
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Of a dataset a summary is shown, with -l or -r the objects that it is made of as well. Names that
-end in / have more below them.
+A dataset is shown as a summary; -l and -r list its objects as well. Names that
+end in / are prefixes.
 
 Examples:
   forebay ls s3://bucket/datasets/

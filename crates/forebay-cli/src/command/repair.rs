@@ -21,7 +21,7 @@ use crate::store_args::StoreArgs;
 /// Lost records that are printed; the report has all of them.
 const LOST_SHOWN: usize = 20;
 
-/// Copy what is whole of a damaged dataset, and list what is lost
+/// Copy the intact records of a damaged dataset, and list the lost ones
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Reads the dataset in SRC whatever of it is damaged (records, blocks, indexes, missing shards, the
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(i64).range(0..=1))]
     label_base: i64,
 
-    /// Shards written at the same time [default: what the machine allows]
+    /// Shards written at the same time [default: the cores of the machine or container]
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 

@@ -20,7 +20,7 @@ const PARALLEL: usize = 16;
 /// Remove objects, and with -r everything below a location
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-A dataset's manifest goes first, so that no reader finds half a dataset. What is removed is printed, and cannot be
+A dataset's manifest goes first, so that no reader finds half a dataset. Removed objects are printed, and cannot be
 restored. Directories that become empty are removed too. Only files that Forebay could list are removed: links, sockets and
 devices stay.
 

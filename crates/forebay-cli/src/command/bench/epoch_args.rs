@@ -20,7 +20,7 @@ pub(super) struct EpochArgs {
     /// Split [default: the first]
     #[arg(long, value_name = "NAME")]
     pub(super) split: Option<String>,
-    /// Decoding threads [default: what the machine allows]
+    /// Decoding threads [default: the cores of the machine or container]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(super) threads: usize,
     /// Samples a batch

@@ -34,7 +34,7 @@ pub(super) struct Explain {
     consumer: String,
     #[command(flatten)]
     trainer: TrainerArgs,
-    /// Decoding threads [default: what the machine allows]
+    /// Decoding threads [default: the cores of the machine or container]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
     /// Samples a batch

@@ -22,7 +22,7 @@ pub(super) struct Pack {
     /// Directory to write to; the command removes its files
     #[arg(long, value_name = "DIR")]
     scratch: PathBuf,
-    /// Threads that read and write [default: what the machine allows]
+    /// Threads that read and write [default: the cores of the machine or container]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::paint::printable;
 use crate::quantity;
 use crate::table::{Align, Table};
 
-/// Look into, clear or fill the local cache of what is read from stores
+/// Show, clear or fill the local cache of data from stores
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 A cache is a directory, named by --cache-dir or FOREBAY_CACHE_DIR, that any number of processes of
@@ -50,7 +50,7 @@ enum What {
         #[arg(short = 'n', long)]
         dry_run: bool,
     },
-    /// Fetch a dataset into it before it is needed, as far as there is room
+    /// Fetch a dataset into the cache before a training, as far as there is room
     Warm(Box<warm::Args>),
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The complete checkpoints of a run, and those on their way from this machine
+    /// List the complete checkpoints of a run, and those that this machine is uploading
     Ls {
         /// The directory or prefix that holds them
         #[arg(value_name = "RUN")]
@@ -39,7 +39,7 @@ enum What {
         #[command(flatten)]
         rest: Rest,
     },
-    /// Read every file of a checkpoint and compare it with its checksum
+    /// Compare every file of a checkpoint with its checksum
     Verify {
         /// The checkpoint
         #[arg(value_name = "CHECKPOINT")]
@@ -47,7 +47,7 @@ enum What {
         #[command(flatten)]
         rest: Rest,
     },
-    /// Copy the files of a checkpoint into a directory, each compared with its checksum
+    /// Download the files of a checkpoint into a directory, and compare them with their checksums
     Get {
         /// The checkpoint
         #[arg(value_name = "CHECKPOINT")]

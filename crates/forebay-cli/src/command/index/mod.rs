@@ -37,7 +37,7 @@ use crate::input::{MANIFEST, local, show};
 use crate::paint::printable;
 use crate::quantity;
 
-/// Make a dataset of records that stay in the files of another tool
+/// Index files of another tool, so that loaders read them in place
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Reads every record once and writes an index of each file with a checksum of each record. Loaders and
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     foreign: ForeignArgs,
 
-    /// Files read at the same time [default: what the machine allows]
+    /// Files read at the same time [default: the cores of the machine or container]
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 

@@ -161,7 +161,7 @@ struct OptionArgs {
     )]
     shards: Option<NonZeroU32>,
 
-    /// Size of a shard, about [default: 256MiB]
+    /// Approximate size of a shard [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Shards")]
     shard_size: Option<u64>,
 
@@ -178,7 +178,7 @@ struct OptionArgs {
     )]
     seek_points: SeekPoints,
 
-    /// Progressive JPEGs: keep, or baseline (same pixels, crops decode faster, export gives the original back)
+    /// Progressive JPEGs: keep, or baseline (same pixels, crops decode faster, export restores the original)
     #[arg(
         long,
         value_name = "WHAT",
@@ -251,15 +251,15 @@ struct OptionArgs {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Records")]
     seed: u64,
 
-    /// Keep all records in the order of their names
+    /// Keep records in the order of their names
     #[arg(long, help_heading = "Records")]
     no_shuffle: bool,
 
-    /// Make images smaller whose short side has more than N pixels, so that it has N
+    /// Resize images whose short side has more than N pixels, so that it has N
     #[arg(long, value_name = "N", long_help = SHRINK_HELP, help_heading = "Images")]
     resize_short: Option<NonZeroU32>,
 
-    /// Make images smaller whose long side has more than N pixels, so that it has N
+    /// Resize images whose long side has more than N pixels, so that it has N
     #[arg(long, value_name = "N", help_heading = "Images")]
     max_side: Option<NonZeroU32>,
 
@@ -312,7 +312,7 @@ pub(crate) fn codec_help() -> String {
 }
 
 const SHRINK_HELP: &str = "\
-Make images smaller whose short side has more than N pixels, so that it has N
+Resize images whose short side has more than N pixels, so that it has N
 
 The aspect is kept, and no image is made larger. The pixels are those of Pillow's resize((w, h),
 BILINEAR); with --max-side as well, the smaller size counts. What is made smaller becomes a JPEG

@@ -29,7 +29,7 @@ const SMALL_SOURCE_SHARDS: u32 = 2;
 /// From here on quickstart says first how much it is going to write.
 const LARGE_SOURCE_BYTES: u64 = 4 << 30;
 
-/// See the whole journey on a few pictures
+/// Pack, verify and load a few example images
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Packs a directory of images into TFRecord shards and into indexed shards, verifies both,

@@ -17,11 +17,11 @@ use fetch::Target;
 use screen::Screen;
 use view::View;
 
-/// Watch what a server does: rates, stages, ranks, the limit
+/// Show rates, stages, ranks and the bottleneck of a server
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Shows what the server's dashboard shows, and is refreshed in place until Ctrl-C. Where stdout is no
-terminal, it is printed once. The server needs --admin-listen.
+Shows what the server's dashboard shows, and is refreshed in place until Ctrl-C. If stdout is not a
+terminal, one report is printed. The server needs --admin-listen.
 
 Examples:
   forebay top                                  the server on 127.0.0.1:7071
@@ -33,11 +33,11 @@ pub(crate) struct Args {
     #[arg(value_name = "HOST:PORT|URL", default_value = "127.0.0.1:7071")]
     server: String,
 
-    /// Print it once, and end
+    /// Print one report and exit
     #[arg(long)]
     once: bool,
 
-    /// How often it is looked at [default: 1s]
+    /// Interval between updates [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     interval: Option<Duration>,
 }

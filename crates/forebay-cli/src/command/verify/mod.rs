@@ -65,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SRC")]
     compare_source: Option<PathBuf>,
 
-    /// Shards read at the same time [default: what the machine allows]
+    /// Shards read at the same time [default: the cores of the machine or container]
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
