@@ -18,7 +18,6 @@ use std::fmt;
 
 mod encoding;
 mod foreign;
-pub mod part;
 mod renamed;
 mod stream;
 mod values;

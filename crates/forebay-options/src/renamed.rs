@@ -9,7 +9,6 @@ const RENAMED: &[(&str, Now)] = &[
     ("lanes", Now::Same("virtual_ranks")),
     ("profile", Now::Same("resize_like")),
     ("raw", Now::Same("keep_encoded")),
-    ("spread", Now::Same("servers_per_rank")),
 ];
 
 #[derive(Clone, Copy)]
@@ -47,13 +46,8 @@ mod tests {
         for (earlier, now) in RENAMED {
             assert!(!crate::is_option(earlier), "{earlier}");
             let (Now::Same(now) | Now::Opposite(now)) = now;
-            // Names of transforms, and an option of clients alone.
-            let others = [
-                "CenterCrop",
-                "KeepEncoded",
-                "keep_encoded",
-                "servers_per_rank",
-            ];
+            // Names of transforms.
+            let others = ["CenterCrop", "KeepEncoded", "keep_encoded"];
             assert!(crate::is_option(now) || others.contains(now), "{now}");
         }
     }

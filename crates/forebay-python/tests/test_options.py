@@ -60,7 +60,7 @@ def test_every_option_is_tried() -> None:
 def test_errors_name_the_option(name: str, packed: dict[str, pathlib.Path]) -> None:
     for value in WRONG[name]:
         given = {"batch_size": 8, "transform": SMALL, name: value}
-        if name in ("connections", "servers_per_rank") and value == 3:
+        if name == "connections" and value == 3:
             continue
         with pytest.raises((TypeError, ValueError)) as caught:
             forebay.Loader(packed["indexed"], **given)
@@ -82,7 +82,6 @@ def test_options_that_do_not_exist(packed: dict[str, pathlib.Path]) -> None:
     for earlier, now in [
         ("lanes", "use 'virtual_ranks'"),
         ("profile", "use 'resize_like'"),
-        ("spread", "use 'servers_per_rank'"),
         ("keep_last", "use 'drop_last', which means the opposite"),
     ]:
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{earlier}': {now}"):

@@ -919,10 +919,6 @@ class Loader:
     connections : int, default 1
         Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
         one core, does not fill.
-    servers_per_rank : int, default 1
-        From how many servers each batch comes at once, for a rank that takes more than one of them makes. `world_size`
-        times this has to divide `virtual_ranks`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `KeepEncoded` and
-        ``on_error="skip"``.
     storage_options : dict of str to str, optional
         How a store is reached, see `open`. Credentials come from the environment otherwise.
     token : str, optional
@@ -1002,7 +998,6 @@ class Loader:
         timeout: float | None = 300.0,
         transport: Literal["auto", "shm", "tcp"] | None = None,
         connections: int = 1,
-        servers_per_rank: int = 1,
         storage_options: dict[str, str] | None = None,
         token: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
