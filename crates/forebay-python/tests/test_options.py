@@ -79,15 +79,6 @@ def test_secrets_stay_secret(packed: dict[str, pathlib.Path]) -> None:
 def test_options_that_do_not_exist(packed: dict[str, pathlib.Path]) -> None:
     with pytest.raises(TypeError, match=r"Loader\(\) got an unexpected keyword argument 'batchsize'"):
         forebay.Loader(packed["indexed"], transform=SMALL, batchsize=8)  # type: ignore[call-arg]
-    for earlier, now in [
-        ("lanes", "use 'virtual_ranks'"),
-        ("profile", "use 'resize_like'"),
-        ("keep_last", "use 'drop_last', which means the opposite"),
-    ]:
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{earlier}': {now}"):
-            forebay.Loader(packed["indexed"], transform=SMALL, **{earlier: 8})  # type: ignore[arg-type]
-    with pytest.raises(AttributeError, match="no attribute 'Raw': use 'KeepEncoded'"):
-        forebay.Raw  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
         forebay.nothing  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="as source"):

@@ -104,8 +104,8 @@ impl LoaderArgs {
 fn hint(name: &str) -> Option<String> {
     let others = super::docs::OTHERS.iter().map(|&(name, ..)| name);
     let known = OPTIONS.iter().map(|option| option.name).chain(others);
-    forebay_options::renamed(name, |now| format!("'{now}'"))
-        .or_else(|| misspelled(name, known).map(|meant| format!("use '{meant}'")))
+    misspelled(name, known)
+        .map(|meant| format!("use '{meant}'"))
         .or_else(|| foreign(name).map(str::to_owned))
 }
 
