@@ -1093,7 +1093,7 @@ class Loader:
         -------
         dict
             "epoch" and "position", and what they are the numbers of: "fingerprint", "sample_fingerprint", "split",
-            "records", "seed", "lanes" (`virtual_ranks`), "shuffle" and "label_base"; "digest", see `epoch_digest`.
+            "records", "seed", "virtual_ranks", "shuffle" and "label_base"; "digest", see `epoch_digest`.
         """
     def epoch_digest(self) -> EpochDigest:
         """A digest of the delivered part of the last batch's epoch.
