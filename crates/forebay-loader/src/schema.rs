@@ -153,6 +153,13 @@ impl Options {
 }
 
 impl Sampling {
+    /// These options alone, for the schema.
+    pub(crate) fn schema(&self) -> LoaderOptions {
+        let mut schema = LoaderOptions::default();
+        self.put_into(&mut schema);
+        schema
+    }
+
     fn put_into(&self, schema: &mut LoaderOptions) {
         let chosen = |number: u64| (number > 0).then_some(number);
         let names = self.classes.iter().cloned().map(Class::Name);
