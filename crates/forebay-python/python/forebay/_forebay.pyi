@@ -287,7 +287,7 @@ class Dataset:
     @property
     def sample_fingerprint(self) -> str | None:
         """The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where a
-        sample has no key, and in datasets of older versions.
+        sample has no key.
         """
     @property
     def splits(self) -> dict[str, int]:
