@@ -275,15 +275,15 @@ def store_seeds():
     file = {"id": 0, "file": "train-0", "len": 3, "crc32c": 7, "location": "s3://bucket/a", "key": "k/0"}
     lines = [
         {"session": {"version": 1, "title": "data set", "next_id": 0}},
-        {"submitted": {**file, "condition": "always", "endpoint": "http://127.0.0.1:1"}},
-        {"submitted": {**file, "id": 1, "condition": {"if_match": '"t"'}, "group": {"name": "g", "step": 1}}},
-        {"submitted": {**file, "id": 2, "condition": "if_absent", "region": "r", "anonymous": True}},
+        {"submitted": {**file, "endpoint": "http://127.0.0.1:1"}},
+        {"submitted": {**file, "id": 1, "group": {"name": "g", "step": 1}}},
+        {"submitted": {**file, "id": 2, "region": "r", "anonymous": True}},
         {"stored": {"id": 0}},
         {"failed": {"id": 1, "error": "403"}},
         {"dropped": {"id": 2}},
     ]
     seed("stage_journal", "whole", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-    seed("stage_journal", "outside", json.dumps({"submitted": {**file, "key": "../x", "condition": "always"}}).encode())
+    seed("stage_journal", "outside", json.dumps({"submitted": {**file, "key": "../x"}}).encode())
 
     files = [{"name": "a/model.pt", "bytes": 5, "crc32c": "0badcafe"}, {"name": "b", "bytes": 0, "crc32c": "00000000"}]
     part = {"content": "torch", "metadata": {"step": 7, "x": [1.5, None]}, "files": files}

@@ -18,15 +18,8 @@
 //! nor on interruptions, yet a sample that is missing, duplicated or at another position changes
 //! it. It detects mistakes and damage, not deliberate forgery.
 
+use super::splitmix::{GOLDEN, mix};
 use super::{Batch, FLAG_SAMPLE};
-
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-const fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// Returns the contribution of a sample at a position of the epoch.
 #[must_use]

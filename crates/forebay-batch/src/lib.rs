@@ -14,6 +14,7 @@ pub mod digest;
 mod pool;
 mod shared;
 mod slots;
+pub mod splitmix;
 
 pub use column::{BatchColumn, ColumnArray, ColumnKind, Element};
 pub use pool::{Buffer, BufferPool, Lender, PoolStats};

@@ -16,7 +16,6 @@
 //! | `cache_args` | where it is kept what is read from a store |
 //! | `staging_args` | where shards wait for their upload |
 //! | `store_args` | how a store is reached, for commands that take a location |
-//! | `renamed` | earlier names of flags |
 //! | `quantity` | sizes and durations, read and written |
 //! | `tfrecord_names` | which files are TFRecord shards, and of which split |
 //! | `histogram`, `table`, `paint` | how results look |
@@ -38,7 +37,6 @@ mod library_errors;
 mod paint;
 mod progress;
 mod quantity;
-mod renamed;
 mod run;
 mod staging_args;
 mod store_args;

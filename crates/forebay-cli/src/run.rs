@@ -9,7 +9,6 @@ use crate::args::{GlobalArgs, colour_before_parsing, unknown_variables, with_env
 use crate::command::Command;
 use crate::console::Console;
 use crate::failure::exit_code;
-use crate::renamed::with_new_name;
 
 const ABOUT: &str =
     "Packs directories of training samples into shards and feeds decoded batches to trainers";
@@ -101,8 +100,6 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
 
 pub(crate) fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let mut parser = command().color(colour_before_parsing(args));
-    let matches = parser
-        .try_get_matches_from_mut(args)
-        .map_err(|error| with_new_name(error, &parser))?;
+    let matches = parser.try_get_matches_from_mut(args)?;
     Cli::from_arg_matches(&matches)
 }

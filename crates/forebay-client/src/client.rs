@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_options::part::{self, BatchPart, MOST_PARTS};
 use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{BufferPool, Dtype, wire};
 
@@ -65,20 +64,12 @@ impl Client {
                 found: options.connections.to_string(),
             });
         }
-        if !(1..=MOST_PARTS as usize).contains(&options.servers_per_rank) {
-            return Err(Error::Option {
-                name: "servers_per_rank",
-                expected: format!("1 to {MOST_PARTS}"),
-                found: options.servers_per_rank.to_string(),
-            });
-        }
         let resolver = Arc::new(Resolver::new(&url));
         // The stream is not known yet, so place the first one.
         let first = Unit {
             run: url.name(),
             number: 0,
             count: 1,
-            ranks: 1,
         };
         let connection = until_served(&options, || {
             resolver.try_all(|servers| {
@@ -163,79 +154,38 @@ impl Client {
             None => open.options.clone(),
         };
         let place = (open.epoch, open.position);
-        let parts = self.options.servers_per_rank as u64;
-        let mut streams = Vec::with_capacity(self.options.servers_per_rank);
-        let mut whole = StreamInfo::default();
-        for part in 0..parts {
-            let (connection, info) = self.open_part(&open, &asked, (part, parts))?;
-            let config = self.config(&open, &asked, (part, parts), &connection, info)?;
-            if part == 0 {
-                whole = StreamInfo {
-                    options: config.options(),
-                    batch_bytes: config.info.batch_bytes.saturating_mul(parts),
-                    ..config.info.clone()
-                };
-            }
-            streams.push(ServerStream::start(
-                Arc::new(config),
-                place,
-                connection,
-                None,
-            )?);
-        }
-        let bytes = usize::try_from(whole.batch_bytes).unwrap_or(usize::MAX);
-        let pool = match (&self.options.pool, &streams[..]) {
-            (Some(pool), _) => pool.clone(),
-            (None, [stream]) => stream.config.pool.clone(),
-            // One batch for the caller, one to fill.
-            (None, _) => BufferPool::new(bytes.saturating_mul(2)),
-        };
-        Ok(Stream::new(streams, whole, pool, place))
+        let (connection, info) = self.open_placed(&open, &asked)?;
+        let config = Arc::new(self.config(&open, &asked, &connection, info)?);
+        let stream = ServerStream::start(config, place, connection, None)?;
+        Ok(Stream::new(stream, place))
     }
 
-    /// Opens one slice of the stream's batches, on its own server or on the next one
-    /// that accepts it.
-    fn open_part(
+    /// Opens the stream on its own server or on the next one that accepts it.
+    fn open_placed(
         &self,
         open: &StreamOptions,
         asked: &LoaderOptions,
-        part: BatchPart,
     ) -> Result<(Connection, StreamInfo)> {
         let mut placed = asked.clone();
         if let ([only], None) = (self.splits(), &placed.split) {
             // The server would fill in the same default.
             placed.split = Some(only.name.clone());
         }
-        part::split(&mut placed, part).map_err(|expected| Error::Option {
-            name: "servers_per_rank",
-            expected,
-            found: part.1.to_string(),
-        })?;
         let run = stream_config::run(self.url.name(), &placed);
-        let unit = stream_config::unit(&run, &placed, part);
+        let unit = stream_config::unit(&run, &placed);
         let open_on = |mut connection: Connection| -> Result<(Connection, StreamInfo)> {
             let checksum = StreamConfig::checksum(&self.options, &connection);
-            let info = connection.open(open, part, checksum, &self.url, &self.options)?;
+            let info = connection.open(open, checksum, &self.url, &self.options)?;
             Ok((connection, info))
         };
         // The handshake may have been with another server than the one where this stream belongs.
         let first = resolver::home(&self.resolver.last()?, &unit).map(|server| server.to_string());
-        let kept = {
-            let mut kept = self
-                .connection
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            match &*kept {
-                Some(connection) if Some(&connection.server) == first.as_ref() => kept.take(),
-                // The last slice: the connection has no further use.
-                Some(_) if part.0 + 1 == part.1 => {
-                    *kept = None;
-                    None
-                }
-                _ => None,
-            }
-        };
-        if let Some(kept) = kept {
+        let kept = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(kept) = kept.filter(|kept| Some(&kept.server) == first.as_ref()) {
             match open_on(kept) {
                 // The server may have closed the idle connection, or is about to stop.
                 Err(e) if e.is_passing() => {}
@@ -254,21 +204,11 @@ impl Client {
         &self,
         open: &StreamOptions,
         asked: &LoaderOptions,
-        part: BatchPart,
         connection: &Connection,
         info: StreamInfo,
     ) -> Result<StreamConfig> {
         let options = &self.options;
-        let mut opened = info.options.clone();
-        if part.1 > 1 && info.world_size() < part.1 {
-            return Err(Error::Sequence {
-                server: connection.server.clone(),
-                what: "parts of batches",
-                expected: format!("a part of {}", part.1),
-                found: "the whole".to_owned(),
-            });
-        }
-        part::whole(&mut opened, part);
+        let opened = &info.options;
         for (what, expected, found) in [
             ("batch_size", asked.batch_size, opened.batch_size),
             // Where these are not given there is one answer.
@@ -298,7 +238,7 @@ impl Client {
             });
         }
         let layout = opened.layout.unwrap_or_default();
-        let batch_bytes = info.batch_bytes.saturating_mul(part.1);
+        let batch_bytes = info.batch_bytes;
         if batch_bytes > options.max_batch_bytes {
             return Err(Error::Option {
                 name: "max_batch_bytes",
@@ -317,10 +257,8 @@ impl Client {
             Some(bytes) => bytes,
             None => batch_bytes.saturating_mul(3),
         };
-        // Each slice gets its part of the budget.
-        let (budget, batch_bytes) = (credit / part.1, info.batch_bytes);
         // Queued batches and the caller's batch, in whole pages.
-        let kept = budget.saturating_add(batch_bytes).saturating_add(8 << 20);
+        let kept = credit.saturating_add(batch_bytes).saturating_add(8 << 20);
         let kept = usize::try_from(kept).unwrap_or(usize::MAX);
         let pool = options
             .pool
@@ -330,11 +268,10 @@ impl Client {
             url: self.url.clone(),
             resolver: Arc::clone(&self.resolver),
             options: options.clone(),
-            part,
             info,
             fingerprint: connection.welcome.fingerprint.clone(),
             until: (open.epochs > 0).then(|| open.epoch.saturating_add(open.epochs)),
-            budget,
+            budget: credit,
             layout,
             pool,
         })

@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_options::StreamInfo;
-use forebay_options::part::BatchPart;
 use forebay_wire::frame::PROTOCOL_VERSIONS;
 use forebay_wire::text::printable_start;
 use forebay_wire::transport::random_bytes;
@@ -397,7 +396,6 @@ impl Connection {
     pub(crate) fn open(
         &mut self,
         open: &StreamOptions,
-        (part, parts): BatchPart,
         checksum: bool,
         url: &Url,
         options: &ClientOptions,
@@ -411,8 +409,6 @@ impl Connection {
             fingerprint: open.fingerprint.clone().unwrap_or_default(),
             payload_checksum: checksum,
             epochs: open.epochs,
-            part: u32::try_from(part).unwrap_or(u32::MAX),
-            parts: u32::try_from(parts).unwrap_or(u32::MAX),
             connections: match self.socket.local() {
                 Some(_) => 1,
                 None => u32::try_from(options.connections).unwrap_or(u32::MAX),

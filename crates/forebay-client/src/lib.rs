@@ -22,7 +22,6 @@ mod back_off;
 mod client;
 mod connection;
 mod error;
-mod gather;
 mod migration;
 mod options;
 mod parallel;

@@ -57,11 +57,6 @@ pub struct ClientOptions {
     /// networks that one connection, or one core, cannot saturate. Each counts against the server's
     /// limit of connections.
     pub connections: usize,
-    /// Number of servers that each batch is striped over, 1 to 64: for a rank that is faster than
-    /// one server. Each server has a part of the rank's virtual ranks, so `world_size` times this
-    /// number must divide them. The batches are the same; they are assembled here, which costs a
-    /// copy. Batches whose samples depend on each other, and encoded images, come from one server.
-    pub servers_per_rank: usize,
     /// Token of this client, if servers require one.
     pub credential: Option<Credential>,
     /// Trusted certificates and the client's own; for URLs that begin with `forebays://`.
@@ -211,7 +206,6 @@ impl Default for ClientOptions {
             pool: None,
             transport: Transport::default(),
             connections: 1,
-            servers_per_rank: 1,
             credential: None,
             tls: ClientTls::default(),
         }

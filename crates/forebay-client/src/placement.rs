@@ -2,7 +2,7 @@
 //!
 //! Every process that knows the list of servers computes the same assignment without coordination.
 //! Each stream ranks all servers by a hash of both names and takes the first that has capacity;
-//! streams are placed rank by rank, and no server gets more than its even share. When a server
+//! streams are placed in the order of their ranks, and no server gets more than its even share. When a server
 //! leaves or joins, few of the other streams move.
 
 use forebay_batch::digest::value;
@@ -18,10 +18,6 @@ pub(crate) struct Unit<'a> {
     pub(crate) run: &'a str,
     pub(crate) number: u64,
     pub(crate) count: u64,
-    /// Number of ranks. Streams whose numbers differ by a multiple of it are slices of the same
-    /// batches and go to different servers if there are enough. Equal to `count` if batches are not
-    /// sliced.
-    pub(crate) ranks: u64,
 }
 
 /// Score of a server for a stream: FNV-1a of the names, mixed with the number. It must not change,
@@ -56,99 +52,12 @@ pub(crate) fn choose(servers: &[&str], unit: &Unit<'_>) -> Option<usize> {
     }
     // A number beyond the count is treated as the last one.
     let number = unit.number.min(count - 1);
-    let ranks = unit.ranks.clamp(1, count);
-    let parts = count.div_ceil(ranks);
-    let mut room = Room::new(all, ranks, parts);
-    for rank in 0..=number % ranks {
-        room.next_rank();
-        for stream in (0..parts).map(|part| rank + part * ranks) {
-            let mut refused = vec![false; servers.len()];
-            let chosen = loop {
-                let i = best(servers, unit.run, stream, |i| !refused[i] && room.has(i))?;
-                if room.suffices_without(i) {
-                    break i;
-                }
-                refused[i] = true;
-            };
-            if stream == number {
-                return Some(chosen);
-            }
-            room.take(chosen);
-        }
+    let mut free = vec![count.div_ceil(all); servers.len()];
+    for stream in 0..number {
+        let chosen = best(servers, unit.run, stream, |i| free[i] > 0)?;
+        free[chosen] -= 1;
     }
-    None
-}
-
-/// Remaining capacity of each server while streams are placed rank by rank.
-///
-/// Two rules apply. A server takes at most its even share of all streams. Of the slices of one rank
-/// it takes at most its even share of those, so that slices come from different servers if there
-/// are enough. A choice is valid only if all later streams can still be placed under both rules.
-/// This is a flow problem from ranks to servers. As the remaining ranks are all alike, a flow
-/// exists if the remaining capacity suffices for the remaining ranks, for the unplaced slices of
-/// the current rank, and for both together.
-struct Room {
-    /// Streams that each server can still take.
-    free: Vec<u64>,
-    /// Slices of the current rank on each server.
-    taken: Vec<u64>,
-    /// Limit of slices of one rank per server.
-    most: u64,
-    /// Slices per rank.
-    parts: u64,
-    /// Ranks after the current one.
-    ranks: u64,
-    /// Unplaced slices of the current rank.
-    left: u64,
-}
-
-impl Room {
-    fn new(servers: u64, ranks: u64, parts: u64) -> Self {
-        Self {
-            free: (0..servers)
-                .map(|_| (ranks * parts).div_ceil(servers))
-                .collect(),
-            taken: (0..servers).map(|_| 0).collect(),
-            most: parts.div_ceil(servers),
-            parts,
-            ranks,
-            left: 0,
-        }
-    }
-
-    fn next_rank(&mut self) {
-        self.ranks -= 1;
-        self.taken.fill(0);
-        self.left = self.parts;
-    }
-
-    fn take(&mut self, server: usize) {
-        self.free[server] -= 1;
-        self.taken[server] += 1;
-        self.left -= 1;
-    }
-
-    fn has(&self, server: usize) -> bool {
-        self.free[server] > 0 && self.taken[server] < self.most
-    }
-
-    /// Returns whether all later streams can be placed if the next one goes to `server`, which has
-    /// capacity for it.
-    fn suffices_without(&self, server: usize) -> bool {
-        let room = |ranks: u64, present: u64| -> u64 {
-            let each = self.free.iter().zip(&self.taken).enumerate();
-            each.map(|(i, (&free, &taken))| {
-                let next = u64::from(i == server);
-                let own = present * (self.most - taken - next);
-                (free - next).min(ranks * self.most + own)
-            })
-            .sum()
-        };
-        let (present, later) = (self.left - 1, self.ranks * self.parts);
-        room(0, 1) >= present
-            && room(self.ranks, 0) >= later
-            && room(self.ranks, 1) >= present + later
-    }
+    best(servers, unit.run, number, |i| free[i] > 0)
 }
 
 /// Returns all servers in the order in which `unit` tries them: when a server fails, its streams
@@ -177,7 +86,6 @@ mod tests {
             run: "job/train/7",
             number,
             count,
-            ranks: count,
         };
         (0..count)
             .map(|number| choose(names, &unit(number)).unwrap())
@@ -226,40 +134,6 @@ mod tests {
         assert!(moved < 8 * 56 / 8, "{moved}");
     }
 
-    #[test]
-    fn parts_of_a_rank_come_from_different_servers() {
-        for servers in 1..8 {
-            let names = names(servers);
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            for parts in 1..8_u64 {
-                for ranks in 1..10 {
-                    let mut loads = vec![0; servers];
-                    for rank in 0..ranks {
-                        let mut own = vec![0; servers];
-                        for part in 0..parts {
-                            let unit = Unit {
-                                run: "job/train/7",
-                                number: rank + part * ranks,
-                                count: ranks * parts,
-                                ranks,
-                            };
-                            let at = choose(&names, &unit).unwrap();
-                            own[at] += 1;
-                            loads[at] += 1;
-                        }
-                        let most = parts.div_ceil(servers as u64);
-                        assert!(own.iter().all(|&n| n <= most), "{ranks} {rank} {own:?}");
-                    }
-                    let share = (ranks * parts).div_ceil(servers as u64);
-                    assert!(
-                        loads.iter().all(|&n| n <= share),
-                        "{ranks} {parts} {loads:?}"
-                    );
-                }
-            }
-        }
-    }
-
     /// Values computed independently in Python from the documented formula.
     #[test]
     fn the_hash_is_a_contract() {
@@ -273,7 +147,6 @@ mod tests {
             run: "x",
             number: 1,
             count: 4,
-            ranks: 4,
         };
         let names = ["a", "b", "c", "d"];
         let order = order(&names, &unit);

@@ -36,7 +36,7 @@ pub struct StreamStats {
     pub payload_bytes: u64,
     /// Time spent reading payloads.
     pub receiving: Duration,
-    /// CPU time of the receiving thread; of the busiest one if batches are striped.
+    /// CPU time of the receiving thread.
     pub receiving_cpu: Duration,
     /// Time the consumer waited for a batch.
     pub starved: Duration,

@@ -247,7 +247,6 @@ mod tests {
             run: "set",
             number: 0,
             count: 1,
-            ranks: 1,
         };
         let all = order(&servers, &unit, &[]);
         assert_eq!(all[0], home(&servers, &unit).unwrap());

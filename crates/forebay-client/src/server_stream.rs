@@ -1,4 +1,4 @@
-//! One receiving thread with its queue: a stream from one server, or a slice of it.
+//! One receiving thread with its queue: a stream from one server.
 
 use std::sync::Arc;
 use std::thread;

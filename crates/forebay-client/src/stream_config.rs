@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use forebay_options::part::{self, BatchPart};
 use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{BufferPool, Layout, Socket};
 
@@ -18,9 +17,7 @@ pub(crate) struct StreamConfig {
     pub(crate) url: Url,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) options: ClientOptions,
-    /// The slice of each batch.
-    pub(crate) part: BatchPart,
-    /// As the server opened it, for this slice.
+    /// As the server opened it.
     pub(crate) info: StreamInfo,
     pub(crate) fingerprint: String,
     /// Number of the epoch after the last one; `None` for no limit.
@@ -36,14 +33,12 @@ pub(crate) fn run(name: &str, options: &LoaderOptions) -> String {
     format!("{name}/{split}/{}", options.seed.unwrap_or(0))
 }
 
-/// A stream among those that share its epochs; `run` is [`run`]'s, `options` are the part's own.
-pub(crate) fn unit<'a>(run: &'a str, options: &LoaderOptions, (_, parts): BatchPart) -> Unit<'a> {
-    let count = options.world_size.unwrap_or(1).max(1);
+/// A stream among those that share its epochs; `run` is [`run`]'s.
+pub(crate) fn unit<'a>(run: &'a str, options: &LoaderOptions) -> Unit<'a> {
     Unit {
         run,
         number: options.rank.unwrap_or(0),
-        count,
-        ranks: count / parts.max(1),
+        count: options.world_size.unwrap_or(1).max(1),
     }
 }
 
@@ -54,18 +49,11 @@ impl StreamConfig {
             .unwrap_or(!connection.socket.is_same_host() && !connection.socket.is_tls())
     }
 
-    /// The options of whole batches, every default filled in.
-    pub(crate) fn options(&self) -> LoaderOptions {
-        let mut options = self.info.options.clone();
-        part::whole(&mut options, self.part);
-        options
-    }
-
     /// Calls `then` with the placement unit of this stream.
     fn unit<T>(&self, then: impl FnOnce(&Unit<'_>) -> T) -> T {
         let options = &self.info.options;
         let run = run(self.url.name(), options);
-        then(&unit(&run, options, self.part))
+        then(&unit(&run, options))
     }
 
     /// Returns the servers in the order in which this stream tries them; those named in `last` come
@@ -82,7 +70,7 @@ impl StreamConfig {
     /// The options that open the stream from `place` on.
     pub(crate) fn open_at(&self, (epoch, position): Place) -> StreamOptions {
         StreamOptions {
-            options: self.options(),
+            options: self.info.options.clone(),
             epoch,
             position,
             epochs: self.until.map_or(0, |until| until.saturating_sub(epoch)),
@@ -93,13 +81,7 @@ impl StreamConfig {
     /// Opens the stream from `place` on, and verifies that it is the same stream as before.
     pub(crate) fn reopen(&self, connection: &mut Connection, place: Place) -> Result<()> {
         let checksum = StreamConfig::checksum(&self.options, connection);
-        let info = connection.open(
-            &self.open_at(place),
-            self.part,
-            checksum,
-            &self.url,
-            &self.options,
-        )?;
+        let info = connection.open(&self.open_at(place), checksum, &self.url, &self.options)?;
         if info != self.info {
             // Class titles are left out of the message, which they would fill.
             let shown = |of: &StreamInfo| {

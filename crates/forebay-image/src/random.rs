@@ -22,13 +22,7 @@
 //! one never changes the draws of another. Logarithm and exponential are computed here with
 //! additions and multiplications only, because those of C libraries differ in the last bit.
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+use forebay_batch::splitmix::{GOLDEN, mix};
 
 /// Identifies a sample of an epoch of a run: everything that random decisions about a sample depend
 /// on.

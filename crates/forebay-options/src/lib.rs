@@ -18,8 +18,6 @@ use std::fmt;
 
 mod encoding;
 mod foreign;
-pub mod part;
-mod renamed;
 mod stream;
 mod values;
 
@@ -30,7 +28,6 @@ use serde_json::{Map, Value};
 
 pub use encoding::{EncodedOptions, MAX_JSON_BYTES};
 pub use foreign::{foreign, misspelled};
-pub use renamed::renamed;
 pub use stream::StreamInfo;
 pub use values::{
     Class, LabelBase, NormalizeSpec, OnError, ShuffleSpec, TransformSpec, Transforms, WeightsSpec,
@@ -397,9 +394,6 @@ pub fn is_option(name: &str) -> bool {
 /// An error for a name that no option has, and none of the `other` keys of a table.
 #[must_use]
 pub fn unknown(name: &str, other: &[&str]) -> String {
-    if let Some(instead) = renamed(name, |now| format!("`{now}`")) {
-        return format!("unknown field `{name}`: {instead}");
-    }
     let names = OPTIONS.iter().map(|option| option.name);
     let known: Vec<&str> = other.iter().copied().chain(names).collect();
     if let Some(answer) = foreign(name) {
@@ -607,14 +601,6 @@ mod tests {
             (
                 json!({"num_workers": 4}),
                 "unknown field `num_workers`: native threads decode",
-            ),
-            (
-                json!({"lanes": 8}),
-                "unknown field `lanes`: use `virtual_ranks`",
-            ),
-            (
-                json!({"keep_last": true}),
-                "unknown field `keep_last`: use `drop_last`, which means the opposite",
             ),
         ] {
             let error = read(value).unwrap_err();

@@ -169,7 +169,7 @@ pub struct Summary {
     pub report: Option<PathBuf>,
     /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// The account of the files; `None` if an earlier version packed them.
+    /// The account of the files; `None` if the manifest has none.
     pub account: Option<Account>,
     /// Time for the census and the plan.
     pub census_time: Duration,

@@ -6,8 +6,8 @@
 //!
 //! A compiler written in Rust generates the code in `src/generated` from the `.proto` files. The
 //! code is kept in the repository, so building needs no `protoc`, and dependents do not compile a
-//! protobuf compiler. The test `generated` generates it again and compares; `FOREBAY_REGENERATE=1
-//! cargo test -p forebay-proto` writes it.
+//! protobuf compiler. The test `generated` compares it; with `FOREBAY_REGENERATE=1 cargo test -p
+//! forebay-proto --features generate` it writes it.
 //!
 //! ```
 //! use forebay_proto::prost::Message;

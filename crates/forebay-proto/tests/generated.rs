@@ -2,6 +2,29 @@
 
 use std::path::Path;
 
+const AGAIN: &str = "run FOREBAY_REGENERATE=1 cargo test -p forebay-proto --features generate";
+
+/// FNV-1a of the `.proto` files.
+fn sources() -> String {
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+    let files = ["example.proto", "wire.proto"]
+        .map(|name| std::fs::read(proto.join(name)).expect("a .proto file"));
+    let hash = files
+        .concat()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+    format!("{hash:016x}\n")
+}
+
+#[test]
+fn generated_code_is_of_these_files() {
+    let kept = include_str!("../src/generated/sources.fnv");
+    assert_eq!(kept, sources(), "the .proto files changed: {AGAIN}");
+}
+
+#[cfg(feature = "generate")]
 #[test]
 fn generated_code_is_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -16,8 +39,9 @@ fn generated_code_is_current() {
         .out_dir(out.path())
         .compile_fds(files)
         .expect("code generation");
+    std::fs::write(out.path().join("sources.fnv"), sources()).expect("writing a file");
     let kept = root.join("src/generated");
-    for name in ["tensorflow.rs", "forebay.wire.v2.rs"] {
+    for name in ["tensorflow.rs", "forebay.wire.v2.rs", "sources.fnv"] {
         let made = std::fs::read_to_string(out.path().join(name)).expect("generated file");
         if std::env::var_os("FOREBAY_REGENERATE").is_some() {
             std::fs::write(kept.join(name), &made).expect("writing the generated file");
@@ -25,7 +49,7 @@ fn generated_code_is_current() {
         let found = std::fs::read_to_string(kept.join(name)).unwrap_or_default();
         assert!(
             made == found,
-            "{name} is not what the .proto files give: run FOREBAY_REGENERATE=1 cargo test -p forebay-proto"
+            "{name} is not what the .proto files give: {AGAIN}"
         );
     }
 }

@@ -24,12 +24,6 @@ fn _main(py: Python<'_>, args: Vec<OsString>) -> i32 {
     py.detach(|| forebay_cli::main_from(args))
 }
 
-/// Returns what to use instead of an earlier name of the package.
-#[pyfunction]
-fn _renamed(name: &str) -> Option<String> {
-    forebay_options::renamed(name, |now| format!("'{now}'"))
-}
-
 /// Has Python's logger `forebay` say each long wait for a store.
 fn log_long_waits() {
     forebay_store::on_long_wait(|line| {
@@ -79,7 +73,6 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(steps::_op_schemas, module)?)?;
     module.add_function(wrap_pyfunction!(steps::_check_batch_transform, module)?)?;
     module.add_function(wrap_pyfunction!(loader::_bytes, module)?)?;
-    module.add_function(wrap_pyfunction!(_renamed, module)?)?;
     module.add_class::<writer::PyDatasetWriter>()?;
     module.add_function(wrap_pyfunction!(_main, module)?)?;
     Ok(())

@@ -181,11 +181,6 @@ def test_datasets_list_their_columns(described: pathlib.Path, packed: dict[str, 
     assert re.search(r"caption +text +caption", done.stdout), done.stdout
 
 
-def test_several_servers_refuse_columns(described: pathlib.Path, serve: Serve) -> None:
-    with pytest.raises(forebay.OptionError, match="columns"):
-        next(iter(loader(serve(described), servers_per_rank=2)))
-
-
 def test_a_mix_has_the_columns_of_its_datasets(described: pathlib.Path) -> None:
     with loader(forebay.Mix([described, described]), columns=["caption", "age"]) as it:
         for batch in it:

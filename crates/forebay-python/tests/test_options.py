@@ -60,7 +60,7 @@ def test_every_option_is_tried() -> None:
 def test_errors_name_the_option(name: str, packed: dict[str, pathlib.Path]) -> None:
     for value in WRONG[name]:
         given = {"batch_size": 8, "transform": SMALL, name: value}
-        if name in ("connections", "servers_per_rank") and value == 3:
+        if name == "connections" and value == 3:
             continue
         with pytest.raises((TypeError, ValueError)) as caught:
             forebay.Loader(packed["indexed"], **given)
@@ -79,16 +79,6 @@ def test_secrets_stay_secret(packed: dict[str, pathlib.Path]) -> None:
 def test_options_that_do_not_exist(packed: dict[str, pathlib.Path]) -> None:
     with pytest.raises(TypeError, match=r"Loader\(\) got an unexpected keyword argument 'batchsize'"):
         forebay.Loader(packed["indexed"], transform=SMALL, batchsize=8)  # type: ignore[call-arg]
-    for earlier, now in [
-        ("lanes", "use 'virtual_ranks'"),
-        ("profile", "use 'resize_like'"),
-        ("spread", "use 'servers_per_rank'"),
-        ("keep_last", "use 'drop_last', which means the opposite"),
-    ]:
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{earlier}': {now}"):
-            forebay.Loader(packed["indexed"], transform=SMALL, **{earlier: 8})  # type: ignore[arg-type]
-    with pytest.raises(AttributeError, match="no attribute 'Raw': use 'KeepEncoded'"):
-        forebay.Raw  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
         forebay.nothing  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="as source"):

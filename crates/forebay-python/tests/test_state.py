@@ -100,7 +100,7 @@ def test_loading_ends_running_loops_and_set_epoch_keeps_the_position(source: str
 
 @pytest.mark.parametrize(
     "name",
-    ["fingerprint", "sample_fingerprint", "split", "seed", "lanes", "shuffle", "records"],
+    ["fingerprint", "sample_fingerprint", "split", "seed", "virtual_ranks", "shuffle", "records"],
 )
 def test_a_state_of_something_else_is_refused(source: str, name: str) -> None:
     with loader(source) as it:
@@ -108,7 +108,7 @@ def test_a_state_of_something_else_is_refused(source: str, name: str) -> None:
         wrong = copy.copy(state)
         wrong[name] = state[name] + 1 if isinstance(state[name], int) else "other"
         if name == "fingerprint":
-            del wrong["sample_fingerprint"]
+            wrong["sample_fingerprint"] = None
         with pytest.raises(forebay.StateError, match=name):
             it.load_state_dict(wrong)
         it.load_state_dict(state)
@@ -185,5 +185,5 @@ def test_a_state_is_of_labels(source: str) -> None:
     with loader(source, label_base="stored") as it:
         it.load_state_dict(other)
     del state["label_base"]
-    with loader(source) as it, pytest.raises(forebay.StateError, match="what the labels of that run counted from"):
+    with loader(source) as it, pytest.raises(forebay.StateError, match='"label_base" is missing'):
         it.load_state_dict(state)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_options::{LoaderOptions, part};
+use forebay_options::LoaderOptions;
 use forebay_wire::frame::{self, PROTOCOL_VERSIONS};
 use forebay_wire::transport::tls::{ServerConfig, ServerConnection};
 use forebay_wire::wire::{self, error::Kind};
@@ -298,7 +298,7 @@ pub(crate) fn server_name() -> String {
     concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
-/// The options of the stream that a client opens: of the job, and of its part of the batches.
+/// The options of the stream that a client opens, those of the job included.
 fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<LoaderOptions, Failure> {
     let invalid = |text: String| Failure::new(Kind::Invalid, text);
     let spec = open.spec.take();
@@ -307,9 +307,6 @@ fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<LoaderOp
     if let Some(job) = &served.job {
         options = job.join(name, options)?;
     }
-    let part = (open.part.into(), open.parts.into());
-    part::split(&mut options, part)
-        .map_err(|expected| invalid(format!("parts: expected {expected}, found {}", open.parts)))?;
     Ok(options)
 }
 

@@ -46,6 +46,7 @@ mod shard;
 pub mod storage;
 mod summary;
 pub mod tfrecord;
+pub mod varint;
 pub mod verify;
 mod writer;
 

@@ -31,10 +31,8 @@ pub use account::{Account, RoleAccount, SplitAccount};
 pub const FILE_NAME: &str = "forebay.json";
 /// The value of its field `format`.
 pub const FORMAT: &str = "forebay-dataset";
-/// The version that is written, and the newest that is supported.
+/// The version that is written and read.
 pub const VERSION: u64 = 2;
-/// The oldest supported version. It has no checksum.
-pub const OLDEST_VERSION: u64 = 1;
 /// The features that [`Manifest::requires`] may list.
 const KNOWN_FEATURES: [&str; 3] = [RECORD_FEATURES, MAPPED, FAST_IMAGES];
 /// The feature of a manifest whose records may have [fast images](crate::example::IMAGE_FAST).
@@ -64,7 +62,7 @@ pub struct Manifest {
     /// Identity of the dataset: see [`Manifest::fingerprint`].
     pub fingerprint: String,
     /// Identity of the samples: their keys, labels and order, independent of their bytes, shards
-    /// and format. Absent in version 1, and if a record has no key.
+    /// and format. Absent if a record has no key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_fingerprint: Option<String>,
     /// Format of all shards.
@@ -77,7 +75,7 @@ pub struct Manifest {
     pub source: Option<MappedFrom>,
     /// The label of the first class: 0 or 1.
     pub label_base: i64,
-    /// Parameters of epochs that do not follow from the samples. Absent in version 1.
+    /// Parameters of epochs that do not follow from the samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<EpochOrder>,
     /// The splits, sorted by name.
@@ -245,7 +243,7 @@ impl Manifest {
                 "format: expected {FORMAT:?}, found {found:?}"
             )));
         }
-        if !(OLDEST_VERSION..=VERSION).contains(&head.version) {
+        if head.version != VERSION {
             return Err(Error::Version {
                 path: path.to_owned(),
                 what: "manifest",
@@ -253,7 +251,7 @@ impl Manifest {
                 supported: VERSION,
             });
         }
-        check_sum(path, bytes, head.version)?;
+        check_sum(path, bytes)?;
         let mut required = head.requires.into_iter();
         if let Some(feature) = required.find(|name| !KNOWN_FEATURES.contains(&name.as_str())) {
             let (path, what) = (path.to_owned(), "manifest");
@@ -280,7 +278,7 @@ impl Manifest {
     }
 
     /// Returns the file's content: deterministic, with a newline at the end, the correct
-    /// fingerprint and, from version 2 on, the correct checksum.
+    /// fingerprint and the correct checksum.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the manifest contradicts itself, so that an unreadable one is never
@@ -301,10 +299,6 @@ impl Manifest {
             .ok_or_else(|| Error::not_built(Path::new(FILE_NAME), "blake3"))?;
         let json = serde_json::to_string_pretty(&manifest);
         let mut json = json.map_err(|error| Error::invalid(format!("manifest: {error}")))?;
-        if self.version == 1 {
-            json.push('\n');
-            return Ok(json);
-        }
         // The checksum is always the last field.
         json.truncate(json.len().saturating_sub("\n}".len()));
         json.push_str(",\n");
@@ -494,9 +488,8 @@ const SUM_FIELD: &str = "  \"crc32c\": \"";
 const SUM_END: &str = "\"\n}\n";
 
 /// Verifies the checksum at the end of a manifest: that of the whole file with the eight digits of
-/// the checksum as zeros. A manifest of version 1 has none; if one claims version 1 and has a
-/// checksum, its version is damaged.
-fn check_sum(path: &Path, bytes: &[u8], version: u64) -> Result<()> {
+/// the checksum as zeros.
+fn check_sum(path: &Path, bytes: &[u8]) -> Result<()> {
     let digits = bytes
         .strip_suffix(SUM_END.as_bytes())
         .and_then(|rest| rest.split_last_chunk::<8>())
@@ -507,9 +500,6 @@ fn check_sum(path: &Path, bytes: &[u8], version: u64) -> Result<()> {
                 .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
         });
     let Some(digits) = digits else {
-        if version == 1 {
-            return Ok(());
-        }
         return Err(Error::Manifest {
             path: path.to_owned(),
             problem: "crc32c: expected as the last field with eight hexadecimal digits, not found (the manifest was changed by hand or damaged)".to_owned(),

@@ -67,8 +67,11 @@ fn compressed_tfrecords_name_their_feature() {
 fn a_fingerprint_is_read_but_not_computed() {
     let manifest = Manifest::new(ShardFormat::Indexed, 0, Vec::new());
     needs(manifest.to_json().unwrap_err(), "blake3");
-    let written = br#"{"format": "forebay-dataset", "version": 1, "fingerprint": "0123", "shard_format": "indexed",
-        "label_base": 0, "splits": []}"#;
+    let written = br#"{"format": "forebay-dataset", "version": 2, "fingerprint": "0123", "shard_format": "indexed",
+        "label_base": 0, "splits": [],
+  "crc32c": "54da1827"
+}
+"#;
     let manifest = Manifest::parse("forebay.json".as_ref(), written).unwrap();
     assert_eq!(manifest.fingerprint, "0123");
 }

@@ -21,13 +21,6 @@ const REWRITE_AFTER_LINES: u64 = 4096;
 /// Longest key of an object that any store takes.
 const MAX_KEY_BYTES: usize = 1024;
 
-/// The condition of a write. The journal names it, as earlier versions do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Condition {
-    Always,
-}
-
 /// A file that was handed in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Submitted {
@@ -39,7 +32,6 @@ pub(super) struct Submitted {
     /// The place that the key is relative to, as users write it: no credentials, no query.
     pub(super) location: String,
     pub(super) key: String,
-    pub(super) condition: Condition,
     /// How the store is reached, where that is not secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) endpoint: Option<String>,
@@ -362,7 +354,6 @@ mod tests {
             crc32c: 7,
             location: "s3://bucket/a".into(),
             key: key.into(),
-            condition: Condition::Always,
             endpoint: Some("http://127.0.0.1:1".into()),
             region: None,
             anonymous: false,

@@ -28,7 +28,7 @@ pub use session::{AreaLock, Sealed, StagedFile, make_dirs};
 pub use status::{AreaStatus, LeftFile, SessionStatus, UploadProgress};
 
 use forebay_store::{Cancel, Error, Limiter, Location, Result, Store, StoreOptions, sync_dir};
-use journal::{Condition, Submitted};
+use journal::Submitted;
 use queue::{Entry, Ledger};
 use session::Session;
 use std::collections::{BTreeMap, BTreeSet};
@@ -509,7 +509,6 @@ impl Shared {
             crc32c,
             location,
             key: item.key.clone(),
-            condition: Condition::Always,
             endpoint: store.public_endpoint(),
             region: store.region.clone(),
             anonymous: store.anonymous,

@@ -7,6 +7,7 @@
 
 use std::num::NonZero;
 
+use forebay_batch::splitmix::{GOLDEN, mix};
 use forebay_image::{RgbImage, SeekDensity, SeekPointBuilder, encode_jpeg};
 use forebay_shard::parallel::map_parallel;
 use forebay_shard::{Error, Result};
@@ -58,7 +59,7 @@ fn one(number: u64, count: u64, seed: u64, seek_points: bool) -> Result<Picture>
         .iter()
         .find(|(most, _)| wanted <= f64::from(*most))
         .map_or((500, 375), |(_, shape)| *shape);
-    let mut random = Random::new(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut random = Random::new(seed ^ number.wrapping_mul(GOLDEN));
     // A quarter of photographs is in portrait format; a third of the others is wider.
     match random.next() % 12 {
         0..3 => (width, height) = (height, width),
@@ -199,11 +200,8 @@ impl Random {
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0 = self.0.wrapping_add(GOLDEN);
+        mix(self.0)
     }
 
     /// Returns a number from -1 to 1.

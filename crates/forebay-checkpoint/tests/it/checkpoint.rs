@@ -212,7 +212,6 @@ fn through_a_bad_network_and_an_outage() {
     proxy.set_plan(Plan::none());
     assert_eq!(rig.load("step-1", None).unwrap(), files(1));
     assert_eq!(rig.load("step-2", None).unwrap(), files(2));
-    assert_eq!(server.open_uploads(), 0);
 }
 
 #[test]

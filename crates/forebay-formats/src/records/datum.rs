@@ -1,6 +1,7 @@
 //! Datums of Caffe: an image and a label as a protobuf message.
 
 use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
+use forebay_shard::varint;
 
 /// The fields of a message.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -20,13 +21,13 @@ impl<'a> Datum<'a> {
         let mut datum = Self::default();
         let mut rest = bytes;
         while !rest.is_empty() {
-            let key = varint(&mut rest)?;
+            let key = varint::read(&mut rest)?;
             let mut value = 0;
             let mut content: &[u8] = &[];
             match key & 7 {
-                0 => value = varint(&mut rest)?,
+                0 => value = varint::read(&mut rest)?,
                 2 => {
-                    let len = usize::try_from(varint(&mut rest)?).ok()?;
+                    let len = usize::try_from(varint::read(&mut rest)?).ok()?;
                     (content, rest) = rest.split_at_checked(len)?;
                 }
                 5 => rest = rest.get(4..)?,
@@ -97,19 +98,6 @@ impl<'a> Datum<'a> {
         };
         encoded.map_err(|error| format!("it cannot be encoded: {error}"))
     }
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (first, after) = rest.split_first()?;
-        *rest = after;
-        value |= u64::from(first & 0x7f) << shift;
-        if first & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -10,16 +10,7 @@
 //! bijection. With `a = ceil(sqrt(n))` and `b = ceil(n / a)`, fewer than `a` numbers of the domain
 //! are not below `n`; if the result is one of them, the network is applied again (cycle walking).
 
-/// 2^64 divided by the golden ratio: the increment of SplitMix64.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The finalizer of SplitMix64 (Stafford's variant 13): a bijection of 64 bits in which each input
-/// bit changes half of the output bits on average.
-const fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+use forebay_batch::splitmix::{GOLDEN, mix};
 
 /// Maps 64 uniform bits to `0..n` by multiplication: `floor(bits * n / 2^64)`.
 const fn reduce(bits: u64, n: u64) -> u64 {

@@ -86,7 +86,7 @@ pub struct ConvertSummary {
     pub notes: Vec<String>,
     /// The name of the file that makes the dataset whole, below the root.
     pub manifest: &'static str,
-    /// The account of the records; `None` if an earlier version converted them.
+    /// The account of the records; `None` if the manifest has none.
     pub account: Option<Account>,
     /// The names of the classes in the order of their labels.
     pub classes: Vec<String>,

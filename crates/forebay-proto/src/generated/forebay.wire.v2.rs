@@ -122,12 +122,6 @@ pub struct Open {
     /// number of connections for batches, this one included; 0: one
     #[prost(uint32, tag = "30")]
     pub connections: u32,
-    /// If above 1, the server sends a slice of each batch: samples `part`, `part` + `parts`, and so on. `spec` describes
-    /// the whole batches; Opened describes the slice.
-    #[prost(uint32, tag = "40")]
-    pub part: u32,
-    #[prost(uint32, tag = "41")]
-    pub parts: u32,
 }
 /// The server's answer to Open: the spec with all defaults, with which another server
 /// gives the same stream.

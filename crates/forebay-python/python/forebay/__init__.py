@@ -57,7 +57,6 @@ from forebay._forebay import (
     Record,
     TrainTransform,
     __version__,
-    _renamed,
     open,
 )
 from forebay._map import Mapped
@@ -170,6 +169,4 @@ else:  # A checker would take every misspelt name for a module.
         # `forebay.torch` without an import of its own, and without the price of one.
         if name in ("checkpoint", "jax", "tf", "torch"):
             return importlib.import_module(f"forebay.{name}")
-        instead = _renamed(name)
-        hint = f": {instead}" if instead else ""
-        raise AttributeError(f"module 'forebay' has no attribute '{name}'{hint}")
+        raise AttributeError(f"module 'forebay' has no attribute '{name}'")

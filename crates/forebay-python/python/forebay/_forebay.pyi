@@ -45,7 +45,6 @@ __all__ = [
     "_checkpoint_share",
     "_main",
     "_op_schemas",
-    "_renamed",
     "_reopen",
     "open",
 ]
@@ -113,7 +112,6 @@ def _check_batch_transform(transform: _BatchTransform, /) -> None: ...
 def _check_transform(transform: _Op, /) -> dict[str, Any]: ...
 def _op_schemas() -> str: ...
 def _bytes(option: str, given: int | str | None, /) -> int | None: ...
-def _renamed(name: str) -> str | None: ...
 def _main(args: Sequence[str]) -> int: ...
 
 def _checkpoint_area() -> pathlib.Path: ...
@@ -289,7 +287,7 @@ class Dataset:
     @property
     def sample_fingerprint(self) -> str | None:
         """The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where a
-        sample has no key, and in datasets of older versions.
+        sample has no key.
         """
     @property
     def splits(self) -> dict[str, int]:
@@ -919,10 +917,6 @@ class Loader:
     connections : int, default 1
         Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
         one core, does not fill.
-    servers_per_rank : int, default 1
-        From how many servers each batch comes at once, for a rank that takes more than one of them makes. `world_size`
-        times this has to divide `virtual_ranks`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `KeepEncoded` and
-        ``on_error="skip"``.
     storage_options : dict of str to str, optional
         How a store is reached, see `open`. Credentials come from the environment otherwise.
     token : str, optional
@@ -1002,7 +996,6 @@ class Loader:
         timeout: float | None = 300.0,
         transport: Literal["auto", "shm", "tcp"] | None = None,
         connections: int = 1,
-        servers_per_rank: int = 1,
         storage_options: dict[str, str] | None = None,
         token: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
@@ -1100,7 +1093,7 @@ class Loader:
         -------
         dict
             "epoch" and "position", and what they are the numbers of: "fingerprint", "sample_fingerprint", "split",
-            "records", "seed", "lanes" (`virtual_ranks`), "shuffle" and "label_base"; "digest", see `epoch_digest`.
+            "records", "seed", "virtual_ranks", "shuffle" and "label_base"; "digest", see `epoch_digest`.
         """
     def epoch_digest(self) -> EpochDigest:
         """A digest of the delivered part of the last batch's epoch.

@@ -220,7 +220,7 @@ impl PyDataset {
     }
 
     /// The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where a
-    /// sample has no key, and in datasets of older versions.
+    /// sample has no key.
     #[getter]
     fn sample_fingerprint(&self) -> Option<&str> {
         self.dataset.sample_fingerprint()

@@ -75,8 +75,6 @@ pub(crate) struct LoaderArgs {
     pub(crate) transport: Option<Transport>,
     /// Over how many connections each batch comes from a server.
     pub(crate) connections: usize,
-    /// From how many servers at once.
-    pub(crate) servers_per_rank: usize,
     /// How datasets are read.
     pub(crate) read: Reading,
     /// Ends whatever waits for the stores that they are in.
@@ -88,10 +86,6 @@ pub(crate) struct LoaderArgs {
 impl LoaderArgs {
     /// The same args of a loader without a server, if it can be one.
     pub(crate) fn in_process(self) -> Result<LoaderArgs, Failure> {
-        if self.servers_per_rank != 1 {
-            let expected = "1: batches are made in this process";
-            return Err(refused("servers_per_rank", self.servers_per_rank, expected));
-        }
         match self.transport {
             None | Some(Transport::Auto) => Ok(self),
             Some(other) => {
@@ -110,8 +104,8 @@ impl LoaderArgs {
 fn hint(name: &str) -> Option<String> {
     let others = super::docs::OTHERS.iter().map(|&(name, ..)| name);
     let known = OPTIONS.iter().map(|option| option.name).chain(others);
-    forebay_options::renamed(name, |now| format!("'{now}'"))
-        .or_else(|| misspelled(name, known).map(|meant| format!("use '{meant}'")))
+    misspelled(name, known)
+        .map(|meant| format!("use '{meant}'"))
         .or_else(|| foreign(name).map(str::to_owned))
 }
 

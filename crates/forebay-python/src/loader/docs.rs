@@ -49,10 +49,6 @@ transport : {"auto", "shm", "tcp"}, optional
 connections : int, default 1
     Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
     one core, does not fill.
-servers_per_rank : int, default 1
-    From how many servers each batch comes at once, for a rank that takes more than one of them makes. `world_size`
-    times this has to divide `virtual_ranks`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `KeepEncoded` and
-    ``on_error="skip"``.
 storage_options : dict of str to str, optional
     How a store is reached, see `open`. Credentials come from the environment otherwise.
 token : str, optional
@@ -91,7 +87,7 @@ Examples
 "#;
 
 /// The options that only Python has: name, type for checkers and default.
-pub(super) const OTHERS: [(&str, &str, &str); 14] = [
+pub(super) const OTHERS: [(&str, &str, &str); 13] = [
     ("pad_last", "bool", "false"),
     ("threads", "int", "0"),
     ("memory", "int | str | None", "null"),
@@ -103,7 +99,6 @@ pub(super) const OTHERS: [(&str, &str, &str); 14] = [
         "null",
     ),
     ("connections", "int", "1"),
-    ("servers_per_rank", "int", "1"),
     ("storage_options", "dict[str, str] | None", "null"),
     ("token", "str | None", "null"),
     ("token_file", "str | os.PathLike[str] | None", "null"),

@@ -244,7 +244,7 @@ impl PyLoader {
     /// -------
     /// dict
     ///     "epoch" and "position", and what they are the numbers of: "fingerprint", "sample_fingerprint", "split",
-    ///     "records", "seed", "lanes" (`virtual_ranks`), "shuffle" and "label_base"; "digest", see `epoch_digest`.
+    ///     "records", "seed", "virtual_ranks", "shuffle" and "label_base"; "digest", see `epoch_digest`.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.check_process()?;
         let current = self.ranked(py)?;

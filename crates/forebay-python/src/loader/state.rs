@@ -11,9 +11,6 @@ use crate::pump::Place;
 /// Version of the dictionary.
 const VERSION: u64 = 1;
 
-/// The key of `virtual_ranks`: saved states have this name, which is older than the option's.
-const VIRTUAL_RANKS: &str = "lanes";
-
 /// The options that determine the order of samples. The batch size, the world size and the
 /// transform are not in it: they may change.
 pub(crate) struct Identity<'a> {
@@ -49,7 +46,7 @@ impl Identity<'_> {
         state.set_item("split", self.split)?;
         state.set_item("records", self.records)?;
         state.set_item("seed", self.seed)?;
-        state.set_item(VIRTUAL_RANKS, self.virtual_ranks)?;
+        state.set_item("virtual_ranks", self.virtual_ranks)?;
         state.set_item("shuffle", self.shuffle.to_string())?;
         state.set_item("sampling", &self.sampling)?;
         state.set_item("label_base", self.label_base)?;
@@ -92,27 +89,6 @@ impl Identity<'_> {
         Ok(Some((digest, (rank, world_size))))
     }
 
-    /// Refuses a state whose run had other labels for the same classes: its model learned those.
-    fn check_labels(&self, state: &Bound<'_, PyMapping>) -> PyResult<()> {
-        if !state.contains("label_base")? {
-            let message = "not a state of a loader: \"label_base\" is missing, as in states of earlier \
-                           releases: add what the labels of that run counted from";
-            return Err(Failure::new(Kind::State, message).into());
-        }
-        let found: Option<i64> = field(state, "label_base")?;
-        if found == self.label_base {
-            return Ok(());
-        }
-        let shown =
-            |base: Option<i64>| base.map_or_else(|| "None".to_owned(), |base| base.to_string());
-        let message = format!(
-            "the state is of other labels: label_base is {} there and {} here",
-            shown(found),
-            shown(self.label_base)
-        );
-        Err(Failure::new(Kind::State, message).into())
-    }
-
     /// The place that a state tells, if it is a state of this stream.
     pub(crate) fn load(&self, state: &Bound<'_, PyMapping>) -> PyResult<Place> {
         let version: u64 = field(state, "version")?;
@@ -120,11 +96,8 @@ impl Identity<'_> {
             let message = format!("the state is of version {version}, this is version {VERSION}");
             return Err(Failure::new(Kind::State, message).into());
         }
-        // States of older versions and of datasets without keys say nothing of the samples.
-        let samples: Option<String> = match state.get_item("sample_fingerprint") {
-            Ok(_) => field(state, "sample_fingerprint")?,
-            Err(_) => None,
-        };
+        // Datasets without keys have none.
+        let samples: Option<String> = field(state, "sample_fingerprint")?;
         let fingerprint: String = field(state, "fingerprint")?;
         match (samples, self.sample_fingerprint) {
             (Some(found), Some(expected)) => agree("sample_fingerprint", found, expected)?,
@@ -134,14 +107,20 @@ impl Identity<'_> {
         agree("records", field::<u64>(state, "records")?, self.records)?;
         agree("seed", field::<u64>(state, "seed")?, self.seed)?;
         agree(
-            &format!("virtual_ranks ({VIRTUAL_RANKS:?} in the state)"),
-            field::<u64>(state, VIRTUAL_RANKS)?,
+            "virtual_ranks",
+            field::<u64>(state, "virtual_ranks")?,
             self.virtual_ranks,
         )?;
         let shuffle = self.shuffle.to_string();
         agree("shuffle", field::<String>(state, "shuffle")?, shuffle)?;
-        // Before the sampling, which may hold labels.
-        self.check_labels(state)?;
+        // Before the sampling, which may hold labels. A model learned the labels of its run.
+        let shown =
+            |base: Option<i64>| base.map_or_else(|| "None".to_owned(), |base| base.to_string());
+        agree(
+            "label_base",
+            shown(field(state, "label_base")?),
+            shown(self.label_base),
+        )?;
         agree(
             "sampling",
             field::<String>(state, "sampling")?,

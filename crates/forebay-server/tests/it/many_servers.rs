@@ -177,33 +177,6 @@ fn ranks_are_spread_evenly() {
     drop(streams);
 }
 
-#[test]
-fn parts_of_batches_go_over_one_by_one() {
-    let log = Log::default();
-    let [a, b, c] = servers(&log);
-    let client = ClientOptions {
-        servers_per_rank: 2,
-        ..looking(Transport::Auto)
-    };
-    let client = Client::connect(&list(&[&a, &b, &c]), client).unwrap();
-    let mut stream = client.open(epochs(2)).unwrap();
-    take(&mut stream, 50);
-    let at = stream.server();
-    let (used, rest): (Vec<ServerHandle>, Vec<ServerHandle>) = [a, b, c]
-        .into_iter()
-        .partition(|s| at.contains(&s.addr().to_string()));
-    assert_eq!((used.len(), rest.len()), (2, 1), "{at}");
-    for (i, server) in used.into_iter().enumerate() {
-        server.shutdown();
-        assert!(take(&mut stream, u64::MAX));
-        let digest = stream.epoch_digest();
-        assert_eq!(digest.epoch, i as u64);
-        assert!(digest.complete && digest.value == whole());
-    }
-    assert!(stream.stats().handovers >= 2);
-    assert_eq!(stream.stats().reconnects, 0, "{:#?}", log.all());
-}
-
 fn write(path: &Path, servers: &[&ServerHandle]) {
     let lines: String = servers.iter().map(|s| format!("{}\n", s.addr())).collect();
     // Atomically, by renaming, as tools that manage such files do.

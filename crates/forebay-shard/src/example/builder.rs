@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::wire::{bytes_field_len, put_bytes_head, put_varint, varint_len};
+use super::wire::{bytes_field_len, put_bytes_head, varint_len};
+use crate::varint;
 
 /// Collects features and encodes them; borrows byte strings.
 ///
@@ -199,13 +200,13 @@ impl List<'_> {
             }
             Self::Int64(value) => {
                 put_bytes_head(out, 1, varint_len(*value as u64));
-                put_varint(out, *value as u64);
+                varint::put(*value as u64, out);
             }
             Self::Int64s(values) if !values.is_empty() => {
                 put_bytes_head(out, 1, values.iter().map(|v| varint_len(*v as u64)).sum());
                 values
                     .iter()
-                    .for_each(|value| put_varint(out, *value as u64));
+                    .for_each(|value| varint::put(*value as u64, out));
             }
             Self::Floats(_) | Self::Int64s(_) | Self::Unset => {}
         }

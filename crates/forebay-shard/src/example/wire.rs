@@ -1,6 +1,7 @@
 //! The parts of the protobuf wire format that an Example needs.
 
 use super::ExampleError;
+use crate::varint;
 
 /// Wire types of fields.
 pub(super) const VARINT: u32 = 0;
@@ -142,19 +143,10 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Appends a varint.
-pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 /// Appends tag and length of a field with `len` bytes.
 pub(super) fn put_bytes_head(out: &mut Vec<u8>, number: u32, len: usize) {
-    put_varint(out, u64::from(number << 3 | BYTES));
-    put_varint(out, len as u64);
+    varint::put(u64::from(number << 3 | BYTES), out);
+    varint::put(len as u64, out);
 }
 
 /// Returns the encoded length of a varint.

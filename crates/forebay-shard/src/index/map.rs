@@ -7,6 +7,7 @@ use super::layout::{BLOCK_ENTRY_BYTES, PIECE_BYTES, Take};
 use crate::checksum::crc32c;
 use crate::codec::{self, Codec};
 use crate::error::Corruption;
+use crate::varint;
 
 /// A page is closed by the segment that reaches this size.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -289,7 +290,8 @@ impl<'a> Page<'a> {
                     what,
                 )
             };
-            let head = varint(&mut rest).ok_or_else(|| wrong("a number that is cut short"))?;
+            let head =
+                varint::read(&mut rest).ok_or_else(|| wrong("a number that is cut short"))?;
             let len = usize::try_from(head >> 2).ok().filter(|len| *len > 0);
             let len = len.ok_or_else(|| wrong("an empty segment"))?;
             let segment = match head & 3 {
@@ -316,7 +318,7 @@ impl<'a> Page<'a> {
                 BLOCK => {
                     let step = signed(&mut rest).ok_or_else(|| wrong("no block"))?;
                     let number = last_block.checked_add_signed(step);
-                    let offset = varint(&mut rest).ok_or_else(|| wrong("no offset"))?;
+                    let offset = varint::read(&mut rest).ok_or_else(|| wrong("no offset"))?;
                     let number = number.ok_or_else(|| wrong("a block before the first"))?;
                     last_block = number;
                     let known = usize::try_from(number).ok();
@@ -389,36 +391,11 @@ pub(crate) fn is_version(version: &str) -> bool {
     (1..=MAX_VERSION_BYTES).contains(&version.len())
 }
 
-/// Appends a number, seven bits a byte, the lowest first.
-pub(crate) fn push_varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
 pub(crate) fn push_signed(out: &mut Vec<u8>, number: i64) {
-    push_varint(out, ((number << 1) ^ (number >> 63)) as u64);
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut number = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (first, after) = rest.split_first()?;
-        *rest = after;
-        let bits = u64::from(first & 0x7f);
-        number |= bits
-            .checked_shl(shift)
-            .filter(|moved| moved >> shift == bits)?;
-        if first & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
+    varint::put(((number << 1) ^ (number >> 63)) as u64, out);
 }
 
 fn signed(rest: &mut &[u8]) -> Option<i64> {
-    let number = varint(rest)?;
+    let number = varint::read(rest)?;
     Some((number >> 1) as i64 ^ -((number & 1) as i64))
 }

@@ -12,10 +12,11 @@ use crate::frame::{MAX_RECORD_BYTES, TAIL_BYTES, encode_head, too_long};
 use crate::index::layout::{Header, SOURCE_VERSION_BIT};
 use crate::index::map::{
     BLOCK, COPY, LITERAL, MAX_BLOCK_BYTES, MAX_LITERAL_BYTES, MAX_VERSION_BYTES, PAGE_BYTES,
-    SourceBlock, is_name, is_version, push_signed, push_varint,
+    SourceBlock, is_name, is_version, push_signed,
 };
 use crate::index::{Features, FileKind, IndexBuilder, RecordMeta};
 use crate::summary::ShardSummary;
+use crate::varint;
 
 /// Bytes of a record that are in the source too.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -262,9 +263,9 @@ impl<W: Write> Writer<W> {
                     self.blocks.push(block);
                 }
                 self.begin_page();
-                push_varint(&mut self.page, add << 2 | BLOCK);
+                varint::put(add << 2 | BLOCK, &mut self.page);
                 push_signed(&mut self.page, number as i64 - self.last_block as i64);
-                push_varint(&mut self.page, offset);
+                varint::put(offset, &mut self.page);
                 self.last_block = number;
                 self.end_segment(add)?;
             }
@@ -278,13 +279,13 @@ impl<W: Write> Writer<W> {
             Pending::Literal(bytes) if bytes.is_empty() => Ok(()),
             Pending::Literal(bytes) => {
                 self.begin_page();
-                push_varint(&mut self.page, (bytes.len() as u64) << 2 | LITERAL);
+                varint::put((bytes.len() as u64) << 2 | LITERAL, &mut self.page);
                 self.page.extend_from_slice(&bytes);
                 self.end_segment(bytes.len() as u64)
             }
             Pending::Copy { offset, len } => {
                 self.begin_page();
-                push_varint(&mut self.page, len << 2 | COPY);
+                varint::put(len << 2 | COPY, &mut self.page);
                 push_signed(&mut self.page, offset.wrapping_sub(self.copied) as i64);
                 self.copied = offset + len;
                 self.end_segment(len)

@@ -201,29 +201,6 @@ fn the_code_reads_the_documents_bytes() {
     }
 }
 
-/// A dataset as specified in version 1 is still readable.
-#[test]
-fn the_code_reads_a_manifest_of_version_1() {
-    let hex = fences("hex");
-    let directory = tempfile::tempdir().unwrap();
-    let root = directory.path();
-    std::fs::create_dir(root.join("index")).unwrap();
-    std::fs::write(root.join(TFRECORD), bytes(&hex[TFRECORD])).unwrap();
-    let fbi = format!("index/{TFRECORD}.fbi");
-    std::fs::write(root.join(&fbi), bytes(&hex[&fbi])).unwrap();
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/manifests/version-1.json");
-    let old = std::fs::read_to_string(path).unwrap();
-    std::fs::write(root.join(FILE_NAME), &old).unwrap();
-    let report = verify_dataset(root, &VerifyOptions::default(), &|_| {}).unwrap();
-    assert!(report.is_ok() && report.records == 2, "{report}");
-    let dataset = Dataset::open(root).unwrap();
-    assert_eq!(dataset.manifest().to_json().unwrap(), old);
-    assert_eq!(dataset.fingerprint(), manifest().fingerprint());
-    assert_eq!(dataset.sample_fingerprint(), None);
-    assert_eq!(dataset.split("train").unwrap().block_records(), None);
-}
-
 fn compressing() -> impl Iterator<Item = Codec> {
     Codec::all().filter(|&codec| codec != Codec::NONE)
 }

@@ -105,7 +105,6 @@ fn s3_with_a_fifth_of_all_requests_failing() {
         small,
         small / 9,
     );
-    assert_eq!(server.open_uploads(), 0);
     assert!(proxy.counts().len() >= 7, "{:?}", proxy.counts());
 }
 
@@ -114,7 +113,6 @@ fn moto_with_a_fifth_of_all_requests_failing() {
     let Some(server) = Moto::start() else { return };
     let proxy = FaultProxy::new(server.address(), 2, Plan::rough(0.2));
     works(&open("s3", &proxy.url(), server.settings()), 20, 3);
-    assert_eq!(server.open_uploads(), 0);
 }
 
 #[test]
@@ -122,7 +120,6 @@ fn google_with_a_fifth_of_all_requests_failing() {
     let server = Gcs::start();
     let proxy = FaultProxy::new(server.address(), 3, Plan::rough(0.2));
     works(&open("gs", &proxy.url(), server.settings()), 40, 4);
-    assert_eq!(server.open_uploads(), 0);
 }
 
 #[test]

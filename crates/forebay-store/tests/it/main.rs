@@ -2,7 +2,6 @@
 
 mod copy;
 mod faults;
-mod odd_names;
 mod permanent;
 mod redirects;
 mod stores;

@@ -1,7 +1,7 @@
 //! Riegeli's chunks of records: in blocks of 64 KiB, each behind a header of 24 bytes, wherever that falls inside of a chunk.
 
 use crate::archive::{Stream, read_exact};
-use forebay_shard::MAX_RECORD_BYTES;
+use forebay_shard::{MAX_RECORD_BYTES, varint};
 use highway::{HighwayHash, HighwayHasher, Key};
 use std::io::Read;
 use std::ops::Range;
@@ -70,7 +70,7 @@ impl Compression {
         if self == Self::None {
             return Ok(part.to_vec());
         }
-        let len = varint(&mut rest).filter(|len| *len <= most);
+        let len = varint::read(&mut rest).filter(|len| *len <= most);
         let len = len.ok_or("the length of a compressed part is damaged")?;
         let mut out = Vec::new();
         let mut expand = |reader: &mut dyn Read| {
@@ -106,39 +106,21 @@ impl Compression {
     }
 }
 
-/// Reads a number of up to ten bytes.
-pub(super) fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, after) = rest.split_first()?;
-        *rest = after;
-        let bits = u64::from(byte & 0x7f);
-        if bits << shift >> shift != bits {
-            return None;
-        }
-        value |= bits << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
 /// The fields of a message that are numbers, without those in other messages. None if it is damaged.
 pub(super) fn numbers(message: &[u8]) -> Option<Vec<(u64, u64)>> {
     let mut rest = message;
     let mut found = Vec::new();
     while !rest.is_empty() {
-        let key = varint(&mut rest)?;
+        let key = varint::read(&mut rest)?;
         match key & 7 {
-            0 => found.push((key >> 3, varint(&mut rest)?)),
+            0 => found.push((key >> 3, varint::read(&mut rest)?)),
             1 => {
                 let (word, after) = rest.split_first_chunk::<8>()?;
                 found.push((key >> 3, u64::from_le_bytes(*word)));
                 rest = after;
             }
             2 => {
-                let len = usize::try_from(varint(&mut rest)?).ok()?;
+                let len = usize::try_from(varint::read(&mut rest)?).ok()?;
                 rest = rest.get(len..)?;
             }
             _ => return None,
@@ -253,7 +235,7 @@ impl Chunk {
         let (compression, after) = rest.split_first().ok_or("it has no data")?;
         rest = after;
         let compression = Compression::of(*compression)?;
-        let sizes_len = varint(&mut rest).and_then(|len| usize::try_from(len).ok());
+        let sizes_len = varint::read(&mut rest).and_then(|len| usize::try_from(len).ok());
         let split = sizes_len.and_then(|len| rest.split_at_checked(len));
         let (sizes, values) = split.ok_or("the sizes of its records are cut short")?;
         let sizes = compression.expand(sizes, count.saturating_mul(10))?;
@@ -273,7 +255,7 @@ impl Chunk {
         let mut rest = sizes.as_slice();
         let mut end = start;
         for _ in 0..count {
-            let size = varint(&mut rest).and_then(|size| usize::try_from(size).ok());
+            let size = varint::read(&mut rest).and_then(|size| usize::try_from(size).ok());
             let next = size.and_then(|size| end.checked_add(size));
             let next = next.filter(|next| *next <= start + values_len);
             let next = next.ok_or("the sizes of its records are damaged")?;

@@ -3,14 +3,12 @@
 //! A record is followed by its key, as a further feature of the same message.
 
 use super::MAGIC;
-use super::riegeli::{
-    BLOCK, BLOCK_HEADER, CHUNK_HEADER, PADDING, RECORDS, SIGNATURE, hash, varint,
-};
+use super::riegeli::{BLOCK, BLOCK_HEADER, CHUNK_HEADER, PADDING, RECORDS, SIGNATURE, hash};
 use crate::error::Result;
 use crate::records::SourceRecord;
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError};
 use forebay_shard::index::MAX_KEY_BYTES;
-use forebay_shard::{BlockCompression, Codec, ExampleBuilder};
+use forebay_shard::{BlockCompression, Codec, ExampleBuilder, varint};
 use serde_json::Value;
 use std::io::{self, Write};
 
@@ -62,26 +60,17 @@ impl RecordSink for Sink {
     }
 }
 
-/// Appends a number of up to ten bytes.
-fn put_varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 /// Appends a field of a message that is a number, unless it is zero, which is the same as none.
 fn put_number(field: u64, value: u64, out: &mut Vec<u8>) {
     if value > 0 {
-        put_varint(field << 3 | NUMBER, out);
-        put_varint(value, out);
+        varint::put(field << 3 | NUMBER, out);
+        varint::put(value, out);
     }
 }
 
 fn put_bytes(field: u64, value: &[u8], out: &mut Vec<u8>) {
-    put_varint(field << 3 | BYTES, out);
-    put_varint(value.len() as u64, out);
+    varint::put(field << 3 | BYTES, out);
+    varint::put(value.len() as u64, out);
     out.extend_from_slice(value);
 }
 
@@ -98,14 +87,14 @@ pub(super) fn split_key(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut last = 0;
     while !rest.is_empty() {
         last = value.len() - rest.len();
-        let key = varint(&mut rest)?;
+        let key = varint::read(&mut rest)?;
         match key & 7 {
             NUMBER => {
-                varint(&mut rest)?;
+                varint::read(&mut rest)?;
             }
             FIXED => rest = rest.get(8..)?,
             BYTES => {
-                let len = usize::try_from(varint(&mut rest)?).ok()?;
+                let len = usize::try_from(varint::read(&mut rest)?).ok()?;
                 rest = rest.get(len..)?;
             }
             5 => rest = rest.get(4..)?,
@@ -179,13 +168,13 @@ impl Writer {
         let mut sizes = Vec::new();
         records
             .iter()
-            .for_each(|record| put_varint(record.len() as u64, &mut sizes));
+            .for_each(|record| varint::put(record.len() as u64, &mut sizes));
         let decoded: usize = records.iter().map(|record| record.len()).sum();
         let mut data = Vec::with_capacity(decoded + sizes.len() + 8);
         match level {
             None => {
                 data.push(0);
-                put_varint(sizes.len() as u64, &mut data);
+                varint::put(sizes.len() as u64, &mut data);
                 data.extend(sizes);
                 records
                     .iter()
@@ -194,13 +183,13 @@ impl Writer {
             Some(level) => {
                 let compressed = |bytes: &[u8]| -> io::Result<Vec<u8>> {
                     let mut part = Vec::new();
-                    put_varint(bytes.len() as u64, &mut part);
+                    varint::put(bytes.len() as u64, &mut part);
                     part.extend(zstd::bulk::compress(bytes, level)?);
                     Ok(part)
                 };
                 let sizes = compressed(&sizes)?;
                 data.push(b'z');
-                put_varint(sizes.len() as u64, &mut data);
+                varint::put(sizes.len() as u64, &mut data);
                 data.extend(sizes);
                 data.extend(compressed(&records.concat())?);
             }
@@ -299,8 +288,8 @@ impl RecordWriter for Writer {
         self.pad(out)?;
         let mut postscript = Vec::new();
         put_number(1, list_at, &mut postscript);
-        put_varint(2 << 3 | NUMBER, &mut postscript);
-        put_varint(MAGIC, &mut postscript);
+        varint::put(2 << 3 | NUMBER, &mut postscript);
+        varint::put(MAGIC, &mut postscript);
         self.records(&[postscript.as_slice(); 3], None, out)?;
         self.pad(out)?;
         Ok(Value::Null)

@@ -5,6 +5,7 @@
 //! walked here first, and decoded on its own; the whole footer is then decoded with that schema,
 //! which ignores any other. Kinds of fields are compared, because the decoder does not look at them.
 
+use super::thrift::Compact;
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::FOOTER_SIZE;
@@ -86,11 +87,6 @@ fn schema(footer: &[u8]) -> Result<&[u8], String> {
     Ok(&start[..start.len() - thrift.rest.len()])
 }
 
-/// Values of Thrift's compact protocol.
-struct Compact<'a> {
-    rest: &'a [u8],
-}
-
 /// Kinds of values. A field of 1 or 2 is a flag, which has no further bytes.
 const FLAGS: [u8; 2] = [1, 2];
 const BYTE: u8 = 3;
@@ -111,29 +107,6 @@ impl<'a> Compact<'a> {
         }
         self.varint()?;
         (self.field(&mut id)? == Some(LIST) && id == 2).then_some(self.rest)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        Some(*first)
-    }
-
-    fn skip_bytes(&mut self, len: u64) -> Option<()> {
-        self.rest = self.rest.get(usize::try_from(len).ok()?..)?;
-        Some(())
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
     }
 
     /// The number of structs of a list.

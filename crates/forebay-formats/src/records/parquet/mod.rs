@@ -22,6 +22,7 @@ mod rows;
 mod sink;
 #[cfg(all(test, feature = "formats"))]
 pub(super) mod tests;
+mod thrift;
 
 use super::CreateSink;
 use super::{Format, RecordInput, RecordSource, by_extension};

@@ -3,6 +3,8 @@
 //! The decoder shows only the number of values. The header is Thrift's compact encoding, of which all fields are walked: of a
 //! field that is there twice, the decoder takes the last one.
 
+use super::thrift::Compact;
+
 /// Deepest nesting of structs: that of statistics is 2.
 const MAX_DEPTH: usize = 8;
 
@@ -37,7 +39,7 @@ impl PageHeader {
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut header = Self::default();
         let (mut definitions, mut repetitions) = (0, 0);
-        let mut fields = Fields(bytes);
+        let mut fields = Compact { rest: bytes };
         fields.walk(0, &mut |path, value| {
             // The decoder refuses negative numbers.
             let value = u64::try_from(value).unwrap_or(0);
@@ -60,33 +62,7 @@ impl PageHeader {
     }
 }
 
-/// Fields that were not read yet.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn skip(&mut self, len: u64) -> Option<()> {
-        self.0 = self.0.get(usize::try_from(len).ok()?..)?;
-        Some(())
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
+impl Compact<'_> {
     fn integer(&mut self) -> Option<i64> {
         let coded = self.varint()?;
         Some((coded >> 1) as i64 ^ -((coded & 1) as i64))
@@ -127,12 +103,12 @@ impl Fields<'_> {
         match kind {
             // Booleans are in the type.
             1 | 2 => Some(()),
-            3 => self.skip(1),
+            3 => self.skip_bytes(1),
             4..=6 => self.varint().map(|_| ()),
-            7 => self.skip(8),
+            7 => self.skip_bytes(8),
             8 => {
                 let len = self.varint()?;
-                self.skip(len)
+                self.skip_bytes(len)
             }
             9 | 10 => {
                 let head = self.byte()?;
@@ -142,7 +118,7 @@ impl Fields<'_> {
                 };
                 for _ in 0..count {
                     match head & 0xf {
-                        1 | 2 => self.skip(1)?,
+                        1 | 2 => self.skip_bytes(1)?,
                         kind => self.value(kind, depth + 1)?,
                     }
                 }

@@ -37,7 +37,6 @@ impl LoaderArgs {
             timeout: super::timeout(keywords.seconds("timeout", TIMEOUT_S)?)?,
             transport: super::transport(keywords.text("transport")?.as_deref())?,
             connections: size(keywords.number("connections")?),
-            servers_per_rank: size(keywords.number("servers_per_rank")?),
             read: reading(origin.is_far(), &storage_options, cancel)?,
             cancel: cancel.clone(),
             given,

@@ -39,7 +39,6 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
         batch_timeout: ENDLESS,
         transport: transport_from_environment(args.transport)?,
         connections: args.connections,
-        servers_per_rank: args.servers_per_rank,
         ..ClientOptions::default()
     }
     .with_environment()?;

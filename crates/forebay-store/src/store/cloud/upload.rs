@@ -208,7 +208,7 @@ impl Live {
                 return Err(error);
             }
         };
-        begun.complete().await;
+        begun.complete();
         if self.reads_back() || (!all_proved && self.is_unprotected()) {
             let found = self.read_back(key, source.len, part_bytes).await?;
             if found != crc32c {

@@ -1,7 +1,7 @@
 //! Uploads that were begun and never completed: found, and ended.
 //!
-//! Only uploads of one key are: those of a begin whose answer was lost, and those of a process that was killed and whose
-//! session is continued. All others are left to the bucket's lifecycle rule (docs/internals/decisions/0090).
+//! Only the uploads of a process that was killed and whose session is continued: their parts cost money. All others are
+//! left to the bucket's lifecycle rule (docs/internals/decisions/0090).
 //! `object_store` cannot list uploads, so the requests are made here: S3's and Google's XML interfaces are the same but
 //! for how a request is authorized.
 
@@ -11,7 +11,6 @@ use crate::Result;
 use object_store::client::{HttpClient, HttpRequest, HttpResponse};
 use object_store::path::Path as Name;
 use serde::Deserialize;
-use std::time::{Duration, SystemTime};
 
 /// A page of 1,000 uploads is some 300 KB.
 const MOST_PAGE_BYTES: usize = 8 << 20;
@@ -22,14 +21,6 @@ const MOST_PAGE_BYTES: usize = 8 << 20;
 struct OpenUpload {
     key: String,
     upload_id: String,
-    /// When it was begun, by the store's clock.
-    initiated: Option<String>,
-}
-
-impl OpenUpload {
-    fn begun(&self) -> Option<SystemTime> {
-        humantime::parse_rfc3339_weak(self.initiated.as_deref()?).ok()
-    }
 }
 
 /// A page of the list of open uploads.
@@ -55,30 +46,6 @@ impl Live {
             }
         }
         Ok(())
-    }
-
-    /// Ends the uploads of `key` that our own lost tries to begin one left behind: those that are as old as ours, or younger
-    /// than `since`. Ours is complete or to be ended as well.
-    pub(super) async fn end_strays(&self, key: &str, since: Duration) {
-        let Ok(name) = self.name(key) else { return };
-        // The object is there; what cannot be ended now is left to the bucket's lifecycle rule.
-        let Ok(open) = self.open_uploads(key, &name).await else {
-            return;
-        };
-        let is_same = |upload: &OpenUpload| upload.key == name.as_ref();
-        let same: Vec<OpenUpload> = open.into_iter().filter(is_same).collect();
-        let newest = same.iter().filter_map(OpenUpload::begun).max();
-        // Some stores tell whole seconds.
-        let since = since + Duration::from_secs(1);
-        for upload in same {
-            let is_ours = match (upload.begun(), newest) {
-                (Some(begun), Some(newest)) => begun + since >= newest,
-                _ => true,
-            };
-            if is_ours {
-                let _ = self.end_one(key, name.clone(), upload.upload_id).await;
-            }
-        }
     }
 
     /// Ends one upload. That it is not there is what is wanted.
@@ -223,8 +190,6 @@ mod tests {
         assert_eq!(page.uploads.len(), 2);
         assert_eq!(page.uploads[0].key, "a/b & c");
         assert_eq!(page.uploads[0].upload_id, "id1");
-        let age = page.uploads[0].begun().unwrap() - Duration::from_secs(1);
-        assert_eq!(page.uploads[1].begun(), Some(age));
         let none = parse_page(b"<ListMultipartUploadsResult/>").unwrap();
         assert!(none.uploads.is_empty() && !none.is_truncated);
         assert!(parse_page(b"<html></html>").is_none());

@@ -1,7 +1,7 @@
 //! Uploads in parts that are begun: none of them is left open, however it goes on.
 //!
-//! A store may have begun one though no caller has its id: the answer was lost, or the caller that asked was stopped before it came. An answer
-//! that may still come is waited for; what is lost is looked for by its name.
+//! A caller may be stopped before the id of its upload comes: the answer is waited for. One whose answer is lost has no parts, so it
+//! costs nothing until the bucket's lifecycle rule removes it.
 
 use crate::Result;
 use crate::store::cloud::exchange_log::EXCHANGE_LOG;
@@ -11,7 +11,6 @@ use object_store::PutMultipartOptions;
 use object_store::path::Path as Name;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// An upload that was begun: ended when it is dropped before it is complete.
 pub(super) struct MultipartGuard {
@@ -22,17 +21,7 @@ pub(super) struct MultipartGuard {
     endings: TaskTracker,
     /// Parts that are on their way: each is entered here.
     pub(super) parts: TaskTracker,
-    strays: Option<OrphanedUploads>,
     pending: bool,
-}
-
-/// Uploads whose ids were lost with the answers of tries to begin one: found and ended when this is dropped.
-struct OrphanedUploads {
-    live: Live,
-    key: String,
-    began: Instant,
-    endings: TaskTracker,
-    may_be: bool,
 }
 
 impl Live {
@@ -45,16 +34,8 @@ impl Live {
         endings: &TaskTracker,
     ) -> Result<MultipartGuard> {
         let operation = self.operation("write", key, 0);
-        let mut strays = OrphanedUploads {
-            live: self.clone(),
-            key: key.to_owned(),
-            began: Instant::now(),
-            endings: endings.clone(),
-            may_be: false,
-        };
         let begun = self
-            .run(&operation, |number| {
-                strays.may_be |= number.0 > 1;
+            .run(&operation, |_| {
                 let options = PutMultipartOptions {
                     attributes: attributes(crc32c, token),
                     ..PutMultipartOptions::default()
@@ -63,13 +44,7 @@ impl Live {
                 self.clone().begin_once(key, name, options, endings.clone())
             })
             .await;
-        match begun {
-            Ok(mut begun) => {
-                begun.strays = Some(strays);
-                Ok(begun)
-            }
-            Err(failed) => Err(failed.into_error(&operation)),
-        }
+        begun.map_err(|failed| failed.into_error(&operation))
     }
 
     /// One try. It goes on to its answer though it is dropped, and ends what it began.
@@ -80,46 +55,25 @@ impl Live {
         options: PutMultipartOptions,
         endings: TaskTracker,
     ) -> std::result::Result<MultipartGuard, Fault> {
-        let mut strays = OrphanedUploads {
-            live: self.clone(),
-            key: key.clone(),
-            began: Instant::now(),
-            endings: endings.clone(),
-            may_be: true,
-        };
         let notes = EXCHANGE_LOG.with(Arc::clone);
         let own = endings.clone();
         // If the caller is gone, the result is dropped, which ends the upload.
         let asking = async move {
-            match EXCHANGE_LOG
+            let id = EXCHANGE_LOG
                 .scope(notes, self.ask_for_upload(&name, options))
-                .await
-            {
-                Ok(id) => {
-                    strays.none();
-                    Ok(MultipartGuard {
-                        live: self,
-                        name,
-                        key,
-                        id,
-                        endings: own,
-                        parts: TaskTracker::new(),
-                        strays: None,
-                        pending: true,
-                    })
-                }
-                Err(fault) => Err((fault, strays)),
-            }
+                .await?;
+            Ok::<_, Fault>(MultipartGuard {
+                live: self,
+                name,
+                key,
+                id,
+                endings: own,
+                parts: TaskTracker::new(),
+                pending: true,
+            })
         };
-        match endings.through(asking).await? {
-            Some(Ok(begun)) => Ok(begun),
-            Some(Err((fault, mut strays))) => {
-                // A caller that tries again looks for them.
-                strays.none();
-                Err(fault)
-            }
-            None => Err(Fault::BadBytes("the request broke off".to_owned())),
-        }
+        let broke_off = || Err(Fault::BadBytes("the request broke off".to_owned()));
+        endings.through(asking).await?.unwrap_or_else(broke_off)
     }
 
     async fn ask_for_upload(
@@ -131,7 +85,7 @@ impl Live {
             // Metadata comes with the completion.
             return Ok(String::new());
         }
-        // A caller that waits gives up before. What is answered later than that is left to be found by its name.
+        // A caller that waits gives up before.
         let patience = self.0.timeout * 2;
         let asking = self.multipart()?.create_multipart_opts(name, options);
         match tokio::time::timeout(patience, asking).await {
@@ -142,10 +96,9 @@ impl Live {
 }
 
 impl MultipartGuard {
-    /// It is complete: nothing is ended but what lost tries left.
-    pub(super) async fn complete(mut self) {
+    /// It is complete: there is nothing to end.
+    pub(super) fn complete(mut self) {
         self.pending = false;
-        self.end_strays().await;
     }
 
     /// Ends the upload, so that nothing of it is left in the store.
@@ -153,18 +106,6 @@ impl MultipartGuard {
         self.pending = false;
         let ending = self.endings.through(self.ending());
         let _ = ending.await;
-        self.end_strays().await;
-    }
-
-    async fn end_strays(&mut self) {
-        if let Some(strays) = &mut self.strays
-            && strays.may_be
-        {
-            self.live
-                .end_strays(&strays.key, strays.began.elapsed())
-                .await;
-            strays.none();
-        }
     }
 
     fn ending(&self) -> impl Future<Output = ()> + Send + use<> {
@@ -184,25 +125,6 @@ impl Drop for MultipartGuard {
             // Without a runtime nothing was begun.
             let _ = self.endings.spawn(self.ending());
         }
-    }
-}
-
-impl OrphanedUploads {
-    /// There are none, or another process looks for them.
-    fn none(&mut self) {
-        self.may_be = false;
-    }
-}
-
-impl Drop for OrphanedUploads {
-    fn drop(&mut self) {
-        if !std::mem::replace(&mut self.may_be, false) {
-            return;
-        }
-        let (live, key, since) = (self.live.clone(), self.key.clone(), self.began.elapsed());
-        let _ = self.endings.spawn(async move {
-            live.end_strays(&key, since).await;
-        });
     }
 }
 
