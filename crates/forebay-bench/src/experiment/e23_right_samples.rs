@@ -21,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const WORKERS: [usize; 4] = [1, 2, 4, 8];
 /// The format that gave wrong labels when it was opened before workers were forked.
 const SHARED: &str = "hdf5";
-pub(super) const OPENED_FIRST: &str = "opened before the workers";
+const OPENED_FIRST: &str = "opened before the workers";
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let mut found = Findings::default();

@@ -26,14 +26,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// Records of a chunk, beside those of a batch.
 const CHUNKS: [u64; 4] = [8, 64, 256, 1024];
-pub(super) const FULL: &str = "full shuffle";
+const FULL: &str = "full shuffle";
 /// Quality: chunks of 64 neighbors that a batch has samples of, of those that it can have.
 pub(super) const SPREAD: &str = "% different chunks in a batch";
 const SPREAD_CHUNK: u64 = 64;
 
 /// Orders of samples of formats that are stored in chunks: single samples, or whole chunks.
 const ORDERS: [(&str, bool); 2] = [(FULL, false), (BY_CHUNK, true)];
-pub(super) const BY_CHUNK: &str = "shuffled chunks";
+const BY_CHUNK: &str = "shuffled chunks";
 /// Workers of packages.
 const WORKERS: usize = 4;
 
@@ -41,7 +41,7 @@ pub(super) fn name(order: &str, cache: &str) -> String {
     format!("{order}, {cache}")
 }
 
-pub(super) fn of_chunk(records: u64) -> String {
+fn of_chunk(records: u64) -> String {
     format!("chunks of {records}")
 }
 

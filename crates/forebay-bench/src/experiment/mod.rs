@@ -13,7 +13,6 @@ mod mini_app;
 mod packages;
 mod settings;
 mod small_memory;
-mod statements;
 mod stores;
 mod trace;
 mod training;
@@ -342,7 +341,6 @@ pub fn characterize(
         fio_jobs::write(&lab, &ids, dir)?;
     }
     drop(throttle);
-    report.statements = statements::judge(&report);
     Ok(report)
 }
 

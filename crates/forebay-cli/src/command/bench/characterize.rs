@@ -11,7 +11,7 @@ use forebay_bench::experiment::{
     CATALOG, CharacterizeObserver, CharacterizeOptions, Consumer, Experiment, characterize,
 };
 use forebay_bench::report::{
-    ExperimentReport, FigureClass, Judgment, LabReport, REPORT_FILE, Verdict, compare,
+    ExperimentReport, FigureClass, LabReport, REPORT_FILE, Verdict, compare,
 };
 use forebay_store::{Location, free_bytes};
 use serde_json::json;
@@ -261,7 +261,6 @@ pub(super) fn measure(
     for experiment in &report.experiments {
         print(experiment, console);
     }
-    print_statements(&report, console);
     if let Some(dir) = report_dir {
         report.write(dir)?;
         let page = dir.join("report.html");
@@ -439,35 +438,6 @@ fn print(experiment: &ExperimentReport, console: &Console) {
         .notes
         .iter()
         .for_each(|note| console.line(format!("  {}", printable(note))));
-}
-
-fn print_statements(report: &LabReport, console: &Console) {
-    console.blank();
-    console.heading("Published statements");
-    let tested = |finding| {
-        let all = report.statements.iter();
-        all.filter(move |statement| (statement.finding == Judgment::NotTested) == finding)
-    };
-    for statement in tested(false) {
-        let words = statement.finding.words();
-        console.line(format!(
-            "  {} {words}: {}",
-            statement.id, statement.statement
-        ));
-        console.line(
-            console
-                .paint()
-                .dim(format!("      {}", printable(&statement.why))),
-        );
-    }
-    let rest: Vec<&str> = tested(true)
-        .map(|statement| statement.id.as_str())
-        .collect();
-    console.line(
-        console
-            .paint()
-            .dim(format!("  not tested: {}", rest.join(", "))),
-    );
 }
 
 impl Compare {
