@@ -75,7 +75,6 @@ catalog! {
     e33_staging,
     e34_damage,
     e35_cached_first,
-    e36_time_to_accuracy,
 }
 
 /// An experiment of the catalog.
