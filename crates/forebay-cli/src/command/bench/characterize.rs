@@ -27,8 +27,6 @@ use crate::quantity::{self, parse_duration, parse_size};
 use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
-/// Side of the images of formats that store pixels.
-pub(super) const PIXELS: u32 = 224;
 /// Each is a thread with a batch of its own.
 const MOST_RANKS: u64 = 64;
 /// With --full: the images and the rounds of the published experiments.
@@ -220,10 +218,8 @@ impl Characterize {
             ranks: self.ranks,
             data: self.data,
             limits: self.limit,
-            python: self.trainer.python,
             emit_fio: self.emit_fio,
             formats: Vec::new(),
-            side: PIXELS,
             command: command(console),
         };
         Ok(options)
