@@ -88,7 +88,7 @@ enum What {
     Sharing(stream::Sharing),
     /// Batches that cost nothing to make, from a server on this machine, beside a bare connection
     ///
-    /// Tells the CPU time of both sides and how long handing over takes; beside iperf3 where it is installed.
+    /// Tells the CPU time of both sides and how long handing over takes.
     Transport(stream::Handover),
     /// Time that a trainer waits after its server is killed, and after its server is stopped
     ///
