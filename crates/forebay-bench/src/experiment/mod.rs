@@ -6,7 +6,6 @@ mod consumer;
 mod contestants;
 mod data;
 mod feed;
-mod fio_jobs;
 mod formats;
 mod lab;
 mod mini_app;
@@ -139,8 +138,6 @@ pub struct CharacterizeOptions {
     pub data: Option<PathBuf>,
     /// The formats that are compared; all if there is none.
     pub formats: Vec<String>,
-    /// Directory for job files of fio that repeat the accesses of E2, E3 and E4.
-    pub emit_fio: Option<PathBuf>,
     /// Limits of the disks that the media are on.
     pub limits: Option<DiskLimits>,
     /// The command, for the report.
@@ -311,14 +308,6 @@ pub fn characterize(
             notes: found.notes,
             seconds: begin.elapsed().as_secs_f64(),
         });
-    }
-    if let Some(dir) = &options.emit_fio {
-        let ids: Vec<&str> = report
-            .experiments
-            .iter()
-            .map(|ran| ran.id.as_str())
-            .collect();
-        fio_jobs::write(&lab, &ids, dir)?;
     }
     drop(throttle);
     Ok(report)

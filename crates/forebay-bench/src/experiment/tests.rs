@@ -45,7 +45,6 @@ fn options(medium: &std::path::Path, experiments: &[&str]) -> CharacterizeOption
         ranks: vec![1, 2],
         data: None,
         limits: None,
-        emit_fio: None,
         formats: Vec::new(),
         command: "test".to_owned(),
     }
@@ -425,26 +424,6 @@ fn stores_are_read_beside_directories_or_alone_and_left_empty() {
     }
     let store = forebay_store::Store::open(&options.stores[0], &options.store).unwrap();
     assert!(store.list("").unwrap().is_empty());
-}
-
-#[test]
-fn jobs_of_fio_name_each_medium() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut options = options(&dir.path().join("m"), &["E2", "E3", "E4", "E1"]);
-    options.emit_fio = Some(dir.path().join("jobs"));
-    characterize(&options, &Quiet).unwrap();
-    let read = |name: &str| fs::read_to_string(dir.path().join("jobs").join(name)).unwrap();
-    let place = format!("directory={}/forebay-fio", dir.path().join("m").display());
-    let (baselines, sizes, ceiling) = (read("E2-1.fio"), read("E3-1.fio"), read("E4-1.fio"));
-    assert!(
-        [&baselines, &sizes, &ceiling]
-            .iter()
-            .all(|job| job.contains(&place))
-    );
-    assert!(baselines.contains("[random-write]") && baselines.contains("bs=16384"));
-    assert!(sizes.contains("bssplit=2048/1:4096/2:8192/4"));
-    assert!(ceiling.contains("[write-4-tasks]") && ceiling.contains("end_fsync=1"));
-    assert_eq!(fs::read_dir(dir.path().join("jobs")).unwrap().count(), 3);
 }
 
 #[test]

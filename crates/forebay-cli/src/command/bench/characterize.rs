@@ -51,9 +51,6 @@ pub(super) struct Characterize {
     /// A dataset whose images are used in place of generated ones
     #[arg(long, value_name = "DATASET")]
     data: Option<PathBuf>,
-    /// Write job files of fio that repeat the accesses of E2, E3 and E4, those that run, into this directory
-    #[arg(long, value_name = "DIR")]
-    emit_fio: Option<PathBuf>,
     /// Slow down the disks of the media with a cgroup, such as read=163MB,write=133MB,reads=200 (a second); needs root
     #[arg(long, value_name = "LIMITS", value_parser = parse_limits)]
     limit: Option<DiskLimits>,
@@ -218,7 +215,6 @@ impl Characterize {
             ranks: self.ranks,
             data: self.data,
             limits: self.limit,
-            emit_fio: self.emit_fio,
             formats: Vec::new(),
             command: command(console),
         };

@@ -85,7 +85,6 @@ impl Formats {
             ranks: vec![1],
             data: self.data,
             limits: None,
-            emit_fio: None,
             formats: self.formats,
             command: command(console),
         };
