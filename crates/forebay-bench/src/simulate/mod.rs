@@ -5,7 +5,6 @@
 //! servers, servers that die, steps that wait for the last of many. It is a function of the plan and its seed; nothing of this
 //! machine is in it.
 
-mod event;
 mod plan;
 mod run;
 

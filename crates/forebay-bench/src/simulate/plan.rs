@@ -298,7 +298,7 @@ impl ClusterPlan {
 
     /// Returns the capacity of each resource with evenly spread work. The GPUs come last.
     #[must_use]
-    pub fn limits(&self) -> Vec<Limit> {
+    pub fn limits(&self) -> [Limit; 6] {
         let read = self.record_bytes as f64 * self.misses();
         let per = |bytes_per_s: f64, bytes: f64| match bytes > 0.0 {
             true => bytes_per_s / bytes,
@@ -325,23 +325,19 @@ impl ClusterPlan {
             resource,
             images_per_s,
         })
-        .into()
     }
 
     /// The resource that gives out first.
     #[must_use]
     pub fn first_limit(&self) -> Limit {
+        let slower = |a: Limit, b: Limit| {
+            if b.images_per_s < a.images_per_s {
+                b
+            } else {
+                a
+            }
+        };
         let limits = self.limits();
-        let gpus = limits[limits.len() - 1];
-        limits
-            .into_iter()
-            .reduce(|a, b| {
-                if b.images_per_s < a.images_per_s {
-                    b
-                } else {
-                    a
-                }
-            })
-            .unwrap_or(gpus)
+        limits.iter().copied().fold(limits[0], slower)
     }
 }

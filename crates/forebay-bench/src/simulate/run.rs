@@ -3,12 +3,24 @@
 //! A GPU has `ahead` batches asked for or at hand. A batch is read from storage as far as no cache has it, decoded by all cores
 //! of its server, sent, received; a step begins once every GPU of its training has a batch, and asks for the next ones.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use serde::Serialize;
 
-use super::event::{Events, Random, Time, seconds};
 use super::plan::{ClusterPlan, Limit, Placement, PlanError, Resource};
+use crate::random::Random;
 
 const GBIT: f64 = 1e9 / 8.0;
+
+/// Nanoseconds since the beginning.
+type Time = u64;
+
+/// Seconds as time.
+fn seconds(s: f64) -> Time {
+    // Casting saturates, and no plan lasts centuries.
+    (s * 1e9).round() as Time
+}
 
 /// How much of its time a resource works.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -94,7 +106,7 @@ struct Job {
     images: f64,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
     gpu: usize,
     server: usize,
@@ -102,6 +114,7 @@ struct Request {
     asked: Time,
 }
 
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A batch comes to the next of its stages.
     At(Request, Stage),
@@ -113,7 +126,7 @@ enum Event {
     Back(usize),
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Storage,
     ServerIn,
@@ -125,7 +138,9 @@ enum Stage {
 
 struct World<'a> {
     plan: &'a ClusterPlan,
-    events: Events<Event>,
+    /// Events to come with their times, and numbers that order those of equal times.
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    pushed: u64,
     random: Random,
     /// The measured window, from and to.
     window: (Time, Time),
@@ -171,9 +186,7 @@ impl<'a> World<'a> {
         let mut random = Random::new(plan.seed);
         let count = plan.servers as usize;
         let mut order: Vec<usize> = (0..count).collect();
-        for i in (1..count).rev() {
-            order.swap(i, random.below(i + 1));
-        }
+        random.shuffle(&mut order);
         let mut servers = vec![
             Server {
                 reads: Queue::default(),
@@ -202,7 +215,7 @@ impl<'a> World<'a> {
             .map(|gpu| {
                 let home = match plan.placement {
                     Placement::Even => (gpu % plan.servers) as usize,
-                    Placement::Hash => random.below(count),
+                    Placement::Hash => random.below(plan.servers) as usize,
                 };
                 servers[home].streams += 1;
                 // A training has hosts of its own, as far as that goes.
@@ -222,14 +235,10 @@ impl<'a> World<'a> {
             .collect();
         let begin = seconds(plan.warm_up_s);
         let window = (begin, begin + seconds(plan.seconds));
-        let mut events = Events::new();
-        for &dying in order.iter().rev().take(plan.failures as usize) {
-            let at = plan.warm_up_s + random.unit() * plan.seconds / 2.0;
-            events.push(seconds(at), Event::Dies(dying));
-        }
-        World {
+        let mut world = World {
             plan,
-            events,
+            events: BinaryHeap::new(),
+            pushed: 0,
             random,
             window,
             storage: Queue::default(),
@@ -239,7 +248,17 @@ impl<'a> World<'a> {
             jobs,
             waits: Vec::new(),
             latencies: Vec::new(),
+        };
+        for &dying in order.iter().rev().take(plan.failures as usize) {
+            let at = plan.warm_up_s + world.random.unit() * plan.seconds / 2.0;
+            world.push(seconds(at), Event::Dies(dying));
         }
+        world
+    }
+
+    fn push(&mut self, at: Time, event: Event) {
+        self.pushed += 1;
+        self.events.push(Reverse((at, self.pushed, event)));
     }
 
     fn run(&mut self) {
@@ -248,7 +267,7 @@ impl<'a> World<'a> {
                 self.ask(gpu, 0);
             }
         }
-        while let Some((now, event)) = self.events.pop() {
+        while let Some(Reverse((now, _, event))) = self.events.pop() {
             if now >= self.window.1 {
                 break;
             }
@@ -262,9 +281,9 @@ impl<'a> World<'a> {
                     self.servers[server].is_up = false;
                     self.servers[server].life += 1;
                     let moves = now + seconds(self.plan.failover_s);
-                    self.events.push(moves, Event::Moves(server));
+                    self.push(moves, Event::Moves(server));
                     let back = now + seconds(self.plan.restart_s);
-                    self.events.push(back, Event::Back(server));
+                    self.push(back, Event::Back(server));
                 }
                 Event::Moves(server) => self.move_from(now, server),
                 Event::Back(server) => self.back(now, server),
@@ -289,7 +308,7 @@ impl<'a> World<'a> {
             true => Stage::Storage,
             false => Stage::Cores,
         };
-        self.events.push(now, Event::At(request, stage));
+        self.push(now, Event::At(request, stage));
     }
 
     /// The part of a GPU's records that its server has to fetch. A server that stands in for another has none of them.
@@ -352,7 +371,7 @@ impl<'a> World<'a> {
             }
             Stage::Ready => return self.ready(now, request),
         };
-        self.events.push(done, Event::At(request, next));
+        self.push(done, Event::At(request, next));
     }
 
     fn ready(&mut self, now: Time, request: Request) {
@@ -395,7 +414,7 @@ impl<'a> World<'a> {
             self.ask(gpu, now);
         }
         self.jobs[job].gpus = gpus;
-        self.events.push(done, Event::Computed(job));
+        self.push(done, Event::Computed(job));
     }
 
     fn move_from(&mut self, now: Time, dead: usize) {
@@ -412,7 +431,7 @@ impl<'a> World<'a> {
                 Placement::Even => up.min_by_key(|&server| self.servers[server].streams),
                 Placement::Hash => {
                     let up: Vec<usize> = up.collect();
-                    (!up.is_empty()).then(|| up[self.random.below(up.len())])
+                    (!up.is_empty()).then(|| up[self.random.below(up.len() as u64) as usize])
                 }
             };
             // If all servers are down, the stream waits for the first one that returns.
@@ -513,7 +532,7 @@ impl<'a> World<'a> {
             most_streams: streams().max().unwrap_or(0),
             fewest_streams: streams().min().unwrap_or(0),
             uses,
-            limits: plan.limits(),
+            limits: plan.limits().into(),
             first_limit: plan.first_limit(),
         }
     }
