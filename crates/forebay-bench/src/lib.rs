@@ -6,7 +6,6 @@ mod epoch;
 pub mod experiment;
 mod failover;
 mod fleet;
-mod iperf3;
 mod load;
 mod measure;
 mod pack;

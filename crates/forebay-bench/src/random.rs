@@ -34,6 +34,11 @@ impl Random {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
+    /// Returns a number from 0 to 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// Fills a buffer with bytes that no file system or drive can compress.
     pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
         for eight in bytes.chunks_mut(8) {

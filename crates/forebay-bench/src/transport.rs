@@ -12,7 +12,6 @@ use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
 use forebay_server::{Pixels, Synthetic};
 
-use crate::iperf3;
 use crate::measure::{Alternative, BenchReport, Measurement, Threads, median, side_by_side};
 use crate::stream::{BATCH, NAME, SIDE, serve};
 use crate::{Error, Result};
@@ -40,7 +39,7 @@ pub struct TransportOptions {
     pub runs: usize,
 }
 
-/// Each transport, beside iperf3 where there is one, a bare TCP connection and copying memory. Batches are not looked
+/// Each transport, beside a bare TCP connection and copying memory. Batches are not looked
 /// at, only handed over.
 ///
 /// # Errors
@@ -55,13 +54,6 @@ pub fn transport(options: &TransportOptions) -> Result<BenchReport> {
     let ways = ways(options);
     let sides = RefCell::new(BTreeMap::new());
     let mut alternatives = Vec::new();
-    if iperf3::is_there() {
-        alternatives.push(Alternative::elsewhere(
-            "iperf3 on loopback, 1 MiB writes",
-            "GB/s",
-            move || iperf3::measure(batches * BATCH_BYTES as u64),
-        ));
-    }
     alternatives.push(Alternative::here(
         "bare TCP on loopback, 1 MiB writes, one buffer",
         "GB/s",

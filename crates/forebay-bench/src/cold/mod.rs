@@ -17,14 +17,14 @@
 //! # Ok::<(), forebay_bench::Error>(())
 //! ```
 
-#[cfg(all(test, target_os = "linux"))]
-mod campaign;
 mod counters;
 mod evict;
 mod footprint;
 mod mount;
 mod proof;
 mod residency;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 
 pub use counters::Counters;
 pub use evict::{Cold, Evictor, Way};

@@ -93,8 +93,6 @@ pub struct Watch {
     files: Vec<FileBytes>,
     residency: Result<Residency, String>,
     before: Counters,
-    /// Bytes that other processes had read from devices.
-    others: u64,
 }
 
 #[derive(Debug)]
@@ -126,24 +124,13 @@ impl Watch {
             files: footprint.local().to_vec(),
             residency,
             before,
-            others: 0,
-        }
-    }
-
-    /// Adds bytes that other processes had read from devices for the run, as their `read_bytes` say.
-    #[must_use]
-    pub fn with_others(self, bytes: u64) -> Self {
-        Self {
-            others: self.others + bytes,
-            ..self
         }
     }
 
     /// Returns the proof for a run that delivered so many bytes; `fetched` of them came over the network, where the
     /// footprint is a store's.
     pub fn end(&self, delivered: u64, fetched: Option<u64>) -> Proof {
-        let mut read = self.place.counters().since(&self.before);
-        read.process = read.process.map(|own| own + self.others);
+        let read = self.place.counters().since(&self.before);
         let unknown = |why: String| {
             let mut proof = Proof::unknown(self.way, why);
             proof.resident_before = self.residency.as_ref().ok().map(|found| found.part);
@@ -309,7 +296,6 @@ mod tests {
             files: Vec::new(),
             residency,
             before: Counters::default(),
-            others: 0,
         }
     }
 

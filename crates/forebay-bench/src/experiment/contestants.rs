@@ -1,5 +1,5 @@
-//! The formats that E20 and E21 compare: image files read by a small program, shards and formats that Forebay's loader reads where they
-//! are, and formats that their packages read. None of them is measured before its samples are those of the indexed shards.
+//! The formats that E20 and E21 compare: image files read by a small program, and formats that Forebay's loader reads where they are.
+//! None of them is measured before its samples are those of the indexed shards. `tools/peers` compares packages of formats.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,12 +8,11 @@ use forebay_image::{EvalTransform, Transform};
 use forebay_shard::Split;
 
 use super::CharacterizeOptions;
-use super::data::{ImageFile, MediumData, first_split, image_files};
+use super::data::{ImageFile, MediumData, image_files};
 use super::feed::Feed;
 use super::formats::{Differences, Samples};
 use super::lab::{Cache, Lab};
 use super::mini_app::{MiniApp, SIDE};
-use super::packages::{self, Packages, Reading};
 use crate::Result;
 use crate::cold::Footprint;
 use crate::read::footprint;
@@ -21,37 +20,24 @@ use crate::read::footprint;
 /// Workers and caches of all figures.
 pub(super) const WORKERS: [usize; 2] = [1, 4];
 pub(super) const CACHES: [(&str, Cache); 2] = [("cold", Cache::Emptied), ("warm", Cache::Filled)];
-pub(super) const FILES: &str = "image files";
-/// Formats that are read without packages, image files included.
-const OWN: [&str; 7] = [
+const FILES: &str = "image files";
+/// The names of all formats, sorted but for the first, which names image files.
+pub(super) const NAMES: [&str; 7] = [
     "files",
-    "tfrecord",
+    "arrayrecord",
     "indexed",
-    "webdataset",
     "mds",
     "parquet",
-    "arrayrecord",
+    "tfrecord",
+    "webdataset",
 ];
 /// Batches of image files that are made ahead while training.
 const AHEAD: u64 = 2;
 
-/// The names of all formats.
-pub(super) fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> = OWN.into_iter().chain(packages::names()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
 /// The figures of an experiment with all formats.
 pub(super) fn figures(options: &CharacterizeOptions) -> usize {
-    count(options) * WORKERS.len() * CACHES.len()
-}
-
-/// How many formats there are.
-pub(super) fn count(options: &CharacterizeOptions) -> usize {
-    let own = OWN.iter().filter(|name| options.has_format(name)).count();
-    own + packages::count(options)
+    let formats = NAMES.iter().filter(|name| options.has_format(name));
+    formats.count() * WORKERS.len() * CACHES.len()
 }
 
 /// The name of a figure.
@@ -72,8 +58,6 @@ pub(super) struct Contestant<'l> {
 enum Reader {
     Files(Rc<[ImageFile]>),
     Loader(Split),
-    /// One of the packages, by its number.
-    Package(Rc<Packages>, usize),
 }
 
 /// The result of a run.
@@ -86,12 +70,10 @@ pub(super) struct Delivery {
     pub(super) bytes: u64,
     /// Bytes that were read, those of batches that were not taken included.
     pub(super) read: u64,
-    /// Bytes that other processes had read from devices.
-    pub(super) by_others: u64,
 }
 
 impl Contestant<'_> {
-    /// Reads for the time of a run. `step` is the time of a training step: loaders decode for it, packages hand over what is stored.
+    /// Reads for the time of a run. `step` is the time of a training step: images are decoded for it.
     pub(super) fn run(&self, workers: usize, step: Option<Duration>) -> Result<Delivery> {
         let (batch, limit) = (self.options.batch_size, self.options.limit);
         match &self.reader {
@@ -111,7 +93,6 @@ impl Contestant<'_> {
                     batches: ran.images / batch,
                     bytes: ran.bytes,
                     read: ran.read,
-                    by_others: 0,
                 })
             }
             Reader::Loader(split) => {
@@ -132,24 +113,6 @@ impl Contestant<'_> {
                     batches: fed.images.div_ceil(batch),
                     bytes: fed.bytes,
                     read: fed.read,
-                    by_others: 0,
-                })
-            }
-            Reader::Package(packages, number) => {
-                let reading = Reading {
-                    workers,
-                    step: step.unwrap_or_default(),
-                    ..Reading::default()
-                };
-                let ran = packages.stored[*number].run(reading, limit)?;
-                Ok(Delivery {
-                    seconds: ran.seconds,
-                    waited: ran.waited,
-                    images: ran.images,
-                    batches: ran.batches,
-                    bytes: ran.bytes,
-                    read: ran.read,
-                    by_others: ran.from_storage,
                 })
             }
         }
@@ -164,7 +127,7 @@ pub(super) fn contestants<'l>(
 ) -> Result<Vec<Contestant<'l>>> {
     let options = lab.options;
     let mut found = Vec::new();
-    if options.has_format(OWN[0]) {
+    if options.has_format(NAMES[0]) {
         let files = medium.images()?;
         found.push(Contestant {
             name: FILES.to_owned(),
@@ -176,104 +139,24 @@ pub(super) fn contestants<'l>(
     let most = WORKERS[WORKERS.len() - 1];
     let right = Samples::of(&medium.indexed()?, 1)?;
     for format in medium.formats(options)?.iter() {
-        let differences = Samples::of(&format.split, most)?.differences(&right);
-        if is_right(medium, format.name, &differences, notes) {
-            found.push(Contestant {
-                name: format.name.to_owned(),
-                files: footprint(&format.split),
-                reader: Reader::Loader(format.split.clone()),
-                options,
-            });
+        let Differences {
+            wrong,
+            missing,
+            repeated,
+        } = Samples::of(&format.split, most)?.differences(&right);
+        if wrong + missing + repeated > 0 {
+            notes.push(format!(
+                "{}: no figures of {}: {wrong} samples are wrong, {missing} missing, {repeated} repeated",
+                medium.name, format.name
+            ));
+            continue;
         }
+        found.push(Contestant {
+            name: format.name.to_owned(),
+            files: footprint(&format.split),
+            reader: Reader::Loader(format.split.clone()),
+            options,
+        });
     }
-    let packages = medium.packages(options)?;
-    let right = right_hashes(medium, &packages)?;
-    for (number, package) in packages.stored.iter().enumerate() {
-        let reading = Reading {
-            workers: most,
-            ..Reading::default()
-        };
-        let differences = package.differences(reading, &right[usize::from(package.is_pixels)]);
-        let (differences, _) = match differences {
-            Ok(found) => found,
-            Err(error) => {
-                notes.push(format!(
-                    "{}: no figures of {}: {error}",
-                    medium.name, package.name
-                ));
-                continue;
-            }
-        };
-        if is_right(medium, package.name, &differences, notes) {
-            found.push(Contestant {
-                name: package.name.to_owned(),
-                files: package.files.clone(),
-                reader: Reader::Package(packages.clone(), number),
-                options,
-            });
-        }
-    }
-    notes.extend(about(&packages));
     Ok(found)
-}
-
-/// Whether all samples are right; a note says it if they are not.
-pub(super) fn is_right(
-    medium: &MediumData,
-    name: &str,
-    found: &Differences,
-    notes: &mut Vec<String>,
-) -> bool {
-    let Differences {
-        wrong,
-        missing,
-        repeated,
-    } = found;
-    let is_right = wrong + missing + repeated == 0;
-    if !is_right {
-        notes.push(format!(
-            "{}: no figures of {name}: {wrong} samples are wrong, {missing} missing, {repeated} repeated",
-            medium.name
-        ));
-    }
-    is_right
-}
-
-/// The hashes of encoded images, and of pixels where a package holds them.
-pub(super) fn right_hashes(medium: &MediumData, packages: &Packages) -> Result<[Vec<u64>; 2]> {
-    let mut right = [Vec::new(), Vec::new()];
-    if packages.stored.iter().any(|package| !package.is_pixels) {
-        right[0] = Samples::of(&medium.indexed()?, 1)?.hashes();
-    }
-    if packages.stored.iter().any(|package| package.is_pixels) {
-        let squares = first_split(&medium.squares()?)?;
-        let transform = Transform::Eval(EvalTransform::new(medium.side(), medium.side()));
-        right[1] = Samples::of_images(&squares, 1, transform)?.hashes();
-    }
-    Ok(right)
-}
-
-/// Notes on packages: versions, those that are missing, and sizes.
-pub(super) fn about(packages: &Packages) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !packages.versions.is_empty() {
-        notes.push(format!(
-            "Packages: {}. Each runs in worker processes, two batches ahead; imports are not timed.",
-            packages.versions.join(", ")
-        ));
-        let sizes = packages.stored.iter();
-        let sizes: Vec<String> = sizes
-            .map(|package| {
-                format!(
-                    "{} {:.1} MB",
-                    package.name,
-                    package.stored_bytes() as f64 / 1e6
-                )
-            })
-            .collect();
-        notes.push(format!("Files: {}.", sizes.join("; ")));
-    }
-    let missing = packages.missing.iter();
-    notes.extend(missing.map(|why| format!("Not measured: {why}")));
-    notes
 }

@@ -5,13 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use forebay_image::{
-    Decoder, EvalTransform, Limits, Output, SampleSeed, Transform, encode_png, sniff,
-    standard_image,
-};
-use forebay_pack::{Cancel, DatasetFormat, PackOptions, RecordFormat, pack};
+use forebay_image::{Limits, sniff, standard_image};
+use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
 use forebay_shard::example::image_and_label;
-use forebay_shard::parallel::for_each_parallel;
 use forebay_shard::{Dataset, Split};
 use forebay_store::Location;
 use forebay_synthetic::Recipe;
@@ -19,7 +15,6 @@ use forebay_synthetic::Recipe;
 use super::CharacterizeOptions;
 use super::formats::{self, Stored};
 use super::lab::{Once, name_of};
-use super::packages::Packages;
 use crate::Result;
 use crate::cold::{Footprint, FsClass, Mount};
 use crate::random::Random;
@@ -34,8 +29,6 @@ const DIRECTORY_FILES: usize = 1000;
 const WRITE_DEPTH: usize = 4;
 const WRITE_BLOCK: u32 = 4 << 20;
 const SEED: u64 = 7;
-/// The label of the first class in records, as `forebay pack` counts.
-pub(super) const FIRST_LABEL: i64 = 1;
 
 /// A directory on a medium, and what was written there.
 #[derive(Debug)]
@@ -50,10 +43,6 @@ pub(super) struct MediumData {
     tfrecord: Once<Split>,
     indexed: Once<Split>,
     formats: Once<Rc<[Stored]>>,
-    side: u32,
-    squares: Once<PathBuf>,
-    pixels: Once<PathBuf>,
-    packages: Once<Rc<Packages>>,
     large: Once<PathBuf>,
     direct: Once<bool>,
 }
@@ -88,10 +77,6 @@ impl MediumData {
             tfrecord: Once::default(),
             indexed: Once::default(),
             formats: Once::default(),
-            side: options.side,
-            squares: Once::default(),
-            pixels: Once::default(),
-            packages: Once::default(),
             large: Once::default(),
             direct: Once::default(),
         })
@@ -177,35 +162,6 @@ impl MediumData {
         first_split(&target)
     }
 
-    /// A dataset of the images cropped to squares of one size, as PNGs: what formats of arrays are made of.
-    pub(super) fn squares(&self) -> Result<PathBuf> {
-        self.squares.get(|| {
-            let images = self.images()?;
-            let target = self.scratch.path().join("squares");
-            let to = self.scratch.path().join("square-files");
-            write_squares(&images, &self.tree(), &to, self.side)?;
-            pack_tree(&to, &target, |options| {
-                options.format = DatasetFormat::INDEXED
-            })?;
-            Ok(target)
-        })
-    }
-
-    /// The directory of an `.npz` with the pixels of the squares.
-    pub(super) fn pixels(&self) -> Result<PathBuf> {
-        self.pixels.get(|| {
-            let target = self.scratch.path().join("pixels");
-            formats::convert_to(&self.squares()?, RecordFormat::NPZ, 1, &target)?;
-            Ok(target)
-        })
-    }
-
-    /// The formats that packages read.
-    pub(super) fn packages(&self, options: &CharacterizeOptions) -> Result<Rc<Packages>> {
-        self.packages
-            .get(|| Ok(Packages::prepare(self, options)?.into()))
-    }
-
     /// The directory of the single files.
     pub(super) fn tree(&self) -> PathBuf {
         self.scratch.path().join("files")
@@ -245,11 +201,6 @@ impl MediumData {
         self.scratch.path().join("written")
     }
 
-    /// Side of the squares.
-    pub(super) fn side(&self) -> u32 {
-        self.side
-    }
-
     /// The directory of this medium that everything lies in.
     pub(super) fn scratch(&self) -> &Path {
         self.scratch.path()
@@ -285,25 +236,6 @@ pub(super) fn pack_tree(
     change(&mut options);
     pack(&options, &(), &Cancel::new())?;
     Ok(())
-}
-
-/// Writes images as squares of so many pixels, under their names in the tree.
-fn write_squares(images: &[ImageFile], tree: &Path, to: &Path, side: u32) -> Result<()> {
-    let transform = Transform::Eval(EvalTransform::new(side, side));
-    let state = || {
-        let decoder = Decoder::new(Limits::default());
-        (decoder, vec![0; transform.output_values()])
-    };
-    for_each_parallel(images, super::cores(), state, |(decoder, pixels), image| {
-        let encoded = fs::read(&image.path)?;
-        let (seed, output) = (SampleSeed::default(), Output::default());
-        transform.apply(decoder, &encoded[..], seed, &output, pixels)?;
-        let path = to
-            .join(image.path.strip_prefix(tree)?)
-            .with_extension("png");
-        fs::create_dir_all(path.parent().ok_or("an image is in no directory")?)?;
-        Ok(fs::write(path, encode_png(pixels, side, side))?)
-    })
 }
 
 /// The records that images are taken from.

@@ -15,10 +15,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-pub(super) const LARGE: u32 = 4 << 20;
-pub(super) const LARGE_DEPTH: usize = 16;
-pub(super) const SMALL: u32 = 16 << 10;
-pub(super) const SMALL_DEPTH: usize = 128;
+const LARGE: u32 = 4 << 20;
+const LARGE_DEPTH: usize = 16;
+const SMALL: u32 = 16 << 10;
+const SMALL_DEPTH: usize = 128;
 /// More than any storage reads within the longest run.
 const SMALL_READS: u64 = 2_000_000;
 

@@ -21,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 pub(super) const DEPTH: usize = 128;
 const READS: u64 = 500_000;
 /// The sizes of the published job with their shares in percent.
-pub(super) const PUBLISHED: [(u32, u32); 8] = [
+const PUBLISHED: [(u32, u32); 8] = [
     (2 << 10, 1),
     (4 << 10, 2),
     (8 << 10, 4),

@@ -15,9 +15,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-pub(super) const READ: &str = "read, 4 tasks";
+const READ: &str = "read, 4 tasks";
 pub(super) const BLOCK: u32 = 1 << 20;
-pub(super) const TASKS: usize = 4;
+const TASKS: usize = 4;
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let mut trials = Vec::new();

@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// Written to the medium and left to the kernel.
-pub(super) const UNFORCED: &str = "direct, not forced to disk";
+const UNFORCED: &str = "direct, not forced to disk";
 /// Saving and draining take more than the training itself.
 const TIMES: usize = 3;
 

@@ -30,7 +30,7 @@ const ROWS: [(&str, Cache, bool); 4] = [
     ("TFRecords, warm, encoded", Cache::Filled, false),
 ];
 pub(super) const COLD: &str = "TFRecords, cold, decoded";
-pub(super) const WARM: &str = "TFRecords, warm, decoded";
+const WARM: &str = "TFRecords, warm, decoded";
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let ranks = lab.most_ranks();

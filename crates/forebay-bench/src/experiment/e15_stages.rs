@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-pub(super) const WAITING: &str = "% of thread time waiting";
+const WAITING: &str = "% of thread time waiting";
 /// The further values that are plotted above the share of decoding.
 const WORK: [&str; 2] = ["% resize, flip, cast", "% read, verify"];
 

@@ -31,7 +31,7 @@ const PACK_TIMES: usize = 3;
 const EXTRACTED: usize = 2000;
 const DIRECTORY: usize = 500;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
-pub(super) const EXTRACT: &str = "create and write files";
+const EXTRACT: &str = "create and write files";
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let mut found = Findings::default();

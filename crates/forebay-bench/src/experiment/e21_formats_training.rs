@@ -37,7 +37,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         found.figures.extend(lab.in_turns(trials)?);
     }
     found.notes.push(format!(
-        "Stand-in: a consumer that sleeps for {} ms with each batch of {}. Image files and formats that Forebay's loader reads are decoded, packages hand over what is stored. The first batch, for which nothing was made ahead, is part of the mean.",
+        "Stand-in: a consumer that sleeps for {} ms with each batch of {}. Images are decoded. The first batch, for which nothing was made ahead, is part of the mean.",
         STEP.as_millis(),
         lab.options.batch_size
     ));
@@ -47,8 +47,5 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
 fn sample(ran: &Delivery) -> Sample {
     let each = 1e3 * ran.waited / ran.batches.max(1) as f64;
     let more = [(SHARE, 100.0 * each / (1e3 * STEP.as_secs_f64()))];
-    Sample {
-        by_others: ran.by_others,
-        ..Sample::new(each, ran.read, more)
-    }
+    Sample::new(each, ran.read, more)
 }

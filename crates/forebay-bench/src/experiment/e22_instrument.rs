@@ -20,9 +20,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-pub(super) const QUIET: &str = "no print";
-pub(super) const FILE: &str = "a print per batch, to a file";
-pub(super) const PIPE: &str = "a print per batch, to a pipe";
+const QUIET: &str = "no print";
+const FILE: &str = "a print per batch, to a file";
+const PIPE: &str = "a print per batch, to a pipe";
 const STEP: Duration = Duration::from_millis(20);
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {

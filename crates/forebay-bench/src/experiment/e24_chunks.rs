@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 use forebay_image::Transform;
 use forebay_loader::Shuffle;
 
-use super::contestants::{CACHES, about, is_right, right_hashes};
-use super::data::MediumData;
+use super::contestants::CACHES;
 use super::feed::Feed;
 use super::lab::{Lab, Sample, Trial};
-use super::packages::Reading;
 use super::{Experiment, Findings};
 use crate::Result;
 use crate::read::footprint;
@@ -20,34 +18,23 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     title: "Chunks and shuffle quality",
     question: "What does reading chunks of neighbors bring, and what does it cost in shuffling?",
     is_default: false,
-    trials: |options| CACHES.len() * (1 + CHUNKS.len() + ORDERS.len() * super::packages::chunked(options)),
+    trials: |_| CACHES.len() * (1 + CHUNKS.len()),
     run,
 };
 
 /// Records of a chunk, beside those of a batch.
 const CHUNKS: [u64; 4] = [8, 64, 256, 1024];
-pub(super) const FULL: &str = "full shuffle";
+const FULL: &str = "full shuffle";
 /// Quality: chunks of 64 neighbors that a batch has samples of, of those that it can have.
 pub(super) const SPREAD: &str = "% different chunks in a batch";
 const SPREAD_CHUNK: u64 = 64;
 
-/// Orders of samples of formats that are stored in chunks: single samples, or whole chunks.
-const ORDERS: [(&str, bool); 2] = [(FULL, false), (BY_CHUNK, true)];
-pub(super) const BY_CHUNK: &str = "shuffled chunks";
-/// Workers of packages.
-const WORKERS: usize = 4;
-
-pub(super) fn name(order: &str, cache: &str) -> String {
+fn name(order: &str, cache: &str) -> String {
     format!("{order}, {cache}")
 }
 
-pub(super) fn of_chunk(records: u64) -> String {
+fn of_chunk(records: u64) -> String {
     format!("chunks of {records}")
-}
-
-/// The name of a figure of Zarr that is stored in such chunks.
-pub(super) fn zarr(rows: u64, order: &str, cache: &str) -> String {
-    name(&format!("Zarr, {}, {order}", of_chunk(rows)), cache)
 }
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
@@ -96,51 +83,11 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             series: series.collect(),
         });
         found.figures.extend(figures);
-        found.figures.extend(lab.in_turns(of_packages(lab, medium, &mut found.notes)?)?);
     }
     found.notes.push(format!(
-        "Encoded images of indexed shards, {threads} threads. A chunk is neighbors that are read together and stay together; batches are as large as --batch-size. Zarr is read by its package with {WORKERS} worker processes; its chunks hold pixels, uncompressed. A row of it names the chunks that the array is stored in."
+        "Encoded images of indexed shards, {threads} threads. A chunk is neighbors that are read together and stay together; batches are as large as --batch-size."
     ));
     Ok(found)
-}
-
-/// Formats that are stored in chunks, read by their packages: single samples in random order, or whole chunks.
-fn of_packages<'l>(lab: &'l Lab<'_>, medium: &MediumData, notes: &mut Vec<String>) -> Result<Vec<Trial<'l>>> {
-    let packages = medium.packages(lab.options)?;
-    let right = right_hashes(medium, &packages)?;
-    let mut trials = Vec::new();
-    for (number, package) in packages.stored.iter().enumerate() {
-        let Some(rows) = package.rows else {
-            continue;
-        };
-        for (order, by_chunk) in ORDERS {
-            let reading = Reading {
-                workers: WORKERS,
-                by_chunk,
-                ..Reading::default()
-            };
-            let (differences, _) = package.differences(reading, &right[usize::from(package.is_pixels)])?;
-            if !is_right(medium, package.name, &differences, notes) {
-                continue;
-            }
-            for (cache, state) in CACHES {
-                let (packages, limit) = (packages.clone(), lab.options.limit);
-                let run = move || {
-                    let ran = packages.stored[number].run(reading, limit)?;
-                    let images = ran.images as f64;
-                    let more = [("MB/s", ran.bytes as f64 / 1e6 / ran.seconds)];
-                    Ok(Sample {
-                        by_others: ran.from_storage,
-                        ..Sample::new(images / ran.seconds, ran.read, more)
-                    })
-                };
-                let trial = Trial::new(&medium.name, zarr(rows, order, cache), "images/s", run);
-                trials.push(trial.reading(package.files.clone(), state));
-            }
-        }
-    }
-    notes.extend(about(&packages));
-    Ok(trials)
 }
 
 /// How many different chunks batches have samples of, by the most that they can have.

@@ -26,8 +26,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const TIMES: u32 = 4;
 /// The most epochs that are planned, and plotted.
 pub(super) const EPOCHS: f64 = 90.0;
-pub(super) const EPOCH: &str = "an epoch, cold";
-pub(super) const COPY: &str = "copy to ";
+const EPOCH: &str = "an epoch, cold";
+const COPY: &str = "copy to ";
 
 fn trials(options: &CharacterizeOptions) -> usize {
     match options.media.len() {

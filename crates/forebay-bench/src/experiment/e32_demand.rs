@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// The begin of the name of the figure that tells the demand.
-pub(super) const NEEDED: &str = "needed by";
+const NEEDED: &str = "needed by";
 const DEPTH: usize = 32;
 const BLOCK: u32 = 1 << 20;
 

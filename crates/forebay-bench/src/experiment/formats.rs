@@ -7,8 +7,7 @@ use flate2::Crc;
 use forebay_image::Transform;
 use forebay_loader::{Loader, Options};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, DatasetFormat, OutputFormat, RecordFormat, RecordInput,
-    Sharding, convert,
+    Cancel, ConvertOptions, ConvertSource, OutputFormat, RecordFormat, RecordInput, convert,
 };
 use forebay_shard::{BlockCompression, Split};
 use forebay_store::Location;
@@ -24,8 +23,6 @@ const IN_PLACE: [RecordFormat; 4] = [
 ];
 /// Samples of a batch while samples are compared.
 const BATCH: u64 = 64;
-/// Files of a format, so that several workers have some each.
-pub(super) const SHARDS: u32 = 8;
 
 /// The images in a format.
 #[derive(Debug, Clone)]
@@ -60,54 +57,15 @@ pub(super) fn convert_all(
     stored.collect()
 }
 
-/// Converts a dataset into so many files of a format, or of shards.
-pub(super) fn convert_to(
-    dataset: &Path,
-    format: RecordFormat,
-    shards: u32,
-    to: &Path,
-) -> Result<()> {
-    let source = ConvertSource::Dataset(Location::from(dataset));
-    let written = match format == RecordFormat::TFRECORD {
-        true => DatasetFormat::TfRecord.into(),
-        false => OutputFormat::Records(format, BlockCompression::NONE),
-    };
-    let mut options = ConvertOptions::new(source, to, written);
-    options.sharding = Some(Sharding::Count(shards));
-    convert(&options, &(), &Cancel::new())?;
-    Ok(())
-}
-
-/// Label and content of a sample as `package_readers.py` hashes them: the length, and CRC32 of both.
-pub(super) fn content_hash(label: i64, content: &[u8]) -> u64 {
+/// A hash of label and content of a sample: the length, and CRC32 of both.
+fn content_hash(label: i64, content: &[u8]) -> u64 {
     let mut crc = Crc::new();
     crc.update(&label.to_le_bytes());
     crc.update(content);
     (content.len() as u64) << 32 | u64::from(crc.sum())
 }
 
-/// How samples differ from those that are right, where their numbers are not known.
-pub(super) fn differences(found: &[u64], right: &[u64]) -> Differences {
-    let mut left: BTreeMap<u64, i64> = BTreeMap::new();
-    right
-        .iter()
-        .for_each(|hash| *left.entry(*hash).or_default() += 1);
-    let mut wrong = 0;
-    for hash in found {
-        match left.get_mut(hash) {
-            Some(left) => *left -= 1,
-            None => wrong += 1,
-        }
-    }
-    let sum = |count: fn(i64) -> i64| left.values().map(|&left| count(left)).sum::<i64>() as u64;
-    Differences {
-        wrong,
-        missing: sum(|left| left.max(0)),
-        repeated: sum(|left| (-left).max(0)),
-    }
-}
-
-/// The content of each sample of an epoch: label and encoded image, or pixels.
+/// The content of each sample of an epoch: label and encoded image.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Samples {
     hashes: BTreeMap<u64, u64>,
@@ -127,12 +85,7 @@ pub(super) struct Differences {
 impl Samples {
     /// Reads an epoch of encoded images.
     pub(super) fn of(split: &Split, threads: usize) -> Result<Self> {
-        Self::of_images(split, threads, Transform::KeepEncoded)
-    }
-
-    /// Reads an epoch.
-    pub(super) fn of_images(split: &Split, threads: usize, transform: Transform) -> Result<Self> {
-        let mut options = Options::new(BATCH, transform);
+        let mut options = Options::new(BATCH, Transform::KeepEncoded);
         (options.threads, options.drop_last) = (threads, false);
         let mut loader = Loader::new(split.clone(), options)?;
         let mut found = Self {
@@ -152,11 +105,6 @@ impl Samples {
             }
         }
         Ok(found)
-    }
-
-    /// The hashes of all samples.
-    pub(super) fn hashes(&self) -> Vec<u64> {
-        self.hashes.values().copied().collect()
     }
 
     pub(super) fn differences(&self, right: &Samples) -> Differences {
@@ -196,11 +144,5 @@ mod tests {
             repeated: 4,
         };
         assert_eq!(found.differences(&right), expected);
-        let expected = Differences {
-            wrong: 1,
-            missing: 2,
-            repeated: 1,
-        };
-        assert_eq!(differences(&[1, 2, 2, 9], &[1, 2, 3, 4]), expected);
     }
 }

@@ -34,8 +34,6 @@ pub(super) struct Sample {
     pub(super) bytes: u64,
     /// Those of them that came over the network, where they are counted.
     pub(super) fetched: Option<u64>,
-    /// Bytes that other processes had read from devices for it.
-    pub(super) by_others: u64,
     pub(super) more: BTreeMap<String, f64>,
 }
 
@@ -46,7 +44,6 @@ impl Sample {
             value,
             bytes,
             fetched: None,
-            by_others: 0,
             more: more.map(|(name, value)| (name.to_owned(), value)).into(),
         }
     }
@@ -233,7 +230,6 @@ impl<'a> Lab<'a> {
         }
         let watch = Watch::begin(footprint, way);
         let sample = (trial.run)()?;
-        let watch = watch.with_others(sample.by_others);
         let proof = watch.end(sample.bytes, sample.fetched);
         Ok((sample, Some(proof)))
     }

@@ -6,14 +6,11 @@ mod consumer;
 mod contestants;
 mod data;
 mod feed;
-mod fio_jobs;
 mod formats;
 mod lab;
 mod mini_app;
-mod packages;
 mod settings;
 mod small_memory;
-mod statements;
 mod stores;
 mod trace;
 mod training;
@@ -76,7 +73,6 @@ catalog! {
     e33_staging,
     e34_damage,
     e35_cached_first,
-    e36_time_to_accuracy,
 }
 
 /// An experiment of the catalog.
@@ -96,8 +92,6 @@ pub struct Experiment {
 
 /// Experiments that read all formats.
 const OF_FORMATS: [&str; 3] = ["E20", "E21", "E23"];
-/// Time that a run of a package takes to begin: imports of its processes, and emptying of caches.
-const PACKAGE_START: Duration = Duration::from_secs(1);
 
 /// The results of an experiment.
 #[derive(Debug, Default)]
@@ -142,14 +136,8 @@ pub struct CharacterizeOptions {
     pub ranks: Vec<u64>,
     /// A dataset whose images are used; generated ones if there is none.
     pub data: Option<PathBuf>,
-    /// The interpreter that has the packages of formats; they are not measured without one.
-    pub python: Option<PathBuf>,
     /// The formats that are compared; all if there is none.
     pub formats: Vec<String>,
-    /// Side of the images whose pixels are stored.
-    pub side: u32,
-    /// Directory for job files of fio that repeat the accesses of E2, E3 and E4.
-    pub emit_fio: Option<PathBuf>,
     /// Limits of the disks that the media are on.
     pub limits: Option<DiskLimits>,
     /// The command, for the report.
@@ -216,11 +204,8 @@ impl CharacterizeOptions {
     pub fn estimate_of(&self, experiment: &Experiment) -> Duration {
         let runs =
             (experiment.trials)(self) * (self.media.len() + self.stores.len()) * (self.runs + 1);
-        let starts = match self.python.is_some() && OF_FORMATS.contains(&experiment.id) {
-            true => PACKAGE_START,
-            false => Duration::ZERO,
-        };
-        (self.limit + starts).saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX))
+        self.limit
+            .saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX))
     }
 
     /// The most bytes that are written to each medium.
@@ -234,21 +219,12 @@ impl CharacterizeOptions {
             let mut chosen = self.experiments.iter();
             chosen.any(|name| all.iter().any(|id| name.eq_ignore_ascii_case(id)))
         };
-        let has_formats = is_chosen(&OF_FORMATS);
-        let has_packages = self.python.is_some() && (has_formats || is_chosen(&["E24"]));
-        // Packages have seven copies of encoded images, and nine of pixels with the images that they are made of.
-        let copies = match (has_formats, has_packages) {
-            (_, true) => 15,
-            (true, false) => 8,
-            (false, false) => 4,
-        };
+        let copies = if is_chosen(&OF_FORMATS) { 8 } else { 4 };
         let decoded = match is_chosen(&["E25"]) {
             true => e25_decode_once::scratch_bytes(self),
             false => 0,
         };
-        let pixels = 3 * u64::from(self.side).pow(2) * if has_packages { 10 } else { 0 };
         let images = self.image_bytes()?.saturating_mul(copies);
-        let images = images.saturating_add(self.files.saturating_mul(pixels));
         let images = images.saturating_add(decoded);
         Ok(images.saturating_add(self.size.saturating_mul(2)))
     }
@@ -333,23 +309,14 @@ pub fn characterize(
             seconds: begin.elapsed().as_secs_f64(),
         });
     }
-    if let Some(dir) = &options.emit_fio {
-        let ids: Vec<&str> = report
-            .experiments
-            .iter()
-            .map(|ran| ran.id.as_str())
-            .collect();
-        fio_jobs::write(&lab, &ids, dir)?;
-    }
     drop(throttle);
-    report.statements = statements::judge(&report);
     Ok(report)
 }
 
 /// The names of all formats that E20 and E21 can compare.
 #[must_use]
-pub fn format_names() -> Vec<&'static str> {
-    contestants::names()
+pub fn format_names() -> [&'static str; 7] {
+    contestants::NAMES
 }
 
 /// Cores that this process may use.

@@ -45,10 +45,7 @@ fn options(medium: &std::path::Path, experiments: &[&str]) -> CharacterizeOption
         ranks: vec![1, 2],
         data: None,
         limits: None,
-        python: None,
-        emit_fio: None,
         formats: Vec::new(),
-        side: 16,
         command: "test".to_owned(),
     }
 }
@@ -74,7 +71,7 @@ fn names_are_unique_and_known() {
     );
 }
 
-/// No format is left out, none gives wrong samples, and losses do not depend on the format.
+/// No format is left out, and none gives wrong samples.
 fn check_samples(experiment: &ExperimentReport, measured: &[&Figure]) {
     let (count, notes) = (measured.len(), &experiment.notes);
     match experiment.id.as_str() {
@@ -99,13 +96,6 @@ fn check_samples(experiment: &ExperimentReport, measured: &[&Figure]) {
         }
         "E25" => assert_eq!(count, 9),
         "E35" => assert_eq!(count, 10),
-        "E36" => {
-            assert_eq!(count, 2);
-            for figure in measured {
-                assert!(figure.more["steps"] > 0.0, "{figure:?}");
-                assert_eq!(figure.more["steps whose loss differs"], 0.0, "{figure:?}");
-            }
-        }
         _ => {}
     }
 }
@@ -180,7 +170,6 @@ fn check(medium: &std::path::Path, options: &CharacterizeOptions) {
         "{:?}",
         report.settings
     );
-    assert_eq!(report.statements.len(), 35);
     assert_eq!(
         fs::read_dir(medium).unwrap().count(),
         0,
@@ -438,26 +427,6 @@ fn stores_are_read_beside_directories_or_alone_and_left_empty() {
 }
 
 #[test]
-fn jobs_of_fio_name_each_medium() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut options = options(&dir.path().join("m"), &["E2", "E3", "E4", "E1"]);
-    options.emit_fio = Some(dir.path().join("jobs"));
-    characterize(&options, &Quiet).unwrap();
-    let read = |name: &str| fs::read_to_string(dir.path().join("jobs").join(name)).unwrap();
-    let place = format!("directory={}/forebay-fio", dir.path().join("m").display());
-    let (baselines, sizes, ceiling) = (read("E2-1.fio"), read("E3-1.fio"), read("E4-1.fio"));
-    assert!(
-        [&baselines, &sizes, &ceiling]
-            .iter()
-            .all(|job| job.contains(&place))
-    );
-    assert!(baselines.contains("[random-write]") && baselines.contains("bs=16384"));
-    assert!(sizes.contains("bssplit=2048/1:4096/2:8192/4"));
-    assert!(ceiling.contains("[write-4-tasks]") && ceiling.contains("end_fsync=1"));
-    assert_eq!(fs::read_dir(dir.path().join("jobs")).unwrap().count(), 3);
-}
-
-#[test]
 fn an_interrupted_run_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let error = characterize(&options(dir.path(), &["E4"]), &Impatient).unwrap_err();
@@ -482,9 +451,4 @@ fn the_estimate_counts_each_run_and_medium() {
     assert_eq!(options.estimate().unwrap(), Duration::from_millis(6 * 10));
     options.media.push("/b".into());
     assert_eq!(options.estimate().unwrap(), Duration::from_millis(12 * 10));
-    options.experiments = vec!["E23".into()];
-    let own = options.estimate().unwrap();
-    options.python = Some("python3".into());
-    // Packages have more readers, and take a second to start.
-    assert!(options.estimate().unwrap() > own + Duration::from_secs(8));
 }

@@ -6,8 +6,6 @@
 //! - [`StageTimes`] and [`Gain`] are the model: pure functions of what was measured.
 
 mod advise;
-#[cfg(test)]
-mod campaign;
 mod explain;
 mod kept;
 mod model;

@@ -178,6 +178,7 @@ impl Gain {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     const TIMES: StageTimes = StageTimes {
         storage_s: 0.001,
@@ -232,6 +233,49 @@ mod tests {
         let none = Gain::predict(&[[(TIMES, four), (disk, four)]]);
         assert!((none.gain - 1.0).abs() < 1e-9 && none.covers(1.0));
         assert!(none.highest < 1.1, "{none:?}");
+    }
+
+    /// Returns the images per second of a pipeline with bounded queues, whose times vary by a third.
+    fn pipeline((times, cores): (StageTimes, Cores)) -> f64 {
+        const IMAGES: usize = 2000;
+        let mut random = Random::new(3);
+        let mut vary = |seconds: f64| seconds * (2.0 + random.below(2001) as f64 / 1e3) / 3.0;
+        let mut threads = vec![0.0f64; cores.threads.min(cores.cores) as usize];
+        let (mut disk, mut consumer, mut taken) = (0.0f64, 0.0f64, Vec::new());
+        for image in 0..IMAGES {
+            let queue = 4 + threads.len();
+            let room = image.checked_sub(queue).map_or(0.0, |at| taken[at]);
+            disk = disk.max(room) + vary(times.storage_s);
+            let free = threads.iter_mut().min_by(|a, b| a.total_cmp(b));
+            let thread = free.expect("a decode thread");
+            *thread = thread.max(disk) + vary(times.decode_cpu_s + times.transform_cpu_s);
+            consumer = consumer.max(*thread) + vary(times.consumer_s);
+            taken.push(consumer);
+        }
+        IMAGES as f64 / consumer
+    }
+
+    #[test]
+    fn pipelines_with_queues_gain_what_is_predicted() {
+        let times = |storage_s, decode_cpu_s, consumer_s| StageTimes {
+            storage_s,
+            fetch_cpu_s: 0.0,
+            decode_cpu_s,
+            consumer_s,
+            ..TIMES
+        };
+        let two = cores(2.0, 2.0);
+        let decoding = (times(0.001, 0.006, 0.0005), two);
+        for (before, after) in [
+            (decoding, (times(0.001, 0.002, 0.0005), two)),
+            (decoding, (decoding.0, cores(4.0, 4.0))),
+            ((times(0.01, 0.006, 0.0005), two), decoding),
+            ((times(0.001, 0.006, 0.02), two), decoding),
+        ] {
+            let predicted = Gain::predict(&[[before, after]]);
+            let gained = pipeline(after) / pipeline(before);
+            assert!(predicted.covers(gained), "{predicted:?}, but {gained}");
+        }
     }
 
     #[test]

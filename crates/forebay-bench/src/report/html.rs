@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{FigureClass, LabReport, statements, table, untested};
+use super::{FigureClass, LabReport, table};
 
 const STYLE: &str = "
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff; margin: 0 auto; max-width: 1100px; padding: 1rem; }
@@ -37,9 +37,6 @@ pub(super) fn page(report: &LabReport) -> String {
             escaped(&experiment.title)
         );
     }
-    if !report.statements.is_empty() {
-        out.push_str("<a href=\"#statements\">Published statements</a>\n");
-    }
     out.push_str("</nav>\n");
     for experiment in &report.experiments {
         let (id, title) = (escaped(&experiment.id), escaped(&experiment.title));
@@ -68,13 +65,6 @@ pub(super) fn page(report: &LabReport) -> String {
             let _ = writeln!(out, "<li>{}</li>", escaped(note));
         }
         out.push_str("</ul>\n");
-    }
-    if !report.statements.is_empty() {
-        out.push_str("<h2 id=\"statements\">Published statements</h2>\n");
-        let (head, rows) = statements(report);
-        let rows = rows.into_iter().map(|row| (String::new(), row));
-        rows_of(&mut out, &head, rows.collect());
-        let _ = writeln!(out, "<p>{}</p>", escaped(&untested(report)));
     }
     out.push_str("<h2>Settings</h2>\n");
     let head = ["setting", "value"].map(str::to_owned);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{LabReport, statements, table, untested};
+use super::{LabReport, table};
 
 pub(super) fn text(report: &LabReport) -> String {
     let mut out = String::from("# I/O report\n\n");
@@ -40,12 +40,6 @@ pub(super) fn text(report: &LabReport) -> String {
         if !experiment.notes.is_empty() {
             out.push('\n');
         }
-    }
-    if !report.statements.is_empty() {
-        out.push_str("## Published statements\n\n");
-        let (head, rows) = statements(report);
-        rows_of(&mut out, &head, rows);
-        let _ = writeln!(out, "{}\n", untested(report));
     }
     out.push_str("## Settings\n\n");
     let head = ["setting", "value"].map(str::to_owned);

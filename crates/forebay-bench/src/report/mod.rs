@@ -193,46 +193,6 @@ pub struct ExperimentReport {
     pub seconds: f64,
 }
 
-/// Whether a published statement holds here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Judgment {
-    /// The whole range of the runs agrees with it.
-    Confirmed,
-    /// The whole range of the runs contradicts it.
-    Refuted,
-    /// Some runs agree and some do not.
-    Undecided,
-    /// It could not be tested.
-    NotTested,
-}
-
-impl Judgment {
-    /// The words for it in tables.
-    #[must_use]
-    pub fn words(self) -> &'static str {
-        match self {
-            Judgment::Confirmed => "confirmed",
-            Judgment::Refuted => "refuted",
-            Judgment::Undecided => "undecided",
-            Judgment::NotTested => "not tested",
-        }
-    }
-}
-
-/// A published statement, and what became of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StatementReport {
-    /// Its name, such as `H1`.
-    pub id: String,
-    /// The statement with its source.
-    pub statement: String,
-    /// Whether it holds here.
-    pub finding: Judgment,
-    /// The figures behind it, or why it was not tested.
-    pub why: String,
-}
-
 /// Everything that a run of experiments found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabReport {
@@ -243,9 +203,6 @@ pub struct LabReport {
     pub settings: BTreeMap<String, String>,
     /// The experiments, in the catalog's order.
     pub experiments: Vec<ExperimentReport>,
-    /// Published statements.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub statements: Vec<StatementReport>,
 }
 
 impl LabReport {
@@ -257,7 +214,6 @@ impl LabReport {
             command,
             settings,
             experiments: Vec::new(),
-            statements: Vec::new(),
         }
     }
 
@@ -380,39 +336,6 @@ fn table(experiment: &ExperimentReport) -> (Vec<String>, Vec<Vec<String>>) {
         row
     });
     (head, rows.collect())
-}
-
-/// The columns of the table of statements that were tested, and its rows.
-fn statements(report: &LabReport) -> ([String; 4], Vec<Vec<String>>) {
-    let tested = report
-        .statements
-        .iter()
-        .filter(|statement| statement.finding != Judgment::NotTested);
-    let rows = tested.map(|statement| {
-        let words = statement.finding.words().to_owned();
-        vec![
-            statement.id.clone(),
-            statement.statement.clone(),
-            words,
-            statement.why.clone(),
-        ]
-    });
-    (
-        ["", "statement", "here", "why"].map(str::to_owned),
-        rows.collect(),
-    )
-}
-
-/// The names of all other statements.
-fn untested(report: &LabReport) -> String {
-    let untested = report
-        .statements
-        .iter()
-        .filter(|statement| statement.finding == Judgment::NotTested);
-    let names: Vec<String> = untested
-        .map(|statement| format!("{} ({})", statement.id, statement.statement))
-        .collect();
-    format!("Not tested: {}.", names.join("; "))
 }
 
 /// A number with the digits that its size deserves, and separators of thousands.

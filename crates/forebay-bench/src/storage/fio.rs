@@ -3,93 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use super::job::{ReadJob, SizeMix};
+use super::job::ReadJob;
 use crate::Result;
-
-/// An access that fio makes with a file of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FioAccess {
-    /// The name of the job.
-    pub name: &'static str,
-    /// Sizes of requests, with their shares in percent.
-    pub sizes: SizeMix,
-    /// Whether offsets are random.
-    pub is_random: bool,
-    /// Whether it writes.
-    pub is_write: bool,
-    /// Whether requests bypass the page cache.
-    pub direct: bool,
-    /// Requests in flight.
-    pub depth: usize,
-}
-
-/// The job file of accesses that run one after the other, each for a time, in a file of so many bytes in a directory. Requests in flight
-/// that bypass the page cache are those of `libaio`. Others are tasks with a part of the file each, since `libaio` would wait
-/// for each of them.
-///
-/// # Errors
-/// A directory that fio cannot name.
-pub fn fio_accesses(
-    accesses: &[FioAccess],
-    dir: &Path,
-    bytes: u64,
-    time: Duration,
-) -> Result<String> {
-    let place = std::path::absolute(dir)?;
-    // A colon separates directories.
-    let name = place.to_str().filter(|name| !name.contains([':', '\n']));
-    let name = name.ok_or_else(|| {
-        format!(
-            "\"{}\" cannot be named in a job of fio: it has a colon or a line break, or is not UTF-8",
-            place.display()
-        )
-    })?;
-    let seconds = time.as_secs_f64().ceil().max(1.0);
-    let mut text = format!(
-        "# mkdir -p {name}; fio THIS; rm -r {name}\n[global]\ndirectory={name}\nfilename=file\ntime_based=1\nruntime={seconds}\n\
-         refill_buffers=1\ngroup_reporting=1\nrandseed=1\n"
-    );
-    for access in accesses {
-        let rw = match (access.is_random, access.is_write) {
-            (false, false) => "read",
-            (false, true) => "write",
-            (true, false) => "randread",
-            (true, true) => "randwrite",
-        };
-        let _ = write!(text, "\n[{}]\nstonewall\nrw={rw}\n", access.name);
-        match access.sizes.sizes() {
-            [(size, _)] => {
-                let _ = writeln!(text, "bs={size}");
-            }
-            sizes => {
-                let split: Vec<String> = sizes
-                    .iter()
-                    .map(|(size, share)| format!("{size}/{share}"))
-                    .collect();
-                let _ = writeln!(text, "bssplit={}\nnorandommap=1", split.join(":"));
-            }
-        }
-        let depth = access.depth.max(1) as u64;
-        if access.direct {
-            let _ = writeln!(
-                text,
-                "direct=1\nioengine=libaio\niodepth={depth}\nsize={bytes}"
-            );
-        } else {
-            let part = bytes / depth;
-            let _ = writeln!(
-                text,
-                "ioengine=psync\nnumjobs={depth}\noffset_increment={part}\nsize={part}"
-            );
-        }
-        if access.is_write {
-            text.push_str("end_fsync=1\n");
-        }
-    }
-    Ok(text)
-}
 
 /// A job file of fio and the logs of reads that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,36 +88,6 @@ impl FioJob {
 mod tests {
     use super::*;
     use crate::storage::ReadOp;
-
-    #[test]
-    fn accesses_run_one_after_the_other_in_a_file_of_their_own() {
-        let access = |name, sizes, is_random, is_write, direct| FioAccess {
-            name,
-            sizes,
-            is_random,
-            is_write,
-            direct,
-            depth: 4,
-        };
-        let mix = SizeMix::new(vec![(4096, 30), (8192, 70)]).unwrap();
-        let accesses = [
-            access("mixed", mix, true, false, true),
-            access("tasks", SizeMix::fixed(1 << 20), false, true, false),
-        ];
-        let dir = Path::new("/m/forebay-fio");
-        let text = fio_accesses(&accesses, dir, 1 << 22, Duration::from_millis(1500)).unwrap();
-        assert!(
-            text.contains("directory=/m/forebay-fio\nfilename=file\ntime_based=1\nruntime=2\n")
-        );
-        assert!(text.contains(
-            "[mixed]\nstonewall\nrw=randread\nbssplit=4096/30:8192/70\nnorandommap=1\ndirect=1\nioengine=libaio\niodepth=4\nsize=4194304\n"
-        ));
-        assert!(text.ends_with(
-            "[tasks]\nstonewall\nrw=write\nbs=1048576\nioengine=psync\nnumjobs=4\noffset_increment=1048576\nsize=1048576\nend_fsync=1\n"
-        ));
-        let colon = fio_accesses(&accesses, Path::new("/m:n"), 1, Duration::ZERO);
-        assert!(colon.unwrap_err().to_string().contains("\"/m:n\""));
-    }
 
     #[test]
     fn workers_share_the_reads_in_turn() {

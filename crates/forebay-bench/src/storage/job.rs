@@ -46,7 +46,7 @@ pub struct ReadJob {
     ops: Vec<ReadOp>,
 }
 
-/// Sizes of reads with their shares, as fio's `bssplit` has them.
+/// Sizes of reads with their shares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeMix(Vec<(u32, u32)>);
 
@@ -255,31 +255,6 @@ impl SizeMix {
         }
     }
 
-    /// The sizes with their shares.
-    pub fn sizes(&self) -> &[(u32, u32)] {
-        &self.0
-    }
-
-    /// The same sizes with shares of 100 together, as fio needs them: rare sizes become the next
-    /// larger one that makes a percent with them.
-    #[must_use]
-    pub fn in_percent(&self) -> Self {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        let all: u64 = sorted.iter().map(|&(_, share)| u64::from(share)).sum();
-        let (mut mix, mut seen, mut given) = (Vec::new(), 0, 0);
-        for (size, share) in sorted {
-            seen += u64::from(share);
-            // Rounded down, and 100 at the last one.
-            let percent = seen * 100 / all.max(1);
-            if percent > given {
-                mix.push((size, (percent - given) as u32));
-                given = percent;
-            }
-        }
-        Self(mix)
-    }
-
     fn draw(&self, random: &mut Random) -> u32 {
         let all = self.0.iter().map(|&(_, share)| u64::from(share)).sum();
         let mut at = random.below(all);
@@ -293,49 +268,9 @@ impl SizeMix {
     }
 }
 
-/// `bssplit` of fio: `16k/40:128k/60`; sizes in bytes, or with k or m for powers of 1024.
-impl std::str::FromStr for SizeMix {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let parse = |part: &str| -> Option<(u32, u32)> {
-            let (size, share) = part.split_once('/').unwrap_or((part, "100"));
-            let (digits, unit) = match size.to_ascii_lowercase() {
-                size if size.ends_with('k') => (size.trim_end_matches('k').to_owned(), 1 << 10),
-                size if size.ends_with('m') => (size.trim_end_matches('m').to_owned(), 1 << 20),
-                size => (size, 1u32),
-            };
-            let size = digits.parse::<u32>().ok()?.checked_mul(unit)?;
-            Some((size, share.parse().ok()?))
-        };
-        let sizes = text.split(':').map(|part| {
-            parse(part).ok_or_else(|| format!("invalid size and share \"{part}\"; expected 16k/40"))
-        });
-        Self::new(sizes.collect::<std::result::Result<_, _>>()?)
-    }
-}
-
-impl std::fmt::Display for SizeMix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (number, (size, share)) in self.0.iter().enumerate() {
-            let colon = if number > 0 { ":" } else { "" };
-            write!(f, "{colon}{size}/{share}")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shares_become_percent() {
-        let mix = SizeMix::new(vec![(30, 1), (10, 1), (20, 397), (40, 1)]).unwrap();
-        assert_eq!(mix.in_percent().sizes(), [(20, 99), (40, 1)]);
-        let even = SizeMix::new(vec![(1, 7), (2, 7), (3, 7)]).unwrap();
-        assert_eq!(even.in_percent().sizes(), [(1, 33), (2, 33), (3, 34)]);
-    }
 
     #[test]
     fn sequential_reads_cover_each_byte_once() {
@@ -355,7 +290,7 @@ mod tests {
 
     #[test]
     fn random_reads_are_within_their_files_and_of_the_mix() {
-        let sizes: SizeMix = "1k/25:4k/75".parse().unwrap();
+        let sizes = SizeMix::new(vec![(1 << 10, 25), (4 << 10, 75)]).unwrap();
         let files = [("a", 100_000), ("short", 4000), ("b", 300_000)];
         let job = ReadJob::random(files, &sizes, 4000, 9).unwrap();
         assert_eq!(job, ReadJob::random(files, &sizes, 4000, 9).unwrap());
@@ -435,13 +370,9 @@ mod tests {
     }
 
     #[test]
-    fn mixes_as_fio_writes_them() {
-        let mix: SizeMix = "512/1:16K/40:1m/59".parse().unwrap();
-        assert_eq!(mix.sizes(), [(512, 1), (16 << 10, 40), (1 << 20, 59)]);
-        assert_eq!(mix.to_string(), "512/1:16384/40:1048576/59");
-        assert_eq!("64k".parse::<SizeMix>().unwrap(), SizeMix::fixed(64 << 10));
-        for bad in ["", "0/1", "4k/", "4k/x", "4k/0", "4t/1", "257m/1", "4096m"] {
-            assert!(bad.parse::<SizeMix>().is_err(), "{bad}");
+    fn sizes_and_shares_are_above_zero_and_reads_are_not_too_long() {
+        for bad in [vec![], vec![(0, 1)], vec![(4096, 0)], vec![(257 << 20, 1)]] {
+            assert!(SizeMix::new(bad.clone()).is_err(), "{bad:?}");
         }
     }
 }

@@ -50,7 +50,7 @@ Examples:
   forebay bench loader \"synthetic://imagenet?records=20000\"        no storage at all
   forebay bench size-cluster --gpus 1000 --servers 100
   forebay bench characterize /mnt/nvme /mnt/shared --report io/
-  forebay bench formats /mnt/nvme --python venv/bin/python --report formats/
+  forebay bench formats /mnt/nvme --report formats/
   forebay bench compare io-before/ io/")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -88,7 +88,7 @@ enum What {
     Sharing(stream::Sharing),
     /// Batches that cost nothing to make, from a server on this machine, beside a bare connection
     ///
-    /// Tells the CPU time of both sides and how long handing over takes; beside iperf3 where it is installed.
+    /// Tells the CPU time of both sides and how long handing over takes.
     Transport(stream::Handover),
     /// Time that a trainer waits after its server is killed, and after its server is stopped
     ///
@@ -115,10 +115,10 @@ enum What {
     /// Storage ceilings, threads with and without decoding, prefetch, files against records. Each figure has its cold share: the
     /// part of its bytes that came from the storage and not from the page cache. docs/characterize.md shows a whole report.
     Characterize(Box<characterize::Characterize>),
-    /// Formats side by side: image files, archives, records, arrays, each by its own reader
+    /// Formats side by side: image files, and formats of records that the loader reads in place
     ///
-    /// Cold and warm, with 1 and 4 workers, alone and while training; chunks and shuffling. Forebay's loader reads what it can where it
-    /// is, and packages of Python read their formats. Samples are compared before a figure is shown. docs/characterize.md describes it.
+    /// Cold and warm, with 1 and 4 workers, alone and while training; chunks and shuffling. Samples are compared before a figure is
+    /// shown. docs/characterize.md describes it.
     Formats(Box<formats::Formats>),
     /// Differences between two reports of `characterize`: of settings, and of figures beyond their spread
     Compare(characterize::Compare),

@@ -11,7 +11,7 @@ use forebay_bench::experiment::{
     CATALOG, CharacterizeObserver, CharacterizeOptions, Consumer, Experiment, characterize,
 };
 use forebay_bench::report::{
-    ExperimentReport, FigureClass, Judgment, LabReport, REPORT_FILE, Verdict, compare,
+    ExperimentReport, FigureClass, LabReport, REPORT_FILE, Verdict, compare,
 };
 use forebay_store::{Location, free_bytes};
 use serde_json::json;
@@ -27,8 +27,6 @@ use crate::quantity::{self, parse_duration, parse_size};
 use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
-/// Side of the images of formats that store pixels.
-pub(super) const PIXELS: u32 = 224;
 /// Each is a thread with a batch of its own.
 const MOST_RANKS: u64 = 64;
 /// With --full: the images and the rounds of the published experiments.
@@ -53,9 +51,6 @@ pub(super) struct Characterize {
     /// A dataset whose images are used in place of generated ones
     #[arg(long, value_name = "DATASET")]
     data: Option<PathBuf>,
-    /// Write job files of fio that repeat the accesses of E2, E3 and E4, those that run, into this directory
-    #[arg(long, value_name = "DIR")]
-    emit_fio: Option<PathBuf>,
     /// Slow down the disks of the media with a cgroup, such as read=163MB,write=133MB,reads=200 (a second); needs root
     #[arg(long, value_name = "LIMITS", value_parser = parse_limits)]
     limit: Option<DiskLimits>,
@@ -220,10 +215,7 @@ impl Characterize {
             ranks: self.ranks,
             data: self.data,
             limits: self.limit,
-            python: self.trainer.python,
-            emit_fio: self.emit_fio,
             formats: Vec::new(),
-            side: PIXELS,
             command: command(console),
         };
         Ok(options)
@@ -261,7 +253,6 @@ pub(super) fn measure(
     for experiment in &report.experiments {
         print(experiment, console);
     }
-    print_statements(&report, console);
     if let Some(dir) = report_dir {
         report.write(dir)?;
         let page = dir.join("report.html");
@@ -439,35 +430,6 @@ fn print(experiment: &ExperimentReport, console: &Console) {
         .notes
         .iter()
         .for_each(|note| console.line(format!("  {}", printable(note))));
-}
-
-fn print_statements(report: &LabReport, console: &Console) {
-    console.blank();
-    console.heading("Published statements");
-    let tested = |finding| {
-        let all = report.statements.iter();
-        all.filter(move |statement| (statement.finding == Judgment::NotTested) == finding)
-    };
-    for statement in tested(false) {
-        let words = statement.finding.words();
-        console.line(format!(
-            "  {} {words}: {}",
-            statement.id, statement.statement
-        ));
-        console.line(
-            console
-                .paint()
-                .dim(format!("      {}", printable(&statement.why))),
-        );
-    }
-    let rest: Vec<&str> = tested(true)
-        .map(|statement| statement.id.as_str())
-        .collect();
-    console.line(
-        console
-            .paint()
-            .dim(format!("  not tested: {}", rest.join(", "))),
-    );
 }
 
 impl Compare {

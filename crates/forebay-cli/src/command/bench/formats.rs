@@ -9,7 +9,7 @@ use forebay_bench::cold::Cold;
 use forebay_bench::experiment::{CharacterizeOptions, Consumer, format_names};
 use forebay_store::Location;
 
-use super::characterize::{PIXELS, measure};
+use super::characterize::measure;
 use super::cold_args::ways;
 use super::command;
 use crate::console::Console;
@@ -35,15 +35,6 @@ pub(super) struct Formats {
     /// Formats to compare [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(format_names()))]
     formats: Vec<String>,
-    /// Python interpreter that has the packages of the formats; those that it cannot import are named and left out
-    #[arg(long, value_name = "PYTHON", default_value = "python3")]
-    python: PathBuf,
-    /// Only formats that Forebay's loader reads: no packages
-    #[arg(long, conflicts_with = "python")]
-    no_packages: bool,
-    /// Side of the images of formats that store pixels
-    #[arg(long, value_name = "PIXELS", default_value_t = PIXELS, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    side: u32,
     /// Check each format with 1 to 8 workers too (E23)
     #[arg(long)]
     right_samples: bool,
@@ -94,10 +85,7 @@ impl Formats {
             ranks: vec![1],
             data: self.data,
             limits: None,
-            emit_fio: None,
-            python: (!self.no_packages).then_some(self.python),
             formats: self.formats,
-            side: self.side,
             command: command(console),
         };
         measure(

@@ -29,9 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// The training whose step times a consumer waits.
 #[derive(Debug, Args)]
 pub(super) struct TrainerArgs {
-    /// Python interpreter: with torch and torchvision for --consumer torch:NETWORK [default: python3], with the packages of formats for E20 to E24 of characterize [default: without packages]
-    #[arg(long, value_name = "PYTHON")]
-    pub(super) python: Option<PathBuf>,
+    /// Python interpreter with torch and torchvision, for --consumer torch:NETWORK
+    #[arg(long, value_name = "PYTHON", default_value = "python3")]
+    python: PathBuf,
     /// Duration of the training whose steps are recorded, for --consumer torch:NETWORK; at least 3 steps
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     train_time: Duration,
@@ -72,7 +72,7 @@ impl TrainerArgs {
             "training {network} with batches of {batch_size} for {:?} to record step times",
             self.train_time
         ));
-        let python = self.python.as_deref().unwrap_or(Path::new("python3"));
+        let python = self.python.as_path();
         let mut command = Command::new(python);
         command
             .args(["-c", SCRIPT, network])

@@ -1,14 +1,369 @@
-//! Batches through queues: each resource serves one batch after the other, in the order in which they come.
+//! Size of a cluster: how many GPUs a number of servers feeds, and the first bottleneck.
+//!
+//! [`ClusterPlan`] says what there is. [`ClusterPlan::limits`] is arithmetic: what each kind of machine could do if it alone counted.
+//! [`run`] moves batches through queues, one by one, so that it also shows what arithmetic does not: uneven placement, slow
+//! servers, servers that die, steps that wait for the last of many. It is a function of the plan and its seed; nothing of this
+//! machine is in it.
 //!
 //! A GPU has `ahead` batches asked for or at hand. A batch is read from storage as far as no cache has it, decoded by all cores
-//! of its server, sent, received; a step begins once every GPU of its training has a batch, and asks for the next ones.
+//! of its server, sent, received; a step begins once every GPU of its training has a batch, and asks for the next ones. Each
+//! resource serves one batch after the other, in the order in which they come.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use serde::Serialize;
 
-use super::event::{Events, Random, Time, seconds};
-use super::plan::{ClusterPlan, Limit, Placement, PlanError, Resource};
+use crate::random::Random;
 
 const GBIT: f64 = 1e9 / 8.0;
+
+/// How streams find their servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// As many streams on each server as on any other.
+    Even,
+    /// By a hash of the stream's name: some servers have more than others.
+    Hash,
+}
+
+impl std::str::FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "even" => Ok(Placement::Even),
+            "hash" => Ok(Placement::Hash),
+            other => Err(format!("{other:?} is not known: even, hash")),
+        }
+    }
+}
+
+/// A cluster. All machines of a kind are alike, apart from slow servers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClusterPlan {
+    /// GPUs that train.
+    pub gpus: u64,
+    /// Images a second that one GPU takes when it never waits.
+    pub gpu_images_per_s: f64,
+    /// Trainings that the GPUs are divided among; the GPUs of one take each step together.
+    pub jobs: u64,
+    /// GPUs of a host: they share its network.
+    pub gpus_per_trainer: u64,
+    /// Network of a trainer's host, Gbit/s.
+    pub trainer_gbit: f64,
+    /// Samples of a batch of one GPU.
+    pub batch_size: u64,
+    /// Bytes of a sample as it is sent.
+    pub sample_bytes: u64,
+    /// Bytes of a sample as it is stored.
+    pub record_bytes: u64,
+    /// Batches that each GPU has asked for ahead.
+    pub ahead: u64,
+    /// Servers.
+    pub servers: u64,
+    /// Cores of a server that decode and send.
+    pub cores: u64,
+    /// Images a second that a core decodes.
+    pub core_images_per_s: f64,
+    /// Core seconds that sending a GB takes.
+    pub send_s_per_gb: f64,
+    /// Network of a server, Gbit/s in each direction.
+    pub server_gbit: f64,
+    /// Throughput of the storage for all servers together, GB/s.
+    pub storage_gb_s: f64,
+    /// How long a read of storage waits for its first byte, ms.
+    pub storage_latency_ms: f64,
+    /// Bytes of the dataset.
+    pub dataset_bytes: u64,
+    /// Bytes that each server's cache holds; it is warm.
+    pub cache_bytes: u64,
+    /// How streams find servers.
+    pub placement: Placement,
+    /// Servers that are slow.
+    pub slow_servers: u64,
+    /// How fast their cores and networks are, as a part of the others'.
+    pub slow_factor: f64,
+    /// Servers that die in the first half of what counts, each once.
+    pub failures: u64,
+    /// Seconds until the streams of a dead server go on elsewhere.
+    pub failover_s: f64,
+    /// Seconds until a dead server is back.
+    pub restart_s: f64,
+    /// How much longer or shorter a batch may take to decode than usual, as a part.
+    pub jitter: f64,
+    /// Simulated seconds that count.
+    pub seconds: f64,
+    /// Simulated seconds before.
+    pub warm_up_s: f64,
+    /// Seed of all random numbers.
+    pub seed: u64,
+}
+
+impl Default for ClusterPlan {
+    /// A thousand GPUs, a hundred servers.
+    fn default() -> Self {
+        ClusterPlan {
+            gpus: 1000,
+            gpu_images_per_s: 2500.0,
+            jobs: 1,
+            gpus_per_trainer: 8,
+            trainer_gbit: 100.0,
+            batch_size: 256,
+            sample_bytes: 224 * 224 * 3,
+            record_bytes: 110_000,
+            ahead: 4,
+            servers: 100,
+            cores: 32,
+            core_images_per_s: 1000.0,
+            send_s_per_gb: 0.21,
+            server_gbit: 100.0,
+            storage_gb_s: 100.0,
+            storage_latency_ms: 20.0,
+            dataset_bytes: 150_000_000_000,
+            cache_bytes: 100_000_000_000,
+            placement: Placement::Even,
+            slow_servers: 0,
+            slow_factor: 0.5,
+            failures: 0,
+            failover_s: 2.0,
+            restart_s: 30.0,
+            jitter: 0.1,
+            seconds: 20.0,
+            warm_up_s: 5.0,
+            seed: 0,
+        }
+    }
+}
+
+/// An invalid plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is {found}: expected {expected}")]
+pub struct PlanError {
+    /// The option, as the command line has it.
+    pub name: &'static str,
+    /// The invalid option and its value.
+    pub found: String,
+    /// The valid values.
+    pub expected: &'static str,
+}
+
+/// A resource that batches pass through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// Reads from the storage.
+    Storage,
+    /// Bytes that servers receive.
+    ServerIn,
+    /// Cores of servers.
+    Cores,
+    /// Bytes that servers send.
+    ServerOut,
+    /// Bytes that trainers' hosts receive.
+    TrainerIn,
+    /// The GPUs themselves.
+    Gpus,
+}
+
+impl Resource {
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Resource::Storage => "storage",
+            Resource::ServerIn => "servers' network, in",
+            Resource::Cores => "servers' cores",
+            Resource::ServerOut => "servers' network, out",
+            Resource::TrainerIn => "trainers' network",
+            Resource::Gpus => "GPUs",
+        }
+    }
+}
+
+/// The capacity of a resource alone.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Limit {
+    /// Which.
+    pub resource: Resource,
+    /// Images per second; infinite where the plan does not use the resource.
+    pub images_per_s: f64,
+}
+
+impl ClusterPlan {
+    /// Whether the plan can be.
+    ///
+    /// # Errors
+    /// The first option that cannot.
+    pub fn check(&self) -> Result<(), PlanError> {
+        let wrong = |name, found: &dyn std::fmt::Display, expected| PlanError {
+            name,
+            found: found.to_string(),
+            expected,
+        };
+        let counts: [(&'static str, u64, u64); 8] = [
+            ("gpus", self.gpus, 1_000_000),
+            ("jobs", self.jobs, self.gpus),
+            ("gpus-per-trainer", self.gpus_per_trainer, 1_000_000),
+            ("batch-size", self.batch_size, 1 << 24),
+            ("sample-bytes", self.sample_bytes, 1 << 40),
+            ("servers", self.servers, 1_000_000),
+            ("cores", self.cores, 1_000_000),
+            ("ahead", self.ahead, 10_000),
+        ];
+        for (name, value, most) in counts {
+            if !(1..=most).contains(&value) {
+                let expected = match name {
+                    "jobs" => "1 to as many as there are GPUs",
+                    _ => "at least 1, and no more than anybody has",
+                };
+                return Err(wrong(name, &value, expected));
+            }
+        }
+        let positive = [
+            ("gpu-images", self.gpu_images_per_s),
+            ("core-images", self.core_images_per_s),
+            ("trainer-gbit", self.trainer_gbit),
+            ("server-gbit", self.server_gbit),
+            ("storage", self.storage_gb_s),
+            ("duration", self.seconds),
+            ("slow-factor", self.slow_factor),
+        ];
+        for (name, value) in positive {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(wrong(name, &value, "a number above 0"));
+            }
+        }
+        let others = [
+            ("send-cpu", self.send_s_per_gb),
+            ("storage-latency", self.storage_latency_ms),
+            ("warm-up", self.warm_up_s),
+            ("failover", self.failover_s),
+            ("restart", self.restart_s),
+        ];
+        for (name, value) in others {
+            if !(value.is_finite() && (0.0..=1e6).contains(&value)) {
+                return Err(wrong(name, &value, "0 or more"));
+            }
+        }
+        if !(0.0..1.0).contains(&self.jitter) {
+            return Err(wrong("jitter", &self.jitter, "0 to 1"));
+        }
+        if self.slow_servers > self.servers {
+            return Err(wrong(
+                "slow-servers",
+                &self.slow_servers,
+                "no more than there are",
+            ));
+        }
+        if self.failures >= self.servers && self.failures > 0 {
+            return Err(wrong(
+                "failures",
+                &self.failures,
+                "fewer than there are servers",
+            ));
+        }
+        let batches = self.gpus as f64 * self.gpu_images_per_s / self.batch_size as f64
+            * (self.seconds + self.warm_up_s);
+        if batches > 20e6 {
+            return Err(wrong(
+                "duration",
+                &self.seconds,
+                "fewer seconds: that is more than 20 million batches, which takes minutes",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Images a second that the GPUs would take.
+    #[must_use]
+    pub fn demand(&self) -> f64 {
+        self.gpus as f64 * self.gpu_images_per_s
+    }
+
+    /// Bytes of a batch as it is sent.
+    #[must_use]
+    pub fn batch_bytes(&self) -> f64 {
+        self.batch_size as f64 * self.sample_bytes as f64
+    }
+
+    /// The part of reads that the caches do not have. Each server reads its own part of the dataset, again in every epoch.
+    #[must_use]
+    pub fn misses(&self) -> f64 {
+        let cached = self.servers as f64 * self.cache_bytes as f64;
+        (1.0 - cached / (self.dataset_bytes as f64).max(1.0)).max(0.0)
+    }
+
+    /// Servers, counted by how fast they are.
+    fn whole_servers(&self) -> f64 {
+        let slow = self.slow_servers as f64;
+        self.servers as f64 - slow + slow * self.slow_factor
+    }
+
+    /// Core seconds of an image: decoding, and sending it.
+    fn core_s_per_image(&self) -> f64 {
+        1.0 / self.core_images_per_s + self.sample_bytes as f64 / 1e9 * self.send_s_per_gb
+    }
+
+    fn trainers(&self) -> u64 {
+        self.gpus.div_ceil(self.gpus_per_trainer)
+    }
+
+    /// Returns the capacity of each resource with evenly spread work. The GPUs come last.
+    #[must_use]
+    pub fn limits(&self) -> [Limit; 6] {
+        let read = self.record_bytes as f64 * self.misses();
+        let per = |bytes_per_s: f64, bytes: f64| match bytes > 0.0 {
+            true => bytes_per_s / bytes,
+            false => f64::INFINITY,
+        };
+        let servers = self.whole_servers();
+        let network = servers * self.server_gbit * GBIT;
+        let sample = self.sample_bytes as f64;
+        [
+            (Resource::Storage, per(self.storage_gb_s * 1e9, read)),
+            (Resource::ServerIn, per(network, read)),
+            (
+                Resource::Cores,
+                servers * self.cores as f64 / self.core_s_per_image(),
+            ),
+            (Resource::ServerOut, per(network, sample)),
+            (
+                Resource::TrainerIn,
+                per(self.trainers() as f64 * self.trainer_gbit * GBIT, sample),
+            ),
+            (Resource::Gpus, self.demand()),
+        ]
+        .map(|(resource, images_per_s)| Limit {
+            resource,
+            images_per_s,
+        })
+    }
+
+    /// The resource that gives out first.
+    #[must_use]
+    pub fn first_limit(&self) -> Limit {
+        let slower = |a: Limit, b: Limit| {
+            if b.images_per_s < a.images_per_s {
+                b
+            } else {
+                a
+            }
+        };
+        let limits = self.limits();
+        limits.iter().copied().fold(limits[0], slower)
+    }
+}
+
+/// Nanoseconds since the beginning.
+type Time = u64;
+
+/// Seconds as time.
+fn seconds(s: f64) -> Time {
+    // Casting saturates, and no plan lasts centuries.
+    (s * 1e9).round() as Time
+}
 
 /// How much of its time a resource works.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -94,7 +449,7 @@ struct Job {
     images: f64,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
     gpu: usize,
     server: usize,
@@ -102,6 +457,7 @@ struct Request {
     asked: Time,
 }
 
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A batch comes to the next of its stages.
     At(Request, Stage),
@@ -113,7 +469,7 @@ enum Event {
     Back(usize),
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Storage,
     ServerIn,
@@ -125,7 +481,9 @@ enum Stage {
 
 struct World<'a> {
     plan: &'a ClusterPlan,
-    events: Events<Event>,
+    /// Events to come with their times, and numbers that order those of equal times.
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    pushed: u64,
     random: Random,
     /// The measured window, from and to.
     window: (Time, Time),
@@ -171,9 +529,7 @@ impl<'a> World<'a> {
         let mut random = Random::new(plan.seed);
         let count = plan.servers as usize;
         let mut order: Vec<usize> = (0..count).collect();
-        for i in (1..count).rev() {
-            order.swap(i, random.below(i + 1));
-        }
+        random.shuffle(&mut order);
         let mut servers = vec![
             Server {
                 reads: Queue::default(),
@@ -202,7 +558,7 @@ impl<'a> World<'a> {
             .map(|gpu| {
                 let home = match plan.placement {
                     Placement::Even => (gpu % plan.servers) as usize,
-                    Placement::Hash => random.below(count),
+                    Placement::Hash => random.below(plan.servers) as usize,
                 };
                 servers[home].streams += 1;
                 // A training has hosts of its own, as far as that goes.
@@ -222,14 +578,10 @@ impl<'a> World<'a> {
             .collect();
         let begin = seconds(plan.warm_up_s);
         let window = (begin, begin + seconds(plan.seconds));
-        let mut events = Events::new();
-        for &dying in order.iter().rev().take(plan.failures as usize) {
-            let at = plan.warm_up_s + random.unit() * plan.seconds / 2.0;
-            events.push(seconds(at), Event::Dies(dying));
-        }
-        World {
+        let mut world = World {
             plan,
-            events,
+            events: BinaryHeap::new(),
+            pushed: 0,
             random,
             window,
             storage: Queue::default(),
@@ -239,7 +591,17 @@ impl<'a> World<'a> {
             jobs,
             waits: Vec::new(),
             latencies: Vec::new(),
+        };
+        for &dying in order.iter().rev().take(plan.failures as usize) {
+            let at = plan.warm_up_s + world.random.unit() * plan.seconds / 2.0;
+            world.push(seconds(at), Event::Dies(dying));
         }
+        world
+    }
+
+    fn push(&mut self, at: Time, event: Event) {
+        self.pushed += 1;
+        self.events.push(Reverse((at, self.pushed, event)));
     }
 
     fn run(&mut self) {
@@ -248,7 +610,7 @@ impl<'a> World<'a> {
                 self.ask(gpu, 0);
             }
         }
-        while let Some((now, event)) = self.events.pop() {
+        while let Some(Reverse((now, _, event))) = self.events.pop() {
             if now >= self.window.1 {
                 break;
             }
@@ -262,9 +624,9 @@ impl<'a> World<'a> {
                     self.servers[server].is_up = false;
                     self.servers[server].life += 1;
                     let moves = now + seconds(self.plan.failover_s);
-                    self.events.push(moves, Event::Moves(server));
+                    self.push(moves, Event::Moves(server));
                     let back = now + seconds(self.plan.restart_s);
-                    self.events.push(back, Event::Back(server));
+                    self.push(back, Event::Back(server));
                 }
                 Event::Moves(server) => self.move_from(now, server),
                 Event::Back(server) => self.back(now, server),
@@ -289,7 +651,7 @@ impl<'a> World<'a> {
             true => Stage::Storage,
             false => Stage::Cores,
         };
-        self.events.push(now, Event::At(request, stage));
+        self.push(now, Event::At(request, stage));
     }
 
     /// The part of a GPU's records that its server has to fetch. A server that stands in for another has none of them.
@@ -352,7 +714,7 @@ impl<'a> World<'a> {
             }
             Stage::Ready => return self.ready(now, request),
         };
-        self.events.push(done, Event::At(request, next));
+        self.push(done, Event::At(request, next));
     }
 
     fn ready(&mut self, now: Time, request: Request) {
@@ -395,7 +757,7 @@ impl<'a> World<'a> {
             self.ask(gpu, now);
         }
         self.jobs[job].gpus = gpus;
-        self.events.push(done, Event::Computed(job));
+        self.push(done, Event::Computed(job));
     }
 
     fn move_from(&mut self, now: Time, dead: usize) {
@@ -412,7 +774,7 @@ impl<'a> World<'a> {
                 Placement::Even => up.min_by_key(|&server| self.servers[server].streams),
                 Placement::Hash => {
                     let up: Vec<usize> = up.collect();
-                    (!up.is_empty()).then(|| up[self.random.below(up.len())])
+                    (!up.is_empty()).then(|| up[self.random.below(up.len() as u64) as usize])
                 }
             };
             // If all servers are down, the stream waits for the first one that returns.
@@ -513,7 +875,7 @@ impl<'a> World<'a> {
             most_streams: streams().max().unwrap_or(0),
             fewest_streams: streams().min().unwrap_or(0),
             uses,
-            limits: plan.limits(),
+            limits: plan.limits().into(),
             first_limit: plan.first_limit(),
         }
     }
@@ -525,3 +887,51 @@ fn part(values: &mut [Time], part: f64) -> f64 {
     let at = (values.len().saturating_sub(1) as f64 * part).round() as usize;
     values.get(at).map_or(0.0, |&value| value as f64)
 }
+
+/// The effect of one more of a resource.
+#[derive(Debug, Clone, Serialize)]
+pub struct OneMore {
+    /// The resource, in words.
+    pub what: String,
+    /// Images a second with it.
+    pub images_per_s: f64,
+    /// How much more that is than without, as a part.
+    pub gain: f64,
+    /// Stall share of the GPU in the middle with it.
+    pub stall_p50: f64,
+}
+
+/// A resource, and how the plan gets one more of it.
+type Change = (&'static str, fn(&mut ClusterPlan));
+
+/// Runs the plan again with one more of each thing. `base` is what it gave without.
+///
+/// # Errors
+/// As [`run`].
+pub fn one_more(plan: &ClusterPlan, base: &Outcome) -> Result<Vec<OneMore>, PlanError> {
+    let changes: [Change; 6] = [
+        ("server", |plan| plan.servers += 1),
+        ("core in each server", |plan| plan.cores += 1),
+        ("Gbit/s for each server", |plan| plan.server_gbit += 1.0),
+        ("Gbit/s for each trainer", |plan| plan.trainer_gbit += 1.0),
+        ("GB/s of storage", |plan| plan.storage_gb_s += 1.0),
+        ("batch ahead for each GPU", |plan| plan.ahead += 1),
+    ];
+    changes
+        .into_iter()
+        .map(|(what, change)| {
+            let mut plan = plan.clone();
+            change(&mut plan);
+            let outcome = run(&plan)?;
+            Ok(OneMore {
+                what: format!("one more {what}"),
+                images_per_s: outcome.images_per_s,
+                gain: outcome.images_per_s / base.images_per_s.max(f64::MIN_POSITIVE) - 1.0,
+                stall_p50: outcome.stall_p50,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;
