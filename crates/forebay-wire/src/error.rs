@@ -49,7 +49,9 @@ pub enum Error {
         found: [u8; 4],
     },
     /// An unknown frame layout.
-    #[error("expected frame layout {expected}, found {found}: the peer runs another version of Forebay")]
+    #[error(
+        "expected frame layout {expected}, found {found}: the peer runs another version of Forebay"
+    )]
     Version {
         /// The layout of this version.
         expected: u8,

@@ -204,7 +204,15 @@ fn lists_of_images_are_converted_and_packed() {
         .enumerate()
     {
         let dst = out.path().join(format!("converted-{number}"));
-        run(["convert", text(source), text(&dst), "--format", "indexed", "-q"]).done();
+        run([
+            "convert",
+            text(source),
+            text(&dst),
+            "--format",
+            "indexed",
+            "-q",
+        ])
+        .done();
         run(["verify", text(&dst), "--deep", "-q"]).done();
         let shown = run(["cat", text(&dst), "0"]).done();
         for word in ["a caption", name] {

@@ -162,7 +162,13 @@ fn assert_replaced_object_is_found(place: &Place, reach: &Reach, store: &str) {
     let again = ["cp", "-r", "-q", "--overwrite", text(&copy), &there];
     reach.run(again).done();
     let converted = own("converted");
-    let args = ["convert", text(&index), text(&converted), "--format", "indexed"];
+    let args = [
+        "convert",
+        text(&index),
+        text(&converted),
+        "--format",
+        "indexed",
+    ];
     let words = ["train-000000.tar", "was replaced", "index it again"];
     reach.run(args).failed_with(&words);
     let verified = reach.run(["verify", text(&index)]);
