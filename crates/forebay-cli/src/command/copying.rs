@@ -245,7 +245,7 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
         });
     }
     if job.how.dry_run {
-        show(job, &plan, outcome, console);
+        show(&plan, outcome, console);
         return Ok(outcome);
     }
     let (_, bytes) = plan.to_move();
@@ -254,12 +254,12 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
     drop(watch.bar());
     drop(watch);
     let summary = done?;
-    print(job, &summary, &plan, outcome, console);
+    print(&summary, &plan, outcome, console);
     Ok(outcome)
 }
 
 /// Prints the plan of a dry run.
-fn show(job: &Job<'_>, plan: &CopyPlan, outcome: Outcome, console: &Console) {
+fn show(plan: &CopyPlan, outcome: Outcome, console: &Console) {
     let mut kept = (0, 0);
     for item in plan.items() {
         let (key, bytes, action, why) = (item.key.as_str(), item.bytes, item.action, item.why);
@@ -339,13 +339,7 @@ struct SummaryEvent {
     seconds: f64,
 }
 
-fn print(
-    job: &Job<'_>,
-    summary: &CopySummary,
-    plan: &CopyPlan,
-    outcome: Outcome,
-    console: &Console,
-) {
+fn print(summary: &CopySummary, plan: &CopyPlan, outcome: Outcome, console: &Console) {
     let mut line = format!(
         "Copied {} of {} in {} ({})",
         quantity::counted(summary.copied, "object", "objects"),

@@ -40,14 +40,14 @@ macro_rules! commands {
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
             // Documented by the `Args` of each: a comment here would be the help text instead of it.
-            $(#[allow(missing_docs)] $variant($module::Args),)+
+            $(#[allow(missing_docs)] $variant(Box<$module::Args>),)+
         }
 
         impl Command {
             /// Runs the command.
             pub(crate) fn run(self, console: &Console) -> Result<Outcome, Failure> {
                 match self {
-                    $(Self::$variant(args) => $module::run(args, console),)+
+                    $(Self::$variant(args) => $module::run(*args, console),)+
                 }
             }
         }

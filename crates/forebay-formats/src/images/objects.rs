@@ -306,7 +306,15 @@ pub(crate) fn list(store: &Store, progress: &dyn Progress, cancel: &Cancel) -> R
         return Err(Error::Interrupted);
     }
     let all = all.into_inner().unwrap_or_else(|e| e.into_inner());
-    all.into_tree(store, cancel)
+    let mut listed = all.into_tree(store, cancel)?;
+    for left_out in store.invalid_names()? {
+        let (action, reason) = (Action::Skipped, Reason::UnsafeName);
+        let path = left_out.path.as_bytes();
+        listed
+            .findings
+            .push(Finding::new(action, reason, path, left_out.why));
+    }
+    Ok(listed)
 }
 
 /// Objects in the order in which listings gave them.

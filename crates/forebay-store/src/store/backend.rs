@@ -2,7 +2,7 @@
 //!
 //! To add a kind, write its file in `cloud/` with a `connect` and add it to the table in `scheme.rs`; `forebay_store::conformance` tests it.
 
-use super::{Listing, Object, Put, Transfer, Written};
+use super::{LeftOut, Listing, Object, Put, Transfer, Written};
 use crate::Result;
 use forebay_shard::StorageStats;
 use std::fmt::Debug;
@@ -30,5 +30,9 @@ pub(crate) trait Backend: Debug + Send + Sync {
 
     fn stats(&self) -> StorageStats {
         StorageStats::default()
+    }
+
+    fn invalid_names(&self) -> Result<Vec<LeftOut>> {
+        Ok(Vec::new())
     }
 }

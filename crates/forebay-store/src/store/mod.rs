@@ -87,6 +87,12 @@ impl Store {
         self.0.backend.list_dir(&check_key(prefix)?)
     }
 
+    /// Returns the objects that listings of this store showed so far and that have no usable names, such as `a//b`. Only
+    /// object stores have such things.
+    pub fn invalid_names(&self) -> Result<Vec<LeftOut>> {
+        self.0.backend.invalid_names()
+    }
+
     /// Returns the metadata of an object; none if there is no such object.
     pub fn head(&self, key: &str) -> Result<Option<Object>> {
         self.0.backend.head(&check_key(key)?)

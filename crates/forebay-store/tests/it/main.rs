@@ -2,6 +2,7 @@
 
 mod copy;
 mod faults;
+mod odd_names;
 mod permanent;
 mod redirects;
 mod stores;

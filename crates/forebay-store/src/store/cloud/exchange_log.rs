@@ -52,6 +52,8 @@ pub(super) struct Observation {
     pub(super) url: String,
     /// The CRC-32C that the store tells of a whole object.
     pub(super) crc32c: Option<u32>,
+    /// Names in listings that no path can have, each taken out of the answer.
+    pub(super) invalid_names: Vec<String>,
     /// Bodies sent whose checksum the store reported, and it was ours.
     pub(super) proved: u32,
     /// Bodies sent of which the store reported nothing that can be compared.
@@ -132,6 +134,8 @@ impl HttpService for Watcher {
             );
         }
         let asked = uri.to_string();
+        let is_listing =
+            request.method().as_str() == "GET" && lists(uri.query().unwrap_or_default());
         let sent = (request.method().as_str() == "PUT" && request.body().content_length() > 0)
             .then(|| Sent::of(&request));
         let response = match self.0.execute(request).await {
@@ -170,6 +174,9 @@ impl HttpService for Watcher {
                 why: response.extensions().get().map(|NotFollowed(why)| *why),
             });
         }
+        if status.is_success() && is_listing {
+            return usable_page(response, &notes).await;
+        }
         if status.is_success() || status.is_redirection() {
             return Ok(response);
         }
@@ -189,6 +196,92 @@ impl HttpService for Watcher {
         }
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
+}
+
+/// Whether a query asks for the objects of a bucket, of S3, Google or Azure.
+fn lists(query: &str) -> bool {
+    let mut fields = query.split('&');
+    fields.any(|field| field == "list-type=2" || field == "comp=list")
+}
+
+/// Takes out of a page of a listing what is no object for a reader: names that no path can have, such as `a//b` or
+/// `a/../b`, for one of which `object_store` refuses the whole listing; and the objects by which consoles and other tools
+/// make a directory show, whose names it would give without their last slash, as names that no request finds.
+async fn usable_page(
+    response: HttpResponse,
+    notes: &ExchangeLog,
+) -> Result<HttpResponse, HttpError> {
+    let (mut parts, body) = response.into_parts();
+    let body = body.bytes().await.inspect_err(|error| {
+        notes.lock().transport = Some(error.kind());
+    })?;
+    let Some((xml, names)) = std::str::from_utf8(&body).ok().and_then(usable_entries) else {
+        return Ok(HttpResponse::from_parts(parts, body.into()));
+    };
+    notes.lock().invalid_names.extend(names);
+    parts.headers.remove("content-length");
+    Ok(HttpResponse::from_parts(parts, xml.into_bytes().into()))
+}
+
+/// The entries of a listing, and the elements that hold their names.
+const ENTRIES: [(&str, &str, &str); 4] = [
+    ("<Contents>", "</Contents>", "Key"),
+    ("<CommonPrefixes>", "</CommonPrefixes>", "Prefix"),
+    ("<Blob>", "</Blob>", "Name"),
+    ("<BlobPrefix>", "</BlobPrefix>", "Name"),
+];
+
+/// Whether an entry stands for a directory: it has no bytes, and a name that ends in a slash or the properties of one.
+fn is_directory(entry: &str, name: &str) -> bool {
+    let of = |element: &str| between(entry, &format!("<{element}>"), &format!("</{element}>"));
+    let is_empty = of("Size").or_else(|| of("Content-Length")).as_deref() == Some("0");
+    let has_flag = of("ResourceType").as_deref() == Some("directory")
+        || of("hdi_isfolder").as_deref() == Some("true");
+    is_empty && (name.ends_with('/') || has_flag)
+}
+
+/// Whether an object of this name can be read: `object_store` drops slashes at both ends.
+fn is_readable(name: &str, is_object: bool) -> bool {
+    let is_path = object_store::path::Path::parse(name).is_ok();
+    is_path && !(is_object && (name.ends_with('/') || name.starts_with('/')))
+}
+
+/// A page without the entries that are no objects for a reader, and the names that no path can have; none if it has no such
+/// entry.
+fn usable_entries(xml: &str) -> Option<(String, Vec<String>)> {
+    let (mut kept, mut names) = (String::new(), Vec::new());
+    let mut is_changed = false;
+    let mut rest = xml;
+    loop {
+        let begins = ENTRIES
+            .iter()
+            .filter_map(|entry| Some((rest.find(entry.0)?, entry)));
+        let Some((start, (open, close, element))) = begins.min_by_key(|(start, _)| *start) else {
+            break;
+        };
+        let Some(end) = rest[start..].find(close).map(|at| start + at + close.len()) else {
+            break;
+        };
+        let (before, entry) = (&rest[..start], &rest[start..end]);
+        let name = between(entry, &format!("<{element}>"), &format!("</{element}>"));
+        let name = name.map(|name| match quick_xml::escape::unescape(&name) {
+            Ok(text) => text.into_owned(),
+            Err(_) => name.clone(),
+        });
+        kept.push_str(before);
+        let is_object = matches!(*open, "<Contents>" | "<Blob>");
+        match name {
+            Some(name) if is_object && is_directory(entry, &name) => is_changed = true,
+            Some(name) if !is_readable(&name, is_object) => {
+                is_changed = true;
+                names.push(name);
+            }
+            _ => kept.push_str(entry),
+        }
+        rest = &rest[end..];
+    }
+    kept.push_str(rest);
+    is_changed.then_some((kept, names))
 }
 
 /// A body, or the first `most` bytes of it.
@@ -394,6 +487,33 @@ mod tests {
         // A checksum that is reported counts all the same.
         let wrong = headers(&[("x-amz-checksum-crc32c", "AAAAAA==")]);
         assert_eq!(Sent::of(&hashed).compare(&wrong), Some(false));
+    }
+
+    #[test]
+    fn directories_in_a_page_are_no_objects() {
+        let s3 = |key: &str, size: u32| {
+            format!("<Contents><Key>{key}</Key><Size>{size}</Size></Contents>")
+        };
+        let azure = |name: &str, more: &str| {
+            let size = "<Content-Length>0</Content-Length>";
+            format!("<Blob><Name>{name}</Name><Properties>{size}{more}</Properties></Blob>")
+        };
+        let of_kind = "<ResourceType>directory</ResourceType>";
+        let kept = [s3("a/b", 0), azure("a/c", ""), s3("d", 4)].concat();
+        let prefix = "<CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>";
+        let page = [
+            s3("a/", 0),
+            kept.clone(),
+            azure("e/", ""),
+            azure("f", of_kind),
+            prefix.to_owned(),
+            s3("g/", 7),
+            s3("/h", 7),
+        ];
+        let (xml, names) = usable_entries(&page.concat()).unwrap();
+        assert_eq!(xml, kept.clone() + prefix);
+        assert_eq!(names, ["g/", "/h"]);
+        assert_eq!(usable_entries(&kept), None);
     }
 
     #[test]

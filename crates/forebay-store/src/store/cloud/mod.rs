@@ -26,7 +26,7 @@ mod write;
 pub(crate) use uploads::fuzz as fuzz_page;
 
 use super::backend::Backend;
-use super::{Listing, Object, Put, Retry, StoreOptions, Transfer, Written};
+use super::{LeftOut, Listing, Object, Put, Retry, StoreOptions, Transfer, Written};
 use crate::scheme::{Kind, stores};
 use crate::{Cancel, Error, ErrorKind, Limiter, Location, Result};
 use adaptive_limiter::AdaptiveLimiter;
@@ -39,10 +39,11 @@ use object_store::path::Path as Name;
 use object_store::{Attribute, AttributeValue, ObjectStore};
 use service::{Connect, Service};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use task_tracker::TaskTracker;
 
@@ -80,6 +81,8 @@ struct Open {
     retry: Retry,
     settings: Settings,
     counters: Counters,
+    /// Names that listings gave and that no path can have.
+    invalid_names: Mutex<BTreeSet<String>>,
 }
 
 /// `object_store` shows keys in its `Debug`.
@@ -212,6 +215,30 @@ impl Cloud {
         }
         runtime::wait_unless(|| self.is_stopped(), work)?.ok_or_else(|| self.stopped(op, key))
     }
+
+    /// Names below a prefix that listings gave so far and that no path can have.
+    fn invalid_names_below(&self, prefix: &str) -> Result<Vec<LeftOut>> {
+        let live = self.live()?;
+        let known = live
+            .0
+            .invalid_names
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
+        let root = live.0.prefix.as_ref();
+        let below = |name: &String| {
+            let path = match root {
+                "" => name,
+                root => name.strip_prefix(root)?.strip_prefix('/')?,
+            };
+            let rest = path.strip_prefix(prefix)?;
+            let is_below = prefix.is_empty() || rest.starts_with('/');
+            is_below.then(|| LeftOut {
+                path: path.to_owned(),
+                why: "its name has an empty part, or one that is . or ..: no path can have it",
+            })
+        };
+        Ok(known.iter().filter_map(below).collect())
+    }
 }
 
 impl Backend for Cloud {
@@ -219,13 +246,16 @@ impl Backend for Cloud {
         let listed = self.live()?.list(prefix.to_owned());
         Ok(Listing {
             objects: self.wait("list", prefix, listed)?,
+            left_out: self.invalid_names_below(prefix)?,
             ..Listing::default()
         })
     }
 
     fn list_dir(&self, prefix: &str) -> Result<Listing> {
         let listed = self.live()?.list_dir(prefix.to_owned());
-        self.wait("list", prefix, listed)
+        let mut listing = self.wait("list", prefix, listed)?;
+        listing.left_out = self.invalid_names_below(prefix)?;
+        Ok(listing)
     }
 
     fn head(&self, key: &str) -> Result<Option<Object>> {
@@ -325,6 +355,10 @@ impl Backend for Cloud {
     fn abort_uploads_of(&self, key: &str) -> Result<()> {
         let ended = self.live()?.abort_uploads_of(key.to_owned());
         self.wait("end the uploads of", key, ended)
+    }
+
+    fn invalid_names(&self) -> Result<Vec<LeftOut>> {
+        self.invalid_names_below("")
     }
 }
 

@@ -227,6 +227,7 @@ impl<'a> Opening<'a> {
             retry: self.options.retry,
             settings: self.settings,
             counters: super::Counters::default(),
+            invalid_names: std::sync::Mutex::default(),
         })
     }
 

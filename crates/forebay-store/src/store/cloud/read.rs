@@ -37,7 +37,7 @@ impl Live {
         let found = self.list_between(&prefix, &below, (None, None)).await?;
         let mut objects: Vec<Object> = found.iter().filter_map(|meta| self.listed(meta)).collect();
         objects.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(without_directories(objects, &prefix))
+        Ok(objects)
     }
 
     /// Lists the objects below `below`, after a name and up to another one.
@@ -121,7 +121,6 @@ impl Live {
                 .collect(),
             left_out: Vec::new(),
         };
-        listing.objects.retain(|object| object.key != prefix);
         listing.objects.sort_by(|a, b| a.key.cmp(&b.key));
         listing.dirs.sort();
         Ok(listing)
@@ -538,23 +537,6 @@ fn write_chunks(out: &mut impl Write, chunks: &[Bytes]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the empty objects by which consoles make directories show. Their names end in a slash, which `object_store` drops.
-/// One with nothing below it cannot be told from an empty file.
-fn without_directories(objects: Vec<Object>, prefix: &str) -> Vec<Object> {
-    let is_directory = |object: &Object| {
-        let below = format!("{}/", object.key);
-        let at = objects.partition_point(|other| other.key < below);
-        object.key == prefix
-            || objects
-                .get(at)
-                .is_some_and(|other| other.key.starts_with(&below))
-    };
-    let kept = objects
-        .iter()
-        .filter(|object| object.len > 0 || !is_directory(object));
-    kept.cloned().collect()
-}
-
 fn describe(key: String, meta: &ObjectMeta) -> Object {
     Object {
         etag: meta.e_tag.clone(),
@@ -588,26 +570,5 @@ fn check_sum(
             found,
         }),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn directories_are_no_objects() {
-        let listed = [
-            ("a", 0),
-            ("a-b", 0),
-            ("a/b", 3),
-            ("c", 5),
-            ("c/d", 1),
-            ("p", 0),
-        ];
-        let objects = listed.map(|(key, len)| Object::new(key, len)).to_vec();
-        let kept = without_directories(objects, "p");
-        let keys: Vec<&str> = kept.iter().map(|object| object.key.as_str()).collect();
-        assert_eq!(keys, ["a-b", "a/b", "c", "c/d"]);
     }
 }

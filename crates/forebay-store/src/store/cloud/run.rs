@@ -31,6 +31,10 @@ impl Live {
             let outcome = self.bounded(operation, allowance, one).await;
             drop(turn);
             let seen = notes.seen();
+            if !seen.invalid_names.is_empty() {
+                let mut known = open.invalid_names.lock().unwrap_or_else(|e| e.into_inner());
+                known.extend(seen.invalid_names.iter().cloned());
+            }
             let fault = match outcome {
                 Ok(_) if seen.refuted > 0 => {
                     Fault::BadBytes("the store received other bytes than were sent".to_owned())
