@@ -135,17 +135,6 @@ def test_a_run_goes_on_after_a_conversion(
     assert rest(serve(after), state, 2) == whole[1:]
 
 
-def test_a_state_without_a_sample_fingerprint_goes_by_the_fingerprint(
-    packed: dict[str, pathlib.Path],
-) -> None:
-    with loader(packed["tfrecord"]) as it:
-        state = {k: v for k, v in it.state_dict().items() if k != "sample_fingerprint"}
-        it.load_state_dict(state)
-        it.load_state_dict({**state, "sample_fingerprint": None})
-    with loader(packed["indexed"]) as it, pytest.raises(forebay.StateError, match="fingerprint"):
-        it.load_state_dict(state)
-
-
 def test_what_is_no_state_is_refused(source: str) -> None:
     with loader(source) as it:
         state = it.state_dict()
