@@ -407,7 +407,9 @@ def table(cells: dict[tuple[str, str], Outcome]) -> str:
     for names in (COLUMNS[:10], COLUMNS[10:]):
         text += f"\n| | {' | '.join(names)} |\n| --- |{' --- |' * len(names)}\n"
         for row, fault in FAULTS.items():
-            shown = ["." if cells[row, name].reason else str(cells[row, name].code) for name in names]
+            # Where either will do, it is the package of the format that decides.
+            codes = [str(cells[row, name].code) if isinstance(fault.exit, int) else "1 or 3" for name in names]
+            shown = ["." if cells[row, name].reason else code for name, code in zip(names, codes, strict=True)]
             text += f"| {fault.title} | {' | '.join(shown)} |\n"
     return text
 
