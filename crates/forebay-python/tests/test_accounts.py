@@ -407,7 +407,7 @@ def table(cells: dict[tuple[str, str], Outcome]) -> str:
     for names in (COLUMNS[:10], COLUMNS[10:]):
         text += f"\n| | {' | '.join(names)} |\n| --- |{' --- |' * len(names)}\n"
         for row, fault in FAULTS.items():
-            # Where either will do, it is the package of the format that decides.
+            # If both codes are right, the version of a format's package decides which one it is.
             codes = [str(cells[row, name].code) if isinstance(fault.exit, int) else "1 or 3" for name in names]
             shown = ["." if cells[row, name].reason else code for name, code in zip(names, codes, strict=True)]
             text += f"| {fault.title} | {' | '.join(shown)} |\n"

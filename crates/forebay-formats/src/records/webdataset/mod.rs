@@ -4,6 +4,7 @@
 
 mod columns;
 mod index;
+mod names;
 mod read;
 mod write;
 
@@ -17,7 +18,8 @@ use columns::Columns;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{EpochOrder, block_records};
 use forebay_shard::parallel::map_parallel;
-use index::{Cut, TarIndex};
+use index::TarIndex;
+use names::Cut;
 use read::TarFile;
 use std::collections::BTreeMap;
 use std::path::Path;
