@@ -8,6 +8,7 @@
 
 mod converted;
 mod draft;
+mod keys;
 mod options;
 mod queue;
 mod record;
@@ -25,6 +26,7 @@ use converted::Converted;
 use forebay_image::{Decoder, Limits};
 use forebay_shard::schema::LABEL;
 use forebay_shard::{RecordMeta, Schema};
+use keys::LastKeys;
 use queue::{End, Queue};
 use record::Checked;
 use repeat::{Progress, SampleAction};
@@ -45,6 +47,8 @@ const BATCH_TIME: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 /// Splits of one dataset: each has a shard open.
 const MAX_SPLITS: usize = 200;
+/// A sample may not have the key of one of so many samples before it. Hardly a shard has more samples.
+const COMPARED_KEYS: usize = 1 << 20;
 
 /// Writes a dataset, one sample after the other.
 ///
@@ -86,6 +90,7 @@ pub struct DatasetWriter {
     converted: Option<Converted>,
     /// The numbers of classes, if labels are their names: those that are published, or in the order of their first samples.
     class_numbers: Option<BTreeMap<String, i64>>,
+    last_keys: LastKeys,
     state: State,
 }
 
@@ -171,6 +176,7 @@ impl DatasetWriter {
             batch_begin: None,
             converted,
             class_numbers,
+            last_keys: LastKeys::new(COMPARED_KEYS),
             state,
         })
     }
@@ -233,6 +239,9 @@ impl DatasetWriter {
         let meta = RecordMeta { label, key: &key };
         meta.check()
             .map_err(|error| refused(None, error.to_string()))?;
+        if !self.last_keys.add(&draft.split, &key) {
+            return Err(refused(None, "an earlier sample has its key".into()));
+        }
         let step = progress
             .next(&draft.split, &meta)
             .map_err(|what| Error::DifferentSamples {

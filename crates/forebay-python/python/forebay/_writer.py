@@ -227,7 +227,7 @@ class Writer:
         Parameters
         ----------
         key : str or bytes, optional
-            Name of the sample; by default its number in the split. Keys should differ; that is not checked.
+            Name of the sample; by default its number in the split. The key of one of the last million samples of the split is refused.
         split : str, default "train"
             The split that it belongs to.
         **columns : object
