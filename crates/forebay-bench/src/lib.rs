@@ -2,30 +2,32 @@
 
 mod clients;
 pub mod cold;
+mod consumer;
 mod epoch;
 pub mod experiment;
 mod failover;
 mod fleet;
 mod load;
-mod measure;
+pub mod measure;
 mod pack;
 pub mod price;
 mod published;
-mod random;
-mod read;
-mod replay;
+pub mod random;
+pub mod read;
+pub mod replay;
 pub mod report;
 mod sharing;
 mod simulate;
 mod start;
 pub mod storage;
 mod store;
-mod stream;
+pub mod stream;
 mod throttle;
 mod transport;
 mod watchdog;
 
 pub use clients::{ClientsOptions, clients, fairness};
+pub use consumer::{Consumer, Steps};
 pub use epoch::{EpochOptions, epoch};
 pub use failover::{FailoverOptions, failover};
 pub use fleet::Serving;

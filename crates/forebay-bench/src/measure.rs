@@ -283,7 +283,7 @@ pub fn side_by_side(
 }
 
 /// The middle value; the mean of the two middle ones for an even count; 0 for none.
-pub(crate) fn median(values: &[f64]) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
@@ -310,7 +310,7 @@ pub(crate) fn reset_peak_rss() {
 
 /// Processor seconds of this process so far, user and system, all threads; 0 where the
 /// system does not tell.
-pub(crate) fn cpu_seconds() -> f64 {
+pub fn cpu_seconds() -> f64 {
     let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
     let read = || -> Option<f64> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
@@ -324,11 +324,11 @@ pub(crate) fn cpu_seconds() -> f64 {
 }
 
 /// Processor time of each thread of this process, by the thread's name. Threads that ended are not among them.
-pub(crate) struct Threads(Vec<(String, f64)>);
+pub struct Threads(Vec<(String, f64)>);
 
 impl Threads {
     /// As of now; empty where the system does not tell.
-    pub(crate) fn now() -> Threads {
+    pub fn now() -> Threads {
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
         let threads = tasks.flatten().filter_map(|task| {
             let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
@@ -338,14 +338,14 @@ impl Threads {
     }
 
     /// Seconds of all threads whose names begin so.
-    pub(crate) fn cpu_seconds(&self, names: &[&str]) -> f64 {
+    pub fn cpu_seconds(&self, names: &[&str]) -> f64 {
         let wanted = |name: &str| names.iter().any(|start| name.starts_with(start));
         let seconds = self.0.iter().filter(|(name, _)| wanted(name));
         seconds.map(|(_, seconds)| seconds).sum()
     }
 
     /// Seconds of the calling thread so far.
-    pub(crate) fn own_cpu_seconds() -> f64 {
+    pub fn own_cpu_seconds() -> f64 {
         on_cpu(Path::new("/proc/thread-self/schedstat")).unwrap_or(0.0)
     }
 }

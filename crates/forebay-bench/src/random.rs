@@ -2,11 +2,11 @@
 
 /// Marsaglia's xorshift of 64 bits: not for secrets.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// Starts a sequence; each seed has its own.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         // Zero is the one state that the generator never leaves.
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d).warm()
     }
@@ -17,12 +17,13 @@ impl Random {
         }
         // Similar seeds begin with similar numbers.
         for _ in 0..8 {
-            self.next();
+            self.next_u64();
         }
         self
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Returns the next number.
+    pub fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -30,25 +31,25 @@ impl Random {
     }
 
     /// Returns a number below `end`; 0 if `end` is 0.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    pub fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
     /// Returns a number from 0 to 1.
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Fills a buffer with bytes that no file system or drive can compress.
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+    pub fn fill(&mut self, bytes: &mut [u8]) {
         for eight in bytes.chunks_mut(8) {
-            let number = self.next().to_le_bytes();
+            let number = self.next_u64().to_le_bytes();
             eight.copy_from_slice(&number[..eight.len()]);
         }
     }
 
     /// Shuffles (Fisher and Yates).
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);
         }

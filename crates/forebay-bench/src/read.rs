@@ -86,8 +86,11 @@ pub fn read(
     ])
 }
 
-/// Opens a dataset on this machine, or one that is nowhere.
-pub(crate) fn dataset(root: &Path) -> Result<Dataset> {
+/// Opens a dataset on this machine, or a generated one.
+///
+/// # Errors
+/// A directory without a dataset.
+pub fn dataset(root: &Path) -> Result<Dataset> {
     match root.to_str() {
         Some(url) if is_synthetic(url) => Ok(Recipe::parse(url)?.open()?),
         _ => Ok(Dataset::open(root)?),
@@ -95,12 +98,18 @@ pub(crate) fn dataset(root: &Path) -> Result<Dataset> {
 }
 
 /// Opens a split, the first one when none is named.
-pub(crate) fn open(root: &Path, split: Option<&str>) -> Result<Split> {
+///
+/// # Errors
+/// A directory without a dataset, or without this split.
+pub fn open(root: &Path, split: Option<&str>) -> Result<Split> {
     split_of(&dataset(root)?, root, split)
 }
 
-/// A split of an open dataset, the first one when none is named.
-pub(crate) fn split_of(dataset: &Dataset, root: &Path, split: Option<&str>) -> Result<Split> {
+/// Opens a split of a dataset, the first one when none is named.
+///
+/// # Errors
+/// A dataset without this split.
+pub fn split_of(dataset: &Dataset, root: &Path, split: Option<&str>) -> Result<Split> {
     let name = match split {
         Some(name) => name.to_owned(),
         None => dataset
@@ -113,7 +122,7 @@ pub(crate) fn split_of(dataset: &Dataset, root: &Path, split: Option<&str>) -> R
 }
 
 /// The files of a split.
-pub(crate) fn footprint(split: &Split) -> Footprint {
+pub fn footprint(split: &Split) -> Footprint {
     let paths = data_paths(split);
     let is = |what: &dyn Fn(&str) -> bool| {
         let mut urls = paths.iter().filter_map(|path| path.to_str());
@@ -139,7 +148,7 @@ fn data_paths(split: &Split) -> Vec<&Path> {
 }
 
 /// Bytes of all records of a split.
-pub(crate) fn record_bytes(split: &Split) -> u64 {
+pub fn record_bytes(split: &Split) -> u64 {
     // Not the bytes of their files: shards that are read where another tool wrote them have next to none of their own.
     let of = |shard: &Shard| -> u64 {
         let records = 0..shard.len();

@@ -405,8 +405,11 @@ pub(crate) fn wire_bytes(
     Some(now.since(&before.unwrap_or_default()).fetched_bytes)
 }
 
-/// A fresh storage of a place, and the place's path there.
-pub(crate) fn storage(place: &Location, read: &ReadOptions) -> Result<(PathBuf, Arc<dyn Storage>)> {
+/// Opens a fresh storage of a place; returns the place's path there, too.
+///
+/// # Errors
+/// A place that cannot be opened.
+pub fn storage(place: &Location, read: &ReadOptions) -> Result<(PathBuf, Arc<dyn Storage>)> {
     let text = place.to_string();
     Ok(match is_synthetic(&text) {
         true => Recipe::parse(&text)?.storage()?,
@@ -414,7 +417,11 @@ pub(crate) fn storage(place: &Location, read: &ReadOptions) -> Result<(PathBuf, 
     })
 }
 
-pub(crate) fn open(root: &Path, storage: Arc<dyn Storage>) -> Result<Dataset> {
+/// Opens a dataset of a storage.
+///
+/// # Errors
+/// A place without a dataset.
+pub fn open(root: &Path, storage: Arc<dyn Storage>) -> Result<Dataset> {
     Ok(Dataset::options().storage(storage).open(root)?)
 }
 

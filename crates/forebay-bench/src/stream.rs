@@ -15,9 +15,12 @@ use crate::cold::{Cold, Evictor};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::read::{dataset, footprint, split_of};
 
-pub(crate) const SIDE: u32 = 224;
-pub(crate) const BATCH: u64 = 256;
-pub(crate) const NAME: &str = "bench";
+/// Side of the images of a batch in pixels.
+pub const SIDE: u32 = 224;
+/// Images of a batch.
+pub const BATCH: u64 = 256;
+/// The name of the served dataset.
+pub const NAME: &str = "bench";
 
 /// Decoded training batches of a dataset, in process and from a server on this machine over each of
 /// `transports`, with the same number of decoding threads. Caches are emptied as `cold` says.
@@ -94,7 +97,7 @@ pub fn stream(
 }
 
 /// Bytes that a server read for a stream; 0 if it does not answer.
-pub(crate) fn bytes_read(stream: &Stream) -> u64 {
+pub fn bytes_read(stream: &Stream) -> u64 {
     let stats = stream.server_stats(Duration::from_secs(2));
     stats.map_or(0, |stats| stats.bytes_read)
 }
@@ -119,7 +122,11 @@ fn until(time: Duration, mut next: impl FnMut() -> Result<Option<usize>>) -> Res
     })
 }
 
-pub(crate) fn serve(add: impl FnOnce(&mut Server) -> Result<()>) -> Result<(ServerHandle, String)> {
+/// Starts a server on loopback with what `add` gives it; returns it with the URL of its dataset [`NAME`].
+///
+/// # Errors
+/// A port that cannot be opened, or what `add` fails with.
+pub fn serve(add: impl FnOnce(&mut Server) -> Result<()>) -> Result<(ServerHandle, String)> {
     let mut server = Server::bind(ServerOptions {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         ..ServerOptions::default()
@@ -130,12 +137,11 @@ pub(crate) fn serve(add: impl FnOnce(&mut Server) -> Result<()>) -> Result<(Serv
     Ok((server, url))
 }
 
-pub(crate) fn connect(
-    url: &str,
-    options: &Options,
-    split: &str,
-    transport: Transport,
-) -> Result<Stream> {
+/// Opens a stream of a split, with these options of the loader.
+///
+/// # Errors
+/// A server that cannot be reached, or options that it refuses.
+pub fn connect(url: &str, options: &Options, split: &str, transport: Transport) -> Result<Stream> {
     let client = ClientOptions {
         transport,
         ..ClientOptions::default()

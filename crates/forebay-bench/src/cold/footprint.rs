@@ -62,7 +62,7 @@ impl Footprint {
     }
 
     /// The files, if there are any.
-    pub(crate) fn local(&self) -> &[FileBytes] {
+    pub fn local(&self) -> &[FileBytes] {
         match self {
             Self::Files(files) => files,
             Self::Store | Self::Generated => &[],

@@ -4,11 +4,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::consumer::Steps;
 use super::lab::{Lab, Sample, Trial};
 use super::mini_app::SIDE;
 use super::{Experiment, Findings};
-use crate::Result;
+use crate::{Result, Steps};
 use crate::random::Random;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {

@@ -2,12 +2,11 @@
 
 use forebay_image::{EvalTransform, Transform};
 
-use super::consumer::Consumer;
 use super::feed::Feed;
 use super::lab::{Cache, Lab, Sample, Trial};
 use super::mini_app::SIDE;
 use super::{Experiment, Findings};
-use crate::Result;
+use crate::{Consumer, Result};
 use crate::read::footprint;
 use crate::report::{FigureClass, Plot, Scale, Series};
 

@@ -7,9 +7,8 @@ use forebay_image::Transform;
 use forebay_loader::{Loader, Options, Stats};
 use forebay_shard::Split;
 
-use super::consumer::Steps;
-use crate::Result;
 use crate::read::record_bytes;
+use crate::{Result, Steps};
 
 /// How the loader and its consumers run.
 #[derive(Debug, Clone)]

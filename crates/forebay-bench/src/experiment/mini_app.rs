@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use forebay_image::{Decoder, EvalTransform, Limits, Output, SampleSeed, Transform};
 
-use super::consumer::Steps;
 use super::data::ImageFile;
-use crate::{Error, Result};
+use crate::{Error, Result, Steps};
 
 /// Pixels of a side of the decoded images.
 pub(super) const SIDE: u32 = 224;

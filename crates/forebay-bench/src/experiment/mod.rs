@@ -2,7 +2,6 @@
 //!
 //! An experiment is a file here with a constant `EXPERIMENT`, and a line in [`CATALOG`].
 
-mod consumer;
 mod contestants;
 mod data;
 mod feed;
@@ -20,12 +19,11 @@ use std::time::{Duration, Instant};
 
 use forebay_store::{Location, StoreOptions};
 
-use crate::Result;
 use crate::cold::{Cold, Mount};
 use crate::published::Published;
 use crate::report::{ExperimentReport, Figure, FigureClass, LabReport, Plot};
 use crate::throttle::{DiskLimits, Throttle};
-pub use consumer::{Consumer, Steps};
+use crate::{Consumer, Result};
 pub use lab::Lab;
 
 macro_rules! catalog {

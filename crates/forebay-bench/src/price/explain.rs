@@ -24,15 +24,14 @@ use super::model::{Cores, StageTimes};
 use super::remedy::{Price, Situation, prices};
 use super::sample::{ImageSample, SIDE};
 use super::timed::{FILLING, counted, run_loader};
-use crate::Result;
 use crate::cold::{Cold, Evictor, Footprint, Proof, Watch, Way, summary};
-use crate::experiment::{Consumer, Steps};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::read::split_of;
 use crate::replay;
 use crate::report::LabReport;
 use crate::storage::{JobFile, Medium, Recorded, Recorder, RunOptions, RunReport, run};
 use crate::stream;
+use crate::{Consumer, Result, Steps};
 
 /// The source to explain, and how.
 #[derive(Debug, Clone)]

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use forebay_loader::{Loader, Options, Stats};
 use forebay_shard::Split;
 
-use crate::Result;
-use crate::experiment::Steps;
 use crate::measure::Measurement;
+use crate::{Result, Steps};
 
 /// One part in so many of a run fills windows and queues, and is not counted.
 pub(super) const FILLING: u32 = 4;

@@ -67,7 +67,7 @@ fn emptied(name: &str) -> String {
 }
 
 /// The name of a series by the state of its caches: cold only if all of its rows are.
-pub(crate) fn series_name<'f>(cache: &str, rows: impl IntoIterator<Item = &'f Figure>) -> String {
+pub fn series_name<'f>(cache: &str, rows: impl IntoIterator<Item = &'f Figure>) -> String {
     let mut rows = rows.into_iter();
     let is_cold = rows.all(|row| row.cold_share.is_some_and(|share| share >= COLD));
     match is_cold {
@@ -125,7 +125,7 @@ impl Figure {
 
     /// The same with the proof of the state of its caches, which decides whether its name may say that it was cold.
     #[must_use]
-    pub(crate) fn with_proof(mut self, proof: &Proof) -> Figure {
+    pub fn with_proof(mut self, proof: &Proof) -> Figure {
         self.cold_share = proof.cold_share;
         self.proof = proof.line();
         self.name_by_share();
@@ -133,14 +133,14 @@ impl Figure {
     }
 
     /// Takes the word "cold" out of the name of a row that is not proved to be cold.
-    pub(crate) fn name_by_share(&mut self) {
+    pub fn name_by_share(&mut self) {
         if self.cold_share.is_none_or(|share| share < COLD) {
             self.name = emptied(&self.name);
         }
     }
 
     /// Whether it is the row that is called so where it is proved to be cold.
-    pub(crate) fn is_row(&self, name: &str) -> bool {
+    pub fn is_row(&self, name: &str) -> bool {
         self.name == name || self.name == emptied(name)
     }
 

@@ -28,5 +28,4 @@ pub use medium::Medium;
 pub use recorder::{Recorded, Recorder};
 pub use report::RunReport;
 pub use run::{RunOptions, run};
-pub(crate) use write::renew;
-pub use write::{WriteJob, write};
+pub use write::{WriteJob, renew, write};

@@ -89,7 +89,7 @@ pub fn write(job: &WriteJob, options: &RunOptions) -> Result<RunReport> {
 }
 
 /// Makes random bytes other ones, page by page, for file systems that look for duplicates.
-pub(crate) fn renew(bytes: &mut [u8], random: &mut Random) {
+pub fn renew(bytes: &mut [u8], random: &mut Random) {
     for page in bytes.chunks_mut(ALIGN) {
         let len = page.len().min(16);
         random.fill(&mut page[..len]);

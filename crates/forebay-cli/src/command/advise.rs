@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use forebay_bench::Consumer;
 use forebay_bench::cold::Cold;
-use forebay_bench::experiment::Consumer;
 use forebay_bench::price::{AdviseOptions, advise};
 use forebay_cache::ReadOptions;
 use forebay_store::Location;

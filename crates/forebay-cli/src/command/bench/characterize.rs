@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use forebay_bench::DiskLimits;
 use forebay_bench::cold::Cold;
 use forebay_bench::experiment::{
-    CATALOG, CharacterizeObserver, CharacterizeOptions, Consumer, Experiment, characterize,
+    CATALOG, CharacterizeObserver, CharacterizeOptions, Experiment, characterize,
 };
 use forebay_bench::report::{
     ExperimentReport, FigureClass, LabReport, REPORT_FILE, Verdict, compare,
 };
+use forebay_bench::{Consumer, DiskLimits};
 use forebay_store::{Location, free_bytes};
 use serde_json::json;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use forebay_bench::cold::Cold;
-use forebay_bench::experiment::{CharacterizeOptions, Consumer, format_names};
+use forebay_bench::experiment::{CharacterizeOptions, format_names};
+use forebay_bench::{Consumer, cold::Cold};
 use forebay_store::Location;
 
 use super::characterize::measure;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use forebay_bench::experiment::Consumer;
+use forebay_bench::Consumer;
 use serde::Deserialize;
 
 use crate::console::Console;

@@ -144,7 +144,7 @@ impl Consumer {
     }
 
     /// A line for reports.
-    pub(super) fn note(&self) -> String {
+    pub fn note(&self) -> String {
         format!(
             "Stand-in: consumers ({}) sleep in place of training, {:.0} images/s each; a real step also takes CPU and PCIe, so these figures are upper bounds.",
             self.name,
