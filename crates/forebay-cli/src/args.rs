@@ -19,7 +19,7 @@ pub(crate) enum Colour {
 /// Options about output, the same in every command.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct GlobalArgs {
+pub struct GlobalArgs {
     /// Print one JSON object a line on stdout, the last one a summary
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -87,7 +87,7 @@ pub(crate) fn variables() -> Vec<String> {
 
 /// Lets the options of `OPTION_VARIABLES` be set by `FOREBAY_...`; a switch is on by `1`, `true` or `yes`, and off by `0`,
 /// `false`, `no` or nothing.
-pub(crate) fn with_environment(command: clap::Command) -> clap::Command {
+pub fn with_environment(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg: Arg| {
         let Some(&long) = OPTION_VARIABLES
             .iter()

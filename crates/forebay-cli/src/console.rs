@@ -37,7 +37,7 @@ fn program_name(called: &OsStr) -> String {
 
 /// The decided form of the output options, and the streams. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Console {
+pub struct Console {
     json: bool,
     quiet: u8,
     verbose: u8,
@@ -56,7 +56,8 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    pub(crate) fn new(args: &GlobalArgs, program: &OsStr) -> Self {
+    /// Decides where and how output goes; `program` is the name that the user called.
+    pub fn new(args: &GlobalArgs, program: &OsStr) -> Self {
         let stderr_is_terminal = io::stderr().is_terminal();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -109,12 +110,12 @@ impl Console {
     }
 
     /// How the user calls this program, for commands to type next.
-    pub(crate) fn program(&self) -> &str {
+    pub fn program(&self) -> &str {
         &self.program
     }
 
     /// Ctrl-C, for commands that answer it.
-    pub(crate) fn interrupt(&self) -> &Interrupt {
+    pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
 
@@ -124,12 +125,12 @@ impl Console {
     }
 
     /// The colours of results.
-    pub(crate) fn paint(&self) -> Paint {
+    pub fn paint(&self) -> Paint {
         self.results
     }
 
     /// A line of results for a person; nothing with `--json`.
-    pub(crate) fn line(&self, text: impl AsRef<str>) {
+    pub fn line(&self, text: impl AsRef<str>) {
         if !self.json {
             let text = safe(text.as_ref());
             self.stdout(|out| writeln!(out, "{text}"));
@@ -137,12 +138,12 @@ impl Console {
     }
 
     /// An empty line between results.
-    pub(crate) fn blank(&self) {
+    pub fn blank(&self) {
         self.line("");
     }
 
     /// A heading over results.
-    pub(crate) fn heading(&self, text: impl AsRef<str>) {
+    pub fn heading(&self, text: impl AsRef<str>) {
         self.line(self.results.bold(text));
     }
 
@@ -153,7 +154,7 @@ impl Console {
 
     /// An event for a program: one line, its type first, then the fields of the payload, which is a
     /// struct or a map. Nothing without `--json`.
-    pub(crate) fn event(&self, kind: &str, payload: &impl Serialize) {
+    pub fn event(&self, kind: &str, payload: &impl Serialize) {
         if !self.json {
             return;
         }
@@ -177,7 +178,7 @@ impl Console {
     }
 
     /// Prints a note, which `-q` hides.
-    pub(crate) fn note(&self, text: impl AsRef<str>) {
+    pub fn note(&self, text: impl AsRef<str>) {
         if self.quiet == 0 && !self.logged("info", "note", text.as_ref(), None) {
             self.stderr(text.as_ref());
         }
@@ -257,7 +258,7 @@ impl Console {
     }
 
     /// A bar on the terminal for `total` bytes or things; invisible where bars are off.
-    pub(crate) fn bar(&self, stage: &str, total: Option<u64>) -> Bar {
+    pub fn bar(&self, stage: &str, total: Option<u64>) -> Bar {
         Bar::start(&self.bars, stage, total, self.notes.is_on())
     }
 

@@ -11,7 +11,7 @@ use crate::paint::printable;
 
 /// How a command that did its work ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// Everything was done.
     Done,
     /// Everything was done that could be; some inputs could not be read.
@@ -37,7 +37,7 @@ enum Kind {
 
 /// A command that did not do its work.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     kind: Kind,
     message: String,
     hint: Option<String>,
@@ -45,7 +45,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// A failure with its one line: what, where, expected and found.
-    pub(crate) fn new(message: impl Into<String>) -> Self {
+    pub fn new(message: impl Into<String>) -> Self {
         Self {
             kind: Kind::Failed,
             message: message.into(),
@@ -54,7 +54,7 @@ impl Failure {
     }
 
     /// Arguments that make no sense together, found after parsing.
-    pub(crate) fn usage(message: impl Into<String>) -> Self {
+    pub fn usage(message: impl Into<String>) -> Self {
         Self {
             kind: Kind::Usage,
             ..Self::new(message)
@@ -62,7 +62,7 @@ impl Failure {
     }
 
     /// A clean stop after Ctrl-C.
-    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+    pub fn interrupted(message: impl Into<String>) -> Self {
         Self {
             kind: Kind::Interrupted,
             ..Self::new(message)
@@ -70,7 +70,7 @@ impl Failure {
     }
 
     /// An error of a library with all its causes on one line; a clean stop if Ctrl-C is behind it.
-    pub(crate) fn from_error(error: &(dyn Error + 'static)) -> Self {
+    pub fn from_error(error: &(dyn Error + 'static)) -> Self {
         if was_stopped(error) {
             Self::interrupted(one_line(error))
         } else {
@@ -80,7 +80,7 @@ impl Failure {
 
     /// Says what to do.
     #[must_use]
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }

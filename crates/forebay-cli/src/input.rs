@@ -279,7 +279,7 @@ pub fn why_no_dataset(path: &Path) -> Option<String> {
 }
 
 /// A path for a message.
-pub(crate) fn show(path: &Path) -> String {
+pub fn show(path: &Path) -> String {
     printable(&path.display().to_string())
 }
 

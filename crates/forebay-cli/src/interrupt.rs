@@ -14,7 +14,7 @@ use signal_hook::flag;
 use signal_hook::low_level::{pipe, unregister};
 
 /// Listens for SIGINT and SIGTERM while it lives.
-pub(crate) struct Interrupt {
+pub struct Interrupt {
     asked: Arc<AtomicBool>,
     /// Whether the next signal ends the process.
     at_once: Arc<AtomicBool>,
@@ -55,18 +55,18 @@ impl Interrupt {
     }
 
     /// From here on the command looks at the flag: a first signal only sets it.
-    pub(crate) fn answer(&self) -> &Self {
+    pub fn answer(&self) -> &Self {
         self.at_once.store(false, Ordering::SeqCst);
         self
     }
 
     /// The flag, for library calls that look at it themselves.
-    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+    pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.asked)
     }
 
     /// Whether a stop was asked for.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 

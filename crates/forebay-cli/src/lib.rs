@@ -10,6 +10,7 @@
 //! | `command` | the visible table of commands, one file each |
 //! | `console` | results on stdout, all else on stderr, `--json` events |
 //! | `input`, `contents` | what a path on the command line is, opened |
+//! | `frontend` | what of these modules other programs use |
 //! | `failure`, `library_errors` | one error line with its hint, exit codes |
 //! | `interrupt` | Ctrl-C: once for a clean stop, twice for an immediate one |
 //! | `progress` | the bar |
@@ -29,6 +30,7 @@ mod command;
 mod console;
 mod contents;
 mod failure;
+pub mod frontend;
 mod histogram;
 mod input;
 mod interrupt;

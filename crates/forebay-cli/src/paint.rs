@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Paints text for one stream.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Paint {
+pub struct Paint {
     on: bool,
 }
 
@@ -46,7 +46,7 @@ impl Paint {
 }
 
 /// Text from a file name, a key, a record or a server made safe for a terminal.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     forebay_wire::text::printable(text).into_owned()
 }
 

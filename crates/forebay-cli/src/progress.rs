@@ -15,7 +15,7 @@ const REDRAW: Duration = Duration::from_millis(80);
 const RATE_WINDOW: Duration = Duration::from_secs(8);
 
 /// One bar on stderr, for as long as it lives.
-pub(crate) struct Bar {
+pub struct Bar {
     bar: ProgressBar,
     state: Mutex<State>,
 }
@@ -54,7 +54,7 @@ impl Bar {
     }
 
     /// Says what stands at the end of the line from the next update on.
-    pub(crate) fn also(&self, text: Option<String>) {
+    pub fn also(&self, text: Option<String>) {
         if let Ok(mut state) = self.state.lock() {
             state.also = text.as_deref().map(printable);
         }

@@ -55,7 +55,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// Reads `30s`, `500ms`, `2m`, `1h`, `1.5s`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     const EXAMPLE: &str = "write a duration as 30s, 500ms, 2m or 1h";
     let (number, unit) = split_unit(text);
     let seconds = match unit {
@@ -98,12 +98,12 @@ pub(crate) fn count(n: u64) -> String {
 }
 
 /// A count with its noun: `1 record`, `2 records`.
-pub(crate) fn counted(n: u64, singular: &str, plural: &str) -> String {
+pub fn counted(n: u64, singular: &str, plural: &str) -> String {
     format!("{} {}", count(n), if n == 1 { singular } else { plural })
 }
 
 /// An amount of bytes in decimal units, three digits that matter: `12.3 MB`.
-pub(crate) fn bytes(n: u64) -> String {
+pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let mut value = n as f64;
     let mut unit = 0;
@@ -156,7 +156,7 @@ pub(crate) fn per_second(n: u64, elapsed: Duration) -> f64 {
 }
 
 /// A duration as a person says it: `850 ms`, `12.3 s`, `4m 05s`, `2h 10m`.
-pub(crate) fn duration(d: Duration) -> String {
+pub fn duration(d: Duration) -> String {
     let seconds = d.as_secs_f64();
     if seconds < 0.000_999_5 {
         format!("{} µs", three_digits(seconds * 1e6))

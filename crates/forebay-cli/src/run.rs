@@ -8,7 +8,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use crate::args::{GlobalArgs, colour_before_parsing, unknown_variables, with_environment};
 use crate::command::Command;
 use crate::console::Console;
-use crate::failure::exit_code;
+use crate::failure::{Failure, Outcome, exit_code};
 
 const ABOUT: &str =
     "Packs directories of training samples into shards and feeds decoded batches to trainers";
@@ -81,9 +81,14 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     for warning in unknown_variables(names.iter().map(String::as_str), &command) {
         console.warning(warning);
     }
+    conclude(&console, |console| cli.command.run(console))
+}
+
+/// Runs a command, and reports how it failed; returns the exit code.
+pub fn conclude(console: &Console, run: impl FnOnce(&Console) -> Result<Outcome, Failure>) -> i32 {
     let log = console.clone();
     forebay_store::on_long_wait(move |line| log.warning(line));
-    let result = cli.command.run(&console);
+    let result = run(console);
     console.clear_progress();
     if let Err(failure) = &result {
         console.failure(failure);

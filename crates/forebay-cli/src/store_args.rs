@@ -8,7 +8,7 @@ use crate::console::Console;
 /// Options about stores. Credentials come from the environment and profiles; docs/storage.md has the names.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Storage")]
-pub(crate) struct StoreArgs {
+pub struct StoreArgs {
     /// URL of the object store, where it is not the provider's own
     #[arg(long, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
@@ -46,7 +46,7 @@ impl Setting {
 
 impl StoreArgs {
     /// The options as the library takes them.
-    pub(crate) fn options(&self) -> StoreOptions {
+    pub fn options(&self) -> StoreOptions {
         let mut options = StoreOptions::new();
         options.endpoint.clone_from(&self.endpoint);
         options.region.clone_from(&self.region);

@@ -4,21 +4,23 @@ use crate::paint::Paint;
 
 /// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
+    /// Text.
     Left,
+    /// Numbers.
     Right,
 }
 
 /// A table that is printed once all its rows are known.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these columns; a header that is empty everywhere is not printed.
-    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
+    pub fn new(columns: &[(&str, Align)]) -> Self {
         Self {
             columns: columns
                 .iter()
@@ -29,14 +31,14 @@ impl Table {
     }
 
     /// Adds a row, one cell for each column.
-    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let mut cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         cells.resize(self.columns.len(), String::new());
         self.rows.push(cells);
     }
 
     /// The lines, indented by two spaces and without trailing ones.
-    pub(crate) fn lines(&self, paint: Paint) -> Vec<String> {
+    pub fn lines(&self, paint: Paint) -> Vec<String> {
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|i| {
                 let cells = self.rows.iter().map(|row| width(&row[i]));

@@ -1,8 +1,8 @@
 //! `forebay bench`: what this machine does with this data.
 
 mod characterize;
-mod cold_args;
-mod epoch_args;
+pub(crate) mod cold_args;
+pub(crate) mod epoch_args;
 mod explain;
 mod files;
 mod formats;
@@ -11,7 +11,7 @@ mod served;
 mod size_cluster;
 mod storage;
 mod stream;
-mod trainer;
+pub(crate) mod trainer;
 
 use std::collections::BTreeSet;
 
@@ -167,7 +167,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         if i > 0 {
             console.blank();
         }
-        print(report, console);
+        print_report(report, console);
         console.event("bench", report);
     }
     Ok(Outcome::Done)
@@ -188,7 +188,8 @@ fn command(console: &Console) -> String {
     format!("{} {}", console.program(), words.join(" "))
 }
 
-fn print(report: &BenchReport, console: &Console) {
+/// Prints the table of a report, and its notes.
+pub fn print_report(report: &BenchReport, console: &Console) {
     console.heading(&report.title);
     let mut columns = vec![
         ("", Align::Left),
@@ -283,7 +284,7 @@ fn cpu(row: &Row) -> String {
 }
 
 /// Three or four digits, whatever the size.
-fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),

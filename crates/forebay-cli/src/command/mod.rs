@@ -1,7 +1,7 @@
 //! The commands. A new one is a file with `Args` and `run`, its `mod`, and one line in the table.
 
 mod advise;
-mod bench;
+pub(crate) mod bench;
 mod cache;
 mod cat;
 mod checkpoint;

@@ -12,22 +12,24 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::store_args::StoreArgs;
 
+/// The locations of a dataset, and how an epoch of it is read.
 #[derive(Debug, Args)]
-pub(super) struct EpochArgs {
+pub struct EpochArgs {
     /// Locations of the dataset, to compare: a directory, a URL of a store, synthetic://
     #[arg(required = true, value_name = "DATASET")]
     datasets: Vec<PathBuf>,
     /// Split [default: the first]
     #[arg(long, value_name = "NAME")]
-    pub(super) split: Option<String>,
+    pub split: Option<String>,
     /// Decoding threads [default: the cores of the machine or container]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub(super) threads: usize,
+    pub threads: usize,
     /// Samples a batch
     #[arg(long, value_name = "N", default_value_t = 64)]
-    pub(super) batch_size: u64,
+    pub batch_size: u64,
+    /// How caches are emptied.
     #[command(flatten)]
-    pub(super) cold: ColdArgs,
+    pub cold: ColdArgs,
     #[command(flatten)]
     cache: CacheArgs,
     #[command(flatten)]
@@ -36,10 +38,7 @@ pub(super) struct EpochArgs {
 
 impl EpochArgs {
     /// Returns the locations, and how they are read.
-    pub(super) fn places(
-        &self,
-        console: &Console,
-    ) -> Result<(Vec<Location>, ReadOptions), Failure> {
+    pub fn places(&self, console: &Console) -> Result<(Vec<Location>, ReadOptions), Failure> {
         let places: Result<_, _> = self.datasets.iter().map(Location::parse).collect();
         let cache = self.cache.open_for(&self.datasets, console)?;
         Ok((

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::cold_args::ColdArgs;
 use super::trainer::TrainerArgs;
-use super::{figure, print};
+use super::{figure, print_report};
 use crate::cache_args::CacheArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -74,7 +74,7 @@ impl Explain {
             command: super::command(console),
         };
         let found = explain(&place, &options)?;
-        print(&found.stages, console);
+        print_report(&found.stages, console);
         console.blank();
         console.heading("What remedies would gain");
         prices(&found.prices, console);

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The training whose step times a consumer waits.
 #[derive(Debug, Args)]
-pub(super) struct TrainerArgs {
+pub struct TrainerArgs {
     /// Python interpreter with torch and torchvision, for --consumer torch:NETWORK
     #[arg(long, value_name = "PYTHON", default_value = "python3")]
     python: PathBuf,
@@ -39,7 +39,7 @@ pub(super) struct TrainerArgs {
 
 impl TrainerArgs {
     /// Parses the name of a preset, `step:TIME`, `recorded:FILE` or `torch:NETWORK`; the last one trains.
-    pub(super) fn consumer(
+    pub fn consumer(
         &self,
         text: &str,
         batch_size: u64,
