@@ -29,7 +29,7 @@ LAYERS = [
     ["forebay-server"],
     ["forebay-bench"],
     ["forebay-cli"],
-    ["forebay-python"],
+    ["forebay-python", "forebay-lab"],
     ["forebay-rigs"],  # servers for tests; only ever a dev-dependency
     [f"forebay-{crate}-fuzz" for crate in ("formats", "image", "pack", "shard", "store", "wire")],  # fuzz targets
 ]
@@ -54,7 +54,7 @@ FORBIDDEN_WITHOUT_FEATURES = {
 SHARED_NAMES = {"Error", "Result"}
 
 # Files that parse JSON with `serde_json` itself: the bounded parser, and what the crate itself contains.
-JSON_ITSELF = {"forebay-shard/src/json.rs", "forebay-bench/src/published.rs"}
+JSON_ITSELF = {"forebay-shard/src/json.rs", "forebay-lab/src/published.rs"}
 
 PERMISSIVE = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "IJG", "ISC", "MIT",

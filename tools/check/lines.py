@@ -27,9 +27,8 @@ PYTHON_PACKAGE = "crates/forebay-python/python/"
 DECISIONS = "docs/internals/decisions/"
 GENERATED_PAGES = {"docs/python.md", "docs/faults.md"}
 
-# Files that define the commands and flags of the laboratory. Once its commands are a program of their own, in
-# crates/forebay-lab, the line of `bench` goes, and the commands that it keeps count as all others do.
-LAB = ("crates/forebay-cli/src/command/bench", "crates/forebay-lab/")
+# Where the commands and flags of the laboratory are defined: a program of its own.
+LAB = "crates/forebay-lab/"
 COMMAND_LINES = ("crates/forebay-cli/src/", "crates/forebay-lab/src/")
 
 KEPT_STRING = re.compile(r"\blong\s*=\s*$")

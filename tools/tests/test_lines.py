@@ -124,7 +124,7 @@ class Lines(unittest.TestCase):
 
     def test_a_flag_of_both_sides_is_none_of_the_lab_alone(self):
         cli = "crates__forebay-cli__src__command__"
-        root = self.tree(**{f"{cli}bench__a_rs": COMMANDS + FLAGS, f"{cli}pack_rs": FLAGS})
+        root = self.tree(**{"crates__forebay-lab__src__a_rs": COMMANDS + FLAGS, f"{cli}pack_rs": FLAGS})
         expected = {"commands": 0, "flags": 3, "commands of the lab": 6, "flags of the lab alone": 1}
         self.assertEqual(lines.command_line(root), expected)
 

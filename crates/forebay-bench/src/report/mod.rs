@@ -1,8 +1,7 @@
 //! Reports of experiments: what was measured, with which settings, beside what others published.
 //!
-//! A report is one JSON document. Markdown, a page and plots are made from it, and two of them can be compared.
+//! A report is one JSON document. Markdown, a page and plots are made from it.
 
-mod compare;
 mod html;
 mod markdown;
 mod plot;
@@ -16,7 +15,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::cold::{COLD, Proof};
-pub use compare::{Comparison, FigureChange, SettingChange, Verdict, compare};
 pub use plot::{Plot, Scale, Series};
 
 /// Version of the JSON document.

@@ -1,14 +1,10 @@
 //! `forebay bench`: what this machine does with this data.
 
-mod characterize;
 pub(crate) mod cold_args;
 pub(crate) mod epoch_args;
 mod explain;
 mod files;
-mod formats;
 mod loader;
-mod served;
-mod size_cluster;
 mod storage;
 mod stream;
 pub(crate) mod trainer;
@@ -35,23 +31,11 @@ Examples:
   forebay bench read shards/ shards-indexed/
   forebay bench loader shards/ --threads 1,2
   forebay bench loader shards/ --transform train,keep-encoded -o dtype=float16 -o dct_scaling=true
-  forebay bench epoch shards/ s3://bucket/shards
-  forebay bench epoch shards/ s3://bucket/shards --cache-dir /nvme/forebay
   forebay bench read shards/ --cold auto
   forebay bench storage shards/ s3://bucket/shards --files photos/ --cold auto
   forebay bench explain shards/ --cold auto --consumer step:180ms
   forebay bench stream shards/
-  forebay bench transport
-  forebay bench failover shards/ --runs 20
-  forebay bench fairness shards/ --active 4 --slow 500ms
-  forebay bench clients shards/ --idle 1000 --active 64
-  forebay bench store s3://bucket/scratch --size 1GiB --jobs 16
-  forebay bench start --scratch /tmp/million
-  forebay bench loader \"synthetic://imagenet?records=20000\"        no storage at all
-  forebay bench size-cluster --gpus 1000 --servers 100
-  forebay bench characterize /mnt/nvme /mnt/shared --report io/
-  forebay bench formats /mnt/nvme --report formats/
-  forebay bench compare io-before/ io/")]
+  forebay bench loader \"synthetic://imagenet?records=20000\"        no storage at all")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -69,8 +53,6 @@ enum What {
     Read(files::Read),
     /// Decoded batches in process, by number of threads
     Loader(loader::LoaderArgs),
-    /// An epoch of the same dataset from several places, such as a directory and a store
-    Epoch(files::Epoch),
     /// The reads of an epoch without the loader, as records and as single files, beside the loader
     ///
     /// Tells what the storage can give to these reads, and how much of it the loader reaches.
@@ -82,46 +64,6 @@ enum What {
     Explain(Box<explain::Explain>),
     /// Decoded batches from a server on this machine, beside the loader in process
     Stream(stream::Stream),
-    /// Several trainers of one server on this machine: each with batches of its own, and all with the same, which are decoded once
-    ///
-    /// Tells the CPU time of both sides and how long a batch takes.
-    Sharing(stream::Sharing),
-    /// Batches that cost nothing to make, from a server on this machine, beside a bare connection
-    ///
-    /// Tells the CPU time of both sides and how long handing over takes.
-    Transport(stream::Handover),
-    /// Time that a trainer waits after its server is killed, and after its server is stopped
-    ///
-    /// Two servers on this machine; --runs says how often each happens. Tells the longest wait for a batch after it,
-    /// beside the longest while nothing happens.
-    Failover(served::Failover),
-    /// Throughput of each trainer of a server while one of them is slow
-    Fairness(served::Fairness),
-    /// Memory and processor time of a server with many clients, and how long those that are busy wait for batches
-    ///
-    /// Each client is an open file on both sides: see `ulimit -n`.
-    Clients(served::Clients),
-    /// Uploads, downloads and small reads of a place for objects; what is put there is removed
-    Store(files::Store),
-    /// Estimates how many GPUs a number of servers feeds, and the first bottleneck
-    ///
-    /// Measures nothing: arithmetic, and batches moved through queues one by one. The same options give the same figures on
-    /// every machine. docs/scale.md shows how to read them.
-    SizeCluster(Box<size_cluster::Args>),
-    /// From nothing to the first batch of a large dataset of tiny images
-    Start(files::Start),
-    /// Published experiments of deep-learning I/O on any storage, beside the published figures
-    ///
-    /// Storage ceilings, threads with and without decoding, prefetch, files against records. Each figure has its cold share: the
-    /// part of its bytes that came from the storage and not from the page cache. docs/characterize.md shows a whole report.
-    Characterize(Box<characterize::Characterize>),
-    /// Formats side by side: image files, and formats of records that the loader reads in place
-    ///
-    /// Cold and warm, with 1 and 4 workers, alone and while training; chunks and shuffling. Samples are compared before a figure is
-    /// shown. docs/characterize.md describes it.
-    Formats(Box<formats::Formats>),
-    /// Differences between two reports of `characterize`: of settings, and of figures beyond their spread
-    Compare(characterize::Compare),
 }
 
 /// A measurement with its arguments.
@@ -139,10 +81,6 @@ impl From<forebay_bench::Error> for Failure {
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let runs = args.runs;
     let reports = match args.what {
-        What::SizeCluster(args) => return size_cluster::run(&args, console),
-        What::Characterize(args) => return args.run(runs, console),
-        What::Formats(args) => return args.run(runs, console),
-        What::Compare(args) => return args.run(console),
         What::Explain(args) => {
             return args
                 .run(runs, console)
@@ -151,16 +89,8 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         What::Pack(args) => args.measure(runs, console),
         What::Read(args) => args.measure(runs, console),
         What::Loader(args) => args.measure(runs, console),
-        What::Epoch(args) => args.measure(runs, console),
         What::Storage(args) => args.measure(runs, console),
         What::Stream(args) => args.measure(runs, console),
-        What::Sharing(args) => args.measure(runs, console),
-        What::Transport(args) => args.measure(runs, console),
-        What::Failover(args) => args.measure(runs, console),
-        What::Fairness(args) => args.measure(runs, console),
-        What::Clients(args) => args.measure(runs, console),
-        What::Store(args) => args.measure(runs, console),
-        What::Start(args) => args.measure(runs, console),
     };
     let reports = reports.map_err(|failure| asked(failure, console))?;
     for (i, report) in reports.iter().enumerate() {

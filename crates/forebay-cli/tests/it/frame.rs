@@ -77,7 +77,6 @@ fn usage_errors_go_to_stderr_with_exit_code_2() {
         &["convert", "a", "b", "--format", "zip"],
         &["convert", "a", "b", "--seek-points", "fine"],
         &["bench", "stream", "a", "--duration", "5"],
-        &["bench", "size-cluster", "--failover", "2"],
     ] {
         let ran = run(args).code(2);
         assert!(ran.stdout.is_empty(), "{args:?}: {}", ran.stdout);

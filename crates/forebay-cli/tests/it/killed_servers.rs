@@ -310,59 +310,6 @@ fn a_server_that_hangs_is_named_and_another_one_goes_on() {
     });
 }
 
-#[test]
-fn what_a_trainer_notices_is_measured() {
-    let (_dir, root) = packed();
-    let small = ["--batch-size", "4", "--side", "16", "--json"];
-    let bench = |what: &str, more: &[&str]| {
-        let ran = run(["bench", what, text(&root)]
-            .iter()
-            .chain(&small)
-            .chain(more));
-        ran.done()
-            .events()
-            .into_iter()
-            .find(|event| event["type"] == "bench")
-            .unwrap()
-    };
-    let failover = bench("failover", &["--runs", "1"]);
-    let rows = failover["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 3, "{failover}");
-    for row in rows {
-        assert!(row["median"].as_f64() <= row["max"].as_f64(), "{failover}");
-    }
-    let replaced = failover["notes"].to_string();
-    assert!(
-        replaced.contains("1 times a lost server was replaced, 1 times one handed over"),
-        "{replaced}"
-    );
-    let fairness = bench(
-        "fairness",
-        &["--duration", "200ms", "--slow", "20ms", "--active", "3"],
-    );
-    assert_eq!(
-        fairness["rows"][0]["rates"].as_array().unwrap().len(),
-        3,
-        "{fairness}"
-    );
-    assert_eq!(
-        fairness["rows"][1]["rates"].as_array().unwrap().len(),
-        2,
-        "{fairness}"
-    );
-    let clients = bench(
-        "clients",
-        &["--duration", "200ms", "--idle", "5", "--active", "2"],
-    );
-    for row in clients["rows"].as_array().unwrap() {
-        let name = row["name"].as_str().unwrap();
-        assert!(
-            row["median"].as_f64().unwrap() > 0.0 || name.contains("processor"),
-            "{clients}"
-        );
-    }
-}
-
 /// The body of the test below, which runs again in a network namespace.
 #[cfg(target_os = "linux")]
 const WITHIN: &str = "FOREBAY_TEST_WITHIN";

@@ -2,7 +2,6 @@
 
 mod bad_input;
 mod cache;
-mod characterize;
 mod checkpoint;
 mod cluster;
 mod convert;

@@ -1,20 +1,19 @@
-//! `forebay bench formats`: the experiments of the catalog that compare formats.
+//! `forebay-lab formats`: the experiments of the catalog that compare formats.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use forebay_bench::experiment::{CharacterizeOptions, format_names};
-use forebay_bench::{Consumer, cold::Cold};
+use forebay_bench::Consumer;
+use forebay_bench::cold::Cold;
+use forebay_cli::frontend::quantity::parse_duration;
+use forebay_cli::frontend::{Console, Failure, Outcome, ways};
 use forebay_store::Location;
 
 use super::characterize::measure;
-use super::cold_args::ways;
-use super::command;
-use crate::console::Console;
-use crate::failure::{Failure, Outcome};
-use crate::quantity::parse_duration;
+use super::typed;
+use crate::experiment::{CharacterizeOptions, format_names};
 
 const EXPERIMENTS: [&str; 3] = ["E20", "E21", "E24"];
 const RIGHT_SAMPLES: &str = "E23";
@@ -86,10 +85,10 @@ impl Formats {
             data: self.data,
             limits: None,
             formats: self.formats,
-            command: command(console),
+            command: typed(console),
         };
         measure(
-            "bench formats",
+            "formats",
             &options,
             self.report.as_deref(),
             self.yes,

@@ -1,31 +1,26 @@
-//! `forebay bench characterize` and `forebay bench compare`.
+//! `forebay-lab characterize` and `forebay-lab compare`.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use forebay_bench::Consumer;
 use forebay_bench::cold::Cold;
-use forebay_bench::experiment::{
-    CATALOG, CharacterizeObserver, CharacterizeOptions, Experiment, characterize,
+use forebay_bench::report::{ExperimentReport, FigureClass, LabReport, REPORT_FILE};
+use forebay_cli::frontend::quantity::{self, parse_duration, parse_size};
+use forebay_cli::frontend::{
+    Align, Bar, Console, Failure, Outcome, StoreArgs, Table, TrainerArgs, figure, printable, show,
 };
-use forebay_bench::report::{
-    ExperimentReport, FigureClass, LabReport, REPORT_FILE, Verdict, compare,
-};
-use forebay_bench::{Consumer, DiskLimits};
 use forebay_store::{Location, free_bytes};
 use serde_json::json;
 
-use super::trainer::TrainerArgs;
-use super::{command, figure};
-use crate::console::Console;
-use crate::failure::{Failure, Outcome};
-use crate::input::show;
-use crate::paint::printable;
-use crate::progress::Bar;
-use crate::quantity::{self, parse_duration, parse_size};
-use crate::store_args::StoreArgs;
-use crate::table::{Align, Table};
+use super::typed;
+use crate::compare::{Verdict, compare};
+use crate::experiment::{
+    CATALOG, CharacterizeObserver, CharacterizeOptions, Experiment, characterize,
+};
+use crate::throttle::DiskLimits;
 
 /// Each is a thread with a batch of its own.
 const MOST_RANKS: u64 = 64;
@@ -158,7 +153,7 @@ impl Characterize {
             return Ok(Outcome::Done);
         }
         measure(
-            "bench characterize",
+            "characterize",
             &options,
             report_dir.as_deref(),
             yes,
@@ -216,7 +211,7 @@ impl Characterize {
             data: self.data,
             limits: self.limit,
             formats: Vec::new(),
-            command: command(console),
+            command: typed(console),
         };
         Ok(options)
     }
@@ -495,10 +490,7 @@ impl Compare {
             .iter()
             .for_each(|line| console.line(line));
         console.event("comparison", &changes);
-        console.event(
-            "summary",
-            &json!({ "command": "bench compare", "exit_code": 0 }),
-        );
+        console.event("summary", &json!({ "command": "compare", "exit_code": 0 }));
         Ok(Outcome::Done)
     }
 }

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use forebay_bench::{BenchReport, ClientsOptions, FailoverOptions, Serving};
+use forebay_bench::BenchReport;
+use forebay_cli::frontend::quantity::parse_duration;
+use forebay_cli::frontend::{Console, Failure};
 use forebay_client::Transport;
 
-use super::Experiment;
-use crate::console::Console;
-use crate::failure::Failure;
-use crate::quantity::parse_duration;
+use super::Measured;
+use crate::clients::{ClientsOptions, clients, fairness};
+use crate::failover::{FailoverOptions, failover};
+use crate::fleet::Serving;
 
 /// The served dataset, and the batches that clients take.
 #[derive(Debug, Args)]
@@ -71,8 +73,8 @@ pub(super) struct Failover {
     step: Duration,
 }
 
-impl Experiment for Failover {
-    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
+impl Measured for Failover {
+    fn measure(self, runs: usize, _console: &Console) -> Result<BenchReport, Failure> {
         let served = self.served;
         let options = FailoverOptions {
             serving: served.serving()?,
@@ -83,7 +85,7 @@ impl Experiment for Failover {
             step: self.step,
             rounds: runs,
         };
-        Ok(vec![forebay_bench::failover(&options)?])
+        Ok(failover(&options)?)
     }
 }
 
@@ -102,11 +104,11 @@ pub(super) struct Fairness {
     duration: Duration,
 }
 
-impl Experiment for Fairness {
-    fn measure(self, _runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
+impl Measured for Fairness {
+    fn measure(self, _runs: usize, _console: &Console) -> Result<BenchReport, Failure> {
         let mut options = self.served.clients(self.active, self.duration)?;
         options.slow = self.slow;
-        Ok(vec![forebay_bench::fairness(&options)?])
+        Ok(fairness(&options)?)
     }
 }
 
@@ -128,11 +130,11 @@ pub(super) struct Clients {
     duration: Duration,
 }
 
-impl Experiment for Clients {
-    fn measure(self, _runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
+impl Measured for Clients {
+    fn measure(self, _runs: usize, _console: &Console) -> Result<BenchReport, Failure> {
         let mut options = self.served.clients(self.active, self.duration)?;
         options.idle = self.idle;
         options.trainings = self.trainings;
-        Ok(vec![forebay_bench::clients(&options)?])
+        Ok(clients(&options)?)
     }
 }

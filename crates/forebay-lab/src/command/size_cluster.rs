@@ -1,15 +1,13 @@
-//! `forebay bench size-cluster`: a cluster on paper.
+//! `forebay-lab size-cluster`: a cluster on paper.
 
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use forebay_bench::{ClusterPlan, OneMore, Outcome, Placement};
+use forebay_cli::frontend::quantity::{self, parse_duration, parse_size};
+use forebay_cli::frontend::{Align, Console, Failure, Outcome as Ended, Table};
 use serde::Serialize;
 
-use crate::console::Console;
-use crate::failure::{Failure, Outcome as Ended};
-use crate::quantity::{self, parse_duration, parse_size};
-use crate::table::{Align, Table};
+use crate::simulate::{self, ClusterPlan, OneMore, Outcome, Placement, PlanError, one_more};
 
 /// Parameters of the model; docs/scale.md explains them.
 #[derive(Debug, ClapArgs)]
@@ -50,13 +48,13 @@ pub(super) struct Args {
     /// Images a second that a core decodes: `forebay bench loader` measures it
     #[arg(long, value_name = "N", default_value_t = ClusterPlan::default().core_images_per_s)]
     core_images: f64,
-    /// CPU time that sending a GB takes: `forebay bench transport` measures it
+    /// CPU time that sending a GB takes: `forebay-lab transport` measures it
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "210ms")]
     send_cpu: Duration,
     /// Network of a server, Gbit/s in each direction
     #[arg(long, value_name = "GBIT", default_value_t = ClusterPlan::default().server_gbit)]
     server_gbit: f64,
-    /// Bytes a second of storage for all servers together: `forebay bench store` measures it for one
+    /// Bytes a second of storage for all servers together: `forebay-lab store` measures it for one
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "100GB")]
     storage: u64,
     /// Time to the first byte from storage
@@ -152,7 +150,7 @@ struct Event<'a> {
 
 pub(super) fn run(args: &Args, console: &Console) -> Result<Ended, Failure> {
     let plan = args.plan();
-    let wrong = |e: forebay_bench::PlanError| {
+    let wrong = |e: PlanError| {
         let name = if e.name == "jobs" {
             "trainings"
         } else {
@@ -160,8 +158,8 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Ended, Failure> {
         };
         Failure::usage(format!("--{name} is {}: expected {}", e.found, e.expected))
     };
-    let outcome = forebay_bench::simulate(&plan).map_err(wrong)?;
-    let more = forebay_bench::one_more(&plan, &outcome).map_err(wrong)?;
+    let outcome = simulate::run(&plan).map_err(wrong)?;
+    let more = one_more(&plan, &outcome).map_err(wrong)?;
     print(&plan, &outcome, &more, console);
     console.event(
         "simulation",

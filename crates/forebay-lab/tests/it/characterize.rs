@@ -1,4 +1,4 @@
-//! `forebay bench characterize` and `forebay bench compare`.
+//! `forebay-lab characterize`, `formats` and `compare`.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::{Ran, run, text};
 
 fn characterize(medium: &Path, more: &[&str]) -> Ran {
-    let mut args = vec!["bench", "characterize", text(medium), "--yes"];
+    let mut args = vec!["characterize", text(medium), "--yes"];
     args.extend([
         "--files",
         "64",
@@ -53,7 +53,7 @@ fn a_report_has_json_markdown_a_page_and_plots() {
     );
     assert!(report.join("E1-1.svg").is_file() && report.join("report.md").is_file());
 
-    let compared = run(["bench", "compare", text(&report), text(&report)]).done();
+    let compared = run(["compare", text(&report), text(&report)]).done();
     assert!(
         compared.stdout.contains("the same") && compared.stdout.contains("within the spread"),
         "{}",
@@ -80,7 +80,7 @@ fn a_report_is_an_event_too() {
 
 #[test]
 fn the_catalog_is_listed() {
-    let ran = run(["bench", "characterize", "--list"]).done();
+    let ran = run(["characterize", "--list"]).done();
     assert!(
         ran.stdout.contains("E17")
             && ran.stdout.contains("Prefetch on and off")
@@ -95,7 +95,7 @@ fn wrong_requests_write_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let medium = dir.path().join("medium");
     let run = |args: &[&str]| {
-        let all = ["bench", "characterize", text(&medium)]
+        let all = ["characterize", text(&medium)]
             .into_iter()
             .chain(args.iter().copied());
         let ran = run(all);
@@ -134,7 +134,7 @@ fn formats_are_compared_side_by_side() {
     let dir = tempfile::tempdir().unwrap();
     let (medium, report) = (dir.path().join("medium"), dir.path().join("report"));
     let formats = |more: &[&str]| {
-        let mut args = vec!["bench", "formats", text(&medium), "--yes", "--files", "48"];
+        let mut args = vec!["formats", text(&medium), "--yes", "--files", "48"];
         args.extend(["--batch-size", "16", "--run-time", "10ms", "--runs", "1"]);
         args.extend(more);
         run(args)
@@ -169,7 +169,7 @@ fn formats_are_compared_side_by_side() {
     formats(&["--files", "3"])
         .code(2)
         .explains("error: ", &["--files"]);
-    run(["bench", "formats", "s3://bucket/x", "--yes"])
+    run(["formats", "s3://bucket/x", "--yes"])
         .code(2)
         .explains("error: ", &["s3://bucket/x", "directories"]);
 }
@@ -177,8 +177,8 @@ fn formats_are_compared_side_by_side() {
 #[test]
 fn what_is_no_report_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    run(["bench", "compare", text(dir.path()), text(dir.path())]).failed_with(&["report.json"]);
+    run(["compare", text(dir.path()), text(dir.path())]).failed_with(&["report.json"]);
     let file = dir.path().join("other.json");
     fs::write(&file, "{}").unwrap();
-    run(["bench", "compare", text(&file), text(&file)]).failed_with(&["other.json"]);
+    run(["compare", text(&file), text(&file)]).failed_with(&["other.json"]);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Figure, FigureClass, LabReport};
+use crate::report::{Figure, FigureClass, LabReport};
 
 /// A setting that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -151,4 +151,67 @@ fn verdict(before: &Figure, after: &Figure) -> Verdict {
 /// Rates and shares are better if they are higher; times and sizes if they are lower.
 fn is_better_higher(unit: &str) -> bool {
     unit.ends_with("/s") || matches!(unit, "x" | "%" | "% of the device")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::ExperimentReport;
+
+    fn report(runs: &[f64]) -> LabReport {
+        let mut report = LabReport::new(String::new(), BTreeMap::new());
+        report.experiments.push(ExperimentReport {
+            id: "E4".to_owned(),
+            title: String::new(),
+            question: String::new(),
+            class: FigureClass::Measured,
+            reason: String::new(),
+            figures: vec![Figure::measured("m", "read", "MB/s", runs.to_vec())],
+            plots: Vec::new(),
+            notes: Vec::new(),
+            seconds: 1.5,
+        });
+        report
+    }
+
+    #[test]
+    fn changes_count_beyond_the_spread_only() {
+        let before = report(&[10.0, 11.0, 12.0]);
+        let verdict = |runs: &[f64]| compare(&before, &report(runs)).figures[0].verdict;
+        assert_eq!(verdict(&[12.0, 13.0, 14.0]), Verdict::WithinNoise);
+        assert_eq!(verdict(&[12.5, 13.0, 14.0]), Verdict::Better);
+        assert_eq!(verdict(&[8.0, 9.0, 9.5]), Verdict::Worse);
+        assert_eq!(
+            verdict(&[20.0]),
+            Verdict::WithinNoise,
+            "one run has no spread"
+        );
+        let mut after = report(&[10.0, 11.0, 12.0]);
+        after
+            .settings
+            .insert("kernel".to_owned(), "6.19".to_owned());
+        after.experiments[0].figures[0].unit = "s".to_owned();
+        let changes = compare(&before, &after);
+        assert_eq!(changes.settings.len(), 1);
+        let missing = changes
+            .figures
+            .iter()
+            .filter(|change| change.verdict == Verdict::Missing);
+        assert_eq!(
+            missing.count(),
+            2,
+            "a quantity of another unit is another one"
+        );
+    }
+
+    #[test]
+    fn times_are_better_if_they_are_lower() {
+        let timed = |runs: &[f64]| {
+            let mut report = report(runs);
+            report.experiments[0].figures[0].unit = "s".to_owned();
+            report
+        };
+        let changes = compare(&timed(&[3.0, 3.1]), &timed(&[2.0, 2.1]));
+        assert_eq!(changes.figures[0].verdict, Verdict::Better);
+    }
 }

@@ -1,0 +1,215 @@
+//! The commands, and how they are run.
+
+mod characterize;
+mod files;
+mod formats;
+mod served;
+mod size_cluster;
+mod trainers;
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use forebay_bench::BenchReport;
+use forebay_cli::frontend::{
+    Console, Failure, GlobalArgs, Outcome, conclude, print_report, with_environment,
+};
+
+/// The command of `forebay` that experiments start servers with.
+const SERVE: &str = "serve";
+
+/// Experiments with Forebay, storages and formats, and a simulation of clusters
+///
+/// Alternatives run in turn, after a round that does not count, and are compared by their medians:
+/// machines drift, so only figures of one run of one command belong together.
+#[derive(Debug, Parser)]
+#[command(
+    name = "forebay-lab",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  forebay-lab epoch shards/ s3://bucket/shards
+  forebay-lab epoch shards/ s3://bucket/shards --cache-dir /nvme/forebay
+  forebay-lab transport
+  forebay-lab failover shards/ --runs 20
+  forebay-lab fairness shards/ --active 4 --slow 500ms
+  forebay-lab clients shards/ --idle 1000 --active 64
+  forebay-lab store s3://bucket/scratch --size 1GiB --jobs 16
+  forebay-lab start --scratch /tmp/million
+  forebay-lab size-cluster --gpus 1000 --servers 100
+  forebay-lab characterize /mnt/nvme /mnt/shared --report io/
+  forebay-lab formats /mnt/nvme --report formats/
+  forebay-lab compare io-before/ io/"
+)]
+struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
+
+    #[command(subcommand)]
+    what: What,
+
+    /// Counted runs of each alternative
+    #[arg(long, value_name = "N", default_value_t = 5, global = true)]
+    runs: usize,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// An epoch of the same dataset from several places, such as a directory and a store
+    Epoch(files::Epoch),
+    /// Several trainers of one server on this machine: each with batches of its own, and all with the same, which are decoded once
+    ///
+    /// Tells the CPU time of both sides and how long a batch takes.
+    Sharing(trainers::Sharing),
+    /// Batches that cost nothing to make, from a server on this machine, beside a bare connection
+    ///
+    /// Tells the CPU time of both sides and how long handing over takes.
+    Transport(trainers::Handover),
+    /// Time that a trainer waits after its server is killed, and after its server is stopped
+    ///
+    /// Two servers on this machine; --runs says how often each happens. Tells the longest wait for a batch after it,
+    /// beside the longest while nothing happens.
+    Failover(served::Failover),
+    /// Throughput of each trainer of a server while one of them is slow
+    Fairness(served::Fairness),
+    /// Memory and processor time of a server with many clients, and how long those that are busy wait for batches
+    ///
+    /// Each client is an open file on both sides: see `ulimit -n`.
+    Clients(served::Clients),
+    /// Uploads, downloads and small reads of a place for objects; what is put there is removed
+    Store(files::Store),
+    /// Estimates how many GPUs a number of servers feeds, and the first bottleneck
+    ///
+    /// Measures nothing: arithmetic, and batches moved through queues one by one. The same options give the same figures on
+    /// every machine. docs/scale.md shows how to read them.
+    SizeCluster(Box<size_cluster::Args>),
+    /// From nothing to the first batch of a large dataset of tiny images
+    Start(files::Start),
+    /// Published experiments of deep-learning I/O on any storage, beside the published figures
+    ///
+    /// Storage ceilings, threads with and without decoding, prefetch, files against records. Each figure has its cold share: the
+    /// part of its bytes that came from the storage and not from the page cache. docs/characterize.md shows a whole report.
+    Characterize(Box<characterize::Characterize>),
+    /// Formats side by side: image files, and formats of records that the loader reads in place
+    ///
+    /// Cold and warm, with 1 and 4 workers, alone and while training; chunks and shuffling. Samples are compared before a figure is
+    /// shown. docs/characterize.md describes it.
+    Formats(Box<formats::Formats>),
+    /// Differences between two reports of `characterize`: of settings, and of figures beyond their spread
+    Compare(characterize::Compare),
+}
+
+/// A measurement with its arguments.
+trait Measured {
+    /// Measures, with this many counted runs of each alternative.
+    fn measure(self, runs: usize, console: &Console) -> Result<BenchReport, Failure>;
+}
+
+/// The whole command line.
+pub fn command() -> clap::Command {
+    with_environment(Cli::command())
+}
+
+/// Runs the command line with the program name first in `args`; returns the exit code, as `forebay` has it.
+///
+/// Experiments with server processes start this program with `serve`, which is that of `forebay`.
+pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if args.get(1).is_some_and(|first| first == SERVE) {
+        return forebay_cli::main_from(args);
+    }
+    let parsed = command()
+        .try_get_matches_from(&args)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe, as in `--help | head`, is not an error.
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    let program = args.first().map_or(OsStr::new("forebay-lab"), |name| name);
+    conclude(&Console::new(&cli.global, program), |console| {
+        run(cli.what, cli.runs, console)
+    })
+}
+
+fn run(what: What, runs: usize, console: &Console) -> Result<Outcome, Failure> {
+    let report = match what {
+        What::SizeCluster(args) => return size_cluster::run(&args, console),
+        What::Characterize(args) => return args.run(runs, console),
+        What::Formats(args) => return args.run(runs, console),
+        What::Compare(args) => return args.run(console),
+        What::Epoch(args) => args.measure(runs, console),
+        What::Sharing(args) => args.measure(runs, console),
+        What::Transport(args) => args.measure(runs, console),
+        What::Failover(args) => args.measure(runs, console),
+        What::Fairness(args) => args.measure(runs, console),
+        What::Clients(args) => args.measure(runs, console),
+        What::Store(args) => args.measure(runs, console),
+        What::Start(args) => args.measure(runs, console),
+    };
+    let report = report.map_err(|failure| match console.interrupt().is_asked() {
+        true => Failure::interrupted("nothing of it is kept"),
+        false => failure,
+    })?;
+    print_report(&report, console);
+    console.event("bench", &report);
+    Ok(Outcome::Done)
+}
+
+/// The command as it was typed.
+fn typed(console: &Console) -> String {
+    let words = std::env::args().skip(1);
+    std::iter::once(console.program().to_owned())
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_documented() {
+        command().debug_assert();
+        for sub in command().get_subcommands() {
+            for arg in sub.get_arguments() {
+                let (name, arg_name) = (sub.get_name(), arg.get_id());
+                assert!(arg.get_help().is_some(), "{name}: {arg_name}");
+            }
+        }
+    }
+
+    #[test]
+    fn examples_of_help_and_documents_are_valid() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let pages = [
+            "characterize.md",
+            "measuring.md",
+            "scale.md",
+            "serving.md",
+            "storage.md",
+        ];
+        let mut texts: Vec<String> = pages
+            .iter()
+            .map(|page| std::fs::read_to_string(root.join(page)).unwrap())
+            .collect();
+        texts.push(command().get_after_help().unwrap().to_string());
+        let mut checked = 0;
+        for line in texts.iter().flat_map(|text| text.lines()) {
+            let line = line.trim_start().trim_start_matches("$ ");
+            if line.starts_with("forebay-lab ") {
+                let parsed = command().try_get_matches_from(line.split_whitespace());
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+                checked += 1;
+            }
+        }
+        assert!(checked > 20, "{checked}");
+    }
+}
