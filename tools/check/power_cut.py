@@ -9,7 +9,7 @@ mounted again. What is there then is what a power cut leaves. Checked after each
 - a manifest means a whole dataset: `forebay verify` finds nothing wrong;
 - the same command ends with 0, and the result is byte for byte that of an undisturbed run.
 
-With --parts N each pack is N parts at once, and a `pack finish` that is not interrupted.
+With --parts N each pack is N parts at once, and a `pack --finish` that is not interrupted.
 """
 
 import argparse
@@ -95,12 +95,12 @@ def main() -> int:
 
         def commands() -> list[list[str]]:
             if args.parts:
-                return [pack(dst, "part", f"{n}/{args.parts}") for n in range(1, args.parts + 1)]
+                return [pack(dst, "--part", f"{n}/{args.parts}") for n in range(1, args.parts + 1)]
             return [pack(dst)]
 
         def finish() -> None:
             if args.parts:
-                subprocess.run([forebay, "pack", "finish", str(dst), "-qq"], check=True, stdout=subprocess.DEVNULL)
+                subprocess.run([forebay, "pack", "--finish", str(dst), "-qq"], check=True, stdout=subprocess.DEVNULL)
 
         def run_all() -> None:
             for command in commands():

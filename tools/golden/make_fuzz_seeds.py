@@ -4,7 +4,7 @@ crates/*/fuzz/corpus/*/seed-*.
 
     python3 tools/golden/make_fuzz_seeds.py [PLAN JOURNAL SHARD]
 
-PLAN and JOURNAL are what `forebay pack part 1/2 SRC DST` leaves in DST/.forebay-pack, SHARD is a shard that
+PLAN and JOURNAL are what `forebay pack --part 1/2 SRC DST` leaves in DST/.forebay-pack, SHARD is a shard that
 `--format tfrecord --progressive baseline` made of a progressive JPEG. Without them what is made of them stays as it is.
 """
 

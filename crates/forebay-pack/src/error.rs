@@ -245,12 +245,12 @@ impl Error {
                 Some(source.hint().map_or(kept.into(), |hint| format!("{hint}; {kept}")))
             }
             (Self::DifferentPart { .. }, _) => Some(
-                "give all parts the same arguments; if the source has changed, run `pack plan` again and then all parts"
+                "give all parts the same arguments; if the source has changed, run `pack --plan` again and then all parts"
                     .into(),
             ),
             (Self::Missing { parts, .. }, _) => Some(missing_hint(parts)),
             (Self::SourceChanged(_), _) => Some(
-                "nothing is published; the same command again packs the source as it is then (parts: after `pack plan`)"
+                "nothing is published; the same command again packs the source as it is then (parts: after `pack --plan`)"
                     .into(),
             ),
             (Self::SourceFailed(_), _) => {
@@ -309,7 +309,7 @@ fn missing_hint(parts: &[Part]) -> String {
     }
     let names = parts.iter().map(Part::to_string);
     format!(
-        "run `pack part {}` again, or `pack` without a part for all that is missing",
+        "run `pack --part {}` again, or `pack` without a part for all that is missing",
         some_of(names)
     )
 }

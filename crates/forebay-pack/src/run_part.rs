@@ -80,7 +80,7 @@ impl Prepared {
         self.refuse_parts_elsewhere()?;
         if self.options.overwrite {
             return Err(Error::Options(
-                "a part never replaces what other parts may be writing: overwrite with `pack plan --overwrite`, then run the parts".into(),
+                "a part never replaces what other parts may be writing: overwrite with `pack --plan --overwrite`, then run the parts".into(),
             ));
         }
         let destination = LocalDestination::open_part(&self.dst, self.options.durability, part)?;

@@ -182,15 +182,15 @@ fn parts_leave_out_what_they_must_and_the_end_tells() {
         let options = ["--format", "indexed", "--shards", "3", "--json"];
         run([&["pack"], step, &paths, &options, more].concat())
     };
-    let plan = pack(&["plan"], &[]).done().summary();
+    let plan = pack(&["--plan"], &[]).done().summary();
     assert_eq!(
         (&plan["shards"], &plan["was_there"]),
         (&6.into(), &false.into())
     );
-    assert_eq!(pack(&["plan"], &[]).done().summary()["was_there"], true);
+    assert_eq!(pack(&["--plan"], &[]).done().summary()["was_there"], true);
     let skipped: u64 = (1..=2)
         .map(|number| {
-            let summary = pack(&["part", &format!("{number}/2")], &[])
+            let summary = pack(&["--part", &format!("{number}/2")], &[])
                 .done()
                 .summary();
             assert_eq!(summary["shards"], 3);
@@ -199,15 +199,16 @@ fn parts_leave_out_what_they_must_and_the_end_tells() {
         .sum();
     assert_eq!(skipped, 1);
     for (step, more, said) in [
-        (&["part", "0/2"][..], &[][..], "numbered from 1"),
-        (&["part", "1/2"], &["--overwrite"], "--overwrite"),
-        (&["--seed", "3", "part", "1/2"], &[], "--seed"),
+        (&["--part", "0/2"][..], &[][..], "numbered from 1"),
+        (&["--part", "1/2"], &["--overwrite"], "--overwrite"),
+        (&["--finish", "--part", "1/2"], &[], "--finish"),
+        (&["--plan", "--dry-run"], &[], "--dry-run"),
     ] {
         let stderr = pack(step, more).code(2).stderr;
         assert!(stderr.contains(said), "{stderr}");
     }
-    pack(&["finish"], &["--seed", "4"]).failed_with(&["seed: then 0, now 4"]);
-    let finished = run(["pack", "finish", text(&dst), "--json"]);
+    pack(&["--finish"], &["--seed", "4"]).failed_with(&["seed: then 0, now 4"]);
+    let finished = run(["pack", "--finish", text(&dst), "--json"]);
     assert_eq!(finished.code, 3);
     assert_eq!(finished.summary()["skipped"], 1);
     // And every file is in one record, or accounted for.
@@ -238,4 +239,18 @@ fn parts_leave_out_what_they_must_and_the_end_tells() {
     ])
     .code(2);
     two.explains("error: ", &["one dataset"]);
+}
+
+#[test]
+fn a_directory_may_be_called_like_a_step() {
+    for arguments in [
+        &["pack", "plan", "part"][..],
+        &["pack", "finish", "plan"],
+        &["pack", "--finish", "finish"],
+    ] {
+        let arguments = ["forebay"].iter().chain(arguments);
+        forebay_cli::command()
+            .try_get_matches_from(arguments)
+            .unwrap();
+    }
 }

@@ -100,7 +100,7 @@ fn what_is_missing_is_named_with_its_part() {
     let assert_missing = |expected: &[&str]| {
         let error = join(&dst).unwrap_err();
         let hint = error.hint().unwrap();
-        assert!(hint.contains("`pack part 2/3` again"), "{hint}");
+        assert!(hint.contains("`pack --part 2/3` again"), "{hint}");
         let Error::Missing {
             missing,
             parts,
@@ -168,7 +168,7 @@ fn parts_that_do_not_fit_together_are_named() {
     run_part(&options, part(1, 2)).unwrap();
     let differs = |error: Error, who: &str, what: &str| {
         assert!(matches!(error, Error::DifferentPart { .. }), "{error}");
-        assert!(error.hint().unwrap().contains("`pack plan`"));
+        assert!(error.hint().unwrap().contains("`pack --plan`"));
         let error = error.to_string();
         assert!(error.contains(who) && error.contains(what), "{error}");
     };

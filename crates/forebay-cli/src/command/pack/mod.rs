@@ -6,7 +6,7 @@ mod summary;
 mod watch;
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -31,7 +31,9 @@ pub(crate) use watch::Watch;
 
 /// Pack a directory of images into shards
 #[derive(Debug, ClapArgs)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    override_usage = "forebay pack [OPTIONS] <SRC> <DST>\n       forebay pack --finish [OPTIONS] [SRC] <DST>"
+)]
 #[command(after_help = "\
 Looks at all of SRC first (the census), decides what goes where (the plan), writes shards in
 parallel into DST and publishes the manifest last. The same command again continues an
@@ -44,8 +46,8 @@ Examples:
   forebay pack photos/ shards/ --dry-run
   forebay pack photos/ s3://bucket/shards --format indexed    uploads each shard when it is complete
   forebay pack s3://bucket/images shards/ --format indexed    also gs://, az://
-  forebay pack part 3/16 photos/ shards/                      on the third of 16 machines
-  forebay pack finish shards/                                 when all parts are there
+  forebay pack --part 3/16 photos/ shards/                    on the third of 16 machines
+  forebay pack --finish shards/                               when all parts are there
 
 SRC holds <class>/<file> or <split>/<class>/<file>, or is an archive of that, or ILSVRC as it is
 downloaded: --help shows the trees under --layout. JPEG, PNG, WebP and TIFF are told apart by content.
@@ -53,89 +55,44 @@ Images that cannot be read are skipped and listed, and the exit code is 3. Bytes
 as they are unless --resize-short, --max-side or --transcode-nonstandard say otherwise; whatever was done
 to an image is a line in DST/pack/report.jsonl.")]
 pub(crate) struct Args {
-    #[command(flatten)]
-    paths: Option<Paths>,
-
-    #[command(flatten)]
-    options: OptionArgs,
-
-    /// Show the census and the plan, write nothing
-    #[arg(short = 'n', long, help_heading = "Run")]
-    dry_run: bool,
-
-    /// Replace the dataset, or the unfinished pack, that is in DST
-    #[arg(long, help_heading = "Run")]
-    overwrite: bool,
-
-    #[command(subcommand)]
-    step: Option<Step>,
-}
-
-/// Steps of a pack that several machines share.
-#[derive(Debug, clap::Subcommand)]
-enum Step {
-    /// Record the plan in DST, before the first part
-    #[command(after_help = "\
-Optional: SRC is then read once, and not once for each part. If SRC has changed since, the new plan replaces the
-old one and removes what its parts have written.
-
-Example:
-  forebay pack plan photos/ shards/ --shard-size 1GiB")]
-    Plan {
-        #[command(flatten)]
-        paths: Paths,
-
-        #[command(flatten)]
-        options: OptionArgs,
-
-        /// Replace the dataset, or the unfinished pack, that is in DST
-        #[arg(long, help_heading = "Run")]
-        overwrite: bool,
-    },
-    /// Write one part of the shards; other machines write the others into the same DST
-    #[command(after_help = "\
-Give the same paths and options to all parts.
-
-Example:
-  forebay pack part 3/16 photos/ shards/ --shard-size 1GiB")]
-    Part {
-        /// Part I of N, numbered from 1
-        #[arg(value_name = "I/N")]
-        part: Part,
-
-        #[command(flatten)]
-        paths: Paths,
-
-        #[command(flatten)]
-        options: OptionArgs,
-    },
-    /// Check that all parts are there and publish the dataset
-    #[command(after_help = "\
-DST alone is enough. With SRC and the options of the parts, it also checks that SRC is still what was packed.
-
-Examples:
-  forebay pack finish shards/
-  forebay pack finish photos/ shards/ --shard-size 1GiB")]
-    Finish {
-        /// The directory of images, which is optional, and the destination
-        #[arg(value_names = ["SRC", "DST"], num_args = 1..=2, required = true)]
-        paths: Vec<PathBuf>,
-
-        #[command(flatten)]
-        options: OptionArgs,
-    },
-}
-
-/// The source and the destination.
-#[derive(Debug, Clone, ClapArgs)]
-struct Paths {
     /// The directory of images, or an archive; also in a store
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
     /// Destination of the dataset: a directory, or s3://, gs://, az://
-    #[arg(value_name = "DST")]
-    destination: PathBuf,
+    #[arg(value_name = "DST", required_unless_present = "finish")]
+    destination: Option<PathBuf>,
+
+    #[command(flatten)]
+    options: OptionArgs,
+
+    /// Show the census and the plan, write nothing
+    #[arg(short = 'n', long, conflicts_with = "step", help_heading = "Run")]
+    dry_run: bool,
+
+    /// Replace the dataset, or the unfinished pack, that is in DST
+    #[arg(long, conflicts_with_all = ["part", "finish"], help_heading = "Run")]
+    overwrite: bool,
+
+    #[command(flatten)]
+    step: StepArgs,
+}
+
+/// Steps of a pack that several machines share.
+#[derive(Debug, ClapArgs)]
+#[group(id = "step", multiple = false)]
+struct StepArgs {
+    /// Record the plan in DST before the first part, so that SRC is read once, and not once for each part
+    #[arg(long, help_heading = "Several machines")]
+    plan: bool,
+
+    /// Write part I of N into DST; other machines write the others, with the same paths and options
+    #[arg(long, value_name = "I/N", help_heading = "Several machines")]
+    part: Option<Part>,
+
+    /// Check that all parts are in DST, and publish the dataset. With SRC, also check that it has not changed
+    #[arg(long, help_heading = "Several machines")]
+    finish: bool,
 }
 
 /// Options of a pack and of each of its parts.
@@ -367,15 +324,13 @@ impl OptionArgs {
     /// Returns the options of a pack; `overwrite` lets it replace a dataset.
     fn config(
         &self,
-        paths: &Paths,
+        (source, destination): (&Path, &Path),
         overwrite: bool,
         console: &Console,
     ) -> Result<PackOptions, Failure> {
         let format = format_of(self.format, self.codec, "--format")?;
-        let mut options = PackOptions::new(
-            Location::parse(&paths.source)?,
-            Location::parse(&paths.destination)?,
-        );
+        let (source, destination) = (Location::parse(source)?, Location::parse(destination)?);
+        let mut options = PackOptions::new(source, destination);
         options.format = format;
         if let Some(shards) = self.shards {
             options.sharding = Sharding::Count(shards.get());
@@ -441,14 +396,33 @@ fn fate(action: Action) -> &'static str {
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
-    let options = match (&args.step, &args.paths) {
-        (None, Some(paths)) => args.options.config(paths, args.overwrite, console)?,
-        (None, None) => return Err(Failure::usage("SRC and DST are missing")),
-        (Some(step), _) => return run_step(step, &cancel, console),
+    let Some(destination) = &args.destination else {
+        // Of `--finish`, which needs no source.
+        return finish_parts(None, &args.source, &args.options, &cancel, console);
     };
+    let paths = (args.source.as_path(), destination.as_path());
+    if args.step.finish {
+        let source = args.options.config(paths, false, console)?;
+        return finish_parts(Some(&source), destination, &args.options, &cancel, console);
+    }
+    let options = args.options.config(paths, args.overwrite, console)?;
     let watch = Watch::new(console);
     if args.dry_run {
         return dry_run::show(&options, &cancel, watch, console);
+    }
+    if args.step.plan {
+        let prepared = prepare(&options, &watch, &cancel).map_err(of_images)?;
+        let was_there = prepared.record_plan(&watch)?;
+        drop(watch);
+        part::print_plan(&prepared, was_there, console);
+        return Ok(Outcome::Done);
+    }
+    if let Some(part) = args.step.part {
+        let prepared = prepare(&options, &watch, &cancel).map_err(of_images)?;
+        let summary = prepared.run_part(part, &watch, &cancel)?;
+        drop(watch);
+        part::print(&summary, console);
+        return Ok(Outcome::Done);
     }
     let summary = forebay_pack::pack(&options, &watch, &cancel).map_err(of_images)?;
     drop(watch);
@@ -467,63 +441,20 @@ fn of_images(error: forebay_pack::Error) -> Failure {
     Failure::from(error).maybe_hint(is_source.then(|| ARRANGEMENT.to_owned()))
 }
 
-fn run_step(step: &Step, cancel: &Cancel, console: &Console) -> Result<Outcome, Failure> {
-    match step {
-        Step::Plan {
-            paths,
-            options,
-            overwrite,
-        } => {
-            let options = options.config(paths, *overwrite, console)?;
-            let watch = Watch::new(console);
-            let prepared = prepare(&options, &watch, cancel).map_err(of_images)?;
-            let was_there = prepared.record_plan(&watch)?;
-            drop(watch);
-            part::print_plan(&prepared, was_there, console);
-            Ok(Outcome::Done)
-        }
-        Step::Part {
-            part,
-            paths,
-            options,
-        } => {
-            let options = options.config(paths, false, console)?;
-            let watch = Watch::new(console);
-            let prepared = prepare(&options, &watch, cancel).map_err(of_images)?;
-            let summary = prepared.run_part(*part, &watch, cancel)?;
-            drop(watch);
-            part::print(&summary, console);
-            Ok(Outcome::Done)
-        }
-        Step::Finish { paths, options } => finish_parts(paths, options, cancel, console),
-    }
-}
-
-/// Joins parts: `paths` is the destination alone, or the source, which is then read again, and the destination.
+/// Publishes the dataset of all parts. A source is read again and compared with what was packed.
 fn finish_parts(
-    paths: &[PathBuf],
+    source: Option<&PackOptions>,
+    destination: &Path,
     args: &OptionArgs,
     cancel: &Cancel,
     console: &Console,
 ) -> Result<Outcome, Failure> {
     let watch = Watch::new(console);
-    let (dst, source) = match paths {
-        [source, destination] => {
-            let paths = Paths {
-                source: source.clone(),
-                destination: destination.clone(),
-            };
-            let options = args.config(&paths, false, console)?;
-            let dst = options.dst.clone();
-            let prepared = prepare(&options, &watch, cancel).map_err(of_images)?;
-            (dst, Some(prepared))
-        }
-        [destination] => (Location::parse(destination)?, None),
-        _ => return Err(Failure::usage("DST is missing")),
-    };
-    let mut options = FinishOptions::new(dst);
+    let prepared = source.map(|options| prepare(options, &watch, cancel).map_err(of_images));
+    let prepared = prepared.transpose()?;
+    let mut options = FinishOptions::new(Location::parse(destination)?);
     options.jobs = args.jobs.map(NonZeroUsize::get);
-    let summary = finish(&options, source.as_ref(), &watch, cancel)?;
+    let summary = finish(&options, prepared.as_ref(), &watch, cancel)?;
     drop(watch);
     let packed = Packed::joined(&summary);
     packed.print(console);

@@ -41,7 +41,7 @@ pub(super) fn print(summary: &PartSummary, console: &Console) {
     if !summary.already_complete {
         let program = console.program();
         console.note(format!(
-            "when all parts are done: {program} pack finish {root}"
+            "when all parts are done: {program} pack --finish {root}"
         ));
     }
     #[derive(Serialize)]
