@@ -2,11 +2,11 @@
 //!
 //! - [`plan`]: the order of an epoch as a pure function of seed and epoch, and
 //!   which part of it each rank gets.
-//! - [`Loader`]: makes the batches of one rank ahead of time, with threads and memory bounded by
+//! - [`Loader`]: makes the batches of one rank ahead of the consumer, with threads and memory bounded by
 //!   [`Options`]; [`Loader::builder`] takes a source and options by name.
-//! - [`Mix`]: several datasets as one, each with its share of the epoch.
-//! - [`Stats`]: what each stage did with its time, and the [`Bottleneck`]: what holds the trainer back.
-//! - [`Options::from_schema`]: options as every interface reads them; [`Options::to_schema`]: as they travel.
+//! - [`Mix`]: several datasets read as one, each with its share of the epoch.
+//! - [`Stats`]: the time that each stage spent, and the [`Bottleneck`], the stage that limits the trainer.
+//! - [`Options::from_schema`], [`Options::to_schema`]: conversion from and to the schema that all interfaces share.
 //!
 //! `forebay-shard` reads records, `forebay-image` decodes images, and `forebay-wire` sends batches.
 

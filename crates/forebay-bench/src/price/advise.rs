@@ -110,23 +110,6 @@ pub fn advise(place: &Location, options: &AdviseOptions) -> Result<AdviceReport>
     Ok(found.report(options))
 }
 
-/// One sentence on what limits loading a dataset here, with the remedy that gains most by storing its images in another way.
-///
-/// # Errors
-/// As [`advise`].
-pub fn decode_advice(place: &Location, split: Option<&str>, read: &ReadOptions) -> Result<String> {
-    let options = AdviseOptions {
-        split: split.map(str::to_owned),
-        gpus: 1,
-        gpu_images_per_s: None,
-        cold: Cold::Off,
-        read: read.clone(),
-        run_time: Duration::from_millis(300),
-    };
-    let found = dataset(place, &options)?;
-    Ok(found.sentence())
-}
-
 fn dataset(place: &Location, options: &AdviseOptions) -> Result<Found> {
     let quick = ExplainOptions {
         split: options.split.clone(),

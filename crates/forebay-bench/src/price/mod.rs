@@ -13,7 +13,7 @@ mod remedy;
 mod sample;
 mod timed;
 
-pub use advise::{Advice, AdviceReport, AdviseOptions, advise, decode_advice};
+pub use advise::{Advice, AdviceReport, AdviseOptions, advise};
 pub use explain::{ExplainOptions, ExplainReport, explain};
 pub use model::{Cores, Gain, LimitingResource, StageTimes};
 pub use remedy::{Price, Situation, prices};

@@ -1,4 +1,4 @@
-//! `forebay bench explain`, `forebay advise` and `forebay inspect --advise`.
+//! `forebay bench explain` and `forebay advise`.
 
 use crate::support;
 
@@ -171,6 +171,4 @@ fn advice_has_its_arithmetic() {
     let ran = run(["advise", source, "--model", "v100"]).code(2);
     assert!(ran.stderr.contains("kth-alexnet"), "{}", ran.stderr);
     run(["advise", source, "--images-per-second", "-1"]).code(2);
-    let ran = run(["inspect", source, "--advise"]).done();
-    assert!(ran.stdout.contains("-bound here: "), "{}", ran.stdout);
 }

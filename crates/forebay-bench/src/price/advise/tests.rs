@@ -117,15 +117,3 @@ fn a_directory_of_images_is_advised_on_packing() {
         "{error}"
     );
 }
-
-#[test]
-fn the_sentence_names_the_limit_and_a_remedy() {
-    let slow =
-        Location::parse("synthetic://imagenet?records=30&pictures=2&bandwidth=20MB").unwrap();
-    let read = ReadOptions::default();
-    let storage = decode_advice(&slow, None, &read).unwrap();
-    assert!(
-        storage.starts_with("storage-bound here: storage gives "),
-        "{storage}"
-    );
-}

@@ -271,39 +271,6 @@ impl Found {
             text,
         })
     }
-
-    /// Names the limit, and the way to store the images that gains most.
-    pub(super) fn sentence(&self) -> String {
-        let cores = self.situation.cores.cores;
-        let (given, decoded) = (self.storage_rate(), cores / self.core_s());
-        let rates = format!(
-            "storage gives {} images/s ({}), {} decode{} {}",
-            round(given),
-            self.proof.word(),
-            counted(cores, "core"),
-            if cores.round() == 1.0 { "s" } else { "" },
-            round(decoded)
-        );
-        if given < decoded {
-            return format!("storage-bound here: {rates}; `forebay bench explain` prices remedies");
-        }
-        let prices = prices(&self.situation);
-        let stored = prices.iter().find(|price| {
-            let mut ways = self.ways().filter(|way| way.storing != Storing::Smaller);
-            ways.any(|way| words(way.storing).0 == price.remedy)
-        });
-        match stored {
-            Some(price) => format!(
-                "decode-bound here: {rates}; `{}` would give about {:.1}x for {:.0} % more bytes",
-                price.how,
-                price.gain.gain,
-                (price.bytes - 1.0).max(0.0) * 100.0
-            ),
-            None => format!(
-                "decode-bound here: {rates}; no other way to store these images decodes faster"
-            ),
-        }
-    }
 }
 
 /// The name of a way to store images in the table of remedies, and the command.

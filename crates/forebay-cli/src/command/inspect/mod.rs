@@ -7,11 +7,7 @@ mod show;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use forebay_bench::price::decode_advice;
-use forebay_cache::ReadOptions;
 use forebay_pack::RecordFormat;
-use forebay_store::Location;
-use serde_json::json;
 
 use super::foreign_args::ForeignArgs;
 use super::record_files::{self, local_tfrecords};
@@ -19,7 +15,6 @@ use super::record_source::foreign_source;
 use crate::console::Console;
 use crate::contents::Contents;
 use crate::failure::{Failure, Outcome};
-use crate::paint::printable;
 use crate::store_args::StoreArgs;
 
 use figures::{ImageFigures, IndexFigures};
@@ -34,7 +29,6 @@ alone. With --deep every record is read too: exact sizes of the images, formats,
 Examples:
   forebay inspect shards/
   forebay inspect shards/ --deep
-  forebay inspect shards/ --advise
   forebay inspect shards/ --contact-sheet images.png
   forebay inspect shards/train-00000-of-00004 --json
   forebay inspect s3://bucket/shards
@@ -52,10 +46,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     contact_sheet: Option<PathBuf>,
 
-    /// Measure storage and decoding for a second, and tell which way to store the images would be faster here
-    #[arg(long)]
-    advise: bool,
-
     /// List all classes, not only the first
     #[arg(long)]
     all_classes: bool,
@@ -71,9 +61,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let tfrecords = || Some((RecordFormat::TFRECORD, local_tfrecords(&args.path)?));
     let found = foreign_source(paths, None, &foreign, &store).ok();
     if let Some((format, input)) = found.and_then(|found| found.or_else(tfrecords)) {
-        if args.deep || args.advise || args.contact_sheet.is_some() {
+        if args.deep || args.contact_sheet.is_some() {
             return Err(Failure::usage(format!(
-                "{} is read without --deep, --advise and --contact-sheet",
+                "{} is read without --deep and --contact-sheet",
                 format.title()
             ))
             .hint("`forebay verify --deep` decodes its images; `forebay convert` makes a dataset of it"));
@@ -102,12 +92,6 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     findings.print(console);
     if let Some(path) = &args.contact_sheet {
         sheet::write(path, &contents, &splits, console)?;
-    }
-    if args.advise {
-        let place = Location::parse(&args.path)?;
-        let advice = decode_advice(&place, None, &ReadOptions::new(store))?;
-        console.line(printable(&advice));
-        console.event("advice", &json!({ "text": advice }));
     }
     findings.event(console);
     Ok(if images.is_some_and(|images| images.unreadable > 0) {
