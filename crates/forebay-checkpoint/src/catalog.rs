@@ -1,4 +1,4 @@
-//! Which checkpoints there are: of a run, and in a staging area.
+//! Lists, pins and removes the checkpoints of a run, and reports those in a staging area.
 
 use super::manifest::{CheckpointManifest, MANIFEST_NAME, PIN_NAME};
 use super::marker::Marker;
@@ -14,24 +14,24 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CheckpointEntry {
-    /// The location.
+    /// Its directory or prefix.
     pub location: String,
     /// Its name in the run.
     pub name: String,
-    /// The number in its name.
+    /// The last number in its name; `None` if the name has no number.
     pub step: Option<u64>,
-    /// Its manifest; an error if that is damaged.
+    /// Its manifest, or the error as text if the manifest is damaged.
     pub manifest: std::result::Result<CheckpointManifest, String>,
-    /// Whether it is at its destination. If not, it is in the staging area and will be uploaded.
+    /// Whether it is complete at its destination. If not, the staging area holds it until it is uploaded.
     pub is_stored: bool,
-    /// Whether the staging area has it.
+    /// Whether the staging area has a copy of its files.
     pub is_staged: bool,
-    /// Whether retention leaves it alone.
+    /// Whether it is pinned. Retention never removes a pinned checkpoint.
     pub is_pinned: bool,
 }
 
-/// The complete checkpoints right below `prefix`: those without a number by name, then the others by their number. With an
-/// area, those that are acknowledged there and on their way are among them.
+/// Returns the complete checkpoints directly below `prefix`: first those without a number, by name, then the others by number.
+/// If `area` is given, checkpoints that are acknowledged there and not uploaded yet are included.
 pub fn list(
     prefix: &Location,
     options: &StoreOptions,
@@ -67,7 +67,8 @@ pub fn list(
         );
     }
     for (name, (manifest, stage)) in staged {
-        // What is on its way will be the checkpoint of that name.
+        // A checkpoint that is staged and not uploaded yet will replace the stored one of the same name, so it is listed
+        // instead.
         if stage == UnitState::Staged {
             let is_pinned = found.get(&name).is_some_and(|found| found.is_pinned);
             let place = Place {
@@ -85,8 +86,9 @@ pub fn list(
     Ok(found)
 }
 
-/// The complete checkpoint right below `prefix` with the highest number in its name; if none has a number, none. What is
-/// on its way in the area counts: it is safe. A damaged manifest is passed over.
+/// Returns the location of the complete checkpoint directly below `prefix` with the highest number in its name; `None` if no
+/// name has a number. A checkpoint that is staged in `area` and not uploaded yet counts, since it is durable. Checkpoints with
+/// a damaged manifest are skipped.
 pub fn latest(
     prefix: &Location,
     options: &StoreOptions,
@@ -150,7 +152,7 @@ fn entry(
     }
 }
 
-/// Returns the run's checkpoints in the area by name, the last one of each name.
+/// Returns the run's checkpoints in the area by name; of several with the same name, the one that was staged last.
 fn staged_below(
     prefix: &Location,
     area: Option<&Path>,
@@ -166,7 +168,7 @@ fn staged_below(
     Ok(found)
 }
 
-/// The run's place as a checkpoint below it has it.
+/// Returns the run's location in the form of `Place::prefix`: absolute, without a trailing slash.
 fn run_of(prefix: &Location) -> Result<Location> {
     let text = absolute(prefix)?.to_string();
     let trimmed = text.trim_end_matches('/');
@@ -177,7 +179,7 @@ fn run_of(prefix: &Location) -> Result<Location> {
     })?)
 }
 
-/// Whether retention may remove a checkpoint. It has to be complete to be pinned.
+/// Pins a checkpoint, so that retention does not remove it, or unpins it. Only a complete checkpoint can be pinned.
 pub fn pin(location: &Location, options: &StoreOptions, pinned: bool) -> Result<()> {
     let place = Place::of(location)?;
     let store = Store::open(&place.prefix, options)?;
@@ -196,8 +198,8 @@ pub fn pin(location: &Location, options: &StoreOptions, pinned: bool) -> Result<
 
 /// Removes a complete checkpoint: its manifest first, so that a reader finds the whole checkpoint or none.
 ///
-/// Refuses one that is pinned, one that `area` still has to upload, and one that a process of this host reads. A removal that
-/// was interrupted continues when it is repeated.
+/// Refuses a checkpoint that is pinned, that `area` still has to upload, or that a process of this host reads. A second call
+/// finishes a removal that was interrupted.
 pub fn remove(location: &Location, options: &StoreOptions, area: Option<&Path>) -> Result<()> {
     let place = Place::of(location)?;
     let refuse = |why: &str| {
@@ -228,39 +230,39 @@ pub fn remove(location: &Location, options: &StoreOptions, area: Option<&Path>) 
     }
 }
 
-/// A checkpoint in a staging area, as anybody sees it.
+/// The state of a checkpoint in a staging area, as any process can read it from the disk.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CheckpointStatus {
     /// The checkpoint's location; empty if its marker cannot be read.
     pub location: String,
-    /// Which part of how many.
+    /// The rank that saved this part, below `world_size`.
     pub rank: u32,
     /// How many parts the checkpoint has.
     pub world_size: u32,
-    /// Bytes that it takes in the area.
+    /// Bytes that its files take in the area.
     pub bytes: u64,
-    /// How far it is.
+    /// Whether it is being written, staged, stored or damaged.
     pub state: State,
-    /// How long ago it was saved.
+    /// Time since it was acknowledged, if known.
     pub age: Option<Duration>,
-    /// Whether a process has it.
+    /// Whether a process holds its lock, to write or upload it.
     pub is_owned: bool,
-    /// Why the last try to drain it failed.
+    /// The error of the last try to upload it, or of a damaged marker.
     pub error: Option<String>,
-    /// Its directory.
+    /// Its directory in the area.
     pub path: PathBuf,
 }
 
-/// How far a checkpoint in an area is.
+/// The progress of a checkpoint in a staging area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// Being written; if no process has it, left by one that is gone before it was acknowledged.
+    /// Its files are being written. If no process holds its lock, the writer died before it acknowledged the checkpoint.
     Writing,
-    /// Safe on the fast disk, and not uploaded yet.
+    /// Durable on the fast disk, and not uploaded yet.
     Staged,
-    /// In the store; the area has a copy.
+    /// Uploaded to the store; the area has a copy.
     Stored,
     /// Its marker is damaged.
     Damaged,
@@ -270,7 +272,7 @@ pub enum State {
 pub fn status(area: &Path) -> Result<Vec<CheckpointStatus>> {
     let mut all = Vec::new();
     for entry in Unit::all(area)? {
-        // Taken for a moment, to see whether another process has it.
+        // Takes the lock for a moment, to see whether another process holds it.
         let is_owned = entry.is_own() && entry.own()?.is_none();
         let stage = entry.stage();
         let bytes = entry.held_bytes();

@@ -1,7 +1,7 @@
 //! A checkpoint that is being written into a staging area.
 //!
-//! Files are written once, checksummed on the way and forced to disk behind the writer, by threads that have nothing else
-//! to do. What is dropped before it is committed leaves nothing.
+//! Each file is written once, checksummed while it is written, and fsynced in the background by threads of the draft. A draft
+//! that is dropped before it is committed is removed.
 
 use super::error::io_error;
 use super::manifest::{CheckpointPart, FileEntry};
@@ -21,13 +21,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-/// Threads that force files to disk: enough that many small files share the disk's commits.
+/// Threads that fsync files. Several at once let many small files share one journal commit of the file system.
 const SYNCERS: usize = 4;
-/// Files that are written and wait for one of them; each holds a descriptor.
+/// Maximum number of written files that wait for one of these threads; each holds a file descriptor.
 const UNSYNCED_MAX: usize = 32;
-/// Write-back starts each time this many bytes are new, so that the last fsync finds little left to do.
+/// Bytes after which write-back of a file starts, so that the final fsync has little left to write.
 const WRITEBACK_BYTES: u64 = 16 << 20;
-/// How much is read and checksummed at a time where files are copied.
+/// Bytes that are read and checksummed at a time when a file is copied.
 const COPY_BYTES: usize = 1 << 20;
 
 /// A checkpoint under construction; removed when dropped before it is committed.
@@ -53,7 +53,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// None while the file is being written.
+    /// `None` until the file is written and fsynced.
     files: BTreeMap<String, Option<FileEntry>>,
     failure: Option<Error>,
 }
@@ -72,7 +72,7 @@ impl Shared {
 }
 
 impl Draft {
-    /// A draft of about this many bytes.
+    /// Begins a draft, and reserves about this many bytes of the area for it.
     pub(super) fn begin(area: &Path, bytes: u64) -> Result<Self> {
         let (entry, owner) = Unit::create(area)?;
         entry.promise(bytes);
@@ -85,7 +85,7 @@ impl Draft {
         })
     }
 
-    /// Starts a file. Several may be written at a time, by several threads.
+    /// Creates a file of the checkpoint. Several threads may write files at the same time.
     pub fn create(&self, name: &str) -> Result<DraftFile> {
         let path = self.path(name)?;
         let file = OpenOptions::new()
@@ -104,7 +104,7 @@ impl Draft {
         })
     }
 
-    /// Hands a file over to be forced to disk, which the commit waits for.
+    /// Queues a completely written file for fsync. Committing the draft waits for it.
     pub fn finish(&self, file: DraftFile) -> Result<()> {
         let entry = FileEntry {
             name: file.name,
@@ -143,7 +143,7 @@ impl Draft {
         Ok(path)
     }
 
-    /// Takes a file that the caller wrote to the path of this name.
+    /// Adds a file that the caller wrote at [`Draft::path`]: reads it for its checksum, and queues it for fsync.
     pub fn adopt(&self, name: &str, cancel: &Cancel) -> Result<()> {
         let path = self.entry.file(name);
         let file =
@@ -158,7 +158,7 @@ impl Draft {
         send(&self.queue()?, Written { file, path, entry })
     }
 
-    /// Copies a file in.
+    /// Copies the file `source` into the checkpoint under `name`.
     pub fn copy_file(&self, name: &str, source: &Path, cancel: &Cancel) -> Result<()> {
         let file =
             forebay_shard::open_file(source).map_err(|error| io_error(source, "open", error))?;
@@ -167,8 +167,8 @@ impl Draft {
         self.finish(made)
     }
 
-    /// Copies all files of a directory in, by their paths below it. Links to files are followed; other links, and what is
-    /// neither file nor directory, are refused. Empty directories leave no trace.
+    /// Copies all files of a directory into the checkpoint, named by their relative paths. Links to files are followed; other
+    /// links, and entries that are neither file nor directory, are refused. Empty directories are not saved.
     pub fn copy_dir(&self, source: &Path, cancel: &Cancel) -> Result<()> {
         for (name, path) in files_below(source)? {
             self.copy_file(&name, &path, cancel)?;
@@ -195,17 +195,17 @@ impl Draft {
         Ok(sender)
     }
 
-    /// Waits for what is being forced to disk.
+    /// Waits until all queued files are fsynced, and ends the threads.
     fn settle(&self) {
         let mut syncers = self.syncers.lock().unwrap_or_else(|e| e.into_inner());
         syncers.sender = None;
         for thread in syncers.threads.drain(..) {
-            // A panic there left its file without an entry, which `commit` finds.
+            // If a thread panicked, its file has no entry, and `commit` reports the file as unfinished.
             let _ = thread.join();
         }
     }
 
-    /// Makes all of it durable, and the marker last. Every file has to be finished.
+    /// Makes files and directories durable, then acknowledges the checkpoint by its marker. Every file has to be finished.
     pub(super) fn commit(
         mut self,
         orders: &mut Orders,
@@ -251,7 +251,7 @@ impl Drop for Draft {
     fn drop(&mut self) {
         self.settle();
         if !self.committed {
-            // What cannot be removed now was never acknowledged: the next recovery removes it.
+            // If this fails, the next recovery removes the directory, since it was never acknowledged.
             let _ = self.entry.remove();
         }
     }
@@ -261,7 +261,7 @@ fn sync_all(receiver: &Mutex<Receiver<Written>>, shared: &Shared) {
     loop {
         let next = receiver.lock().unwrap_or_else(|e| e.into_inner()).recv();
         let Ok(written) = next else { return };
-        // A failed fsync is final: the whole draft is, and another save writes new files.
+        // A failed fsync cannot be retried: the whole draft fails, and the caller saves again into new files.
         let synced = written.file.sync_all();
         let mut state = shared.state();
         match synced {
@@ -285,14 +285,14 @@ fn send(queue: &SyncSender<Written>, written: Written) -> Result<()> {
     })
 }
 
-/// A file of a checkpoint that is being written, which knows its own checksum.
+/// A file of a draft. It is checksummed while it is written.
 #[derive(Debug)]
 pub struct DraftFile {
     file: File,
     path: PathBuf,
     name: String,
     bytes: u64,
-    /// Up to where the kernel has been asked to start writing back.
+    /// Offset up to which write-back has been started.
     started: u64,
     crc32c: u32,
 }
@@ -303,7 +303,7 @@ impl DraftFile {
         self.bytes
     }
 
-    /// An error of a write with the file's name.
+    /// Converts an error of a write to this file into one that names the file.
     pub fn explain(&self, error: io::Error) -> Error {
         io_error(&self.path, "write", error)
     }
@@ -311,7 +311,7 @@ impl DraftFile {
 
 impl Write for DraftFile {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        // In pieces that the checksum finds in the cache when it was just written.
+        // Writes at most `COPY_BYTES` at a time, so that the data is still in the CPU cache when it is checksummed.
         let piece = buf.get(..COPY_BYTES).unwrap_or(buf);
         let written = self.file.write(piece)?;
         self.crc32c = crc32c::crc32c_append(self.crc32c, piece.get(..written).unwrap_or_default());
@@ -329,7 +329,7 @@ impl Write for DraftFile {
     }
 }
 
-/// Counts and checksums what is written to it.
+/// A writer that counts and checksums the bytes, and keeps none.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     pub(super) bytes: u64,
@@ -348,7 +348,7 @@ impl Write for Sum {
     }
 }
 
-/// All of a file into `to`.
+/// Copies all of a file into `to`.
 pub(super) fn copy(
     mut from: &File,
     path: &Path,
@@ -373,7 +373,7 @@ pub(super) fn copy(
     }
 }
 
-/// Names and paths of the files below a directory, in the order of names.
+/// Returns the names and paths of the files below a directory, sorted by name.
 fn files_below(root: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut files = Vec::new();
     let mut left = vec![(String::new(), root.to_path_buf())];
@@ -409,7 +409,7 @@ fn files_below(root: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
-/// Makes the names in a directory and all below it durable.
+/// Fsyncs a directory and all below it, so that the names of their files are durable.
 fn sync_dirs(dir: &Path) -> Result<()> {
     make_dirs(dir)?;
     for entry in std::fs::read_dir(dir).map_err(|error| io_error(dir, "list", error))? {

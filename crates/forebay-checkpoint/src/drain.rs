@@ -1,12 +1,11 @@
-//! One staged checkpoint on its way to its destination.
+//! Uploads one staged checkpoint to its destination.
 //!
-//! Files first, under names that no other attempt has; the manifest last, by a conditional put. So a checkpoint is
-//! complete or not there, two that are saved under one name cannot mix, and what is repeated after a crash writes the same
+//! The files are uploaded first, under keys that no other attempt uses; the manifest last, by a conditional put. So a
+//! checkpoint is either complete or absent, two attempts under one name cannot mix, and a retry after a crash writes the same
 //! bytes to the same keys.
 //!
-//! A process that replaces a checkpoint deletes the data of the one that was there. So that one must not come back, by a try that
-//! is made again or by a rank that is late: each manifest names the attempts that were in its place, and is put on the
-//! condition that what was there has not changed since.
+//! Replacing a checkpoint deletes the data of the old one, so a retry or a late rank must not publish the old manifest again.
+//! Each manifest lists the attempts that it replaced, and its put fails if the existing manifest has changed since it was read.
 
 use super::error::io_error;
 use super::manifest::{
@@ -23,29 +22,29 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Files on their way at once; each goes in parallel parts itself.
+/// Files uploaded at once. Large files are themselves uploaded in parallel parts.
 const FILES_AT_ONCE: usize = 4;
-/// How long a request is tried before the next entry has its turn.
+/// How long a request is retried before this try ends and the next checkpoint has its turn.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
-/// Stores that stay open: those of the runs that save at the same time.
+/// Maximum number of open stores: enough for the runs that save at the same time.
 const OPEN_STORES: usize = 8;
-/// How often a manifest that another process keeps replacing is tried.
+/// Maximum tries to publish a manifest that other processes keep replacing.
 const PUBLISH_TRIES: usize = 20;
 
-/// The context of a drain besides the unit.
+/// Inputs of a drain besides the unit and its marker.
 pub(super) struct DrainContext<'a> {
     pub(super) options: &'a StoreOptions,
     pub(super) stores: &'a OpenStores,
     pub(super) limiter: &'a Limiter,
     pub(super) cancel: &'a Cancel,
-    /// Told of bytes that are through, from any thread.
+    /// Called with the number of bytes uploaded since the previous call, from any thread.
     pub(super) progress: &'a (dyn Fn(u64) + Sync),
-    /// Names of files that an earlier try brought there.
+    /// Names of files that this process has uploaded already, also in earlier tries.
     pub(super) done: &'a Mutex<BTreeSet<String>>,
 }
 
-/// Stores that are open, the one that was used last at the end. Each has its connections, and what was learned of its bucket:
-/// to open one for each of many small checkpoints takes longer than to upload them.
+/// Open stores, the most recently used last. A store keeps its connections and what it learned about its bucket; opening one
+/// for each of many small checkpoints would take longer than their uploads.
 #[derive(Debug, Default)]
 pub(super) struct OpenStores(Mutex<Vec<(Location, StoreOptions, Store)>>);
 
@@ -67,29 +66,30 @@ impl OpenStores {
         Ok(store)
     }
 
-    /// Closes all: credentials that a store refused are read again.
+    /// Closes all stores, so that credentials are read again after a store refused them.
     pub(super) fn forget(&self) {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         open.clear();
     }
 }
 
-/// How a drain ended.
+/// The result of a drain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Drained {
     /// The checkpoint is complete.
     Complete,
-    /// This rank's part is there; these ranks' are not yet.
+    /// This rank's part is uploaded; the parts of these ranks are not.
     Waiting(Vec<u32>),
 }
 
-/// Uploads an entry to its destination, or as much of it as is possible now.
+/// Uploads a staged checkpoint, or one rank's part of it, and publishes the manifest once all parts are there.
 pub(super) fn drain(entry: &Unit, marker: &Marker, way: &DrainContext<'_>) -> Result<Drained> {
     let place = marker.place()?;
-    // Tries go on for ever, here and not within one request: then others have their turn, and errors are reported.
+    // The queue retries without end, so a single request gives up early: other checkpoints get their turn, and errors are
+    // reported.
     let mut options = way.options.clone();
     options.retry.give_up_after = options.retry.give_up_after.min(REQUEST_PATIENCE);
-    // Ends with the buffer, whatever else its caller stops.
+    // Requests are canceled when the uploader closes, not by the caller's own cancel token.
     options.cancel = Some(way.cancel.clone());
     let store = way.stores.open(&place.prefix, &options)?;
     if marker.world_size == 1 {
@@ -115,7 +115,7 @@ pub(super) fn drain(entry: &Unit, marker: &Marker, way: &DrainContext<'_>) -> Re
     match read_part(&store, &place, marker, marker.rank)? {
         Some(found) if found == part => {}
         Some(_) => {
-            // Another content under the same attempt would end in a checkpoint of two.
+            // Accepting other content under the same attempt would mix two checkpoints.
             return Err(Error::Exists {
                 place: format!(
                     "{} (rank {} of attempt {:?})",
@@ -127,7 +127,7 @@ pub(super) fn drain(entry: &Unit, marker: &Marker, way: &DrainContext<'_>) -> Re
         }
         None => {
             if has_been(&store, &place, &marker.attempt)? {
-                // Without its files this is a late look at what was complete once.
+                // The local files are gone, so this part was uploaded and the checkpoint was complete: nothing is left to do.
                 if !entry.files().exists() {
                     return Ok(Drained::Complete);
                 }
@@ -143,7 +143,7 @@ pub(super) fn drain(entry: &Unit, marker: &Marker, way: &DrainContext<'_>) -> Re
             store.put(&key, &part.to_bytes(), Put::Always)?;
         }
     }
-    // The files are in the store, so the place that they take is free for the next checkpoint.
+    // The files are in the store, so their space in the area is free for the next checkpoint.
     entry.remove_files()?;
     join(&store, &place, marker)
 }
@@ -176,7 +176,7 @@ fn upload_file(
     file: &super::FileEntry,
     way: &DrainContext<'_>,
 ) -> Result<()> {
-    // A process that died may have brought it there already.
+    // A process that died may have uploaded the file already.
     let there = store.head(key)?;
     if there.is_some_and(|object| object.len == file.bytes && object.crc32c == Some(file.crc32c)) {
         (way.progress)(file.bytes);
@@ -194,14 +194,14 @@ fn upload_file(
             what: format!("{} was in the store", place.location()),
         }),
         Err(error) => {
-            // Was it the way, or is it the file itself?
+            // Find out whether the upload failed because the staged file itself is damaged.
             verify_file(entry, place, file, way.cancel)?;
             Err(error.into())
         }
     }
 }
 
-/// Whether a staged file is what was saved.
+/// Checks that a staged file has the size and checksum that were saved.
 fn verify_file(
     entry: &Unit,
     place: &Place,
@@ -236,8 +236,8 @@ fn verify_file(
     }
 }
 
-/// Whether there is nothing to do any more: this attempt is there or was, or the same content is, saved by whomever. Another
-/// one that is not to be replaced is an error.
+/// Returns true if nothing is left to do: this attempt is published or was replaced, or (unless overwriting) a checkpoint with
+/// the same content is published. Any other checkpoint that must not be replaced is an error.
 fn is_there(
     store: &Store,
     place: &Place,
@@ -254,13 +254,13 @@ fn is_there(
     }
 }
 
-/// Whether an attempt was complete here and has been replaced.
+/// Whether an attempt was complete at this place and has been replaced.
 fn has_been(store: &Store, place: &Place, attempt: &str) -> Result<bool> {
     let found = CheckpointManifest::find(store, place)?.and_then(|(_, found)| found.ok());
     Ok(found.is_some_and(|found| found.has_replaced(attempt)))
 }
 
-/// Makes the checkpoint complete. What it replaces is removed afterwards.
+/// Publishes the manifest, which makes the checkpoint complete, and then deletes the data of the one it replaces.
 fn publish(
     store: &Store,
     place: &Place,
@@ -273,13 +273,13 @@ fn publish(
         let (put, old) = match found {
             None => (Put::IfAbsent, None),
             Some((_, Ok(found))) if found.is_same(manifest) => return Ok(()),
-            // It was complete, and is replaced already: what an earlier try brought there again goes.
+            // This attempt was complete and has been replaced: delete the data that the retry uploaded again.
             Some((_, Ok(found))) if found.has_replaced(&manifest.attempt) => {
                 retention::remove_data(store, place, manifest, Some(&found));
                 return Ok(());
             }
             Some((_, found)) if !overwrite => {
-                // Another process was faster: what exists stays, and ours goes.
+                // Another process was faster: its checkpoint stays, and the data of this attempt is deleted.
                 retention::remove_data(store, place, manifest, found.as_ref().ok());
                 let is_same = found.is_ok_and(|found| found.parts == manifest.parts);
                 return if is_same {
@@ -330,7 +330,7 @@ fn read_part(
     }
 }
 
-/// Publishes the manifest if all ranks' parts are there. Every rank tries; they all write the same checkpoint.
+/// Publishes the manifest if all ranks' parts are uploaded. Every rank tries; all of them write the same manifest.
 fn join(store: &Store, place: &Place, marker: &Marker) -> Result<Drained> {
     if let Some((_, Ok(found))) = CheckpointManifest::find(store, place)? {
         let is_it = found.attempt == marker.attempt && found.world_size() == marker.world_size;
@@ -362,7 +362,7 @@ fn join(store: &Store, place: &Place, marker: &Marker) -> Result<Drained> {
     Ok(Drained::Waiting(missing))
 }
 
-/// A complete checkpoint of the same run with a higher step.
+/// Returns the name of a complete checkpoint of the same run with a higher step.
 fn newer_than(store: &Store, place: &Place) -> Result<Option<String>> {
     let Some(step) = step_of(&place.name) else {
         return Ok(None);

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-/// The result of this module's calls.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of checkpoints; each variant is one that a caller would answer differently.
+/// An error of this crate. Each variant is one that a caller would handle differently.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument, or a combination of them, that cannot work.
+    /// An invalid argument or combination of arguments.
     #[error("{what}")]
     Option {
         /// The problem.
@@ -23,7 +23,7 @@ pub enum Error {
         /// A hint at what exists instead, if that is known.
         hint: Option<String>,
     },
-    /// A file that is not what was saved.
+    /// A file that is missing or differs from what was saved.
     #[error("{place}: {file}: {why}")]
     Corrupt {
         /// The checkpoint.
@@ -33,61 +33,61 @@ pub enum Error {
         /// The expected and the found value.
         why: String,
     },
-    /// A manifest that cannot be one.
+    /// A damaged or invalid manifest or marker.
     #[error("{place}: {why}")]
     Manifest {
-        /// The manifest.
+        /// Its path or location.
         place: String,
         /// The problem.
         why: String,
     },
-    /// Another process's checkpoint is there, and it was not to be replaced.
+    /// Another checkpoint or attempt has this name and must not be replaced.
     #[error("there is another checkpoint at {place}; it is left as it is")]
     Exists {
         /// The checkpoint.
         place: String,
     },
-    /// The staging area can never hold this.
+    /// The staging area can never hold a checkpoint of this size.
     #[error("{} cannot hold {need} bytes: {why}", dir.display())]
     TooLarge {
         /// The staging area.
         dir: PathBuf,
         /// Bytes that are needed.
         need: u64,
-        /// Which limit it is.
+        /// The limit that it exceeds.
         why: String,
     },
-    /// A rank's part that will never be joined by the others.
+    /// A rank's part whose checkpoint will never be complete.
     #[error("{place} was left incomplete: {why}")]
     Abandoned {
         /// The checkpoint.
         place: String,
-        /// The missing ranks, and why waiting ended.
+        /// The ranks whose parts are missing, and why this rank stops waiting for them.
         why: String,
     },
-    /// The work was stopped.
+    /// The operation was canceled.
     #[error("stopped before {what}")]
     Cancelled {
         /// The step that was not reached.
         what: String,
     },
-    /// A location, a file or a store.
+    /// An error of a location, a file or a store.
     #[error(transparent)]
     Store(#[from] forebay_store::Error),
 }
 
-/// Ties a system error to the path and the operation that met it.
+/// Adds the path and the failed operation to a system error.
 pub(super) fn io_error(path: &Path, op: &'static str, error: std::io::Error) -> Error {
     Error::Store(forebay_store::Error::io(path, op, error))
 }
 
 impl Error {
-    /// Whether a store refused a request, and would refuse it again: the credentials have expired, or there is no such bucket.
+    /// Whether a store refused a request and would refuse it again: the credentials have expired, or the bucket does not exist.
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Store(error @ forebay_store::Error::Request { .. }) if !error.may_pass())
     }
 
-    /// Whether trying again can never help.
+    /// Whether a retry can never succeed.
     pub(super) fn is_final(&self) -> bool {
         matches!(
             self,

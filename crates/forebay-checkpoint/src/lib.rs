@@ -1,19 +1,20 @@
-//! Checkpoints: saved on a fast disk, drained behind into a store, read back verified.
+//! Checkpoints: saved to a fast local disk, uploaded to a store in the background, and verified when they are read.
 //!
 //! A [`Draft`] is written into a staging area; [`Uploader::save`] returns a [`Saved`] once it is durable there, and a
-//! thread uploads it to its destination. A checkpoint is a directory or prefix with files and a manifest, which is published
-//! last: see docs/format/checkpoints.md. [`Checkpoint::open`] reads one, [`list`] and [`latest`] find them.
+//! background thread uploads it to its destination. A checkpoint is a directory or prefix with files and a manifest, which is
+//! published last: see docs/format/checkpoints.md. [`Checkpoint::open`] opens one for reading; [`list`] and [`latest`] find
+//! them.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | `manifest` | what makes a checkpoint complete, and where its files are |
-//! | `name` | names of files, attempts and steps |
-//! | `entry`, `marker` | the staging area's disk: directories and locks, and what is to become of them |
+//! | `manifest` | the manifest, and the keys of the files |
+//! | `name` | names of files, attempts and checkpoints |
+//! | `marker` | the destination of a staged checkpoint, stored beside its files |
 //! | `draft` | writing, checksums, fsync |
-//! | `request` | how an area is used, and the requests for it |
-//! | `drain`, `uploader` | one way to the store, and the thread that goes it |
-//! | `retention`, `reading` | what goes, and what keeps it |
-//! | `read`, `catalog` | back again |
+//! | `request` | options of an uploader and of a save |
+//! | `drain`, `uploader` | the upload of one checkpoint; the queue of uploads |
+//! | `retention`, `reading` | removal of old checkpoints; locks of those that are being read |
+//! | `read`, `catalog` | reading; listing, pinning and removing |
 
 mod catalog;
 mod draft;

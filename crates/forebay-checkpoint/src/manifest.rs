@@ -1,7 +1,7 @@
-//! The manifest of a checkpoint: what makes it complete, and what its files must be.
+//! The manifest of a checkpoint lists its files with their sizes and checksums. A checkpoint with a manifest is complete.
 //!
-//! It is JSON, small and published last; docs/format/checkpoints.md describes it. A fingerprint over all of it is in it, so
-//! a manifest that was changed anywhere is refused. Keys of files are derived from it, never read from it: nothing that it says
+//! It is small JSON, and published last; docs/format/checkpoints.md describes it. It contains a fingerprint of its content, so
+//! a reader refuses a manifest that was changed. Keys of files are derived from the manifest, never read from it: no manifest
 //! can lead a reader out of the checkpoint's own directory.
 
 use super::name::Place;
@@ -15,11 +15,11 @@ use std::fmt::Write as _;
 pub const MANIFEST_NAME: &str = "forebay-checkpoint.json";
 /// While an object of this name is beside the manifest, retention leaves the checkpoint alone.
 pub const PIN_NAME: &str = "forebay-checkpoint.pin";
-/// No manifest is longer: half a million files.
+/// Maximum size of a manifest: enough for half a million files.
 pub(super) const MANIFEST_MAX_BYTES: u64 = 64 << 20;
-/// How many attempts that were replaced a manifest names: far more than any drain is behind.
+/// Maximum number of replaced attempts that a manifest lists: far more replacements than happen while an upload is delayed.
 const REPLACED_MAX: usize = 64;
-/// More ranks than any machine has; a number from a manifest is checked against it before anything is made of it.
+/// Maximum number of ranks, more than any training has. Manifests and requests with more are refused.
 pub const WORLD_SIZE_MAX: u32 = 1 << 16;
 
 const FORMAT: &str = "forebay-checkpoint";
@@ -30,9 +30,9 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileEntry {
-    /// Its name: a relative path with `/`.
+    /// Its relative path, with `/` between segments.
     pub name: String,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
     /// The CRC32C of all its bytes.
     #[serde(with = "hex32")]
@@ -48,7 +48,7 @@ pub struct CheckpointPart {
     /// The user's metadata.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// The files, by name.
+    /// The files, sorted by name.
     pub files: Vec<FileEntry>,
 }
 
@@ -60,7 +60,7 @@ impl CheckpointPart {
             .fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
-    /// The file of a name.
+    /// Returns the file of this name.
     pub fn file(&self, name: &str) -> Option<&FileEntry> {
         let at = self
             .files
@@ -69,7 +69,7 @@ impl CheckpointPart {
         self.files.get(at)
     }
 
-    /// Sorted by name, each name once and fit for a path, sizes that can be added up.
+    /// Checks that the names are valid, unique and sorted, that the total size fits a u64, and that `content` is a short text.
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         let mut total = 0_u64;
         for file in &self.files {
@@ -93,16 +93,16 @@ impl CheckpointPart {
     }
 }
 
-/// A complete checkpoint.
+/// The manifest of a complete checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointManifest {
     format: String,
     version: u32,
-    /// Identifies this attempt to save the checkpoint: part of the names of its data.
+    /// Identifies this attempt to save the checkpoint; part of the keys of its files.
     pub attempt: String,
-    /// Attempts that were complete under this name before and have been replaced, the last one first: none of them may be published
-    /// again, since their data is gone or going.
+    /// Attempts that were complete under this name and have been replaced, the most recent first. None of them may be published
+    /// again, since their data is being deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     replaced: Vec<String>,
     /// The parts, by rank.
@@ -111,7 +111,7 @@ pub struct CheckpointManifest {
 }
 
 impl CheckpointManifest {
-    /// Reads the manifest of a place, with its object; a damaged one is an error within.
+    /// Reads the manifest of a checkpoint together with its object. A damaged manifest is the inner error.
     pub(super) fn find(
         store: &Store,
         place: &Place,
@@ -130,7 +130,7 @@ impl CheckpointManifest {
         }
     }
 
-    /// The manifest of these parts. `attempt` is what [`CheckpointManifest::new_attempt`] gives, or what all ranks agreed upon.
+    /// Returns the manifest of these parts. `attempt` comes from [`CheckpointManifest::new_attempt`], or all ranks agree on it.
     pub(super) fn new(attempt: String, parts: Vec<CheckpointPart>) -> Self {
         let mut made = Self {
             format: FORMAT.to_owned(),
@@ -144,7 +144,7 @@ impl CheckpointManifest {
         made
     }
 
-    /// The same checkpoint in the place of `old`.
+    /// Returns this manifest with `old`, and the attempts that `old` replaced, listed as replaced.
     pub(super) fn replacing(&self, old: Option<&Self>) -> Self {
         let mut made = self.clone();
         made.replaced = old.map_or_else(Vec::new, |old| {
@@ -155,18 +155,18 @@ impl CheckpointManifest {
         made
     }
 
-    /// Whether it is in the place of this attempt, or of one that was in its place.
+    /// Whether this manifest replaced the attempt, directly or after other replacements.
     pub(super) fn has_replaced(&self, attempt: &str) -> bool {
         self.replaced.iter().any(|replaced| replaced == attempt)
     }
 
-    /// Whether both are one checkpoint, whatever either has replaced.
+    /// Whether both describe the same attempt and parts, regardless of the attempts that they replaced.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.attempt == other.attempt && self.parts == other.parts
     }
 
-    /// A name for an attempt that no other one has: the process that replaces a checkpoint deletes the data of the one that was there,
-    /// and must not meet that of another attempt with the same content.
+    /// Returns a random name, so that no two attempts share data: replacing a checkpoint deletes the data of the old attempt,
+    /// which must not be in use by another attempt with the same content.
     pub(super) fn new_attempt() -> Result<String> {
         let random = getrandom::u64()
             .map_err(|error| forebay_store::Error::io("the name of an attempt", "make", error))?;
@@ -178,7 +178,7 @@ impl CheckpointManifest {
         &self.fingerprint
     }
 
-    /// How many ranks saved it.
+    /// Returns the number of ranks that saved it.
     pub fn world_size(&self) -> u32 {
         u32::try_from(self.parts.len()).unwrap_or(u32::MAX)
     }
@@ -198,7 +198,7 @@ impl CheckpointManifest {
         fingerprint(&(format, self.version, attempt, &self.replaced, &self.parts))
     }
 
-    /// The file's bytes.
+    /// Returns the JSON text of the manifest.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         to_json(self)
     }
@@ -244,7 +244,7 @@ impl CheckpointManifest {
     }
 }
 
-/// A manifest with a right fingerprint: what it names lies below the checkpoint.
+/// Fuzz target: all keys of a manifest with a correct fingerprint lie below the checkpoint's directory.
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz(bytes: &[u8]) {
     let _ = CheckpointManifest::parse(bytes, "here");
@@ -306,7 +306,7 @@ impl PartManifest {
         to_json(self)
     }
 
-    /// Reads the part that a rank of this attempt should have left.
+    /// Reads and checks the manifest of one rank's part, which has to be of this attempt, rank and world size.
     pub(super) fn parse(
         bytes: &[u8],
         place: &str,
@@ -345,7 +345,7 @@ impl PartManifest {
     }
 }
 
-/// How keys of a checkpoint's data begin, below its directory.
+/// Prefix of the keys of a checkpoint's data, relative to its directory.
 pub(super) const DATA_PREFIX: &str = "data-";
 
 /// Returns the key of a rank's file, relative to the checkpoint's directory.
@@ -357,9 +357,9 @@ pub(super) fn data_key(attempt: &str, rank: u32, world_size: u32, file: &str) ->
     }
 }
 
-/// Sixteen hex digits of the BLAKE3 hash of the value as JSON without white space.
+/// Returns the first 8 bytes, in hex, of the BLAKE3 hash of the value as JSON without white space.
 pub(super) fn fingerprint(value: &impl Serialize) -> String {
-    // Maps with text as keys and numbers serialise without a way to fail.
+    // Serialization cannot fail: all map keys are text.
     let json = serde_json::to_vec(value).unwrap_or_default();
     let hash = blake3::hash(&json);
     hash.as_bytes()
@@ -377,7 +377,7 @@ fn to_json(value: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-/// A checksum as eight hex digits.
+/// Serializes a checksum as eight hex digits.
 pub(super) mod hex32 {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back() {
+    fn a_manifest_round_trips() {
         let made =
             CheckpointManifest::new(CheckpointManifest::new_attempt().unwrap(), vec![part()]);
         let bytes = made.to_bytes();
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn it_knows_what_was_in_its_place() {
+    fn replaced_attempts_are_listed_up_to_a_limit() {
         let mut last = CheckpointManifest::new("0".to_owned(), vec![part()]);
         let bare = last.to_bytes();
         assert!(!String::from_utf8(bare).unwrap().contains("replaced"));
@@ -480,7 +480,7 @@ mod tests {
             for flip in [1_u8, 0x20, 0x80] {
                 let mut changed = bytes.clone();
                 changed[at] ^= flip;
-                // White space may become other white space: then the content is the same.
+                // A flipped bit may turn white space into other white space, which leaves the content as it is.
                 if let Ok(read) = CheckpointManifest::parse(&changed, "x") {
                     assert_eq!(
                         read,

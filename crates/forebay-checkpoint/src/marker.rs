@@ -1,4 +1,4 @@
-//! The marker of a staged checkpoint: its destination, written beside its files.
+//! The marker of a staged checkpoint: a file beside its data with the destination and the list of files.
 
 use super::manifest::{CheckpointPart, MANIFEST_MAX_BYTES};
 use super::name::{self, Place};
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 const VERSION: u32 = 1;
 
-/// The marker of a staged checkpoint. Holds no secrets: a process that continues after a crash has its own credentials.
+/// The marker of a staged checkpoint. It holds no secrets: a process that continues after a crash uses its own credentials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Marker {
     version: u32,
     /// The run's directory or prefix.
     prefix: String,
-    /// The checkpoint's name in it.
+    /// The checkpoint's name in the run.
     name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
@@ -24,9 +24,9 @@ pub(super) struct Marker {
     region: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     anonymous: bool,
-    /// Whether another checkpoint of that name is replaced.
+    /// Whether it replaces another checkpoint of the same name.
     pub(super) overwrite: bool,
-    /// How many checkpoints of the run stay once this one is complete.
+    /// How many checkpoints of the run retention keeps once this one is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) keep: Option<u32>,
     pub(super) attempt: String,
@@ -48,7 +48,7 @@ pub(super) struct Orders {
 }
 
 impl Marker {
-    /// Reads the marker of a unit; none if the unit was never acknowledged.
+    /// Reads the marker of a unit; `None` if the unit was never acknowledged.
     pub(super) fn of(unit: &Unit) -> Result<Option<Self>> {
         let Some((path, bytes)) = unit.marker(MANIFEST_MAX_BYTES)? else {
             return Ok(None);
@@ -82,7 +82,7 @@ impl Marker {
         })
     }
 
-    /// How the store is reached, with what is known without the process that saved.
+    /// Returns the options for the store, as far as the marker records them: without credentials.
     pub(super) fn store_options(&self) -> StoreOptions {
         let mut options = StoreOptions::default();
         options.endpoint.clone_from(&self.endpoint);
@@ -98,7 +98,8 @@ impl Marker {
         bytes
     }
 
-    /// Anybody who can write to the disk may have written it: all that is followed is checked.
+    /// Parses a marker. Any user who can write to the disk may have made it, so everything that becomes part of a path is
+    /// checked.
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
         let cut = "it is cut short or was changed";
         let body = bytes.strip_suffix(b"\n").ok_or(cut)?;
@@ -124,7 +125,7 @@ impl Marker {
     }
 }
 
-/// A marker with a right checksum: what it names lies in its run and in its entry.
+/// Fuzz target: the names in a marker with a correct checksum stay within its run and its unit.
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz(json: &[u8]) {
     let _ = Marker::parse(json);
@@ -185,7 +186,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_marker_comes_back_or_is_refused() {
+    fn a_marker_round_trips_or_is_refused() {
         let made = marker(None);
         let bytes = made.to_bytes();
         assert_eq!(Marker::parse(&bytes).unwrap(), made);

@@ -1,14 +1,14 @@
-//! Names: of files in a checkpoint, of attempts, and of checkpoints among their siblings.
+//! Rules for the names of files in a checkpoint, of attempts, and of checkpoints in a run.
 
 use super::{Error, Result};
 use forebay_store::{Location, is_temporary};
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Longest name: the longest key that every store accepts, without the prefix.
+/// Maximum length of a file name: the smallest limit of any store on keys, less room for a prefix.
 const NAME_MAX_BYTES: usize = 700;
 
-/// Whether a file may have this name: a relative path of plain segments. The error says what is wrong.
+/// Checks that a file of a checkpoint may have this name: a relative path of plain segments. The error says what is wrong.
 pub(super) fn check(name: &str) -> std::result::Result<(), String> {
     let plain = |segment: &str| {
         !matches!(segment, "" | "." | "..")
@@ -28,7 +28,7 @@ pub(super) fn check(name: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Whether this can tell attempts apart in a key.
+/// Checks that an attempt may have this name, which becomes a segment of keys.
 pub(super) fn check_attempt(attempt: &str) -> std::result::Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if attempt.is_empty()
@@ -47,9 +47,9 @@ pub(super) fn check_attempt(attempt: &str) -> std::result::Result<(), String> {
 /// The place of a checkpoint: the directory or prefix of its run, and its name there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {
-    /// The run's directory, absolute if it is a local one.
+    /// The run's directory or prefix; absolute if it is local.
     pub(super) prefix: Location,
-    /// The checkpoint's name in it.
+    /// The checkpoint's name in the run.
     pub(super) name: String,
 }
 
@@ -69,7 +69,7 @@ impl Place {
                 "name it below a run, as in s3://bucket/run/step-1000",
             ));
         }
-        // The root of a local file system is the one prefix whose slash is all there is.
+        // `/name` has an empty prefix, which stands for the root directory.
         let prefix = if prefix.is_empty() { "/" } else { prefix };
         Ok(Self {
             prefix: Location::parse(prefix)?,
@@ -82,13 +82,13 @@ impl Place {
         format!("{}/{}", prefix.trim_end_matches('/'), self.name)
     }
 
-    /// A key of the run's store.
+    /// Returns the key, in the run's store, of an object of this checkpoint.
     pub(super) fn key(&self, below: &str) -> String {
         format!("{}/{below}", self.name)
     }
 }
 
-/// The location without what depends on the current directory.
+/// Makes a local path absolute, so that it does not depend on the current directory. Other locations stay as they are.
 pub(super) fn absolute(location: &Location) -> Result<Location> {
     if location.scheme().is_some() {
         return Ok(location.clone());
@@ -107,20 +107,20 @@ pub(super) fn absolute(location: &Location) -> Result<Location> {
     Ok(Location::from(without_dots(&path).as_path()))
 }
 
-/// Without `.` segments, which `absolute` leaves, so that one place has one name.
+/// Removes `.` segments, so that a directory has one spelling.
 fn without_dots(path: &Path) -> std::path::PathBuf {
     path.components()
         .filter(|part| !matches!(part, std::path::Component::CurDir))
         .collect()
 }
 
-/// The number in a checkpoint's name: its last run of digits, as in `step-1000`. A name without one has no step.
+/// Returns the step of a checkpoint: the last run of digits in its name, as in `step-1000`. A name without digits has no step.
 pub fn step_of(name: &str) -> Option<u64> {
     let digits = last_digits(name)?;
     digits.parse().ok()
 }
 
-/// Returns the name without its number, which the checkpoints of one run share.
+/// Returns the text before and after the number in a name. Retention compares only checkpoints that share both.
 pub(super) fn family_of(name: &str) -> Option<(&str, &str)> {
     let digits = last_digits(name)?;
     let start = digits.as_ptr() as usize - name.as_ptr() as usize;

@@ -1,6 +1,6 @@
-//! Checkpoints that are read back, from the fast disk where they are still there and from their store otherwise.
+//! Reads checkpoints: from a copy on the fast disk if there is one, otherwise from the store.
 //!
-//! Every file is compared with its checksum before a caller sees it as read.
+//! The checksum of every file is verified before a read returns.
 
 use super::error::io_error;
 use super::manifest::{CheckpointManifest, FileEntry, MANIFEST_MAX_BYTES, MANIFEST_NAME};
@@ -16,14 +16,15 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes of one request.
+/// Bytes of one range request.
 const RANGE_BYTES: usize = 8 << 20;
-/// Such requests at once.
+/// Range requests in flight at once for a file.
 const RANGES_AT_ONCE: usize = 8;
-/// A reader that meets a removal waits so long for it to be over, and then finds nothing.
+/// Interval at which a reader tries again to lock a checkpoint that is being removed.
 const REMOVAL: Duration = Duration::from_millis(20);
 
-/// A complete checkpoint, ready to be read. While it is there, retention on this host leaves the checkpoint alone.
+/// A complete checkpoint, open for reading. If it was opened with a staging area, retention on this host does not remove the
+/// checkpoint as long as this value exists.
 #[derive(Debug)]
 pub struct Checkpoint {
     place: Place,
@@ -39,20 +40,20 @@ struct Local {
     entry: Unit,
     #[expect(dead_code, reason = "held for its flock")]
     lock: UnitLock,
-    /// Whether there is nothing else to read from.
+    /// Whether this is the only copy: the checkpoint is not uploaded yet.
     is_only: bool,
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint. One that is acknowledged and not yet drained is found in the staging area `area`; of one that
-    /// is in its store, the area's copy is used if it is the same.
+    /// Opens a checkpoint. If `area` has a copy that is acknowledged and not uploaded yet, that copy is opened. Otherwise the
+    /// store's checkpoint is opened, and its files are read from the area's copy if both are the same.
     pub fn open(location: &Location, options: &StoreOptions, area: Option<&Path>) -> Result<Self> {
         let place = Place::of(location)?;
         let copies = match area {
             Some(area) => copies_of(area, &place)?,
             None => Vec::new(),
         };
-        // The last one that was acknowledged is what the checkpoint will be.
+        // The copy that was staged last is uploaded last, so it is the current checkpoint.
         if let Some((entry, lock, manifest, UnitState::Staged)) =
             copies.last().map(|(e, m, s)| (e, e.read(), m, s))
             && let Ok(Some(lock)) = lock
@@ -81,7 +82,7 @@ impl Checkpoint {
         };
         let store = Store::open(&place.prefix, options)?;
         let Some((_, manifest)) = CheckpointManifest::find(&store, &place)? else {
-            // Only a read of an object tells that it is the whole bucket that is not there.
+            // A HEAD request does not tell a missing bucket from a missing object; a GET request does.
             return Err(
                 match store.get(&place.key(MANIFEST_NAME), MANIFEST_MAX_BYTES) {
                     Ok(_) | Err(forebay_store::Error::NotFound { .. }) => Error::Missing {
@@ -114,7 +115,7 @@ impl Checkpoint {
         })
     }
 
-    /// The location.
+    /// Returns the location.
     pub fn location(&self) -> String {
         self.place.location()
     }
@@ -124,12 +125,12 @@ impl Checkpoint {
         &self.manifest
     }
 
-    /// Whether the fast disk has it.
+    /// Whether files are read from a copy on the fast disk.
     pub fn is_local(&self) -> bool {
         self.local.is_some()
     }
 
-    /// Fills `buf`, which has the file's size, with a file of a rank's part.
+    /// Reads a file of a rank's part into `buf`, whose length has to be the file's size.
     pub fn read(&self, rank: u32, file: &FileEntry, buf: &mut [u8], cancel: &Cancel) -> Result<()> {
         if buf.len() as u64 != file.bytes {
             return Err(Error::Option {
@@ -138,7 +139,7 @@ impl Checkpoint {
         }
         if let Some(local) = &self.local {
             match self.read_local(local, file, buf, cancel) {
-                // A damaged copy of what the store has costs time, nothing else.
+                // The copy is damaged, but the store has the file too: read it from there.
                 Err(Error::Corrupt { .. }) if !local.is_only => {}
                 other => return other,
             }
@@ -147,7 +148,7 @@ impl Checkpoint {
         self.read_store(store, &object, file, buf, cancel)
     }
 
-    /// Writes a file of a rank's part to `path`, which is there whole or not at all.
+    /// Writes a file of a rank's part to `path` atomically.
     pub fn export(
         &self,
         rank: u32,
@@ -183,7 +184,8 @@ impl Checkpoint {
         }
     }
 
-    /// Reads every file and compares; `progress` receives the bytes. Whatever is damaged is in the answer.
+    /// Reads every file, compares sizes and checksums, and returns one error for each damaged or missing file. `progress` is
+    /// called with the number of bytes read since the previous call.
     pub fn verify(&self, cancel: &Cancel, progress: &dyn Fn(u64)) -> Result<Vec<Error>> {
         let mut found = Vec::new();
         let mut piece = Vec::new();
@@ -288,7 +290,7 @@ impl Checkpoint {
         }
     }
 
-    /// The store and the object that the file is in it.
+    /// Returns the store, and the object in it that holds the file.
     fn object(&self, rank: u32, file: &FileEntry) -> Result<(&Store, Object)> {
         let Some(store) = &self.store else {
             return Err(self.corrupt(file, "it is in no store yet".to_owned()));
@@ -304,7 +306,7 @@ impl Checkpoint {
         }
     }
 
-    /// The ranges of a file side by side; the checksum of the whole is put together from theirs.
+    /// Reads ranges of the file in parallel, and combines their checksums into that of the file.
     fn read_store(
         &self,
         store: &Store,
@@ -356,7 +358,7 @@ impl Checkpoint {
         }
     }
 
-    /// Converts an error of the store about a file that existed a moment ago.
+    /// Converts an error of the store about a file that existed a moment ago, so that `NotFound` means removed.
     fn explained(&self, error: forebay_store::Error, file: &FileEntry) -> Error {
         match error {
             forebay_store::Error::NotFound { .. } | forebay_store::Error::Changed { .. } => {
@@ -407,7 +409,7 @@ fn cancelled(place: &Place) -> Error {
     }
 }
 
-/// Returns the copies of a checkpoint in the area, the oldest first. Parts of distributed checkpoints do not count.
+/// Returns the copies of a checkpoint in the area, the oldest first. Parts of distributed checkpoints are not included.
 pub(super) fn copies_of(
     area: &Path,
     place: &Place,
@@ -421,7 +423,7 @@ pub(super) fn copies_of(
     Ok(found)
 }
 
-/// All checkpoints that an area has whole. What cannot be read is none.
+/// Returns the checkpoints in an area that have a single part. Units whose marker cannot be read are skipped.
 pub(super) fn all_copies(area: &Path) -> Result<Vec<(Unit, Place, CheckpointManifest, UnitState)>> {
     let mut found = Vec::new();
     for entry in Unit::all(area)?.into_iter().filter(Unit::is_own) {

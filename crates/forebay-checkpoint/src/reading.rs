@@ -1,6 +1,7 @@
-//! Locks of checkpoints that are being read on this host, which retention leaves alone.
+//! Locks on checkpoints that are being read on this host. Retention does not remove a locked checkpoint.
 //!
-//! A file a checkpoint in the staging area, on which readers share a lock. It dies with its process.
+//! Each checkpoint has a lock file in the staging area, on which readers hold a shared `flock`. The kernel releases it when a
+//! process ends.
 
 use super::Result;
 use super::error::io_error;
@@ -16,19 +17,19 @@ use std::path::{Path, PathBuf};
 
 const READING: &str = ".forebay-checkpoints/reading";
 
-/// A lock on a checkpoint wherever it is; its file goes with the last who holds it.
+/// A lock on a checkpoint, staged or stored. The last holder removes the lock file.
 #[derive(Debug)]
 pub(super) struct ReadingLock {
     file: File,
     path: PathBuf,
 }
 
-/// Says that the checkpoint is being read. None if it is being removed at this moment.
+/// Takes the shared lock of a reader; `None` if the checkpoint is being removed.
 pub(super) fn share(area: &Path, place: &Place) -> Result<Option<ReadingLock>> {
     take(area, place, FlockOperation::NonBlockingLockShared)
 }
 
-/// Keeps readers out; none if there are any.
+/// Takes the exclusive lock of a removal; `None` if the checkpoint is being read or removed.
 pub(super) fn alone(area: &Path, place: &Place) -> Result<Option<ReadingLock>> {
     take(area, place, FlockOperation::NonBlockingLockExclusive)
 }
@@ -41,7 +42,7 @@ fn take(area: &Path, place: &Place, operation: FlockOperation) -> Result<Option<
         let file = FileLock::open(&path).map_err(|error| io_error(&path, "open", error))?;
         match rustix::fs::flock(&file, operation) {
             Ok(()) if is_same(&file, &path) => return Ok(Some(ReadingLock { file, path })),
-            // The last holder removed it between our open and our lock.
+            // The last holder removed the file between our open and our lock: open a new one.
             Ok(()) | Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(errno) => return Err(io_error(&path, "lock", errno.into())),
@@ -58,7 +59,8 @@ fn is_same(file: &File, path: &Path) -> bool {
 
 impl Drop for ReadingLock {
     fn drop(&mut self) {
-        // Removed while no other process can have it; the process that opened it before finds that it is gone.
+        // The exclusive lock shows that there is no other holder. A process that has just opened the file finds it removed, and
+        // retries.
         if rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok()
             && is_same(&self.file, &self.path)
         {
@@ -73,7 +75,7 @@ mod tests {
     use forebay_store::Location;
 
     #[test]
-    fn who_reads_keeps_out_who_removes() {
+    fn readers_exclude_removal() {
         let area = tempfile::tempdir().unwrap();
         let place = Place::of(&Location::parse("s3://b/run/step-1").unwrap()).unwrap();
         let other = Place::of(&Location::parse("s3://b/run/step-2").unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! How a staging area is used, and what is to become of what is saved there.
+//! Options of an uploader and of a save.
 
 use super::manifest::WORLD_SIZE_MAX;
 use super::marker::Orders;
@@ -8,22 +8,22 @@ use forebay_store::{Location, StoreOptions};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-/// How a staging area is used.
+/// Options of an [`Uploader`](crate::Uploader).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct UploaderOptions {
     /// The area: a directory on a fast local disk.
     pub dir: PathBuf,
-    /// Bytes that all files in the area may take, those of packs that go through it counted; none is what the disk has.
+    /// Maximum total size in bytes of all files in the area, including those of packs; `None` allows what the disk has.
     pub max_bytes: Option<u64>,
-    /// Bytes a second that draining may take; none does not limit.
+    /// Bandwidth limit of uploads in bytes a second; `None` is unlimited.
     pub bandwidth: Option<u64>,
-    /// How many drained checkpoints of a run stay on the fast disk, for loading.
+    /// How many uploaded checkpoints of a run stay on the fast disk for loading.
     pub keep_local: u32,
 }
 
 impl UploaderOptions {
-    /// An area without limits that keeps the last checkpoint.
+    /// Returns options without limits, which keep the last uploaded checkpoint on the fast disk.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -34,8 +34,8 @@ impl UploaderOptions {
     }
 }
 
-/// Returns the default staging area: `FOREBAY_STAGING`, else `forebay/stage` in `XDG_CACHE_HOME` or
-/// `~/.cache`. Never a directory that is emptied at a reboot.
+/// Returns the default staging area: `FOREBAY_STAGING`, else `forebay/stage` in `XDG_CACHE_HOME` or `~/.cache`. It is never a
+/// directory that is emptied at a reboot.
 pub fn default_area() -> Result<PathBuf> {
     forebay_staging::lasting_dir().ok_or_else(|| Error::Option {
         what: "there is no staging area: HOME is not set; name a directory on a fast local disk"
@@ -43,31 +43,32 @@ pub fn default_area() -> Result<PathBuf> {
     })
 }
 
-/// The destination of a draft.
+/// The destination of a draft, and how to save it.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The location of the checkpoint.
     pub location: Location,
-    /// How its store is reached.
+    /// Options of the destination's store.
     pub store: StoreOptions,
-    /// Whether another checkpoint of that name is replaced.
+    /// Whether to replace another checkpoint of the same name.
     pub overwrite: bool,
-    /// How many checkpoints of the run stay once this one is complete; none removes nothing.
+    /// How many checkpoints of the run stay once this one is complete; `None` removes no others.
     pub keep: Option<u32>,
-    /// The kind of content, for the loader.
+    /// The kind of content, such as "files" or "torch", by which a reader chooses how to load it.
     pub content: String,
     /// The user's metadata.
     pub metadata: Map<String, Value>,
-    /// Which of `world_size` parts this is.
+    /// The rank whose part this is, below `world_size`.
     pub rank: u32,
     /// How many parts the checkpoint has.
     pub world_size: u32,
-    /// The name of this attempt on all ranks; no other attempt of the checkpoint has had it.
+    /// The name of this attempt: the same on all ranks, and never used for this checkpoint before. Required if `world_size` is
+    /// above 1.
     pub attempt: Option<String>,
 }
 
 impl Request {
-    /// A checkpoint of one part, which replaces another of its name and removes nothing else.
+    /// Returns a request for a checkpoint of one part, which replaces another of its name and removes nothing else.
     pub fn new(location: Location, store: StoreOptions) -> Self {
         Self {
             location,
@@ -82,7 +83,7 @@ impl Request {
         }
     }
 
-    /// Whether it can work, as far as that is known without a request to the store.
+    /// Checks the request as far as is possible without contacting the store.
     pub fn check(&self) -> Result<()> {
         let orders = self.orders()?;
         forebay_store::Store::open(&orders.place.prefix, &orders.store)?;

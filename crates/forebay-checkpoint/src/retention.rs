@@ -1,10 +1,10 @@
-//! Which checkpoints of a run go once a newer one is complete, and how they go.
+//! Retention: removes old checkpoints of a run once a newer one is complete.
 //!
-//! Only checkpoints whose names differ from the new one's in nothing but their number are looked at, and of those only
-//! complete ones of lower steps: never the newest N, never one that is pinned, never one that is being read on this host.
-//! A tombstone with the manifest's content is written before the manifest goes, so a removal that a crash cuts short is
-//! finished by the next one. Without a manifest only data of savers that died long ago goes: of lower steps than all that
-//! stay, untouched for a day, and not in this host's staging area.
+//! Candidates are complete checkpoints of lower steps whose names differ from the new one's only in the number. The newest N,
+//! pinned ones, and those that are being read on this host stay. A tombstone with the manifest's content is written before the
+//! manifest is deleted, so the next removal finishes one that a crash interrupted. Data without a manifest is removed only if
+//! it is of a lower step than all that stay, has not changed for a day, and is not in this host's staging area: its saver must
+//! have died.
 
 use super::manifest::{
     CheckpointManifest, DATA_PREFIX, MANIFEST_MAX_BYTES, MANIFEST_NAME, PIN_NAME, PartManifest,
@@ -18,13 +18,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Data without a manifest is abandoned after this time without a change. Even if its saver lives and goes on, its
-/// checkpoint is too old to stay.
+/// Data without a manifest counts as abandoned after this time without a change. Even if its saver still runs, the checkpoint
+/// is too old to be kept.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Replaces a manifest while its files are being deleted.
 const TOMBSTONE_NAME: &str = "forebay-checkpoint.removed";
 
-/// Removes what is too much once the checkpoint at `place` is complete, and returns the names.
+/// Removes the checkpoints beyond the newest `keep` once the one at `place` is complete, and returns their names.
 pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Result<Vec<String>> {
     let (Some(step), family) = (step_of(&place.name), family_of(&place.name)) else {
         return Ok(Vec::new());
@@ -37,7 +37,7 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
         .filter_map(|name| Some((step_of(&name).filter(|other| *other <= step)?, name)))
         .collect();
     siblings.sort_unstable();
-    // Nothing goes unless what replaces it is there, and can be read.
+    // Nothing is removed unless the new checkpoint exists and its manifest can be read.
     let Some((saved, Ok(_))) = CheckpointManifest::find(store, place)? else {
         return Ok(Vec::new());
     };
@@ -57,7 +57,7 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
         };
         let has = |below: &str| there.contains(&sibling.key(below));
         if has(MANIFEST_NAME) {
-            // One with a damaged manifest cannot be loaded: it counts as none, and stays for a person to look at.
+            // A checkpoint with a damaged manifest cannot be loaded: it does not count as kept, and is left for inspection.
             if kept < keep.max(1) {
                 let is_good = matches!(
                     CheckpointManifest::find(store, &sibling),
@@ -73,7 +73,7 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
             incomplete.push(sibling);
         }
     }
-    // The store's own clock.
+    // Ages are measured by the store's clock, not this host's.
     if let Some(now) = saved.modified {
         for sibling in incomplete {
             if !is_staged(area, &sibling)? {
@@ -82,7 +82,7 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
         }
     }
     let mut removed = Vec::new();
-    // The one that was just saved is the newest of them and good, so it is none of these; higher steps were not looked at.
+    // The checkpoint just saved is the newest here and counts as kept, so it is not in `surplus`; skipping it is a safeguard.
     for sibling in surplus {
         if sibling == *place {
             continue;
@@ -97,10 +97,10 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
     Ok(removed)
 }
 
-/// Whether this host still has a checkpoint to bring there.
+/// Whether this host's staging area has an acknowledged checkpoint for this place.
 fn is_staged(area: &Path, place: &Place) -> Result<bool> {
     for entry in Unit::all(area)? {
-        // One that cannot be read may be any.
+        // A unit whose marker cannot be read may be for any place.
         match Marker::of(&entry).map(|marker| marker.map(|marker| marker.place())) {
             Ok(None) => {}
             Ok(Some(Ok(found))) if found != *place => {}
@@ -110,7 +110,8 @@ fn is_staged(area: &Path, place: &Place) -> Result<bool> {
     Ok(false)
 }
 
-/// Removes the data of a saver that died before its manifest. A directory with anything else in it stays as it is.
+/// Removes the data of a saver that died before it published its manifest. A directory with any other file in it stays as it
+/// is.
 fn remove_abandoned(store: &Store, place: &Place, now: SystemTime) -> Result<()> {
     let is_old = |modified: Option<SystemTime>| {
         let age = modified.and_then(|modified| now.duration_since(modified).ok());
@@ -127,7 +128,7 @@ fn remove_abandoned(store: &Store, place: &Place, now: SystemTime) -> Result<()>
         if !is_old(newest) {
             return Ok(());
         }
-        // Files that are half-written, which no listing shows.
+        // Removes half-written temporary files, which no listing shows.
         clean_stale_tree(&prefix.join(&place.name))?;
     }
     for object in objects {
@@ -137,7 +138,7 @@ fn remove_abandoned(store: &Store, place: &Place, now: SystemTime) -> Result<()>
     Ok(())
 }
 
-/// When an entry of a directory, or of those below it, was last added or removed.
+/// Returns when an entry of a directory, or of those below it, was last added or removed.
 fn newest_dir(dir: &Path, depth: u32) -> Option<SystemTime> {
     let mut newest = std::fs::symlink_metadata(dir).ok()?.modified().ok()?;
     for entry in std::fs::read_dir(dir).ok()?.flatten() {
@@ -148,7 +149,7 @@ fn newest_dir(dir: &Path, depth: u32) -> Option<SystemTime> {
     Some(newest)
 }
 
-/// Removes a checkpoint, or what an interrupted removal left of it; false if there is neither.
+/// Removes a checkpoint, or the remains of an interrupted removal; returns false if there is neither.
 pub(super) fn remove(store: &Store, place: &Place) -> Result<bool> {
     let manifest = match CheckpointManifest::find(store, place)? {
         Some((_, Ok(manifest))) => manifest,
@@ -170,7 +171,7 @@ pub(super) fn remove(store: &Store, place: &Place) -> Result<bool> {
     Ok(true)
 }
 
-/// Deletes what the tombstone names, and the tombstone last.
+/// Deletes the files that the tombstone lists, then the tombstone.
 fn finish(store: &Store, place: &Place) -> Result<()> {
     let key = place.key(TOMBSTONE_NAME);
     let bytes = match store.get(&key, MANIFEST_MAX_BYTES) {
@@ -187,8 +188,8 @@ fn finish(store: &Store, place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the files of a manifest that was replaced, but for those that the new one has as well. What cannot be deleted stays
-/// without harm.
+/// Deletes the files of a manifest that was replaced, except those that the new one also lists. A file that cannot be deleted
+/// stays, and does no harm.
 pub(super) fn remove_data(
     store: &Store,
     place: &Place,
@@ -204,7 +205,7 @@ pub(super) fn remove_data(
     tidy(place);
 }
 
-/// The keys of all that a manifest speaks of.
+/// Returns the keys of all objects that belong to a manifest.
 fn keys(place: &Place, manifest: &CheckpointManifest) -> Vec<String> {
     let mut keys = Vec::new();
     for (rank, part) in (0_u32..).zip(&manifest.parts) {
@@ -224,14 +225,14 @@ fn keys(place: &Place, manifest: &CheckpointManifest) -> Vec<String> {
     keys
 }
 
-/// Directories that nothing is in any more, where a store has such.
+/// Removes empty directories of a checkpoint in a local store; object stores have no directories.
 fn tidy(place: &Place) {
     if let Ok(prefix) = place.prefix.local_path() {
         remove_empty(&prefix.join(&place.name), 64);
     }
 }
 
-/// Only ever removes what is empty.
+/// Removes the empty directories of a tree. `remove_dir` refuses all others.
 fn remove_empty(dir: &Path, depth: u32) {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return;

@@ -1,4 +1,4 @@
-//! The whole way of a checkpoint, with directories as stores.
+//! End-to-end tests of checkpoints, with directories as stores.
 
 mod retention;
 mod room;
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Nothing here takes this long unless it hangs.
+/// Timeout: no operation here takes this long unless it hangs.
 const LONG: Duration = Duration::from_secs(60);
 
 struct Rig {
@@ -49,7 +49,7 @@ impl Rig {
         buffer.save(draft(buffer, files), request).unwrap()
     }
 
-    /// The files of a checkpoint as they are loaded.
+    /// Loads all files of a checkpoint, by name.
     fn load(&self, name: &str) -> Result<BTreeMap<String, String>> {
         let found = Checkpoint::open(
             &self.place(name),
@@ -71,7 +71,7 @@ impl Rig {
         found.into_iter().map(|found| found.name).collect()
     }
 
-    /// Describes the staging area.
+    /// Returns the states of the checkpoints in the staging area.
     fn staged(&self) -> Vec<State> {
         status(&self.area())
             .unwrap()
@@ -116,7 +116,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A checkpoint that was acknowledged by a process that is gone.
+/// Leaves an acknowledged checkpoint in the area, as a process does that dies before the upload.
 fn left(rig: &Rig, files: &[(&str, &str)], name: &str) {
     let buffer = rig.buffer();
     let place = super::name::Place::of(&rig.place(name)).unwrap();
@@ -144,11 +144,11 @@ fn as_map(files: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_is_saved_is_loaded_from_either_side() {
+fn saved_files_load_from_the_area_and_from_the_store() {
     let rig = Rig::new();
     let buffer = rig.buffer();
     let saved = rig.save(&buffer, FILES, &rig.request("step-1"));
-    // Staged, drained, or between: it is the same.
+    // Whether the upload has finished or not, loading returns the same files.
     assert_eq!(rig.load("step-1").unwrap(), as_map(FILES));
     assert_eq!(rig.latest().as_deref(), Some("step-1"));
     done(&saved);
@@ -190,7 +190,7 @@ fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn what_is_not_committed_leaves_nothing() {
+fn uncommitted_drafts_leave_nothing() {
     let rig = Rig::new();
     let buffer = rig.buffer();
     drop(draft(&buffer, FILES));
@@ -230,11 +230,11 @@ fn what_is_not_committed_leaves_nothing() {
 }
 
 #[test]
-fn a_process_that_is_gone_is_succeeded() {
+fn recovery_uploads_checkpoints_of_dead_processes() {
     let rig = Rig::new();
     left(&rig, FILES, "step-3");
     left(&rig, &[("a", "newer")], "step-4");
-    // One that was never acknowledged.
+    // A draft that was never acknowledged.
     let (unfinished, lock) = Unit::create(&rig.area()).unwrap();
     std::fs::write(unfinished.file("half"), "ha").unwrap();
     drop(lock);
@@ -246,14 +246,14 @@ fn a_process_that_is_gone_is_succeeded() {
     assert_eq!(found.len(), 2);
     found.iter().for_each(done);
     assert_eq!(rig.names(), ["step-3", "step-4"]);
-    // One copy stays on the fast disk, and what was half there is gone.
+    // One copy stays on the fast disk, and the unfinished draft is removed.
     until("the area to be tidy", || rig.staged() == [State::Stored]);
     assert_eq!(rig.load("step-3").unwrap(), as_map(FILES));
     assert!(buffer.recover(&|_| None).unwrap().is_empty());
 }
 
 #[test]
-fn others_entries_are_left_alone_while_they_live() {
+fn recovery_leaves_drafts_of_live_processes() {
     let rig = Rig::new();
     let (one, other) = (rig.buffer(), rig.buffer());
     let draft = draft(&one, FILES);
@@ -262,9 +262,9 @@ fn others_entries_are_left_alone_while_they_live() {
 }
 
 #[test]
-fn a_store_that_is_away_delays_the_drain_and_nothing_else() {
+fn an_unreachable_store_delays_only_the_upload() {
     let rig = Rig::new();
-    // A file where a directory has to be.
+    // A file in the place of the store's directory makes uploads fail.
     let wall = rig.dir.path().join("slow");
     std::fs::write(&wall, "").unwrap();
     let buffer = rig.buffer();
@@ -305,13 +305,13 @@ fn damage_is_refused_with_the_files_name() {
             Err(Error::Corrupt { file, .. }) => assert_eq!(file, "deep/er/b"),
             other => panic!("{other:?}"),
         }
-        // The fast disk's copy is whole.
+        // The copy on the fast disk is intact.
         assert_eq!(rig.load("step-1").unwrap(), as_map(FILES));
     }
     std::fs::remove_file(&path).unwrap();
     assert!(matches!(far(), Err(Error::Corrupt { .. })));
     std::fs::write(&path, good).unwrap();
-    // And the other way round: a damaged copy is passed over.
+    // A damaged copy on the fast disk is skipped, and the store's file is read.
     let copy = Unit::all(&rig.area()).unwrap().remove(0).file("deep/er/b");
     for bad in [b"two tvo".as_slice(), b"two", b"two two two"] {
         std::fs::write(&copy, bad).unwrap();
@@ -347,7 +347,7 @@ fn a_damaged_staged_file_is_never_drained() {
 #[test]
 fn ranks_make_one_checkpoint_together() {
     let rig = Rig::new();
-    // Each on a machine of its own.
+    // Each rank has its own staging area, as on a machine of its own.
     let areas: Vec<Uploader> = (0..3)
         .map(|rank| {
             Uploader::open(UploaderOptions::new(
@@ -384,12 +384,12 @@ fn ranks_make_one_checkpoint_together() {
         assert_eq!(loaded(&found, rank).unwrap(), as_map(&part(rank)));
     }
     assert!(found.verify(&Cancel::new(), &|_| {}).unwrap().is_empty());
-    // Another content under the same attempt would mix two.
+    // Other content under the same attempt is refused, since it would mix two checkpoints.
     let mixed = rig.save(&areas[0], &[("shard", "other")], &request(0, "try-1"));
     assert!(
         matches!(mixed.wait_for(LONG), Some(Err(error)) if matches!(*error, Error::Exists { .. }))
     );
-    // No process waits for ever for a rank that is gone.
+    // A rank stops waiting for missing parts once a newer step is complete.
     let newer = Request {
         attempt: None,
         ..rig.request("step-2")
@@ -400,7 +400,7 @@ fn ranks_make_one_checkpoint_together() {
     );
 }
 
-/// Copies an entry as a crash would have left it.
+/// Copies a staged unit, to restore the state in which a crash would have left it.
 fn copy_entry(from: &Path, to: &Path) {
     for (name, bytes) in tree(from) {
         let target = to.join(name);
@@ -410,10 +410,10 @@ fn copy_entry(from: &Path, to: &Path) {
 }
 
 #[test]
-fn what_was_replaced_does_not_come_back() {
+fn a_replaced_checkpoint_is_not_published_again() {
     let rig = Rig::new();
     let (old, new) = ([("a", "old")], [("a", "new")]);
-    // Its process died after the manifest was there and before it was noted down.
+    // The process dies after it published the manifest and before it marked the unit as stored.
     left(&rig, &old, "best");
     let entries = rig.area().join(".forebay-checkpoints");
     let entry = std::fs::read_dir(&entries).unwrap().next().unwrap();
@@ -438,7 +438,7 @@ fn what_was_replaced_does_not_come_back() {
 }
 
 #[test]
-fn a_rank_that_is_late_brings_nothing_back() {
+fn a_late_rank_does_not_publish_a_replaced_attempt() {
     let rig = Rig::new();
     let areas: Vec<PathBuf> = (0..2)
         .map(|rank| rig.dir.path().join(format!("fast{rank}")))
@@ -457,7 +457,7 @@ fn a_rank_that_is_late_brings_nothing_back() {
         let text = format!("{attempt} of {rank}");
         rig.save(&buffers[rank as usize], &[("a", &text)], &request)
     };
-    // Rank 1 has its part there, and waits for rank 0.
+    // Rank 1 has uploaded its part, and waits for rank 0.
     let first = save(1, "one");
     until("the part", || first.missing_ranks() == [0]);
     let entries = areas[1].join(".forebay-checkpoints");
@@ -471,13 +471,13 @@ fn a_rank_that_is_late_brings_nothing_back() {
     second.iter().for_each(done);
     let there = tree(&rig.run());
     assert_eq!(there.len(), 5, "{:?}", there.keys());
-    // It died then, and looks again now.
+    // Rank 1 died while it waited, and recovers now.
     copy_entry(&aside, &entries.join(format!("{:020}", 7)));
     let again = buffers[1].recover(&|_| None).unwrap();
     assert_eq!(again.len(), 1);
     again.iter().for_each(done);
     assert_eq!(tree(&rig.run()), there);
-    // Another save may not have the name of an attempt that was there.
+    // A save that reuses the name of a replaced attempt is refused.
     let twice = save(0, "one").wait_for(LONG);
     assert!(
         matches!(&twice, Some(Err(error)) if error.to_string().contains("complete before")),
@@ -505,7 +505,7 @@ fn closing_keeps_what_is_staged() {
 }
 
 #[test]
-fn directories_and_foreign_files_are_taken_in() {
+fn directories_and_adopted_files_are_saved() {
     let rig = Rig::new();
     let source = rig.dir.path().join("source");
     std::fs::create_dir_all(source.join("x/y")).unwrap();
@@ -529,7 +529,7 @@ fn directories_and_foreign_files_are_taken_in() {
 #[test]
 fn two_processes_save_one_name() {
     let rig = Rig::new();
-    // Two buffers lock each other out as two processes do.
+    // Uploaders of one process exclude each other as those of two processes do.
     let all: Vec<Saved> = std::thread::scope(|scope| {
         let rig = &rig;
         let threads: Vec<_> = (0..4)

@@ -1,7 +1,7 @@
-//! The burst buffer: saves that return when they are safe on the fast disk, and are drained behind.
+//! The burst buffer: a save returns once it is durable on the fast disk, and is uploaded in the background.
 //!
-//! One for each staging area and process, with one [`TaskQueue`]. Large checkpoints are drained one at a time, so that the
-//! oldest is complete as soon as possible; small ones, which mostly wait for answers, several at a time.
+//! A process has one uploader per staging area, with one [`TaskQueue`]. Large checkpoints are uploaded one at a time, so that
+//! the oldest is complete as soon as possible; small ones, which are bound by latency, several at a time.
 
 use super::catalog::{self, CheckpointStatus};
 use super::draft::Draft;
@@ -21,18 +21,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Threads that drain: one for large checkpoints, the others for small ones.
+/// Upload threads: one for large checkpoints, the others for small ones.
 const DRAIN_THREADS: usize = 9;
-/// A checkpoint of this size or less takes longer to wait for than to send.
+/// Checkpoints up to this size are small: latency, not bandwidth, dominates their upload.
 const SMALL_BYTES: u64 = 16 << 20;
-/// The longest wait before looking again for other ranks' parts.
+/// The longest pause before checking again for other ranks' parts.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
-/// How often a save that waits for room looks whether another process made some.
+/// Interval at which a save that waits for room checks whether another process made some.
 const ROOM_LOOK: Duration = Duration::from_millis(200);
-/// A file system that is filled to the last byte fails in ways that are not tested.
+/// Bytes of the disk that stay free, because file systems fail in untested ways when they are full.
 const SPARE_BYTES: u64 = 16 << 20;
 
-/// A staging area as one process uses it. Clones are the same.
+/// Saves checkpoints into a staging area, and uploads them. Clones share one queue.
 #[derive(Debug, Clone)]
 pub struct Uploader(Arc<Inner>);
 
@@ -42,7 +42,7 @@ struct Inner {
     queue: TaskQueue<Job>,
 }
 
-/// The settings of an area that draining uses.
+/// The state of an area that all upload threads share.
 #[derive(Debug)]
 struct Area {
     options: UploaderOptions,
@@ -81,8 +81,8 @@ impl Job {
         self.progress.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Whether others may go beside it. Parts of several ranks, and checkpoints that older ones make room for, go in their
-    /// order: a newer one that is complete tells what becomes of older ones.
+    /// Whether it may be uploaded beside others. Parts of distributed checkpoints, and checkpoints with retention, keep their
+    /// order: once a newer one is complete, older ones may be abandoned or removed.
     fn is_small(&self) -> bool {
         self.bytes <= SMALL_BYTES && self.marker.world_size == 1 && self.marker.keep.is_none()
     }
@@ -92,7 +92,7 @@ impl Job {
     }
 }
 
-/// A checkpoint that is safe on the fast disk and on its way. Clones are the same.
+/// A checkpoint that is durable on the fast disk, and its upload. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct Saved(Arc<Job>);
 
@@ -102,12 +102,12 @@ impl Saved {
         &self.0.place
     }
 
-    /// Its size.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// How much of it is through.
+    /// Returns the number of bytes that are uploaded.
     pub fn moved(&self) -> u64 {
         self.0.moved.load(Ordering::Relaxed).min(self.0.bytes)
     }
@@ -117,7 +117,7 @@ impl Saved {
         matches!(self.0.progress().outcome, Some(Ok(())))
     }
 
-    /// Why it is not there: the final failure, or that of the last try.
+    /// Returns the final error, or that of the last try while uploading goes on.
     pub fn error(&self) -> Option<Arc<Error>> {
         let progress = self.0.progress();
         match &progress.outcome {
@@ -127,30 +127,30 @@ impl Saved {
         }
     }
 
-    /// Since when tries fail.
+    /// Returns the time since the first failed try; `None` if no try failed.
     pub fn failing_for(&self) -> Option<Duration> {
         self.0.progress().failing_since.map(|since| since.elapsed())
     }
 
-    /// Why waiting any longer is of no use: a store refuses the upload, or tries have failed for this long. It stays staged, and
-    /// is tried again all the same.
+    /// Returns an error if waiting longer is of no use: the store refuses the upload, or tries have failed for `patience`. The
+    /// checkpoint stays staged, and the upload is still retried.
     pub fn given_up_after(&self, patience: Duration) -> Option<Arc<Error>> {
         let error = self.error()?;
         let is_long = self.failing_for().is_some_and(|time| time >= patience);
         (is_long || error.is_refused()).then_some(error)
     }
 
-    /// Ranks whose parts are not there yet; empty if it waits for none.
+    /// Returns the ranks whose parts are not uploaded yet; empty if the upload does not wait for any.
     pub fn missing_ranks(&self) -> Vec<u32> {
         self.0.progress().missing_ranks.clone()
     }
 
-    /// How it ended; none while it is on its way.
+    /// Returns the result of the upload; `None` while it is in progress.
     pub fn outcome(&self) -> Option<std::result::Result<(), Arc<Error>>> {
         self.0.progress().outcome.clone()
     }
 
-    /// Waits at most so long. None: it is still on its way.
+    /// Waits up to `time` for the result; `None` if the upload is still in progress.
     pub fn wait_for(&self, time: Duration) -> Option<std::result::Result<(), Arc<Error>>> {
         let progress = self.0.progress();
         let (progress, _) = self
@@ -163,7 +163,7 @@ impl Saved {
 }
 
 impl Uploader {
-    /// Opens an area; its directory is made if it is not there.
+    /// Opens a staging area, and creates its directory if necessary.
     pub fn open(options: UploaderOptions) -> Result<Self> {
         let dir = std::path::absolute(&options.dir)
             .map_err(|error| super::error::io_error(&options.dir, "find", error))?;
@@ -182,12 +182,12 @@ impl Uploader {
         Ok(Self(Arc::new(Inner { area, queue })))
     }
 
-    /// The area.
+    /// Returns the directory of the area.
     pub fn dir(&self) -> &Path {
         &self.0.area.options.dir
     }
 
-    /// Begins a checkpoint of about this many bytes. Waits at most so long for room; none if there was none.
+    /// Begins a checkpoint of about `bytes` bytes. Waits up to `wait` for room; `None` if there was none.
     pub fn begin(&self, bytes: u64, wait: Duration) -> Result<Option<Draft>> {
         let began = Instant::now();
         loop {
@@ -198,13 +198,13 @@ impl Uploader {
             if left.is_zero() {
                 return Ok(None);
             }
-            // Another process may make room, without a notice.
+            // Another process may make room without notifying this one.
             self.0.queue.wait_a_moment(left.min(ROOM_LOOK));
         }
     }
 
-    /// Commits a draft. When this returns the checkpoint is on disk, power cut or not, and is drained behind: now, or by
-    /// the process that uses the area next.
+    /// Commits a draft. When this returns, the checkpoint survives a power cut. It is uploaded in the background, by this
+    /// process or, after a crash, by the next one that recovers the area.
     pub fn save(&self, draft: Draft, request: &Request) -> Result<Saved> {
         request.check()?;
         let mut orders = request.orders()?;
@@ -220,8 +220,8 @@ impl Uploader {
         Ok(self.take_up(job))
     }
 
-    /// Takes up what processes that are gone have left: acknowledged checkpoints are drained, others are removed. `lend`
-    /// gives the options for a location; without one the checkpoint's own are used, with credentials from the environment.
+    /// Takes over what dead processes left: uploads acknowledged checkpoints, and removes the others. `lend` returns the store
+    /// options for a location; if it returns none, those of the checkpoint are used, with credentials from the environment.
     pub fn recover(&self, lend: &dyn Fn(&Location) -> Option<StoreOptions>) -> Result<Vec<Saved>> {
         let mut found = Vec::new();
         for entry in Unit::all(self.dir())? {
@@ -247,7 +247,7 @@ impl Uploader {
                 Ok(None) => {
                     entry.remove()?;
                 }
-                // A marker that cannot be read is left for a person to look at: `status` shows it.
+                // A unit whose marker cannot be read is left for inspection; `status` reports it.
                 Err(_) => {}
             }
         }
@@ -256,7 +256,7 @@ impl Uploader {
 
     /// Returns the checkpoints that this process is uploading, the oldest first.
     pub fn pending(&self) -> Vec<Saved> {
-        // One that is over is taken off the list a moment after its outcome is known.
+        // A finished job leaves the queue a moment after its outcome is known.
         let jobs = self.0.queue.tasks();
         jobs.into_iter()
             .map(Saved)
@@ -264,12 +264,12 @@ impl Uploader {
             .collect()
     }
 
-    /// Everything in the area, also of other processes.
+    /// Returns the checkpoints in the area, including those of other processes.
     pub fn status(&self) -> Result<Vec<CheckpointStatus>> {
         catalog::status(self.dir())
     }
 
-    /// Stops draining; what is not there yet stays staged. Waits until unfinished uploads are cleaned up.
+    /// Stops uploads, and waits until unfinished ones are cleaned up. Checkpoints that are not uploaded yet stay staged.
     pub fn close(&self) {
         self.0.area.cancel.cancel();
         self.0.queue.close();
@@ -309,9 +309,9 @@ impl Job {
 }
 
 impl Area {
-    /// A draft of about this many bytes, if there is room for it.
+    /// Begins a draft of about this many bytes, if there is room for it.
     fn try_begin(&self, bytes: u64) -> Result<Option<Draft>> {
-        // Who looks and who takes is one: others that use the directory count what this draft will be.
+        // The lock covers the check and the reservation, so other processes always count the bytes of this draft.
         let _lock = AreaLock::lock(&self.options.dir).map_err(staging::of_area)?;
         if !self.has_room(bytes)? {
             return Ok(None);
@@ -346,7 +346,7 @@ impl Area {
         if fits()? {
             return Ok(true);
         }
-        // Copies of what is in a store already make room for what is not.
+        // Local copies of uploaded checkpoints are removed to make room.
         let mut is_waiting = false;
         for entry in Unit::all(dir)?.into_iter().filter(Unit::is_own) {
             if entry.stage() != UnitState::Stored {
@@ -362,7 +362,7 @@ impl Area {
             return Ok(false);
         }
         let why = match self.options.max_bytes {
-            // What others are about to write, and others' files, which may go.
+            // Wait: reservations and files of others may be released.
             _ if staging::reserved(dir)? > 0 || unit::held_in(dir)?.promised > 0 => {
                 return Ok(false);
             }
@@ -378,7 +378,7 @@ impl Area {
         })
     }
 
-    /// One try of a job.
+    /// Tries once to upload a checkpoint.
     fn step(&self, job: &Job) -> Tried {
         job.moved.store(0, Ordering::Relaxed);
         let progress = |bytes| {
@@ -430,44 +430,44 @@ impl Area {
         };
         if let Err(error) = &outcome {
             job.entry.note_error(&error.to_string());
-            // No other process will have the parts joined, and what this rank had is in the store.
+            // The checkpoint will never be complete, and this rank's files are in the store.
             if matches!(**error, Error::Abandoned { .. }) {
                 let _ = job.entry.remove();
             }
         } else {
             job.moved.store(job.bytes, Ordering::Relaxed);
         }
-        // From here on others may take the entry: as a copy to load from, or to try again.
+        // Release the lock: other processes may now read the unit as a local copy, or try the upload again.
         progress.owner = None;
         progress.outcome = Some(outcome);
         job.changed.notify_all();
         Tried::Over
     }
 
-    /// After the checkpoint is complete: the local copy and the older ones.
+    /// Marks the unit of a complete checkpoint as stored, and removes surplus local copies and older checkpoints.
     fn complete(&self, job: &Job) -> Result<()> {
         let place = job.marker.place()?;
         job.entry.stored()?;
         let _alone = self.removal.lock().unwrap_or_else(|e| e.into_inner());
-        // From here on it is at its destination, whatever becomes of copies: the next one tries again.
+        // The checkpoint is at its destination, so an error is only noted; the next complete checkpoint tries again.
         if let Err(error) = self.remove_copies(job, &place) {
             job.entry
                 .note_error(&format!("local copies could not be removed: {error}"));
         }
         if let (Some(keep), 0) = (job.marker.keep, job.marker.rank) {
             let store = self.stores.open(&place.prefix, &job.store)?;
-            // The checkpoint is safe whatever becomes of older ones: the next one that is complete tries again.
+            // As above, an error is only noted.
             if let Err(error) = retention::retire(&store, &place, keep, &self.options.dir) {
                 job.entry
                     .note_error(&format!("older checkpoints could not be removed: {error}"));
             }
         }
-        // The next one that is complete may take the copy, if it is too many then.
+        // Release the lock, so that the next complete checkpoint may remove this local copy.
         job.progress().owner = None;
         Ok(())
     }
 
-    /// Removes local copies of the same run that are too many.
+    /// Removes the run's oldest local copies beyond `keep_local`. Parts of distributed checkpoints are not kept.
     fn remove_copies(&self, job: &Job, place: &Place) -> Result<()> {
         if job.marker.world_size > 1 || self.options.keep_local == 0 {
             job.entry.remove()?;
@@ -490,7 +490,8 @@ impl Area {
             .len()
             .saturating_sub(self.options.keep_local as usize);
         for entry in copies.into_iter().take(many) {
-            // A copy that is being read or removed goes with the next checkpoint. This job holds the lock of its own unit.
+            // A copy that is being read or removed is left to the next checkpoint. This job already holds the lock of its own
+            // unit.
             let owner = if entry == job.entry {
                 None
             } else {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn replacing_is_one_moment_and_leaves_nothing_of_the_old() {
+fn replacing_is_atomic_and_deletes_the_old_data() {
     let rig = Rig::new();
     let buffer = rig.buffer();
     done(&rig.save(&buffer, FILES, &rig.request("best")));
@@ -15,7 +15,7 @@ fn replacing_is_one_moment_and_leaves_nothing_of_the_old() {
     assert!(
         matches!(saved.wait_for(LONG), Some(Err(error)) if matches!(*error, Error::Exists { .. }))
     );
-    // The same again is no other checkpoint.
+    // Saving the same content again is no conflict.
     done(&rig.save(&buffer, FILES, &refused));
     done(&rig.save(&buffer, &[("a", "newest")], &rig.request("best")));
     let far = Checkpoint::open(&rig.place("best"), &StoreOptions::default(), None).unwrap();
@@ -24,7 +24,7 @@ fn replacing_is_one_moment_and_leaves_nothing_of_the_old() {
 }
 
 #[test]
-fn the_newest_stay_and_what_is_pinned_or_read() {
+fn newest_pinned_and_read_checkpoints_stay() {
     let rig = Rig::new();
     let buffer = rig.buffer();
     let keep = |name: &str| Request {
@@ -34,7 +34,7 @@ fn the_newest_stay_and_what_is_pinned_or_read() {
     for name in ["step-1", "step-2", "epoch-1", "best"] {
         done(&rig.save(&buffer, FILES, &rig.request(name)));
     }
-    // Half of one: no manifest, so it counts for nothing and is left alone.
+    // Data without a manifest does not count as a checkpoint, and is not removed while it is recent.
     std::fs::create_dir_all(rig.run().join("step-5/data-x")).unwrap();
     pin(&rig.place("step-1"), &StoreOptions::default(), true).unwrap();
     done(&rig.save(&buffer, FILES, &keep("step-9")));
@@ -58,7 +58,7 @@ fn the_newest_stay_and_what_is_pinned_or_read() {
     drop(reader);
     pin(&rig.place("step-1"), &StoreOptions::default(), false).unwrap();
     assert!(pin(&rig.place("step-5"), &StoreOptions::default(), true).is_err());
-    // A later step that is there already, of a run that went another way, is none of its business.
+    // Checkpoints of higher steps, left by a run that was resumed from a lower one, are not touched.
     done(&rig.save(&buffer, FILES, &keep("step-7")));
     assert_eq!(
         rig.names(),
@@ -105,7 +105,7 @@ fn removing_refuses_pinned_and_read_checkpoints() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_read_is_no_reason_to_remove_another() {
+fn damaged_checkpoints_do_not_count_as_kept() {
     let rig = Rig::new();
     let buffer = rig.buffer();
     let keep = |name: &str| Request {
@@ -148,7 +148,7 @@ fn a_removal_that_was_cut_short_is_finished() {
     assert!(!dir.exists());
 }
 
-/// Makes everything below a directory this old.
+/// Sets the modification time of a directory and all below it to this long ago.
 fn age(dir: &Path, age: Duration) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -168,7 +168,7 @@ fn set_age(path: &Path, age: Duration) {
 }
 
 #[test]
-fn data_of_savers_that_died_goes_and_nothing_else() {
+fn only_data_of_dead_savers_is_removed() {
     let rig = Rig::new();
     let buffer = rig.buffer();
     let day = Duration::from_secs(25 * 3600);
@@ -179,13 +179,13 @@ fn data_of_savers_that_died_goes_and_nothing_else() {
         let step = key.split('/').next().unwrap();
         age(&rig.run().join(step), day * days);
     };
-    // As a saver leaves them that is killed while it copies, and one that is killed between two files.
+    // Left by savers that were killed: during a copy, after one rank's part, and before the first file.
     put("step-1/data-a/.x.forebay-tmp", 1);
     put("step-1/data-a/y", 1);
     put("step-2/data-b/rank-00001-of-00002.json", 2);
     std::fs::create_dir_all(rig.run().join("step-3/data-c")).unwrap();
     age(&rig.run().join("step-3"), day);
-    // A live one, one with a file of another tool, one of another run, and one that is newer than all that stay.
+    // These stay: data of a live saver, a file of another tool, another series of names, and a step above the new one.
     put("step-4/data-d/x", 0);
     put("step-5/data-e/x", 1);
     put("step-5/notes.txt", 1);

@@ -1,4 +1,4 @@
-//! Room in the staging area, which checkpoints share with sessions.
+//! Space in the staging area, which checkpoints share with the sessions of packs.
 
 use super::*;
 use forebay_staging::{AreaOptions, StagingArea};
@@ -18,7 +18,7 @@ fn a_full_area_makes_room_or_says_why_not() {
     let text = "x".repeat(1500);
     done(&rig.save(&buffer, &[("a", &text)], &rig.request("step-1")));
     assert_eq!(rig.staged(), [State::Stored]);
-    // The copy of what is in the store goes first.
+    // Local copies of uploaded checkpoints are removed first.
     assert!(buffer.begin(3500, Duration::ZERO).unwrap().is_some());
     assert!(rig.staged().is_empty());
     let wall = rig.dir.path().join("slow");
@@ -64,13 +64,13 @@ fn sessions_and_checkpoints_share_the_room() {
     assert!(none.is_none());
     drop(draft);
     drop(session.reserve(80_000, &cancel).unwrap());
-    // A copy of what is in its place makes room.
+    // The local copy of an uploaded checkpoint is removed to make room.
     let text = "x".repeat(40_000);
     done(&rig.save(&buffer, &[("a", &text)], &rig.request("step-1")));
     assert_eq!(rig.staged(), [State::Stored]);
     drop(session.reserve(90_000, &cancel).unwrap());
     assert!(rig.staged().is_empty());
-    // What a process left that is gone will not go by itself.
+    // A checkpoint that a dead process left takes space until a recovery uploads it.
     left(&rig, &[("a", &text)], "step-2");
     let error = session.reserve(90_000, &cancel).unwrap_err();
     assert!(

@@ -1,4 +1,4 @@
-//! Checkpoints in object stores: real servers, faults on the way, a server that is away.
+//! Checkpoints in object stores: real servers, network faults and an outage.
 
 use forebay_checkpoint::{
     Checkpoint, Error, Request, Saved, Uploader, UploaderOptions, latest, list, pin,
@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// Nothing here takes this long unless it hangs.
+/// Timeout: no operation here takes this long unless it hangs.
 const LONG: Duration = Duration::from_secs(120);
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -82,7 +82,7 @@ fn done(saved: &Saved) {
     }
 }
 
-/// One file of several parts, and small ones.
+/// Returns a file that is uploaded in several parts, a small one and an empty one.
 fn files(seed: u8) -> Files {
     let large = (0..10_u32 << 20)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed)
@@ -96,7 +96,7 @@ fn files(seed: u8) -> Files {
     .into()
 }
 
-/// The test that every server passes.
+/// Saves, loads, replaces, pins and retires checkpoints; every server has to pass.
 fn whole_life(rig: &Rig) {
     let buffer = rig.buffer();
     let keep = |name: &str| Request {
@@ -116,7 +116,7 @@ fn whole_life(rig: &Rig) {
         rig.load("step-1", None),
         Err(Error::Missing { .. })
     ));
-    // Replaced at once, or not at all.
+    // A save replaces a checkpoint, or is refused and leaves it as it is.
     done(&rig.save(&buffer, &files(9), &rig.request("step-3")));
     assert_eq!(rig.load("step-3", None).unwrap(), files(9));
     let refused = Request {
@@ -134,7 +134,7 @@ fn whole_life(rig: &Rig) {
     };
     done(&rig.save(&buffer, &files(4), &one));
     assert_eq!(rig.steps(), [2, 4]);
-    // Ranks.
+    // A checkpoint of two ranks.
     let parts: Vec<Saved> = (0..2)
         .map(|rank| {
             let request = Request {
@@ -158,7 +158,7 @@ fn in_a_server_that_checks_signatures() {
     let rig = Rig::new(server.url(), server.settings());
     whole_life(&rig);
     assert_eq!(server.open_uploads(), 0);
-    // Bytes that the server lost are refused with the file's name.
+    // A byte that changed in the server is detected, and the error names the file.
     let found = Checkpoint::open(&rig.place("step-4"), &rig.options, None).unwrap();
     let key = format!("runs/a/step-4/{}", found.manifest().key(0, "large"));
     let path = server.object_file(&key);
@@ -169,7 +169,7 @@ fn in_a_server_that_checks_signatures() {
         Err(Error::Corrupt { file, .. }) => assert_eq!(file, "large"),
         other => panic!("{:?}", other.map(|_| ())),
     }
-    // Secrets are in nothing that was written down.
+    // No file in the staging area contains the secret key.
     let secret = server
         .settings()
         .into_iter()
