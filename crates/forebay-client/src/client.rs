@@ -20,7 +20,7 @@ use crate::wire_options;
 /// Maximum number of connections per stream.
 const MOST_CONNECTIONS: usize = 16;
 
-/// A server that completed the handshake, with its description of the dataset.
+/// A client of one dataset or job, created by a completed handshake with a server.
 pub struct Client {
     url: Url,
     resolver: Arc<Resolver>,
@@ -37,11 +37,10 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Url`], [`Error::Servers`]; [`Error::Absent`] if no server runs, or [`Error::Busy`]
-    /// if none has a free place, within [`ClientOptions::server_timeout`]; [`Error::Connect`] or
-    /// [`Error::Waited`] of the last server if none answers; [`Error::Foreign`] if another
-    /// protocol is spoken there;
-    /// [`Error::Remote`] if the server refuses, for instance because it has no such dataset.
+    /// [`Error::Url`], [`Error::Servers`]; [`Error::Absent`] if no server runs, or [`Error::Busy`] if none has a free place,
+    /// within [`ClientOptions::server_timeout`]; [`Error::Connect`] or [`Error::Waited`] of the last server if none answers;
+    /// [`Error::Foreign`] if the peer speaks another protocol; [`Error::Remote`] if the server refuses, for instance because it
+    /// has no such dataset.
     pub fn connect(url: &str, options: ClientOptions) -> Result<Client> {
         let url: Url = url.parse()?;
         for (name, value) in [
@@ -65,7 +64,7 @@ impl Client {
             });
         }
         let resolver = Arc::new(Resolver::new(&url));
-        // The stream is not known yet, so place the first one.
+        // The stream is not known yet, so choose the server as for rank 0 of 1.
         let first = Unit {
             run: url.name(),
             number: 0,
@@ -126,8 +125,8 @@ impl Client {
         &self.welcome.splits
     }
 
-    /// The options of the job that the URL names; none where it names a dataset. The rank is this client's, and so is a
-    /// world size that it leaves out.
+    /// Returns the options of the job that the URL names; `None` if it names a dataset. A client chooses its rank, and the
+    /// world size if the job does not set it.
     #[must_use]
     pub fn job(&self) -> Option<&LoaderOptions> {
         self.job.as_ref()
@@ -137,9 +136,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Remote`] when the server refuses: a split it has not, options that
-    /// make no sense, another dataset than the fingerprint's. [`Error::Option`] when a batch is
-    /// larger than the options allow. Connection errors as in [`Client::connect`].
+    /// [`Error::Remote`] if the server refuses: an unknown split, invalid options, or a dataset with another fingerprint.
+    /// [`Error::Option`] if a batch is larger than the options allow. Connection errors as in [`Client::connect`].
     pub fn open(&self, open: impl Into<StreamOptions>) -> Result<Stream> {
         self.open_inner(open.into())
     }
@@ -148,7 +146,8 @@ impl Client {
         // A stream may move to another server, which must have the same dataset.
         open.fingerprint
             .get_or_insert_with(|| self.welcome.fingerprint.clone());
-        // The server fills in the same and compares what was given, so that is sent.
+        // The server fills in the job's options itself, and compares given ones with them, so `open.options` is sent as given;
+        // `asked` is for the checks below.
         let asked = match self.job() {
             Some(job) => open.options.clone().or(job),
             None => open.options.clone(),
@@ -178,7 +177,7 @@ impl Client {
             let info = connection.open(open, checksum, &self.url, &self.options)?;
             Ok((connection, info))
         };
-        // The handshake may have been with another server than the one where this stream belongs.
+        // The handshake may have been with another server than the one that placement assigns to this stream.
         let first = resolver::home(&self.resolver.last()?, &unit).map(|server| server.to_string());
         let kept = self
             .connection
@@ -211,7 +210,7 @@ impl Client {
         let opened = &info.options;
         for (what, expected, found) in [
             ("batch_size", asked.batch_size, opened.batch_size),
-            // Where these are not given there is one answer.
+            // Rank and seed default to 0.
             ("rank", asked.rank.or(Some(0)), opened.rank.or(Some(0))),
             ("seed", asked.seed.or(Some(0)), opened.seed.or(Some(0))),
             ("world_size", asked.world_size, opened.world_size),
@@ -257,7 +256,7 @@ impl Client {
             Some(bytes) => bytes,
             None => batch_bytes.saturating_mul(3),
         };
-        // Queued batches and the caller's batch, in whole pages.
+        // Queued batches and the batch that the caller holds, with slack for whole pages.
         let kept = credit.saturating_add(batch_bytes).saturating_add(8 << 20);
         let kept = usize::try_from(kept).unwrap_or(usize::MAX);
         let pool = options

@@ -141,7 +141,7 @@ fn connect(server: &Server, timeout: Duration) -> Result<TcpStream> {
     Err(failed(last))
 }
 
-/// The random bytes by which a server recognizes the connections of this process. A forked child has others than its parent.
+/// Returns the random bytes by which a server recognizes the connections of this process. A forked child gets its own.
 fn process_key() -> Vec<u8> {
     static KEY: Mutex<Option<(u32, Vec<u8>)>> = Mutex::new(None);
     let process = std::process::id();
@@ -288,7 +288,7 @@ fn say_hello(
         silence: patience,
         more: Vec::new(),
     };
-    // A server that refuses may have closed before it read this; its answer can still be read.
+    // A server that refuses may close the connection before it reads `Hello`; its answer can still be read.
     let written = connection.writer.write(&hello.into(), &[]);
     let answer = connection.answer("Welcome", "the answer to Hello", patience);
     let Message::Welcome(welcome) = answer.map_err(|e| match written {

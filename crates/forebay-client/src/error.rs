@@ -14,7 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// down.
 const LIVELY: Duration = Duration::from_secs(5);
 
-/// Why there is no batch.
+/// An error of a client or stream.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -246,7 +246,7 @@ fn hint(e: &io::Error) -> &'static str {
 /// there is no such name. The standard library gives this error no kind of its own.
 fn is_passing_lookup(e: &io::Error) -> bool {
     let text = e.to_string();
-    // The words of glibc and the BSDs, and those of musl.
+    // glibc and the BSDs use the first text, musl the second.
     text.starts_with("failed to lookup address information")
         && (text.contains("Temporary failure") || text.contains("Try again"))
 }
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_lookups_that_may_pass_are_tried_again() {
+    fn only_transient_lookup_errors_are_retried() {
         let absent = |source| {
             let server = "a:1".to_owned();
             Error::Connect { server, source }.is_absent()

@@ -18,7 +18,7 @@ use crate::stream_config::StreamConfig;
 pub(crate) enum Why {
     /// The current server stops soon.
     Leaving,
-    /// The stream may belong to another server.
+    /// Placement may assign the stream to another server.
     Home,
 }
 

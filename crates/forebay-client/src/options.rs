@@ -24,9 +24,9 @@ pub struct ClientOptions {
     /// How long connecting and opening retry, with backoff, while servers are busy or do not run:
     /// they refuse connections, stop, or their name cannot be resolved for now. Zero: no retries.
     pub server_timeout: Duration,
-    /// Whether connecting and opening continue while they retry.
+    /// Callback that can cancel connecting and opening while they are retried.
     pub wanted: Wanted,
-    /// Takes a line about retries of connecting.
+    /// Receives a line of text when connecting is retried.
     pub notice: Notice,
     /// Timeout of [`Stream::next_batch`](crate::Stream::next_batch). It applies while the server
     /// sends heartbeats, so it detects a server that is slow, not one that is down.
@@ -36,9 +36,8 @@ pub struct ClientOptions {
     /// How long the client tries to reconnect, to the lost server and to others of the URL, before
     /// the stream fails. Zero: no reconnects.
     pub reconnect_for: Duration,
-    /// How often a stream reads the list of servers again, if it comes from a name or a file, and
-    /// checks whether its own server is available again. The stream then migrates
-    /// without a gap. Zero: never.
+    /// How often a stream checks whether it should migrate to the server that placement assigns to it. For each check, a
+    /// list of servers that comes from a name or a file is read again. The migration leaves no gap. Zero: never.
     pub look_every: Duration,
     /// Limit of the bytes of batches in flight or queued here; `None`: three batches. With encoded
     /// images, whose batches vary in size, one batch may exceed it.
@@ -63,7 +62,7 @@ pub struct ClientOptions {
     pub tls: ClientTls,
 }
 
-/// A callback that is called a few times a second while the client waits, and may cancel the wait.
+/// A callback that is called about 20 times a second while the client waits, and may cancel the wait.
 /// By default it does not.
 #[derive(Clone)]
 pub struct Wanted(Arc<dyn Fn() -> bool + Send + Sync>);
@@ -103,12 +102,12 @@ impl fmt::Debug for Wanted {
     }
 }
 
-/// A function that takes lines for people, without a line break. By default it writes them to stderr.
+/// A callback that receives messages for the user, one line each, without a line break. By default they go to stderr.
 #[derive(Clone)]
 pub struct Notice(Arc<dyn Fn(&str) + Send + Sync>);
 
 impl Notice {
-    /// Gives each line to `say`.
+    /// Calls `say` with each line.
     pub fn new(say: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Notice(Arc::new(say))
     }
@@ -155,9 +154,9 @@ impl Credential {
 }
 
 impl ClientOptions {
-    /// Fills in unset options from the environment: the token from `FOREBAY_TOKEN` or the file
-    /// `FOREBAY_TOKEN_FILE`, authorities from `FOREBAY_TLS_CA`, and the client's own certificate
-    /// from `FOREBAY_TLS_CLIENT_CERT` and `FOREBAY_TLS_CLIENT_KEY`.
+    /// Fills in unset options from the environment: the token from `FOREBAY_TOKEN` or the file `FOREBAY_TOKEN_FILE`,
+    /// certificate authorities from `FOREBAY_TLS_CA`, and the client's own certificate from `FOREBAY_TLS_CLIENT_CERT` and
+    /// `FOREBAY_TLS_CLIENT_KEY`.
     ///
     /// # Errors
     ///
@@ -296,11 +295,11 @@ impl fmt::Display for Via {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StreamOptions {
-    /// The options that determine the batches. The server fills in what is not given; where it has a job, what is given must agree.
+    /// The options that determine the batches. The server fills in the rest; if the URL names a job, these must agree with it.
     pub options: LoaderOptions,
     /// First epoch.
     pub epoch: u64,
-    /// Samples of that epoch that were delivered before, to all ranks together.
+    /// Start position in that epoch: the samples that were delivered before, to all ranks together.
     pub position: u64,
     /// Number of epochs to deliver, including a partial first one; 0 for no limit.
     pub epochs: u64,

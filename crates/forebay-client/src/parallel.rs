@@ -10,8 +10,8 @@ use forebay_wire::{Buffer, Error as WireError, FrameReader, Kind, Message, Socke
 
 use crate::connection::Connection;
 
-/// Total length of a payload whose slices have these lengths, the first of which follows the
-/// batch's header; `None` if invalid.
+/// Returns the total length of a payload from the lengths of its slices; `None` if they are invalid. `first` is
+/// the length of the slice after the batch's header; the others arrive on up to `more` connections.
 pub(crate) fn total(parts: &[u64], first: u64, more: usize) -> Option<u64> {
     let fits = parts.first() == Some(&first) && parts.len() <= more + 1;
     let sum = |sum: u64, &part: &u64| sum.checked_add(part);

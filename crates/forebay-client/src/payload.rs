@@ -1,5 +1,4 @@
-//! The payload of a batch: after its header, in slices over several connections, or in shared
-//! memory.
+//! Reads the payload of a batch, which follows its header, arrives in slices over several connections, or is in shared memory.
 
 use std::sync::Arc;
 
@@ -38,7 +37,7 @@ pub(crate) fn len_of(
     }
 }
 
-/// Why a payload could not be read.
+/// An error of reading a payload.
 pub(crate) enum Unread {
     Wire(forebay_wire::Error),
     Memory(std::io::Error),

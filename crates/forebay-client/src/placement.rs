@@ -11,7 +11,7 @@ use forebay_batch::digest::value;
 /// Above it, plain rendezvous hashing is nearly even.
 const MOST_WORK: u64 = 1 << 20;
 
-/// The stream to place, among all that share an epoch.
+/// A stream to place: one rank of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unit<'a> {
     /// Identifies the run whose streams are placed together.
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_even_and_all_agree_whatever_the_order_of_the_list() {
+    fn shares_are_even_and_independent_of_list_order() {
         for servers in [1, 2, 3, 7] {
             let names = names(servers);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_ones_are_known() {
+    fn order_lists_every_server_once() {
         let unit = Unit {
             run: "x",
             number: 1,

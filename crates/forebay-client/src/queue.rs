@@ -85,9 +85,9 @@ pub(crate) struct State {
     finished: bool,
     interrupted: bool,
     pub(crate) dialling: bool,
-    /// When the connection was lost and the last error, until another one is open.
+    /// When the connection was lost, and the last error; `None` while connected.
     pub(crate) away: Option<(Instant, String)>,
-    /// Position after the announced batches.
+    /// Position after the batches whose headers have arrived.
     pub(crate) next: Place,
     /// Socket of the connection that is being prepared as the next one.
     spare: Option<Socket>,
@@ -98,9 +98,9 @@ pub(crate) struct State {
     switch_at: Option<Place>,
     /// The next connection, with its stream open at that position.
     offered: Option<Box<Connection>>,
-    /// Bytes taken from the queue meanwhile, to be granted to the next connection.
+    /// Bytes taken from the queue since the freeze, to be granted to the next connection.
     held_back: u64,
-    /// The current server stops and no other server can take over.
+    /// Whether the current server stops and no other server can take over.
     pub(crate) nowhere: bool,
     /// The current server, and the time of its last message.
     pub(crate) server: String,
@@ -293,7 +293,7 @@ impl Queue {
     pub(crate) fn ask_stats(&self, wait: Duration) -> Option<wire::Stats> {
         self.note(|state| state.server_stats = None);
         self.send(&wire::StatsRequest {}.into());
-        // Left in place for concurrent requests.
+        // The answer stays in place, for concurrent requests.
         self.wait_for(wait, |state| state.server_stats.clone())
     }
 

@@ -21,8 +21,7 @@ use crate::stream_config::StreamConfig;
 
 /// Interval between searches for another server when the current one stops.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// Maximum interval between checks for the server where a stream belongs, as a multiple of
-/// `look_every`.
+/// Maximum interval between checks whether the assigned server is available again, as a multiple of `look_every`.
 const MOST_LOOKS: u32 = 8;
 /// How long a batch may be delayed by a migration. After that the current server continues.
 pub(crate) const HOLD_UP: Duration = Duration::from_secs(5);
@@ -36,9 +35,9 @@ pub(crate) struct Receiver {
     pub(crate) lost_at: Option<Instant>,
     /// Shared memory of the current connection.
     slots: Arc<Slots>,
-    /// The current server announced that it stops.
+    /// Whether the current server announced that it stops.
     leaving: bool,
-    /// When to search for another server; `None` without a reason to.
+    /// When to search for another server; `None` if there is no reason to.
     next_look: Option<Instant>,
     /// Searches since the connection was made.
     looks: u32,
@@ -130,7 +129,7 @@ impl Receiver {
         }
     }
 
-    /// Tasks between two messages. Returns the connection to switch to, when it is time.
+    /// Does the work due between two messages: starts searches, and returns an offered connection when it is time to switch.
     fn look_around(&mut self, server: &str) -> Result<Option<Connection>> {
         if let Some(next) = self.queue.take_offer(self.sequence.place(), HOLD_UP) {
             return Ok(Some(next));

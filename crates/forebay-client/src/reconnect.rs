@@ -1,4 +1,4 @@
-//! Reconnects a stream that lost its server, to another one or the same, at the next batch.
+//! Reconnects a stream that lost its server, to another server or the same one, and continues with the next batch.
 
 use std::time::Instant;
 

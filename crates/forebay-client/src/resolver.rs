@@ -13,7 +13,7 @@ use crate::url::{self, Authority, Origin, Url};
 /// Size limit of a list of servers, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// How often the list is read again after all servers failed.
+/// Maximum number of times that the list is read again after all servers failed.
 const MOST_LISTS: usize = 4;
 
 /// A server to connect to.
@@ -131,7 +131,7 @@ pub(crate) fn order(servers: &[Server], unit: &Unit<'_>, last: &[&str]) -> Vec<S
     ordered
 }
 
-/// Returns the server where `unit` belongs.
+/// Returns the server that placement assigns to `unit`.
 pub(crate) fn home(servers: &[Server], unit: &Unit<'_>) -> Option<Server> {
     let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_again_and_what_was_good_stays() {
+    fn a_file_is_reread_and_the_last_good_list_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("servers");
         let resolver = resolver(&format!("forebay+file://{}/set", path.display()));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_failed_are_tried_last() {
+    fn failed_servers_are_tried_last() {
         let servers = resolver("forebay://a,b,c,d/set").last().unwrap();
         let unit = Unit {
             run: "set",

@@ -35,11 +35,11 @@ fn same<T: PartialEq + std::fmt::Debug>(
     })
 }
 
-/// The state of a stream, which determines what must come next.
+/// The parameters and the position of a stream, which determine its next message.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence {
     records: u64,
-    /// Per epoch.
+    /// Samples per epoch.
     samples: u64,
     batch_size: u64,
     rank: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Creates the sequence of the stream that `opened` describes, from a position on.
+    /// Creates the sequence of the stream that `info` describes, starting at a position.
     pub(crate) fn new(info: &StreamInfo, epoch: u64, position: u64) -> Result<Self, SequenceError> {
         let (batch_size, rank, world_size) = (info.batch_size(), info.rank(), info.world_size());
         let sequence = Sequence {
@@ -104,7 +104,7 @@ impl Sequence {
         (self.epoch, self.position)
     }
 
-    /// Payload size of a batch in bytes; what is known of it beforehand, if batches vary.
+    /// Payload size of a batch in bytes; if sizes vary, the part that is known in advance.
     pub(crate) fn batch_bytes(&self) -> u64 {
         self.batch_bytes
     }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_may_have_other_lengths_and_samples_may_be_replaced() {
+    fn epoch_lengths_differ_and_samples_may_be_replaced() {
         let mut opened = info(9, true);
         opened.samples = 20;
         let mut sequence = Sequence::new(&opened, 0, 16).unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_next_is_found() {
+    fn unexpected_messages_are_rejected() {
         type Change = fn(&mut wire::Batch);
         let changes: [(&str, Change); 9] = [
             ("epoch", |b| b.epoch = 1),

@@ -26,7 +26,7 @@ pub(crate) struct Slots {
     connection: u64,
 }
 
-/// Why a batch cannot be in the slot that the server named.
+/// The error for a slot that the server named but that cannot hold the batch.
 pub(crate) struct Impossible {
     pub(crate) expected: String,
     pub(crate) found: String,
@@ -128,7 +128,7 @@ impl Lender for Slots {
             // The stream has ended: the memory is freed with its last mapping.
             return;
         };
-        // Before the release is sent, since it may reuse the slot at once.
+        // Free the slot before sending the release, since the server may reuse it at once.
         if let Some(place) = self.lock().get_mut(&slot) {
             *place = Some(memory);
         }

@@ -15,9 +15,8 @@ use crate::server_stream::ServerStream;
 
 /// Batches from a server: each one once, in order, across reconnects and migrations.
 ///
-/// A thread receives ahead, up to the credit of the options. The credit of a batch returns to the
-/// server when the batch is *taken* here. So a caller that keeps many batches uses its own memory
-/// and cannot stall the stream.
+/// A thread receives batches in advance, up to `credit_bytes`. The credit of a batch returns to the server when the caller
+/// takes the batch from the stream, so a caller that keeps many batches uses its own memory and cannot stall the stream.
 pub struct Stream {
     stream: ServerStream,
     /// Position of the next batch to return.
@@ -41,7 +40,7 @@ pub enum Polled {
 }
 
 impl Stream {
-    /// Creates a stream from one that is at `place`.
+    /// Creates the public stream of a `ServerStream` at its start position.
     pub(crate) fn new(stream: ServerStream, (epoch, position): Place) -> Self {
         Stream {
             global_size: stream.config.info.global_batch_size(),
@@ -116,15 +115,15 @@ impl Stream {
         }
     }
 
-    /// Returns epoch and position after the returned batches. Together with the fingerprint and the
-    /// spec, this suffices to resume.
+    /// Returns epoch and position after the returned batches. Together with the fingerprint and the options, this suffices to
+    /// resume.
     #[must_use]
     pub fn position(&self) -> (u64, u64) {
         (self.epoch, self.position)
     }
 
-    /// Returns the digest of the epoch of the last batch, for comparison across ranks and runs. It
-    /// is partial if the epoch began elsewhere, or was left by [`Stream::seek`].
+    /// Returns the digest of the epoch of the last batch, for comparison across ranks and runs. It is partial if this stream
+    /// did not deliver the epoch from its start, or left it by [`Stream::seek`].
     #[must_use]
     pub fn epoch_digest(&self) -> EpochDigest {
         self.digests.latest()
@@ -136,7 +135,7 @@ impl Stream {
         &self.stream.config.info
     }
 
-    /// The options with every default filled in.
+    /// Returns the options, with every default filled in.
     #[must_use]
     pub fn options(&self) -> &LoaderOptions {
         &self.stream.config.info.options
@@ -246,7 +245,7 @@ impl Interrupter {
         self.queue.state().stats
     }
 
-    /// Returns the error to report while a server is lost that no other replaces yet.
+    /// Returns an error if the connection is lost and no server has continued the stream yet.
     #[must_use]
     pub fn away(&self) -> Option<Error> {
         self.queue.state().away()

@@ -17,7 +17,7 @@ pub(crate) struct StreamConfig {
     pub(crate) url: Url,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) options: ClientOptions,
-    /// As the server opened it.
+    /// The stream as the server opened it.
     pub(crate) info: StreamInfo,
     pub(crate) fingerprint: String,
     /// Number of the epoch after the last one; `None` for no limit.
@@ -33,7 +33,7 @@ pub(crate) fn run(name: &str, options: &LoaderOptions) -> String {
     format!("{name}/{split}/{}", options.seed.unwrap_or(0))
 }
 
-/// A stream among those that share its epochs; `run` is [`run`]'s.
+/// Returns the placement unit of a stream; `run` is the result of [`run`].
 pub(crate) fn unit<'a>(run: &'a str, options: &LoaderOptions) -> Unit<'a> {
     Unit {
         run,
@@ -62,12 +62,12 @@ impl StreamConfig {
         self.unit(|unit| resolver::order(servers, unit, last))
     }
 
-    /// Returns the server where this stream belongs.
+    /// Returns the server that placement assigns to this stream.
     pub(crate) fn home(&self, servers: &[Server]) -> Option<Server> {
         self.unit(|unit| resolver::home(servers, unit))
     }
 
-    /// The options that open the stream from `place` on.
+    /// Returns the options that open the stream from `place` on.
     pub(crate) fn open_at(&self, (epoch, position): Place) -> StreamOptions {
         StreamOptions {
             options: self.info.options.clone(),

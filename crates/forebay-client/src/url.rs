@@ -68,13 +68,13 @@ pub struct Authority {
 }
 
 impl Url {
-    /// Returns whether `text` is meant as such a URL, rather than a path or another scheme.
+    /// Returns whether `text` begins like a server URL, rather than a path or another scheme.
     #[must_use]
     pub fn is_one(text: &str) -> bool {
         split_scheme(text).is_some()
     }
 
-    /// Returns whether `text` is meant as a URL with TLS.
+    /// Returns whether `text` begins like a server URL with TLS.
     #[must_use]
     pub fn is_secure_text(text: &str) -> bool {
         matches!(split_scheme(text), Some((true, ..)))
@@ -197,7 +197,7 @@ fn parse(text: &str) -> Result<Url, String> {
     })
 }
 
-/// Removes duplicates and keeps the order.
+/// Parses a list of servers; removes duplicates and keeps the order.
 pub(crate) fn list<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<Authority>, String> {
     let mut servers = Vec::new();
     for text in texts {

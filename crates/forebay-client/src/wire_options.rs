@@ -1,9 +1,9 @@
-//! Options and descriptions of streams as messages.
+//! Converts options and descriptions of streams to and from messages.
 
 use forebay_options::{EncodedOptions, LoaderOptions, StreamInfo};
 use forebay_wire::wire;
 
-/// The options that a server sent.
+/// Decodes the options that a server sent.
 pub(crate) fn read(spec: Option<wire::StreamSpec>) -> Result<LoaderOptions, String> {
     let spec = spec.ok_or("no options")?;
     LoaderOptions::decode(EncodedOptions {
@@ -13,7 +13,7 @@ pub(crate) fn read(spec: Option<wire::StreamSpec>) -> Result<LoaderOptions, Stri
     })
 }
 
-/// Options for a server.
+/// Encodes options for a server.
 pub(crate) fn write(options: &LoaderOptions) -> wire::StreamSpec {
     let encoded = options.encode();
     wire::StreamSpec {
@@ -23,7 +23,7 @@ pub(crate) fn write(options: &LoaderOptions) -> wire::StreamSpec {
     }
 }
 
-/// The stream that a server opened.
+/// Decodes a server's description of the stream that it opened.
 pub(crate) fn info(opened: wire::Opened) -> Result<StreamInfo, String> {
     Ok(StreamInfo {
         options: read(opened.spec)?,

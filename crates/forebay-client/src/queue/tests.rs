@@ -1,4 +1,4 @@
-//! The queue and its credit, and how both end.
+//! Tests of the queue: credit, interruption and migration.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -103,7 +103,7 @@ fn a_stream_that_was_interrupted_holds_no_memory() {
 }
 
 #[test]
-fn what_is_queued_beyond_the_budget_is_not_granted_again() {
+fn bytes_queued_beyond_the_budget_grant_no_credit() {
     let queue = Queue::new("server".to_owned(), (0, 0));
     let mut far = connect(&queue, 100);
     assert_eq!(credit(&mut far), 100);
@@ -144,7 +144,7 @@ fn prepared() -> Connection {
 }
 
 #[test]
-fn a_connection_that_was_prepared_for_an_earlier_place_is_never_taken() {
+fn offers_for_an_earlier_position_are_never_taken() {
     let options = serde_json::from_str(r#"{"batch_size": 2, "world_size": 1}"#).unwrap();
     let info = StreamInfo {
         records: 8,
@@ -172,7 +172,7 @@ fn a_connection_that_was_prepared_for_an_earlier_place_is_never_taken() {
     assert_eq!(queue.freeze(first, &sequence), Some((1, 6)));
     queue.offer(first, end, prepared());
     assert!(queue.take_offer((1, 6), Duration::ZERO).is_none());
-    // One for the current position is taken.
+    // An offer for the current position is taken.
     assert_eq!(queue.freeze(first, &sequence), Some((1, 6)));
     queue.offer(first, (1, 6), prepared());
     assert!(queue.take_offer((1, 4), Duration::ZERO).is_none());
@@ -180,7 +180,7 @@ fn a_connection_that_was_prepared_for_an_earlier_place_is_never_taken() {
 }
 
 #[test]
-fn what_is_taken_while_the_next_server_is_prepared_is_credit_of_that_one() {
+fn credit_freed_during_a_migration_goes_to_the_next_server() {
     let options = serde_json::from_str(r#"{"batch_size": 2, "world_size": 1}"#).unwrap();
     let info = StreamInfo {
         records: 9,
@@ -204,7 +204,7 @@ fn what_is_taken_while_the_next_server_is_prepared_is_credit_of_that_one() {
     queue.thaw(first);
     assert_eq!(credit(&mut far), 30);
     assert_eq!(queue.freeze(first, &sequence), Some((0, 8)));
-    // The epoch ends before.
+    // The epoch ends before the credit is used up.
     assert!(queue.expect(30, false, (0, 8)));
     queue.push(batch(30), |_| {});
     queue.thaw(first);
