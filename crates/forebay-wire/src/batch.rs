@@ -177,7 +177,7 @@ fn column_to_wire(column: &BatchColumn) -> wire::Column {
     }
 }
 
-/// Reads the description of a column; [`Batch::check`] holds it against the payload.
+/// Reads the description of a column; [`Batch::check`] compares it with the payload.
 fn column_from_wire(column: wire::Column) -> Result<BatchColumn> {
     let invalid = |what: String| {
         let name: String = column.name.chars().take(50).collect();

@@ -10,7 +10,7 @@ use crate::kind::Kind;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a frame could not be read or written.
+/// An error while reading or writing a frame.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -66,7 +66,7 @@ pub enum Error {
         /// Its value.
         found: u32,
     },
-    /// A message that this side may not send, or not now.
+    /// A message that the peer may not send, or not at this point.
     #[error("unexpected message {found}: expected {expected}")]
     Unexpected {
         /// The messages that are allowed.

@@ -4,8 +4,8 @@
 //! head (24 bytes) | header: one protobuf message | payload: raw pixels
 //! ```
 //!
-//! Owns the head, its checksum and the limits, which are checked before any allocation.
-//! [`crate::stream`] reads and writes sockets.
+//! This module handles the head, its checksum and the limits, which are checked before any allocation. [`crate::stream`] reads
+//! and writes sockets.
 
 use crate::error::{Error, Result};
 use crate::kind::{Kind, Side};
@@ -68,7 +68,7 @@ pub struct Head {
     /// Length of the payload in bytes.
     pub payload_len: u64,
     checksum: u32,
-    /// Checksum of the head's own bytes.
+    /// Checksum of the head up to its checksum field, to be continued over the header.
     partial: u32,
 }
 

@@ -1,11 +1,11 @@
 //! The protocol between server and client: messages, frames and transports.
 //!
-//! - [`batch`]: a batch as the header of its frame.
+//! - [`batch`]: converts a batch to and from the header of its frame.
 //! - [`frame`]: frames as bytes, with their limits and checksums, without IO.
 //! - [`stream`]: frames through any blocking reader and writer.
-//! - [`text`]: text of others, made safe for a terminal.
-//! - [`transport`]: the sockets below, and TLS.
-//! - [`token`]: the secrets that let clients in.
+//! - [`text`]: escapes untrusted text for terminals.
+//! - [`transport`]: sockets and TLS.
+//! - [`token`]: bearer tokens of clients.
 //!
 //! `docs/wire.md` describes the protocol, with examples as bytes.
 //!

@@ -35,7 +35,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn a_pipe_without_a_writer_is_empty_and_devices_are_refused() {
+    fn pipes_without_writer_are_empty_and_devices_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fifo");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;

@@ -20,8 +20,7 @@ const AHEAD: usize = 4 << 10;
 /// when it is summed; a payload without one is read at once. Each wake-up of the reader costs time,
 /// so pieces are not small.
 const CHECKED_PIECE: usize = 4 << 20;
-/// Payloads are written in pieces of this size; with larger ones the sender runs further ahead of
-/// the receiver than the caches reach.
+/// Payloads are written in pieces of this size. With larger pieces, data leaves the CPU caches before the receiver reads it.
 const SENT_PIECE: usize = 1 << 20;
 
 /// Reads frames from a stream.

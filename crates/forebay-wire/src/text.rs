@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_obeys_is_left() {
+    fn terminal_control_sequences_are_escaped() {
         let hostile = "a\x1b]0;title\x07\x1b[2J\u{9b}31m\u{202e}gpj.\u{2028}b\r\n\u{7f}\0é";
         for safe in [
             printable(hostile),

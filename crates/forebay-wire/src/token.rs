@@ -4,11 +4,12 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Shorter tokens can be guessed.
+/// Minimum length of a token in bytes; shorter ones can be guessed.
 const MIN_LEN: usize = 16;
-/// Enough for a signed token of an identity provider; a client's first message may be larger.
+/// Maximum length of a token in bytes: enough for a signed token of an identity provider, and below the limit of a client's
+/// first message.
 const MAX_LEN: usize = 4096;
-/// A larger file is not a token file.
+/// Maximum size of a token file in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
 /// A token. Prints as `***`.
@@ -18,7 +19,7 @@ pub struct Token(String);
 /// A line of a token file: the token, and the names that it gives access to; `None` for all.
 pub type Line = (Token, Option<Vec<String>>);
 
-/// Why a token is invalid. Messages do not contain the token.
+/// An error of a token or a token file. Messages do not contain the token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -183,7 +184,7 @@ mod tests {
     const MARKED: &str = "marked-0123456789abcdef";
 
     #[test]
-    fn files_have_a_token_a_line_and_the_names_it_is_for() {
+    fn lines_hold_a_token_and_optional_names() {
         let path = Path::new("tokens");
         let text = format!("# who\n\n{MARKED}\n  {MARKED}2  a,b  \r\n{MARKED}3 a,\n");
         let all = lines(&text, path).unwrap();
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_shows_the_first_of_a_file() {
+    fn clients_use_the_first_token_of_a_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(
             Token::from_file(file.path())

@@ -31,9 +31,9 @@ const PREFIX: &str = "forebay-";
 pub struct LocalSocket {
     stream: Arc<UnixStream>,
     process: u32,
-    /// Sent with the next bytes that are written.
+    /// Descriptor to send with the next bytes that are written.
     outgoing: Arc<Mutex<Option<OwnedFd>>>,
-    /// Received with bytes; `None` if this side accepts no descriptors and the system closes them.
+    /// Descriptors received with bytes; `None` if this side accepts none and the system closes them.
     incoming: Option<Arc<Mutex<VecDeque<OwnedFd>>>>,
 }
 
@@ -313,7 +313,7 @@ mod tests {
         (near, far)
     }
 
-    /// Counts this process's descriptors of a file; other tests open others.
+    /// Counts the descriptors that this process has open for `path`. Concurrent tests open other files.
     fn open_files(path: &str) -> usize {
         let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         let links = all.filter_map(|entry| std::fs::read_link(entry.path()).ok());
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn files_come_with_their_bytes_to_whoever_wants_them() {
+    fn descriptors_arrive_with_their_bytes_if_accepted() {
         let (mut near, mut far) = pair();
         assert_eq!(near.process(), std::process::id());
         far.write_all(b"a").unwrap();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_nobody_speaks_of_end_the_connection() {
+    fn unclaimed_descriptors_end_the_connection() {
         let (mut near, mut far) = pair();
         for _ in 0..=MOST_WAITING {
             far.attach(File::open("/dev/null").unwrap().into());

@@ -15,9 +15,9 @@ use super::tls::Session;
 /// segment; smaller reads, as for messages, return the bytes that have arrived.
 const WAIT_ALL_FROM: usize = 128 << 10;
 
-/// Send buffer of a connection within this host. The system's own choice grows to several megabytes,
-/// which leave the caches of the processor before the receiver copies them; this much stays there,
-/// and is enough where a round trip takes microseconds.
+/// Send buffer in bytes of a connection within this host. The system's automatic size grows to several megabytes, so that data
+/// leaves the CPU caches before the receiver copies it. This size stays in the caches, and suffices for round trips of
+/// microseconds.
 const SAME_HOST_SEND_BUFFER: usize = 512 << 10;
 
 /// A connected TCP socket. A clone is another handle to the same socket, so that one thread can
@@ -43,7 +43,7 @@ impl TcpSocket {
             tls: None,
         };
         if socket.is_same_host() {
-            // Slower without it, but right.
+            // A failure costs speed only.
             let _ = sockopt::set_socket_send_buffer_size(&socket, SAME_HOST_SEND_BUFFER);
         }
         Ok(socket)

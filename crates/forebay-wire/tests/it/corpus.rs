@@ -1,8 +1,8 @@
-//! The fuzz targets without a fuzzer.
+//! Replays the fuzz corpus without a fuzzer.
 
 #[path = "../../fuzz/fuzz_targets/check.rs"]
 mod check;
-#[allow(unreachable_pub)] // public in the crate that the file is of
+#[allow(unreachable_pub)] // `pub` is reachable in the crate that the file belongs to
 #[path = "../../../forebay-rigs/src/corpus.rs"]
 mod replaying;
 

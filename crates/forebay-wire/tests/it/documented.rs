@@ -36,7 +36,7 @@ fn check(name: &str, message: impl Into<Message>, payload: &[u8], limits: FrameL
 }
 
 #[test]
-fn worked_bytes_are_right() {
+fn documented_bytes_match() {
     let client = FrameLimits::from_client();
     check("close", wire::Close {}, &[], client);
     let hello = wire::Hello {

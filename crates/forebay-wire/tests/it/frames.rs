@@ -377,7 +377,7 @@ fn encoded_images_arrive_as_they_were_sent() {
 }
 
 #[test]
-fn encoded_images_that_do_not_fit_their_payload_are_refused() {
+fn inconsistent_encoded_images_are_refused() {
     let pool = BufferPool::new(1 << 20);
     let sent = encoded(&pool);
     let tries: [fn(&mut wire::Batch); 12] = [
@@ -577,7 +577,7 @@ fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn unknown_groups_nest_up_to_a_bound() {
-    // Groups of field 1023 in each other, which a decoder skips, on a thread of a server.
+    // Nested groups of the unknown field 1023, which the decoder skips, on a thread with a small stack.
     let check = || {
         for (levels, is_read) in [(50, true), (100_000, false)] {
             let body = [[0xfb, 0x3f].repeat(levels), [0xfc, 0x3f].repeat(levels)].concat();

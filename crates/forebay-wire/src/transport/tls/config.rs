@@ -13,7 +13,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 /// Size limit of a certificate or key file; chains are smaller.
 const MAX_FILE: u64 = 4 << 20;
 
-/// Why a TLS configuration could not be loaded.
+/// An error while loading a TLS configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

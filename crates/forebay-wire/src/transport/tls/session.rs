@@ -12,8 +12,8 @@ use rustls::Connection;
 
 /// Ciphertext bytes per read for large reads, which wait for all of them; this saves wake-ups.
 const LARGE: usize = 256 << 10;
-/// Upper bound of the part of a record that may have been received before a read begins. Reading
-/// the wanted plaintext length minus this bound never waits for bytes that are not due.
+/// Upper bound of the part of a record that may have been received before a read begins. A large read requests the wanted
+/// plaintext length minus this bound, so it never waits for bytes beyond that plaintext.
 const RECORD: usize = 32 << 10;
 /// Ciphertext bytes per read for messages: one whole record, so that idle connections use little
 /// memory.
@@ -241,7 +241,7 @@ impl Session {
         if state.tls.wants_write()
             && let Ok(mut out) = self.outgoing.try_lock()
         {
-            // The end of the handshake, or the answer to a key update. The next write sends it.
+            // The end of the handshake, or the answer to a key update. If another thread is writing, the next write sends it.
             self.take_outgoing(&mut state, &mut out)?;
             drop(state);
             send(&mut out, replies)?;
