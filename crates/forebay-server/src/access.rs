@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tokens_everybody_is_let_in() {
+    fn without_tokens_every_client_is_admitted() {
         let access = Access::new(&Tokens::default(), None).unwrap();
         assert_eq!(access.admit("").0, Ok(Scope::All));
         assert_eq!(access.admit("anything").0, Ok(Scope::All));

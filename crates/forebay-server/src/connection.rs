@@ -180,7 +180,7 @@ fn handshake(
         let text = format!("expected Hello first, found {}", message.kind());
         return Err(refuse(Failure::new(Kind::Protocol, text)));
     };
-    // Authentication comes first: nothing else in the message is looked at before.
+    // Authentication comes first: no other field of the message is read before.
     let scope = server
         .admit(&hello.token)
         .map_err(|why| refuse(Failure::new(Kind::Unauthorized, why)))?;
@@ -298,7 +298,7 @@ pub(crate) fn server_name() -> String {
     concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
-/// The options of the stream that a client opens, those of the job included.
+/// Returns the options of the stream that a client opens, with those of the job filled in.
 fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<LoaderOptions, Failure> {
     let invalid = |text: String| Failure::new(Kind::Invalid, text);
     let spec = open.spec.take();
@@ -310,8 +310,8 @@ fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<LoaderOp
     Ok(options)
 }
 
-/// The ending for a connection whose messages cannot be read; returns the failure to send, if the
-/// client can be reached.
+/// Handles an error of reading messages: records how the connection ended, or returns the failure to send if the client can
+/// still be reached.
 fn broken(link: &Link, error: WireError, streams: bool) -> Option<Failure> {
     match error {
         WireError::Closed => link.end(match streams {

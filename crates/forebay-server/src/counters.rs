@@ -1,4 +1,4 @@
-//! The counters of a loader, as they travel.
+//! Converts the counters of a loader to and from messages.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use forebay_loader::{MachineCpu, Network, ReadLevel, StageStats, Stats};
 use forebay_shard::{CacheHits, StorageStats};
 use forebay_wire::wire;
 
-/// More reads at once than any source wants.
+/// Maximum number of read levels from a peer: more concurrent reads than any source makes.
 const MOST_LEVELS: usize = 1024;
 
-/// The counters of a loader for its client. What was sent is for the sender to fill in.
+/// Converts a loader's counters for its client. The sender adds those of sent batches.
 #[must_use]
 pub fn to_wire(stats: &Stats) -> wire::Stats {
     let stage = |stage: StageStats| wire::Stage {
@@ -46,9 +46,9 @@ pub fn to_wire(stats: &Stats) -> wire::Stats {
     }
 }
 
-/// The counters of a stream: from what its server says, and from how long its client waited for batches (`starved`) since
-/// it was opened (`elapsed`). `over_network` is false for batches in shared memory. The numbers are a peer's: any of them may
-/// be anything.
+/// Computes the counters of a stream from those of its server, and from how long its client waited for batches (`starved`)
+/// since the stream was opened (`elapsed`). `over_network` is false for batches in shared memory. The server's numbers are
+/// untrusted: they may be negative, infinite or NaN.
 #[must_use]
 pub fn from_wire(
     server: &wire::Stats,
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_found_on_either_side() {
+    fn the_bottleneck_is_found_on_either_side() {
         let seconds = Duration::from_secs;
         let judge = |server: &wire::Stats, starved| {
             from_wire(server, seconds(starved), seconds(10), true).bottleneck()
@@ -212,14 +212,14 @@ mod tests {
         assert_eq!(judge(&slow_decoding, 7).bound, Bound::Decode);
         let slow_storage = server([2.0, 17.0, 0.0], [1.0, 9.0, 0.0]);
         assert_eq!(judge(&slow_storage, 7).bound, Bound::Storage);
-        // A server may say anything.
+        // Invalid numbers from a server cause no panic.
         let odd = server([f64::NAN, f64::INFINITY, -1.0], [f64::NAN; 3]);
         let _ = judge(&odd, 5).to_string();
         let _ = judge(&wire::Stats::default(), 5).to_string();
     }
 
     #[test]
-    fn counters_round_trip_and_strangers_may_send_anything() {
+    fn counters_round_trip_and_invalid_ones_are_tolerated() {
         let reads = vec![
             ReadLevel {
                 seconds: 1.5,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use forebay_wire::Socket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Returns to the caller on every `tick`, when the server stops, and when a message is incomplete
-/// at its deadline, even if its bytes keep arriving slowly.
+/// A reader of a socket. It returns to the caller on every `tick`, when the server stops, and when a message is incomplete at
+/// its deadline, even if its bytes keep arriving slowly.
 pub(crate) struct DeadlineReader<'a> {
     socket: Socket,
     /// Becomes readable when the server stops.
@@ -21,7 +21,7 @@ pub(crate) struct DeadlineReader<'a> {
 }
 
 impl<'a> DeadlineReader<'a> {
-    /// The deadline of the first message is `limit` from now.
+    /// Creates a reader. The deadline of the first message is `limit` from now.
     pub(crate) fn new(
         socket: Socket,
         stop: BorrowedFd<'a>,

@@ -1,9 +1,8 @@
 //! Egress bandwidth limit of a server, shared by weight, batch by batch.
 //!
-//! Without a limit this does nothing: the operating system divides the bandwidth among connections.
-//! With a limit, a batch waits until the bytes sent before it have had their time and its stream is
-//! next in the tree of shares (name, client, stream). No lock is held while a batch is sent, so a
-//! client that reads slowly does not delay others.
+//! Without a limit this does nothing: the operating system divides the bandwidth among connections. With a limit, a batch waits
+//! until the bytes sent before it have taken their time at the limit's rate, and its stream is next in the tree of shares
+//! (name, client, stream). No lock is held while a batch is sent, so a client that reads slowly does not delay others.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ pub(crate) struct EgressLimiter {
     changed: Condvar,
 }
 
-/// Queue of waiting batches. Takes no time itself; callers supply it.
+/// Queue of waiting batches. It reads no clock; callers supply the time.
 #[derive(Default)]
 struct SendQueue {
     /// When the batches admitted so far will have been sent at the limit's rate.
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_many_streams_sends_no_more_than_one_of_few() {
+    fn shares_do_not_grow_with_the_number_of_streams() {
         let name = FairShare::default();
         let greedy = name.part_of("greedy");
         let mut shares: Vec<(FairShare, u64)> = (0..60).map(|_| (greedy.part(), 1000)).collect();
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_saved_up_or_left_behind() {
+    fn idle_streams_save_up_nothing_and_leave_no_state() {
         let egress = EgressLimiter::new(1_000_000_000);
         let (one, two) = (
             egress.sender(&FairShare::default()),
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn all_get_through_and_who_is_over_does_not_wait() {
+    fn all_streams_progress_and_ended_ones_do_not_wait() {
         let egress = EgressLimiter::new(1_000_000_000);
         std::thread::scope(|scope| {
             for weight in 1..5 {

@@ -1,4 +1,4 @@
-//! Errors of this crate: why a server cannot start or continue.
+//! Errors of this crate.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a server cannot start or continue. Failures of single clients are not errors of the server;
-/// the [`ServerObserver`](crate::ServerObserver) and the client receive them.
+/// An error that keeps a server from starting or continuing. Failures of single clients are not errors of the server; the
+/// [`ServerObserver`](crate::ServerObserver) and the client receive them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

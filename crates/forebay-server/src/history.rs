@@ -1,6 +1,6 @@
 //! Activity of a server in each of the last seconds, for current rates and for charts.
 //!
-//! Pure: the caller supplies snapshots and the time.
+//! This module does no IO and reads no clock: the caller supplies snapshots and the time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ struct Point {
     streams: HashMap<u64, (Did, [f64; 2])>,
 }
 
-/// The last minutes of a server.
+/// Activity of a server in the last minutes.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// Number of ticks so far.
@@ -111,7 +111,7 @@ pub(crate) struct History {
     all: Series,
     names: BTreeMap<String, Series>,
     ranks: BTreeMap<(String, u64), Series>,
-    /// Snapshots at the ends of the window's ticks, one more than ticks.
+    /// Points at the start of the window and at the end of each of its ticks.
     window: VecDeque<Point>,
 }
 
@@ -187,7 +187,7 @@ impl History {
         per_s(self.last().map(|(_, cpu_s)| cpu_s).sum(), self.window_s())
     }
 
-    /// Work done in the window by all streams, by a name, or by a rank of it.
+    /// Work done in the window by all streams.
     pub(crate) fn all_now(&self) -> Did {
         self.now(Some(&self.all))
     }
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_ended_is_forgotten() {
+    fn memory_is_bounded_and_ended_ranks_are_dropped() {
         let begin = Instant::now();
         let mut history = History::default();
         for second in 0..=1000u64 {

@@ -15,8 +15,8 @@ use crate::wire_options;
 pub struct JobOptions {
     /// Name of a dataset of the server.
     pub dataset: String,
-    /// The options of the streams. The rank is each client's own, and so is a world size that is left out. All others that are
-    /// left out have their default, and are the job's nevertheless.
+    /// Options of the streams. Each client chooses its rank, and the world size if it is not set here. All other options that
+    /// are not set have their defaults, which clients cannot change either.
     pub options: LoaderOptions,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Served {
 /// A job with all defaults filled in.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// As configured, to accept clients that send the same text.
+    /// The options as configured; a client may send the same values.
     configured: LoaderOptions,
     resolved: LoaderOptions,
     /// The stream of the first rank.
@@ -91,7 +91,7 @@ impl Job {
     /// Fills in the job's options, after checking that the client's options agree with them.
     pub(crate) fn join(&self, name: &str, given: LoaderOptions) -> Result<LoaderOptions, Failure> {
         let (rank, world_size) = (given.rank, given.world_size);
-        // The two options that others depend on.
+        // The canonical form of other options depends on these two, so the job's are filled in first.
         let mut complete = given.clone();
         complete.transform = complete.transform.or(self.resolved.transform.clone());
         complete.shuffle = complete.shuffle.or(self.resolved.shuffle.clone());
@@ -102,7 +102,7 @@ impl Job {
         for (option, asked) in given.given() {
             let is_own =
                 option == "rank" || (option == "world_size" && self.resolved.world_size.is_none());
-            // A client may give options in its own words or in those of the configuration.
+            // A client's value agrees if it equals the job's value as it is, in canonical form, or as configured.
             let agrees = [Some(&asked), canonical.get(&option)].contains(&resolved.get(&option))
                 || configured.get(&option) == Some(&asked);
             if !is_own && !agrees {

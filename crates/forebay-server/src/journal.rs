@@ -84,7 +84,7 @@ mod tests {
     use forebay_wire::Peer;
 
     #[test]
-    fn a_flood_of_one_sort_leaves_the_other() {
+    fn a_flood_of_one_kind_of_event_keeps_the_other() {
         let journal = Journal::default();
         journal.note(&Event::Listening {
             address: "127.0.0.1:7070".parse().unwrap(),

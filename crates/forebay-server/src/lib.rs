@@ -1,10 +1,8 @@
 //! The batch server: sessions, flow control by credit, limits.
 //!
-//! A [`Server`] serves named [`StreamSource`]s of batches to many clients at once. It
-//! holds nothing that a crash could lose: a stream is a function of its options and
-//! of the position the client asks for. Each connection has a thread that listens and,
-//! once a stream is open, one that sends; how batches are made is behind the
-//! [`StreamSource`] it serves.
+//! A [`Server`] serves named [`StreamSource`]s of batches to many clients at once. It has no state that a crash could lose: a
+//! stream is a function of its options and of the position that the client requests. Each connection has a receiving thread
+//! and, once a stream is open, a sending thread; the [`StreamSource`] makes the batches.
 
 mod access;
 mod admin;

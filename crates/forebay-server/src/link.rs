@@ -139,8 +139,7 @@ impl Link {
         self.known.load(Ordering::Acquire)
     }
 
-    /// Marks a client that migrates to another server if notified in time that this one stops.
-    /// Sets the client's process, of which 16 bytes count. The handshake calls it once.
+    /// Sets the client's process from the first 16 bytes of its key. The handshake calls it once.
     pub(crate) fn set_process(&self, process: &[u8]) {
         let mut key = [0; 16];
         let len = process.len().min(key.len());
@@ -148,11 +147,12 @@ impl Link {
         let _ = self.process.set(u128::from_be_bytes(key));
     }
 
-    /// The number that all connections of the client's process gave; 0 if it gave none.
+    /// Returns the key of the client's process, which all of its connections send; 0 if they sent none.
     pub(crate) fn process(&self) -> u128 {
         self.process.get().copied().unwrap_or_default()
     }
 
+    /// Marks a client that migrates to another server if notified in time that this one stops.
     pub(crate) fn set_hands_over(&self) {
         self.hands_over.store(true, Ordering::Release);
     }

@@ -1,8 +1,7 @@
 //! Image previews of sent batches, captured on demand for the dashboard.
 //!
-//! Nothing is captured without requests. A request for the previews of a name makes its next batch
-//! leave copies of its first samples here, at most once in two seconds; the following request
-//! encodes them as small JPEGs.
+//! Nothing is captured without requests. After a request for the previews of a name, its streams copy the first samples of a
+//! batch to this cache, at most once in two seconds; the following request encodes them as small JPEGs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -375,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_all_kinds_become_the_same_picture() {
+    fn all_dtypes_and_layouts_give_the_same_picture() {
         let normalized = |level: u8, channel: usize| {
             let (mean, std) = ([0.485f32, 0.456, 0.406], [0.229f32, 0.224, 0.225]);
             (f32::from(level) / 255.0 - mean[channel]) / std[channel]
@@ -449,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_while_nobody_asks() {
+    fn nothing_is_captured_without_requests() {
         let previews = PreviewCache::default();
         let sampler = PreviewSampler::new(&previews, "a", &StreamInfo::default(), Arc::default());
         sampler.capture(&batch(0, 20));

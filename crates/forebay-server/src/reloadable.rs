@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_replaced_counts_and_what_is_broken_does_not() {
+    fn valid_changes_apply_and_invalid_ones_do_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("number");
         std::fs::write(&path, "1").unwrap();

@@ -1,4 +1,4 @@
-//! The server: accepts connections, enforces limits, isolates failures of clients, stops in order.
+//! The server: accepts connections, enforces limits, isolates failures of clients, and drains connections when it stops.
 
 mod handle;
 mod places;
@@ -145,8 +145,8 @@ impl Server {
         )
     }
 
-    /// Returns the `Opened` message of a job's first rank, with all options and derived values;
-    /// `None` for an unknown name. If the job does not fix the world size, it is 1 here.
+    /// Returns the stream of a job's first rank, with all options and derived values; `None` for an unknown name. If the job
+    /// does not fix the world size, it is 1 here.
     #[must_use]
     pub fn job(&self, name: &str) -> Option<StreamInfo> {
         let served = self.shared.served.get(name)?;

@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) joins: Mutex<HashMap<Vec<u8>, u64>>,
 }
 
-/// Becomes readable for every thread when [`Stopper::stop`] is called.
+/// A stop signal. Its `readable` end becomes readable for every thread when [`Stopper::stop`] is called.
 pub(crate) struct StopSignal {
     pub(crate) readable: UnixStream,
     pub(crate) closes: Mutex<Option<UnixStream>>,
@@ -77,7 +77,7 @@ impl Stopper {
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Maps and numbers that single calls change: valid after a panic elsewhere.
+    // Each map or number is changed by a single call, so it is valid after a panic elsewhere.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
     use forebay_loader::FairQueue;
 
-    /// How many items each stream gets of 6,000, if all always have one waiting.
+    /// Returns how many of 6,000 items each stream gets if every stream always has one waiting.
     fn served(streams: &[FairShare]) -> Vec<usize> {
         let mut queue = FairQueue::default();
         for (number, stream) in streams.iter().enumerate() {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_an_address_share_it_whatever_their_streams() {
+    fn processes_share_their_address_evenly() {
         let name = FairShare::default();
         let stream = |address: &str, process| {
             client_share(&name, Peer::Address(address.parse().unwrap()), process).part()

@@ -44,7 +44,7 @@ pub struct Description {
 /// A client's request, with the limits of the server.
 #[derive(Debug, Clone)]
 pub struct StreamRequest<'a> {
-    /// As the client gave them: only their form was checked.
+    /// The options as the client sent them; only their syntax was checked.
     pub options: &'a LoaderOptions,
     /// Epoch of the first batch.
     pub epoch: u64,

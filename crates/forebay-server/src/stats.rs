@@ -26,7 +26,7 @@ pub struct ServerStreamStats {
 }
 
 impl ServerStreamStats {
-    /// As the last stage of the pipeline, `send`.
+    /// Returns these counters as those of the last pipeline stage, `send`.
     pub(crate) fn stage(&self) -> wire::Stage {
         wire::Stage {
             name: "send".to_owned(),
@@ -70,7 +70,7 @@ pub struct ServerStats {
     pub refused: u64,
     /// Failures of the system to accept a connection.
     pub accept_errors: u64,
-    /// Clients without a token, or with one that is unknown or for other names.
+    /// Clients rejected because their token is missing, unknown or for other names.
     pub unauthorized: u64,
     /// Connections that did not end by their client's choice.
     pub failed: u64,

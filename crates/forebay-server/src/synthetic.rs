@@ -17,7 +17,7 @@ use crate::source::{
     BatchSource, Description, Failure, StreamMonitor, StreamRequest, StreamSource,
 };
 
-/// The one split.
+/// Name of the only split.
 const SPLIT: &str = "train";
 /// Maximum image side.
 const MAX_SIDE: u64 = 16_384;

@@ -1,11 +1,11 @@
-//! Options and descriptions of streams as messages.
+//! Converts options and descriptions of streams to and from messages.
 
 use forebay_options::{EncodedOptions, LoaderOptions, StreamInfo};
 use forebay_wire::wire::{self, error::Kind};
 
 use crate::source::Failure;
 
-/// The options that a client sent.
+/// Decodes the options that a client sent.
 pub(crate) fn read(spec: wire::StreamSpec) -> Result<LoaderOptions, Failure> {
     let encoded = EncodedOptions {
         json: spec.options,
@@ -15,7 +15,7 @@ pub(crate) fn read(spec: wire::StreamSpec) -> Result<LoaderOptions, Failure> {
     LoaderOptions::decode(encoded).map_err(|error| Failure::new(Kind::Invalid, error))
 }
 
-/// Options for a client.
+/// Encodes options for a client.
 pub(crate) fn write(options: &LoaderOptions) -> wire::StreamSpec {
     let encoded = options.encode();
     wire::StreamSpec {
@@ -25,7 +25,7 @@ pub(crate) fn write(options: &LoaderOptions) -> wire::StreamSpec {
     }
 }
 
-/// The answer to Open.
+/// Encodes the answer to `Open`.
 pub(crate) fn opened(info: &StreamInfo) -> wire::Opened {
     wire::Opened {
         spec: Some(write(&info.options)),

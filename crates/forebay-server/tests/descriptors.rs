@@ -16,7 +16,7 @@ fn count(what: &str) -> usize {
 }
 
 #[test]
-fn running_out_of_descriptors_is_survived_and_nothing_is_left_behind() {
+fn running_out_of_descriptors_is_survived_without_leaks() {
     let before = (count("fd"), count("task"));
     let (server, log) = plain();
     let limit = getrlimit(Resource::Nofile);

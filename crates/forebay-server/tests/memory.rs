@@ -21,7 +21,7 @@ const STREAMS: u64 = 24;
 const STAYS: u64 = 64 << 20;
 
 #[test]
-fn memory_of_greedy_streams_goes_back() {
+fn memory_of_large_streams_is_returned() {
     let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("set");

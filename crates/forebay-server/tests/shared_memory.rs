@@ -88,7 +88,7 @@ fn the_best_transport_is_picked_and_told() {
 }
 
 #[test]
-fn a_client_that_keeps_every_slot_stops_nobody_and_loses_nothing() {
+fn a_client_that_keeps_all_slots_blocks_no_other() {
     let _turn = alone();
     let (server, _) = plain();
     let mut greedy = connect(server.addr(), Transport::Shm)
@@ -137,7 +137,7 @@ fn memory_is_bounded_by_the_options_of_the_server() {
 }
 
 #[test]
-fn what_was_handed_out_is_readable_when_all_else_is_gone() {
+fn batches_outlive_their_stream_and_server() {
     let _turn = alone();
     let (server, _) = plain();
     let before = traces();
@@ -163,7 +163,7 @@ fn what_was_handed_out_is_readable_when_all_else_is_gone() {
 }
 
 #[test]
-fn checksums_in_shared_memory_are_held_against_it() {
+fn checksums_of_shared_memory_are_verified() {
     let _turn = alone();
     let (server, _) = plain();
     let options = ClientOptions {
@@ -224,7 +224,7 @@ fn last_word(reader: &mut FrameReader<Socket>) -> (Kind, String) {
 }
 
 #[test]
-fn strangers_and_those_who_release_what_they_have_not_are_thrown_out() {
+fn invalid_keys_and_releases_end_the_connection() {
     let _turn = alone();
     let (server, _) = plain();
     // A client that the server did not refer to the local socket: without a key, and with a wrong
@@ -403,7 +403,7 @@ fn told(act: impl FnOnce(&mut Lie) + Send + 'static) -> Error {
 }
 
 #[test]
-fn servers_that_lie_about_memory_are_found_out() {
+fn false_announcements_of_slots_are_detected() {
     let _turn = alone();
     let lies = |act: fn(&mut Lie), what: &str| {
         let e = told(act);
@@ -468,7 +468,7 @@ fn servers_that_lie_about_memory_are_found_out() {
 }
 
 #[test]
-fn a_slot_that_is_out_is_not_given_twice() {
+fn a_slot_in_use_is_not_accepted_again() {
     let _turn = alone();
     let e = told(|lie| {
         let mut batch = lie.batch();

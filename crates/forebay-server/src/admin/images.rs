@@ -20,7 +20,7 @@ use crate::report::FORMAT;
 #[derive(Default)]
 pub(super) struct Album(Mutex<HashMap<String, (u64, Arc<str>)>>);
 
-/// One batch.
+/// Previews of one batch.
 #[derive(Serialize)]
 struct Pictures<'a> {
     format: u32,

@@ -26,9 +26,9 @@ const MAX_PER_ADDRESS: usize = 16;
 /// Time limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadlines {
-    /// Until the head of the first request is complete.
+    /// Time from the start of the connection until the head of the first request must be complete.
     pub(super) header: Duration,
-    /// After that, active or not.
+    /// Time from then on until the connection is closed, active or not.
     pub(super) lifetime: Duration,
 }
 

@@ -2,8 +2,8 @@
 //! dashboard, its report, health, readiness and metrics; [`Health`] serves health and readiness
 //! alone.
 //!
-//! Each runs on one thread with its own runtime, apart from the threads that serve batches. It only
-//! reads counters and cannot change the server.
+//! Each runs on one thread with its own runtime, apart from the threads that serve batches. Both only read counters and cannot
+//! change the server.
 
 mod http;
 mod images;
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_this_machine_are_its_own() {
+    fn only_loopback_hosts_name_this_machine() {
         for host in [
             "localhost",
             "LOCALHOST:7071",

@@ -23,7 +23,7 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
     let html = HTML
         .replace("/*STYLE*/", STYLE)
         .replace("/*SCRIPT*/", SCRIPT);
-    // Only these two inline texts may run or apply, and the page may contact this server only.
+    // Only the inline script and style are allowed, and the page may contact this server only.
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:; connect-src 'self'; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -47,7 +47,7 @@ pub(super) fn response() -> Response {
     let fixed = HeaderValue::from_static;
     headers.insert(CONTENT_TYPE, fixed("text/html; charset=utf-8"));
     headers.insert(CONTENT_SECURITY_POLICY, PAGE.policy.clone());
-    // A server of another version has another page.
+    // A server of another version has another page, so browsers must revalidate it.
     headers.insert(CACHE_CONTROL, fixed("no-cache"));
     headers.insert("x-content-type-options", fixed("nosniff"));
     headers.insert("referrer-policy", fixed("no-referrer"));
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_whole_and_asks_nobody_else() {
+    fn the_page_is_complete_and_self_contained() {
         let html = &PAGE.html;
         assert!(html.contains(STYLE) && html.contains(SCRIPT));
         assert!(!html.contains("/*STYLE*/") && !html.contains("/*SCRIPT*/"));

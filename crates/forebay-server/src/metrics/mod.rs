@@ -482,7 +482,7 @@ mod tests {
     use forebay_wire::{Peer, wire};
 
     #[test]
-    fn a_page_has_every_name_and_how_far_ranks_are_behind() {
+    fn the_page_has_all_metrics_and_the_lag_of_ranks() {
         let mut totals = Totals::default();
         let stage = wire::Stage {
             name: "decode".to_owned(),

@@ -15,7 +15,7 @@ use crate::history::Did;
 pub(super) struct Window<'a> {
     pub(super) seconds: f64,
     pub(super) streams: u64,
-    /// Whether a stream comes over a network, and not through shared memory.
+    /// Whether any stream is sent over the network, rather than through shared memory.
     pub(super) over_network: bool,
     pub(super) did: Did,
     /// Seconds during which trainers had batches, and had none.
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_the_others_wait_for_comes_before_what_the_sum_of_all_shows() {
+    fn a_straggler_is_reported_unless_the_server_limits_all() {
         let rank = |rank, waits| RankPace {
             rank,
             seconds: 10.0,

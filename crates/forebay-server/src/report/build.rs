@@ -140,7 +140,7 @@ impl ReportBuilder<'_> {
                 [sum[0] + times[0], sum[1] + times[1]]
             });
         let dataset = self.snapshot.served.get(name).cloned().flatten();
-        // If all ranks began at the same position, the slowest one holds the others up.
+        // The ranks of a job advance together, so the slowest one holds up the others.
         let is_job = dataset.is_some() || streams.iter().any(|stream| stream.live.is_job);
         let bottleneck = judge(&Window {
             seconds: history.window_s(),
@@ -205,7 +205,7 @@ impl ReportBuilder<'_> {
         })
     }
 
-    /// Describes a stream. `first` is the position of a job's rank that is ahead of the others.
+    /// Describes a stream. `first` is the step of the job's most advanced rank.
     fn rank(&self, name: &str, stream: &Stream, first: Option<u64>, has_line: bool) -> Rank {
         let live = &stream.live;
         let per_epoch = live.per_epoch.max(1);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_it_all() {
+    fn a_report_is_complete() {
         let begin = Instant::now();
         let mut history = History::default();
         for second in 0..=20 {

@@ -38,7 +38,7 @@ pub struct Report {
     pub now: Rates,
     /// Totals over all streams, since the server started.
     pub totals: Counts,
-    /// The last minutes.
+    /// Time series of the last minutes.
     pub history: Lines,
     /// The process and its machine.
     pub process: ProcessReport,

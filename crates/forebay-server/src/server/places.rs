@@ -159,8 +159,8 @@ impl Shared {
         self.link_gone.notify_all();
     }
 
-    /// Until when batches are made after the server begins to stop; the rest of the drain timeout
-    /// is for batches that are being sent.
+    /// Returns the time until which batches are made after the server begins to stop; the rest of the drain timeout is for
+    /// batches that are being sent.
     pub(crate) fn serves_until(&self) -> Instant {
         let time = self.options.drain_timeout.mul_f64(LEAVING);
         let stopped = *lock(&self.stopped_at).get_or_insert_with(Instant::now);

@@ -58,12 +58,12 @@ impl Steps {
     }
 }
 
-/// Streams with the same spec and nearby positions.
+/// A hub of streams with the same options and nearby positions.
 pub(super) struct Hub {
     /// The member whose memory the source fills.
     pub(super) owner: u64,
     pub(super) options: LoaderOptions,
-    /// The `Opened` message of every member.
+    /// The stream description, which every member sends in its `Opened` message.
     pub(super) info: StreamInfo,
     steps: Steps,
     feed: Mutex<Box<dyn BatchSource>>,
@@ -80,7 +80,7 @@ pub(super) struct State {
     next: u64,
     /// Whether a member is making the next item.
     making: bool,
-    /// The most recent items, as far as some member has not taken them.
+    /// The most recent items that at least one member has not taken.
     kept: VecDeque<Kept>,
     /// Number of the next item of each member.
     pub(super) members: BTreeMap<u64, u64>,
@@ -111,7 +111,7 @@ pub(super) enum Arrival {
 /// Result of asking the hub for the next item.
 pub(super) enum Taken {
     Item(Kept),
-    /// The caller has to make it.
+    /// The item is not made yet: the caller has to make it.
     Next,
     /// The member fell too far behind and has been removed.
     Fallen,
@@ -214,7 +214,7 @@ impl Hub {
         if way > reach {
             return None;
         }
-        // Every item from here on is kept for it.
+        // Every item from here on is kept for the new member.
         let next = state.next;
         state.members.insert(id, next);
         Some(Arrival::OnItsWay)

@@ -91,7 +91,7 @@ impl Member {
         self.monitor.pass_on_cancellation();
     }
 
-    /// The stream has caught up with the hub: closes its own source.
+    /// Closes the stream's own source, once the stream has caught up with the hub.
     fn arrive(&mut self) {
         if let Some(own) = self.own.take() {
             let mut now = lock(&self.monitor.now);
@@ -136,9 +136,8 @@ impl Member {
         }
     }
 
-    /// Returns a batch that this member owns. It is the original if no other member holds it and
-    /// its memory suits this client; a slot of another client does not, nor does plain memory if
-    /// this client uses slots.
+    /// Returns a batch that this member owns: the original if no other member holds it and its memory suits this client,
+    /// otherwise a copy. A slot of another client does not suit, nor does plain memory if this client uses slots.
     fn copy(&self, item: Kept) -> Result<Option<Batch>, Failure> {
         let Some(mut batch) = item.batch else {
             return Ok(None);
@@ -217,7 +216,7 @@ struct Now {
     own: Option<Arc<dyn StreamMonitor>>,
     /// Statistics of earlier sources, as this stream saw them.
     past: wire::Stats,
-    /// The part of that work that this stream reports.
+    /// The part of the work of earlier sources that this stream reports.
     told: Work,
 }
 
@@ -227,7 +226,7 @@ impl Now {
         self.hub = Some((Arc::clone(hub), hub.monitor.stats()));
     }
 
-    /// The stream's own source is closed.
+    /// Records that the stream's own source is closed.
     fn arrive(&mut self) {
         if let Some(own) = self.own.take() {
             self.past = more(std::mem::take(&mut self.past), &own.stats());
@@ -235,7 +234,7 @@ impl Now {
         }
     }
 
-    /// The stream leaves the hub; `left` is the work that it has to report.
+    /// Records that the stream leaves the hub; `left` is the work that it has to report.
     fn leave(&mut self, left: &Work) {
         if let Some((hub, before)) = self.hub.take() {
             let seen = less(hub.monitor.stats(), &before);

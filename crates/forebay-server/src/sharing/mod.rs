@@ -1,7 +1,7 @@
 //! Decodes a batch once for all streams that request it.
 //!
 //! Several trainings over the same data, for example with different learning rates, read the same
-//! samples in the same order with the same transform. Streams with the same spec and nearby
+//! samples in the same order with the same transform. Streams with the same options and nearby
 //! positions are *members* of one *hub*, which has one source of batches and keeps each batch until
 //! all members have taken it:
 //!

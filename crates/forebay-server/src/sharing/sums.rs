@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_storage_gave_is_added_and_what_it_counted_is_not() {
+    fn read_levels_are_summed_and_store_counters_are_not() {
         let (one, two) = ([(1.0, 10.0)], [(2.0, 20.0), (3.0, 30.0)]);
         let both = more(stats(&one, 2, 100), &stats(&two, 2, 150));
         assert_eq!(both, stats(&[(3.0, 30.0), (3.0, 30.0)], 2, 150));

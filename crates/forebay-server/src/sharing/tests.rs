@@ -189,7 +189,7 @@ fn alone(count: usize) -> Vec<Seen> {
 }
 
 #[test]
-fn streams_together_have_each_batch_made_once() {
+fn joined_streams_make_each_batch_once() {
     let rig = rig(8);
     let mut streams = [rig.open(), rig.open(), rig.open()];
     let mut seen = [vec![], vec![], vec![]];
@@ -221,7 +221,7 @@ fn a_stream_alone_keeps_and_copies_nothing() {
 }
 
 #[test]
-fn who_comes_later_catches_up_and_shares_from_there_on() {
+fn a_late_stream_catches_up_and_then_shares() {
     let rig = rig(8);
     let mut first = rig.open();
     let mut early = take(&mut first, 5);
@@ -247,7 +247,7 @@ fn who_comes_later_catches_up_and_shares_from_there_on() {
 }
 
 #[test]
-fn who_falls_behind_decodes_for_itself_and_slows_nobody() {
+fn a_slow_stream_decodes_alone_and_delays_no_other() {
     let rig = rig(4);
     let (mut fast, mut slow) = (rig.open(), rig.open());
     let mut seen = vec![next(&mut slow)];
@@ -291,7 +291,7 @@ fn only_the_same_batches_are_shared() {
         next(other);
     }
     assert_eq!(rig.made(), 5);
-    // Positions that differ by whole batches share too.
+    // A stream between two batch positions of the others shares nothing.
     let mut between = rig.open_at(0, 2);
     assert_eq!(next(&mut between).unwrap().2, 2);
     assert_eq!(rig.made(), 6);
@@ -319,7 +319,7 @@ fn a_stream_that_ends_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_failure_is_everybodys_and_nobody_joins_it() {
+fn a_failure_reaches_all_members_and_closes_the_hub() {
     let rig = rig_with(8, Some((0, 8)));
     let (mut first, mut second) = (rig.open(), rig.open());
     take(&mut first, 2);
@@ -332,7 +332,7 @@ fn a_failure_is_everybodys_and_nobody_joins_it() {
 }
 
 #[test]
-fn waiting_for_somebody_elses_batch_ends_with_it_or_with_the_stream() {
+fn concurrent_members_get_the_same_batches() {
     let rig = rig(8);
     let count = 200;
     let expected = alone(count);
@@ -350,7 +350,7 @@ fn waiting_for_somebody_elses_batch_ends_with_it_or_with_the_stream() {
 }
 
 #[test]
-fn work_is_told_once() {
+fn shared_work_is_reported_once() {
     let rig = rig(8);
     let (mut first, mut second) = (rig.open(), rig.open());
     let (one, two) = (first.monitor(), second.monitor());
@@ -367,7 +367,7 @@ fn work_is_told_once() {
 }
 
 #[test]
-fn places_are_batches_apart() {
+fn distances_are_whole_batches() {
     let steps = Steps {
         global: 4,
         samples: 50,

@@ -1,4 +1,4 @@
-//! Columns travel with their batches: the same bytes in process and over every transport.
+//! Columns of batches: the same bytes in process and over every transport.
 
 use forebay_client::{Client, ClientOptions, StreamOptions, Transport, Via};
 use forebay_image::{EvalTransform, Transform};
@@ -61,7 +61,7 @@ fn columns_are_the_same_over_every_transport() {
         (&encrypted, authority.client(), Via::Tcp),
     ] {
         let client = Client::connect(url, client).unwrap();
-        // Batches of which some are cut into parts, and encoded ones.
+        // Large batches, some of which are sent in slices, and batches of encoded images.
         let transforms = [
             Transform::Eval(EvalTransform::new(300, 300)),
             Transform::KeepEncoded,
@@ -116,7 +116,7 @@ fn trainings_that_share_batches_have_the_same_columns() {
 }
 
 #[test]
-fn clients_learn_which_columns_there_are() {
+fn unknown_columns_are_refused_with_the_known_ones() {
     let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let mut server = Server::bind(options(&Log::default())).unwrap();
     server.add_dataset("set", &dataset).unwrap();

@@ -165,7 +165,7 @@ fn sampling_is_the_same_over_the_network() {
 }
 
 #[test]
-fn labels_count_over_the_network_as_in_process() {
+fn labels_are_the_same_over_the_network() {
     let (_dir, dataset) = packed(DatasetFormat::TfRecord);
     let server = serve(&dataset);
     let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
@@ -200,7 +200,7 @@ fn labels_count_over_the_network_as_in_process() {
 }
 
 #[test]
-fn encoded_images_travel_in_batches_of_any_size() {
+fn encoded_images_arrive_in_batches_of_any_size() {
     let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let server = serve(&dataset);
     let split = dataset.split("train").unwrap();
@@ -257,7 +257,7 @@ fn encoded_images_travel_in_batches_of_any_size() {
 }
 
 #[test]
-fn a_server_makes_no_batch_of_encoded_images_beyond_its_limit() {
+fn encoded_batches_beyond_the_limit_are_an_error() {
     let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let mut loader = Loader::new(
         dataset.split("train").unwrap(),
@@ -298,7 +298,7 @@ fn a_server_makes_no_batch_of_encoded_images_beyond_its_limit() {
 }
 
 #[test]
-fn what_the_loader_refuses_arrives_typed() {
+fn loader_errors_arrive_with_their_kind() {
     let (_dir, dataset) = packed(DatasetFormat::INDEXED);
     let server = serve(&dataset);
     let refused = |split: &str, change: fn(&mut StreamOptions)| {

@@ -85,7 +85,7 @@ impl Cutter {
     }
 }
 
-/// Forwards that many bytes, then ends both connections.
+/// Forwards `bytes` bytes, then closes both connections.
 fn pass(from: &TcpStream, to: &TcpStream, bytes: u64) {
     let (mut reader, mut writer) = (from.take(bytes), to);
     let _ = std::io::copy(&mut reader, &mut writer);
@@ -150,7 +150,7 @@ fn batches_come_in_parts_over_several_connections() {
 }
 
 #[test]
-fn several_connections_cut_anywhere_change_nothing() {
+fn cuts_of_parallel_connections_lose_no_batch() {
     let (server, _) = plain();
     let cutter = Cutter::start(server.addr(), |n| 200_000 + 150_000 * n);
     let client = Client::connect(&url(cutter.addr), parallel(3)).unwrap();
@@ -161,7 +161,7 @@ fn several_connections_cut_anywhere_change_nothing() {
 }
 
 #[test]
-fn nobody_joins_what_is_not_there() {
+fn joining_an_unknown_stream_is_refused() {
     let (server, _) = plain();
     let mut raw = support::Raw::connect(server.addr());
     raw.send(wire::Hello {
@@ -174,9 +174,9 @@ fn nobody_joins_what_is_not_there() {
 }
 
 #[test]
-fn connections_cut_anywhere_change_nothing() {
+fn cuts_of_a_connection_lose_no_batch() {
     let (server, _) = plain();
-    // Cut within the first batch already, at another byte each time.
+    // The first cut is within the first batch, each later one at another byte.
     let cutter = Cutter::start(server.addr(), |n| BATCH_BYTES / 2 + 797 * n);
     let mut stream = Client::connect(&url(cutter.addr), over(Transport::Tcp))
         .unwrap()
@@ -281,7 +281,7 @@ fn a_server_that_is_away_is_named_and_waited_for(transport: Transport) {
             taken += u64::from(batch.is_some());
             Ok(batch.is_some())
         }
-        // Its time is up for a slow test machine too: then the server had not gone yet.
+        // On a slow machine, the timeout may pass before the client loses the server.
         Err(Error::Waited { .. }) => Ok(true),
         Err(e) => Err(e),
     };
@@ -319,7 +319,7 @@ fn a_server_that_is_away_is_named_and_waited_for(transport: Transport) {
 
 #[test]
 fn a_server_that_starts_later_is_waited_for() {
-    // A port that nothing listens on, until the client says that it waits.
+    // A port that nothing listens on until the client reports a retry.
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = free.local_addr().unwrap();
     drop(free);
@@ -347,7 +347,7 @@ fn a_server_that_starts_later_is_waited_for() {
         let mut stream = client.join().unwrap().unwrap().open(epochs(1)).unwrap();
         epoch(&mut stream, 0);
     });
-    // One line, however often it is tried.
+    // The client reports retries once, however many there are.
     assert!(said.try_recv().is_err());
 }
 
@@ -385,8 +385,8 @@ fn another_dataset_is_not_mixed_in(transport: Transport) {
     let log = Log::default();
     let b = start(options(&log), Synthetic::new(200, Pixels::Pattern));
     let both = format!("forebay://{},{}/set", a.addr(), b.addr());
-    // Whichever server the error concerns: the one whose dataset the client saw first, or the other
-    // one.
+    // Depending on placement, the client finds the mismatch when it opens the stream on the other server, or when the stream
+    // moves there.
     let client = Client::connect(&both, over(transport)).unwrap();
     let (greeted, _other) = match client.server() == a.addr().to_string() {
         true => (a, b),
@@ -528,7 +528,7 @@ fn told(
 }
 
 #[test]
-fn servers_that_send_something_else_are_found_out() {
+fn wrong_batches_of_a_server_are_detected() {
     let payload = vec![7; BATCH_BYTES as usize];
     let sends = |change: fn(&mut wire::Batch), what: &str| {
         let payload = payload.clone();
@@ -552,7 +552,7 @@ fn servers_that_send_something_else_are_found_out() {
 }
 
 #[test]
-fn what_changed_on_the_way_is_found() {
+fn corruption_in_transit_is_detected() {
     let e = told(|_, writer| {
         let mut payload = vec![7; BATCH_BYTES as usize];
         let header = batch(0, &payload);
@@ -567,7 +567,7 @@ fn what_changed_on_the_way_is_found() {
 }
 
 #[test]
-fn more_than_was_granted_is_refused() {
+fn batches_beyond_the_credit_are_refused() {
     let (addr, thread) = liar(|_, writer| {
         let payload = vec![7; BATCH_BYTES as usize];
         for i in 0..3 {
@@ -638,7 +638,7 @@ fn a_server_that_dies_within_a_batch_is_lost() {
 }
 
 #[test]
-fn a_server_that_is_none_is_told_apart() {
+fn http_and_silent_servers_are_recognized() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let thread = thread::spawn(move || {

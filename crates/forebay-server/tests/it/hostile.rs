@@ -21,7 +21,7 @@ mod stream;
 
 const SHORT: Duration = Duration::from_millis(400);
 
-/// A well-behaved client gets a whole epoch.
+/// Checks that a well-behaved client gets a whole epoch.
 fn still_serves(server: &ServerHandle) {
     let mut stream = connect(server.addr(), Transport::Tcp)
         .open(epochs(1))
@@ -77,7 +77,7 @@ fn garbage_is_answered_and_forgotten() {
 }
 
 #[test]
-fn other_protocols_are_told_so() {
+fn other_protocols_get_an_explanation() {
     let (server, log) = plain();
     // HTTP clients get an HTTP answer at once, however short the request is.
     for request in [
@@ -102,7 +102,7 @@ fn other_protocols_are_told_so() {
     assert!(message.contains("found 53 53 48 2d"), "{message}");
 }
 
-/// JSON objects in each other, as the value of `transform`.
+/// Options with nested JSON objects as the value of `transform`.
 fn nested(levels: usize) -> String {
     let (open, close) = (r#"{"a":"#.repeat(levels), "}".repeat(levels));
     format!(r#"{{"transform":{open}1{close}}}"#)
@@ -111,7 +111,7 @@ fn nested(levels: usize) -> String {
 #[test]
 fn options_that_nest_deep_are_refused() {
     let (server, _) = plain();
-    // The deepest options that are parsed fit into the stack of the thread: they are only wrong.
+    // At the maximum depth, parsing does not overflow the stack of the thread; the options are only invalid.
     for (levels, part) in [
         (31, "missing field `kind`"),
         (32, "nest deeper than 32 levels at offset 168"),
@@ -159,7 +159,7 @@ fn servers_of_other_protocols_are_named_at_once() {
         ),
         (b"SSH-2.0-x\r\n", "found 53 53 48 2d"),
     ] {
-        // Without this limit the retries would outlast the test.
+        // With this timeout, a client that waited for more bytes would outlast the test.
         let options = ClientOptions {
             connect_timeout: 10 * LONG,
             ..ClientOptions::default()
@@ -176,7 +176,7 @@ fn servers_of_other_protocols_are_named_at_once() {
 }
 
 #[test]
-fn words_of_a_server_do_nothing_to_a_terminal() {
+fn messages_of_a_server_are_escaped() {
     let mut frame = Vec::new();
     let error = wire::Error {
         kind: Kind::NotFound.into(),
@@ -193,7 +193,7 @@ fn words_of_a_server_do_nothing_to_a_terminal() {
 }
 
 #[test]
-fn versions_without_a_common_one_are_refused_with_both() {
+fn incompatible_versions_are_refused_with_both_ranges() {
     let (server, _) = plain();
     let mut raw = Raw::connect(server.addr());
     raw.send(wire::Hello {
@@ -204,7 +204,7 @@ fn versions_without_a_common_one_are_refused_with_both() {
     let (kind, message) = raw.last_word();
     assert_eq!(kind, Kind::Version);
     assert!(message.contains("client speaks 7 to 9") && message.contains("server 2 to 2"));
-    // The options of version 1 were other messages.
+    // Version 1 encoded the options in other messages.
     let mut raw = Raw::connect(server.addr());
     raw.send(wire::Hello {
         version_min: 1,
@@ -222,7 +222,7 @@ fn versions_without_a_common_one_are_refused_with_both() {
 }
 
 #[test]
-fn options_that_cannot_be_are_refused_by_name() {
+fn invalid_options_are_refused_by_name() {
     let (server, _) = plain();
     let refused = |spec: Option<wire::StreamSpec>, part: &str| {
         let mut raw = Raw::welcomed(server.addr());
@@ -331,7 +331,7 @@ fn oversized_frames_are_refused_unread() {
 }
 
 #[test]
-fn a_handshake_has_a_deadline_however_it_drips() {
+fn the_handshake_deadline_holds_for_slow_bytes() {
     let log = Log::default();
     let server = start(
         ServerOptions {
@@ -389,7 +389,7 @@ fn a_message_has_a_deadline_after_the_handshake_too() {
 }
 
 #[test]
-fn a_message_that_began_with_the_last_one_has_a_deadline_too() {
+fn a_message_begun_with_the_last_one_has_a_deadline() {
     let log = Log::default();
     let server = start(
         ServerOptions {
@@ -416,7 +416,7 @@ fn a_message_that_began_with_the_last_one_has_a_deadline_too() {
 }
 
 #[test]
-fn addresses_that_cannot_be_are_refused() {
+fn invalid_addresses_and_names_are_refused() {
     let log = Log::default();
     let server = Server::bind(options(&log)).unwrap();
     let taken = ServerOptions {
@@ -452,7 +452,7 @@ fn addresses_that_cannot_be_are_refused() {
 /// `FOREBAY_GARBAGE=10000` sets the number of garbage connections; the test then prints the good
 /// client's rate before and meanwhile.
 #[test]
-fn garbage_connections_leave_memory_flat_and_a_good_client_alone() {
+fn garbage_connections_do_not_affect_a_good_client() {
     let count = std::env::var("FOREBAY_GARBAGE").map_or(300, |n| n.parse().unwrap());
     let log = Log::default();
     let server = start(

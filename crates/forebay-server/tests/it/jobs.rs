@@ -12,7 +12,7 @@ use forebay_client::{
 use forebay_server::{Admin, AdminOptions, JobOptions, Pixels, Server, ServerHandle, Synthetic};
 use support::{LONG, Log, connect, epochs, given, options, spec};
 
-/// A server with the job `job`: 16 samples a batch of two ranks, seed 7.
+/// A server with the job `job`: batches of 16 samples for each of two ranks, seed 7.
 fn with_job() -> ServerHandle {
     let mut server = Server::bind(options(&Log::default())).unwrap();
     let source = Synthetic::new(100, Pixels::Pattern);
@@ -36,7 +36,7 @@ fn with_job() -> ServerHandle {
 }
 
 #[test]
-fn weights_are_of_names_that_are_there() {
+fn weights_need_a_served_name() {
     let mut limited = options(&Log::default());
     limited.bandwidth = 1 << 30;
     let mut server = Server::bind(limited).unwrap();
@@ -99,7 +99,7 @@ fn ranks_join_a_job_and_get_its_options() {
 }
 
 #[test]
-fn options_that_contradict_a_job_are_refused_with_both_values() {
+fn options_that_contradict_a_job_are_refused() {
     let server = with_job();
     let client = join(&server);
     let refused = |json: &str| match client.open(given(json)) {
@@ -128,7 +128,7 @@ fn options_that_contradict_a_job_are_refused_with_both_values() {
     assert!(message.contains(expected), "{message}");
     let message = refused(r#"{"limit": 3}"#);
     assert!(message.contains("limit: job job has none"), "{message}");
-    // What agrees may be said, in any words for the same.
+    // Options that agree with the job are accepted in any equivalent form.
     let same = r#"{"batch_size": 16, "seed": 7, "shuffle": false, "transform": {"kind": "TrainTransform", "size": 8}}"#;
     client.open(given(same)).unwrap();
 }

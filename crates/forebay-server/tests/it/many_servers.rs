@@ -248,7 +248,7 @@ fn all_addresses_of_a_name_are_servers() {
 }
 
 #[test]
-fn a_client_that_stays_is_served_until_the_end() {
+fn a_client_that_does_not_migrate_is_served_until_the_end() {
     let log = Log::default();
     let server = start(
         ServerOptions {

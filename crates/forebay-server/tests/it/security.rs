@@ -169,7 +169,7 @@ fn large_batches_go_through_tls_while_the_client_speaks() {
 }
 
 #[test]
-fn who_is_not_trusted_is_told_why_and_not_tried_again() {
+fn an_untrusted_certificate_is_a_permanent_error() {
     let authority = Authority::new();
     let server = secure(authority.server(), &Log::default());
     let stranger = Authority::new();
@@ -189,7 +189,7 @@ fn who_is_not_trusted_is_told_why_and_not_tried_again() {
 }
 
 #[test]
-fn clients_prove_themselves_where_servers_ask() {
+fn servers_can_require_client_certificates() {
     let authority = Authority::new();
     let tls = ServerTls {
         client_ca: Some(authority.path("ca.pem")),
@@ -223,7 +223,7 @@ fn both_sides_see_when_only_one_speaks_tls() {
 }
 
 #[test]
-fn tls_that_is_garbage_or_never_done_is_forgotten() {
+fn broken_tls_handshakes_are_dropped() {
     let authority = Authority::new();
     let log = Log::default();
     let server = start(ServerOptions {
@@ -285,7 +285,7 @@ fn certificates_are_replaced_while_the_server_runs() {
 }
 
 #[test]
-fn files_that_are_wrong_say_what_they_are() {
+fn errors_of_tls_files_describe_their_content() {
     let authority = Authority::new();
     let good = authority.server();
     let bind = |tls: ServerTls| {
@@ -412,7 +412,7 @@ fn unauthorized(e: &Error) -> String {
 }
 
 #[test]
-fn tokens_let_in_and_never_appear() {
+fn tokens_admit_clients_and_are_never_shown() {
     let guarded = guarded(&format!("{MARKED} set\n"));
     let url = plain_url(&guarded.server);
     let client = Client::connect(&url, with_token(MARKED)).unwrap();
@@ -439,7 +439,7 @@ fn tokens_let_in_and_never_appear() {
 }
 
 #[test]
-fn tokens_are_asked_for_before_anything_else() {
+fn tokens_are_checked_first() {
     let guarded = guarded(&format!("{MARKED}\n"));
     let mut raw = Raw::connect(guarded.server.addr());
     raw.send(wire::Hello {
@@ -476,7 +476,7 @@ fn tokens_are_replaced_while_the_server_runs() {
     Client::connect(&url, from_file()).unwrap();
     unauthorized(&failed(&url, with_token(MARKED)));
     epoch(&held);
-    // Removing the file changes nothing.
+    // If the file is removed, the previous tokens stay valid.
     std::fs::remove_file(&guarded.file).unwrap();
     guarded.server.reloader().reload();
     guarded.log.wait_for("new tokens cannot be used");
@@ -484,7 +484,7 @@ fn tokens_are_replaced_while_the_server_runs() {
 }
 
 #[test]
-fn a_server_does_not_start_with_a_file_that_lets_nobody_in() {
+fn an_unusable_token_file_prevents_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tokens");
     for (text, part) in [("# none\n", "no token"), ("marked\n", "line 1")] {

@@ -321,7 +321,7 @@ fn limits_of_the_client_are_kept(transport: Transport) {
 }
 
 #[test]
-fn a_client_that_takes_nothing_gets_its_credit_and_no_more() {
+fn a_client_gets_no_more_than_its_credit() {
     let made = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&made);
     let log = Log::default();

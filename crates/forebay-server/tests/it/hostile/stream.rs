@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_client_that_leaves_pings_unanswered_is_thrown_out() {
+fn a_client_that_answers_no_ping_is_disconnected() {
     let log = Log::default();
     let server = start(
         ServerOptions {
@@ -51,7 +51,7 @@ fn a_client_that_waits_long_is_kept_alive_by_pings() {
 }
 
 #[test]
-fn a_client_that_vanishes_in_the_middle_of_a_batch_is_noticed() {
+fn a_client_that_vanishes_within_a_batch_is_noticed() {
     let log = Log::default();
     let server = start(options(&log), Synthetic::new(10_000, Pixels::Arbitrary));
     for _ in 0..5 {
@@ -73,7 +73,7 @@ fn a_client_that_vanishes_in_the_middle_of_a_batch_is_noticed() {
 }
 
 #[test]
-fn a_client_that_stops_reading_is_thrown_out() {
+fn a_client_that_stops_reading_is_disconnected() {
     let log = Log::default();
     let server = start(
         ServerOptions {
@@ -122,7 +122,7 @@ fn too_many_connections_are_told_that_the_server_is_busy() {
             Ok(_) => panic!("was welcomed"),
         }
     }
-    // A client that retries as long as its timeout allows, and says so in the error.
+    // A client retries as long as its timeout allows, and reports this in the error.
     let patient = ClientOptions {
         server_timeout: Duration::from_millis(300),
         ..ClientOptions::default()
@@ -167,7 +167,7 @@ fn too_many_connections_are_told_that_the_server_is_busy() {
 }
 
 #[test]
-fn a_stop_lets_the_batch_arrive_and_says_so() {
+fn a_stop_finishes_the_batch_and_notifies_clients() {
     let (server, log) = plain();
     let mut raw = Raw::opened(server.addr(), u64::MAX);
     let idle = Raw::welcomed(server.addr());
@@ -197,7 +197,7 @@ fn a_stop_lets_the_batch_arrive_and_says_so() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_those_who_do_not_read() {
+fn a_stop_does_not_wait_for_clients_that_do_not_read() {
     let log = Log::default();
     let server = start(
         ServerOptions {
@@ -252,7 +252,7 @@ fn a_server_is_stopped_by_a_flag_too() {
 }
 
 #[test]
-fn a_socket_that_is_gone_is_no_news() {
+fn sockets_closed_before_accept_are_ignored() {
     let (server, _) = plain();
     for _ in 0..100 {
         let socket = TcpSocket::new(TcpStream::connect(server.addr()).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A strict parser of the Prometheus text format: every scraper accepts its subset.
+//! A strict parser of the Prometheus text format. It accepts a subset that every scraper reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -153,7 +153,7 @@ fn check_histogram(name: &str, family: &Family) {
     }
 }
 
-/// Names of Forebay's and process metrics in a text of expressions.
+/// Returns the names of Forebay's and process metrics in a text with PromQL expressions.
 pub(crate) fn names_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let ours = words.filter(|word| word.starts_with("forebay_") || word.starts_with("process_"));

@@ -204,7 +204,7 @@ fn the_report_follows_what_is_sent() {
 }
 
 #[test]
-fn metrics_are_in_order_and_have_what_dashboards_and_alerts_ask_for() {
+fn metrics_are_valid_and_cover_dashboards_and_alerts() {
     let watched = Watched::start(false);
     let trainers = Trainers::join(&watched.server, 2);
     watched.report_when(|report| report.served[1].ranks.len() == 2 && report.totals.batches > 4);
@@ -287,7 +287,7 @@ fn metrics_are_in_order_and_have_what_dashboards_and_alerts_ask_for() {
         let asks = panel["targets"].as_array().map_or(0, Vec::len);
         assert!(asks > 0 || panel["type"] == "row", "{panel}");
     }
-    // The table in the documentation lists exactly the metrics that exist.
+    // The table in the documentation lists every metric.
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/serving.md");
     let docs = std::fs::read_to_string(docs).unwrap();
     for family in known {
@@ -299,7 +299,7 @@ fn metrics_are_in_order_and_have_what_dashboards_and_alerts_ask_for() {
 }
 
 #[test]
-fn pictures_of_the_last_batch_are_there_when_somebody_looks() {
+fn previews_of_the_last_batch_are_served_on_request() {
     let watched = Watched::start(true);
     let ask = || -> serde_json::Value {
         let answer = watched.get("/api/images?name=resnet");
@@ -343,7 +343,7 @@ fn pictures_of_the_last_batch_are_there_when_somebody_looks() {
 }
 
 #[test]
-fn the_page_is_strict_and_for_this_machine_alone() {
+fn the_page_has_a_policy_and_is_for_this_host_only() {
     let watched = Watched::start(true);
     let page = watched.get("/");
     assert_eq!(page.status, 200);
