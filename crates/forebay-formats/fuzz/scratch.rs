@@ -1,4 +1,4 @@
-//! A directory for the file that a parser reads, in memory where the system has that.
+//! Scratch directory for the files that parsers read. It is in memory if the operating system has a file system in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;

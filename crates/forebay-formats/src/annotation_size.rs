@@ -2,12 +2,12 @@
 
 use forebay_image::{Limits, probe};
 
-/// How the declared size of an annotation and the size of its image go together.
+/// Result of comparing the size that an annotation declares with the size of its image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SizeFit {
-    /// They are the same.
+    /// The sizes are equal.
     Same,
-    /// One factor scales both sides: the image was resized after the annotation was made, or before.
+    /// One factor scales both sides: the image was resized before or after the annotation was made.
     Scaled,
 }
 
@@ -21,13 +21,13 @@ pub(crate) fn header_size(image: &[u8]) -> Result<[u32; 2], String> {
 /// Compares the declared width and height with those of the image.
 ///
 /// # Errors
-/// No factor scales one size to the other, so coordinates in the first mean other places in the second.
+/// No factor scales one size to the other, so the coordinates do not fit the image.
 pub(crate) fn compare(declared: [f64; 2], image: [u32; 2]) -> Result<SizeFit, String> {
     let [width, height] = image.map(f64::from);
     if declared == [width, height] {
         return Ok(SizeFit::Same);
     }
-    // Each side of the smaller size is a rounded side of the larger one: both may be off by a pixel, in the same direction.
+    // Each side of the smaller size is rounded from the larger size: both may be off by a pixel, in the same direction.
     let error = (declared[0] * height - declared[1] * width).abs();
     let largest = declared.into_iter().fold(width.max(height), f64::max);
     match error <= largest && declared.iter().all(|side| *side >= 1.0) {
@@ -49,7 +49,7 @@ mod tests {
             ([64.0, 48.0], [64, 48], Some(SizeFit::Same)),
             ([32.0, 24.0], [64, 48], Some(SizeFit::Scaled)),
             ([2048.0, 1536.0], [500, 375], Some(SizeFit::Scaled)),
-            // 681 / 2.048 is 332.5, whatever it is rounded to.
+            // 681 / 2.048 is 332.5, which tools round up or down.
             ([500.0, 332.0], [1024, 681], Some(SizeFit::Scaled)),
             ([500.0, 333.0], [1024, 681], Some(SizeFit::Scaled)),
             ([500.0, 334.0], [1024, 681], None),

@@ -1,4 +1,4 @@
-//! Lists of classes: their names in the order of their labels, and the files that hold such lists.
+//! Lists of classes in the order of their labels, and the files that hold such lists.
 
 use crate::class_order::ClassOrder;
 use crate::error::{Error, Result};
@@ -14,18 +14,18 @@ use std::path::{Path, PathBuf};
 pub(crate) const SYNSET_LABELS: &str = "synset_labels.txt";
 const SYNSET_MAPPING: &str = "LOC_synset_mapping.txt";
 pub(crate) const CLASSES: &str = "classes.txt";
-/// Class lists that are found by themselves at the top of a source, first match first.
+/// Class lists that are used without an option if they are at the top of a source, in order of precedence.
 pub(crate) const KNOWN_NAMES: &[&str] = &[SYNSET_LABELS, SYNSET_MAPPING, CLASSES];
 
-/// The classes of validation images by name, as Kaggle hands them out.
+/// The file from Kaggle with the classes of the validation images by name.
 pub(crate) const VALIDATION_SOLUTION: &str = "LOC_val_solution.csv";
 
 /// One class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassName {
-    /// The directory's name; for ImageNet the synset.
+    /// The name of the class directory; for ImageNet the WordNet id (synset).
     pub name: Vec<u8>,
-    /// Its meaning in words, where a list has one.
+    /// The meaning in words, if the list has it.
     pub text: Option<String>,
 }
 
@@ -56,44 +56,44 @@ impl ClassList {
         })
     }
 
-    /// How many classes there are.
+    /// Returns the number of classes.
     pub fn len(&self) -> usize {
         self.classes.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }
 
-    /// The class with this index (label minus label base).
+    /// Returns the class with this index (label minus label base).
     pub fn get(&self, index: u32) -> Option<&ClassName> {
         self.classes.get(index as usize)
     }
 
-    /// The index of a class, whose name may have another Unicode form.
+    /// Returns the index of a class. The name may be in another Unicode form.
     pub fn index_of(&self, name: &[u8]) -> Option<u32> {
         let exact = |name: &[u8]| self.index.get(name).copied();
         exact(name).or_else(|| self.forms.find(name, exact).ok().flatten())
     }
 
-    /// Whether it has a class by another Unicode form of its name alone.
+    /// Returns whether the list has the name only in another Unicode form.
     pub(crate) fn has_other_form(&self, name: &[u8]) -> bool {
         !self.index.contains_key(name) && self.index_of(name).is_some()
     }
 
-    /// All classes in the order of their labels.
+    /// Returns all classes in the order of their labels.
     pub fn iter(&self) -> impl Iterator<Item = &ClassName> {
         self.classes.iter()
     }
 
-    /// The file that the list came from; none if it was made from the class directories.
+    /// Returns the file that the list came from; `None` if the class directories are the list.
     pub fn origin(&self) -> Option<&Path> {
         self.origin.as_deref()
     }
 
-    /// Returns the first class that has the label of another one in the order of numbers, and that other one, if all names are
-    /// numbers. Returns nothing for a list, whose order is deliberate.
+    /// If all names are numbers, returns the first class that is not in numeric order, and the class that should have its
+    /// label. Returns `None` for a list from a file, whose order is deliberate.
     pub fn first_number_out_of_order(&self) -> Option<(&ClassName, &ClassName)> {
         let is_number = |class: &ClassName| class.name.iter().all(u8::is_ascii_digit);
         if self.origin.is_some() || !self.classes.iter().all(is_number) {
@@ -118,7 +118,7 @@ impl ClassList {
     }
 }
 
-/// A list beside a validation split without class directories that tells the class of each of its files.
+/// The class of each file of a validation split without class directories, from a list beside the split.
 #[derive(Debug, Clone)]
 pub struct FileClasses {
     origin: PathBuf,
@@ -127,32 +127,32 @@ pub struct FileClasses {
 
 #[derive(Debug, Clone)]
 enum ClassLookup {
-    /// In the byte order of keys, as the lines of `synset_labels.txt` are.
+    /// One class for each file in byte order of the keys, from the lines of `synset_labels.txt`.
     Order(Vec<u32>),
-    /// By the name without its ending, in a file that is parsed when it is needed.
+    /// By the file name without extension. The content is the CSV file, parsed by [`FileClasses::of`].
     Stem(Vec<u8>),
-    /// By the number at the end of the name without its ending, counted from 1.
+    /// By the number at the end of the file name without extension, counted from 1.
     Number {
         names: Vec<Vec<u8>>,
-        /// Index of a name for each number.
+        /// Index into `names` for each number.
         lines: Vec<u16>,
     },
 }
 
 impl FileClasses {
-    /// The classes of images by their names, from Kaggle's file of solutions.
+    /// Creates the lookup from the content of Kaggle's `LOC_val_solution.csv`.
     pub(crate) fn by_solution(origin: PathBuf, bytes: Vec<u8>) -> Self {
         let lookup = ClassLookup::Stem(bytes);
         Self { origin, lookup }
     }
 
-    /// The class of image number `n`, which its name ends with, is `names[lines[n - 1]]`.
+    /// Creates the lookup for images whose names end with a number `n`, counted from 1: the class is `names[lines[n - 1]]`.
     pub(crate) fn by_number(origin: PathBuf, names: Vec<Vec<u8>>, lines: Vec<u16>) -> Self {
         let lookup = ClassLookup::Number { names, lines };
         Self { origin, lookup }
     }
 
-    /// The classes of files, given in the byte order of their keys. Every file must have one.
+    /// Returns the class indexes of `count` files, given in byte order of their keys. Every file must have a class.
     pub fn of<'a>(
         &self,
         list: &ClassList,
@@ -201,7 +201,7 @@ fn class_by_stem(classes: &BTreeMap<Vec<u8>, u32>, name: &[u8], origin: &Path) -
     classes.get(stem(name)).copied().ok_or_else(none)
 }
 
-/// The number that a name ends with before its ending.
+/// Returns the number at the end of a name, before its extension.
 fn number_of(name: &[u8]) -> Option<usize> {
     let stem = stem(name);
     let start = stem
@@ -211,10 +211,10 @@ fn number_of(name: &[u8]) -> Option<usize> {
     std::str::from_utf8(&stem[start..]).ok()?.parse().ok()
 }
 
-/// A list is read whole; a larger file is none.
+/// Largest size of a list, which is read into memory.
 const LIST_MAX_BYTES: u64 = 64 << 20;
 
-/// Reads a list that is a file of its own.
+/// Reads the file of a list.
 pub(crate) fn read_list(path: &Path) -> Result<Vec<u8>> {
     let fail = |source: io::Error| Error::io(path, "read the class list", source);
     let meta = std::fs::metadata(path).map_err(fail)?;
@@ -225,17 +225,17 @@ pub(crate) fn read_list(path: &Path) -> Result<Vec<u8>> {
     forebay_shard::read_file(path).map_err(fail)
 }
 
-/// Whether a file of this name at the top of a source is a list of classes.
+/// Returns whether a file of this name at the top of a source is a list of classes.
 pub(crate) fn is_list(name: &str) -> bool {
     KNOWN_NAMES.contains(&name) || name == VALIDATION_SOLUTION
 }
 
-/// Whether a path is that of a list of classes.
+/// Returns whether a path is that of a list of classes.
 pub fn is_list_path(path: &[u8]) -> bool {
     std::str::from_utf8(base(path)).is_ok_and(is_list)
 }
 
-/// `ImageId,PredictionString`, the latter a synset and boxes.
+/// Parses lines of `ImageId,PredictionString`; the latter begins with the synset, boxes follow.
 fn validation_solution(
     bytes: &[u8],
     list: &ClassList,
@@ -267,8 +267,8 @@ fn validation_solution(
     Ok(classes)
 }
 
-/// A list of classes as it is if no line is there twice, else one line for each validation image; then the classes are
-/// the different lines in byte order, as TensorFlow numbers them.
+/// Interprets the lines of `synset_labels.txt`. Without repeated lines, they are the list of classes. Otherwise each line is the
+/// class of one validation image, and the list of classes has the distinct lines in byte order, as TensorFlow numbers them.
 pub(crate) fn synset_labels(
     lines: Vec<ClassName>,
     path: PathBuf,
@@ -293,7 +293,7 @@ pub(crate) fn synset_labels(
     ))
 }
 
-/// One class a line: `name`, `name<TAB>text`, or a WordNet id followed by a space and its text.
+/// Parses one class per line: `name`, `name<TAB>text`, or a WordNet id followed by a space and its text.
 pub(crate) fn parse(bytes: &[u8]) -> Vec<ClassName> {
     let text = crate::labels::to_utf8(bytes);
     let lines = text
@@ -322,7 +322,7 @@ fn parse_line(line: &[u8]) -> ClassName {
     }
 }
 
-/// `n` and eight digits.
+/// Returns whether a name is `n` and eight digits.
 pub(crate) fn is_wordnet_id(name: &[u8]) -> bool {
     name.len() == 9 && name.starts_with(b"n") && name.iter().skip(1).all(u8::is_ascii_digit)
 }
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_every_kind() {
+    fn lines_of_every_kind_are_parsed() {
         let classes = parse(
             b"\xef\xbb\xbfn01440764 tench, Tinca tinca\r\n\ngolden retriever\ncat\tFelis catus\n  dog  \n",
         );
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_solution_tells_classes_by_name() {
+    fn a_solution_file_maps_names_to_classes() {
         let list = ClassList::new(parse(b"n1\nn2\n"), None).unwrap();
         let of = |text: &[u8]| validation_solution(text, &list, Path::new("s.csv"));
         let classes =
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_twice_is_an_error() {
+    fn repeated_classes_are_an_error() {
         assert!(ClassList::new(parse(b"a\na\n"), None).is_err());
     }
 }

@@ -1,19 +1,19 @@
-//! The order of classes that are numbered by their names.
+//! The order in which class names are numbered.
 
 use std::cmp::Ordering;
 
-/// How classes are numbered where no list says.
+/// Order of classes that no list numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClassOrder {
     /// By the bytes of their names, as torchvision's ImageFolder and Keras number them.
     #[default]
     Text,
-    /// Numbers in names by their value: `2` before `10`.
+    /// Numbers in names are compared by value: `2` before `10`.
     Natural,
 }
 
 impl ClassOrder {
-    /// Returns the name in options.
+    /// Returns the option value of the order.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -26,12 +26,12 @@ impl ClassOrder {
         [Self::Text, Self::Natural]
     }
 
-    /// Returns the order of this name.
+    /// Returns the order with this option value.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|order| order.name() == name)
     }
 
-    /// Compares two names.
+    /// Compares two class names.
     pub fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
         match self {
             Self::Text => a.cmp(b),
@@ -39,7 +39,7 @@ impl ClassOrder {
         }
     }
 
-    /// Returns a warning if all names are whole numbers and this order, in which they are, is not that of the numbers. `base`
+    /// Returns a warning if all names are whole numbers but `names`, which are in this order, are not in numeric order. `base`
     /// is the label of the first class.
     pub fn warning<'n>(
         self,
@@ -63,7 +63,7 @@ impl ClassOrder {
     }
 }
 
-/// Compares runs of digits by their value and everything else by its bytes; equal ones by all bytes.
+/// Compares runs of digits by value and other characters by bytes. Names that are equal in this way are compared by all bytes.
 fn natural(a: &[u8], b: &[u8]) -> Ordering {
     let (mut left, mut right) = (a, b);
     while let (Some(x), Some(y)) = (left.first(), right.first()) {
@@ -86,7 +86,7 @@ fn natural(a: &[u8], b: &[u8]) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 
-/// The digits at the beginning, without zeros in front, and what follows.
+/// Returns the digits at the beginning without leading zeros, and the rest.
 fn number(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text
         .iter()
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_in_the_order_of_text_are_warned_about() {
+    fn numbers_in_text_order_give_a_warning() {
         let warning = |names: &[&str], order: ClassOrder| {
             order.warning(names.iter().map(|name| name.as_bytes()), 1)
         };

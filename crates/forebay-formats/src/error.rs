@@ -1,19 +1,19 @@
-//! Errors of a source.
+//! Errors of sources.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The result of this crate's calls.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of a source. [`hint`](Error::hint) says what to do about it, where something can be done.
+/// An error of a source. [`hint`](Error::hint) returns advice for the user, if there is any.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The source is not what it has to be: missing, no directory, without images, ambiguous, or changed.
+    /// The source is unusable: it is missing, is not a directory, has no images, is ambiguous, or has changed.
     #[error("{}: {what}", path.display())]
     Source {
-        /// The place in the source.
+        /// The path of the source, or a path inside it.
         path: PathBuf,
         /// Description of the error.
         what: String,
@@ -21,56 +21,56 @@ pub enum Error {
     /// A list of labels or classes cannot be used.
     #[error("{}: {what}", path.display())]
     List {
-        /// The file, or the directory that it does not name.
+        /// The list, or the class directory that is not in the list.
         path: PathBuf,
-        /// The reason, with the line.
+        /// The reason, with the line number.
         what: String,
     },
     /// The source is a dataset of another tool, which would be packed with the wrong labels.
     #[error("{}: this looks like {format} ({sign}), which pack does not read", path.display())]
     ForeignTree {
-        /// The place in the source.
+        /// The path in the source.
         path: PathBuf,
         /// The tool or format.
         format: &'static str,
-        /// The file or directory that shows it.
+        /// The file or directory by which the format was recognized.
         sign: String,
-        /// How its images can be packed.
+        /// How the images can be packed anyway.
         advice: &'static str,
     },
-    /// A record without what a reader needs: no Example, no image, or an impossible label.
+    /// A record lacks something that a reader needs: it is not an `Example`, has no image, or has an invalid label.
     #[error("{}: record {record}: {what}", path.display())]
     Record {
-        /// The file.
+        /// The file with the record.
         path: PathBuf,
-        /// Number of the record in the file.
+        /// Number of the record in the file, counted from 0.
         record: u64,
         /// Description of the error.
         what: String,
     },
-    /// The caller cancelled.
+    /// The caller cancelled the operation.
     #[error("interrupted")]
     Interrupted,
-    /// The system refused an operation on a path.
+    /// The operating system refused an operation on a path.
     #[error("cannot {op} {}: {source}", path.display())]
     Io {
-        /// The path that was worked on.
+        /// The path of the operation.
         path: PathBuf,
-        /// The operation.
+        /// The operation, as a verb phrase: `read the labels`.
         op: &'static str,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A place in a store.
+    /// An error of the object store.
     #[error(transparent)]
     Store(#[from] forebay_store::Error),
-    /// A shard, index or manifest.
+    /// An error of a shard, an index or a manifest.
     #[error(transparent)]
     Shard(#[from] forebay_shard::Error),
 }
 
 impl Error {
-    /// Returns the error of an operation of the system on a path.
+    /// Returns the error of a failed system call on a path.
     pub fn io(path: impl AsRef<Path>, op: &'static str, source: impl Into<io::Error>) -> Self {
         Self::Io {
             path: path.as_ref().to_path_buf(),
@@ -79,7 +79,7 @@ impl Error {
         }
     }
 
-    /// Returns the error of a place in a source.
+    /// Returns an error about a path in a source.
     pub fn source(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
         Self::Source {
             path: path.as_ref().to_path_buf(),
@@ -87,7 +87,7 @@ impl Error {
         }
     }
 
-    /// Returns the error of a list of labels or classes.
+    /// Returns an error about a list of labels or classes.
     pub fn list(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
         Self::List {
             path: path.as_ref().to_path_buf(),

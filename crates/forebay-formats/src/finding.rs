@@ -9,17 +9,17 @@ use std::path::Path;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Action {
-    /// It is no image and was never meant to be one; it is not in the dataset.
+    /// The file is not meant to be an image; it is not in the dataset.
     Ignored,
-    /// It should be an image but cannot be packed; it is not in the dataset.
+    /// The file should be an image but cannot be packed; it is not in the dataset.
     Skipped,
-    /// As skipped, and a copy of it is in the quarantine directory.
+    /// The file is skipped, and copied to the quarantine directory.
     Quarantined,
-    /// It is in the dataset, byte for byte, with a remark.
+    /// The file is in the dataset, byte for byte, with a remark.
     Kept,
-    /// Its picture is in the dataset, transcoded to JPEG because it was odd.
+    /// The image is in the dataset, transcoded to JPEG because its encoding is not a standard one.
     Converted,
-    /// Its picture is in the dataset, made smaller as it was asked for.
+    /// The image is in the dataset, scaled down to the requested size.
     Resized,
 }
 
@@ -30,18 +30,18 @@ impl Action {
     }
 }
 
-/// Why there is something to say about a file.
+/// Reason of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// A name that starts with a dot.
+    /// The name starts with a dot.
     Hidden,
-    /// A file or directory that a system or a program keeps for itself.
+    /// A file or directory that an operating system or another program creates for its own use.
     System,
-    /// Outside of every class or split directory.
+    /// A file outside of every class or split directory.
     Outside,
-    /// In a split that the options do not select.
+    /// A file in a split that the options do not select.
     NotSelected,
     /// A socket, a device or a pipe.
     SpecialFile,
@@ -51,68 +51,68 @@ pub enum Reason {
     OtherFormat,
     /// The system refused to read it.
     Unreadable,
-    /// The store that it is in did not give its bytes, however often it was asked.
+    /// The store did not return the object, after all retries.
     NotFetched,
-    /// It was there in the census and is gone.
+    /// The file was listed and then removed.
     Vanished,
-    /// It had another size in the census.
+    /// The size of the file changed after it was listed.
     SizeChanged,
-    /// It has no bytes.
+    /// The file is empty.
     Empty,
     /// The image's header is damaged, cut short or beyond the limits.
     BadHeader,
-    /// More bytes than a record may have.
+    /// The file has more bytes than a record may have.
     TooLarge,
     /// A symbolic link to nothing.
     DanglingLink,
-    /// A symbolic link to a directory that it is in.
+    /// A symbolic link to a directory that contains the link.
     LinkLoop,
-    /// The content's format is another than the name says.
+    /// The format of the content differs from the format that the name claims.
     NameMismatch,
-    /// Four inks instead of RGB.
+    /// The image is CMYK, not RGB.
     Cmyk,
     /// Bytes after the end of the image.
     TrailingBytes,
-    /// The end of the image is not there: the file was cut. If it is packed all the same, its pixels are all there.
+    /// The end of the image is missing: the file was truncated. If it is packed anyway, its pixels are complete.
     NoEnd,
-    /// The header is in order, and the pixels cannot be decoded.
+    /// The header is valid, but the pixels cannot be decoded.
     BadData,
-    /// An image of a kind that no decoder here reads.
+    /// A kind of image that the decoders do not support.
     Unsupported,
-    /// It is larger than the size that was asked for.
+    /// The image is larger than the requested size.
     LargerThanAsked,
-    /// A progressive JPEG that was to become a baseline one, from which its bytes could not be restored.
+    /// A progressive JPEG should be transcoded to baseline, but its original bytes could not be restored from the result.
     Progressive,
     /// A link in an archive.
     Link,
-    /// A name in an archive that is no path below it.
+    /// A member name in an archive that would lead outside of the directory it is extracted to.
     UnsafeName,
     /// Boxes that cannot be read, or that do not fit their image.
     BadAnnotation,
-    /// Boxes of the image in another size: one factor scales both sides.
+    /// The boxes were made for another size of the image; one factor scales both sides.
     ScaledBoxes,
-    /// The file of labels has no line for it.
+    /// The file of labels has no line for this image.
     Unlisted,
-    /// The file of labels has a line for it, but it is not there.
+    /// The file of labels has a line for an image that does not exist.
     NotThere,
-    /// A file that may hold labels, which no option named.
+    /// A file that may hold labels, but that no option names.
     UnusedLabels,
     /// A file of records that the index beside it does not name.
     NotIndexed,
-    /// Bytes behind the end of an archive that are no further archive.
+    /// Bytes after the end of an archive that are not another archive.
     BehindEnd,
-    /// Names of a list are those of files in another Unicode form.
+    /// Names in a list match names of files only after Unicode normalization.
     OtherForm,
-    /// A file in an archive of samples that belongs to none of them.
+    /// A file in an archive of samples that is not part of any sample.
     NoSample,
     /// A record or sample that cannot be read.
     BadRecord,
-    /// A record whose key the format cannot hold: it has another one.
+    /// The format cannot hold the key of the record; the record was written with another key.
     KeyChanged,
 }
 
 impl Reason {
-    /// Whether an image that the census passed over for it counts as a bad image.
+    /// Returns whether an image that was left out of the listing for this reason counts as a bad image.
     pub fn is_bad_image(self) -> bool {
         matches!(
             self,
@@ -126,12 +126,12 @@ impl Reason {
         )
     }
 
-    /// Whether a user should look at it although nothing was left out: the command exits with 3.
+    /// Returns whether a user should look into the finding although no file was left out: the command exits with status 3.
     pub fn is_problem(self) -> bool {
         matches!(self, Self::NotThere | Self::NotIndexed | Self::BehindEnd)
     }
 
-    /// The reason in words.
+    /// Returns the reason in words.
     pub fn text(self) -> &'static str {
         match self {
             Self::Hidden => "hidden",
@@ -177,19 +177,19 @@ impl Reason {
     }
 }
 
-/// Something to say about one file of the source; one line of the report.
+/// A remark about one file of the source; one line of the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Outcome of the file.
     pub action: Action,
-    /// Why.
+    /// Reason of the finding.
     pub reason: Reason,
     /// The path relative to the source. Bytes that are not UTF-8 are written `\xNN`, and `\` is doubled.
     pub path: String,
     /// Details, such as the system's message or the sizes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
-    /// The files that it is about: 1, or all of a directory that is one finding.
+    /// The number of files that the finding is about: 1, or all files of a directory that has a single finding.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub files: u32,
 }
@@ -214,7 +214,7 @@ impl Finding {
         }
     }
 
-    /// Makes it the finding about this many files below its path.
+    /// Sets the number of files below the path that the finding is about.
     pub(crate) fn of_files(self, files: u64) -> Self {
         Self {
             files: u32::try_from(files).unwrap_or(u32::MAX),
@@ -222,7 +222,7 @@ impl Finding {
         }
     }
 
-    /// Returns the finding about a list with so many names in other Unicode forms than files have, if there are any.
+    /// Returns a finding if `names` names of a list match file names only after Unicode normalization; `None` if `names` is 0.
     pub fn other_forms(list: &Path, names: u64) -> Option<Self> {
         let name = list.file_name().unwrap_or(list.as_os_str());
         let found = Self::new(Action::Kept, Reason::OtherForm, name.as_encoded_bytes(), "");
@@ -249,10 +249,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Names that an error lists.
+/// Number of names that an error shows.
 const NAMES_SHOWN: usize = 12;
 
-/// Names for an error, which shows the first ones and counts the rest.
+/// Joins names for an error: shows the first ones and counts the rest.
 pub(crate) fn few(names: &[impl AsRef<str>]) -> String {
     let shown: Vec<&str> = names.iter().take(NAMES_SHOWN).map(AsRef::as_ref).collect();
     match names.len() - shown.len() {
@@ -261,7 +261,7 @@ pub(crate) fn few(names: &[impl AsRef<str>]) -> String {
     }
 }
 
-/// A path as reports write it: control characters and bytes that are not UTF-8 as `\xNN`, `\` doubled.
+/// Escapes a path for reports: control characters and bytes that are not UTF-8 become `\xNN`, `\` is doubled.
 pub fn escape(path: &[u8]) -> String {
     forebay_shard::manifest::escape_key(path).to_string()
 }

@@ -1,4 +1,4 @@
-//! Many findings in little memory: a dataset may well have a text file beside each of a million images.
+//! Compact list of findings: a dataset may have a million of them, for example a text file beside each image.
 
 use crate::finding::{Action, Finding, Reason};
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// Findings in the order in which they were pushed.
 #[derive(Debug, Default, Clone)]
 pub struct FindingList {
-    /// Path and detail of each, one after the other.
+    /// The path and detail of each finding, concatenated.
     text: String,
     items: Vec<Item>,
 }
@@ -51,7 +51,7 @@ impl FindingList {
         }));
     }
 
-    /// Says of images in other formats, given by their paths, that they go into quarantine.
+    /// Marks images in other formats, given by their paths, as quarantined.
     pub fn quarantine(&mut self, paths: &BTreeSet<String>) {
         for item in &mut self.items {
             let path = &self.text[item.start as usize..item.path_end as usize];
@@ -63,7 +63,7 @@ impl FindingList {
         }
     }
 
-    /// Says of a file that was left out that it may hold labels.
+    /// Replaces the findings about an ignored file by one that says it may hold labels.
     pub fn unused_labels(&mut self, path: &str, detail: &str) {
         let text = &self.text;
         let is_it = |item: &Item| &text[item.start as usize..item.path_end as usize] == path;
@@ -78,7 +78,7 @@ impl FindingList {
         });
     }
 
-    /// Removes from what is left out files, given by their paths, that turned out to be of use.
+    /// Removes the findings about files, given by their paths, that turned out to be used.
     pub fn forget(&mut self, paths: &BTreeSet<String>) {
         let text = &self.text;
         let path = |item: &Item| &text[item.start as usize..item.path_end as usize];
@@ -99,7 +99,7 @@ impl FindingList {
         self.items.iter().map(kind)
     }
 
-    /// By path, then by what there is to say.
+    /// Sorts by path, then by reason.
     pub(crate) fn sort(&mut self) {
         let text = &self.text;
         let path = |item: &Item| &text[item.start as usize..item.path_end as usize];
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn pushed_findings_are_returned_in_order() {
         let some = |path: &str, detail: &str| Finding {
             action: Action::Skipped,
             reason: Reason::Empty,

@@ -1,6 +1,6 @@
-//! Invariants of each parser of untrusted bytes: no panic, no endless loop, and accepted input is
-//! consistent. The fuzz targets call these, and so does the test below, which needs no fuzzer. Parsers of files get a
-//! directory to put the file into.
+//! Invariants of each parser of untrusted bytes: no panic, no endless loop, and accepted input is consistent. The fuzz targets
+//! call these functions, and so do the tests below, which need no fuzzer. Parsers of files get a scratch directory in which
+//! they write the file.
 
 pub use crate::class_list::fuzzing::classes;
 pub use crate::images::fuzzing::{boxes, labels, mat, tar, zip};
@@ -10,7 +10,7 @@ use crate::records::{OnBadRecord, RecordFormat, RecordInput, decompress_blosc, r
 use forebay_shard::ExampleView;
 use std::path::Path;
 
-/// A tar of samples, as it is and with the checksums of its headers made right.
+/// Reads a tar of samples, as it is and with corrected header checksums.
 pub fn webdataset(bytes: &[u8], scratch: &Path) {
     let mut sealed = bytes.to_vec();
     seal_tar(&mut sealed);
@@ -22,8 +22,8 @@ pub fn webdataset(bytes: &[u8], scratch: &Path) {
     }
 }
 
-/// An index of MDS behind its length in two bytes, and a shard: as they are, and with the size and the count of the shard in
-/// the index.
+/// Input: the length of an MDS index in two bytes, the index, and a shard. Reads them as they are, and with the size and the
+/// number of samples of the shard corrected in the index.
 pub fn mds(bytes: &[u8], scratch: &Path) {
     let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
         return;
@@ -49,8 +49,8 @@ pub fn mds(bytes: &[u8], scratch: &Path) {
     }
 }
 
-/// An index of LitData behind its length in two bytes, and a chunk: as they are, and with the size and the count of the chunk
-/// in the index.
+/// Input: the length of a LitData index in two bytes, the index, and a chunk. Reads them as they are, and with the size and the
+/// number of samples of the chunk corrected in the index.
 pub fn litdata(bytes: &[u8], scratch: &Path) {
     let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
         return;
@@ -65,7 +65,7 @@ pub fn litdata(bytes: &[u8], scratch: &Path) {
     let Ok(mut index) = forebay_shard::json::from_slice::<serde_json::Value>(index) else {
         return;
     };
-    // The count of frames lies behind their magic and versions.
+    // The number of frames follows their magic and version.
     let counts = [
         chunk.first_chunk(),
         chunk.get(12..).and_then(<[u8]>::first_chunk),
@@ -81,7 +81,7 @@ pub fn litdata(bytes: &[u8], scratch: &Path) {
     }
 }
 
-/// Writes a file below the scratch directory, and reads the records of the directory.
+/// Writes a file below the scratch directory and reads the records of the directory.
 fn read_file(format: RecordFormat, scratch: &Path, path: &str, bytes: &[u8]) {
     let dir = scratch.join(format.name());
     let path = dir.join(path);
@@ -92,7 +92,7 @@ fn read_file(format: RecordFormat, scratch: &Path, path: &str, bytes: &[u8]) {
     read_records(format, &dir);
 }
 
-/// An archive of NumPy's arrays, and the header of one.
+/// Reads an archive of NumPy arrays, and parses the header of an array.
 pub fn npz(bytes: &[u8], scratch: &Path) {
     read_file(RecordFormat::NPZ, scratch, "a.npz", bytes);
     let dir = scratch.join("npy");
@@ -101,13 +101,13 @@ pub fn npz(bytes: &[u8], scratch: &Path) {
     read_records(RecordFormat::NPZ, &dir);
 }
 
-/// A file of tensors.
+/// Reads a safetensors file.
 pub fn safetensors(bytes: &[u8], scratch: &Path) {
     read_file(RecordFormat::SAFETENSORS, scratch, "a.safetensors", bytes);
 }
 
-/// The first block of a file behind its length in two bytes, and the beginning of the second one: as they are, and with the
-/// hashes of their chunks made right.
+/// Input: the length of a first block in two bytes, the block, and the beginning of the second block. Reads them as they are,
+/// and with corrected hashes of their chunks.
 pub fn array_record(bytes: &[u8], scratch: &Path) {
     const BLOCK: usize = 1 << 16;
     let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
@@ -125,7 +125,7 @@ pub fn array_record(bytes: &[u8], scratch: &Path) {
     read_file(RecordFormat::ARRAY_RECORD, scratch, "a.array_record", &file);
 }
 
-/// Makes the hashes of the chunks of a block right, as far as all of a chunk is in it.
+/// Corrects the hashes of the chunks that are completely inside a block.
 fn seal_chunks(block: &mut [u8]) {
     let mut at = 24;
     while let Some(header) = block.get(at..at + 40) {
@@ -143,7 +143,7 @@ fn seal_chunks(block: &mut [u8]) {
     }
 }
 
-/// A zip of a hierarchy; and the metadata of an array behind its length in two bytes, and its first chunk.
+/// Reads a zip of a Zarr hierarchy. Also reads the metadata of an array, after its length in two bytes, and its first chunk.
 pub fn zarr(bytes: &[u8], scratch: &Path) {
     read_file(RecordFormat::ZARR, scratch, "a.zarr.zip", bytes);
     let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
@@ -161,7 +161,7 @@ pub fn zarr(bytes: &[u8], scratch: &Path) {
     }
 }
 
-/// A frame of Blosc: as it is, and with its length in the header.
+/// Reads a Blosc frame, as it is and with its length corrected in the header.
 pub fn blosc(bytes: &[u8]) {
     const MOST: usize = 1 << 20;
     let mut sized = bytes.to_vec();
@@ -176,24 +176,24 @@ pub fn blosc(bytes: &[u8]) {
     }
 }
 
-/// A database.
+/// Reads an LMDB database.
 pub fn lmdb(bytes: &[u8], scratch: &Path) {
     read_file(RecordFormat::LMDB, scratch, "a.lmdb", bytes);
 }
 
-/// A file of datasets.
+/// Reads an HDF5 file.
 #[cfg(feature = "formats")]
 pub fn hdf5(bytes: &[u8], scratch: &Path) {
     read_file(RecordFormat::HDF5, scratch, "a.h5", bytes);
 }
 
-/// A file of columns.
+/// Reads a Parquet file.
 #[cfg(feature = "formats")]
 pub fn parquet(bytes: &[u8], scratch: &Path) {
     read_file(RecordFormat::PARQUET, scratch, "a.parquet", bytes);
 }
 
-/// Annotations of COCO for two images, all three tasks in one file.
+/// Reads COCO annotations for two images; one file has the annotations of all three tasks.
 pub fn coco(bytes: &[u8], scratch: &Path) {
     let dir = scratch.join("coco");
     let images = dir.join("train2017");
@@ -209,7 +209,7 @@ pub fn coco(bytes: &[u8], scratch: &Path) {
     read_records(RecordFormat::COCO, &dir);
 }
 
-/// An annotation of Pascal VOC, which is the list of its split as well.
+/// Reads a Pascal VOC annotation; the same bytes are also the list of its split.
 pub fn voc(bytes: &[u8], scratch: &Path) {
     let dir = scratch.join("voc");
     for name in ["Annotations", "JPEGImages", "ImageSets/Main"] {
@@ -223,7 +223,7 @@ pub fn voc(bytes: &[u8], scratch: &Path) {
     }
 }
 
-/// Boxes of OpenImages for two images, with the same bytes as the list of classes and without one.
+/// Reads OpenImages boxes for two images: with the same bytes as the class list, and without a class list.
 pub fn open_images(bytes: &[u8], scratch: &Path) {
     let dir = scratch.join("open_images");
     std::fs::create_dir_all(dir.join("train")).unwrap();
@@ -238,7 +238,7 @@ pub fn open_images(bytes: &[u8], scratch: &Path) {
     read_records(RecordFormat::OPEN_IMAGES, &dir);
 }
 
-/// A list of two images, as each kind of text.
+/// Reads a list of two images in each text format.
 pub fn image_list(bytes: &[u8], scratch: &Path) {
     for name in ["metadata.csv", "metadata.jsonl", "metadata.tsv"] {
         let dir = scratch.join(name);
@@ -251,7 +251,7 @@ pub fn image_list(bytes: &[u8], scratch: &Path) {
     }
 }
 
-/// Reads all records under both policies: each is an Example, and errors have words.
+/// Reads all records under both policies: each must be an Example, and errors must have messages.
 fn read_records(format: RecordFormat, dir: &Path) {
     for policy in [OnBadRecord::Fail, OnBadRecord::Skip] {
         let mut input = RecordInput::new(dir);
@@ -281,7 +281,7 @@ fn read_records(format: RecordFormat, dir: &Path) {
 }
 
 #[cfg(test)]
-#[allow(unreachable_pub)] // public in the crate that the file is of
+#[allow(unreachable_pub)] // the items are public in forebay-rigs, which owns the file
 #[path = "../../forebay-rigs/src/corpus.rs"]
 mod replaying;
 
@@ -290,10 +290,10 @@ mod tests {
     use super::replaying::replay_corpus;
     use std::path::Path;
 
-    /// Few changes: most entries write a file for each.
+    /// Few mutations per entry, because most entries write a file for each.
     fn replay(target: &str, entry: impl Fn(&[u8], &Path)) {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus");
-        // In memory where the system has that: it is thousands of small files.
+        // Uses a file system in memory if there is one, because thousands of small files are written.
         let memory = Path::new("/dev/shm");
         let scratch = match memory.is_dir() {
             true => tempfile::tempdir_in(memory).unwrap(),

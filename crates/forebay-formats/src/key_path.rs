@@ -1,9 +1,9 @@
-//! Paths of images as bytes, relative to a source: joined, split, and made safe or refused.
+//! Joins, splits and validates paths of images: byte strings relative to a source.
 
-/// Longer paths no system takes.
+/// No operating system accepts longer paths.
 const PATH_MAX_BYTES: usize = 4096;
 
-/// The name with single slashes and without `.` and empty parts, or why it is refused.
+/// Returns the name with single slashes and without `.` and empty parts, or why it is refused.
 pub(crate) fn normal(name: &[u8]) -> Result<Vec<u8>, &'static str> {
     if name.len() > PATH_MAX_BYTES {
         return Err("the name is longer than any path");
@@ -30,7 +30,7 @@ pub(crate) fn normal(name: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(normal)
 }
 
-/// The split name that a directory name stands for, if it is one of those in use.
+/// Returns the split that a usual directory name stands for.
 pub(crate) fn split_name(dir: &[u8]) -> Option<&'static str> {
     match dir.to_ascii_lowercase().as_slice() {
         b"train" | b"training" => Some("train"),
@@ -40,8 +40,8 @@ pub(crate) fn split_name(dir: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether shards and directories can carry the name of a split on every system. The number of a shard must be told
-/// from the name, as in `train-00000-of-00004`: so no part of it between `-` is such a number.
+/// Returns whether files and directories can carry this split name on every operating system. No part of it between `-` may
+/// look like the number of a shard: names such as `train-00000-of-00004` are parsed.
 pub fn is_split_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let is_number = part.bytes().all(|byte| byte.is_ascii_digit());
@@ -55,7 +55,7 @@ pub fn is_split_name(name: &str) -> bool {
         && name != "pack"
 }
 
-/// A name below a directory; the empty directory is the top.
+/// Joins a directory and a name; an empty directory is the top.
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {
         name.to_vec()
@@ -64,12 +64,12 @@ pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 pub fn base(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-/// A name without its ending.
+/// Returns a name without its extension.
 pub fn stem(name: &[u8]) -> &[u8] {
     match name.iter().rposition(|byte| *byte == b'.') {
         Some(dot) if dot > 0 => &name[..dot],
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_made_plain_or_refused() {
+    fn names_are_normalized_or_refused() {
         for (name, expected) in [
             ("a/b.jpg", "a/b.jpg"),
             ("./a//b.jpg", "a/b.jpg"),

@@ -1,14 +1,13 @@
-//! A file of labels: lines of images, as CSV, TSV or JSON lines, in UTF-8 or UTF-16.
+//! A file of labels: one image per line, as CSV, TSV or JSON lines, in UTF-8 or UTF-16.
 //!
-//! One column is the path (`path`, `file`, `filename`, `image`, ...), one the class (`label` or `class`; of both, `label`
-//! counts and `class` is a column like any other). `split` says which split an image belongs to. Every other column
-//! becomes a feature of that name: int64 if all of its values are integers, float if all are numbers that a float32
-//! reaches, else bytes. Integers are written as programs write them, so `007` is text. An empty value is an empty list,
-//! in a column of bytes an empty string.
+//! One column is the path (`path`, `file`, `filename`, `image`, ...) and one the class (`label` or `class`; if a file has both,
+//! `label` is used and `class` is an ordinary column). `split` is the split of an image. Every other column becomes a feature
+//! of the same name: int64 if all of its values are integers, float if all are numbers in the range of float32, else bytes.
+//! Integers have no leading zeros, so `007` is text. An empty value is an empty list, in a column of bytes an empty string.
 //!
-//! Several lines of one image, one for each box for instance, make lists of its columns.
+//! Several lines of one image, for instance one for each box, make each of its columns a list.
 //!
-//! The file is read twice, first for the types of the columns, so that a million lines take little memory.
+//! The file is read twice, first to find the types of the columns, so that a million lines take little memory.
 
 mod columns;
 mod encoding;
@@ -29,7 +28,7 @@ pub(crate) use rows::{Cell, Rows, line_of};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Names of the columns with a meaning, in lower case and without separators.
+/// Names of the path column, in lower case and without separators.
 const PATH_NAMES: [&str; 7] = [
     "path",
     "file",
@@ -41,10 +40,10 @@ const PATH_NAMES: [&str; 7] = [
 ];
 const LABEL_NAMES: [&str; 4] = ["label", "class", "labelname", "classname"];
 const SPLIT_NAME: &str = "split";
-/// Splits that rows can name, in the order of their numbers.
+/// Splits that rows can name, in the order of their indexes.
 const SPLITS: [&str; 3] = ["test", "train", "validation"];
 
-/// Features that every record has from its image and its class.
+/// Features that every record gets from its image and its class; columns cannot have these names.
 const RESERVED: &[&str] = &[
     "image/channels",
     "image/class/label",
@@ -66,28 +65,28 @@ const RESERVED: &[&str] = &[
     "image/width",
 ];
 
-/// No label, in `LabelTable::labels`.
+/// Stands for no label in `LabelTable::labels`.
 const NONE: i64 = i64::MIN;
 
-/// A whole file of labels.
+/// The content of a file of labels.
 #[derive(Debug)]
 pub struct LabelTable {
     file: PathBuf,
     paths: Vec<u8>,
-    /// End of each path, which is the start of the next.
+    /// End of each path in `paths`, which is the start of the next one.
     ends: Vec<u64>,
-    /// Line of each row, for messages.
+    /// Line number of each row, for messages.
     lines: Vec<u32>,
-    /// Images in the order of their paths.
+    /// Images sorted by path: numbers of rows, or indexes of `columns.groups` if images have several rows.
     sorted: Vec<u32>,
-    /// Images whose paths are not composed.
+    /// Index of the paths that are not in composed Unicode form.
     forms: NameForms,
-    /// A number as it is in the file, or the index of a name.
+    /// The label of each row: the number in the file, or an index into `names`.
     labels: Vec<i64>,
-    /// The different classes in byte order; none where labels are numbers.
+    /// The distinct classes in byte order; `None` if labels are numbers.
     names: Option<Vec<Vec<u8>>>,
     has_labels: bool,
-    /// The split of each row, as an index of `SPLITS`; none without such a column.
+    /// The split of each row, as an index into `SPLITS`; `None` without a split column.
     splits: Option<Vec<u8>>,
     columns: Columns,
 }
@@ -95,7 +94,7 @@ pub struct LabelTable {
 /// The class of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowClass<'a> {
-    /// It has none.
+    /// The image has no class, or its rows have different ones.
     Unlabelled,
     /// The label itself.
     Number(i64),
@@ -108,19 +107,19 @@ struct Header {
     path: String,
     label: Option<String>,
     split: Option<String>,
-    /// Whether labels are numbers.
+    /// Whether labels are numbers; otherwise they are names of classes.
     by_number: bool,
     features: Vec<(String, ColumnKind)>,
 }
 
-/// Types of the values of a column so far.
+/// Types that all values of a column so far can have.
 #[derive(Clone, Copy)]
 struct ColumnKind {
     kind: Kind,
     has_lists: bool,
 }
 
-/// The first column, if it is the index that pandas writes: without a name of its own, and counting up.
+/// Detects the index column that pandas writes: the first column, without a name, with increasing integers.
 #[derive(Default)]
 struct IndexColumn {
     name: Option<String>,
@@ -129,7 +128,7 @@ struct IndexColumn {
 }
 
 impl IndexColumn {
-    /// Takes the first cell of a line into account.
+    /// Adds the first cell of a line.
     fn see(&mut self, cell: Option<&Named<'_>>) {
         let unnamed = cell.filter(|(name, _)| name.is_empty() || name == "Unnamed: 0");
         let number = unnamed.and_then(|(_, cell)| cell.to_int64());
@@ -147,18 +146,18 @@ impl IndexColumn {
     }
 }
 
-/// A column's name without upper case and separators.
+/// Returns a column's name in lower case and without separators.
 fn plain(name: &str) -> String {
     let letters = name.chars().filter(|c| !matches!(c, '_' | '-' | ' '));
     letters.collect::<String>().to_lowercase()
 }
 
 impl Header {
-    /// Reads the file once for the names and types of its columns.
+    /// Reads the whole file to find the names and types of its columns.
     fn read(file: &Path, has_class_list: bool, needs_labels: bool) -> Result<Self> {
         let mut kinds: BTreeMap<String, ColumnKind> = BTreeMap::new();
         let mut labels: BTreeMap<String, LabelKinds> = BTreeMap::new();
-        // A value that is no label matters only if its column turns out to hold the labels.
+        // A value that is not a valid label is an error only if its column turns out to hold the labels.
         let mut refused: BTreeMap<String, String> = BTreeMap::new();
         let mut index = IndexColumn::default();
         Rows::open(file)?.each(|line, cells| {
@@ -180,7 +179,7 @@ impl Header {
                     known.has_lists |= is_list;
                     continue;
                 }
-                // JSON lines may have other names on each line, and a column takes memory for every row.
+                // Each JSON line may have other names, and each column takes memory for every row.
                 if kinds.len() == COLUMNS_MAX {
                     let what = format!("line {line}: more than {COLUMNS_MAX} columns");
                     return Err(Error::list(file, what));
@@ -261,12 +260,13 @@ impl Header {
 }
 
 impl LabelTable {
-    /// Reads and checks a file of labels. With a class list, a column `class` holds names whatever they look like.
+    /// Reads and checks a file of labels. With a class list, the values of a column `class` are names, even if they are
+    /// numbers.
     pub fn read(file: &Path, has_class_list: bool) -> Result<Self> {
         Self::of(file, Header::read(file, has_class_list, true)?)
     }
 
-    /// Reads and checks a list of images, which need not have labels.
+    /// Reads and checks a list of images, which may lack labels.
     pub(crate) fn read_list(file: &Path) -> Result<Self> {
         Self::of(file, Header::read(file, false, false)?)
     }
@@ -346,7 +346,7 @@ impl LabelTable {
 
     fn finish(&mut self, by_number: bool, names: BTreeMap<Vec<u8>, i64>) -> Result<()> {
         if !by_number {
-            // From the order in which they came to their order as bytes.
+            // Renumbers the classes from order of occurrence to byte order.
             let mut numbers = vec![0; names.len()];
             for (number, came) in names.values().enumerate() {
                 numbers[*came as usize] = number as i64;
@@ -359,7 +359,7 @@ impl LabelTable {
         let rows = u32::try_from(self.ends.len())
             .map_err(|_| Error::list(&self.file, "it has more lines than can be numbered"))?;
         let mut sorted: Vec<u32> = (0..rows).collect();
-        // Rows of one path keep the order of the file.
+        // The sort is stable: rows of one path keep the order of the file.
         sorted.sort_by(|a, b| self.row_path(*a).cmp(self.row_path(*b)));
         let is_same = |pair: &[u32]| self.row_path(pair[0]) == self.row_path(pair[1]);
         let Some(first) = sorted.windows(2).find(|pair| is_same(pair)) else {
@@ -392,7 +392,7 @@ impl LabelTable {
         Ok(())
     }
 
-    /// Refuses rows of one image that contradict each other, or whose lists would not belong together.
+    /// Refuses rows of one image that have different splits, or columns with different numbers of values per row.
     fn check_groups(&self, groups: &Groups) -> Result<()> {
         for image in 0..groups.images() {
             let [first, others @ ..] = groups.rows(image) else {
@@ -428,29 +428,29 @@ impl LabelTable {
         &self.file
     }
 
-    /// The different classes in byte order; none where labels are numbers.
+    /// Returns the distinct classes in byte order; `None` if labels are numbers.
     pub fn names(&self) -> Option<&[Vec<u8>]> {
         self.names.as_deref()
     }
 
-    /// Whether it has a column of labels.
+    /// Returns whether the file has a column of labels.
     pub(crate) fn has_labels(&self) -> bool {
         self.has_labels
     }
 
-    /// How many images it has.
+    /// Returns the number of images.
     pub fn images(&self) -> u32 {
         self.sorted.len() as u32
     }
 
-    /// The images that have several rows; none where every image has one.
+    /// Returns the number of images that have several rows; `None` if every image has one.
     pub fn images_of_several_rows(&self) -> Option<usize> {
         let groups = self.columns.groups.as_ref()?;
         let several = (0..groups.images()).filter(|image| groups.rows(*image).len() > 1);
         Some(several.count())
     }
 
-    /// The rows of an image.
+    /// Returns the rows of an image.
     fn rows_of(&self, image: u32) -> Vec<u32> {
         match &self.columns.groups {
             Some(groups) => groups.rows(image).to_vec(),
@@ -476,12 +476,12 @@ impl LabelTable {
         self.row_path(self.first_row(image))
     }
 
-    /// The line of an image, or of its first row.
+    /// Returns the line number of an image's first row.
     pub fn line(&self, image: u32) -> u32 {
         self.lines[self.first_row(image) as usize]
     }
 
-    /// The image of a path.
+    /// Returns the index of the image with this path.
     pub fn image_of(&self, path: &[u8]) -> Option<u32> {
         let at = self
             .sorted
@@ -490,7 +490,7 @@ impl LabelTable {
         Some(self.sorted[at])
     }
 
-    /// The image of a path that the file has in another Unicode form, and in no two of them.
+    /// Returns the image whose path equals `path` after Unicode normalization; an error if two paths do.
     pub fn image_of_form(&self, path: &[u8]) -> Result<Option<u32>> {
         let found = self.forms.find(path, |path| self.image_of(path));
         found.map_err(|Ambiguous| {
@@ -502,12 +502,12 @@ impl LabelTable {
         })
     }
 
-    /// Whether some paths have characters that have several Unicode forms.
+    /// Returns whether some paths have characters outside of ASCII, so that their Unicode form matters.
     pub fn has_forms(&self) -> bool {
         !self.paths.is_ascii()
     }
 
-    /// The class of an image: that of all of its rows, if they agree.
+    /// Returns the class of an image; unlabelled if its rows have different classes.
     pub fn class(&self, image: u32) -> RowClass<'_> {
         let rows = self.rows_of(image);
         let first = self.labels[rows[0] as usize];
@@ -525,12 +525,12 @@ impl LabelTable {
         }
     }
 
-    /// Whether it says which split an image belongs to.
+    /// Returns whether the file has a column of splits.
     pub fn has_splits(&self) -> bool {
         self.splits.is_some()
     }
 
-    /// The splits that it names, in the order of their names.
+    /// Returns the splits that occur, sorted by name.
     pub fn split_names(&self) -> Vec<&'static str> {
         let splits = self.splits.as_deref().unwrap_or_default();
         let used = (0..)
@@ -544,12 +544,12 @@ impl LabelTable {
         SPLITS.get(usize::from(number)).copied()
     }
 
-    /// The split of an image, where the file says it.
+    /// Returns the split of an image, if the file has one for it.
     pub fn split(&self, image: u32) -> Option<&'static str> {
         self.split_of(self.first_row(image))
     }
 
-    /// Keeps the columns once the classes are known; `number` gives the label of a class.
+    /// Returns the feature columns. The caller has numbered the classes; `number` returns the label of a class.
     pub fn into_columns(
         mut self,
         number: impl Fn(&Self, u32, RowClass<'_>) -> Result<i64>,
@@ -565,10 +565,10 @@ impl LabelTable {
     }
 }
 
-/// Advises how to use a file that may hold labels, by the names of its columns.
+/// Returns how to use a file that may hold labels, based on the names of its columns.
 pub(crate) fn advice(file: &Path) -> String {
     let mut columns: Vec<String> = Vec::new();
-    // The first line is enough.
+    // Only the first line is read.
     let read = Rows::open(file).and_then(|rows| {
         rows.each(|_, cells| {
             columns = cells.iter().map(|(name, _)| plain(name)).collect();
@@ -589,7 +589,7 @@ pub(crate) fn advice(file: &Path) -> String {
     }
 }
 
-/// The number of the split that a value names.
+/// Returns the index of the split that a value names.
 fn split_number(value: &[u8]) -> Result<u8, String> {
     let found = split_name(value.trim_ascii());
     let number = (0..).zip(SPLITS).find(|(_, name)| Some(*name) == found);

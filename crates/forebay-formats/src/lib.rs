@@ -1,13 +1,13 @@
-//! Formats of images and records, of Forebay and of other tools.
+//! Image and record formats of Forebay and of other tools.
 //!
-//! This crate lists and reads sources, and writes the files of a format; it plans nothing. `forebay-pack` decides which
-//! records go into which file.
+//! This crate lists and reads sources, and writes the files of a format. `forebay-pack` decides which records go into which
+//! file.
 //!
 //! - [`images`]: image files in directories, archives and stores, their layouts, classes, labels and boxes.
 //! - [`records`]: encoded records of datasets and of other tools' files, read and written.
 //!
-//! Files that cannot be used are no errors but [`Finding`]s, one line of a report each. Lists come in the byte order of keys,
-//! with sizes and times of last change, so that a caller can continue only what is still the same source.
+//! A file that cannot be used is reported as a [`Finding`], one line of a report, and is not an error. Lists are in byte order
+//! of the keys and include sizes and modification times, so that a caller can resume only if the source has not changed.
 //!
 //! ```
 //! use forebay_formats::images::{ClassesFrom, OpenSource, Source, SourceOptions};

@@ -1,6 +1,6 @@
-//! Names that differ only in their Unicode form: macOS writes `é` in two characters, most lists have it as one.
+//! Names that differ only in their Unicode form: macOS stores `é` as two code points, most lists have it as one.
 //!
-//! Names keep their bytes; forms count only where a name of a list is matched with that of a file, and only if no name
+//! Names are never changed. Forms are compared only to match a name of a list with the name of a file, and only if no name
 //! matches byte for byte.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use unicode_normalization::{UnicodeNormalization, is_nfc};
 
-/// Returns a name in the composed form (NFC). Bytes that are no UTF-8 stay as they are.
+/// Returns a name in the composed form (NFC). Bytes that are not UTF-8 stay as they are.
 pub(crate) fn composed(name: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(name) {
         Ok(text) if !name.is_ascii() && !is_nfc(text) => {
@@ -24,16 +24,16 @@ pub(crate) fn composed(name: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Two names of a list have the form of a name, and neither has its bytes.
+/// Two names of a list match a name after normalization, and neither matches byte for byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ambiguous;
 
-/// The names of a list that are not composed, by their composed form.
+/// The names of a list that are not in composed form, by their composed form.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NameForms(BTreeMap<Vec<u8>, Option<u32>>);
 
 impl NameForms {
-    /// Takes names with their numbers.
+    /// Creates the index from names with their numbers.
     pub(crate) fn new<'a>(names: impl Iterator<Item = (&'a [u8], u32)>) -> Self {
         let mut forms: BTreeMap<Vec<u8>, Option<u32>> = BTreeMap::new();
         for (name, number) in names {
@@ -45,8 +45,8 @@ impl NameForms {
         Self(forms)
     }
 
-    /// The number of the name that has the same form, for a name that the list does not have byte for byte. `exact` gives
-    /// the number of a name of the list.
+    /// Returns the number of the listed name that equals `name` after normalization. Call this only if the list does not have
+    /// `name` byte for byte. `exact` looks up a name in the list byte for byte.
     pub(crate) fn find(
         &self,
         name: &[u8],
@@ -65,10 +65,10 @@ impl NameForms {
     }
 }
 
-/// Files by the names that a list gives them.
+/// Finds files by the names that a list gives them, in any Unicode form.
 #[derive(Debug, Default)]
 pub(crate) struct FileForms {
-    /// The names in directories that are not composed, by their composed form.
+    /// The non-ASCII names in each directory that was read, by their composed form.
     dirs: Mutex<BTreeMap<PathBuf, Arc<Names>>>,
     found: AtomicU64,
 }
@@ -76,7 +76,7 @@ pub(crate) struct FileForms {
 type Names = BTreeMap<Vec<u8>, Vec<OsString>>;
 
 impl FileForms {
-    /// Finds the file of a name below `dir`. Returns the name that it has, and what the system says of it.
+    /// Finds the file of a name below `dir`. Returns the name on disk and the file's metadata.
     pub(crate) fn find(&self, dir: &Path, name: &Path) -> io::Result<(PathBuf, Metadata)> {
         let absent = match std::fs::metadata(dir.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => error,
@@ -101,7 +101,7 @@ impl FileForms {
         Ok((own, meta))
     }
 
-    /// The name in a directory that has the form of another name.
+    /// Returns the name in a directory that has the same composed form as `name`.
     fn in_dir(&self, dir: &Path, name: &OsStr) -> io::Result<Option<OsString>> {
         let known = {
             let dirs = self.dirs.lock().unwrap_or_else(|e| e.into_inner());
@@ -140,7 +140,7 @@ impl FileForms {
         }
     }
 
-    /// How many files were found by the form of their names.
+    /// Returns the number of files that were found only after normalization.
     pub(crate) fn count(&self) -> u64 {
         self.found.load(Ordering::Relaxed)
     }
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(find(&["x", NFC], NFD), Ok(Some(1)));
         assert_eq!(find(&["x", NFD], NFC), Ok(Some(1)));
         assert_eq!(find(&["x"], NFC), Ok(None));
-        // Neither of two forms is that of the third one.
+        // Neither of two names in other forms matches: the third form is ambiguous.
         let (mixed, one, two) = ("o\u{328}\u{304}", "\u{1eb}\u{304}", "\u{1ed}");
         assert_eq!(find(&[one, mixed], two), Err(Ambiguous));
         assert_eq!(find(&[two, mixed], one), Err(Ambiguous));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_by_the_form_of_each_part() {
+    fn files_are_found_by_the_form_of_each_path_part() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join(NFD)).unwrap();
         std::fs::write(dir.path().join(NFD).join(NFC), b"1").unwrap();

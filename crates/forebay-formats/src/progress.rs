@@ -2,13 +2,13 @@
 
 use crate::finding::Finding;
 
-/// Receives progress. Every call may come from any worker thread, so keep them short; all do nothing by default.
+/// Receives progress. Worker threads call the methods, so they must return quickly. The default methods do nothing.
 pub trait Progress: Sync {
-    /// This many more image files of this many bytes together were listed.
+    /// This many more image files were listed, with this many bytes in total.
     fn counted(&self, _files: u64, _bytes: u64) {}
-    /// An archive is read through: this far, of this many bytes of its file.
+    /// An archive of `len` bytes has been read up to offset `bytes`.
     fn archive_read(&self, _bytes: u64, _len: u64) {}
-    /// A file is left out, or needs a remark.
+    /// A file was left out, or has a remark.
     fn finding(&self, _finding: &Finding) {}
 }
 

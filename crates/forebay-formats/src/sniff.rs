@@ -1,5 +1,5 @@
-//! Detects the type of a file by its first bytes, and by its name. `forebay-image` has the formats that are packed; this is
-//! the table of image formats that people keep beside them, which are left out by name.
+//! Detects the type of a file from its first bytes and from its name. `forebay-image` knows the formats that are packed; the
+//! table here has other image formats, which are reported by name and left out.
 
 use forebay_image::Format;
 
@@ -8,24 +8,24 @@ use forebay_image::Format;
 pub enum ContentKind {
     /// A directory.
     Directory,
-    /// Its name or its first bytes are those of an image.
+    /// An image, by its name or its first bytes.
     Image,
-    /// Its first bytes are those of an image in a format that is not packed.
+    /// An image in a format that is not packed, by its first bytes.
     OtherImage(&'static str),
-    /// A file whose first bytes are not those of an image.
+    /// Not an image, by its first bytes.
     NotAnImage,
-    /// Its name is not that of an image, and its bytes were not read yet.
+    /// The name is not that of an image, and the bytes have not been read yet.
     Unlooked,
 }
 
-/// Bytes that [`kind`] wants to see.
+/// Number of bytes that [`kind`] needs.
 pub(crate) const SNIFF_BYTES: usize = 16;
 
 /// An image format that is not packed.
 struct OtherFormat {
     name: &'static str,
     extensions: &'static [&'static str],
-    /// Signatures, and where they are.
+    /// Signatures with their offsets.
     magics: &'static [(usize, &'static [u8])],
 }
 
@@ -38,7 +38,7 @@ const OTHER_FORMATS: &[OtherFormat] = &[
     OtherFormat {
         name: "BMP",
         extensions: &["bmp"],
-        // Two letters are too little to go by: see `is_bmp`.
+        // A signature of two bytes is ambiguous: see `is_bmp`.
         magics: &[],
     },
     OtherFormat {
@@ -72,12 +72,12 @@ impl OtherFormat {
     }
 }
 
-/// The four reserved bytes of the header are zero.
+/// Returns whether the header begins with `BM` and its four reserved bytes are zero.
 fn is_bmp(head: &[u8]) -> bool {
     head.starts_with(b"BM") && head.get(6..10) == Some(&[0; 4])
 }
 
-/// Kind of a file by its first bytes.
+/// Returns the kind of a file by its first bytes.
 pub fn kind(head: &[u8]) -> ContentKind {
     if forebay_image::sniff(head).is_some() {
         return ContentKind::Image;
@@ -88,7 +88,7 @@ pub fn kind(head: &[u8]) -> ContentKind {
     })
 }
 
-/// Checks that the bytes of an image begin as one that loaders decode.
+/// Checks that the first bytes are those of an image format that loaders decode.
 pub(crate) fn check_image(bytes: &[u8]) -> Result<(), String> {
     let read = "JPEG, PNG, WebP and TIFF are read";
     match kind(bytes) {
@@ -99,7 +99,7 @@ pub(crate) fn check_image(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The name of the format that the ending of a file's name claims, if it is that of an image.
+/// Returns the image format that the extension of a file's name claims.
 pub fn claimed(name: &[u8]) -> Option<&'static str> {
     let extension = extension(name)?;
     let has = |other: &&str| extension.eq_ignore_ascii_case(other.as_bytes());
@@ -112,7 +112,7 @@ pub fn claimed(name: &[u8]) -> Option<&'static str> {
         .or_else(|| Some(other()?.name))
 }
 
-/// Whether the name alone makes a file a candidate.
+/// Returns whether a file is listed as an image by its name alone.
 pub(crate) fn has_image_name(name: &[u8]) -> bool {
     extension(name).and_then(Format::from_extension).is_some()
 }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_and_name_are_told_apart() {
+    fn kind_by_content_and_format_by_name() {
         assert_eq!(kind(b"\xff\xd8\xff\xe0"), ContentKind::Image);
         assert_eq!(kind(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), ContentKind::Image);
         assert_eq!(kind(b"RIFF\x10\0\0\0WEBPVP8 "), ContentKind::Image);

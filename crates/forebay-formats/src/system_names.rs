@@ -1,8 +1,8 @@
-//! Names that are no part of a dataset: what systems and programs put beside files, and what is hidden.
+//! Names that are not part of a dataset: hidden files, and files that operating systems and programs create.
 
 use crate::finding::Reason;
 
-/// Files and directories that systems, file managers and storage devices make by themselves, in any directory.
+/// Files and directories that operating systems, file managers and storage devices create in any directory.
 const SYSTEM_NAMES: [&str; 13] = [
     "__MACOSX",
     ".DS_Store",
@@ -19,10 +19,10 @@ const SYSTEM_NAMES: [&str; 13] = [
     ".ipynb_checkpoints",
 ];
 
-/// Prefix of the files in which macOS keeps attributes of other files.
+/// Prefix of the files in which macOS stores attributes of other files.
 const APPLE_DOUBLE: &[u8] = b"._";
 
-/// Why a name is left aside; none for those that may be part of a dataset.
+/// Returns why a name is ignored; `None` for names that may be part of a dataset.
 pub(crate) fn left_aside(name: &[u8]) -> Option<Reason> {
     let is_system = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
     if name.starts_with(APPLE_DOUBLE) || SYSTEM_NAMES.iter().any(is_system) {
@@ -31,7 +31,7 @@ pub(crate) fn left_aside(name: &[u8]) -> Option<Reason> {
     name.starts_with(b".").then_some(Reason::Hidden)
 }
 
-/// The path as far as its first part after `from` that is left aside, and why.
+/// Returns the path up to its first ignored part after offset `from`, and the reason.
 pub(crate) fn part_left_aside(path: &[u8], from: usize) -> Option<(&[u8], Reason)> {
     let mut end = from;
     for part in path.get(from..)?.split(|byte| *byte == b'/') {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_systems_are_told_from_hidden_ones_and_others() {
+    fn system_hidden_and_other_names_are_distinguished() {
         for name in [
             "__MACOSX",
             "thumbs.DB",

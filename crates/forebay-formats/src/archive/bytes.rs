@@ -1,4 +1,4 @@
-//! The bytes of an archive: a local file, or an object in a store.
+//! Access to the bytes of an archive: a local file, or an object in a store.
 
 use crate::error::{Error, Result};
 use forebay_store::{Object, Store};
@@ -9,9 +9,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Reading at a place, which moves no position.
+/// Positioned reads, which do not move a file position.
 pub(crate) trait ReadAt {
-    /// Fills `out` as far as one read goes; 0 bytes at the end.
+    /// Reads once into `out`. Returns the number of bytes, 0 at the end.
     fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize>;
 
     /// Fills all of `out`.
@@ -36,12 +36,12 @@ pub(crate) trait ReadAt {
 pub enum Archive {
     /// A local file.
     Local(PathBuf),
-    /// The object of this key.
+    /// The object with this key.
     Object(Store, String),
 }
 
 impl Archive {
-    /// The place in a message, and what paths of members begin with.
+    /// Returns the path for messages, which the paths of members begin with.
     pub(crate) fn shown(&self) -> PathBuf {
         match self {
             Self::Local(path) => path.clone(),
@@ -53,7 +53,7 @@ impl Archive {
         matches!(self, Self::Object(..))
     }
 
-    /// Opens it: its bytes, and what tells whether it is still the same later.
+    /// Opens the archive. Returns its bytes, and a value that changes when the archive changes.
     pub(crate) fn open(&self) -> Result<(ArchiveFile, i128)> {
         let absent = "there is no such directory or archive";
         match self {
@@ -88,7 +88,7 @@ impl From<&Path> for Archive {
     }
 }
 
-/// Identity of a version of an object.
+/// Returns a hash that identifies the version of an object.
 pub(crate) fn identity(object: &Object) -> i128 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(object.key.as_bytes()).update(b"\0");
@@ -111,12 +111,12 @@ pub(crate) fn identity(object: &Object) -> i128 {
 /// An open archive.
 #[derive(Debug, Clone)]
 pub(crate) enum ArchiveFile {
-    /// With its length.
+    /// A file and its length in bytes.
     Local(Arc<File>, u64),
     Object(ObjectFile),
 }
 
-/// An object that is read in ranges, all of the same version of it.
+/// An object that is read in ranges. All reads return the same version of the object.
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectFile {
     store: Store,
@@ -135,7 +135,7 @@ impl ArchiveFile {
         matches!(self, Self::Object(_))
     }
 
-    /// The file, if it is one of this machine.
+    /// Returns the file, if the archive is local.
     pub(crate) fn local(&self) -> Option<&File> {
         match self {
             Self::Local(file, _) => Some(file),
@@ -171,7 +171,7 @@ impl ReadAt for ObjectFile {
     }
 }
 
-/// A part of an archive that was fetched with one request: what is read from it costs no further one.
+/// A part of an archive that was fetched with one request. Reads inside the part need no further request.
 #[derive(Debug)]
 pub(crate) struct Fetched<'a> {
     file: &'a ArchiveFile,
@@ -181,7 +181,7 @@ pub(crate) struct Fetched<'a> {
 }
 
 impl<'a> Fetched<'a> {
-    /// Fetches `len` bytes from `start`, or as many as there are.
+    /// Fetches `len` bytes from `start`, or fewer at the end.
     pub(crate) fn new(file: &'a ArchiveFile, start: u64, len: u64) -> io::Result<Self> {
         let len = len.min(file.len().saturating_sub(start));
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -195,7 +195,7 @@ impl<'a> Fetched<'a> {
         })
     }
 
-    /// Whether the archive itself could not be read, where more than was fetched was asked for.
+    /// Returns whether a read beyond the fetched part failed because the archive could not be read.
     pub(crate) fn failed(&self) -> bool {
         self.failed.get()
     }

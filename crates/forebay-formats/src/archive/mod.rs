@@ -1,5 +1,5 @@
-//! The bytes of archives: local files and objects, read forward or at a place, decoded if they are compressed, and the headers
-//! of tars and zips. Both the images of an archive and the samples of a WebDataset are read with these.
+//! Access to archives: local files and objects are read sequentially or at offsets, decompressed if needed, and the headers of
+//! tars and zips are parsed. Used for archives of images and for WebDataset samples.
 
 mod bytes;
 mod read_ahead;
@@ -20,9 +20,9 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Bytes that [`VolumeKind::of_tar`] wants to see.
+/// Number of bytes that [`VolumeKind::of_tar`] needs.
 pub(crate) const HEAD_BYTES: usize = 512;
-/// Bytes of a tar without members, whose records may have been made larger.
+/// Sizes of tars without members; tools may pad them to a larger record size.
 const EMPTY_TAR_BYTES: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 
 /// How the members of an archive are stored.
@@ -32,20 +32,20 @@ pub(crate) enum VolumeKind {
     TarGz,
     TarZst,
     Zip {
-        /// Bytes before the archive.
+        /// Bytes before the archive, such as those of a self-extracting program.
         base: u64,
     },
-    /// No archive: the objects of a store, each of which is an image.
+    /// Not an archive: the objects of a store, each of which is a file.
     Objects,
 }
 
 impl VolumeKind {
-    /// Recognizes a tar of `len` bytes by its first bytes.
+    /// Detects a tar of `len` bytes by its first bytes.
     pub(crate) fn of_tar(head: &[u8], len: u64) -> Option<Self> {
         match head {
             [0x1f, 0x8b, ..] => Some(Self::TarGz),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::TarZst),
-            // Without members there is only the mark that ends a tar, and what fills its last record.
+            // A tar without members consists of the end mark and padding, which are zeros.
             _ if tar::is_header(head)
                 || (EMPTY_TAR_BYTES.contains(&len) && head == [0; HEAD_BYTES]) =>
             {
@@ -56,7 +56,7 @@ impl VolumeKind {
     }
 }
 
-/// An error in an archive, and its offset.
+/// An error in an archive with its offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ArchiveError {
     pub(crate) offset: u64,
@@ -86,7 +86,7 @@ impl fmt::Display for ArchiveError {
     }
 }
 
-/// Reads the first bytes of an archive, fewer if it is shorter.
+/// Reads the first bytes of an archive; fewer if it is shorter.
 pub(crate) fn read_head(file: &ArchiveFile, path: &Path) -> Result<Vec<u8>> {
     let mut head = vec![0; HEAD_BYTES];
     let mut filled = 0;
@@ -102,7 +102,7 @@ pub(crate) fn read_head(file: &ArchiveFile, path: &Path) -> Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Fills `out` with the bytes at a position that is not before that of the stream.
+/// Fills `out` with the bytes at offset `at`, which must not be before the position of the stream.
 pub(crate) fn read_exact(stream: &mut Stream, at: u64, out: &mut [u8]) -> Result<(), ArchiveError> {
     let there = stream
         .skip_to(at)

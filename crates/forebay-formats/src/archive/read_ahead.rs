@@ -1,4 +1,4 @@
-//! Reading an object forward, some pieces ahead: a request takes as long as many bytes of one.
+//! Reads an object sequentially with readahead, because the latency of a request is as long as the transfer of many bytes.
 
 use super::bytes::{ObjectFile, ReadAt};
 use std::collections::VecDeque;
@@ -7,21 +7,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// Bytes of a request.
+/// Size of a request in bytes.
 const PIECE_BYTES: u64 = 4 << 20;
-/// Requests on their way at once, and so pieces in memory. It takes this many pieces in a row before they are.
+/// Most requests in flight, which is also the most pieces in memory. Readahead grows by one with each piece that is read in
+/// sequence.
 const PIECES: usize = 6;
 
-/// An object that is read at positions that mostly grow.
+/// Reads an object at offsets that mostly increase.
 pub(super) struct ReadAhead {
     file: ObjectFile,
-    /// Position of the piece at hand.
+    /// Offset of the current piece.
     start: u64,
     piece: Vec<u8>,
     pending: VecDeque<PendingRead>,
     /// Offset of the next request.
     next: u64,
-    /// How many requests are worth being on their way.
+    /// Number of requests that should be in flight.
     depth: usize,
 }
 
@@ -46,7 +47,7 @@ impl ReadAhead {
         self.file.len()
     }
 
-    /// Fills `out` as far as the piece at `position` goes.
+    /// Fills `out` with bytes at `position`, at most to the end of their piece.
     pub(super) fn read_at(&mut self, position: u64, out: &mut [u8]) -> io::Result<usize> {
         if position >= self.len() {
             return Ok(0);
@@ -65,7 +66,7 @@ impl ReadAhead {
         position >= self.start && position - self.start < self.piece.len() as u64
     }
 
-    /// Takes the next piece on the way to `position`.
+    /// Replaces the current piece by the next one in the direction of `position`.
     fn advance(&mut self, position: u64) -> io::Result<()> {
         let covers =
             |read: &PendingRead| (read.start..read.start + PIECE_BYTES).contains(&position);
@@ -74,7 +75,7 @@ impl ReadAhead {
                 self.pending.pop_front();
             }
         } else if position != self.next {
-            // What is on its way is of no use: it was skipped. Its threads end by themselves.
+            // The requests in flight were skipped over. Their threads end by themselves.
             self.pending.clear();
             self.next = position;
             self.depth = 1;
@@ -109,7 +110,7 @@ impl ReadAhead {
     }
 }
 
-/// The whole object, for decoders; tells how far it is.
+/// Reads an object sequentially for a decoder, and publishes its position.
 pub(super) struct Sequential {
     ahead: ReadAhead,
     position: Arc<AtomicU64>,

@@ -1,8 +1,8 @@
-//! Reading an archive from its beginning to its end, skipping what is not needed.
+//! Reads an archive from beginning to end, and skips data that is not needed.
 //!
-//! A plain file can be skipped by position, which costs nothing from a page cache or a flash disk; on storage where each
-//! read takes long, reading on sequentially is faster. Which of both it is is measured. A compressed stream
-//! has to be decoded in any case.
+//! Skipping by offset in a plain file costs nothing in the page cache or on a flash disk. On storage with a high latency per
+//! read, sequential reading is faster. The stream measures which one applies. A compressed stream is always decoded
+//! sequentially.
 
 use super::VolumeKind;
 use super::bytes::ArchiveFile;
@@ -14,34 +14,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A header and the beginning of what follows it.
+/// Bytes per read when skipping by offset: a header and the beginning of the data.
 const PEEK_BYTES: usize = 4 << 10;
-/// One sequential read: enough for a network file system to go at full speed.
+/// Bytes per sequential read: enough for a network file system to reach full speed.
 const SEQUENTIAL_BYTES: usize = 1 << 20;
-/// So many reads decide between both.
+/// Number of reads after which their time decides between skipping and sequential reading.
 const DECIDE_READS: u32 = 64;
-/// A read takes a few microseconds from the page cache, 100 from a flash disk, and milliseconds from what gains by
-/// sequential reading.
+/// Mean time per read above which the stream switches to sequential reading. A read takes a few microseconds from the page
+/// cache, 100 from a flash disk, and milliseconds from storage that benefits from sequential reading.
 const SLOW_READ: Duration = Duration::from_micros(300);
-/// Longer gaps are skipped by position in any case.
+/// Gaps longer than this are always skipped by offset.
 const LONG_SKIP_BYTES: u64 = 64 << 20;
-/// Decoders get their input in pieces of this size.
+/// Size of the input buffer of decoders.
 const DECODER_INPUT_BYTES: usize = 256 << 10;
-/// Windows of up to 128 MiB, as the zstd tool takes without being told to.
+/// Largest window, 128 MiB: the default limit of the zstd tool.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
-/// An archive that is read forward. Positions are those of the decoded bytes.
+/// An archive that is read forward. Positions are offsets in the decoded bytes.
 pub(crate) struct Stream {
     input: Input,
     position: u64,
     compressed: Option<Compressed>,
 }
 
-/// How much of a compressed archive the decoder has taken.
+/// Progress of reading a compressed archive.
 enum Compressed {
-    /// As the file's offset tells.
+    /// Its position is the offset of the open file.
     File(Arc<File>),
-    /// With the length.
+    /// The position, and the length of the object.
     Object(Arc<AtomicU64>, u64),
 }
 
@@ -51,12 +51,12 @@ enum Input {
     Decoded(Box<dyn Read + Send>),
 }
 
-/// A file with a buffer for headers.
+/// A file with a read buffer.
 struct Forward {
     file: Arc<File>,
     len: u64,
     buffer: Vec<u8>,
-    /// Position of the buffer's first byte.
+    /// Offset of the first byte of the buffer.
     start: u64,
     sequential: bool,
     reads: u32,
@@ -64,7 +64,7 @@ struct Forward {
 }
 
 impl Stream {
-    /// Reads `file` as what `kind` says, a zip archive as it is.
+    /// Opens a stream that decodes `file` as `kind`; a zip archive is not decoded.
     pub(crate) fn new(file: ArchiveFile, kind: VolumeKind) -> io::Result<Self> {
         let is_plain = matches!(kind, VolumeKind::Tar | VolumeKind::Zip { .. });
         let (input, compressed) = match file {
@@ -103,12 +103,12 @@ impl Stream {
         })
     }
 
-    /// How far the archive's file is read, and its length: for showing progress.
+    /// Returns the position in the archive's file and the length of the file, to show progress.
     pub(crate) fn progress(&self) -> (u64, u64) {
         match (&self.input, &self.compressed) {
             (Input::File(file), _) => (self.position, file.len),
             (Input::Object(object), _) => (self.position, object.len()),
-            // A file that does not say shows no progress.
+            // Without a file offset, no progress is shown.
             (Input::Decoded(_), Some(Compressed::File(file))) => {
                 let mut file: &File = file;
                 let len = file.metadata().map_or(0, |meta| meta.len());
@@ -121,12 +121,12 @@ impl Stream {
         }
     }
 
-    /// Position of the next byte.
+    /// Returns the offset of the next byte.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// The length of the stream, where it is known without reading it.
+    /// Returns the length of the stream, if it is known without decoding.
     pub(crate) fn len(&self) -> Option<u64> {
         match &self.input {
             Input::File(file) => Some(file.len),
@@ -135,7 +135,7 @@ impl Stream {
         }
     }
 
-    /// Fills `out` as far as the stream goes.
+    /// Fills `out`, or fewer bytes at the end of the stream. Returns the number of bytes.
     pub(crate) fn fill(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < out.len() {
@@ -157,7 +157,7 @@ impl Stream {
         Ok(filled)
     }
 
-    /// Goes on to a position that is not before this one. Returns false if the stream ends before it.
+    /// Skips to a position, which must not be before the current one. Returns false if the stream ends earlier.
     pub(crate) fn skip_to(&mut self, position: u64) -> io::Result<bool> {
         let by_position = match &mut self.input {
             Input::File(file) => {
@@ -168,7 +168,7 @@ impl Stream {
                     || position - self.position.min(position) > LONG_SKIP_BYTES
                     || file.holds(position)
             }
-            // What is not far is on its way already, and passed over in memory.
+            // Nearby data is already in flight and is discarded in memory.
             Input::Object(object) => {
                 if position > object.len() {
                     return Ok(false);
@@ -211,7 +211,7 @@ impl Forward {
 
     fn read_at(&mut self, position: u64, out: &mut [u8]) -> io::Result<usize> {
         if !self.holds(position) {
-            // Large pieces go where they belong.
+            // Large reads bypass the buffer.
             if !self.sequential && out.len() >= PEEK_BYTES {
                 return retry(|| self.file.read_at(out, position));
             }
@@ -236,11 +236,11 @@ impl Forward {
         self.time += begin.elapsed();
         self.reads += 1;
         if self.reads == DECIDE_READS {
-            // Sequential reading hides the slowness that it is there for: once begun it goes on.
+            // Once sequential, the stream stays so: fast reads are then a result of sequential reading.
             self.sequential |= self.time > SLOW_READ * DECIDE_READS;
             (self.reads, self.time) = (0, Duration::ZERO);
         }
-        // After an error the buffer holds nothing.
+        // After an error the buffer is empty.
         self.buffer.truncate(*read.as_ref().unwrap_or(&0));
         self.start = position;
         read.map(|_| ())
@@ -263,7 +263,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn any_way_of_reading_gives_the_same_bytes() {
+    fn all_kinds_of_reading_give_the_same_bytes() {
         let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
         let dir = tempfile::tempdir().unwrap();
         let plain = dir.path().join("plain");

@@ -1,14 +1,14 @@
-//! The headers of a tar archive: ustar, GNU and pax, in one forward pass.
+//! Parses the headers of a tar archive (ustar, GNU and pax) in one forward pass.
 //!
-//! Only what says where members are is read. Nothing is allocated by a length that a header claims beyond small limits.
+//! Only headers and extension headers are read. Lengths in headers are checked against small limits before memory is allocated.
 
 use super::ArchiveError;
 use super::stream::Stream;
 
 const BLOCK: u64 = 512;
-/// Names of this length no file system has.
+/// Longest name that is read; no file system allows longer ones.
 const NAME_MAX_BYTES: u64 = 64 << 10;
-/// The records of a pax header: times, owners, a name.
+/// Largest pax header, which holds times, owners and a name.
 const PAX_MAX_BYTES: u64 = 1 << 20;
 
 /// Type of a member.
@@ -18,44 +18,44 @@ pub(crate) enum TarKind {
     Directory,
     /// A hard or symbolic link.
     Link,
-    /// A device, a pipe, or a kind that only some tools know.
+    /// A device, a pipe, or a type that only some tools know.
     Special,
-    /// A file with holes, whose data is not its content.
+    /// A sparse file, whose stored data differs from its content.
     Sparse,
 }
 
 /// One member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TarMember {
-    /// The name as it is in the archive.
+    /// The name as stored in the archive.
     pub(crate) name: Vec<u8>,
     pub(crate) kind: TarKind,
-    /// Position of its header.
+    /// Offset of its header.
     pub(crate) header: u64,
-    /// Position of its data.
+    /// Offset of its data.
     pub(crate) data: u64,
-    /// Bytes of its data.
+    /// Size of its data in bytes.
     pub(crate) size: u64,
 }
 
-/// Reads the members of one archive, which may lie inside another one.
+/// Reads the members of an archive, which may be inside another one.
 #[derive(Debug)]
 pub(crate) struct TarReader {
     next: u64,
-    /// The header at `next`, if it was read already.
+    /// The first header, if the caller has already read it.
     first: Option<[u8; BLOCK as usize]>,
     /// End of the data of the last member; padding follows.
     data_end: u64,
-    /// End of an inner archive.
+    /// End of an inner archive; `None` for the outer one.
     end: Option<u64>,
     global_path: Option<Vec<u8>>,
-    /// Set if the archive ends with its mark.
+    /// Whether the end mark of the archive was read.
     pub(crate) ended: bool,
-    /// Offset of bytes behind the mark that are no further archive.
+    /// Offset of bytes after the end mark that are not another archive.
     pub(crate) behind_end: Option<u64>,
 }
 
-/// Values of extension headers for the member after them.
+/// Values of extension headers for the next member.
 #[derive(Default)]
 struct Extension {
     name: Option<Vec<u8>>,
@@ -76,7 +76,7 @@ impl TarReader {
         }
     }
 
-    /// A reader of an inner archive whose first header was read from the stream already.
+    /// Returns a reader of an inner archive whose first header was already read from the stream.
     pub(crate) fn with_first(start: u64, end: Option<u64>, first: [u8; BLOCK as usize]) -> Self {
         Self {
             first: Some(first),
@@ -84,8 +84,8 @@ impl TarReader {
         }
     }
 
-    /// The next member; none at the end. Its data may be read from the stream afterwards, or not. An archive behind the
-    /// mark that ends one, as `cat a.tar b.tar` makes it, is read on, as `tar -i` does.
+    /// Returns the next member; `None` at the end. The caller may read its data from the stream or not. An archive that follows
+    /// an end mark, as in the result of `cat a.tar b.tar`, is also read, as by `tar -i`.
     pub(crate) fn next(&mut self, stream: &mut Stream) -> Result<Option<TarMember>, ArchiveError> {
         let mut extension = Extension::default();
         let first = self.next;
@@ -135,7 +135,7 @@ impl TarReader {
             match kind {
                 b'L' => {
                     let mut name = self.content(stream, header, size, NAME_MAX_BYTES)?;
-                    // GNU tar ends it with a NUL; any other stays and is refused with the name.
+                    // GNU tar ends the name with a NUL byte. Any other NUL byte stays, and the name is refused.
                     if name.last() == Some(&0) {
                         name.pop();
                     }
@@ -167,7 +167,7 @@ impl TarReader {
                         .unwrap_or_else(|| header_name(&block));
                     let kind = member_kind(kind, &name, extension.sparse);
                     if kind == TarKind::Link && size > 0 {
-                        // Tools differ in whether data follows: so it cannot be known what the next header is.
+                        // Tools differ in whether data follows a link, so the offset of the next header would be ambiguous.
                         return Err(ArchiveError::at(header, "a link with data is ambiguous"));
                     }
                     return Ok(Some(TarMember {
@@ -182,7 +182,7 @@ impl TarReader {
         }
     }
 
-    /// The header block that comes next; none at the end. Behind an end mark, that is the header of a further archive.
+    /// Returns the next header block; `None` at the end. After an end mark this is the first header of the next archive.
     fn block(&mut self, stream: &mut Stream) -> Result<Option<[u8; BLOCK as usize]>, ArchiveError> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
@@ -223,7 +223,7 @@ impl TarReader {
         }
     }
 
-    /// Reads the block that comes next, as far as there is one.
+    /// Reads the next block, or fewer bytes at the end.
     fn fill(
         &self,
         stream: &mut Stream,
@@ -234,14 +234,14 @@ impl TarReader {
             return Ok(0);
         }
         let fail = |error| ArchiveError::io(at, &error);
-        // The padding of the last member may be missing together with the mark at the end.
+        // The padding of the last member may be missing together with the end mark.
         match stream.skip_to(at).map_err(fail)? {
             true => stream.fill(block).map_err(fail),
             false => Ok(0),
         }
     }
 
-    /// The data of an extension header.
+    /// Reads the data of an extension header.
     fn content(
         &self,
         stream: &mut Stream,
@@ -267,7 +267,7 @@ impl TarReader {
     }
 }
 
-/// Whether a block may be the first header of a tar archive.
+/// Returns whether a block may be the first header of a tar archive.
 pub(crate) fn is_header(block: &[u8]) -> bool {
     block
         .get(..BLOCK as usize)
@@ -277,7 +277,7 @@ pub(crate) fn is_header(block: &[u8]) -> bool {
         })
 }
 
-/// The sum of all bytes, the checksum's own taken as spaces; some old tools summed them as signed.
+/// Compares the checksum: the sum of all bytes, with spaces in place of the checksum. Some old tools summed signed bytes.
 fn checksum_is_right(block: &[u8; BLOCK as usize]) -> bool {
     let Some(expected) = number(&block[148..156]) else {
         return false;
@@ -294,11 +294,11 @@ fn checksum_is_right(block: &[u8; BLOCK as usize]) -> bool {
     unsigned == expected || i64::try_from(expected) == Ok(signed)
 }
 
-/// A number of a header: octal digits between spaces and NULs, or base 256 with the highest bit set.
+/// Parses a number of a header: octal digits between spaces and NULs, or base 256 if the highest bit is set.
 fn number(field: &[u8]) -> Option<u64> {
     let (first, rest) = field.split_first()?;
     if first & 0x80 != 0 {
-        // 0xff begins a negative number, which nothing that is read here can be.
+        // 0xff begins a negative number, which is invalid for all fields that are read here.
         return rest
             .iter()
             .try_fold(u64::from(first & 0x7f), |value, byte| {
@@ -318,7 +318,7 @@ fn number(field: &[u8]) -> Option<u64> {
         })
 }
 
-/// The name in the header itself; ustar puts what is too long for it into the prefix.
+/// Returns the name in the header. In ustar, the prefix field holds the first part of a long name.
 fn header_name(block: &[u8; BLOCK as usize]) -> Vec<u8> {
     let name = until_nul(&block[..100]);
     let prefix = until_nul(&block[345..500]);
@@ -345,7 +345,7 @@ fn until_nul(field: &[u8]) -> &[u8] {
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Reads `length key=value\n` records.
+/// Parses the records of a pax header: length, space, `key=value` and newline.
 fn pax(mut records: &[u8], extension: &mut Extension) -> Option<()> {
     // Some tools pad the records with NULs.
     while !records.is_empty() && records.iter().any(|byte| *byte != 0) {

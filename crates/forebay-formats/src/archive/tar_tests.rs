@@ -4,7 +4,7 @@ use super::*;
 use std::io::Write;
 use std::sync::Arc;
 
-/// The members of an archive.
+/// Reads the members of an archive.
 fn read(bytes: &[u8]) -> Result<Vec<TarMember>, ArchiveError> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
@@ -18,7 +18,7 @@ fn read(bytes: &[u8]) -> Result<Vec<TarMember>, ArchiveError> {
     Ok(members)
 }
 
-/// An archive by the tar crate, with names of any length.
+/// Creates an archive with the tar crate, whose names may have any length.
 fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, content) in files {
@@ -30,7 +30,7 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// A header by hand.
+/// Creates a header.
 fn header(name: &[u8], kind: u8, size: u64) -> [u8; 512] {
     let mut block = [0; 512];
     block[..name.len()].copy_from_slice(name);
@@ -81,7 +81,7 @@ fn members_are_where_the_tar_crate_put_them() {
 }
 
 #[test]
-fn pax_names_and_sizes_count() {
+fn pax_names_and_sizes_are_used() {
     let records: Vec<u8> = [
         ("path", "d\u{fc}r/a very long.jpg"),
         ("mtime", "1234567.89"),
@@ -106,7 +106,7 @@ fn pax_names_and_sizes_count() {
 }
 
 #[test]
-fn links_and_devices_are_told_apart_and_prefixes_joined() {
+fn links_devices_and_prefixes_are_parsed() {
     let mut bytes = Vec::new();
     for (kind, name) in [
         (b'1', b"hard"),
@@ -130,15 +130,15 @@ fn links_and_devices_are_told_apart_and_prefixes_joined() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_offset() {
+fn invalid_headers_are_refused_with_their_offset() {
     let whole = archive(&[("a", &[1; 600]), ("b", &[2; 600])]);
-    // The first header is damaged, the second one cut, its data cut.
+    // A damaged first header, a truncated second header, and truncated data.
     let mut damaged = whole.clone();
     damaged[3] ^= 1;
     assert_eq!(read(&damaged).unwrap_err().offset, 0);
     assert_eq!(read(&whole[..1536 + 100]).unwrap_err().offset, 1536);
     assert_eq!(read(&whole[..1536 + 512 + 599]).unwrap_err().offset, 1536);
-    // Sizes that overflow, and extension headers that would fill the memory.
+    // Sizes that overflow, and extension headers that would exhaust the memory.
     for (kind, size) in [
         (b'0', u64::MAX >> 31),
         (b'L', 1 << 30),
@@ -157,7 +157,7 @@ fn what_cannot_be_is_refused_with_its_offset() {
 }
 
 #[test]
-fn any_damage_is_an_error_or_other_members() {
+fn damaged_archives_are_refused_or_read() {
     let long = format!("{}/x.jpg", "d".repeat(120));
     let whole = archive(&[("a/b.jpg", b"one"), (&long, &[7; 50])]);
     for end in 0..whole.len() {
@@ -170,7 +170,7 @@ fn any_damage_is_an_error_or_other_members() {
         for flip in [0x01, 0x80, 0xff] {
             damaged[at] ^= flip;
             let mut bytes = damaged.clone();
-            // With a right checksum, so that what is behind it is reached.
+            // Correct the checksums, so that the parsing code after the check is reached.
             for start in (0..bytes.len() - 512).step_by(512) {
                 if bytes[start + 257..start + 262] == *b"ustar" {
                     let mut block: [u8; 512] = bytes[start..start + 512].try_into().unwrap();
@@ -190,7 +190,7 @@ fn any_damage_is_an_error_or_other_members() {
     }
 }
 
-/// The names of the members, and where the reader says that bytes are behind the end.
+/// Returns the names of the members, the offset of bytes behind the end mark, and whether there was an end mark.
 fn names_and_rest(bytes: &[u8]) -> (Vec<String>, Option<u64>, bool) {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
@@ -211,7 +211,7 @@ fn archives_behind_an_end_mark_are_read_on() {
     let joined = [&one[..], &[0; 20 * 512], &two, &one].concat();
     let all = names(&["a", "b", "c", "a"]);
     assert_eq!(names_and_rest(&joined), (all, None, true));
-    // The last of them may lack its mark.
+    // The last archive may lack its end mark.
     let mut cut = [&one[..], &two].concat();
     cut.truncate(cut.len() - 1024);
     assert_eq!(names_and_rest(&cut), (names(&["a", "b", "c"]), None, false));
@@ -223,7 +223,7 @@ fn archives_behind_an_end_mark_are_read_on() {
         assert_eq!(found, names(&["a"]));
         assert_eq!(behind, Some(one.len() as u64 + at));
     }
-    // Zeros that fill no block are padding.
+    // Zeros that do not fill a block are padding.
     let padded = [&one[..], &[0; 100]].concat();
     assert_eq!(names_and_rest(&padded), (names(&["a"]), None, true));
 }

@@ -1,17 +1,17 @@
-//! Files that are opened more than once, and must be the same each time.
+//! Detects changes of files that are opened more than once.
 
 use super::bytes::{Archive, ArchiveFile};
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 
-/// A file, or files that are read as one, as they were when they were opened first.
+/// The version of a file, or of several files that are read as one, when it was first opened.
 #[derive(Debug, Clone)]
 pub(crate) struct FileVersion {
     /// The path in messages.
     pub(crate) path: PathBuf,
-    /// The size.
+    /// The size in bytes.
     pub(crate) bytes: u64,
-    /// Changes when the content does.
+    /// A value that changes when the content changes.
     pub(crate) modified: i128,
 }
 
@@ -33,7 +33,7 @@ impl FileVersion {
     /// Opens the file again.
     ///
     /// # Errors
-    /// Those of [`Archive::open`], and a file that changed.
+    /// Those of [`Archive::open`], and [`Error::Source`](crate::error::Error::Source) if the file changed.
     pub(crate) fn reopen(&self, archive: &Archive) -> Result<ArchiveFile> {
         let (file, modified) = archive.open()?;
         match (file.len(), modified) == (self.bytes, self.modified) {
@@ -42,7 +42,7 @@ impl FileVersion {
         }
     }
 
-    /// Adds the file, and the split that it belongs to, to the identity of a source.
+    /// Adds the file and its split to the identity of a source.
     pub(crate) fn add_to(&self, split: &str, hasher: &mut blake3::Hasher) {
         for text in [self.path.as_os_str().as_encoded_bytes(), split.as_bytes()] {
             hasher

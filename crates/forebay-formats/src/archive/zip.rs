@@ -1,7 +1,7 @@
-//! Zip archives: the central directory, and single members by their record in it.
+//! Zip archives: reads the central directory, and single members by their records in it.
 //!
-//! The directory is read forward and nothing of it is kept but what the census keeps of any file; a member is found
-//! again by the position of its record. Zip64 is read; members are stored or deflated.
+//! The directory is read forward and not kept in memory; a member is found again by the offset of its record. Zip64 is
+//! supported; members are stored or deflated.
 
 use crate::archive::{ArchiveError, ReadAt, Stream};
 use crate::finding::escape;
@@ -12,17 +12,17 @@ const END_RECORD_BYTES: usize = 22;
 const COMMENT_MAX_BYTES: usize = 0xffff;
 const RECORD_BYTES: usize = 46;
 const LOCAL_BYTES: usize = 30;
-/// Deflated data is read in pieces of this size.
+/// Size of the pieces in which deflated data is read.
 const INPUT_BYTES: usize = 64 << 10;
-/// Deflated data is at most this many times longer when it is inflated.
+/// Greatest compression ratio of deflate.
 const DEFLATE_MOST: u64 = 1032;
-/// Most records, extra fields included, are shorter: one read is enough.
+/// Bytes of the first read of a record; most records, including extra fields, are shorter.
 pub(crate) const RECORD_PEEK_BYTES: usize = 512;
 
 /// The central directory, read forward.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// Bytes before the archive, such as a program that unpacks it.
+    /// Bytes before the archive, such as those of a self-extracting program.
     pub(crate) base: u64,
     next: u64,
     end: u64,
@@ -32,11 +32,11 @@ pub(crate) struct Directory {
 /// A record of the central directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ZipMember {
-    /// Its path, with `/` between the parts.
+    /// Its path, with `/` as the separator.
     pub(crate) name: Vec<u8>,
-    /// Position of the record.
+    /// Offset of the record.
     pub(crate) record: u64,
-    /// Bytes of the content.
+    /// Size of the content in bytes.
     pub(crate) size: u64,
     pub(crate) is_directory: bool,
     pub(crate) is_link: bool,
@@ -44,20 +44,20 @@ pub(crate) struct ZipMember {
     encrypted: bool,
     stored_size: u64,
     crc32: u32,
-    /// Position of the local header, before the base is added.
+    /// Offset of the local header, relative to the base.
     local: u64,
-    /// Bytes of the record with all that follows its fixed part.
+    /// Size of the record in bytes, including its variable fields.
     record_len: u64,
 }
 
 impl Directory {
-    /// Finds the directory of a zip archive of `len` bytes.
+    /// Finds the central directory of a zip archive of `len` bytes.
     pub(crate) fn find(file: &dyn ReadAt, len: u64) -> Result<Self, ArchiveError> {
         let tail_len = len.min((END_RECORD_BYTES + COMMENT_MAX_BYTES) as u64) as usize;
         let tail_start = len - tail_len as u64;
         let mut tail = vec![0; tail_len];
         read_exact(file, tail_start, &mut tail)?;
-        // From the back: the comment may hold anything, but the record's own length of it must fit.
+        // Search from the end: the comment may contain anything, but the length of the comment must fit.
         let found = (0..=tail_len.saturating_sub(END_RECORD_BYTES))
             .rev()
             .find(|at| {
@@ -126,7 +126,7 @@ impl Directory {
         })
     }
 
-    /// The next record; none at the end.
+    /// Returns the next record; `None` at the end.
     pub(crate) fn next(&mut self, stream: &mut Stream) -> Result<Option<ZipMember>, ArchiveError> {
         if self.left == 0 {
             if self.next != self.end {
@@ -181,7 +181,7 @@ fn variable_len(fixed: &[u8]) -> usize {
         .sum()
 }
 
-/// Parses a whole record.
+/// Parses a complete record.
 fn parse(record: &[u8], at: u64) -> Result<ZipMember, ArchiveError> {
     if !record.starts_with(b"PK\x01\x02") {
         return Err(ArchiveError::at(at, "this is no record of a zip directory"));
@@ -205,7 +205,7 @@ fn parse(record: &[u8], at: u64) -> Result<ZipMember, ArchiveError> {
             break;
         };
         if id == 1 {
-            // Only what does not fit its field is there, in this order.
+            // The zip64 field has only those values that do not fit their 32-bit fields, in this order.
             let mut values = field.chunks_exact(8).map(|value| u64_at(value, 0));
             for value in [&mut size, &mut stored_size, &mut local] {
                 if *value == 0xffff_ffff {
@@ -217,12 +217,12 @@ fn parse(record: &[u8], at: u64) -> Result<ZipMember, ArchiveError> {
         }
         extra = &extra[4 + len..];
     }
-    // Programs on Windows write `\` between the parts of a path, which the format reserves `/` for.
+    // Programs on Windows write `\` as the separator, although the format requires `/`.
     let name: Vec<u8> = name
         .iter()
         .map(|byte| if *byte == b'\\' { b'/' } else { *byte })
         .collect();
-    // Unix modes are in the upper half, where the lower byte of "made by" says so or not: only links matter.
+    // The upper half has the Unix mode even if "made by" names another system; it is only used to detect links.
     let mode = u32_at(record, 38) >> 16;
     Ok(ZipMember {
         is_directory: name.ends_with(b"/"),
@@ -240,7 +240,7 @@ fn parse(record: &[u8], at: u64) -> Result<ZipMember, ArchiveError> {
 }
 
 impl ZipMember {
-    /// Why the content cannot be read, if it cannot.
+    /// Returns why the content cannot be read; `None` if it can.
     pub(crate) fn refusal(&self) -> Option<String> {
         if self.encrypted {
             return Some("it is encrypted".into());
@@ -256,7 +256,7 @@ impl ZipMember {
         }
     }
 
-    /// As [`refusal`](Self::refusal), also where an archive of this many bytes cannot hold what the directory says.
+    /// Like [`refusal`](Self::refusal), but also refuses sizes that an archive of this many bytes cannot hold.
     pub(crate) fn refusal_in(&self, archive_len: u64) -> Option<String> {
         self.refusal().or_else(|| {
             let most = self.stored_size.saturating_mul(DEFLATE_MOST);
@@ -271,9 +271,9 @@ impl ZipMember {
         })
     }
 
-    /// Position and approximate length of its local header and its data.
+    /// Returns the offset of its local header, and approximately the size of the header and the data.
     pub(crate) fn stored(&self, base: u64) -> (u64, u64) {
-        // The header has the name once more, and fields of its own of a few dozen bytes.
+        // The local header repeats the name and has extra fields of a few dozen bytes.
         const EXTRA_BYTES: u64 = 256;
         let header = LOCAL_BYTES as u64 + self.name.len() as u64 + EXTRA_BYTES;
         (
@@ -282,17 +282,17 @@ impl ZipMember {
         )
     }
 
-    /// Whether the content is not compressed.
+    /// Returns whether the content is not compressed.
     pub(crate) fn is_stored(&self) -> bool {
         self.method == 0
     }
 
-    /// Bytes of the content as it is stored, and its checksum.
+    /// Returns the stored size of the content in bytes, and its CRC-32.
     pub(crate) fn stored_size_and_crc32(&self) -> (u64, u32) {
         (self.stored_size, self.crc32)
     }
 
-    /// Position of the data.
+    /// Returns the offset of the data.
     pub(crate) fn data(&self, file: &dyn ReadAt, base: u64) -> Result<u64, String> {
         let at = self
             .local
@@ -305,7 +305,7 @@ impl ZipMember {
         }
         let (local, name) = local.split_at(LOCAL_BYTES);
         let (local, name_len) = (local, usize::from(u16_at(local, 26)));
-        // Both may have the separators of Windows.
+        // Either name may have the separators of Windows.
         let is_same = |(a, b): (&u8, &u8)| a == b || (*a == b'\\' && *b == b'/');
         if name_len != self.name.len() || !name.iter().zip(&self.name).all(is_same) {
             return Err(format!(
@@ -316,7 +316,7 @@ impl ZipMember {
         Ok(at + (LOCAL_BYTES + name_len + usize::from(u16_at(local, 28))) as u64)
     }
 
-    /// Appends the content, or its first `limit` bytes, whose checksum is not known then.
+    /// Appends the content, or its first `limit` bytes, in which case the checksum is not verified.
     pub(crate) fn append_to(
         &self,
         file: &dyn ReadAt,
@@ -387,7 +387,7 @@ impl ZipMember {
     }
 }
 
-/// The member whose record is at a position.
+/// Reads the record of a member at an offset.
 pub(crate) fn member_at(
     file: &dyn ReadAt,
     len: u64,

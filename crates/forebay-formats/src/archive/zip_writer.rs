@@ -1,15 +1,15 @@
-//! Zip archives of stored members, with sizes beyond 4 GiB where they are needed. No times and no owners.
+//! Writes zip archives of stored members without times and owners. Sizes of 4 GiB and more use zip64.
 
 use std::io::{self, Read, Write};
 
-/// Sizes and offsets from here on are in a field of their own.
+/// Sizes and offsets from this value on are written to the zip64 field.
 const ZIP64_FROM: u64 = 0xffff_ffff;
-/// 1980-01-01, the first day that a zip can tell.
+/// 1980-01-01, the earliest date in a zip archive.
 const NO_TIME: [u8; 4] = [0, 0, 0x21, 0];
-/// Versions of the format that a reader has to know: 2.0, and 4.5 for long files.
+/// Versions of the format that a reader needs: 2.0, and 4.5 for zip64.
 const VERSIONS: [u16; 2] = [20, 45];
 
-/// Writes an archive from its beginning to its end.
+/// Writes an archive sequentially.
 pub(crate) struct ZipWriter<'a> {
     out: &'a mut dyn Write,
     at: u64,
@@ -27,7 +27,7 @@ impl<'a> ZipWriter<'a> {
         }
     }
 
-    /// Writes a member of so many bytes with this checksum.
+    /// Writes a member with this size in bytes and this checksum.
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -43,7 +43,7 @@ impl<'a> ZipWriter<'a> {
         let short = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes();
         let mut common = Vec::new();
         common.extend(version.to_le_bytes());
-        // Names are UTF-8; stored.
+        // Flags (names are UTF-8) and method (stored).
         common.extend(0x0800u16.to_le_bytes());
         common.extend(0u16.to_le_bytes());
         common.extend(NO_TIME);
@@ -76,7 +76,7 @@ impl<'a> ZipWriter<'a> {
         record.extend(version.to_le_bytes());
         record.extend(&common);
         record.extend((extra.len() as u16).to_le_bytes());
-        // Comment, disk, attributes.
+        // Comment length, disk number and attributes.
         record.extend([0; 10]);
         record.extend(short(start));
         record.extend(name.as_bytes());
@@ -85,7 +85,7 @@ impl<'a> ZipWriter<'a> {
         Ok(())
     }
 
-    /// Writes the directory.
+    /// Writes the central directory.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         let (start, len) = (self.at, self.directory.len() as u64);
         let directory = std::mem::take(&mut self.directory);
@@ -124,7 +124,7 @@ impl<'a> ZipWriter<'a> {
     }
 }
 
-/// The field with sizes that no field of four bytes has; nothing without any.
+/// Returns the zip64 field with these values; empty without values.
 fn zip64_field(values: &[u8]) -> Vec<u8> {
     if values.is_empty() {
         return Vec::new();
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn long_archives_have_a_longer_directory() {
-        // The content of the first member is not there: only what follows it counts.
+        // The reader below returns zeros instead of the first member, whose content does not matter here.
         struct Zeros;
         impl Read for Zeros {
             fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {

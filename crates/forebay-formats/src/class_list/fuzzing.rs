@@ -1,8 +1,8 @@
-//! Invariants of lists of classes for arbitrary bytes.
+//! Invariants of class lists for arbitrary bytes.
 
 use super::*;
 
-/// A list of classes and, behind a NUL, the classes of validation images.
+/// Parses a list of classes and, after a NUL byte, a file with the classes of validation images.
 pub fn classes(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let list = parts.next().unwrap_or_default();

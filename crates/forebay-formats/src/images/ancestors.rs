@@ -1,4 +1,4 @@
-//! The directories that a directory is in: a link to one of them would lead in a circle.
+//! The ancestors of a directory. A link to one of them would make a walk endless.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -15,8 +15,8 @@ impl DirId {
     }
 }
 
-/// The directories above one up to the root: those of its path, and those of the place to which links in it lead. Those
-/// that cannot be looked at are missing.
+/// Returns the ancestors of a directory: those of its path as given, and those of its canonical path. Unreadable ones are
+/// missing.
 pub(super) fn ancestors(dir: &Path) -> HashSet<DirId> {
     let named = std::path::absolute(dir).unwrap_or_default();
     let real = std::fs::canonicalize(dir).unwrap_or_default();

@@ -1,9 +1,8 @@
-//! Boxes of objects from Pascal VOC annotations, kept compactly by the name of their image.
+//! Boxes of objects from Pascal VOC annotations, stored compactly by the name of their image.
 //!
-//! A box is relative to the size that its annotation gives, as TensorFlow's tool takes it: corners swapped where they
-//! are the wrong way round, clamped to the image, dropped where nothing is left. The image is the one that the
-//! annotation's own file is named after; what it says inside may be anything. The size is kept, because boxes of an image
-//! with other proportions are wrong.
+//! As in TensorFlow's tool, a box is relative to the size in its annotation. Swapped corners are put in order, boxes are
+//! clamped to the image, and boxes without area are dropped. The file name of an annotation decides which image it belongs to;
+//! the name inside is unreliable. The size is stored, because boxes for an image with other proportions are wrong.
 
 use crate::annotation_size::{self, SizeFit};
 use crate::finding::{Action, Finding, Reason};
@@ -19,9 +18,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use walkdir::WalkDir;
 
-/// An annotation is a few lines for each object.
+/// Largest annotation; a real one has a few lines for each object.
 pub(super) const XML_MAX_BYTES: u64 = 1 << 20;
-/// Annotations are in a directory for each class, or in one for all.
+/// Deepest level of annotations, which are in one directory, or in a directory for each class.
 const DEPTH_MAX: usize = 4;
 
 /// One box as fractions of width and height.
@@ -37,7 +36,7 @@ pub(crate) struct BoundingBox {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Annotation {
     pub(crate) boxes: Vec<BoundingBox>,
-    /// Width and height that the boxes are relative to; zeros without boxes.
+    /// Width and height in the annotation; zeros without boxes.
     pub(crate) size: [f32; 2],
 }
 
@@ -50,7 +49,7 @@ struct Item {
     len: u16,
 }
 
-/// Boxes by the name of their image without its ending.
+/// Boxes by the name of their image without extension.
 #[derive(Debug, Default)]
 pub struct BoxIndex {
     stems: Vec<u8>,
@@ -82,17 +81,17 @@ impl BoxIndex {
         self.boxes.extend_from_slice(boxes);
     }
 
-    /// Takes all of another index.
+    /// Adds all boxes of another index.
     pub(crate) fn append(&mut self, other: &Self) {
         for item in &other.items {
             self.push(other.stem(item), other.boxes_of(item), item.size);
         }
     }
 
-    /// Sorts by name, once all are there.
+    /// Sorts by name. Call this after the last addition.
     ///
     /// # Errors
-    /// When two annotations are for one image.
+    /// Two annotations have the name of the same image.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         let stems = &self.stems;
         let stem =
@@ -109,12 +108,12 @@ impl BoxIndex {
         Ok(())
     }
 
-    /// The boxes of an image, by its name without its ending.
+    /// Returns the boxes of an image, by its name without extension.
     pub(crate) fn get(&self, stem: &[u8]) -> &[BoundingBox] {
         self.find(stem).map_or(&[], |item| self.boxes_of(item))
     }
 
-    /// Compares the size that the boxes of an image are relative to with that of the image.
+    /// Compares the size in the annotation of an image with the size of the image.
     pub(crate) fn compare_size(&self, stem: &[u8], image: [u32; 2]) -> Result<SizeFit, String> {
         match self.find(stem).filter(|item| item.count > 0) {
             Some(item) => annotation_size::compare(item.size.map(f64::from), image),
@@ -138,7 +137,7 @@ impl BoxIndex {
     }
 }
 
-/// Reads all annotations below directories, in parallel. What is no annotation is a finding.
+/// Reads all annotations below directories, in parallel. An invalid annotation is a finding.
 pub(crate) fn read_dir(
     src: &Path,
     dirs: &[Vec<u8>],
@@ -151,7 +150,7 @@ pub(crate) fn read_dir(
         list(src, dir, &mut leaves, &mut findings);
     }
     let leaves: Vec<Leaf> = leaves.into_iter().collect();
-    // Small files wait for the disk or the network, not for the CPU.
+    // Reading small files is bound by the disk or the network, not by the CPU.
     let threads = (jobs * 2).clamp(4, 32);
     let stopped = || cancel.is_cancelled();
     let read = map_parallel(
@@ -170,7 +169,7 @@ pub(crate) fn read_dir(
     (all, findings)
 }
 
-/// A directory, and the names of the annotations in it.
+/// A directory and the names of the annotations in it.
 type Leaf = (Vec<u8>, Vec<Vec<u8>>);
 
 fn list(
@@ -226,7 +225,7 @@ fn unread(path: &[u8], what: String) -> Finding {
     Finding::new(Action::Ignored, Reason::BadAnnotation, path, what)
 }
 
-/// Corners of the object that is being parsed.
+/// Corners of the box that is being parsed.
 #[derive(Default)]
 struct Corners {
     xmin: Option<f64>,
@@ -235,7 +234,7 @@ struct Corners {
     ymax: Option<f64>,
 }
 
-/// The boxes of an annotation, in the order in which they are written.
+/// Parses the boxes of an annotation, in the order of the file.
 pub(crate) fn parse(xml: &[u8]) -> Result<Annotation, String> {
     let mut reader = Reader::from_reader(xml);
     let mut path: Vec<Vec<u8>> = Vec::new();
@@ -331,7 +330,7 @@ pub(crate) fn parse(xml: &[u8]) -> Result<Annotation, String> {
     })
 }
 
-/// A box relative to the size; none if nothing of it lies in the image.
+/// Returns a box relative to the size; `None` if no part of it is inside the image.
 fn relative(x: (f64, f64), y: (f64, f64), width: f64, height: f64) -> Option<BoundingBox> {
     let ordered = |(a, b): (f64, f64), size: f64| {
         let fraction = |value: f64| (value / size).clamp(0.0, 1.0) as f32;
@@ -346,7 +345,7 @@ fn relative(x: (f64, f64), y: (f64, f64), width: f64, height: f64) -> Option<Bou
     })
 }
 
-/// The path of elements; a name that is no text matches nothing.
+/// Returns the path of elements as text; a name that is not UTF-8 becomes one that matches nothing.
 fn names(path: &[Vec<u8>]) -> Vec<&str> {
     path.iter()
         .map(|name| std::str::from_utf8(name).unwrap_or_default())
@@ -375,7 +374,7 @@ mod tests {
             .iter()
             .map(|b| (b.xmin, b.xmax, b.ymin, b.ymax))
             .collect();
-        // By hand: 20/200 100/200 10/100 75/100; 50/200 150/200 0 90/100; 190/200 1 0 1; two have no area.
+        // Computed by hand: 20/200 100/200 10/100 75/100; 50/200 150/200 0 90/100; 190/200 1 0 1; two boxes have no area.
         assert_eq!(
             found,
             [
@@ -387,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_without_sense_is_an_error() {
+    fn invalid_annotations_are_errors() {
         for (from, to) in [
             ("<width>200</width>", ""),
             ("<width>200</width>", "<width>0</width>"),
@@ -410,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn any_damage_is_an_error_or_other_boxes() {
+    fn damaged_annotations_are_refused_or_read() {
         let xml = XML.as_bytes();
         for end in 0..xml.len() {
             let _ = parse(&xml[..end]);
@@ -445,7 +444,7 @@ mod tests {
             ),
             (3, 0, 0)
         );
-        // An annotation of 200x100, and none with boxes.
+        // One annotation for an image of 200x100, and one without boxes.
         assert_eq!(all.compare_size(b"b", [200, 100]), Ok(SizeFit::Same));
         assert_eq!(all.compare_size(b"b", [400, 200]), Ok(SizeFit::Scaled));
         assert!(all.compare_size(b"b", [100, 200]).is_err());

@@ -1,8 +1,7 @@
-//! Which class has which number.
+//! Numbers the classes of a source.
 //!
-//! Numbers come from a list where there is one, so that a subset keeps the numbers of the whole; a directory that the
-//! list does not have is refused rather than guessed. Without a list the class directories are numbered in byte order, or as
-//! asked.
+//! Numbers come from a list if there is one, so that a subset has the same numbers as the whole dataset. A class directory that
+//! is not in the list is an error. Without a list, class directories are numbered in byte order, or in the order of the option.
 
 use super::Top;
 use super::layout::{Arrangement, LayoutUnit};
@@ -18,7 +17,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The class list of a source, and the list of the classes of its validation files if there is one.
+/// Returns the class list of a source, and the list with the classes of its validation files, if there is one.
 pub(super) fn decide(
     top: &Top<'_>,
     given: Option<&Path>,
@@ -42,8 +41,8 @@ pub(super) fn decide(
     Ok((list, files))
 }
 
-/// The names of class directories, each once. Names that differ in their Unicode form are one class, unless a split has
-/// directories of both.
+/// Returns the distinct names of class directories. Names that differ only in their Unicode form are one class, unless a split
+/// has both directories.
 fn one_form_each(arrangement: &Arrangement) -> Vec<Vec<u8>> {
     let mut forms: BTreeMap<Cow<'_, [u8]>, BTreeSet<&[u8]>> = BTreeMap::new();
     for name in &arrangement.class_dirs {
@@ -69,7 +68,7 @@ fn one_form_each(arrangement: &Arrangement) -> Vec<Vec<u8>> {
     names
 }
 
-/// A list at the top of the source, or where its layout says that lists are.
+/// Finds a list at the top of the source, or in the other directories where its layout has lists.
 fn find(
     top: &Top<'_>,
     arrangement: &Arrangement,
@@ -110,7 +109,7 @@ fn decide_classes(
         let lines = parse(&bytes);
         match *name {
             SYNSET_LABELS => return synset_labels(lines, path),
-            // Many things are called classes.txt: it counts if it has every class directory.
+            // Files called classes.txt have various contents, so one is used only if it has every class directory.
             CLASSES => {
                 let dirs = &arrangement.class_dirs;
                 match ClassList::new(lines, Some(path.clone())) {

@@ -1,4 +1,4 @@
-//! Counts of the files and images in a directory that is no part of a dataset.
+//! Counts the files and images in a directory that is not part of the dataset.
 
 use super::archive::Members;
 use super::walk::first_bytes;
@@ -7,23 +7,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use walkdir::WalkDir;
 
-/// Snapshots below a directory that is left aside may hold the whole volume many times: no more files are counted there.
+/// Most files that are counted in an ignored directory: a directory of snapshots may contain the whole volume many times.
 const COUNTED_ASIDE: u64 = 100_000;
-/// So many files without an ending are looked at for an image.
+/// Most files without an extension whose first bytes are read to detect an image.
 const LOOKED_AT: u32 = 64;
-/// Directories nested deeper than this are taken for a mistake.
+/// Deepest level of directories that is counted.
 const MAX_DEPTH: usize = 64;
 
 /// Numbers of files below a directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) files: u64,
-    /// Those of them that are images, by their names or else by their first bytes.
+    /// The number of these files that are images, by their names or their first bytes.
     pub(super) images: u64,
 }
 
 impl Contents {
-    /// Counts what is below a path in archives or in a store.
+    /// Counts the files below a path in archives or in a store.
     pub(super) fn of_members(members: &Members, path: &[u8]) -> Self {
         let mut found = Self::default();
         for member in members.below(path) {
@@ -34,7 +34,7 @@ impl Contents {
         found
     }
 
-    /// Counts what is below a directory. `is_part` says that it could have been a part of the dataset.
+    /// Counts the files below a directory. `is_part` means that it could have been part of the dataset.
     pub(super) fn of_dir(dir: &Path, is_part: bool) -> Self {
         let mut found = Self::default();
         let mut looked = 0;

@@ -1,4 +1,4 @@
-//! Facts about an image beyond its file and its class: boxes, and columns of a file of labels.
+//! Data about an image in addition to its file and class: boxes, and columns of a file of labels.
 
 use super::Refusal;
 use super::boxes::{BoundingBox, BoxIndex};
@@ -9,16 +9,16 @@ use crate::labels::Columns;
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
 
-/// Facts about all images.
+/// Additional data about all images.
 #[derive(Debug, Default)]
 pub struct ExtraFeatures {
-    /// Set if records have the features of boxes.
+    /// Boxes; `None` if records have no features for boxes.
     pub boxes: Option<BoxIndex>,
     /// The columns of a file of labels.
     pub columns: Columns,
 }
 
-/// Facts about one image.
+/// Additional data about one image.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras<'a> {
     /// The boxes of all images.
@@ -28,14 +28,15 @@ pub struct Extras<'a> {
 }
 
 impl Extras<'_> {
-    /// Whether there is anything.
+    /// Returns whether there is no additional data.
     pub fn is_none(&self) -> bool {
         self.boxes.is_none() && self.row.is_none()
     }
 }
 
 impl Extras<'_> {
-    /// Checks that the boxes of the image with this name fit its size. Returns a remark about boxes that one factor scales.
+    /// Checks that the boxes of the image with this name fit its size. Returns a remark if the boxes fit only after scaling by
+    /// one factor.
     ///
     /// # Errors
     /// [`Reason::BadAnnotation`] for boxes of an image with other proportions.
@@ -61,7 +62,7 @@ impl<'a> Extras<'a> {
                 .add_floats("image/object/bbox/xmax", &side(|b| b.xmax))
                 .add_floats("image/object/bbox/ymin", &side(|b| b.ymin))
                 .add_floats("image/object/bbox/ymax", &side(|b| b.ymax))
-                // As TensorFlow's tool: the label of the image, once for each box.
+                // As in TensorFlow's tool: the label of the image, repeated for each box.
                 .add_int64s("image/object/bbox/label", &vec![label; boxes.len()]);
         }
         if let Some((columns, row)) = self.row {
@@ -71,7 +72,7 @@ impl<'a> Extras<'a> {
 }
 
 impl ExtraFeatures {
-    /// Features that records have because of it: name, kind, and whether there is other than one value.
+    /// Returns the additional features of records: name, kind, and whether a record may have more or fewer than one value.
     pub fn features(&self) -> Vec<(String, FeatureKind, bool)> {
         let mut features = Vec::new();
         if self.boxes.is_some() {

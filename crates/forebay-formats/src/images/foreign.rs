@@ -1,7 +1,7 @@
-//! Trees of other tools, recognized by names alone.
+//! Recognizes trees of other tools by names alone.
 //!
-//! Their directories are not classes: packed as a folder of classes they would give a dataset with invented labels or
-//! without any. So they are refused with advice, unless `--layout` or `--labels` says how to read them.
+//! The directories of these trees are not classes: packing them as such would give a dataset with wrong labels or none. So they
+//! are refused with advice, unless `--layout` or `--labels` selects how to read them.
 
 use super::Top;
 use super::layout::SplitSource;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub(crate) struct ForeignTree {
     format: &'static str,
-    /// The name that shows it.
+    /// The name by which it was recognized.
     sign: String,
     advice: &'static str,
 }
@@ -40,7 +40,7 @@ impl ForeignTree {
     }
 }
 
-/// The names of a directory, as text where they are text.
+/// The names in a directory that are UTF-8.
 struct Names<'a> {
     dirs: Vec<&'a str>,
     files: Vec<&'a str>,
@@ -67,7 +67,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Refuses a tree whose labels are elsewhere than in the names of its directories.
+/// Refuses a tree whose labels do not come from the names of its directories.
 pub(super) fn refuse(top: &Top<'_>) -> Result<()> {
     let mut found = labelled_elsewhere(top)?;
     let names = Names::of(top);
@@ -166,7 +166,7 @@ fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
     }
 }
 
-/// Whether a directory's name says that it holds images of all classes.
+/// Returns whether a directory usually holds images of all classes, judged by its name.
 fn holds_images(name: &str) -> bool {
     const NAMES: [&str; 7] = [
         "images",
@@ -180,7 +180,7 @@ fn holds_images(name: &str) -> bool {
     NAMES.contains(&name.to_ascii_lowercase().as_str())
 }
 
-/// Whether a directory of this name belongs to a directory of images beside it.
+/// Returns whether a directory usually stands beside a directory of images, judged by its name.
 fn is_beside_images(name: &str) -> bool {
     const NAMES: [&str; 15] = [
         "annotations",
@@ -202,7 +202,7 @@ fn is_beside_images(name: &str) -> bool {
     NAMES.contains(&name.to_ascii_lowercase().as_str())
 }
 
-/// Whether a file's name is one of those that OpenImages publishes.
+/// Returns whether a file has the name of one that OpenImages publishes.
 fn is_open_images(name: &str) -> bool {
     name.ends_with("annotations-bbox.csv")
         || name.contains("annotations-human-imagelabels")
@@ -210,7 +210,7 @@ fn is_open_images(name: &str) -> bool {
         || name.starts_with("oidv")
 }
 
-/// `prefix` and a year: `VOC2012`, `train2017`.
+/// Returns whether a name is `prefix` and a year: `VOC2012`, `train2017`.
 fn is_year(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix).is_some_and(|year| {
         year.len() == 4 && year.starts_with("20") && year.bytes().all(|byte| byte.is_ascii_digit())
@@ -234,13 +234,13 @@ fn coco_sign(top: &Top<'_>, names: &Names<'_>) -> Result<Option<String>> {
     Ok(year.map(|year| format!("{year}/")))
 }
 
-/// Directories that are looked into for files beside images.
+/// Most directories that are searched for sidecar files.
 const DIRS_LOOKED_AT: usize = 3;
 
-/// Files beside images that have their names, and hold their labels: `0001.jpg`, `0001.cls`.
+/// Finds sidecar files with labels, which have the names of the images: `0001.jpg`, `0001.cls`.
 fn sidecar_sign(top: &Top<'_>, names: &Names<'_>) -> Result<Option<(&'static str, String)>> {
     let any = [".cls", ".json", ".txt", ".xml", ".caption", ".label"];
-    // Beside images in directories of their classes other files add to the labels, except those of WebDataset.
+    // In class directories, sidecar files are only additional data, except for WebDataset's `.cls`.
     let below = if names.dirs.len() > 1 {
         &any[..1]
     } else {
@@ -274,10 +274,10 @@ fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<(&'static str, String)> {
         let first = beside.next();
         (ending, first, beside.count() + usize::from(first.is_some()))
     });
-    // One of many may be there by accident.
+    // Fewer sidecars than half of the images may be there by accident.
     let (ending, first, _) = found.find(|(_, _, count)| *count > 0 && count * 2 >= stems.len())?;
     let format = match *ending {
-        // Captions in a tar: WebDataset's samples.
+        // Captions in a tar are samples of WebDataset.
         ".txt" if top.is_archive() => RecordFormat::WEBDATASET.title(),
         ".txt" => "images with text files (YOLO labels or captions)",
         ".xml" => "images with XML annotations",
@@ -286,7 +286,7 @@ fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<(&'static str, String)> {
     Some((format, crate::finding::escape(first?)))
 }
 
-/// Formats that hold images in files of their own, by the endings of their names.
+/// Formats that store images inside their own files, by extension.
 const CONTAINERS: &[(&str, &[&str])] = &[
     ("Arrow files", &[".arrow", ".feather"]),
     ("an FFCV dataset", &[".beton"]),
@@ -300,7 +300,7 @@ const CONTAINERS: &[(&str, &[&str])] = &[
     ("a Lance dataset", &[".lance"]),
 ];
 
-/// The format of a source in which no image was found.
+/// Detects the format of a source in which no image was found.
 pub(crate) fn container(top: &Top<'_>) -> Result<Option<ForeignTree>> {
     let mut found = container_in(top);
     for dir in top.dirs.iter().take(DIRS_LOOKED_AT) {
@@ -340,16 +340,16 @@ fn container_in(top: &Top<'_>) -> Option<ForeignTree> {
     None
 }
 
-/// A file that may hold labels and is not used.
+/// A file that may hold labels but is not used.
 #[derive(Debug)]
 pub struct LabelFile {
-    /// Relative to the source.
+    /// Path relative to the source.
     pub relative: Vec<u8>,
-    /// The option that reads it.
+    /// Which option reads it.
     pub advice: String,
 }
 
-/// Files of labels beside the images, at the top and in the directories of splits.
+/// Returns files that may hold labels at the top of the source and in the directories of splits.
 pub(super) fn unused_label_files(top: &Top<'_>, splits: &[SplitSource]) -> Result<Vec<LabelFile>> {
     let mut found = label_files(top);
     for split in splits {
@@ -363,7 +363,7 @@ pub(super) fn unused_label_files(top: &Top<'_>, splits: &[SplitSource]) -> Resul
     Ok(found)
 }
 
-/// Files in a directory that may hold labels.
+/// Returns the files in a directory that may hold labels.
 fn label_files(top: &Top<'_>) -> Vec<LabelFile> {
     let mut found = Vec::new();
     for name in &top.files {

@@ -10,24 +10,24 @@ use forebay_shard::{ExampleBuilder, ExampleView};
 use forebay_store::Cancel;
 use std::path::Path;
 
-/// Members of more bytes than this are not read: what a zip's directory says of sizes may be anything.
+/// Larger members are not read: the sizes in a zip's directory are untrusted.
 const READ_MAX_BYTES: u64 = 1 << 20;
 
-/// A tar archive, as it is and with the checksums of its headers made right. What is no tar by its first bytes is read
-/// as what it is.
+/// Reads a tar archive, as it is and with corrected header checksums. Bytes that do not begin like a tar are read as the
+/// archive that they look like.
 pub fn tar(bytes: &[u8], scratch: &Path) {
     read_archive(bytes, scratch);
     let mut sealed = bytes.to_vec();
     seal_tar(&mut sealed);
     read_archive(&sealed, scratch);
-    // The file is still there: as the development kit, which is read by the names of its members.
+    // Also reads the file, which still exists, as the development kit: by the names of its members.
     let mut kit = ArchiveFacts::default();
     if let Err(error) = academic::read_kit(&Archive::Local(scratch.join("archive")), &mut kit) {
         assert!(!error.to_string().is_empty());
     }
 }
 
-/// A zip archive, or any other one.
+/// Reads a zip archive, or another one.
 pub fn zip(bytes: &[u8], scratch: &Path) {
     read_archive(bytes, scratch);
 }
@@ -52,7 +52,7 @@ fn read_archive(bytes: &[u8], scratch: &Path) {
     for member in members.below(b"") {
         assert!(before < Some(member.path), "in order, and each once");
         before = Some(member.path);
-        // Members of inner archives have longer paths than a name may have.
+        // Paths of members in inner archives may be longer than the limit for a name, so parts are checked.
         for part in member.path.split(|byte| *byte == b'/') {
             assert_eq!(normal(part).as_deref(), Ok(part));
             assert!(!part.is_empty());
@@ -90,7 +90,7 @@ fn read_archive(bytes: &[u8], scratch: &Path) {
     }
 }
 
-/// Files as they are found level by level.
+/// Counts the files that are found level by level.
 fn count_files(members: &Members) -> usize {
     let (mut count, mut open) = (0, vec![Vec::new()]);
     while let Some(dir) = open.pop() {
@@ -101,7 +101,7 @@ fn count_files(members: &Members) -> usize {
     count
 }
 
-/// Makes the checksums of what looks like headers right.
+/// Corrects the checksums of all blocks that may be headers.
 pub(crate) fn seal_tar(bytes: &mut [u8]) {
     let mut at = 0;
     while let Some(block) = bytes.get_mut(at..at + 512) {
@@ -114,7 +114,7 @@ pub(crate) fn seal_tar(bytes: &mut [u8]) {
         block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
         let name = block[..100].split(|byte| *byte == 0).next();
         if name.is_some_and(|name| name.ends_with(b".tar")) {
-            // Its content is headers again.
+            // The member is an archive, so headers follow instead of data.
             continue;
         }
         let digits = block[124..136]
@@ -127,7 +127,7 @@ pub(crate) fn seal_tar(bytes: &mut [u8]) {
     }
 }
 
-/// `meta.mat` of the development kit.
+/// Reads `meta.mat` of the development kit.
 pub fn mat(bytes: &[u8]) {
     match matlab::synsets(bytes) {
         Ok(synsets) => assert!(synsets.iter().all(|synset| synset.id.abs() < 1_000_000_000)),
@@ -135,7 +135,7 @@ pub fn mat(bytes: &[u8]) {
     }
 }
 
-/// A file of labels: CSV, TSV or JSON lines, which its first line tells.
+/// Reads a file of labels; its first line decides between CSV, TSV and JSON lines.
 pub fn labels(bytes: &[u8], scratch: &Path) {
     let file = scratch.join("labels");
     std::fs::write(&file, bytes).unwrap();
@@ -174,7 +174,7 @@ pub fn labels(bytes: &[u8], scratch: &Path) {
     }
 }
 
-/// An annotation.
+/// Reads an annotation.
 pub fn boxes(bytes: &[u8]) {
     let mut index = BoxIndex::default();
     if let Err(what) = index.add_xml(b"image", bytes) {

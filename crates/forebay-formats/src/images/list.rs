@@ -1,4 +1,4 @@
-//! The files of one class, kept compactly, and the view of one of them.
+//! The files of one unit of a split, stored compactly, and the view of a single file.
 
 use super::archive::MemberLocation;
 use super::extras::Extras;
@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 /// One image file of the source.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryRef<'a> {
-    /// Its directory relative to the split's, empty for the split's own.
+    /// Directory relative to the split's directory; empty for the split's directory itself.
     pub dir: &'a [u8],
-    /// Its name.
+    /// File name.
     pub name: &'a [u8],
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The index of its class in the class list, if it has one.
+    /// Index of its class in the class list, if it has one.
     pub class: Option<u32>,
-    /// Its place in the archives of the source, if those are the source.
+    /// Its location in the archives of the source; `None` for files of a directory.
     pub place: Option<MemberLocation>,
-    /// Boxes and columns of it.
+    /// Boxes and columns of the image.
     pub extras: Extras<'a>,
 }
 
 impl EntryRef<'_> {
-    /// Writes the key, the path relative to the split's directory, into a reused buffer.
+    /// Writes the key, which is the path relative to the split's directory, into a reused buffer.
     pub fn key_into(&self, key: &mut Vec<u8>) {
         key.clear();
         if !self.dir.is_empty() {
@@ -33,7 +33,7 @@ impl EntryRef<'_> {
         key.extend_from_slice(self.name);
     }
 
-    /// The key, the path relative to the split's directory.
+    /// Returns the key, which is the path relative to the split's directory.
     pub fn key(&self) -> Vec<u8> {
         let mut key = Vec::with_capacity(self.dir.len() + 1 + self.name.len());
         self.key_into(&mut key);
@@ -41,26 +41,26 @@ impl EntryRef<'_> {
     }
 }
 
-/// The files of one unit of a split, in the byte order of their keys.
+/// The files of one unit of a split, in byte order of their keys.
 #[derive(Debug, Default)]
 pub struct FileList {
-    /// Set once the class list stands.
+    /// Index of the class; set after the class list was decided.
     pub class: Option<u32>,
-    /// Name of the class directory, empty for a flat split.
+    /// Name of the class directory; empty for a flat split.
     name: Vec<u8>,
-    /// Directories one after the other.
+    /// Names of the directories, concatenated.
     dir_bytes: Vec<u8>,
-    /// End of each, and its first file.
+    /// End of each directory in `dir_bytes`, and the index of its first file.
     dirs: Vec<(u64, u64)>,
-    /// File names one after the other.
+    /// File names, concatenated.
     name_bytes: Vec<u8>,
     name_lens: CompactNumbers<u8>,
     /// Start of the name of every `MARK_FILES`th file.
     name_marks: Vec<u64>,
     sizes: CompactNumbers<u32>,
-    /// Places of the files in their archives; empty for files of a directory.
+    /// Offset of each file in its archive; empty for files of a directory.
     offsets: Vec<u64>,
-    /// The first file of each run of files in the same archive, and that archive.
+    /// Runs of files in the same archive: the index of the first file, and the archive.
     volumes: Vec<(u64, u16)>,
     bytes: u64,
     content: u64,
@@ -68,7 +68,7 @@ pub struct FileList {
     left_out: Vec<LeftOut>,
 }
 
-/// An image in a format that is not packed: it has no place in the plan, and may have one in quarantine.
+/// An image in a format that is not packed. It is not in the plan, but may be copied to quarantine.
 #[derive(Debug, Clone)]
 struct LeftOut {
     key: Vec<u8>,
@@ -76,23 +76,23 @@ struct LeftOut {
     place: Option<MemberLocation>,
 }
 
-/// A chunk that still grows.
+/// Builds a [`FileList`].
 #[derive(Debug, Default)]
 pub struct FileListBuilder {
     chunk: FileList,
-    /// Over keys and sizes.
+    /// Hash of keys and sizes.
     content: blake3::Hasher,
-    /// Over the times of last change.
+    /// Hash of the modification times.
     times: blake3::Hasher,
 }
 
-/// The place of a name is where the last mark is, and the lengths of the names since.
+/// Number of files between marks. The start of a name is the last mark plus the lengths of the names since.
 const MARK_FILES: usize = 64;
 
-/// Numbers that are nearly always small. With these a file takes little more than five bytes and its name.
+/// Numbers that are nearly always small. A file takes little more than five bytes in addition to its name.
 #[derive(Debug)]
 struct CompactNumbers<T> {
-    /// The largest value says that the number is in `wide`.
+    /// Narrow values; the largest value of the type means that the number is in `wide`.
     values: Vec<T>,
     wide: BTreeMap<usize, u64>,
 }
@@ -114,7 +114,7 @@ impl<T: Copy + TryFrom<u64> + Into<u64>> CompactNumbers<T> {
         if narrow == Self::MARK {
             self.wide.insert(self.values.len(), number);
         }
-        // The mark is the largest value of the type, so this always fits.
+        // The mark is the largest value of the type, so the conversion succeeds.
         self.values.extend(T::try_from(narrow));
     }
 
@@ -127,7 +127,7 @@ impl<T: Copy + TryFrom<u64> + Into<u64>> CompactNumbers<T> {
 }
 
 impl FileListBuilder {
-    /// Begins the files of a class directory; an empty name is that of a flat split.
+    /// Begins the files of a class directory; an empty name stands for a flat split.
     pub fn new(name: &[u8]) -> Self {
         Self {
             chunk: FileList {
@@ -138,18 +138,18 @@ impl FileListBuilder {
         }
     }
 
-    /// Starts a directory: the files pushed from here on are in it.
+    /// Starts a directory: the files that are pushed from now on are in it.
     pub fn enter(&mut self, dir: &[u8]) {
         let chunk = &mut self.chunk;
         chunk.dir_bytes.extend_from_slice(dir);
         chunk
             .dirs
             .push((chunk.dir_bytes.len() as u64, chunk.files()));
-        // Neither a directory nor a name can hold a NUL, so what is hashed is unambiguous.
+        // Neither directories nor file names contain NUL bytes, so the hashed bytes are unambiguous.
         self.content.update(dir).update(b"\0\0");
     }
 
-    /// Adds a file of the directory entered last. `modified` is its time of last change in any unit.
+    /// Adds a file of the directory that was entered last. `modified` is its modification time in any unit.
     pub(crate) fn push(&mut self, name: &[u8], size: u64, modified: i128) {
         let chunk = &mut self.chunk;
         debug_assert!(
@@ -162,7 +162,7 @@ impl FileListBuilder {
         chunk.name_bytes.extend_from_slice(name);
         chunk.name_lens.push(name.len() as u64);
         chunk.sizes.push(size);
-        // Of a hostile archive or store they may be anything.
+        // Sizes in a hostile archive or store may be arbitrary.
         chunk.bytes = chunk.bytes.saturating_add(size);
         self.content
             .update(name)
@@ -173,7 +173,7 @@ impl FileListBuilder {
 
     /// Adds a file of an archive.
     pub(crate) fn push_at(&mut self, name: &[u8], size: u64, place: MemberLocation) {
-        // The archive's own time of change counts, not that of its members.
+        // Modification times of members are not hashed; the time of the archive is.
         let chunk = &mut self.chunk;
         if chunk
             .volumes
@@ -186,22 +186,22 @@ impl FileListBuilder {
         self.push(name, size, 0);
     }
 
-    /// Keeps where an image is that cannot be packed.
+    /// Records an image that cannot be packed, for the quarantine.
     pub(crate) fn leave_out(&mut self, key: Vec<u8>, size: u64, place: Option<MemberLocation>) {
         self.chunk.left_out.push(LeftOut { key, size, place });
     }
 
-    /// And those of another chunk.
+    /// Records the images that another list left out.
     pub fn leave_out_all_of(&mut self, chunk: &FileList) {
         self.chunk.left_out.extend_from_slice(&chunk.left_out);
     }
 
-    /// Takes over when an archive was last changed.
+    /// Adds the modification time of an archive to the hash.
     pub fn changed_at(&mut self, modified: i128) {
         self.times.update(&modified.to_le_bytes());
     }
 
-    /// Adds what another chunk has of a file.
+    /// Adds a file of another list.
     pub fn push_entry(&mut self, entry: &EntryRef<'_>) {
         match entry.place {
             Some(place) => self.push_at(entry.name, entry.size, place),
@@ -217,7 +217,7 @@ impl FileListBuilder {
         chunk.name_marks.shrink_to_fit();
         chunk.sizes.values.shrink_to_fit();
         chunk.offsets.shrink_to_fit();
-        // A system lists names in any order.
+        // The operating system lists names in arbitrary order.
         chunk.left_out.sort_by(|a, b| a.key.cmp(&b.key));
         chunk.content = digest(&self.content);
         chunk.times = digest(&self.times);
@@ -226,12 +226,12 @@ impl FileListBuilder {
 }
 
 impl FileList {
-    /// The class directory, empty for a flat split.
+    /// Returns the class directory; empty for a flat split.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// The archives that its files are in.
+    /// Returns the archives that contain the files, one for each run of files.
     pub fn volumes(&self) -> impl Iterator<Item = u16> + '_ {
         self.volumes.iter().map(|(_, volume)| *volume)
     }
@@ -241,7 +241,7 @@ impl FileList {
         self.sizes.values.len() as u64
     }
 
-    /// Returns their bytes.
+    /// Returns the total size of the files in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -273,7 +273,7 @@ impl FileList {
         self.volumes[run].1
     }
 
-    /// Images that were left out because of their format; their names are whole keys.
+    /// Returns the images that were left out because of their format. Their names are full keys.
     pub fn left_out(&self) -> impl Iterator<Item = EntryRef<'_>> {
         self.left_out.iter().map(|left| EntryRef {
             dir: b"",
@@ -285,26 +285,26 @@ impl FileList {
         })
     }
 
-    /// A digest of keys and sizes.
+    /// Returns the digest of keys and sizes.
     pub fn content_digest(&self) -> u64 {
         self.content
     }
 
-    /// A digest of the times of last change.
+    /// Returns the digest of the modification times.
     pub fn times_digest(&self) -> u64 {
         self.times
     }
 }
 
-/// 64 bits are plenty: these digests detect accidental changes, and forging one gains nothing.
+/// 64 bits suffice: the digests detect accidental changes, and an attacker gains nothing by forging one.
 fn digest(hasher: &blake3::Hasher) -> u64 {
     let mut bytes = [0; 8];
     hasher.finalize_xof().fill(&mut bytes);
     u64::from_le_bytes(bytes)
 }
 
-/// The problem of a file that no record can hold, whatever its bytes are. It takes no part in the plan: a sparse file of
-/// 100 GiB would fail the check for free space.
+/// Returns why a file is too large for a record. Such a file is left out of the plan: a sparse file of 100 GiB would fail the
+/// check for free space.
 pub(super) fn too_large(size: u64) -> Option<String> {
     (size > MAX_RECORD_BYTES).then(|| format!("{size} bytes, a record holds {MAX_RECORD_BYTES}"))
 }
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_come_back_as_they_went_in() {
+    fn pushed_entries_are_returned_unchanged() {
         let mut chunk = FileListBuilder::new(b"c");
         chunk.enter(b"c");
         chunk.push(b"one.jpg", 1, 0);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_and_large_files_come_back_among_many() {
+    fn long_names_and_large_files_are_returned() {
         let name = |n: usize| vec![b'a' + (n % 26) as u8; [1, 254, 255, 256, 70_000][n % 5]];
         let size = |n: usize| u64::from(u32::MAX) - 2 + n as u64 % 5;
         let mut chunk = FileListBuilder::new(b"c");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_see_names_sizes_and_times() {
+    fn digests_depend_on_names_sizes_and_times() {
         let one = |name: &[u8], size, time| {
             let mut chunk = FileListBuilder::new(b"c");
             chunk.enter(b"c");

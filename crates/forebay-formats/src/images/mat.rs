@@ -1,26 +1,26 @@
-//! MATLAB files of level 5, as far as `meta.mat` of the ILSVRC development kit needs it: an array of structs whose
-//! fields are numbers and texts, compressed or not. Written after "MAT-File Format", MathWorks, chapter 1.
+//! Parses MATLAB files of level 5 as far as `meta.mat` of the ILSVRC development kit needs it: an array of structs whose fields
+//! are numbers and texts, compressed or not. Written after "MAT-File Format", MathWorks, chapter 1.
 
 use std::io::Read;
 
-/// The real one has 1,860 synsets in under 3 MB.
+/// Largest decompressed size. The published file has 1,860 synsets in less than 3 MB.
 const INFLATED_MAX_BYTES: u64 = 16 << 20;
 const HEADER_BYTES: usize = 128;
-/// The real one's structs have 8.
+/// Most fields of a struct. Those of the published file have 8.
 const FIELDS_MAX: usize = 256;
-/// Structs in structs; nothing here recurses deeper.
+/// Deepest nesting of structs, which bounds the recursion.
 const DEPTH_MAX: usize = 8;
 
 /// A synset of the development kit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Synset {
-    /// `ILSVRC2012_ID`, which the ground truth of the validation images is written in.
+    /// `ILSVRC2012_ID`, by which the ground truth of the validation images names the synset.
     pub(crate) id: i64,
     pub(crate) wnid: String,
     pub(crate) words: String,
 }
 
-/// The synsets of `meta.mat`, in the file's order.
+/// Returns the synsets of `meta.mat` in the order of the file.
 pub(crate) fn synsets(file: &[u8]) -> Result<Vec<Synset>, String> {
     let arrays = read(file)?;
     let (fields, values) = arrays
@@ -60,13 +60,13 @@ pub(crate) fn synsets(file: &[u8]) -> Result<Vec<Synset>, String> {
         .collect()
 }
 
-/// Contents of an array, as far as they are needed.
+/// Content of an array, as far as it is needed.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
-    /// A number by itself.
+    /// A single number.
     Number(f64),
     Text(String),
-    /// The values of all fields of the first struct, then of the second.
+    /// The values of all fields of the first struct, then those of the second, and so on.
     Struct {
         fields: Vec<String>,
         values: Vec<Value>,
@@ -82,7 +82,7 @@ struct Order {
 /// Type and content of a data element.
 type Element<'a> = (u32, &'a [u8]);
 
-/// The top-level arrays with their names.
+/// Parses the top-level arrays with their names.
 fn read(file: &[u8]) -> Result<Vec<(String, Value)>, String> {
     let header = file
         .get(..HEADER_BYTES)
@@ -152,12 +152,12 @@ impl Order {
         }
     }
 
-    /// Takes the next element off `rest`.
+    /// Removes the next element from `rest` and returns it.
     fn element<'a>(self, rest: &mut &'a [u8]) -> Result<Element<'a>, String> {
         let cut = || "it is cut short".to_owned();
         let tag = rest.get(..8).ok_or_else(cut)?;
         let first = self.u32(tag);
-        // Small elements have their length in the upper half of the type, and up to four bytes in the tag.
+        // A small element has its length in the upper half of the type, and up to four bytes of data in the tag.
         let (kind, len, start, size) = if first >> 16 != 0 {
             let len = (first >> 16) as usize;
             if len > 4 {
@@ -181,7 +181,7 @@ impl Order {
         Ok((kind, content))
     }
 
-    /// An array and its name.
+    /// Parses an array and its name.
     fn matrix(self, mut rest: &[u8], depth: usize) -> Result<(String, Value), String> {
         if rest.is_empty() {
             return Ok((String::new(), Value::Other));
@@ -243,7 +243,7 @@ impl Order {
             .len()
             .checked_mul(count)
             .ok_or("an array of that size is impossible")?;
-        // Every value takes a tag at least, so nothing is allocated that is not there.
+        // Every value takes at least a tag of 8 bytes, so the declared count is checked before memory is allocated.
         if total > rest.len() / 8 {
             return Err("it is cut short inside an array of structs".into());
         }
@@ -274,7 +274,7 @@ impl Order {
         Ok(Value::Text(text))
     }
 
-    /// The first number of an element, in any of the types that MATLAB stores numbers in.
+    /// Returns the first number of an element, which may have any numeric type of MATLAB.
     fn number(self, kind: u32, content: &[u8]) -> Option<f64> {
         let wide = || {
             let (a, b) = (self.u32(content.get(..4)?), self.u32(content.get(4..8)?));

@@ -2,12 +2,12 @@ use super::*;
 use flate2::write::ZlibEncoder;
 use std::io::Write;
 
-/// Made by SciPy, see tools/golden/make_test_meta.py: compressed, and not.
+/// Created by SciPy (tools/golden/make_test_meta.py), compressed and uncompressed.
 const COMPRESSED: &[u8] = include_bytes!("../../../../testdata/meta-scipy/meta.mat");
 const PLAIN: &[u8] = include_bytes!("../../../../testdata/meta-scipy/meta-plain.mat");
 
 #[test]
-fn what_scipy_wrote_is_read() {
+fn files_written_by_scipy_are_read() {
     for file in [COMPRESSED, PLAIN] {
         let found: Vec<_> = synsets(file)
             .unwrap()
@@ -30,7 +30,7 @@ fn what_scipy_wrote_is_read() {
     }
 }
 
-/// Elements by hand, in either byte order.
+/// Writes elements in either byte order.
 struct Writer {
     big: bool,
 }
@@ -126,9 +126,9 @@ fn either_byte_order_and_any_number_type_is_read() {
 }
 
 #[test]
-fn no_small_file_becomes_a_large_one() {
+fn small_files_do_not_expand_without_bound() {
     let writer = Writer { big: false };
-    // A count that is not there, a bomb, nesting without end.
+    // A count without values, a decompression bomb, and endless nesting.
     let mut rest = writer.element(5, &writer.u32(8));
     rest.extend(writer.element(1, b"a\0\0\0\0\0\0\0"));
     let huge = writer.matrix(2, u32::MAX, "synsets", &rest);
@@ -167,7 +167,7 @@ fn no_small_file_becomes_a_large_one() {
 }
 
 #[test]
-fn any_damage_is_an_error_or_other_synsets() {
+fn damaged_files_do_not_panic() {
     let writer = Writer { big: false };
     let by_hand = writer.file(&writer.synsets());
     for file in [PLAIN, COMPRESSED, &by_hand] {

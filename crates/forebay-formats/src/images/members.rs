@@ -1,4 +1,4 @@
-//! The entries of one unit of a split whose source is archives.
+//! Lists the files of one unit of a split from the members of archives.
 
 use super::archive::{Members, Volume};
 use super::layout::LayoutUnit;
@@ -10,7 +10,7 @@ use crate::key_path::join;
 use crate::sniff::ContentKind;
 use crate::system_names::part_left_aside;
 
-/// Collects the images of a unit, in the byte order of their keys.
+/// Collects the images of a unit, in byte order of their keys.
 pub(super) fn collect(
     members: &Members,
     volumes: &[Volume],
@@ -27,7 +27,7 @@ pub(super) fn collect(
     let note = |findings: &mut FindingList, action, reason, path: &[u8], detail: &str| {
         findings.push(&Finding::new(action, reason, path, detail));
     };
-    // What is left aside at the top of a split, its layout reports.
+    // The layout reports ignored entries at the top of a split.
     let top_is_reported = name.is_empty();
     let prefix = if split_dir.is_empty() {
         0
@@ -51,7 +51,7 @@ pub(super) fn collect(
             continue;
         }
         if let Some((top, reason)) = part_left_aside(key, name.len()) {
-            // The whole of a directory is one finding.
+            // An ignored directory is one finding with the number of its files.
             match &mut aside {
                 Some((known, _, files)) if *known == top => *files += 1,
                 other => {
@@ -110,7 +110,7 @@ pub(super) fn collect(
     (chunk.finish(), findings)
 }
 
-/// Says how many files are left aside at or below a path.
+/// Adds the finding about the ignored files at or below a path.
 fn note_aside(
     aside: Option<(&[u8], Reason, u64)>,
     split_dir: &[u8],

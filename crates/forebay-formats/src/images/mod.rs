@@ -1,7 +1,7 @@
 //! Sources of image files: directories, archives and stores, their layouts, and labels and boxes beside images.
 //!
-//! [`Source::open`] looks at a place, [`Source::survey`] recognizes its layout and classes by names alone, [`Source::list`]
-//! lists the files of a split in the byte order of their keys, and an [`OpenSource`] reads them in any order.
+//! [`Source::open`] opens a location, [`Source::survey`] recognizes its layout and classes by names alone, [`Source::list`]
+//! lists the files of a split in byte order of their keys, and an [`OpenSource`] reads them in any order.
 
 mod ancestors;
 mod archive;

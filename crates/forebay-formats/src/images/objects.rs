@@ -1,8 +1,8 @@
-//! A source in a store: its objects as a tree, and their bytes.
+//! A source in an object store: its objects as a tree, and their content.
 //!
-//! The census is a listing: sizes as it tells them, etags to know an object again. Only objects without the name of an image
-//! are looked at, and only those that may be one. Reading is one request for each image; what is open at once is bounded
-//! by the threads that read. A source in a store gives the shards that the same files in a directory would give.
+//! A listing provides the sizes, and the etags by which changed objects are detected. The first bytes are read only of objects
+//! in the splits whose names are not those of images. Reading takes one request per image; the number of reading threads bounds
+//! the requests in flight. A source in a store gives the same shards as the same files in a directory.
 
 use super::archive::{MemberLocation, MemberRef, Members, Volume};
 use super::boxes::{self, BoxIndex};
@@ -23,22 +23,22 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Requests at the same time: a listing, a small object, the first bytes of one.
+/// Most requests in flight: listings, small objects, or first bytes of objects.
 const REQUESTS: usize = 32;
-/// With this many directories at the top, each is listed as a whole; with fewer, those below them are, so that there are
-/// always enough to be listed at the same time.
+/// With at least this many directories at the top, these are listed in parallel. With fewer, their subdirectories are, so that
+/// there are enough listings to run in parallel.
 const MANY_DIRS: usize = 64;
-/// An object that is said to be larger counts as one of this size, which no record holds either.
+/// Larger sizes are reduced to this one, which is already too large for a record.
 const SIZE_MAX_BYTES: u64 = 1 << 40;
-/// Lists of classes larger than this are none, and this many there may be.
+/// Largest class list, and the most class lists that are read.
 const TEXT_MAX_BYTES: u64 = 64 << 20;
 const TEXTS_MAX: usize = 64;
-/// So many bytes they may have together: they stay in memory.
+/// Most bytes of all class lists, since they stay in memory.
 const TEXTS_MAX_BYTES: u64 = 256 << 20;
-/// The longest key that a tree takes.
+/// Longest key that the tree can hold.
 const PATH_MAX_BYTES: usize = u16::MAX as usize;
 
-/// The objects of a source, in 50 bytes and the key for each.
+/// The objects of a source, stored in 50 bytes and the key for each.
 #[derive(Debug)]
 pub(crate) struct Objects {
     store: Store,
@@ -48,7 +48,7 @@ pub(crate) struct Objects {
     etags: Etags,
 }
 
-/// Etags, most of which are hashes of 16 bytes in quotes and hexadecimal digits.
+/// Etags. Most are 16-byte hashes, written as hexadecimal digits in quotes.
 #[derive(Debug, Default)]
 struct Etags {
     hashes: Vec<[u8; 16]>,
@@ -84,7 +84,7 @@ impl Etags {
     }
 }
 
-/// The hash that an etag is, if it comes back from it character by character.
+/// Returns the hash in an etag, if the etag can be restored from it exactly.
 fn hash_of(etag: &str) -> Option<[u8; 16]> {
     let digits = etag.strip_prefix('"')?.strip_suffix('"')?.as_bytes();
     let mut hash = [0; 16];
@@ -103,7 +103,7 @@ fn hash_of(etag: &str) -> Option<[u8; 16]> {
 }
 
 impl Objects {
-    /// An object as the census saw it.
+    /// Returns an object in the version that was listed.
     fn object(&self, number: u64, size: u64) -> Option<Object> {
         let at = usize::try_from(number).ok()?;
         let start = match at.checked_sub(1) {
@@ -119,7 +119,7 @@ impl Objects {
         })
     }
 
-    /// Appends the bytes of an object, which must still be the one that the census saw.
+    /// Appends the content of an object. Fails if the object changed since it was listed.
     pub(crate) fn append_to(
         &self,
         place: MemberLocation,
@@ -150,7 +150,7 @@ impl Objects {
             })
     }
 
-    /// The first bytes of an object, at most `limit` of them.
+    /// Reads at most `limit` bytes from the beginning of an object.
     fn head(&self, member: &MemberRef<'_>, limit: u64) -> Result<Vec<u8>, String> {
         let len = member.size.min(limit);
         let object = self
@@ -165,7 +165,7 @@ impl Objects {
         Ok(bytes)
     }
 
-    /// Looks into the objects of some parts of a split whose names do not say what they are.
+    /// Reads the first bytes of the objects in some units of a split, if their names are not those of images.
     pub(crate) fn look(
         &self,
         members: &mut Members,
@@ -216,7 +216,7 @@ impl Objects {
             let kind = match kind {
                 None => ContentKind::NotAnImage,
                 Some(Ok(kind)) => kind,
-                // What it is decides what is packed: not a matter of what the store gives today.
+                // The kind decides whether an object is packed, so a failed request must not look like an ignored file.
                 Some(Err(what)) => {
                     let key = self.object(*number, 0).map(|object| object.key);
                     let place = self.store.location().join(&key.unwrap_or_default());
@@ -317,20 +317,20 @@ pub(crate) fn list(store: &Store, progress: &dyn Progress, cancel: &Cancel) -> R
     Ok(listed)
 }
 
-/// Objects in the order in which listings gave them.
+/// Objects in the order in which the listings returned them.
 #[derive(Default)]
 struct Gathered {
     keys: Vec<u8>,
     ends: Vec<u64>,
     sizes: Vec<u64>,
     etags: Etags,
-    /// Does not depend on the order.
+    /// Sum over all objects, which does not depend on their order.
     identity: i128,
 }
 
 impl Gathered {
     fn push(&mut self, object: Object) {
-        // How some tools show a directory: an object without bytes and without an ending.
+        // Some tools create an empty object without an extension for each directory.
         let name = object.key.rsplit('/').next().unwrap_or_default();
         if object.len == 0 && !name.contains('.') {
             return;
@@ -338,7 +338,7 @@ impl Gathered {
         self.identity = self.identity.wrapping_add(identity(&object));
         self.keys.extend_from_slice(object.key.as_bytes());
         self.ends.push(self.keys.len() as u64);
-        // A store may report any sizes; this many of these can be added up.
+        // A store may report arbitrary sizes; the limit prevents overflow of their sum.
         self.sizes.push(object.len.min(SIZE_MAX_BYTES));
         self.etags.push(object.etag);
     }
@@ -429,8 +429,8 @@ impl Gathered {
     }
 }
 
-/// Does the same with all things, many at the same time, and keeps their order; none for what was not begun before a stop or
-/// a failure: a store that refuses one request refuses the next.
+/// Calls `work` for all things with up to `REQUESTS` threads and returns the results in order. After a cancellation or a
+/// failure no more calls start, and the remaining results are `None`: a store that refuses one request will refuse the next.
 fn in_parallel<T: Sync, R: Send, E: Send>(
     things: &[T],
     cancel: &Cancel,
@@ -457,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn etags_come_back_as_they_were() {
+    fn etags_are_restored_exactly() {
         let all = [
             Some("\"0123456789abcdef0123456789abcdef\""),
             Some("\"0123456789ABCDEF0123456789abcdef\""),

@@ -1,7 +1,7 @@
-//! Reading the files that a source listed, in any order, by any thread.
+//! Reads the listed files of a source in any order, from any thread.
 //!
-//! A file is opened first and read later, so that many can be asked for ahead of time. Archives are open once, whatever the
-//! number of threads, unless there are very many.
+//! A file is opened first and read later, so that callers can request many files ahead of time. Archives are opened once for
+//! all threads, unless there are very many of them.
 
 use super::archive::{MemberLocation, OpenVolumes, Volume, VolumeRef};
 use super::list::EntryRef;
@@ -21,13 +21,13 @@ use std::path::Path;
 /// Why a file cannot be read: the reason, and details.
 pub type Refusal = (Reason, String);
 
-/// Room beyond the expected size, so that a read that stops at the expected size has stopped at the end of the file.
+/// Spare room behind the expected size: a read that returns exactly the expected size then proves the end of the file.
 const SLACK_BYTES: usize = 64;
 
 /// The files of a source, open for reading.
 #[derive(Debug)]
 pub struct OpenSource {
-    /// The directory of each split; none where archives are the source.
+    /// The directory of each split; empty if the source is archives or objects.
     dirs: Vec<OwnedFd>,
     volumes: OpenVolumes,
 }
@@ -38,14 +38,15 @@ pub struct OpenFile<'a>(FileHandle<'a>);
 
 #[derive(Debug)]
 enum FileHandle<'a> {
-    /// A file of its own.
+    /// A local file.
     File(OwnedFd),
     /// A member of an archive.
     Member(VolumeRef<'a>, MemberLocation, u64),
 }
 
 impl OpenSource {
-    /// Opens the directories of splits below `root`, or the archives that `volumes` has, which must still be what was listed.
+    /// Opens the directories of splits below `root`, or the archives in `volumes`. Fails if an archive changed since it was
+    /// listed.
     ///
     /// # Errors
     /// [`Error::Source`] if an archive changed since it was listed.
@@ -73,7 +74,7 @@ impl OpenSource {
         splits.max(OpenVolumes::files(volumes))
     }
 
-    /// Returns whether each file comes over a network.
+    /// Returns whether files are read over a network.
     pub fn is_remote(&self) -> bool {
         self.volumes.are_remote()
     }
@@ -81,7 +82,7 @@ impl OpenSource {
     /// Opens a file of a split.
     ///
     /// # Errors
-    /// Why it cannot be read: it is gone, or its archive changed.
+    /// Why the file cannot be read: it was removed, or its archive changed.
     pub fn file(&self, split: usize, entry: &EntryRef<'_>) -> Result<OpenFile<'_>, Refusal> {
         if let Some(place) = entry.place {
             let volume = self.volumes.get(place.volume);
@@ -91,8 +92,8 @@ impl OpenSource {
         open_file(&self.dirs[split], &entry.key()).map(|file| OpenFile(FileHandle::File(file)))
     }
 
-    /// Decodes images of a compressed archive, given as (position, size) in ascending order, into `spool`, from which they
-    /// are read then. Everything between them stays a hole. Returns false if it was stopped.
+    /// Decodes images of a compressed archive into `spool`, from which they are then read; the bytes in between stay a hole.
+    /// The images are given as (offset, size) in ascending order. Returns false if it was stopped.
     pub fn spool(
         &mut self,
         volume: u16,
@@ -103,13 +104,13 @@ impl OpenSource {
     ) -> Result<bool> {
         match self.volumes.open_mut(volume) {
             Some(volume) => volume.spool(images, spool, progress, stopped),
-            // Compressed archives stay open.
+            // Compressed archives always stay open, so this one is not compressed.
             None => Ok(true),
         }
     }
 
-    /// Decodes images of a compressed archive, given as (position, size) in ascending order: `take` gets them piece by
-    /// piece, each with its position. Returns false if it was stopped.
+    /// Decodes images of a compressed archive and passes them to `take` in pieces with their offsets. The images are given as
+    /// (offset, size) in ascending order. Returns false if it was stopped.
     pub fn decode(
         &self,
         volume: u16,
@@ -130,7 +131,7 @@ impl From<File> for OpenFile<'_> {
 }
 
 impl OpenFile<'_> {
-    /// Tells the system that the bytes will be needed. Only a hint.
+    /// Advises the operating system to read the file ahead.
     pub fn will_need(&self) {
         match &self.0 {
             FileHandle::File(file) => {
@@ -140,7 +141,7 @@ impl OpenFile<'_> {
         }
     }
 
-    /// Returns whether the beginning is in memory, so that reading it needs no disk; none if the system does not say.
+    /// Returns whether the beginning of the file is in the page cache; `None` if the operating system cannot tell.
     pub fn is_in_memory(&self) -> Option<bool> {
         match &self.0 {
             FileHandle::File(file) => is_in_memory(file, 0),
@@ -148,10 +149,10 @@ impl OpenFile<'_> {
         }
     }
 
-    /// Appends all bytes to `buffer`. The file must still have the size that it was listed with.
+    /// Appends the whole file to `buffer`. Fails if its size differs from the size that was listed.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// Why the file cannot be read.
     pub fn append_to(&self, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
         match &self.0 {
             FileHandle::File(file) => append_file(file, size, buffer),
@@ -180,14 +181,15 @@ fn is_in_memory(_: impl AsFd, _: u64) -> Option<bool> {
 
 /// Opens an image file.
 fn open_file(dir: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Refusal> {
-    // Non-blocking, should the file have become a pipe in the meantime; without meaning for regular files.
+    // Non-blocking, in case the file was replaced by a pipe; this has no effect on regular files.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     rustix::fs::openat(dir, path, flags, Mode::empty()).map_err(refusal)
 }
 
-/// Appends the whole file to `buffer`. It must still have the size that it had in the census.
+/// Appends the whole file to `buffer`. Fails if its size differs from the size that was listed.
 ///
-/// A read of a regular file fills the buffer unless the file ends: a short read is the last one. So a file costs open, read and close, and no stat.
+/// A read of a regular file fills the buffer unless the file ends, so a short read is the last one. A file therefore costs
+/// open, read and close, but no stat.
 fn append_file(file: &OwnedFd, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
     let start = buffer.len();
     let expected =
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_size_is_told() {
+    fn other_sizes_are_errors() {
         for size in [0, 1, 4999, 5001, 10_000] {
             assert_eq!(read("file", size), Err(Reason::SizeChanged), "{size}");
         }

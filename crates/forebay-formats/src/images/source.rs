@@ -1,4 +1,4 @@
-//! A source of image files: a directory, or the tree of the members of one archive or several, or of the objects of a store.
+//! A source of image files: a directory, the members of one or several archives, or the objects of a store.
 
 use super::archive::{self, Collected, Collector, MemberLocation, Members, Volume};
 use super::boxes::{self, BoxIndex};
@@ -21,29 +21,29 @@ use forebay_store::{Cancel, CopyError, CopySource, Location, Store, StoreOptions
 use std::fmt::Display;
 use std::path::PathBuf;
 
-/// A class list beside archives in a store is a thousand lines.
+/// Largest class list beside archives in a store; a real one has a thousand lines.
 const LIST_MAX_BYTES: u64 = 16 << 20;
 
 /// Location of a source of images, and how to read it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SourceOptions {
-    /// A directory of images, or an archive of them; also in a store.
+    /// A directory or an archive of images, local or in a store.
     pub location: Location,
-    /// How the store is reached, if the source is in one.
+    /// Options for the store, if the source is in one.
     pub store: StoreOptions,
-    /// Reads the source as this layout; none: the layout is recognized.
+    /// Layout of the source; `None` to detect it.
     pub layout: Option<SourceLayout>,
-    /// The split to read, or the name of the only one.
+    /// The split to read, or the name for the only split.
     pub split: Option<String>,
     /// The order of classes that no list numbers.
     pub class_order: ClassOrder,
-    /// Threads that read.
+    /// Number of threads that read.
     pub jobs: usize,
 }
 
 impl SourceOptions {
-    /// Returns options that read with one thread what the source looks like.
+    /// Returns options with a detected layout and one thread.
     pub fn new(location: impl Into<Location>) -> Self {
         Self {
             location: location.into(),
@@ -55,7 +55,8 @@ impl SourceOptions {
         }
     }
 
-    /// Returns the source as a path: of one in a store its URL, which messages and the paths of images begin with.
+    /// Returns the source as a path. For a source in a store, this is its URL, which messages and the paths of images begin
+    /// with.
     pub fn root(&self) -> PathBuf {
         match self.location.local_path() {
             Ok(path) => path.to_path_buf(),
@@ -64,12 +65,12 @@ impl SourceOptions {
     }
 }
 
-/// The tree that files are listed from.
+/// The tree in which files are listed.
 #[derive(Debug)]
 pub(super) enum Tree {
     Directory,
     Members(Members),
-    /// The objects of a store, which are laid out as the files of a directory.
+    /// The objects of a store, arranged like the files of a directory.
     Listing(Members),
 }
 
@@ -82,17 +83,17 @@ pub struct Source {
     volumes: Vec<Volume>,
     /// Boxes from annotations in archives.
     boxes: BoxIndex,
-    /// The layout that the archives have together, and what they say.
+    /// The layout of the set of archives, and the facts that were read from them.
     archives: Option<(SourceLayout, ArchiveFacts)>,
     findings: Vec<Finding>,
     warnings: Vec<String>,
 }
 
 impl Source {
-    /// Opens a source. Reads the headers of archives, which may take a while.
+    /// Opens a source. For archives this reads all headers, which may take a while.
     ///
     /// # Errors
-    /// [`Error::Source`] if there is nothing that can be read.
+    /// [`Error::Source`] if nothing readable is found.
     pub fn open(options: &SourceOptions, progress: &dyn Progress, cancel: &Cancel) -> Result<Self> {
         if options.location.is_remote() {
             return Self::open_remote(options, progress, cancel);
@@ -119,7 +120,7 @@ impl Source {
         Self::of_archive(&path.into(), options, progress, cancel)
     }
 
-    /// Looks at what is in a store: an archive, the archives of ILSVRC2012, or images.
+    /// Opens a location in a store: an archive, the archives of a layout such as ILSVRC2012, or images.
     fn open_remote(
         options: &SourceOptions,
         progress: &dyn Progress,
@@ -145,7 +146,7 @@ impl Source {
         Self::open_store(found.store(), options, progress, cancel)
     }
 
-    /// Opens what a store holds.
+    /// Opens the objects of a store.
     pub fn open_store(
         store: &Store,
         options: &SourceOptions,
@@ -190,7 +191,7 @@ impl Source {
         })
     }
 
-    /// Opens an archive, wherever it is.
+    /// Opens an archive, local or in a store.
     pub fn of_archive(
         archive: &Archive,
         options: &SourceOptions,
@@ -230,12 +231,12 @@ impl Source {
         }
     }
 
-    /// Returns the archives of the source, or the store whose objects are its files; none for a directory.
+    /// Returns the archives of the source, or the store whose objects are its files; empty for a directory.
     pub fn volumes(&self) -> &[Volume] {
         &self.volumes
     }
 
-    /// Returns what was left out while the source was opened.
+    /// Returns findings about files that were left out while the source was opened.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
@@ -245,18 +246,18 @@ impl Source {
         &self.warnings
     }
 
-    /// The order of classes that no list numbers.
+    /// Returns the order of classes that no list numbers.
     pub(super) fn class_order(&self) -> ClassOrder {
         self.options.class_order
     }
 
-    /// Reads the names at the top.
+    /// Reads the names at the top of the source.
     pub(super) fn top(&self) -> Result<Top<'_>> {
         Top::read(&self.tree, &self.root)
     }
 
-    /// Recognizes the layout of the source and its splits. With `labelled` a file of labels has the classes, and directories
-    /// are none.
+    /// Detects the layout of the source and its splits. With `labelled`, the classes come from a file of labels and directories
+    /// are not classes.
     pub(super) fn arrange(
         &self,
         top: &Top<'_>,
@@ -278,13 +279,13 @@ impl Source {
         Ok((layout, arrangement))
     }
 
-    /// The objects of the store that is the source, if it is one.
+    /// Returns the objects, if the source is a store.
     fn objects(&self) -> Option<&Objects> {
         self.volumes.first()?.objects.as_deref()
     }
 
-    /// Reads the first bytes of the objects in splits that do not have the name of an image. Files and members were looked at
-    /// when they were listed.
+    /// Reads the first bytes of the objects in `splits` whose names are not those of images. Files and members of archives need
+    /// no such step: their first bytes were read when they were listed.
     pub fn identify(&mut self, splits: &[SplitSource], cancel: &Cancel) -> Result<()> {
         let volume = self.volumes.first();
         let objects = volume.and_then(|volume| volume.objects.clone());
@@ -296,8 +297,8 @@ impl Source {
         Ok(())
     }
 
-    /// Lists the image files of a split, unit by unit in the byte order of their keys, and what was left out. The result is
-    /// the same for any number of threads.
+    /// Lists the image files of a split, unit by unit in byte order of their keys, and the files that were left out. The result
+    /// does not depend on the number of threads.
     pub fn list(
         &self,
         split: &SplitSource,
@@ -309,7 +310,7 @@ impl Source {
             let list = |unit| members::collect(tree, &self.volumes, dir, unit);
             return Ok(units.iter().map(list).collect());
         }
-        // Listing waits for the disk or the network, not for the CPU: a few more threads than cores.
+        // Listing is bound by the disk or the network, not by the CPU, so it uses a few more threads than cores.
         let threads = (self.options.jobs * 2).clamp(4, 32);
         let walked = map_parallel(
             units,
@@ -324,10 +325,10 @@ impl Source {
         Ok(walked.into_iter().flatten().collect())
     }
 
-    /// Returns the boxes of images, if their records have boxes, and the annotations that cannot be read.
+    /// Returns the boxes of images, if records have boxes, and findings about annotations that cannot be read.
     ///
     /// # Errors
-    /// [`Error::Source`] for too many boxes, and for a store that fails.
+    /// [`Error::Source`] for too many boxes, or if the store fails.
     pub fn boxes(
         &mut self,
         survey: &Survey,
@@ -361,7 +362,7 @@ impl Source {
     }
 }
 
-/// The archives of the forced layout, or of the first layout that is recognized by archives.
+/// Returns the archives of the forced layout, or of the first layout that recognizes its archives.
 fn find_archives(
     top: &TopFiles<'_>,
     shown: impl Display,

@@ -1,4 +1,4 @@
-//! Facts about a source besides its files: layout, splits, class names, boxes, and lists that are not used.
+//! Facts about a source other than its files: layout, splits, class names, boxes, and unused files of labels.
 
 use super::foreign::{self, ForeignTree, LabelFile};
 use super::layout::SplitSource;
@@ -10,32 +10,32 @@ use crate::finding::Finding;
 use crate::labels::LabelTable;
 use std::path::Path;
 
-/// Origin of the classes of images.
+/// Where the classes of images come from.
 #[derive(Debug, Clone, Copy)]
 pub enum ClassesFrom<'a> {
-    /// The layout, and lists beside the images.
+    /// From the layout, and from lists beside the images.
     Layout,
-    /// A file of labels; none if it is not at hand.
+    /// From a file of labels; `None` if it was not read.
     LabelTable(Option<&'a LabelTable>),
 }
 
-/// The layout of a source, and what is known before its files are listed.
+/// The layout of a source, and the facts that are known before its files are listed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Survey {
-    /// The layout, as asked or recognized.
+    /// The layout, requested or detected.
     pub layout: SourceLayout,
-    /// The splits in the order of their names.
+    /// The splits, sorted by name.
     pub splits: Vec<SplitSource>,
     /// The classes in the order of their labels.
     pub classes: ClassList,
-    /// The classes of single validation files, if a list has them.
+    /// The class of each validation file, if a list has them.
     pub file_classes: Option<FileClasses>,
-    /// Files and directories at the top that are no part of any split.
+    /// Findings about files and directories at the top that are not part of any split.
     pub findings: Vec<Finding>,
     /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// Files that may hold labels and are not used.
+    /// Files that may hold labels but are not used.
     pub label_files: Vec<LabelFile>,
     pub(super) has_boxes: bool,
     pub(super) annotation_dirs: Vec<Vec<u8>>,
@@ -43,12 +43,12 @@ pub struct Survey {
 }
 
 impl Source {
-    /// Recognizes the layout of the source, its splits and its classes, by names and small files alone. `classes` is a list of
-    /// classes that the user gave.
+    /// Detects the layout of the source, its splits and its classes, from names and small files alone. `classes` is a class
+    /// list from the user.
     ///
     /// # Errors
-    /// [`Error::ForeignTree`] for a tree of another tool whose directories are no classes; [`Error::List`] for a list of
-    /// classes that does not fit.
+    /// [`Error::ForeignTree`] for a tree of another tool whose directories are not classes; [`Error::List`] for a class list
+    /// that does not fit.
     pub fn survey(&self, from: ClassesFrom<'_>, classes: Option<&Path>) -> Result<Survey> {
         let top = self.top()?;
         let labelled = matches!(from, ClassesFrom::LabelTable(_));
@@ -81,7 +81,7 @@ impl Source {
 }
 
 impl Survey {
-    /// Returns the error of a source without images, if it is a dataset of another tool.
+    /// Returns the error for a source without images, if it is a dataset of another tool.
     pub fn into_foreign_tree(self, root: &Path) -> Option<Error> {
         Some(self.container?.into_error(root.to_path_buf()))
     }

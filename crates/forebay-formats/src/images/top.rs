@@ -1,4 +1,4 @@
-//! The top of a source: the names in a directory, links followed, or in a directory of an archive.
+//! The top of a source: the names in a directory on disk, in an archive or in a store. Links are followed.
 
 use super::ancestors::{DirId, ancestors};
 use super::contents::Contents;
@@ -13,37 +13,36 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Advice on a directory with images that is no part of the dataset.
+/// Advice about a directory with images that is not part of the dataset.
 const IMAGES_OUTSIDE: &str = "images in a directory that is neither a split nor a class: pack it by itself, or move it below a split or a class";
 
-/// The names in one directory, sorted by bytes.
+/// The names in one directory, sorted.
 #[derive(Debug)]
 pub(crate) struct Top<'t> {
     pub(super) tree: &'t Tree,
     /// The directory.
     pub(crate) path: PathBuf,
-    /// The directory relative to the source, empty for the source itself.
+    /// The directory relative to the source; empty for the source itself.
     pub(crate) relative: Vec<u8>,
-    /// Directories, those left aside not among them, in the byte order of the keys below them.
+    /// Directories that are not ignored, in byte order of the keys below them.
     pub(crate) dirs: Vec<Vec<u8>>,
-    /// Everything else, what is left aside not among it.
+    /// Files that are not ignored.
     pub(crate) files: Vec<Vec<u8>>,
-    /// Entries that are left aside.
+    /// Entries that are ignored.
     aside: Vec<Aside>,
 }
 
-/// An entry that is no part of a dataset by its name.
+/// An entry that is not part of the dataset because of its name.
 #[derive(Debug)]
 struct Aside {
-    /// Relative to the source.
+    /// Path relative to the source.
     path: Vec<u8>,
     is_dir: bool,
     reason: Reason,
 }
 
 impl<'t> Top<'t> {
-    /// The top of a source. Of an archive that has nothing but one directory with further ones below it, the top is
-    /// that directory.
+    /// Returns the top of a source. If an archive has only one directory and that has subdirectories, the directory is the top.
     pub(super) fn read(tree: &'t Tree, path: &Path) -> Result<Self> {
         let mut top = Self::read_at(tree, path, &[])?;
         if !top.is_archive() {
@@ -68,7 +67,7 @@ impl<'t> Top<'t> {
         Ok(top)
     }
 
-    /// The top of a directory in this one; it may be several levels down.
+    /// Returns the names in a directory below this one, which may be several levels down.
     pub(crate) fn below(&self, dir: &[u8]) -> Result<Self> {
         Self::read_at(
             self.tree,
@@ -77,12 +76,12 @@ impl<'t> Top<'t> {
         )
     }
 
-    /// Whether this is in an archive that is the whole source.
+    /// Returns whether the source is a single archive.
     pub(super) fn is_archive(&self) -> bool {
         matches!(self.tree, Tree::Members(members) if !members.is_mounted)
     }
 
-    /// Whether there is such a directory; it may be several levels down.
+    /// Returns whether a directory exists below this one, which may be several levels down.
     pub(crate) fn has_dir(&self, dir: &[u8]) -> bool {
         match self.tree {
             Tree::Directory => self.path.join(OsStr::from_bytes(dir)).is_dir(),
@@ -92,7 +91,7 @@ impl<'t> Top<'t> {
         }
     }
 
-    /// The content of a small file at this top; none if there is no such file.
+    /// Reads a small file in this directory; `None` if it does not exist.
     pub(crate) fn list_file(&self, name: &str) -> Result<Option<(PathBuf, Vec<u8>)>> {
         if !self.files.iter().any(|file| file == name.as_bytes()) {
             return Ok(None);
@@ -127,7 +126,7 @@ impl<'t> Top<'t> {
                 files.into_iter().for_each(|name| top.push(name, false));
             }
         }
-        // As the keys below will compare: `a-b/x` comes before `a/x`.
+        // Sort by the keys of the files below: `a-b/x` comes before `a/x`.
         top.dirs
             .sort_by_cached_key(|name| [name, b"/".as_slice()].concat());
         top.files.sort();
@@ -138,7 +137,7 @@ impl<'t> Top<'t> {
     fn read_directory(&mut self) -> Result<()> {
         let path = self.path.clone();
         let fail = |error: io::Error| Error::source(&path, explain(&error));
-        // A link to this directory, or to one that it is in, is no class of its own.
+        // A link to this directory or to one of its ancestors is not a class.
         let mut circles = ancestors(&path);
         circles.extend(std::fs::metadata(&path).ok().map(|meta| DirId::of(&meta)));
         for entry in std::fs::read_dir(&path).map_err(fail)? {
@@ -164,7 +163,7 @@ impl<'t> Top<'t> {
         Ok(())
     }
 
-    /// Says of each entry that is left aside how many files it has.
+    /// Returns a finding for each ignored entry, with the number of its files.
     pub(crate) fn aside(&self) -> impl Iterator<Item = Finding> + '_ {
         self.aside.iter().map(|entry| {
             let files = match entry.is_dir {
@@ -175,7 +174,7 @@ impl<'t> Top<'t> {
         })
     }
 
-    /// Counts what is in a directory here, given by its path relative to the source.
+    /// Counts the files in a directory here; `path` is relative to the source.
     fn contents(&self, path: &[u8], is_part: bool) -> Contents {
         match self.tree {
             Tree::Directory => {
@@ -186,7 +185,7 @@ impl<'t> Top<'t> {
         }
     }
 
-    /// Counts what is in a directory of this one.
+    /// Counts the images in a directory below this one.
     pub(crate) fn images_in(&self, dir: &[u8]) -> u64 {
         self.contents(&join(&self.relative, dir), true).images
     }
@@ -206,7 +205,7 @@ impl<'t> Top<'t> {
         }
     }
 
-    /// Says of each file here that it is outside of all classes: images are samples lost, other files are not.
+    /// Returns findings about files outside of all classes: images count as skipped, other files as ignored.
     pub(crate) fn outside_files(&self) -> impl Iterator<Item = Finding> + '_ {
         self.files.iter().map(|name| {
             let action = if crate::sniff::has_image_name(name) {
@@ -220,7 +219,7 @@ impl<'t> Top<'t> {
 }
 
 impl Top<'_> {
-    /// Says of each directory here but the known ones that it is no part of the dataset: with images, samples are lost.
+    /// Returns findings about directories that are neither classes nor `known`: images in them count as skipped.
     pub(super) fn outside_dirs<'a>(
         &'a self,
         known: impl Fn(&[u8]) -> bool + 'a,
@@ -239,18 +238,18 @@ impl Top<'_> {
         })
     }
 
-    /// Counts the files of a split that is not packed.
+    /// Returns a finding with the number of files of a split that is not packed.
     pub(super) fn not_selected(&self, dir: &[u8]) -> Finding {
         let path = join(&self.relative, dir);
         let files = self.contents(&path, true).files;
         Finding::new(Action::Ignored, Reason::NotSelected, &path, "").of_files(files)
     }
 
-    /// Directories in which lists may be that are not here: those of an archive often lie beside it, and those of a
-    /// directory one level up, if `above`.
+    /// Returns directories beside the source that may contain class lists: the parent of an archive, or with `above` the parent
+    /// of a directory.
     pub(super) fn lists_beside(&self, above: bool) -> Vec<PathBuf> {
         let path = match self.tree {
-            // Of a store, all that there is below a location is its own.
+            // A location in a store has no parent to search.
             Tree::Listing(_) => return Vec::new(),
             Tree::Directory if !above => return Vec::new(),
             Tree::Directory => Some(self.path.as_path()),

@@ -1,4 +1,4 @@
-//! Walking one unit of a split: all files below a directory, sorted, links followed but never in circles.
+//! Lists one unit of a split: all files below a directory, sorted. Links are followed, but loops are detected.
 
 use super::ancestors::{DirId, ancestors};
 use super::contents::Contents;
@@ -20,9 +20,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use walkdir::{DirEntry, WalkDir};
 
-/// Directories nested deeper than this are taken for a mistake.
+/// Deepest level of directories; deeper ones are reported as an error in the source.
 const MAX_DEPTH: usize = 64;
-/// Files that are reported to the progress at once.
+/// Number of files after which the progress is updated.
 const COUNT_FILES: u64 = 256;
 
 pub(super) fn walk(
@@ -49,7 +49,7 @@ pub(super) fn walk(
     let mut listing = walk.list(dir, recurse, cancel);
     listing.sort();
     walk.take(&listing);
-    // The system lists names in any order.
+    // The operating system lists names in arbitrary order.
     walk.findings.sort();
     (walk.chunk.finish(), walk.findings)
 }
@@ -61,11 +61,11 @@ struct Walk<'a> {
     chunk: FileListBuilder,
     findings: FindingList,
     progress: &'a dyn Progress,
-    /// Files and bytes that the progress was not told of yet.
+    /// Files and bytes that were not reported to the progress yet.
     counted: (u64, u64),
 }
 
-/// Keys in one buffer; that of a directory ends in `/`, so that sorting gives the byte order of the keys below it.
+/// Keys in one buffer. The key of a directory ends in `/`, so that sorting by key gives the byte order of the files below.
 #[derive(Default)]
 struct Listing {
     keys: Vec<u8>,
@@ -90,7 +90,7 @@ impl Listing {
         }
         self.items.push(Item {
             start,
-            // No system has paths of 4 GiB, nor seconds of more than a second.
+            // No operating system has paths of 4 GiB, and nanoseconds are below 10^9.
             len: (self.keys.len() - start) as u32,
             modified_nanos: meta.map_or(0, |meta| meta.mtime_nsec() as u32),
             modified: meta.map_or(0, Metadata::mtime),
@@ -116,11 +116,11 @@ impl Item {
 }
 
 impl Walk<'_> {
-    /// Lists the files and directories below `dir`, which is relative to the split's directory, in any order.
+    /// Lists the files and directories below `dir` in any order. `dir` is relative to the split's directory.
     fn list(&mut self, dir: &[u8], recurse: bool, cancel: &Cancel) -> Listing {
         let mut listing = Listing::default();
-        // The directories that the current entry is in. Links are not the only circles: a link to a directory above leads
-        // back to where the walk began, and one to a directory above that one too.
+        // The directories from the start of the walk to the current entry. A link to one of them is a loop; so is a link to an
+        // ancestor of the start, which leads back here.
         let mut within: Vec<DirId> = Vec::new();
         let depth = if recurse { usize::MAX } else { 1 };
         let top = self.root.join(OsStr::from_bytes(dir));
@@ -154,7 +154,7 @@ impl Walk<'_> {
                 }
             } else if is_dir {
                 if entry.depth() > 0 {
-                    // The directories of a flat split: there are none, or it would not be flat.
+                    // A flat split has no directories, except for those that were created after the layout was read.
                     if !recurse {
                         entries.skip_current_dir();
                         continue;
@@ -181,7 +181,7 @@ impl Walk<'_> {
         listing
     }
 
-    /// Whether to go on below a directory: it is none of those that it is in, and not too deep.
+    /// Returns whether the walk enters a directory: not if it is one of its own ancestors, and not if it is nested too deeply.
     fn may_enter(
         &mut self,
         entry: &DirEntry,
@@ -211,7 +211,7 @@ impl Walk<'_> {
         true
     }
 
-    /// Reports what the walk could not look at: a directory, or something in one.
+    /// Reports a directory or an entry that could not be read.
     fn failed(&mut self, top: &[u8], error: walkdir::Error, listing: &mut Listing) {
         let key = error
             .path()
@@ -244,7 +244,7 @@ impl Walk<'_> {
         self.note(action, reason, &key, detail);
     }
 
-    /// Takes the files of a sorted listing into the chunk.
+    /// Adds the files of a sorted listing to the chunk.
     fn take(&mut self, listing: &Listing) {
         let mut entered: Option<&[u8]> = None;
         for item in &listing.items {
@@ -254,7 +254,7 @@ impl Walk<'_> {
                 None => (b"".as_slice(), key),
             };
             if name.is_empty() {
-                // A directory, with images or without: the one around it is entered again behind it.
+                // A subdirectory follows, so enter the current directory again for the files after it.
                 entered = None;
                 continue;
             }
@@ -266,7 +266,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a file goes into the plan: by its name, or else by its first bytes.
+    /// Returns whether a file is listed as an image: by its name, or else by its first bytes.
     fn is_candidate(&mut self, path: &Path, key: &[u8], size: u64) -> bool {
         if sniff::has_image_name(key) {
             let too_large = too_large(size);
@@ -293,7 +293,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The path relative to the split's directory.
+    /// Returns the path relative to the split's directory.
     fn key(&self, path: &Path) -> Vec<u8> {
         let below = path.strip_prefix(&self.root).unwrap_or(path);
         below.as_os_str().as_bytes().to_vec()
@@ -311,7 +311,7 @@ impl Walk<'_> {
         self.progress.counted(files, bytes);
     }
 
-    /// Says how many files are left aside at or below a path. Those at the top of a split, its layout reports.
+    /// Adds a finding about ignored files at or below a path. The layout reports those at the top of a split.
     fn aside(&mut self, key: &[u8], reason: Reason, files: u64) {
         if self.top_is_reported && !key.contains(&b'/') {
             return;
@@ -335,7 +335,7 @@ impl Walk<'_> {
     }
 }
 
-/// The system's message, without the path that findings have of their own.
+/// Returns the system's message without the path, which the finding already has.
 fn text(error: &walkdir::Error) -> String {
     error
         .io_error()
@@ -343,7 +343,7 @@ fn text(error: &walkdir::Error) -> String {
 }
 
 pub(super) fn first_bytes(path: &Path) -> io::Result<ContentKind> {
-    // Non-blocking, should the file have become a pipe in the meantime.
+    // Non-blocking, in case the file was replaced by a pipe.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let mut head = Vec::with_capacity(sniff::SNIFF_BYTES);

@@ -1,19 +1,19 @@
-//! The columns of a file of labels that become features.
+//! The columns of a file of labels that become features of the records.
 
 use super::rows::{self, Cell};
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
 
-/// The feature that holds the labels of the single rows where an image has several.
+/// The feature that holds the label of each row, for images with several rows.
 pub(super) const OBJECT_LABELS: &str = "image/object/class/label";
 
 /// Columns that become features.
 #[derive(Debug, Default)]
 pub struct Columns {
     pub(super) columns: Vec<Column>,
-    /// Rows of one image, where images have several.
+    /// Rows of each image, if some image has several.
     pub(super) groups: Option<Groups>,
-    /// The label of each row, where images have several.
+    /// The label of each row, if some image has several.
     pub(super) object_labels: Vec<i64>,
 }
 
@@ -39,10 +39,10 @@ impl Groups {
 pub(super) struct Column {
     pub(super) name: String,
     values: Values,
-    /// Whether JSON lists occur, so that a missing value is an empty list.
+    /// Whether values are JSON lists, so that a missing value is an empty list.
     has_lists: bool,
     rows: u32,
-    /// The end of each row's values; none while every row has exactly one.
+    /// The end of each row's values; `None` while every row has exactly one value.
     ends: Option<Vec<u32>>,
 }
 
@@ -98,9 +98,9 @@ impl Values {
     }
 }
 
-/// Why a value is not taken into a column.
+/// Why a value cannot be added to a column.
 pub(super) enum AppendError {
-    /// The first reading of the file found other values.
+    /// The file changed: the first pass found other types of values.
     Changed,
     TooMany,
 }
@@ -146,7 +146,7 @@ impl Column {
         Ok(())
     }
 
-    /// Numbers of the values of a row.
+    /// Returns the range of a row's values.
     pub(super) fn values_of(&self, row: u32) -> std::ops::Range<usize> {
         let row = row as usize;
         match &self.ends {
@@ -188,7 +188,7 @@ impl Column {
 }
 
 impl Columns {
-    /// Names and kinds of the features, and whether some records hold other than one value.
+    /// Returns the names and kinds of the features, and whether some records have more or fewer than one value.
     pub(crate) fn features(&self) -> impl Iterator<Item = (&str, FeatureKind, bool)> {
         let columns = self.columns.iter().map(|column| {
             let kind = match column.values {
@@ -202,7 +202,7 @@ impl Columns {
         columns.chain(objects.then_some((OBJECT_LABELS, FeatureKind::Int64, true)))
     }
 
-    /// Whether all values of a feature are text.
+    /// Returns whether all values of a feature are text.
     pub(crate) fn is_text(&self, name: &str) -> bool {
         let column = self.columns.iter().find(|column| column.name == name);
         match column.map(|column| &column.values) {

@@ -5,10 +5,10 @@ use std::io::{self, Cursor, Read};
 
 /// The byte order mark of UTF-8.
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
-/// Bytes that are decoded at once.
+/// Number of bytes that are decoded in one step.
 const PIECE_BYTES: usize = 8 << 10;
 
-/// The order of bytes that a mark at the beginning of UTF-16 tells.
+/// Returns the decoder for the byte order that a UTF-16 byte order mark declares.
 fn utf16_order(head: &[u8]) -> Option<fn([u8; 2]) -> u16> {
     match head {
         [0xff, 0xfe, ..] => Some(u16::from_le_bytes),
@@ -17,7 +17,7 @@ fn utf16_order(head: &[u8]) -> Option<fn([u8; 2]) -> u16> {
     }
 }
 
-/// A text as UTF-8 without a mark. Bytes that are no text stay as they are.
+/// Returns a text as UTF-8 without a byte order mark. Bytes that cannot be decoded stay as they are.
 pub(crate) fn to_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     let Some(order) = utf16_order(bytes) else {
         return Cow::Borrowed(bytes.strip_prefix(UTF8_MARK).unwrap_or(bytes));
@@ -30,20 +30,20 @@ pub(crate) fn to_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(text.into_bytes())
 }
 
-/// Reads a text as UTF-8 without a mark.
+/// A reader that returns a text as UTF-8 without a byte order mark.
 pub(super) struct Utf8<R> {
     input: io::Chain<Cursor<Vec<u8>>, R>,
     utf16: Option<Utf16>,
 }
 
-/// The state of decoding UTF-16.
+/// The state of a UTF-16 decoder.
 struct Utf16 {
     order: fn([u8; 2]) -> u16,
-    /// The first byte of a unit whose second one is not read yet.
+    /// The first byte of a code unit whose second byte has not been read yet.
     half: Option<u8>,
-    /// The first unit of a pair.
+    /// The first code unit of a surrogate pair.
     high: Option<u16>,
-    /// Decoded text, and how much of it was taken.
+    /// Decoded text; the first `taken` bytes of it were returned.
     text: Vec<u8>,
     taken: usize,
 }
@@ -122,7 +122,7 @@ impl Utf16 {
             };
             let decoded = char::decode_utf16(pair).next();
             let decoded = decoded.and_then(Result::ok).filter(|found| {
-                // Of a pair both units are taken, and a second one alone is no character.
+                // A surrogate pair must use both units; a low surrogate alone is not a character.
                 (pair[1] == 0) == (found.len_utf16() == 1)
             });
             text.push(decoded.ok_or_else(damaged)?);
@@ -150,7 +150,7 @@ mod tests {
 
     fn read(bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
-        // A byte at a time, so that every unit and pair is cut.
+        // Returns one byte per call, so that every code unit and surrogate pair is split.
         struct OneByOne<'a>(&'a [u8]);
         impl Read for OneByOne<'_> {
             fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {

@@ -1,4 +1,4 @@
-//! The column that holds labels: all numbers, or all names of classes.
+//! The column that holds labels: either numbers or names of classes.
 
 use super::rows::{self, Cell};
 use crate::finding::escape;
@@ -12,7 +12,7 @@ pub(super) enum LabelValue<'a> {
     Name(Cow<'a, [u8]>),
 }
 
-/// The kinds of values that a label column has had so far, each with the line of the first one.
+/// The kinds of values that a label column has had so far, each with the line number of its first occurrence.
 #[derive(Debug, Default)]
 pub(super) struct LabelKinds {
     /// Digits without leading zeros.
@@ -30,7 +30,7 @@ struct FirstValue {
     text: String,
 }
 
-/// An integer that labels stay below, so that a float64 holds it exactly.
+/// Labels must be below this integer (2^53), so that a float64 represents them exactly.
 const FLOAT_LABEL_MAX: f64 = 9_007_199_254_740_992.0;
 
 enum Class {
@@ -41,7 +41,7 @@ enum Class {
 }
 
 impl LabelKinds {
-    /// Takes the value of a line into account. `by_name` says that every value is the name of a class.
+    /// Adds the value of a line. If `by_name`, every value is the name of a class.
     pub(super) fn see(&mut self, line: u64, cell: &Cell<'_>, by_name: bool) -> Result<(), String> {
         let text = match cell {
             Cell::List(values) => {
@@ -73,10 +73,10 @@ impl LabelKinds {
         Ok(())
     }
 
-    /// Whether the values are numbers; an error if numbers and names are mixed.
+    /// Returns whether the values are numbers; an error if numbers and names are mixed.
     pub(super) fn are_numbers(&self) -> Result<bool, String> {
         let number = self.number.as_ref().or(self.digits.as_ref());
-        // Names of one width, 001 to 120, are no mixture.
+        // Names padded to one width, such as 001 to 120, are not a mixture.
         let name = self.name.as_ref().or(self.padded.as_ref());
         let padded_only = self.name.is_none() && self.number.is_none();
         match (number, name) {
@@ -89,7 +89,7 @@ impl LabelKinds {
         }
     }
 
-    /// The first number, for an error about a column of names.
+    /// Returns the first number and its line, for an error about a column of names.
     pub(super) fn first_number(&self) -> Option<(u64, &str)> {
         let seen = self.digits.as_ref().or(self.number.as_ref());
         seen.map(|seen| (seen.line, seen.text.as_str()))
@@ -118,7 +118,7 @@ fn classify(text: &[u8]) -> Result<Class, String> {
     }
 }
 
-/// A number with a decimal point or an exponent.
+/// Parses a number with a decimal point or an exponent.
 fn decimal(text: &[u8]) -> Option<f64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let begins = digits.first()?;
@@ -133,7 +133,7 @@ fn whole(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() <= FLOAT_LABEL_MAX).then_some(number as i64)
 }
 
-/// The label of a row in a column of numbers or names; none if it is not of that kind.
+/// Returns the label of a row in a column of numbers or of names; `None` if the value is of the other kind.
 pub(super) fn label_value<'a>(cell: &'a Cell<'_>, by_number: bool) -> Option<LabelValue<'a>> {
     let text = match cell.to_bytes() {
         Cow::Borrowed(text) => Cow::Borrowed(text.trim_ascii()),

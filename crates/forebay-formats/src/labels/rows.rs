@@ -1,4 +1,4 @@
-//! The lines of a file of labels, as cells with the names of their columns.
+//! Rows of a file of labels, as cells with the names of their columns.
 
 use super::encoding::Utf8;
 use crate::error::{Error, Result};
@@ -10,25 +10,25 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// A line longer than this is none, but perhaps a quote that was never closed.
+/// Longest line. A longer one is probably caused by a quote that is not closed.
 const LINE_MAX_BYTES: u64 = 1 << 20;
-/// Bytes before a record that are kept.
+/// The buffer is trimmed when more bytes than this precede the current record.
 const RECENT_BYTES: usize = 64 << 10;
-/// The line of column names is within so many bytes.
+/// The line of column names must end within this many bytes.
 const HEAD_BYTES: u64 = 64 << 10;
-/// More columns than this are a mistake.
+/// Most columns; more are treated as an error in the file.
 pub(super) const COLUMNS_MAX: usize = 256;
 
-/// One value.
+/// A value of one column in one row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Cell<'a> {
     Empty,
-    /// From a format without types.
+    /// A value of a format without types (CSV, TSV).
     Text(&'a [u8]),
     String(&'a str),
     Int64(i64),
     Float(f64),
-    /// A JSON list, nested ones flattened in order.
+    /// A JSON list; nested lists are flattened in order.
     List(Vec<Cell<'a>>),
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Cell<'a> {
 pub(crate) type Named<'a> = (Cow<'a, str>, Cell<'a>);
 
 impl Cell<'_> {
-    /// The single values: none of an empty cell, all of a list.
+    /// Returns the single values: none of an empty cell, all of a list.
     pub(super) fn values(&self) -> &[Self] {
         match self {
             Self::Empty => &[],
@@ -76,7 +76,7 @@ impl Cell<'_> {
     }
 }
 
-/// An integer as programs write it.
+/// Parses an integer without leading zeros.
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     if digits.first() == Some(&b'0') && digits.len() > 1 || !digits.iter().all(u8::is_ascii_digit) {
@@ -85,7 +85,8 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A decimal number; words such as `nan` and `inf` are text, and so is what is beyond a float32.
+/// Parses a decimal number. `None` for words such as `nan` and `inf`, and for values beyond the range of float32: these are
+/// text.
 pub(super) fn float(text: &[u8]) -> Option<f32> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let leading_zero =
@@ -101,7 +102,7 @@ pub(super) fn float(text: &[u8]) -> Option<f32> {
     number.is_finite().then_some(number)
 }
 
-/// A file of labels, open at its beginning.
+/// An open file of labels.
 pub(crate) struct Rows {
     path: PathBuf,
     format: Format,
@@ -116,17 +117,17 @@ enum Format {
     JsonLines(Input),
 }
 
-/// A file as UTF-8, its beginning read already.
+/// The input as UTF-8. The `Cursor` holds the beginning, which was read to detect the format.
 type Input = io::Chain<Cursor<Vec<u8>>, BufReader<Utf8<File>>>;
 
-/// Stops reading when the budget is spent, and keeps what was read.
+/// Fails when a line exceeds the budget of bytes, and keeps the bytes that were read last.
 struct BudgetReader<R> {
     inner: R,
     budget: Rc<Shared<u64>>,
     recent: Rc<RefCell<RecentBytes>>,
 }
 
-/// Bytes that were read last, of which those before the next record are forgotten.
+/// The bytes that were read last, trimmed to the next record.
 #[derive(Default)]
 struct RecentBytes {
     start: u64,
@@ -134,7 +135,7 @@ struct RecentBytes {
 }
 
 impl RecentBytes {
-    /// Returns the line of a record.
+    /// Returns the line number of a record.
     fn line(&mut self, position: &csv::Position) -> u64 {
         let at = position.byte().saturating_sub(self.start);
         let at = usize::try_from(at)
@@ -149,8 +150,8 @@ impl RecentBytes {
     }
 }
 
-/// Returns the line of a record in an editor. `from` are the bytes at its position, which may be before the end of the line above
-/// it, as with CRLF, and before empty lines.
+/// Returns the line number of a record as an editor shows it. `from` begins at the record's position, which the CSV parser may
+/// report before the line end of the previous line (with CRLF) and before empty lines.
 pub(crate) fn line_of(position: &csv::Position, from: &[u8]) -> u64 {
     let ends = from.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
     position.line() + ends.filter(|byte| **byte == b'\n').count() as u64
@@ -170,7 +171,7 @@ impl<R: Read> Read for BudgetReader<R> {
 }
 
 impl Rows {
-    /// Tells the format by the name's ending, and else by the first line.
+    /// Detects the format by the extension, or else by the first line.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let fail = |error| Error::io(path, "read the labels", error);
         let file = forebay_shard::open_file(path).map_err(fail)?;
@@ -218,7 +219,7 @@ impl Rows {
         })
     }
 
-    /// Calls `take` for each line that is not empty, with its number and its cells.
+    /// Calls `take` for each line that is not empty, with its line number and its cells.
     pub(crate) fn each(self, mut take: impl FnMut(u64, &[Named<'_>]) -> Result<()>) -> Result<()> {
         let path = self.path;
         match self.format {
@@ -344,7 +345,7 @@ fn check_names(path: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Adds the cells of a JSON value: of an object those of its fields, named `outer/inner`.
+/// Adds the cells of a JSON value. The fields of an object become cells named `outer/inner`.
 fn push_cells<'a>(
     name: Cow<'a, str>,
     value: &'a Value,

@@ -60,7 +60,7 @@ fn columns_have_the_narrowest_type_that_holds_them() {
 }
 
 #[test]
-fn all_three_formats_say_the_same() {
+fn all_formats_give_the_same_labels() {
     let csv = read("l.csv", b"\xef\xbb\xbfpath,label,x\na,1,0.5\nb,,2\nc,0,\n").unwrap();
     let tsv = read("l.tsv", b"path\tlabel\tx\na\t1\t0.5\nb\t\t2\nc\t0\t\n").unwrap();
     let json = read(
@@ -102,12 +102,12 @@ fn files_of_spreadsheets_and_pandas_are_read() {
         ("l.tsv", b"path,label,x\na,1,0.5\nb,,2\nc,0,\n"),
         ("l.txt", b"\"path\";\"label\";x\na;1;0.5\nb;;2\nc;0;\n"),
         ("l.csv", b",path,label,x\n0,a,1,0.5\n1,b,,2\n2,c,0,\n"),
-        // An index of lines that were chosen from more.
+        // The index column of a subset of rows.
         (
             "l.csv",
             b"Unnamed: 0,path,label,x\n3,a,1,0.5\n10,b,,2\n11,c,0,\n",
         ),
-        // A line ends with a delimiter.
+        // Lines end with a delimiter.
         ("l.csv", b"path,label,x,\na,1,0.5,\nb,,2,\nc,0,,\n"),
     ] {
         let labels = read(name, text).unwrap();
@@ -125,7 +125,7 @@ fn files_of_spreadsheets_and_pandas_are_read() {
 }
 
 #[test]
-fn a_first_column_that_does_not_count_is_no_index() {
+fn a_first_column_without_increasing_numbers_is_no_index() {
     let labels = read("l.csv", b"Unnamed: 0,path,label\n1,a,1\n1,b,2\n").unwrap();
     assert_eq!(features(&labels)[0].0, "Unnamed: 0");
     let labels = read("l.csv", b"n,path,label\n0,a,1\n1,b,2\n").unwrap();
@@ -135,7 +135,7 @@ fn a_first_column_that_does_not_count_is_no_index() {
 }
 
 #[test]
-fn what_makes_no_sense_says_where() {
+fn invalid_files_are_errors_with_the_line() {
     for (name, text, expected) in [
         ("l.csv", "name,label\na,1\n", "no column of paths"),
         ("l.csv", "path,kind\na,1\n", "no column of labels"),
@@ -154,7 +154,7 @@ fn what_makes_no_sense_says_where() {
         ("l.jsonl", "{\"path\":\"a\",\"label\":[1]}\n", "line 1"),
         ("l.jsonl", "{\"path\":\"a\",\"label\":1}\n{\n", "line 2"),
         ("l.jsonl", "[1]\n", "line 1"),
-        // What stands for no label inside.
+        // The value that represents a missing label internally.
         (
             "l.csv",
             "path,label\na,-9223372036854775808\n",
@@ -181,7 +181,7 @@ fn what_makes_no_sense_says_where() {
 }
 
 #[test]
-fn other_columns_on_each_line_do_not_add_up() {
+fn the_number_of_columns_is_limited() {
     let lines = (0..2000).map(|n| format!("{{\"path\":\"{n}\",\"label\":1,\"c{n}\":1}}\n"));
     let error = read("l.jsonl", lines.collect::<String>().as_bytes()).unwrap_err();
     let error = error.to_string();
@@ -207,7 +207,7 @@ fn numbers_beyond_a_float_are_text() {
 }
 
 #[test]
-fn any_damage_is_an_error_or_other_labels() {
+fn damaged_files_are_refused_or_read() {
     for (name, text) in [
         (
             "l.csv",
@@ -274,7 +274,7 @@ fn whole_floats_are_label_numbers() {
 }
 
 #[test]
-fn label_columns_of_fractions_or_mixtures_are_refused_with_the_line() {
+fn fractions_and_mixtures_as_labels_are_refused() {
     let mixed = error("l.csv", "path,label\na,3\nb,?\nc,2\n");
     assert!(
         mixed.contains("l.csv: line 3: the label \"?\" is a name, and line 2 has the number 3"),
@@ -292,7 +292,7 @@ fn label_columns_of_fractions_or_mixtures_are_refused_with_the_line() {
     );
     let fraction = error("l.jsonl", "{\"path\":\"a\",\"label\":1.5}\n");
     assert!(fraction.contains("line 1: the label 1.5"), "{fraction}");
-    // A column of names with numbers in it would be numbered as text: 10 before 2.
+    // A column of names that contains numbers would be numbered as text: 10 before 2.
     let class = error("l.csv", "path,class\na,2\nb,10\n");
     assert!(
         class.contains("line 2") && class.contains("--classes"),
@@ -300,7 +300,7 @@ fn label_columns_of_fractions_or_mixtures_are_refused_with_the_line() {
     );
     let list = error("l.jsonl", "{\"path\":\"a\",\"label\":[1,2]}\n");
     assert!(list.contains("a list of 2 values"), "{list}");
-    // Only the column that holds the labels matters.
+    // Values are checked only in the column that holds the labels.
     read("l.csv", b"path,label,class\na,1,x\nb,2,7\n").unwrap();
 }
 
@@ -332,7 +332,7 @@ fn column_names_of_other_tools_are_known() {
 }
 
 #[test]
-fn a_split_column_says_the_split_and_is_no_feature() {
+fn a_split_column_is_not_a_feature() {
     let labels = read(
         "l.csv",
         b"path,label,split\na,1,train\nb,1,Val\nc,2,testing\n",
@@ -385,7 +385,7 @@ fn json_lists_become_list_features() {
 }
 
 #[test]
-fn several_lines_of_an_image_are_one_record() {
+fn rows_of_one_image_become_one_record() {
     let text =
         b"ImageID,LabelName,XMin,XMax\nb,dog,0.5,1\na,cat,0.1,0.2\nb,cat,0.25,0.75\nc,ant,,\n";
     let labels = read("l.csv", text).unwrap();
@@ -400,7 +400,7 @@ fn several_lines_of_an_image_are_one_record() {
     assert_eq!(floats(&labels, b"a", "XMin"), [0.1]);
     assert_eq!(floats(&labels, b"c", "XMin"), [0.0f32; 0]);
     assert!(features(&labels).iter().all(|(_, _, list)| *list));
-    // A box without one of its sides would shift the others.
+    // A box without one of its sides would shift the values of the others.
     let gap = error("l.csv", "path,label,x\na,1,0.5\nb,1,2\na,1,\n");
     assert!(
         gap.contains("line 4: a has another number of values in the column \"x\" than on line 2"),
@@ -410,7 +410,7 @@ fn several_lines_of_an_image_are_one_record() {
     assert!(splits.contains("another split"), "{splits}");
 }
 
-/// As an editor numbers them: behind CRLF, a mark of the byte order, empty lines and quoted ends of lines.
+/// Line numbers count CRLF, empty lines and line ends in quotes, and are not affected by a byte order mark.
 #[test]
 fn errors_name_the_line_that_an_editor_shows() {
     let rows = "path,label,note\na.jpg,1,x\n\nb.jpg,2,\"two\nlines\"\n\n\nc.jpg,x,y\n";
@@ -428,7 +428,7 @@ fn errors_name_the_line_that_an_editor_shows() {
             "{said}"
         );
     }
-    // Far behind what is kept of the file.
+    // Farther into the file than the bytes that are kept.
     let long = format!("path,label\r\n{}z.jpg,x\r\n", "a.jpg,1\r\n".repeat(40_000));
     assert!(error("a.csv", &long).contains("line 40002"));
 }

@@ -1,4 +1,4 @@
-//! Images that annotations name, and annotations and masks that lie in files of their own beside them.
+//! Files that annotations name: images, masks, and annotations in files of their own.
 
 use crate::error::{Error, Result};
 use crate::name_forms::FileForms;
@@ -6,21 +6,21 @@ use forebay_image::Limits;
 use std::io::{ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
 
-/// No mask or annotation of one image is larger.
+/// Largest size of a mask or an annotation of one image.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Returns whether a name that an annotation gives stays in the directory of its files.
+/// Returns whether a name from an annotation stays inside the directory of its files.
 pub(super) fn is_inside(name: &str) -> bool {
     let mut parts = Path::new(name).components();
     !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// Asks for the size of a file; `None` if there is none of this name.
+/// Returns the size of a file; `None` if no such file exists.
 pub(super) fn size_of(path: &Path) -> Result<Option<u64>> {
     match std::fs::metadata(path) {
         Ok(meta) => Ok(meta.is_file().then_some(meta.len())),
         Err(error) => match error.kind() {
-            // Not every name that a list has can be one of a file.
+            // A list may contain names that are invalid as file names.
             ErrorKind::NotFound
             | ErrorKind::NotADirectory
             | ErrorKind::InvalidInput
@@ -30,8 +30,8 @@ pub(super) fn size_of(path: &Path) -> Result<Option<u64>> {
     }
 }
 
-/// Finds a file that a list names, whatever the Unicode form of its name. Returns the name that it has and its size; `None` if
-/// there is none.
+/// Finds a file that a list names, in any Unicode form of the name. Returns the name on disk and the size; `None` if no such
+/// file exists.
 pub(super) fn find_listed(
     dir: &Path,
     name: &Path,
@@ -40,7 +40,7 @@ pub(super) fn find_listed(
     if let Some(bytes) = size_of(&dir.join(name))? {
         return Ok(Some((name.to_path_buf(), bytes)));
     }
-    // An ASCII name has one form, and a name with a zero byte is none of a file.
+    // An ASCII name has only one form, and file names have no zero bytes.
     if name.as_os_str().is_ascii() || name.as_os_str().as_encoded_bytes().contains(&0) {
         return Ok(None);
     }
@@ -54,7 +54,7 @@ pub(super) fn find_listed(
     }
 }
 
-/// Reads a small file.
+/// Reads a file of at most `MAX_BYTES` bytes.
 pub(super) fn read_limited(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = forebay_shard::open_file(path).map_err(|error| Error::io(path, "open", error))?;
@@ -65,7 +65,7 @@ pub(super) fn read_limited(path: &Path) -> Result<Vec<u8>> {
     }
 }
 
-/// Reads an image that had `size` bytes when it was listed.
+/// Reads an image. Fails if its size is no longer `size`, the size at the time of listing.
 pub(super) fn read_listed(path: &Path, size: u64) -> Result<Vec<u8>> {
     let bytes = forebay_shard::read_file(path);
     let bytes = bytes.map_err(|error| Error::io(path, "read", error))?;
@@ -93,8 +93,8 @@ pub(super) fn digest_of(path: &Path) -> Result<[u8; 32]> {
     read().map_err(|error| Error::io(path, "read", error))
 }
 
-/// Reads the mask of a record, which had `bytes` bytes when it was listed. Checks that loaders can decode it, and that it has
-/// the size of its image.
+/// Reads the mask of a record. Checks that its size is still `bytes`, that loaders can decode it, and that its width and height
+/// are those of its image.
 pub(super) fn read_mask(path: &Path, bytes: u64, record: u64, image: [u32; 2]) -> Result<Vec<u8>> {
     let mask = read_limited(path)?;
     unchanged(path, &mask, bytes)?;

@@ -1,24 +1,25 @@
-//! Blosc's frames (version 2), which Zarr and HDF5 keep chunks in: blocks of shuffled bytes, each in one or several streams of
-//! another codec.
+//! Decodes Blosc frames (version 2), in which Zarr and HDF5 store chunks: blocks of shuffled bytes, each in one or several
+//! streams of another codec.
 
 use flate2::read::ZlibDecoder;
 use std::io::Read;
 
 const HEADER_BYTES: usize = 16;
-/// The bits of the header's flags.
+/// Bits of the flags in the header.
 const SHUFFLE: u8 = 0x01;
 const COPY: u8 = 0x02;
 const BITSHUFFLE: u8 = 0x04;
 const ONE_STREAM: u8 = 0x10;
-/// A block has a stream for each byte of its elements, if they have no more bytes, and the stream has no fewer.
+/// A block is split into one stream for each byte of its elements, if elements have at most `MAX_STREAMS` bytes and each stream
+/// at least `MIN_STREAM_BYTES`.
 const MAX_STREAMS: usize = 16;
 const MIN_STREAM_BYTES: usize = 128;
-/// Longest distance that BloscLZ writes into one byte and five bits.
+/// Longest distance that BloscLZ encodes in 13 bits; longer ones take two more bytes.
 const BLOSCLZ_NEAR: usize = 8191;
-/// LZ4 and BloscLZ have a byte of length for 255 bytes.
+/// Most output per input byte of LZ4 and BloscLZ: one byte extends a match by up to 255 bytes.
 const LZ_MOST: usize = 256;
 
-/// Decodes a frame of at most `most` bytes.
+/// Decodes a frame; refuses one whose content has more than `most` bytes.
 pub(crate) fn decompress(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
     let damaged = |what: &str| format!("the Blosc frame is damaged: {what}");
     let header = frame.first_chunk::<HEADER_BYTES>();
@@ -90,13 +91,13 @@ fn word(bytes: &[u8], at: usize) -> Result<usize, String> {
     Ok(u32::from_le_bytes(*word) as usize)
 }
 
-/// Appends the `size` bytes of a stream.
+/// Decodes a stream and appends its `size` bytes.
 fn append(codec: u8, stream: &[u8], size: usize, out: &mut Vec<u8>) -> Result<(), String> {
     let failed = |name: &str, what: &dyn std::fmt::Display| {
         format!("the Blosc frame is damaged: a stream of {name}: {what}")
     };
     let start = out.len();
-    // A stream says its length in few bytes, so memory follows what its codec can hold.
+    // The declared size comes from the file, so it is checked against what the codec can produce before memory is allocated.
     let is_possible = size <= stream.len().saturating_mul(LZ_MOST);
     match codec {
         0 | 1 if !is_possible => return Err(failed("LZ", &"it cannot have so many bytes")),
@@ -140,7 +141,7 @@ fn append(codec: u8, stream: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()
     }
 }
 
-/// Appends what a stream of BloscLZ holds: literals, and matches of bytes before.
+/// Decodes a BloscLZ stream: literals, and matches that copy earlier output.
 fn blosclz(stream: &[u8], size: usize, out: &mut Vec<u8>) -> Result<(), String> {
     let damaged = || {
         "the Blosc frame is damaged: a stream of BloscLZ is cut short or points nowhere".to_owned()
@@ -193,7 +194,7 @@ fn blosclz(stream: &[u8], size: usize, out: &mut Vec<u8>) -> Result<(), String> 
     Ok(())
 }
 
-/// Appends elements whose first bytes come first, then their second ones, and so on.
+/// Undoes the byte shuffle: the input has the first bytes of all elements, then their second bytes, and so on.
 pub(super) fn unshuffle(bytes: &[u8], type_bytes: usize, out: &mut Vec<u8>) {
     let count = bytes.len() / type_bytes;
     let (planes, rest) = bytes.split_at(count * type_bytes);
@@ -203,7 +204,8 @@ pub(super) fn unshuffle(bytes: &[u8], type_bytes: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// The same for bits: the first bits of all elements come first. Elements that are no multiple of eight stay as they are.
+/// Undoes the bit shuffle: the input has the first bits of all elements, and so on. Elements after the last multiple of eight
+/// are not shuffled.
 fn bitunshuffle(bytes: &[u8], type_bytes: usize, out: &mut Vec<u8>) {
     let count = bytes.len() / type_bytes;
     if !count.is_multiple_of(8) {
@@ -228,7 +230,7 @@ fn bitunshuffle(bytes: &[u8], type_bytes: usize, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Frames of numcodecs 0.16 (tools/golden/make_golden_zarr.py), by codec and shuffle, of the same numbers.
+    /// The same numbers as frames of numcodecs 0.16 (tools/golden/make_golden_zarr.py), one for each codec and shuffle.
     #[test]
     fn frames_of_the_library_are_decoded() {
         let corpus = crate::records::zarr::tests::corpus().join("blosc");

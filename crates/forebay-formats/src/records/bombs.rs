@@ -1,4 +1,4 @@
-//! Small files that expand to gigabytes: each is refused with its place, and takes little memory until then.
+//! Decompression bombs: small files that expand to gigabytes. Each must be refused with its path, in bounded memory.
 
 use super::parquet::tests::{image, write_images};
 use super::{RecordFormat, RecordInput};
@@ -8,11 +8,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names the format and the file for the process that reads it.
+/// Environment variable that passes the format and the file to the child process.
 const BOMB: &str = "FOREBAY_TEST_BOMB";
 const MOST_MIB: u64 = 700;
 
-/// Reads all records of a file, and prints its errors and the greatest memory of this process.
+/// Run in a child process: reads all records of a file, and prints the errors and the peak memory of the process.
 #[test]
 fn child() {
     let Ok(bomb) = std::env::var(BOMB) else {
@@ -34,7 +34,7 @@ fn child() {
     println!("peak {} kB", peak.unwrap().trim_end_matches("kB").trim());
 }
 
-/// The output of a process that reads a bomb, and its greatest memory in MiB.
+/// Reads a bomb in a child process. Returns its output and its peak memory in MiB.
 fn read(format: &str, path: &Path) -> (String, u64) {
     let this = std::env::current_exe().unwrap();
     let mut command = Command::new(this);
@@ -53,7 +53,7 @@ fn hostile(name: &str) -> PathBuf {
     root.join("../../testdata/hostile").join(name)
 }
 
-/// An array of Zarr whose chunk is 1 GiB of zeros.
+/// Writes a Zarr array whose only chunk is 1 GiB of zeros.
 fn zarr(dir: &Path) -> PathBuf {
     let root = dir.join("a.zarr");
     std::fs::create_dir_all(root.join("images")).unwrap();
@@ -71,7 +71,7 @@ fn zarr(dir: &Path) -> PathBuf {
     root
 }
 
-/// Rows of 200 MiB in each of three deflated arrays.
+/// Writes three deflated arrays with rows of 200 MiB each.
 fn npz(dir: &Path) -> PathBuf {
     let path = dir.join("a.npz");
     let mut zip = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
@@ -94,7 +94,7 @@ fn npz(dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn small_files_take_little_memory() {
+fn bombs_are_read_in_bounded_memory() {
     let dir = tempfile::tempdir().unwrap();
     let zstd = Compression::ZSTD(ZstdLevel::try_new(1).unwrap());
     let values = dir.path().join("values.parquet");

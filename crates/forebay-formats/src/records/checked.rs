@@ -1,7 +1,7 @@
-//! The checks of records of other tools, one layer above all readers: each record has an image that loaders read, and a label
-//! that is a class. Labels that are no integers yet become integers here.
+//! Checks on the records of other tools, applied to all formats: each record has an image that loaders can decode and a label
+//! in the range of the classes. Labels that are not integers are converted here.
 //!
-//! A record that fails is an [`Error::Record`], which the caller's policy handles as those of the readers.
+//! A record that fails a check is an [`Error::Record`]. The caller applies its policy as for errors of the readers.
 
 use super::label_role::{self, LabelReader};
 use super::{
@@ -18,13 +18,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Checks the records of a source, unless Forebay wrote them and their label is not to be read from another column.
+/// Adds the checks to a source, unless Forebay wrote its records and no option names another column of labels.
 pub(super) fn checked(mut source: RecordSource, input: &RecordInput) -> Result<RecordSource> {
     if source.facts.is_own && input.features.label_feature.is_none() {
         return Ok(source);
     }
     let first = FirstRecord::of(&source);
-    // Single records may have the key of another one. If most do, the column only has the name of a key.
+    // A few records may repeat a key. If more than half do, the column does not hold keys, despite its name.
     let twice = first.iter().filter(|one| one.is_twice).count();
     let has_own_keys = input.features.key_feature.is_some() || twice * 2 <= first.len();
     let labels = label_role::decide(&mut source, input, &first)?;
@@ -60,18 +60,18 @@ pub(super) fn checked(mut source: RecordSource, input: &RecordInput) -> Result<R
     Ok(source)
 }
 
-/// Records whose values decide what a column holds.
+/// Number of records at the beginning whose values decide what a column holds.
 const FIRST_RECORDS: usize = 16;
 
 /// A record at the beginning of a source.
 pub(super) struct FirstRecord {
     pub(super) bytes: Vec<u8>,
-    /// Whether an earlier one has the same key.
+    /// Whether an earlier record of the file has the same key.
     is_twice: bool,
 }
 
 impl FirstRecord {
-    /// The first records of a source that can be read. Those that cannot are found again later.
+    /// Reads the first records of a source. Records that cannot be read are skipped here; the conversion reports them.
     fn of(source: &RecordSource) -> Vec<Self> {
         let mut first = Vec::new();
         let mut keys = BTreeSet::new();
@@ -80,7 +80,7 @@ impl FirstRecord {
             let Ok(mut reader) = file.read(0..count) else {
                 continue;
             };
-            // A key belongs to a file: two files of a source may well have the same.
+            // Keys are compared within a file: different files may repeat keys.
             keys.clear();
             for _ in 0..count {
                 match reader.next_record() {
@@ -99,7 +99,7 @@ impl FirstRecord {
         first
     }
 
-    /// Its features, if it is an Example.
+    /// Returns its features, if the record is an Example.
     pub(super) fn example(&self) -> Option<ExampleView<'_>> {
         ExampleView::parse(&self.bytes).ok()
     }
@@ -112,26 +112,27 @@ struct Checks {
     needs_image: bool,
     labels: LabelSource,
     label_base: i64,
-    /// Whether keys tell records apart. A column that is only called as keys are is none.
+    /// Whether the key column identifies records. If it does not, records have no key.
     has_own_keys: bool,
-    /// The number of classes; 0 where they have no names.
+    /// The number of classes; 0 if the classes have no names.
     classes: i64,
-    /// Features that the label takes the place of.
+    /// Features that are removed because the label is read from them.
     replaced: Vec<String>,
 }
 
 #[derive(Debug)]
 enum LabelSource {
-    /// The reader of the format finds them.
+    /// The reader of the format returns them.
     Reader,
-    /// They are in a column.
+    /// They are read from a column.
     Column(Box<LabelReader>),
-    /// Records have none.
+    /// Records get no labels.
     Ignored,
 }
 
 impl Checks {
-    /// Checks a record, and writes the form with its label to `out` if it has another one. Returns its label.
+    /// Checks a record and returns its label. If the label is read from a column, writes the record with its new label to
+    /// `out`.
     fn check(
         &self,
         record: &SourceRecord<'_>,
@@ -184,7 +185,7 @@ impl Checks {
         if self.has_own_keys { key } else { b"" }
     }
 
-    /// Checks that there is an image of a format that loaders read.
+    /// Checks that the record has an image in a format that loaders decode.
     fn image(&self, example: ExampleView<'_>) -> std::result::Result<(), String> {
         let image = self.features.image(example);
         match image.map_err(|error| error.to_string())? {
@@ -264,11 +265,11 @@ impl RecordFile for CheckedFile {
     }
 }
 
-/// Reads records, and checks each.
+/// Reads records of a file and checks each of them.
 struct Reader<'a> {
     file: &'a CheckedFile,
     inner: Box<dyn RecordReader + 'a>,
-    /// The record with its label, if that was none before.
+    /// The record with its new label; empty if the record is unchanged.
     changed: Vec<u8>,
 }
 

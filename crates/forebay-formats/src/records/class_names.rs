@@ -1,4 +1,4 @@
-//! Names of classes as labels: those of a list that an option names, or the texts of a column in their order.
+//! Class names as labels: from a list that an option names, or from the distinct texts of a column in sorted order.
 
 use super::label_value::{Candidate, LabelValue, shown, unusable};
 use super::{RecordFile, RecordInput, RecordSource};
@@ -9,15 +9,15 @@ use forebay_shard::parallel::map_parallel;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Values that an error shows.
+/// Number of values that an error shows.
 const VALUES_SHOWN: usize = 3;
-/// Most classes that are numbered from text, and the most bytes of their names: a manifest holds them all.
+/// Most classes that are numbered from text, and most bytes of their names: the manifest holds all of them.
 const MAX_CLASSES: usize = 1 << 20;
 const MAX_NAME_BYTES: usize = 16 << 20;
-/// Texts that are different in more than half of the records are no classes, unless there are few of them.
+/// If more than half of the records have distinct texts, the texts are not classes, unless there are at most this many.
 const FEW_CLASSES: usize = 1000;
 
-/// The classes of the list that an option names.
+/// Reads the list of classes that an option names.
 pub(super) fn listed_classes(input: &RecordInput) -> Result<Option<Vec<ClassEntry>>> {
     let Some(path) = &input.features.classes else {
         return Ok(None);
@@ -45,7 +45,7 @@ pub(super) fn listed_classes(input: &RecordInput) -> Result<Option<Vec<ClassEntr
     }
 }
 
-/// The different texts of a column of all records.
+/// Returns the distinct texts of a column in all records.
 pub(super) fn names(
     source: &RecordSource,
     input: &RecordInput,
@@ -92,7 +92,7 @@ pub(super) fn names(
     Ok(all)
 }
 
-/// The different texts of a column of a file. Records that cannot be read are found again by the conversion.
+/// Returns the distinct texts of a column in a file. Records that cannot be read are skipped here; the conversion reports them.
 fn names_of(file: &dyn RecordFile, candidate: &Candidate) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     let mut bytes = 0;
@@ -128,7 +128,7 @@ fn names_of(file: &dyn RecordFile, candidate: &Candidate) -> Result<BTreeSet<Str
     Ok(names)
 }
 
-/// Puts names of classes in their order, and warns where that of text is not that of numbers.
+/// Returns class names in their order, and a warning if they are numbers and text order differs from numeric order.
 pub(super) fn order(
     names: BTreeSet<String>,
     input: &RecordInput,

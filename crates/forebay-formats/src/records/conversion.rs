@@ -1,4 +1,4 @@
-//! The facts of a dataset that was written in the format of another tool: `forebay-conversion.json` beside its files.
+//! The facts of a dataset that was converted to the format of another tool: `forebay-conversion.json` beside its files.
 
 use super::RecordInput;
 use crate::error::{Error, Result};
@@ -14,19 +14,20 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The facts that the files of another tool's format do not hold. It is written last, so a directory with it is whole.
+/// Facts that the files of another tool's format do not hold. This file is written last, so a directory that has it is
+/// complete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Conversion {
     format: String,
     version: u64,
-    /// The name of the format of the files.
+    /// The name of the format.
     pub to: String,
     /// Identity of the dataset: files, label base and classes.
     pub fingerprint: String,
     /// Identity of the samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_fingerprint: Option<String>,
-    /// The label of the first class in records that are made of the files.
+    /// The label of the first class, for records that are read from the files.
     pub label_base: i64,
     /// How epochs order the samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +49,7 @@ pub struct Conversion {
     /// The options of the conversion.
     #[serde(default)]
     pub pack: BTreeMap<String, serde_json::Value>,
-    /// The account of the records.
+    /// The numbers of records that were written and left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
 }
@@ -59,8 +60,8 @@ impl Conversion {
     const FORMAT: &str = "forebay-conversion";
     const VERSION: u64 = 1;
 
-    /// Returns the root of a source, and the facts of the conversion that wrote its files as a format; none of files that another
-    /// tool wrote, or of a single file, as `is_file` tells of the root.
+    /// Returns the root of a source, and the conversion that wrote its files in format `to`. Returns no conversion for files of
+    /// another tool, and for a single file; `is_file` tells whether the root is one.
     pub(super) fn of_source(
         input: &RecordInput,
         to: &str,
@@ -74,7 +75,7 @@ impl Conversion {
         Ok((root, conversion))
     }
 
-    /// Returns the error of a file that is listed and missing.
+    /// Returns the error of a file that is listed but missing.
     pub(super) fn is_missing(root: &Path, name: &str) -> Error {
         let what = format!(
             "{name} is missing, which {} lists: bring it, or remove that file to read the files that are here",
@@ -103,8 +104,7 @@ impl Conversion {
         }
     }
 
-    /// Returns the manifest that a dataset of the same records would have, for programs that show one. No shard of it can be
-    /// opened.
+    /// Returns the manifest of a dataset with the same records, for display only: its shards cannot be opened.
     pub fn to_manifest(&self) -> Manifest {
         let mut manifest =
             Manifest::new(ShardFormat::TfRecord, self.label_base, self.splits.clone());
@@ -122,7 +122,7 @@ impl Conversion {
         manifest
     }
 
-    /// Returns the content of the file, the same for the same facts.
+    /// Returns the content of the file. It is deterministic.
     ///
     /// # Errors
     /// Those of the encoder.
@@ -132,10 +132,10 @@ impl Conversion {
         Ok(json)
     }
 
-    /// Reads the content of a file called `path`.
+    /// Parses the content of the file `path`.
     ///
     /// # Errors
-    /// A file that is something else, or that a newer release wrote.
+    /// Other content, or a file that a newer release wrote.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let refused = |what: String| Error::source(path, what);
         let read: Self = forebay_shard::json::from_slice(bytes)
@@ -172,7 +172,7 @@ impl Conversion {
         Ok(read)
     }
 
-    /// Reads the facts in a directory, if it has any.
+    /// Reads the file in a directory, if it exists.
     ///
     /// # Errors
     /// As [`parse`](Self::parse), and errors of the storage.

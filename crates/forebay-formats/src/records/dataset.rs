@@ -1,4 +1,4 @@
-//! Datasets of Forebay: a manifest, and shards of TFRecords or indexed ones.
+//! Datasets of Forebay: a manifest with TFRecord or indexed shards.
 
 use super::shards::{Names, order_of, split};
 use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
@@ -44,7 +44,7 @@ impl Format for Dataset {
             Some(order) => order.clone(),
             None => order_of(&splits)?,
         };
-        // Where a TFRecord has no sidecar, records still tell their labels.
+        // Labels are read from the records of TFRecord shards without a sidecar.
         let names = Names::Known(manifest.record_features.clone());
         let fingerprint = dataset.fingerprint().to_owned();
         Ok(RecordSource {

@@ -1,9 +1,9 @@
-//! Datums of Caffe: an image and a label as a protobuf message.
+//! Caffe's `Datum`: an image and a label as a protobuf message.
 
 use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
 use forebay_shard::varint;
 
-/// The fields of a message.
+/// The fields of a `Datum` message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Datum<'a> {
     channels: u64,
@@ -16,7 +16,7 @@ pub(super) struct Datum<'a> {
 }
 
 impl<'a> Datum<'a> {
-    /// Parses a message; nothing for what has other fields.
+    /// Parses a message; `None` if it is not a `Datum`.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut datum = Self::default();
         let mut rest = bytes;
@@ -38,7 +38,7 @@ impl<'a> Datum<'a> {
                 (2, 0) => datum.height = value,
                 (3, 0) => datum.width = value,
                 (4, 2) => datum.data = content,
-                // An int32: a negative one has ten bytes.
+                // The label is an int32; a negative value is encoded in ten bytes.
                 (5, 0) => datum.label = Some(i64::from(value as i32)),
                 (6, 2 | 5) => datum.has_floats = true,
                 (7, 0) => datum.is_encoded = value != 0,
@@ -48,12 +48,13 @@ impl<'a> Datum<'a> {
         Some(datum)
     }
 
-    /// Whether it holds something.
+    /// Returns whether the message has pixels or an image.
     pub(super) fn is_image(&self) -> bool {
         !self.data.is_empty() || self.has_floats
     }
 
-    /// The encoded image: as it is, or made of pixels, whose channels Caffe stores one after the other, blue first.
+    /// Returns the encoded image: as stored, or a PNG made of the pixels, which Caffe stores as planes in the order blue,
+    /// green, red.
     pub(super) fn image(&self) -> Result<Vec<u8>, String> {
         if self.is_encoded {
             return Ok(self.data.to_vec());
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn pixels_and_encoded_images_are_read() {
-        // Two pixels: blue 1 and 2, green 3 and 4, red 5 and 6; label -1.
+        // Two pixels with blue 1 and 2, green 3 and 4, red 5 and 6; the label is -1.
         let mut bytes = vec![8, 3, 16, 1, 24, 2, 34, 6, 1, 2, 3, 4, 5, 6, 40];
         bytes.extend([0xff; 9]);
         bytes.push(1);
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_are_none_and_impossible_sizes_are_refused() {
+    fn other_messages_and_impossible_sizes_are_refused() {
         for bytes in [&[10, 1, 0][..], &[8], &[34, 9, 1], &[72, 1], &[0xff; 11]] {
             assert_eq!(Datum::parse(bytes), None, "{bytes:?}");
         }

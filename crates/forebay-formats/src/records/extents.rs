@@ -1,10 +1,10 @@
-//! Finding the bytes of a file in the record that was made of them.
+//! Finds bytes of a source file in the record that was encoded from them.
 
 use forebay_shard::ExampleView;
 use forebay_shard::mapped::{Extent, ExtentStart, MIN_EXTENT_BYTES};
 use memchr::memmem;
 
-/// Adds where bytes of a file, which begin at `start` there, are in a record. Returns whether the record has them.
+/// Searches `record` for bytes that are at `start` in the file and adds their extent. Returns whether they were found.
 pub(super) fn find(
     record: &[u8],
     bytes: &[u8],
@@ -22,7 +22,7 @@ pub(super) fn find(
     found.is_some()
 }
 
-/// Finds the parts of a changed record that are still those of the file. `extents` are of the record before the change.
+/// Maps the extents of `record` to `changed`, an edited version of it; extents of removed values are dropped.
 pub fn find_again(changed: &[u8], record: &[u8], extents: &mut Vec<Extent>) {
     let old = std::mem::take(extents);
     let Ok(example) = ExampleView::parse(changed) else {
@@ -37,7 +37,7 @@ pub fn find_again(changed: &[u8], record: &[u8], extents: &mut Vec<Extent>) {
                 continue;
             };
             let end = at + value.len();
-            // A value may be in several pieces, as in blocks with headers.
+            // Several extents may cover parts of one value, for instance if the file stores it in blocks with headers.
             for known in &old {
                 let first = known.record.start.max(at);
                 let last = known.record.end.min(end);
@@ -79,7 +79,7 @@ mod tests {
             record
         };
         let (old, new) = (encode(None), encode(Some(&[1; 50])));
-        // The record is in two pieces, which the image is a part of both of.
+        // Two extents cover the record, and their boundary is inside the image.
         let middle = memmem::find(&old, &image).unwrap() + 45;
         let piece = |record: std::ops::Range<usize>| Extent {
             start: ExtentStart::File(1000 + record.start as u64),

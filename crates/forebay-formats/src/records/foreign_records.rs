@@ -1,7 +1,7 @@
-//! Records that other tools wrote: which of their features hold image, label and key.
+//! Chooses the features that hold image, label and key in the records of other tools.
 //!
-//! The names are options, or found by looking at the first record. What was found is printed and goes into the manifest,
-//! so that every reader of the dataset takes the same features.
+//! The features are named by options, or detected from the first record. The choice is printed and written to the manifest, so
+//! that every reader of the dataset uses the same features.
 
 use crate::class_order::ClassOrder;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Names of features that hold images, as tools write them.
+/// Names that tools use for features with images.
 pub(super) const IMAGE_NAMES: &[&str] = &[
     "image/encoded",
     "image",
@@ -27,7 +27,7 @@ pub(super) const IMAGE_NAMES: &[&str] = &[
     "img",
     "x",
 ];
-/// And labels: the first of these that a record has.
+/// Names that tools use for features with labels, in order of precedence.
 pub(super) const LABEL_NAMES: &[&str] = &[
     IMAGE_LABEL,
     "label",
@@ -50,32 +50,32 @@ pub(super) const KEY_NAMES: &[&str] = &[
     "id",
     "__key__",
 ];
-/// Features that are named in an error.
+/// Number of features that an error names.
 const FEATURES_SHOWN: usize = 12;
 
 /// The options for records of other tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ForeignRecords {
-    /// The bytes feature that holds the encoded image; found by looking if none is named.
+    /// The bytes feature that holds the encoded image. Default: detected.
     pub image_feature: Option<String>,
-    /// The feature that holds the label: integers, whole floats, one-hot lists or names of classes; found in the same way.
+    /// The feature that holds the label: integers, whole floats, one-hot lists or class names. Default: detected.
     pub label_feature: Option<String>,
-    /// Leaves records without labels, whatever their features are called.
+    /// Treats records as unlabelled, even if features have the names of labels.
     pub without_labels: bool,
-    /// A list with the names of the classes in the order of their labels.
+    /// Path of a list with the class names in the order of their labels.
     pub classes: Option<PathBuf>,
-    /// The order in which classes that are text are numbered without a list.
+    /// The order in which class names are numbered if no list is given.
     pub class_order: ClassOrder,
-    /// The bytes feature that holds the key; found in the same way.
+    /// The bytes feature that holds the key. Default: detected.
     pub key_feature: Option<String>,
-    /// The label of the first class, 0 or 1; 1 for labels of TensorFlow's ImageNet tool and 0 for others if none is given.
+    /// The label of the first class, 0 or 1. Default: 1 for labels of TensorFlow's ImageNet tool, otherwise 0.
     pub label_base: Option<i64>,
-    /// Accepts records without an image, which no loader reads.
+    /// Accepts records without an image. Loaders cannot read these.
     pub without_images: bool,
 }
 
-/// The features of the records, decided.
+/// The chosen features of the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignSchema {
     /// The features that hold image and label.
@@ -84,14 +84,14 @@ pub struct ForeignSchema {
     pub key: String,
     /// The label of the first class.
     pub label_base: i64,
-    /// Whether records need no image.
+    /// Whether records without an image are accepted.
     pub without_images: bool,
-    /// The feature that has the name of a label, or was named as one, and holds something else than one integer.
+    /// A feature that was named as the label, or has the name of one, but does not hold exactly one integer.
     pub other_label: Option<String>,
 }
 
 impl ForeignSchema {
-    /// The decision in words.
+    /// Describes the chosen features.
     pub fn in_words(&self) -> String {
         let RecordFeatures { image, label, .. } = &self.features;
         let base = self.label_base;
@@ -103,7 +103,7 @@ impl ForeignSchema {
     /// Checks that a loader can read a record.
     ///
     /// # Errors
-    /// The problem, and the features that the record has.
+    /// What is wrong, and the features that the record has.
     pub fn check(&self, record: &[u8]) -> std::result::Result<(), String> {
         let label = match self.features.image_record(record) {
             Ok(found) => {
@@ -129,10 +129,10 @@ impl ForeignSchema {
 }
 
 impl ForeignRecords {
-    /// Decides by a record; none where there is no record.
+    /// Chooses the features by looking at a record, if there is one.
     ///
     /// # Errors
-    /// Why it is not clear which features to take, and the features that the record has.
+    /// Why the choice is not clear, and the features that the record has.
     pub fn decide(&self, record: Option<&[u8]>) -> std::result::Result<ForeignSchema, String> {
         let kinds = record.map(feature_kinds).unwrap_or_default();
         let of_kind = |name: &str, kind| kinds.get(name).is_some_and(|(found, _)| *found == kind);
@@ -149,7 +149,7 @@ impl ForeignRecords {
             let found = names.iter().find(|name| of_kind(name, kind));
             found.map(|name| (*name).to_owned())
         };
-        // Features of other kinds than one integer are read one layer above.
+        // `label_role.rs` handles labels of other kinds.
         let is_integer = |name: &str| {
             let found = kinds.get(name);
             found.is_some_and(|(kind, is_one)| *kind == FeatureKind::Int64 && *is_one)
@@ -204,7 +204,7 @@ impl ForeignRecords {
     }
 }
 
-/// The bytes feature that holds an image: one of the usual names, or the only one that does.
+/// Returns the bytes feature that holds an image: a feature with a usual name, or the only feature that holds one.
 fn image_feature(record: &[u8]) -> std::result::Result<String, String> {
     let nothing = || format!("it has no image; {}", describe(record));
     let example = ExampleView::parse(record).map_err(|_| nothing())?;
@@ -226,7 +226,7 @@ fn image_feature(record: &[u8]) -> std::result::Result<String, String> {
     }
 }
 
-/// Describes a record that is no Example with an image.
+/// Describes the features of a record in which no image was found.
 fn describe(record: &[u8]) -> String {
     let Ok(example) = ExampleView::parse(record) else {
         return "it is no tensorflow.Example".into();
@@ -252,9 +252,8 @@ fn describe(record: &[u8]) -> String {
     }
 }
 
-/// The names of the classes in a list beside the files, and the list; or a line about a list that does not fit.
-///
-/// `labels` are the least and the greatest label, without -1 and below.
+/// Reads the class names from a list beside the files. Returns them with a message that names the list; or no names and the
+/// reason why the list does not fit. `labels` are the smallest and the largest label; -1 (no label) does not count.
 pub fn class_names(
     dir: &Path,
     schema: &ForeignSchema,
@@ -263,7 +262,7 @@ pub fn class_names(
     let Some((_, greatest)) = labels else {
         return Ok(None);
     };
-    // TensorFlow Datasets writes a list for each feature of classes, so it fits whatever labels occur.
+    // TensorFlow Datasets writes this list for one feature, so it may have more classes than labels occur.
     let own = format!("{}.labels.txt", schema.features.label.replace('/', "-"));
     let names = [own.as_str(), "labels.txt", "classes.txt"];
     let found = names
@@ -301,7 +300,7 @@ pub fn class_names(
     Ok(Some((lines.iter().map(entry).collect(), what)))
 }
 
-/// The error of a record that is refused.
+/// Returns the error of a refused record.
 pub(super) fn refused(path: PathBuf, record: u64, what: String) -> Error {
     Error::Record { path, record, what }
 }

@@ -1,9 +1,9 @@
-//! Keys of records as names of samples in a tar, which allow less.
+//! Encodes keys of records as names of samples in a tar file.
 
 use std::fmt::Write;
 
-/// Returns a key as the name of a sample: nothing in its last part is a dot, and no part is empty, `.` or `..`. Everything
-/// else that a name cannot have is written as `%NN`, and so is `%`, so different keys have different names.
+/// Returns a key as a sample name: the last part has no dots, and no part is empty, `.` or `..`. Bytes that a name cannot have,
+/// and `%` itself, are written as `%NN`, so different keys have different names.
 pub(super) fn sample_name(key: &[u8]) -> String {
     let mut name = String::with_capacity(key.len());
     let count = key.split(|byte| *byte == b'/').count();
@@ -18,7 +18,7 @@ pub(super) fn sample_name(key: &[u8]) -> String {
         }
         after_empty = part.is_empty();
         let is_relative = part == b"." || part == b"..";
-        // Readers of WebDataset take such a directory for notes about the archive.
+        // Readers of WebDataset treat `__name__` directories as metadata and skip them.
         let is_meta = number == 0
             && !is_last
             && part.len() >= 4
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_sample_cannot_be_called_is_escaped() {
+    fn only_characters_invalid_in_sample_names_are_escaped() {
         for (key, name) in [
             ("n01440764/n01440764_10026", "n01440764/n01440764_10026"),
             ("v1.5/a b/ü", "v1.5/a b/ü"),

@@ -1,9 +1,8 @@
-//! The label of records of other tools: which column holds it, and how its values become classes.
+//! Finds the column that holds the labels in records of other tools, and converts its values to class numbers.
 //!
-//! Readers make records of columns of any type and take a label only where it is an integer. Everything else is
-//! decided here, once for all formats: text, floats and one-hot lists become integers, and classes that are text get
-//! numbers in the order of text. A column with the name of a label that holds values of another kind is an error,
-//! so that no label is lost without a word.
+//! Readers accept columns of any type, and return a label only if it is an integer. All other labels are handled here for all
+//! formats: text, floats and one-hot lists become integers, and class names are numbered in sorted order. A column with the
+//! name of a label whose values cannot be labels is an error, so that labels are never dropped silently.
 
 use super::checked::FirstRecord;
 use super::class_names::{listed_classes, names, order};
@@ -17,24 +16,24 @@ use forebay_shard::schema::{Column, ColumnType, ColumnValue, LABEL, Schema};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The column of WebDataset's JSON member, whose fields may hold a label.
+/// The column of WebDataset's JSON member. One of its fields may hold the label.
 const JSON_COLUMN: &str = "json";
 
 /// The source of labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelRole {
-    /// The column, as the source names it.
+    /// The column, by its name in the source.
     pub column: String,
     /// How its values are read.
     pub form: LabelForm,
 }
 
-/// How labels are taken from records that have none yet.
+/// Reads the labels of records from a column.
 #[derive(Debug)]
 pub(super) struct LabelReader {
     candidate: Candidate,
     form: LabelForm,
-    /// The number of each class, if classes are text.
+    /// The number of each class, if the labels are class names.
     numbers: BTreeMap<String, i64>,
     label_base: i64,
 }
@@ -71,7 +70,7 @@ impl LabelReader {
             .ok_or_else(|| format!("{place}: {:?} is not in the list of classes", shown(name)))
     }
 
-    /// The features that the label takes the place of.
+    /// Returns the features that are removed because the label replaces them.
     pub(super) fn replaced(&self) -> Vec<String> {
         match self.candidate.field {
             Some(_) => Vec::new(),
@@ -89,11 +88,11 @@ impl LabelReader {
 /// The decision about the labels of a source.
 pub(super) struct Labels {
     pub(super) reader: Option<LabelReader>,
-    /// Whether labels that readers found are left out.
+    /// Whether integer labels that readers found are dropped.
     pub(super) is_ignored: bool,
 }
 
-/// Decides where the labels of a source come from, and makes its facts say so.
+/// Chooses the source of the labels and updates the facts of the source.
 pub(super) fn decide(
     source: &mut RecordSource,
     input: &RecordInput,
@@ -180,7 +179,7 @@ pub(super) fn decide(
     Ok(labels)
 }
 
-/// Makes the facts of a source name the label.
+/// Updates the facts of a source for the chosen label.
 fn state(
     source: &mut RecordSource,
     schema: &Schema,
@@ -189,7 +188,7 @@ fn state(
 ) -> Result<()> {
     let facts = &mut source.facts;
     let replaced = reader.replaced();
-    // Records with standard names get TensorFlow's name of a label, others keep the name that they have.
+    // If the image feature has TensorFlow's name, so does the label; otherwise the label keeps its name.
     let standard = forebay_shard::example::RecordFeatures::standard();
     let is_standard = facts.record_features.image == standard.image;
     facts.record_features.label = match (is_standard, replaced.first()) {
@@ -236,7 +235,7 @@ fn state(
     Ok(())
 }
 
-/// Makes a label that was found an integer like others.
+/// Turns the label that a reader found into an ordinary integer column.
 fn ignore(source: &mut RecordSource, schema: &Schema, label: &Column) -> Result<()> {
     let columns = schema
         .columns()
@@ -259,14 +258,15 @@ fn ignore(source: &mut RecordSource, schema: &Schema, label: &Column) -> Result<
     Ok(())
 }
 
-/// Whether a column is called as labels are.
+/// Returns whether a column has a usual name of labels.
 fn has_label_name(name: &str) -> bool {
     let name = name.to_lowercase();
     let name = name.strip_suffix(".txt").unwrap_or(&name);
     LABEL_NAMES.contains(&name)
 }
 
-/// The places that may hold labels: the one that an option names, or those with a usual name in the order of these.
+/// Returns the columns and JSON fields that may hold labels: the one that an option names, or those with usual names in order
+/// of precedence.
 fn candidates(
     schema: &Schema,
     input: &RecordInput,
@@ -311,7 +311,7 @@ fn candidates(
         };
         found.extend(columns().filter(has_name).map(whole));
     }
-    // Fields of a JSON member come last: members are what a sample says of itself.
+    // Fields of the JSON member come last: a member of its own is more explicit.
     if let Some(json) = columns().find(|column| column.name == JSON_COLUMN) {
         let mut fields = BTreeSet::new();
         for record in first {
@@ -342,7 +342,7 @@ fn candidates(
     Ok(found)
 }
 
-/// Whether the type of a column can be that of labels. Images of this name are masks.
+/// Returns whether a column can hold labels by its type. Images under such a name are masks, not labels.
 fn may_hold_labels(column: &Column, first: &[FirstRecord]) -> bool {
     match column.column_type {
         ColumnType::Text
@@ -362,7 +362,7 @@ fn may_hold_labels(column: &Column, first: &[FirstRecord]) -> bool {
     }
 }
 
-/// The form of the values of a place, by those of the first records; `None` if it holds no labels.
+/// Returns the form of the values of a candidate, found from the first records; `None` if it does not hold labels.
 fn form_of(candidate: &Candidate, first: &[FirstRecord]) -> Result<Option<LabelForm>, String> {
     for record in first {
         let Some(example) = record.example() else {
@@ -375,7 +375,7 @@ fn form_of(candidate: &Candidate, first: &[FirstRecord]) -> Result<Option<LabelF
             Err(what) => return Err(what),
         }
     }
-    // Without a value the type has to do.
+    // Without a value the column type decides.
     Ok(match candidate.column.column_type {
         ColumnType::Text => Some(LabelForm::Text),
         ColumnType::Float => Some(LabelForm::Float),
@@ -383,7 +383,7 @@ fn form_of(candidate: &Candidate, first: &[FirstRecord]) -> Result<Option<LabelF
     })
 }
 
-/// The name of a label whose values are dictionaries, of which each field is a column, and its first field.
+/// Returns the name of a label whose values are dictionaries, and the column of its first field. Each field is a column.
 fn dictionary(schema: &Schema) -> Option<(&str, &str)> {
     schema.columns().iter().find_map(|column| {
         let (name, _) = column.name.split_once('/')?;

@@ -1,4 +1,4 @@
-//! Values of labels: a column or a field of its JSON, and what integers, floats, lists and texts in it mean.
+//! Values of labels: read from a column or a field of its JSON, and converted from integers, floats, lists or text.
 
 use super::RecordInput;
 use super::numbers::{float32s, int64s, integer, is_integer};
@@ -9,22 +9,22 @@ use forebay_shard::schema::{Column, ColumnType, ColumnValue, NumberType};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// How values of a column are read as labels.
+/// How the values of a column are read as labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LabelForm {
-    /// Integers, as they are.
+    /// Integers.
     Integer,
     /// Floats that are whole numbers.
     Float,
-    /// Lists with a one at the place of the class and zeros elsewhere.
+    /// One-hot lists: 1 at the index of the class, 0 elsewhere.
     OneHot,
-    /// Names of classes, numbered in the order of text.
+    /// Class names, numbered in sorted order.
     Text,
 }
 
 impl LabelForm {
-    /// Returns the form in a word.
+    /// Returns the name of the form.
     pub fn name(self) -> &'static str {
         match self {
             Self::Integer => "integer",
@@ -35,7 +35,7 @@ impl LabelForm {
     }
 }
 
-/// The place of a label: a column, or a field of its JSON text.
+/// A possible source of labels: a column, or a field of its JSON text.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) column: Column,
@@ -50,7 +50,7 @@ pub(super) enum LabelValue<'a> {
 }
 
 impl Candidate {
-    /// The name of the place, as options have it.
+    /// Returns the column or field as options name it.
     pub(super) fn name(&self) -> String {
         match &self.field {
             Some(field) => format!("{}.{field}", self.column.name),
@@ -101,12 +101,12 @@ impl Candidate {
     }
 }
 
-/// A number that has to be whole; NaN is none.
+/// Converts a float that must be a whole number; NaN means no label.
 fn whole<'a>(number: f64) -> Result<Option<LabelValue<'a>>, String> {
     if number.is_nan() {
         return Ok(None);
     }
-    // Beyond 2^53 a float does not tell integers apart.
+    // Above 2^53 a float64 cannot represent every integer.
     match number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0 {
         true => Ok(Some(LabelValue::Number(number as i64, LabelForm::Float))),
         false => Err(format!(
@@ -115,7 +115,7 @@ fn whole<'a>(number: f64) -> Result<Option<LabelValue<'a>>, String> {
     }
 }
 
-/// A list with one number, or with a one at the place of the class.
+/// Converts a list: of a single number, or a one-hot list.
 fn list_value<'a>(list: Vec<f64>) -> Result<Option<LabelValue<'a>>, String> {
     match list.as_slice() {
         [] => return Ok(None),
@@ -142,7 +142,7 @@ fn list_value<'a>(list: Vec<f64>) -> Result<Option<LabelValue<'a>>, String> {
     }
 }
 
-/// The numbers of a tensor.
+/// Decodes the numbers of a tensor.
 fn doubles(number: NumberType, bytes: &[u8]) -> Result<Vec<f64>, String> {
     let width = number.bytes().max(1);
     let words = || bytes.chunks_exact(width);
@@ -160,7 +160,7 @@ fn doubles(number: NumberType, bytes: &[u8]) -> Result<Vec<f64>, String> {
     })
 }
 
-/// A field of a JSON object.
+/// Reads a field of a JSON object.
 fn json_value<'a>(json: &[u8], field: &str) -> Result<Option<LabelValue<'a>>, String> {
     let value: Value =
         forebay_shard::json::from_slice(json).map_err(|error| format!("no JSON: {error}"))?;
@@ -191,7 +191,7 @@ pub(super) fn unusable(input: &RecordInput, name: &str, what: &str) -> Error {
     )
 }
 
-/// The beginning of a text, for a message.
+/// Returns the beginning of a text, for a message.
 pub(super) fn shown(text: &str) -> String {
     let mut short: String = text.chars().take(40).collect();
     if short.len() < text.len() {

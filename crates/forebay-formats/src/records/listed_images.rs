@@ -1,4 +1,4 @@
-//! Images in files of their own, one by one listed by a format, as one file of records.
+//! Image files that a format lists one by one, presented as one file of records.
 
 use super::annotation_files::read_listed;
 use super::{RecordFile, RecordReader, SourceRecord};
@@ -13,42 +13,42 @@ use std::path::{Path, PathBuf};
 
 /// Image files that a list or annotations name.
 pub(super) trait ImageFiles: fmt::Debug + Send + Sync {
-    /// Bytes of a record beside its files, for the cutting of shards.
+    /// Estimated bytes of a record in addition to its files, to split records into shards.
     const RECORD_BYTES: u64 = 512;
 
-    /// The path that stands for all of them.
+    /// Returns the path that stands for all image files, such as the list.
     fn path(&self) -> &Path;
 
     fn count(&self) -> usize;
 
-    /// Panics beyond the count.
+    /// Returns an image. Panics if `number` is not below [`count`](Self::count).
     fn image(&self, number: usize) -> ImageFile<'_>;
 
-    /// Appends the record of an image, whose file was read. [`Error::Record`] leaves the image out, other errors end the reading.
+    /// Appends the record of an image that was read. [`Error::Record`] leaves the image out; other errors stop reading.
     fn encode(&self, number: usize, image: &ReadImage<'_>, out: &mut Vec<u8>) -> Result<()>;
 }
 
 /// An image file of a list.
 pub(super) struct ImageFile<'a> {
-    /// Directory that its name is relative to.
+    /// Directory that the name is relative to.
     pub(super) dir: &'a Path,
-    /// Name, which is the key of the record.
+    /// File name, which is also the key of the record.
     pub(super) name: &'a Path,
-    /// Its size when it was listed.
+    /// Size at the time of listing.
     pub(super) bytes: u64,
-    /// Bytes of the files that belong to it, such as masks.
+    /// Bytes of the files that belong to the image, such as masks.
     pub(super) more_bytes: u64,
     pub(super) label: Option<i64>,
-    /// Number of its line, if people look for it in a list.
+    /// Line number in the list, if the source is a list.
     pub(super) line: Option<u32>,
-    /// Width and height that its annotation is of, if places in the image depend on them.
+    /// Width and height in the annotation, if the annotation has coordinates.
     pub(super) declared: Option<[f64; 2]>,
 }
 
 /// The bytes of an image.
 pub(super) struct ReadImage<'a> {
     pub(super) bytes: &'a [u8],
-    /// Width and height in its header, where its annotation or its masks have to fit them; zeros elsewhere.
+    /// Width and height from its header if the annotation or masks depend on them, otherwise zeros.
     pub(super) size: [u32; 2],
 }
 
@@ -62,7 +62,7 @@ impl ImageFile<'_> {
     }
 }
 
-/// The file of records.
+/// All images of a list as one file of records.
 #[derive(Debug)]
 pub(super) struct ListedImages<L>(pub(super) L);
 
@@ -98,7 +98,8 @@ impl<L: ImageFiles> RecordFile for ListedImages<L> {
     }
 }
 
-/// Appends a record with these columns and lists of bytes. A column without a value is left out; `path` is the image's, for errors.
+/// Appends a record with these columns and lists of byte strings. A column without a value is left out. `path` is the path of
+/// the image, for errors.
 pub(super) fn encode_columns<'a>(
     columns: &[Column],
     value: impl Fn(&Column) -> Option<ColumnValue<'a>>,

@@ -1,23 +1,24 @@
-//! Records: datasets of Forebay, and formats of other tools, which are read and written.
+//! Records: datasets of Forebay, and the formats of other tools that are read and written.
 //!
-//! # The seam
+//! # Interface of a format
 //!
-//! A format is a row of [`RecordFormat::all`]: a name, the extensions of its files, how it is detected, and how a place of it
-//! is opened. What it opens is data, a [`RecordSource`]: the splits with their files, and everything that a conversion keeps.
-//! The two traits that a format implements are [`RecordFile`], a file whose records are counted and can be read from any one
-//! on, and [`RecordReader`], which reads them in order. A record is an encoded `tensorflow.Example` with its key and label.
+//! A format is a row of [`RecordFormat::all`]: its name, the extensions of its files, how it is detected, and how a source in
+//! this format is opened. Opening returns a [`RecordSource`]: the splits with their files, and the facts that a conversion
+//! keeps. A format implements two traits: [`RecordFile`], a file with a known number of records that can be read from any
+//! record on, and [`RecordReader`], which reads them in order. A record is an encoded `tensorflow.Example` with its key and
+//! label.
 //!
-//! A format that is written too has `writer`: it gives a [`RecordSink`], which names files and makes a
-//! [`RecordWriter`] for each. A caller drives them as it drives shards: in parallel, resumable, published last. What an index
-//! of the format needs of a file is [`RecordWriter::finish`]'s result, which a journal keeps, so that
-//! [`RecordSink::index`] can be made by a later run.
+//! A format that can be written also has a `writer`, which returns a [`RecordSink`]. The sink names the files and creates a
+//! [`RecordWriter`] for each. Callers write these files like shards: in parallel, resumable, and published at the end.
+//! [`RecordWriter::finish`] returns what the format's index needs to know of the file. The caller stores this in its journal,
+//! so that a later run can call [`RecordSink::index`].
 //!
 //! # Formats with columns
 //!
-//! A format that stores columns (WebDataset, MDS) needs nothing else: its reader encodes an `Example` for each row, and
-//! [`SourceFacts::schema`] has the columns. Columns keep their names, but for `image`, `label` and `boxes`, which become
-//! TensorFlow's keys. What a sink cannot store of a dataset (classes, label base, order) is in a
-//! [`Conversion`] beside its files, from which a source has it again.
+//! The reader of a format with columns (WebDataset, MDS) encodes an `Example` for each row, and [`SourceFacts::schema`] has the
+//! columns. Columns keep their names, except for `image`, `label` and `boxes`, which get TensorFlow's keys. Facts of a dataset
+//! that a sink cannot store (classes, label base, order) are written to a [`Conversion`] beside its files, and read from there
+//! when these files are a source.
 
 mod annotation_files;
 mod array_record;
@@ -91,10 +92,10 @@ use std::path::{Component, Path, PathBuf};
 /// The table of formats, in the order in which they are detected.
 const FORMATS: &[&dyn Format] = &[
     &dataset::Dataset,
-    // Before TFRecords, which are numbered in the same way.
+    // Before TFRecord, whose files are numbered in the same way.
     &array_record::ArrayRecord,
     &tfrecord::TfRecord,
-    // Before MDS, whose list has the same name.
+    // Before MDS, whose index file has the same name.
     &litdata::LitData,
     &mds::Mds,
     &webdataset::WebDataset,
@@ -110,10 +111,10 @@ const FORMATS: &[&dyn Format] = &[
     &zarr::Zarr,
 ];
 
-/// The endings of files that are pickled: reading one executes what it says, so none is read.
+/// Extensions of pickled files. These are never read, because unpickling executes code from the file.
 pub(crate) const PICKLED: &[&str] = &[".pt", ".pth", ".pkl", ".pickle"];
 
-/// Returns why a file of this name is not read, if it is pickled, and what to do instead.
+/// Returns why a pickled file is not read and what to do instead; `None` for other names.
 pub fn pickled_advice(name: &str) -> Option<&'static str> {
     let is_pickled = PICKLED.iter().any(|ending| name.ends_with(ending));
     is_pickled.then_some(
@@ -121,44 +122,45 @@ pub fn pickled_advice(name: &str) -> Option<&'static str> {
     )
 }
 
-/// Prepares to write records with these facts, or says which of their features cannot be written.
+/// Creates a sink for records with these facts. Returns an error for features that the format cannot hold.
 pub(crate) type CreateSink =
     fn(&SourceFacts, &SinkOptions) -> std::result::Result<Box<dyn RecordSink>, String>;
 
 /// A format that records are read from.
 pub(crate) trait Format: Send + Sync {
-    /// The name in options and errors.
+    /// Returns the name in options and errors.
     fn name(&self) -> &'static str;
 
-    /// A place of this format in words, with an article.
+    /// Returns a description of a source in this format, with an article: `a Forebay dataset`.
     fn title(&self) -> &'static str;
 
-    /// The extensions of its files, with the dot.
+    /// Returns the extensions of the format's files, with the dot.
     fn extensions(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The name of the index that every place of it has, if it has one.
+    /// Returns the name of the index file that every source in this format has, if the format has one.
     fn index_name(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns the name that shows this format among the names at the top of a place.
+    /// Returns the first of `names`, the names at the top of a source, that identifies this format.
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str>;
 
-    /// How a user of `pack` gets shards of it.
+    /// Returns how a user of `pack` converts this format to shards.
     fn advice(&self) -> &'static str;
 
-    /// Opens a place.
+    /// Opens a source in this format.
     fn open(&self, input: &RecordInput) -> Result<RecordSource>;
 
-    /// The function that prepares to write records to this format; `None` if it is only read.
+    /// Returns the function that creates a sink of this format; `None` if the format is only read.
     fn writer(&self) -> Option<CreateSink> {
         None
     }
 }
 
-/// The first name with an extension of the format. The names of compressed files and of numbered ones go on behind it.
+/// Returns the first name with an extension of the format. Text may follow the extension: a number, or the extension of a
+/// compressor.
 fn by_extension<'n>(format: &dyn Format, names: &[&'n str]) -> Option<&'n str> {
     let has = |name: &&str| format.extensions().iter().any(|end| name.contains(end));
     names.iter().copied().find(has)
@@ -169,7 +171,7 @@ fn by_extension<'n>(format: &dyn Format, names: &[&'n str]) -> Option<&'n str> {
 pub struct RecordFormat(&'static dyn Format);
 
 impl RecordFormat {
-    /// A dataset with a manifest, of TFRecord or indexed shards.
+    /// A dataset with a manifest and TFRecord or indexed shards.
     pub const DATASET: Self = Self(&dataset::Dataset);
     /// TFRecord files of another tool.
     pub const TFRECORD: Self = Self(&tfrecord::TfRecord);
@@ -189,7 +191,7 @@ impl RecordFormat {
     pub const LMDB: Self = Self(&lmdb::Lmdb);
     /// NumPy's arrays.
     pub const NPZ: Self = Self(&npz::Npz);
-    /// ArrayRecord files, as Grain and TensorFlow Datasets read them.
+    /// ArrayRecord files, which Grain and TensorFlow Datasets read.
     pub const ARRAY_RECORD: Self = Self(&array_record::ArrayRecord);
     /// Zarr's arrays.
     pub const ZARR: Self = Self(&zarr::Zarr);
@@ -199,7 +201,7 @@ impl RecordFormat {
     pub const PARQUET: Self = Self(&parquet::Parquet);
     /// Shards of MosaicML's Streaming.
     pub const MDS: Self = Self(&mds::Mds);
-    /// Tars whose members are the columns of samples.
+    /// Tar files whose members are the columns of samples.
     pub const WEBDATASET: Self = Self(&webdataset::WebDataset);
 
     /// Returns all formats in the order in which they are detected.
@@ -212,32 +214,33 @@ impl RecordFormat {
         self.0.name()
     }
 
-    /// Returns what a place of this format is, with an article: `a Forebay dataset`.
+    /// Returns a description of a source in this format, with an article: `a Forebay dataset`.
     pub fn title(self) -> &'static str {
         self.0.title()
     }
 
-    /// Returns the extensions of its files, with the dot.
+    /// Returns the extensions of the format's files, with the dot.
     pub fn extensions(self) -> &'static [&'static str] {
         self.0.extensions()
     }
 
-    /// Returns how a user of `pack` gets shards of it.
+    /// Returns how a user of `pack` converts this format to shards.
     pub fn advice(self) -> &'static str {
         self.0.advice()
     }
 
-    /// Returns the first format that the names at the top of a place show, and the name that shows it.
+    /// Returns the first format that the names at the top of a source identify, and the name that identifies it.
     pub fn detect<'n>(names: &[&'n str]) -> Option<(Self, &'n str)> {
         Self::all().find_map(|format| Some((format, format.0.detect(names)?)))
     }
 
-    /// Opens a place of this format. Reads indexes and, without one, the headers of all records. Records of other tools
-    /// are checked when they are read: each has an image that loaders read and a label that is a class.
+    /// Opens a source in this format. Reads the indexes or, without an index, the headers of all records. Records of other
+    /// tools are checked when they are read: each needs an image that loaders can decode, and a label in the range of the
+    /// classes.
     ///
     /// # Errors
-    /// [`Error::Record`] if a first record does not tell its features, those of the files, and
-    /// [`Error::Source`] if a column is called a label and holds none.
+    /// [`Error::Record`] if the features cannot be determined from the first records, [`Error::Source`] if a column has the
+    /// name of a label and does not hold labels, and the errors of reading the files.
     pub fn open(self, input: &RecordInput) -> Result<RecordSource> {
         input.check()?;
         let mut source = self.0.open(input)?;
@@ -253,15 +256,15 @@ impl RecordFormat {
         Self::all().find(|format| format.name() == name)
     }
 
-    /// Returns whether [`create`](Self::create) writes it.
+    /// Returns whether [`create`](Self::create) supports the format.
     pub fn is_written(self) -> bool {
         self.0.writer().is_some()
     }
 
-    /// Prepares to write records with these facts.
+    /// Creates a sink for records with these facts.
     ///
     /// # Errors
-    /// The features that the format cannot hold, or an option that it does not have.
+    /// Features that the format cannot hold, or an option that the format does not have.
     pub fn create(
         self,
         facts: &SourceFacts,
@@ -288,30 +291,30 @@ impl fmt::Debug for RecordFormat {
     }
 }
 
-/// Which records are read, and how.
+/// The records to read, and how to read them.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RecordInput {
-    /// The place, for messages and class lists too.
+    /// The location of the source, which messages show and where class lists are searched.
     pub location: Location,
-    /// The files of each split in order, for formats without a list of their own.
+    /// The files of each split in order, for formats that have no list of their files.
     pub splits: BTreeMap<String, Vec<PathBuf>>,
-    /// The files that were named one by one, instead of all at the place.
+    /// Files that the user named one by one, instead of all files at the location.
     pub files: Vec<Location>,
-    /// All files belong to this split; by default their names say to which.
+    /// Assigns all files to this split. By default the split follows from the file names.
     pub split: Option<String>,
-    /// Features that are left out.
+    /// Names of features to leave out.
     pub drop_features: BTreeSet<String>,
-    /// Policy for samples that cannot be read.
+    /// Policy for records that cannot be read.
     pub on_bad_record: OnBadRecord,
-    /// Which features hold image, label and key, for formats that do not say.
+    /// Options for the features that hold image, label and key, for formats that do not name them.
     pub features: ForeignRecords,
-    /// How a place that is no local directory is read.
+    /// Options for reading from an object store.
     pub read: ReadOptions,
 }
 
 impl RecordInput {
-    /// Returns the input of all records at a place.
+    /// Returns the input of all records at a location.
     pub fn new(location: impl Into<Location>) -> Self {
         Self {
             location: location.into(),
@@ -327,7 +330,7 @@ impl RecordInput {
 }
 
 impl RecordInput {
-    /// Refuses a file that is named twice, whose records would count twice.
+    /// Refuses a file that is named twice: its records would be read twice.
     fn check(&self) -> Result<()> {
         let named = self.files.iter().map(|file| file.to_string().into());
         let listed = self.splits.values().flatten().cloned();
@@ -347,15 +350,15 @@ impl RecordInput {
 /// Policy for records that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnBadRecord {
-    /// The first one is an error.
+    /// Return the first one as an error.
     #[default]
     Fail,
-    /// They are left out and listed.
+    /// Leave them out and list them as findings.
     Skip,
 }
 
 impl OnBadRecord {
-    /// Lists an image that is left out, by its name below a place, or returns its error.
+    /// Adds a finding about an image that is left out, or returns an error, by policy. `name` is relative to `place`.
     fn leave_out(
         self,
         reason: Reason,
@@ -386,10 +389,10 @@ pub struct RecordSource {
 }
 
 impl RecordSource {
-    /// Checks that every split has records.
+    /// Checks that every split has at least one record.
     ///
     /// # Errors
-    /// The split that has none.
+    /// The name of a split without records.
     pub fn check_splits(&self) -> std::result::Result<(), String> {
         let is_empty = |split: &&RecordSplit| split.files.iter().all(|file| file.records() == 0);
         if self.splits.iter().all(|split| is_empty(&split)) {
@@ -404,7 +407,7 @@ impl RecordSource {
         }
     }
 
-    /// Returns a source of images with annotations. `digest` identifies the files.
+    /// Returns a source of images with annotations. `digest` is the hash of the files, which identifies the source.
     pub(crate) fn annotated(
         splits: Vec<RecordSplit>,
         classes: Vec<ClassEntry>,
@@ -435,7 +438,7 @@ impl RecordSource {
     }
 }
 
-/// Facts about all records of a source, which go into the manifest of a dataset that is made of it.
+/// Facts about all records of a source. Packing writes them to the manifest.
 #[derive(Debug, Clone)]
 pub struct SourceFacts {
     /// The label of the first class.
@@ -446,28 +449,28 @@ pub struct SourceFacts {
     pub features: Vec<FeatureEntry>,
     /// The features that hold image and label.
     pub record_features: RecordFeatures,
-    /// The columns that the features make up; empty where they follow from the features.
+    /// The columns; empty if they follow from the features.
     pub schema: Schema,
-    /// How the features of another tool's records were found, and the directory of its files.
+    /// The features that were chosen for another tool's records, and the directory of its files.
     pub foreign: Option<(ForeignSchema, PathBuf)>,
     /// Options that the source was packed with.
     pub pack: BTreeMap<String, serde_json::Value>,
-    /// The identity of the source, by name: an interrupted conversion continues only if all of it is the same.
+    /// Values that identify the source, by name. An interrupted conversion continues only if all of them are unchanged.
     pub identity: BTreeMap<String, String>,
-    /// How epochs order its samples: what the source says or, without that, what loaders take from its files.
+    /// The order of samples in epochs: from the source, or by default computed from the sizes of its files.
     pub order: EpochOrder,
-    /// Records that were left out, and files that are no records.
+    /// Findings about records that were left out, and about files that are not records.
     pub findings: Vec<Finding>,
-    /// Whether Forebay wrote the records, so that nothing about them has to be found out.
+    /// Whether Forebay wrote the records, so that they need no checks and no detection of features.
     pub is_own: bool,
     /// The source of labels; `None` without labels, and for records that Forebay wrote.
     pub label: Option<LabelRole>,
-    /// Decisions that a user may want otherwise.
+    /// Automatic decisions that the user may want to change.
     pub warnings: Vec<String>,
 }
 
 impl SourceFacts {
-    /// Returns the columns: as the source has them, or inferred from the features.
+    /// Returns the columns: those of the source, or columns inferred from the features.
     pub fn columns(&self) -> Schema {
         match self.schema.is_empty() {
             true => Schema::infer(&self.features, &self.record_features),
@@ -476,7 +479,7 @@ impl SourceFacts {
     }
 }
 
-/// How loaders order the samples of splits where nothing says.
+/// Returns the default order of samples, from the numbers of records and bytes of each split.
 fn order_by_sizes(splits: &[RecordSplit]) -> EpochOrder {
     let mut order = EpochOrder::default();
     for split in splits {
@@ -524,7 +527,7 @@ pub trait RecordFile: fmt::Debug + Send + Sync {
     /// Returns the size of an encoded record in bytes; 0 beyond the end.
     fn record_bytes(&self, record: u64) -> u64;
 
-    /// Returns why loaders cannot read the records of this file where they are; `None` if they can.
+    /// Returns why loaders cannot read the records of this file without a conversion; `None` if they can.
     fn in_place_refusal(&self) -> Option<String> {
         Some("this format is not read in place".to_owned())
     }
@@ -535,12 +538,12 @@ pub trait RecordFile: fmt::Debug + Send + Sync {
     /// Those of the file, and damage.
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>>;
 
-    /// Returns whether records take longer to encode than to read, so that several threads should encode them.
+    /// Returns whether encoding records takes longer than reading them, so that several threads should encode them.
     fn is_slow_to_encode(&self) -> bool {
         false
     }
 
-    /// Encodes a record that [`RecordReader::next_raw`] read.
+    /// Encodes a record that was read by [`RecordReader::next_raw`].
     ///
     /// # Errors
     /// [`Error::Record`], as [`RecordReader::next_record`].
@@ -548,12 +551,12 @@ pub trait RecordFile: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Returns the file without the checks that this one makes, if it makes any.
+    /// Returns the inner file if this one only adds checks.
     fn unchecked(&self) -> Option<&dyn RecordFile> {
         None
     }
 
-    /// Returns a view of the file whose records have this column alone, if the format can read it without the others.
+    /// Returns a view of the file whose records have only this column, if the format can read the column without the others.
     fn with_column(&self, _column: &str) -> Option<Box<dyn RecordFile + '_>> {
         None
     }
@@ -561,15 +564,15 @@ pub trait RecordFile: fmt::Debug + Send + Sync {
 
 /// Reads records of a file in order.
 pub trait RecordReader {
-    /// Reads the next record; none at the end.
+    /// Reads the next record; `None` at the end.
     ///
     /// # Errors
-    /// Those of the file, and damage. After [`Error::Record`] the next record can be read, if the
-    /// format knows where it is.
+    /// Errors of reading the file, and damaged records. After [`Error::Record`] the next record can be read if the format knows
+    /// its position.
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>>;
 
-    /// As [`next_record`](Self::next_record), and leaves to [`RecordFile::encode`] what another thread can do. Returns false at the
-    /// end.
+    /// Reads the next record like [`next_record`](Self::next_record), but leaves work that another thread can do to
+    /// [`RecordFile::encode`]. Returns false at the end.
     ///
     /// # Errors
     /// As [`next_record`](Self::next_record).
@@ -582,7 +585,8 @@ pub trait RecordReader {
         Ok(is_one)
     }
 
-    /// As [`next_record`](Self::next_record), and lists the parts of the record that the file has as they are.
+    /// Reads the next record like [`next_record`](Self::next_record), and lists in `extents` the parts of it that are stored
+    /// unchanged in the file.
     ///
     /// # Errors
     /// As [`next_record`](Self::next_record).
@@ -591,22 +595,22 @@ pub trait RecordReader {
         self.next_record()
     }
 
-    /// Returns what there is to say about records that were read, which are kept, since the last call.
+    /// Returns and clears the findings about records that were read and kept.
     fn take_remarks(&mut self) -> Vec<Finding> {
         Vec::new()
     }
 }
 
-/// A record and what is known about it.
+/// A record with its number, key and label.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceRecord<'a> {
     /// Its number in the file.
     pub number: u64,
-    /// The encoded `tensorflow.Example`; other bytes are copied as they are.
+    /// The encoded `tensorflow.Example`. Other bytes are copied unchanged.
     pub bytes: &'a [u8],
     /// Its label, as stored.
     pub label: Option<i64>,
-    /// Its key; empty where it has none.
+    /// Its key; empty if it has none.
     pub key: &'a [u8],
 }
 

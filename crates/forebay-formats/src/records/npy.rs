@@ -2,26 +2,26 @@
 
 use forebay_shard::schema::{ColumnType, NumberType};
 
-/// Longer headers are those of structured types, which are no tensors.
+/// Only structured types have longer headers, and these are not tensors.
 pub(super) const HEADER_MAX_BYTES: usize = 4096;
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Headers end at a multiple of this.
+/// Headers are padded to a multiple of this.
 const ALIGN_BYTES: usize = 64;
-/// As of a tensor.
+/// Most dimensions of a tensor column.
 const MAX_DIMENSIONS: usize = 8;
 
-/// An array whose numbers follow the header.
+/// Header of an array that is a tensor: its numbers follow the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NpyHeader {
     pub(super) number: NumberType,
     pub(super) shape: Vec<u64>,
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub(super) len: usize,
 }
 
 impl NpyHeader {
-    /// Parses the beginning of a file of `size` bytes. Nothing for an array that is no tensor: of objects, of text, of a
-    /// big-endian or structured type, in Fortran's order, or not of this size.
+    /// Parses the beginning of a file of `size` bytes. Returns `None` for an array that is not a tensor: objects, text,
+    /// big-endian or structured types, Fortran order, or another file size.
     pub(super) fn parse(head: &[u8], size: u64) -> Option<Self> {
         let described = Description::parse(head)?;
         let number = number_of(described.descr)?;
@@ -38,14 +38,14 @@ impl NpyHeader {
         })
     }
 
-    /// Appends the header of an array as NumPy writes it; nothing if NumPy has no such type.
+    /// Appends the header of an array as NumPy writes it; `None` if NumPy does not have the type.
     pub(super) fn encode(number: NumberType, shape: &[u64], out: &mut Vec<u8>) -> Option<()> {
         let descr = NUMBERS.iter().find(|(_, known)| *known == number)?.0;
         encode_header(descr, shape, out)
     }
 }
 
-/// Appends the header of an array of this type, by NumPy's name of it.
+/// Appends the header of an array whose type is NumPy's `descr`.
 pub(super) fn encode_header(descr: &str, shape: &[u64], out: &mut Vec<u8>) -> Option<()> {
     let mut dims = String::new();
     for (at, dim) in shape.iter().enumerate() {
@@ -74,17 +74,17 @@ pub(super) fn encode_header(descr: &str, shape: &[u64], out: &mut Vec<u8>) -> Op
 /// The header of an array of any type.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Description<'a> {
-    /// NumPy's name of the type.
+    /// NumPy's name of the type, such as `<f4`.
     pub(super) descr: &'a str,
     /// Whether the first index varies fastest.
     pub(super) is_fortran: bool,
     pub(super) shape: Vec<u64>,
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub(super) len: usize,
 }
 
 impl<'a> Description<'a> {
-    /// Parses the beginning of a file; nothing for what is none, or is of a structured type.
+    /// Parses the beginning of a file; `None` if it is not an `.npy` file, or has a structured type.
     pub(super) fn parse(head: &'a [u8]) -> Option<Self> {
         let rest = head.strip_prefix(MAGIC)?;
         let (text_len, start) = match rest {
@@ -103,7 +103,7 @@ impl<'a> Description<'a> {
         Self::of_text(text, len)
     }
 
-    /// `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`
+    /// Parses `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
     fn of_text(text: &'a str, len: usize) -> Option<Self> {
         let text = text.trim().strip_prefix('{')?.strip_suffix('}')?;
         let value = |key: &str| {
@@ -131,13 +131,13 @@ impl<'a> Description<'a> {
         })
     }
 
-    /// Whether the highest byte of each element comes first.
+    /// Returns whether elements are big-endian.
     pub(super) fn is_big_endian(&self) -> bool {
         self.descr.starts_with('>')
     }
 }
 
-/// The type of numbers by NumPy's name of it, in either byte order.
+/// Returns the type of numbers by NumPy's name, in either byte order.
 pub(super) fn number_of(descr: &str) -> Option<NumberType> {
     let kind = descr.get(1..)?;
     let order = descr.get(..1)?;
@@ -148,7 +148,7 @@ pub(super) fn number_of(descr: &str) -> Option<NumberType> {
     NUMBERS.iter().find(is_known).map(|(_, number)| *number)
 }
 
-/// The types by NumPy's names of them. A number of one byte has no order.
+/// Types by NumPy's names; types of one byte have no byte order.
 const NUMBERS: &[(&str, NumberType)] = &[
     ("|b1", NumberType::Bool),
     ("|u1", NumberType::Uint8),
@@ -164,20 +164,20 @@ const NUMBERS: &[(&str, NumberType)] = &[
     ("<f8", NumberType::Float64),
 ];
 
-/// The type of a column of arrays, as far as those seen so far have one.
+/// The common type of the arrays of a column that were added so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum NpyColumn {
-    /// None was seen.
+    /// No array was added.
     #[default]
     Unseen,
-    /// Numbers of this type; dimensions that vary have no length.
+    /// Numbers of this type. A dimension that varies is `None`.
     Tensor(NumberType, Vec<Option<u64>>),
-    /// Different kinds of arrays: bytes.
+    /// Arrays of different types: the column holds bytes.
     Mixed,
 }
 
 impl NpyColumn {
-    /// Takes the header of one more array; `None` if it is no tensor.
+    /// Adds the header of an array; `None` for an array that is not a tensor.
     pub(super) fn add(&mut self, header: Option<NpyHeader>) {
         let other = header.map_or(Self::Mixed, |header| {
             Self::Tensor(header.number, header.shape.into_iter().map(Some).collect())
@@ -185,7 +185,7 @@ impl NpyColumn {
         self.merge(other);
     }
 
-    /// Whether both are tensors, of numbers or dimensions that no tensor column has together.
+    /// Returns whether both are tensors, but differ in type or number of dimensions, so that no tensor column holds both.
     pub(super) fn differs_from(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tensor(number, dims), Self::Tensor(same, others)) => {
@@ -195,7 +195,7 @@ impl NpyColumn {
         }
     }
 
-    /// Takes what was seen elsewhere.
+    /// Adds the types that were collected separately.
     pub(super) fn merge(&mut self, other: Self) {
         *self = match (std::mem::take(self), other) {
             (Self::Unseen, other) | (other, Self::Unseen) => other,
@@ -252,7 +252,7 @@ mod tests {
         );
     }
 
-    /// A header, and zeros up to a file of one KiB.
+    /// Returns a header padded with zeros to a file of one KiB.
     fn file(text: &str) -> Vec<u8> {
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
         bytes.extend((text.len() as u16).to_le_bytes());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_that_are_no_tensors_are_bytes() {
+    fn arrays_that_are_not_tensors_are_bytes() {
         let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }";
         let len = 10 + text.len() as u64;
         assert!(NpyHeader::parse(&file(text), len + 8).is_some());

@@ -1,4 +1,4 @@
-//! Files whose names say how many there are: `train-00000-of-00002.tar` misses one where it is alone.
+//! Detects missing files by numbered names: `train-00000-of-00002.tar` without `train-00001-of-00002.tar` is incomplete.
 
 use super::{OnBadRecord, RecordInput, RecordSource};
 use crate::error::{Error, Result};
@@ -6,15 +6,15 @@ use crate::finding::{Action, Finding, Reason};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// More files than this no name is believed to say.
+/// Larger counts in a name are ignored.
 const MAX_FILES: u32 = 1_000_000;
 
-/// A name without its number: what comes before and behind `00000-of-00002`, and how many files there are.
+/// A numbered name without its number: the text before and after `00000-of-00002`, and the number of files.
 type Series<'n> = (&'n str, &'n str, u32);
 
-/// Returns a finding for each series of files that is not whole.
+/// Returns a finding for each incomplete series of files, or an error under [`OnBadRecord::Fail`].
 pub(super) fn find(input: &RecordInput, source: &RecordSource) -> Result<Vec<Finding>> {
-    // Those who name files one by one may want a part of them, and a manifest lists all of its own.
+    // Named files may be a deliberate subset, and a manifest lists all of its files.
     let is_file = input.location.local_path().is_ok_and(Path::is_file);
     if source.facts.is_own || !input.files.is_empty() || !input.splits.is_empty() || is_file {
         return Ok(Vec::new());
@@ -34,7 +34,7 @@ pub(super) fn find(input: &RecordInput, source: &RecordSource) -> Result<Vec<Fin
     Ok(findings)
 }
 
-/// The first name that is missing of each series, and how many are.
+/// Returns the first missing name of each incomplete series, and the number of missing files.
 fn missing<'n>(names: impl Iterator<Item = &'n str>) -> Vec<(String, u64)> {
     let mut series: BTreeMap<Series<'n>, (BTreeSet<u32>, usize)> = BTreeMap::new();
     for name in names {
@@ -56,7 +56,7 @@ fn missing<'n>(names: impl Iterator<Item = &'n str>) -> Vec<(String, u64)> {
     all
 }
 
-/// Takes a name apart: its series, its number, and the digits that the number has.
+/// Splits a name into its series, its number, and the number of digits of its number.
 fn parse(name: &str) -> Option<(Series<'_>, u32, usize)> {
     let (before, behind) = name.rsplit_once("-of-")?;
     let is_digit = |c: char| c.is_ascii_digit();
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_which_files_are_missing() {
+    fn missing_files_are_found_by_numbered_names() {
         let of = |names: &[&str]| missing(names.iter().copied());
         let one = |name: &str, more| vec![(name.to_owned(), more)];
         assert_eq!(

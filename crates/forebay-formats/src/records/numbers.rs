@@ -1,8 +1,8 @@
-//! Numbers of columns as bytes, little-endian.
+//! Little-endian numbers of columns.
 
 use forebay_shard::schema::NumberType;
 
-/// Whether numbers are integers that fit into an `i64`.
+/// Returns whether the type is an integer type whose values fit into an `i64`.
 pub(super) fn is_integer(number: NumberType) -> bool {
     is_signed(number)
         || matches!(
@@ -18,7 +18,7 @@ fn is_signed(number: NumberType) -> bool {
     )
 }
 
-/// The value of an [integer](is_integer).
+/// Returns the value of an [integer](is_integer).
 pub(super) fn integer(number: NumberType, bytes: &[u8]) -> i64 {
     let is_negative = is_signed(number) && bytes.last().is_some_and(|last| last & 0x80 != 0);
     let mut whole = [if is_negative { 0xff } else { 0 }; 8];

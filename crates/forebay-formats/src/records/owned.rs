@@ -1,21 +1,21 @@
-//! Records that wait to be encoded, apart from the reader of their file.
+//! Records that were read but not encoded yet, independent of the reader of their file.
 
 use super::SourceRecord;
 
-/// A record of a [`RecordReader::next_raw`](super::RecordReader::next_raw), which [`RecordFile::encode`](super::RecordFile::encode)
-/// makes whole.
+/// A record that [`RecordReader::next_raw`](super::RecordReader::next_raw) read and
+/// [`RecordFile::encode`](super::RecordFile::encode) encodes.
 #[derive(Debug, Clone, Default)]
 pub struct OwnedRecord {
     pub(super) number: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) label: Option<i64>,
     pub(super) key: Vec<u8>,
-    /// Its values as the file has them, until it is encoded.
+    /// Its values as stored in the file; empty after encoding.
     pub(super) raw: Vec<Vec<u8>>,
 }
 
 impl OwnedRecord {
-    /// Returns the record, once it is encoded.
+    /// Returns the record. Call this after encoding.
     pub fn get(&self) -> SourceRecord<'_> {
         SourceRecord {
             number: self.number,
@@ -25,18 +25,18 @@ impl OwnedRecord {
         }
     }
 
-    /// Returns the bytes that it takes.
+    /// Returns the number of bytes that the record holds in memory.
     pub fn len(&self) -> usize {
         let raw: usize = self.raw.iter().map(Vec::len).sum();
         self.bytes.len() + self.key.len() + raw
     }
 
-    /// Returns whether it takes no bytes.
+    /// Returns whether the record holds no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes a record that is encoded.
+    /// Copies an encoded record.
     pub(super) fn set(&mut self, record: &SourceRecord<'_>) {
         self.number = record.number;
         self.label = record.label;

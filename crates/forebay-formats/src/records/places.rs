@@ -1,4 +1,4 @@
-//! The files that a place names: a file, the files of a directory or a prefix, or patterns such as `train-{000..128}.tar`.
+//! Files at a location: a single file, the files of a directory or a prefix, or patterns such as `train-{000..128}.tar`.
 
 use crate::archive::Archive;
 use crate::error::{Error, Result};
@@ -8,11 +8,11 @@ use forebay_store::{Location, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// More files than this no dataset has.
+/// Most files that a location may have.
 const FILES_MAX: usize = 1_000_000;
-/// Split of files whose names do not tell one.
+/// Split of files whose names contain no split.
 const DEFAULT_SPLIT: &str = "train";
-/// Names of splits, for files that are all called the same.
+/// Names that are splits even if all files have the same name.
 const SPLITS: [&str; 7] = [
     "train",
     "training",
@@ -33,7 +33,7 @@ pub fn has_braces(text: &str) -> bool {
 /// Expands `{000..128}` and `{a,b}` in a text, as shells and WebDataset do.
 ///
 /// # Errors
-/// A pattern that is no list and no range, or stands for too many files.
+/// A pattern that is neither a list nor a range, or that expands to too many files.
 pub fn expand_braces(text: &str) -> std::result::Result<Vec<String>, String> {
     let mut all = vec![String::new()];
     let mut rest = text;
@@ -63,7 +63,7 @@ pub fn expand_braces(text: &str) -> std::result::Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// The numbers from one to another, as wide as the wider one if any begins with a zero.
+/// Returns the numbers of a range, padded to the width of the wider bound if either has a leading zero.
 fn range(from: &str, to: &str) -> std::result::Result<Vec<String>, String> {
     let number = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -89,7 +89,7 @@ fn range(from: &str, to: &str) -> std::result::Result<Vec<String>, String> {
         .collect())
 }
 
-/// The files with these endings at a location, which may be one of them: names, and how they are read.
+/// Returns the files at a location that `has_ending` accepts, with their names. The location may be a file itself.
 pub(super) fn files_at(
     location: &Location,
     read: &ReadOptions,
@@ -126,7 +126,7 @@ pub(super) fn files_at(
     Ok(found)
 }
 
-/// One file by its location.
+/// Returns the file at a location.
 pub(super) fn file_at(location: &Location, read: &ReadOptions) -> Result<(String, Archive)> {
     match location.local_path() {
         Ok(path) => Ok((name_of(path)?, Archive::Local(path.to_path_buf()))),
@@ -149,8 +149,8 @@ fn name_of(path: &Path) -> Result<String> {
     named.ok_or_else(|| Error::source(path, "the name of a file must be UTF-8"))
 }
 
-/// The files of each split, in the order of their names: what comes before the number of a name is the split. Files that are
-/// all called the same are the training split, unless that name is the one of another.
+/// Groups files by split, sorted by name. The word before the number in the file name is the split. If all files have the same
+/// word, they are the training split, unless the word is the usual name of a split.
 pub(super) fn by_split<T>(
     files: Vec<(String, T)>,
     forced: Option<&str>,
@@ -172,7 +172,7 @@ pub(super) fn by_split<T>(
     all
 }
 
-/// The split that the name of an array tells, and the name without it: `x_train`, `train/images`.
+/// Returns the split in the name of an array, and the rest of the name: `x_train`, `train/images`.
 pub(super) fn split_of_array(name: &str) -> Option<(String, String)> {
     let is_separator = |c: char| c == '_' || c == '/' || c == '.';
     SPLITS.iter().find_map(|split| {
@@ -188,12 +188,12 @@ pub(super) fn split_of_array(name: &str) -> Option<(String, String)> {
     })
 }
 
-/// The characters around the numbers of files.
+/// Returns whether a character is part of the numbering in a file name.
 fn is_numbering(c: char) -> bool {
     c.is_ascii_digit() || c == '-' || c == '_'
 }
 
-/// The last word before the number of a name: `train` of `imagenet-train-000000.tar`.
+/// Returns the last word before the number of a name: `train` of `imagenet-train-000000.tar`.
 fn word(name: &str) -> &str {
     let stem = base(name.as_bytes());
     let stem = std::str::from_utf8(stem).unwrap_or_default();

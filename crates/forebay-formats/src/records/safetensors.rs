@@ -1,4 +1,4 @@
-//! Tensors of safetensors: a JSON header, and the numbers of all tensors behind it.
+//! safetensors files: a JSON header followed by the numbers of all tensors.
 
 use super::CreateSink;
 use super::arrays::{
@@ -21,12 +21,12 @@ use std::sync::Arc;
 pub(super) struct Safetensors;
 
 const EXTENSION: &str = ".safetensors";
-/// The entry of the header that is no tensor.
+/// The entry of the header that is not a tensor.
 const METADATA: &str = "__metadata__";
-/// Longer headers are refused, as by the library.
+/// Largest header, as in the library.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// The types by their names in a header.
+/// Types by their names in the header.
 const NUMBERS: &[(&str, NumberType)] = &[
     ("BOOL", NumberType::Bool),
     ("U8", NumberType::Uint8),
@@ -96,7 +96,7 @@ struct Entry {
     data_offsets: [u64; 2],
 }
 
-/// The tensors of a header, of which no two have one name.
+/// The tensors of a header; names are unique.
 #[derive(Debug, Default)]
 struct Header(Vec<(String, Entry)>);
 
@@ -137,7 +137,7 @@ struct TensorFile {
     archive: Archive,
     version: FileVersion,
     arrays: Vec<ArrayInfo>,
-    /// Offset of each tensor.
+    /// Offset of each tensor in the file.
     starts: Vec<u64>,
 }
 
@@ -269,7 +269,7 @@ impl ArrayEncoder for Encoder {
     }
 
     fn encode(&self, arrays: &mut [SpooledArray], out: &mut dyn Write) -> io::Result<()> {
-        // The widest numbers come first, so that all are aligned.
+        // Arrays with the widest numbers come first, so that all are aligned.
         arrays.sort_by(|a, b| b.width.cmp(&a.width).then_with(|| a.name.cmp(&b.name)));
         let mut header = serde_json::Map::new();
         let mut end = 0;

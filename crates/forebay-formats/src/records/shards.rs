@@ -1,4 +1,4 @@
-//! Files of records that are shards: TFRecords, with an index or without, and indexed ones.
+//! Shards as files of records: TFRecord, with or without an index, and indexed shards.
 
 use super::foreign_records::refused;
 use super::{ForeignSchema, RecordFile, RecordReader, RecordSplit, SourceRecord};
@@ -11,21 +11,21 @@ use forebay_shard::{ExampleView, Scan, Shard};
 use std::ops::Range;
 use std::path::Path;
 
-/// Bytes of a frame before its payload.
+/// Bytes of a TFRecord frame before the payload.
 const HEAD_BYTES: u64 = 12;
-/// No label, as indexes write it.
+/// Stands for no label in an index.
 const NO_LABEL: i64 = i64::MIN;
 
 /// The source of labels and keys.
 #[derive(Debug, Clone)]
 pub(super) enum Names {
-    /// From the index, and labels from this feature where no index knows them.
+    /// Both come from the index; without an index, labels come from these features.
     Known(RecordFeatures),
-    /// From the records alone.
+    /// Both come from the records.
     Foreign(ForeignSchema),
 }
 
-/// A split of shards, which are local files or objects of a store.
+/// Returns a split of shards, which are local files or objects of a store.
 pub(super) fn split(
     (name, shards): (String, Vec<Shard>),
     names: &Names,
@@ -39,7 +39,7 @@ pub(super) fn split(
     RecordSplit::new(name, shards.into_iter().map(file))
 }
 
-/// How loaders order the samples of splits of shards where no manifest says.
+/// Returns the default order of samples for splits of shards without a manifest.
 pub(super) fn order_of(splits: &[(String, Vec<Shard>)]) -> Result<EpochOrder> {
     let mut order = EpochOrder::default();
     for (name, shards) in splits {
@@ -59,7 +59,7 @@ pub(super) fn order_of(splits: &[(String, Vec<Shard>)]) -> Result<EpochOrder> {
 struct ShardFile {
     shard: Shard,
     names: Names,
-    /// Objects of a store are read as they are, local files may have been expanded.
+    /// Whether the shard is an object of a store. A local file may be the decompressed copy of another file.
     is_remote: bool,
 }
 
@@ -97,7 +97,7 @@ impl RecordFile for ShardFile {
 
     fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
-        // All keys at once: a page is cheap to walk but not to find one key in.
+        // Read all keys in one pass: finding a single key in a page costs as much as reading the page.
         self.shard.for_each_key(|number, key| {
             if records.contains(&number) {
                 keys.extend_from_slice(key);
@@ -114,7 +114,7 @@ impl RecordFile for ShardFile {
     }
 }
 
-/// Records of one shard, being read.
+/// Reads the records of a shard in order.
 struct Reader<'a> {
     file: &'a ShardFile,
     scan: Scan,

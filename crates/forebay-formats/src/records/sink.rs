@@ -1,4 +1,4 @@
-//! Writing records to the files of a format.
+//! Traits for writing records to the files of a format.
 
 use super::SourceRecord;
 use crate::error::Result;
@@ -7,32 +7,32 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 
-/// How files are written.
+/// Options of a sink.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct SinkOptions {
     /// Compression of whole files, for formats that have one.
     pub compression: BlockCompression,
-    /// The first record, for formats whose columns have types that records do not tell.
+    /// The first record. Some formats need it to find the types of columns.
     pub first_record: Option<Vec<u8>>,
 }
 
-/// Makes a file without a name, for what a format writes only after it knows what follows.
+/// Creates an unnamed temporary file, for parts that a format can write only after later data is known.
 pub type Scratch<'a> = &'a dyn Fn() -> Result<File>;
 
-/// A format that is being written.
+/// Writes a dataset in a format.
 pub trait RecordSink: fmt::Debug + Send + Sync {
-    /// Returns the name of a file below the destination: one of `count` of a split.
+    /// Returns the name of file `number` of `count` files of a split, relative to the destination.
     fn file_name(&self, split: &str, number: u32, count: u32) -> String;
 
-    /// Begins a file whose first record is `first` of its split.
+    /// Begins a file. `first` is the number in the split of its first record.
     ///
     /// # Errors
-    /// Those of the scratch file.
+    /// Errors of the scratch file.
     fn begin(&self, first: u64, scratch: Scratch<'_>) -> Result<Box<dyn RecordWriter>>;
 
-    /// Returns the files that make a dataset of the written ones, by name, in the order of publication. `splits` are the
-    /// results of [`RecordWriter::finish`].
+    /// Returns the names and contents of the index files that complete the dataset, in the order of publication. `splits` has
+    /// the results of [`RecordWriter::finish`] of all files.
     fn index(&self, _splits: &[(&str, Vec<&serde_json::Value>)]) -> Vec<(String, Vec<u8>)> {
         Vec::new()
     }
@@ -43,18 +43,18 @@ pub trait RecordWriter: Send {
     /// Writes a record.
     ///
     /// # Errors
-    /// A record that cannot be written, after which the next one can be, and errors of `out`.
+    /// A record that cannot be written, after which the next record can be written, and errors of `out`.
     fn append(
         &mut self,
         record: &SourceRecord<'_>,
         out: &mut dyn Write,
     ) -> std::result::Result<Appended, SinkError>;
 
-    /// Writes what comes after the last record. Returns what an index of the format has to know of the file, without its
-    /// name, which may be nothing.
+    /// Writes what follows the last record. Returns the facts that the format's index needs about the file, other than its
+    /// name; `null` if it needs none.
     ///
     /// # Errors
-    /// Those of `out`, and a file that the format cannot hold.
+    /// Errors of `out`, and content that the format cannot hold.
     fn finish(
         &mut self,
         name: &str,
@@ -62,20 +62,20 @@ pub trait RecordWriter: Send {
     ) -> std::result::Result<serde_json::Value, SinkError>;
 }
 
-/// A record that was written.
+/// The result of writing a record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Appended {
-    /// The key that it has now, if it is another one.
+    /// The key that was written, if it differs from the key of the record.
     pub new_key: Option<String>,
 }
 
 /// Why a record was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// The format cannot hold it.
+    /// The format cannot hold the record.
     #[error("{0}")]
     Record(String),
-    /// The file.
+    /// Writing to the file failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub(super) struct TfRecord;
 
-/// Records that may tell which features hold image and label.
+/// Number of records at the beginning that are searched for an image and a label.
 const FIRST_RECORDS: u64 = 16;
 
 impl Format for TfRecord {
@@ -37,7 +37,7 @@ impl Format for TfRecord {
         &[".tfrecord"]
     }
 
-    /// TensorFlow's own tools number their files and give them no extension: `train-00000-of-01024`.
+    /// TensorFlow's tools number their files and give them no extension: `train-00000-of-01024`.
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let is_numbered = |name: &str| {
@@ -74,7 +74,7 @@ impl Format for TfRecord {
                     if schema.is_none() {
                         schema = Some(decide_by_first(input, &shard, &record)?);
                     }
-                    // Records that are no Examples have no features: they are converted all the same.
+                    // Records that are not Examples have no features. They are converted anyway.
                     for (name, (kind, is_one)) in feature_kinds(&record) {
                         features.entry(name).or_insert((kind, is_one)).1 &= is_one;
                     }
@@ -130,7 +130,7 @@ struct Found {
     is_remote: bool,
 }
 
-/// Finds the files: those of the splits that a caller made of local names, or those in a store.
+/// Returns the files: local files by the caller's splits, or all files at a location in a store.
 fn find(input: &RecordInput) -> Result<Found> {
     if let Ok(root) = input.location.local_path() {
         let archive = |path: &PathBuf| (path.clone(), Archive::Local(path.clone()));
@@ -140,7 +140,7 @@ fn find(input: &RecordInput) -> Result<Found> {
         });
         return Ok(Found {
             root: root.to_path_buf(),
-            // Compressed files are read through from their beginnings, in order.
+            // Compressed files can only be read sequentially from the beginning, so they are decompressed to local files.
             storage: Arc::new(ExpandedFiles::default()),
             files: files.collect(),
             is_remote: false,
@@ -189,7 +189,7 @@ fn find(input: &RecordInput) -> Result<Found> {
     })
 }
 
-/// Compressed files are expanded into local ones, so those of a store have to be copied first.
+/// Refuses a compressed file in a store: compressed files are decompressed to local files and have to be copied first.
 fn refuse_compressed(path: &Path, archive: &Archive) -> Result<()> {
     let head = read_head(&archive.open()?.0, path)?;
     let what = "it is compressed as a whole (gzip), which is read from local files only: copy it, and convert the copy";
@@ -199,7 +199,7 @@ fn refuse_compressed(path: &Path, archive: &Archive) -> Result<()> {
     }
 }
 
-/// The directory that the files are in.
+/// Returns the directory of the files.
 fn directory(root: &Path, is_remote: bool) -> PathBuf {
     match is_remote || root.is_dir() {
         true => root.to_path_buf(),
@@ -220,7 +220,7 @@ fn identity(schema: &ForeignSchema, files: &blake3::Hasher) -> BTreeMap<String, 
         .into()
 }
 
-/// Hashes what identifies a file of a split.
+/// Hashes the values that identify a file of a split.
 fn identify(hasher: &mut blake3::Hasher, split: &str, path: &Path, shard: &Shard, modified: i128) {
     for text in [path.as_os_str().as_encoded_bytes(), split.as_bytes()] {
         hasher
@@ -232,7 +232,7 @@ fn identify(hasher: &mut blake3::Hasher, split: &str, path: &Path, shard: &Shard
     hasher.update(&modified.to_le_bytes());
 }
 
-/// A record of a file; none if it has not so many.
+/// Returns a record of a file; `None` if the file has fewer records.
 fn record_of(shard: &Shard, number: u64) -> Result<Option<Vec<u8>>> {
     if number >= shard.len() {
         return Ok(None);
@@ -242,7 +242,7 @@ fn record_of(shard: &Shard, number: u64) -> Result<Option<Vec<u8>>> {
     Ok(Some(record))
 }
 
-/// The features that the first records have: a first one without an image does not tell which feature has it.
+/// Chooses features from the first records of a file. If the first record has no image, later ones are tried.
 fn decide_by_first(input: &RecordInput, shard: &Shard, first: &[u8]) -> Result<ForeignSchema> {
     let decided = decide(input, shard.path(), Some(first));
     if decided.is_ok() || input.on_bad_record == OnBadRecord::Fail {
@@ -259,7 +259,7 @@ fn decide_by_first(input: &RecordInput, shard: &Shard, first: &[u8]) -> Result<F
     decided
 }
 
-/// The features that a record has.
+/// Chooses features from one record.
 fn decide(input: &RecordInput, path: &Path, record: Option<&[u8]>) -> Result<ForeignSchema> {
     let decided = input.features.decide(record);
     decided.map_err(|what| refused(path.to_path_buf(), 0, what))

@@ -1,4 +1,4 @@
-//! Files of a format beside those that its index names. They are not read, so each is a finding.
+//! Finds files of a format that the index of the source does not name. They are not read, so each is a finding.
 
 use super::conversion::Conversion;
 use super::{Format, RecordInput, RecordSource};
@@ -10,16 +10,16 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Directories of a place that are looked into.
+/// Most directories of a source that are searched.
 const MAX_DIRS: usize = 64;
 
-/// Lists the files of a source that has an index, and that the index does not name.
+/// Returns a finding for each file of the format that the index of the source does not name.
 pub(super) fn find(
     format: &dyn Format,
     input: &RecordInput,
     source: &RecordSource,
 ) -> Result<Vec<Finding>> {
-    // Files that were named one by one need no index, nor does a file.
+    // Files that the user named, and single files, need no index.
     let is_file = input.location.local_path().is_ok_and(Path::is_file);
     if !input.files.is_empty() || !input.splits.is_empty() || is_file {
         return Ok(Vec::new());
@@ -44,7 +44,7 @@ pub(super) fn find(
     let stem = |name: &str| {
         let ends = endings.iter().filter_map(|ending| {
             let end = name.rfind(ending)? + ending.len();
-            // The number of a file may be behind its extension.
+            // A number may follow the extension.
             let rest = name.get(end..).unwrap_or_default();
             let is_numbered = rest.starts_with('-') && rest.ends_with(|c: char| c.is_ascii_digit());
             Some(if is_numbered { name.len() } else { end })
@@ -52,7 +52,7 @@ pub(super) fn find(
         ends.max()
             .map(|end| name.get(..end).unwrap_or(name).to_owned())
     };
-    // A shard may be there compressed as well.
+    // A shard may exist both plain and compressed.
     let known: BTreeSet<String> = read.iter().filter_map(|name| stem(name)).collect();
     let place = Place::open(input)?;
     let mut dirs: BTreeSet<String> = read.iter().map(|name| dir_of(name).to_owned()).collect();
@@ -77,12 +77,12 @@ pub(super) fn find(
     Ok(findings)
 }
 
-/// The name of a file below a location; `None` if it is not below.
+/// Returns the name of a file relative to a location; `None` if the file is not below it.
 fn name_below(location: &Location, path: &Path) -> Option<String> {
     if let Ok(root) = location.local_path() {
         return Some(path.strip_prefix(root).ok()?.to_str()?.to_owned());
     }
-    // Paths have single slashes.
+    // Paths have single slashes, also after the scheme.
     let plain = |text: &str| text.replacen("://", ":/", 1);
     let (root, path) = (plain(&location.to_string()), plain(path.to_str()?));
     let name = path.strip_prefix(root.trim_end_matches('/'))?;
@@ -93,7 +93,7 @@ fn dir_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
-/// A directory, here or in a store.
+/// A directory, local or in a store.
 enum Place<'a> {
     Local(&'a Path),
     Store(Store),
@@ -110,7 +110,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The names of the directories in it, without hidden ones.
+    /// Returns the names of its subdirectories, without hidden ones.
     fn dirs(&self) -> Result<Vec<String>> {
         let mut names = match self {
             Self::Local(path) => list(path, true)?,
@@ -121,7 +121,7 @@ impl<'a> Place<'a> {
         Ok(names)
     }
 
-    /// The names of the files in a directory below it, without hidden ones.
+    /// Returns the names of the files in a subdirectory, without hidden ones.
     fn files(&self, dir: &str) -> Result<Vec<String>> {
         let mut names = match self {
             Self::Local(path) => list(&path.join(dir), false)?,
@@ -137,7 +137,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The names of the directories, or of the files, in a directory. One that may not be listed has none of the source's files.
+/// Returns the names of the subdirectories or of the files in a directory; none if permission is denied, since then no file of
+/// the source is in it.
 fn list(dir: &Path, is_dir: bool) -> Result<Vec<String>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,

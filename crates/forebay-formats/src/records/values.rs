@@ -1,4 +1,4 @@
-//! Values of formats that hold byte strings: encoded images, datums of Caffe, or records.
+//! Files of byte strings (values): encoded images, Caffe datums, or records.
 
 use super::conversion::Conversion;
 use super::datum::Datum;
@@ -15,23 +15,23 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A file of values.
+/// A file of values, such as an LMDB database.
 pub(super) trait ValueFile: Sized {
-    /// Opens it.
+    /// Opens the file.
     fn open(archive: Archive) -> Result<Self>;
 
-    /// Returns the file, as it was when it was opened.
+    /// Returns the identity of the file at the time of opening.
     fn version(&self) -> &FileVersion;
 
-    /// Reads the first value; none of a file without any.
+    /// Reads the first value; `None` if the file has no values.
     fn first(&self) -> Result<Option<Vec<u8>>>;
 
-    /// Makes records of its values.
+    /// Wraps the file so that its values are read as records.
     fn into_records(self, values: Arc<Values>) -> Box<dyn RecordFile>;
 }
 
-/// Opens the files of each split. What their values are is decided by the first one of the split whose record has most
-/// features: those of a test split may lack the label.
+/// Opens the files of each split. The kind of the values is decided by the split whose first value has the most features:
+/// records of a test split may lack the label.
 pub(super) fn open<F: ValueFile>(
     files: BTreeMap<String, Vec<(String, Archive)>>,
     input: &RecordInput,
@@ -84,16 +84,16 @@ pub(super) fn open<F: ValueFile>(
     Ok(RecordSource { splits, facts })
 }
 
-/// Kind of the values, as the first one shows.
+/// The kind of the values, decided by the first value of a split.
 #[derive(Debug)]
 pub(super) enum Values {
     /// Encoded images.
     Image,
-    /// Caffe's.
+    /// Caffe datums.
     Datum { label_base: i64 },
     /// Records of another tool.
     Foreign(Box<ForeignSchema>),
-    /// Records that were written here, with these features.
+    /// Records that Forebay wrote, with these features.
     Own(Box<RecordFeatures>),
 }
 
@@ -116,7 +116,7 @@ impl Values {
             let label_base = input.features.label_base.unwrap_or(0);
             return Ok(Self::Datum { label_base });
         }
-        // Protocol 2 and later, and the end of any.
+        // A pickle: this prefix from protocol 2 on, and this suffix in every protocol.
         if value.starts_with(b"\x80") && value.ends_with(b".") {
             return Err("its values are pickled, and reading them would execute what they say: write the encoded images, or Examples, into a database".to_owned());
         }
@@ -131,12 +131,12 @@ impl Values {
         }
     }
 
-    /// Whether values are records as they are.
+    /// Returns whether values are records and need no encoding.
     pub(super) fn are_records(&self) -> bool {
         matches!(self, Self::Foreign(_) | Self::Own(_))
     }
 
-    /// Facts about all records; `first` is the first value.
+    /// Returns the facts about all records; `first` is the value that decided the kind.
     fn facts(
         &self,
         input: &RecordInput,
@@ -203,7 +203,7 @@ impl Values {
 }
 
 impl Values {
-    /// Appends the record of a value that is none, and returns its label.
+    /// Encodes a value that is not a record yet, and returns its label.
     pub(super) fn encode(
         &self,
         value: &[u8],
@@ -265,7 +265,7 @@ fn is_example(value: &[u8]) -> bool {
     ExampleView::parse(value).is_ok_and(|example| example.iter().next().is_some())
 }
 
-/// The columns whose features are not left out.
+/// Returns the schema without the columns that options drop.
 fn without(schema: Schema, input: &RecordInput) -> Schema {
     let is_kept = |column: &&Column| {
         let mut features = column.features().into_iter();

@@ -1,20 +1,20 @@
-//! The members of archives as one sorted tree of paths, kept compactly: 32 bytes and the path for each.
+//! The members of archives as one sorted tree of paths, stored compactly: 32 bytes and the path for each member.
 
 use crate::archive::ArchiveError;
 use crate::class_list;
 use crate::sniff::ContentKind;
 use std::collections::BTreeMap;
 
-/// Place of a member.
+/// Location of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberLocation {
-    /// Which archive of the source.
+    /// Index of the archive in the source.
     pub volume: u16,
-    /// Position of its data in the decoded tar stream, or of its record in a zip's directory.
+    /// Offset of its data in the decoded tar stream, or of its record in the central directory of a zip.
     pub offset: u64,
 }
 
-/// One member with its path relative to the source.
+/// One member; its path is relative to the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemberRef<'a> {
     pub(crate) path: &'a [u8],
@@ -30,7 +30,7 @@ struct Item {
     size: u64,
     len: u16,
     volume: u16,
-    /// Index of a kind in `Members::kinds`.
+    /// Index into `Members::kinds`.
     kind: u8,
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct Members {
     paths: Vec<u8>,
     items: Vec<Item>,
     kinds: Vec<ContentKind>,
-    /// Several archives of one directory are mounted in the tree.
+    /// Whether the tree has several archives, each below a directory of its own.
     pub(crate) is_mounted: bool,
-    /// The content of small files that tell about others, such as class lists, by path.
+    /// The content of small files about other files, such as class lists, by path.
     pub(crate) texts: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -71,7 +71,7 @@ impl Members {
         });
     }
 
-    /// Takes all members of other archives, which follow `volumes` others.
+    /// Adds all members of other archives; `volumes` is the number of archives that are already in the tree.
     pub(crate) fn append(&mut self, other: &Self, volumes: u16) {
         for at in 0..other.items.len() {
             let member = other.get(at);
@@ -83,8 +83,7 @@ impl Members {
         }
     }
 
-    /// Sorts by path. A path that is there twice is an error: which of both was meant cannot be known. Directories
-    /// may be named more than once.
+    /// Sorts by path. A repeated path is an error, because it is ambiguous which member is meant. Directories may be repeated.
     pub(crate) fn finish(&mut self) -> Result<(), (u16, ArchiveError)> {
         let paths = &self.paths;
         let path =
@@ -111,7 +110,7 @@ impl Members {
         Ok(())
     }
 
-    /// Takes over what members are that were looked at, given by their offsets.
+    /// Sets the kinds of members whose first bytes were read, by their offsets.
     pub(crate) fn learn(&mut self, kinds: &BTreeMap<u64, ContentKind>) {
         for item in &mut self.items {
             let Some(kind) = kinds.get(&item.offset) else {
@@ -143,7 +142,7 @@ impl Members {
         }
     }
 
-    /// Number of the first member whose path is not before this one.
+    /// Returns the index of the first member whose path is not less than `path`.
     fn position(&self, path: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.items.len());
         while low < high {
@@ -157,7 +156,7 @@ impl Members {
         low
     }
 
-    /// All members below a directory, in the byte order of their paths; everything for the empty path.
+    /// Returns all members below a directory, in byte order of their paths; the empty path stands for the root.
     pub(crate) fn below<'a>(&'a self, dir: &[u8]) -> impl Iterator<Item = MemberRef<'a>> + 'a {
         let range = match dir {
             b"" => 0..self.items.len(),
@@ -167,7 +166,7 @@ impl Members {
         range.map(|index| self.get(index))
     }
 
-    /// The names in a directory: directories and files, in no certain order.
+    /// Returns the names of the directories and of the files in a directory, in no particular order.
     pub(crate) fn list(&self, dir: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let (mut dirs, mut files) = (Vec::new(), Vec::new());
         let prefix = if dir.is_empty() {
@@ -206,7 +205,7 @@ impl Members {
         (dirs, files)
     }
 
-    /// Whether a file at this place in a path tells about others and is kept as text.
+    /// Returns whether a file at this path is about other files, so that its content is kept.
     pub(crate) fn keeps_text(path: &[u8]) -> bool {
         class_list::is_list_path(path)
     }
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_twice_is_refused() {
+    fn repeated_paths_are_refused() {
         let (volume, error) = members(&["a/1", "b", "a/1"]).finish().unwrap_err();
         assert_eq!(volume, 0);
         assert_eq!(

@@ -1,8 +1,8 @@
-//! Sources that are archives: tar, tar.gz, tar.zst and zip, read where they are. Nothing is extracted.
+//! Sources that are archives: tar, tar.gz, tar.zst and zip. They are read without extracting them to disk.
 //!
-//! The census reads the headers once and keeps where each member is. A plain tar and a zip are read at those places
-//! afterwards; a compressed tar cannot be, so its images are decoded once more into an unnamed file. Members that are
-//! no plain files below the archive (links, devices, absolute names, `..`, NULs) are refused and reported.
+//! Listing reads the headers once and stores the offset of each member. Members of a plain tar and of a zip are later read at
+//! these offsets. A compressed tar has no random access, so its images are decoded again into an unnamed file. Links, devices,
+//! absolute names, `..` and names with NUL bytes are refused and reported.
 
 mod members;
 mod read;
@@ -29,18 +29,18 @@ use forebay_store::Cancel;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Lists and annotations larger than this are none.
+/// Largest list or annotation that is read.
 const TEXT_MAX_BYTES: u64 = 64 << 20;
-/// So many such files an archive may have.
+/// Most files whose content is kept.
 const TEXTS_MAX: usize = 64;
-/// So many bytes they may have together: they stay in memory.
+/// Most bytes of these files together, since they stay in memory.
 const TEXTS_MAX_BYTES: u64 = 256 << 20;
-/// An annotation is a few lines for each object.
+/// Largest annotation; a real one has a few lines for each object.
 const ANNOTATION_MAX_BYTES: u64 = 1 << 20;
-/// Members between two progress reports and checks for cancellation.
+/// Number of members between two progress reports and checks for cancellation.
 const STEP_MEMBERS: u64 = 256;
 
-/// Results of the census of archives.
+/// Result of listing archives.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) volumes: Vec<Volume>,
@@ -50,26 +50,26 @@ pub(crate) struct Collected {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Reads the headers of archives, one after the other.
+/// Lists the members of archives, one archive after the other.
 pub(crate) struct Collector<'a> {
     pub(crate) collected: Collected,
     progress: &'a dyn Progress,
     cancel: &'a Cancel,
     members: u64,
     images: (u64, u64),
-    /// Bytes of texts that are kept.
+    /// Bytes of the texts that were kept.
     text_bytes: u64,
-    /// The directory of the last annotation.
+    /// The directory of the annotation that was added last.
     annotations: Vec<u8>,
 }
 
-/// How the members of one archive are taken into the tree.
+/// How the members of an archive are added to the tree.
 pub(crate) struct Mount<'a> {
-    /// Directory of the tree that they come below.
+    /// Directory of the tree in which they are placed.
     pub(crate) dir: &'a [u8],
-    /// Takes only their base names.
+    /// Whether directories are dropped and only base names kept.
     pub(crate) flat: bool,
-    /// Takes every `.xml` as an annotation.
+    /// Whether every `.xml` file is an annotation.
     pub(crate) annotations: bool,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Reads one archive.
+    /// Lists one archive.
     pub(crate) fn read(&mut self, archive: &Archive, mount: &Mount<'_>) -> Result<()> {
         let (volume, file) = Volume::open(archive)?;
         let path = volume.path.as_path();
@@ -116,7 +116,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Reads many archives, `jobs` at once, and takes each into its directory. Their order does not depend on `jobs`.
+    /// Lists many archives with `jobs` threads and adds each below its directory. Their order does not depend on `jobs`.
     pub(crate) fn read_all(&mut self, archives: &[(Vec<u8>, Archive)], jobs: usize) -> Result<()> {
         if self.collected.volumes.len() + archives.len() > usize::from(u16::MAX) {
             let what = format!(
@@ -153,11 +153,11 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Takes what was collected of one archive. Its texts are not about other archives, and are left.
+    /// Adds the result of one archive. Its class lists are dropped, as they do not apply to other archives.
     fn absorb(&mut self, dir: &[u8], one: Collected) {
         let all = &mut self.collected;
         let first = all.volumes.len() as u16;
-        // The directory of an archive without members.
+        // Keeps the directory in the tree even if the archive has no members.
         let place = MemberLocation {
             volume: first,
             offset: 0,
@@ -170,7 +170,7 @@ impl<'a> Collector<'a> {
         all.warnings.extend(one.warnings);
     }
 
-    /// The tree of all archives.
+    /// Returns the tree of all archives.
     pub(crate) fn finish(mut self) -> Result<Collected> {
         let volumes = &self.collected.volumes;
         let of = |(volume, error): (u16, ArchiveError)| match volumes.get(usize::from(volume)) {
@@ -226,7 +226,7 @@ impl<'a> Collector<'a> {
                         self.refuse(&path, Reason::Unreadable, "this is no tar archive");
                         continue;
                     }
-                    // The head is read again: it is still in the buffer, or a decoder cannot go back.
+                    // The inner reader gets the header that was read here, because a decoder cannot go back.
                     let dir = inner_dir(&path).unwrap_or_default();
                     self.push(dir, 0, (volume, member.data), ContentKind::Directory);
                     let end = Some(member.data + member.size);
@@ -300,7 +300,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Takes a plain file. `read` reads its beginning.
+    /// Adds a regular file. `read` reads its first bytes.
     fn file(
         &mut self,
         path: Vec<u8>,
@@ -327,7 +327,7 @@ impl<'a> Collector<'a> {
             if let Err(what) = parsed {
                 self.note(Action::Ignored, Reason::BadAnnotation, &path, what);
             }
-            // The directory stays in the tree, so that it is known that there are annotations.
+            // Keeps the directory in the tree, so that the layout sees that there are annotations.
             let dir = &path[..path.len() - base(&path).len()];
             if let Some(dir) = dir.strip_suffix(b"/")
                 && self.annotations != dir
@@ -368,7 +368,7 @@ impl<'a> Collector<'a> {
         self.push(&path, size, place, kind);
     }
 
-    /// The path in the tree, or nothing for a name that is refused or not wanted.
+    /// Returns the path in the tree; `None` for a name that is refused or stands for the root.
     fn path(&mut self, name: &[u8], mount: &Mount<'_>, inside: &[u8]) -> Option<Vec<u8>> {
         let normal = match key_path::normal(name) {
             Ok(normal) => normal,
@@ -411,13 +411,13 @@ impl<'a> Collector<'a> {
             .push(Finding::new(action, reason, path, detail));
     }
 
-    /// Counts a member; true if the census is cancelled.
+    /// Counts a member. Returns true if the operation was cancelled.
     fn step(&mut self, stream: &Stream) -> bool {
         self.members += 1;
         if self.members.is_multiple_of(STEP_MEMBERS) {
             self.tell();
             let (done, len) = stream.progress();
-            // Of a zip archive only the list of members is read, at its end.
+            // Only the central directory of a zip is read, so it has no progress.
             if done > 0 {
                 self.progress.archive_read(done, len);
             }
@@ -440,8 +440,8 @@ fn has_ending(path: &[u8], ending: &[u8]) -> bool {
     path.len() > ending.len() && path[path.len() - ending.len()..].eq_ignore_ascii_case(ending)
 }
 
-/// The directory that an archive in an archive stands for: its path without `.tar`, if that leaves a name. Of `...tar` it
-/// would leave `..`.
+/// Returns the directory that stands for an archive inside an archive: its path without `.tar`. `None` if no valid name is
+/// left: `...tar` would become `..`.
 pub(crate) fn inner_dir(path: &[u8]) -> Option<&[u8]> {
     if !has_ending(path, b".tar") {
         return None;
@@ -450,7 +450,7 @@ pub(crate) fn inner_dir(path: &[u8]) -> Option<&[u8]> {
     (!matches!(base(dir), b"" | b"." | b"..")).then_some(dir)
 }
 
-/// Reads to the end, so that the checksum of a compressed stream is verified.
+/// Reads to the end, which verifies the checksum of a compressed stream.
 fn drain(stream: &mut Stream, cancel: &Cancel) -> Result<(), ArchiveError> {
     let mut block = vec![0; 64 << 10];
     loop {
@@ -464,7 +464,7 @@ fn drain(stream: &mut Stream, cancel: &Cancel) -> Result<(), ArchiveError> {
     }
 }
 
-/// All archives of the tree in one file that is a tar of tars, or any other archive.
+/// Lists the members of an archive file, including those of tars inside it.
 pub(crate) fn collect(
     archive: &Archive,
     progress: &dyn Progress,
@@ -480,7 +480,7 @@ pub(crate) fn collect(
     collector.finish()
 }
 
-/// The content of the files whose paths end like this, from a small tar of any compression.
+/// Reads files whose paths end with `endings` from a small tar of any compression.
 pub(crate) fn read_files<const N: usize>(
     archive: &Archive,
     endings: [&[u8]; N],

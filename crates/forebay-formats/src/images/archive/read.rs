@@ -1,6 +1,6 @@
-//! Reading members at the places that the census found.
+//! Reads members at the offsets that listing found.
 
-// Bytes are read where they stay: clearing the room for each image first costs a seventh of a pack's time.
+// Reads go directly into uninitialized memory: zeroing the buffer for each image took a seventh of the time of a pack.
 #![expect(unsafe_code)]
 
 use super::{MemberLocation, Volume};
@@ -16,23 +16,23 @@ use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Decoded bytes go to the spool in pieces of this size.
+/// Size of the pieces in which decoded bytes are written to the spool file.
 const COPY_BYTES: usize = 1 << 20;
-/// A tar of fewer bytes than this behind a member says nothing about the next one.
+/// Most bytes that are requested ahead for one member of a tar.
 const HINT_MAX_BYTES: u64 = 64 << 20;
 
-/// So many archives stay open.
+/// Most archives that stay open.
 const OPEN_MAX: usize = 64;
 
 /// The archives of a source, for reading members in any order.
 #[derive(Debug)]
 pub(crate) enum OpenVolumes {
     Open(Vec<OpenVolume>),
-    /// There are too many: each is opened when a member is read, as a file of a directory is.
+    /// Too many archives to keep them open: each is opened when a member is read, as the files of a directory are.
     OnDemand(Vec<Volume>),
 }
 
-/// An archive that stays open, or is open for a while.
+/// An archive that stays open, or one that was opened for a single read.
 #[derive(Debug)]
 pub(crate) enum VolumeRef<'a> {
     Open(&'a OpenVolume),
@@ -40,7 +40,7 @@ pub(crate) enum VolumeRef<'a> {
 }
 
 impl OpenVolumes {
-    /// Opens archives that are read where they are.
+    /// Opens the archives, unless there are too many.
     pub(crate) fn open(seen: &[Volume]) -> Result<Self> {
         if Self::are_on_demand(seen) {
             return Ok(Self::OnDemand(seen.to_vec()));
@@ -54,7 +54,7 @@ impl OpenVolumes {
         seen.len() > OPEN_MAX && !seen.iter().any(Volume::is_compressed_stream)
     }
 
-    /// Files that stay open for these archives.
+    /// Returns the number of files that stay open for these archives.
     pub(crate) fn files(seen: &[Volume]) -> usize {
         match Self::are_on_demand(seen) {
             true => 0,
@@ -62,7 +62,7 @@ impl OpenVolumes {
         }
     }
 
-    /// Whether what is read comes over a network.
+    /// Returns whether reads go over a network.
     pub(crate) fn are_remote(&self) -> bool {
         match self {
             Self::Open(volumes) => volumes.iter().any(OpenVolume::is_remote),
@@ -70,7 +70,7 @@ impl OpenVolumes {
         }
     }
 
-    /// The archive of this number, if it stays open.
+    /// Returns the archive with this index, if it stays open.
     pub(crate) fn open_mut(&mut self, number: u16) -> Option<&mut OpenVolume> {
         match self {
             Self::Open(volumes) => volumes.get_mut(usize::from(number)),
@@ -78,7 +78,7 @@ impl OpenVolumes {
         }
     }
 
-    /// The archive of this number, which must still be what the census saw.
+    /// Returns the archive with this index. Fails if it changed since it was listed.
     pub(crate) fn get(&self, number: u16) -> Result<VolumeRef<'_>> {
         let number = usize::from(number);
         Ok(match self {
@@ -105,15 +105,16 @@ impl Deref for VolumeRef<'_> {
 #[derive(Debug)]
 pub(crate) struct OpenVolume {
     volume: Volume,
-    /// The archive, or its decoded images at the positions that they have in the decoded stream. None for objects.
+    /// The archive, or a spool file with its decoded images at their offsets in the decoded stream. `None` for objects of a
+    /// store.
     file: Option<ArchiveFile>,
 }
 
 impl OpenVolume {
-    /// Opens an archive, which must still be what the census saw.
+    /// Opens an archive. Fails if it changed since it was listed.
     pub(crate) fn open(seen: &Volume) -> Result<Self> {
         if seen.objects.is_some() {
-            // Each object is compared with what the census saw when it is read.
+            // Each object is checked for changes when it is read.
             return Ok(Self {
                 volume: seen.clone(),
                 file: None,
@@ -132,8 +133,8 @@ impl OpenVolume {
         })
     }
 
-    /// Decodes the images of a compressed archive, given as (position, size) in ascending order, into `spool`.
-    /// Everything between them stays a hole. Returns false if it was stopped.
+    /// Decodes the images of a compressed archive into `spool`, at their offsets in the decoded stream; the bytes in between
+    /// stay a hole. `images` has (offset, size) in ascending order. Returns false if it was stopped.
     pub(crate) fn spool(
         &mut self,
         images: &[(u64, u64)],
@@ -151,8 +152,8 @@ impl OpenVolume {
         Ok(whole)
     }
 
-    /// Decodes the images of a compressed archive, given as (position, size) in ascending order: `take` gets them piece
-    /// by piece, each with its position. Returns false if it was stopped.
+    /// Decodes the images of a compressed archive and passes them to `take` in pieces with their offsets. `images` has (offset,
+    /// size) in ascending order. Returns false if it was stopped.
     pub(crate) fn decode(
         &self,
         images: &[(u64, u64)],
@@ -187,22 +188,22 @@ impl OpenVolume {
                 done += step as u64;
             }
         }
-        // To its end: its checksum is the last thing in it.
+        // Reads to the end of the stream to verify its checksum.
         super::drain(&mut stream, &Cancel::new()).map_err(|error| error.of(path))?;
         Ok(true)
     }
 
-    /// The archive, or the file that its images were decoded into; none if it is not on this machine.
+    /// Returns the archive, or the spool file; `None` if the archive is in a store.
     pub(crate) fn file(&self) -> Option<&File> {
         self.file.as_ref().and_then(ArchiveFile::local)
     }
 
-    /// Whether what is read comes over a network: it is worth more requests at the same time.
+    /// Returns whether reads go over a network, so that more of them should be in flight.
     pub(crate) fn is_remote(&self) -> bool {
         self.file.as_ref().is_none_or(ArchiveFile::is_object)
     }
 
-    /// Tells the system that a member will be needed.
+    /// Advises the operating system to read ahead for a member.
     pub(crate) fn will_need(&self, place: MemberLocation, size: u64) {
         let (Some(file), false) = (
             self.file(),
@@ -238,7 +239,7 @@ impl OpenVolume {
                     .append_to(file, base, u64::MAX, out)
                     .map_err(unreadable)
             }
-            // Two requests: for the record in the directory, and for all of the member.
+            // Two requests: one for the record in the central directory, one for the local header and data of the member.
             (VolumeKind::Zip { base }, ArchiveFile::Object(_)) => {
                 let peek = zip::RECORD_PEEK_BYTES as u64;
                 let record = Fetched::new(file, place.offset, peek).map_err(not_fetched)?;
@@ -250,7 +251,8 @@ impl OpenVolume {
                     .map_err(|error| fail(&record, error.to_string()))?;
                 same_size(&member, size)?;
                 let (start, len) = member.stored(base);
-                // Deflate adds next to nothing where it saves nothing. What the directory says may be anything.
+                // Deflate expands incompressible data only slightly. The stored size in the directory is untrusted, so this
+                // bounds the request.
                 let most = size + size / 8 + (64 << 10);
                 let stored = Fetched::new(file, start, len.min(most)).map_err(not_fetched)?;
                 member
@@ -303,7 +305,7 @@ fn read_at(file: &File, offset: u64, size: u64, out: &mut Vec<u8>) -> Result<(),
                 let read = read.len();
                 at += read as u64;
                 let len = out.len() + read;
-                // SAFETY: pread has just initialised the first `read` bytes of the spare room.
+                // SAFETY: pread has just initialized the first `read` bytes of the spare capacity.
                 unsafe { out.set_len(len) };
             }
             Err(rustix::io::Errno::INTR) => {}

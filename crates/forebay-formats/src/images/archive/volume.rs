@@ -1,4 +1,4 @@
-//! One archive of a source: how its members are stored, and how it is opened.
+//! One archive of a source: how its members are stored and how it is opened.
 
 use crate::archive::{Archive, ArchiveFile, Stream, VolumeKind, read_head, zip};
 use crate::error::{Error, Result};
@@ -6,21 +6,21 @@ use crate::images::objects::Objects;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// One archive of the source, as the census saw it.
+/// One archive of the source, in the version that was listed.
 #[derive(Debug, Clone)]
 pub struct Volume {
     pub(crate) archive: Archive,
-    /// As it is shown, and as the paths of its members begin.
+    /// The path in messages, which is also the prefix of the paths of its members.
     pub(crate) path: PathBuf,
     pub(crate) kind: VolumeKind,
     pub(crate) len: u64,
-    /// Time of last change in nanoseconds; of objects, what changes when they do.
+    /// Modification time in nanoseconds; for objects a hash that changes with their versions.
     pub(crate) modified: i128,
-    /// Set if this is no archive.
+    /// Set for the objects of a store, which are not an archive.
     pub(crate) objects: Option<Arc<Objects>>,
 }
 
-/// The kind of a file that begins so, in words.
+/// Describes the kind of a file by its first bytes.
 fn begins_as(head: &[u8]) -> String {
     match (head, forebay_image::sniff(head)) {
         (_, Some(format)) => format!("an image ({})", format.name()),
@@ -36,14 +36,14 @@ fn begins_as(head: &[u8]) -> String {
     }
 }
 
-/// Whether these are the first bytes of a text, which may end inside of a character.
+/// Returns whether the first bytes of a file are text. They may end inside a character.
 fn is_text(head: &[u8]) -> bool {
     let is_cut = |error: std::str::Utf8Error| error.error_len().is_none();
     !head.contains(&0) && std::str::from_utf8(head).map_or_else(is_cut, |_| true)
 }
 
 impl Volume {
-    /// Recognises an archive by its first bytes.
+    /// Detects the kind of an archive by its first bytes.
     pub(crate) fn open(archive: &Archive) -> Result<(Self, ArchiveFile)> {
         let shown = archive.shown();
         let path = shown.as_path();
@@ -95,12 +95,12 @@ impl Volume {
         Ok((volume, file))
     }
 
-    /// Whether members cannot be read at their places.
+    /// Returns whether members cannot be read at their offsets.
     pub fn is_compressed_stream(&self) -> bool {
         matches!(self.kind, VolumeKind::TarGz | VolumeKind::TarZst)
     }
 
-    /// Reads the archive again from its beginning, to decode what `kind` says.
+    /// Returns a stream that decodes the archive from its beginning.
     pub(crate) fn stream(&self, file: ArchiveFile) -> Result<Stream> {
         Stream::new(file, self.kind).map_err(|error| Error::io(&self.path, "read", error))
     }
@@ -110,7 +110,7 @@ impl Volume {
 mod tests {
     use super::*;
 
-    /// A file of 1 TiB, which takes no room on the disk, is refused by its beginning.
+    /// The first bytes are enough to refuse a sparse file of 1 TiB.
     #[test]
     fn a_file_that_is_no_archive_is_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! The archives of ILSVRC2012 as they are handed out, all in one directory: nothing has to be extracted.
+//! The archives of ILSVRC2012 as published, all in one directory; they need not be extracted.
 //!
-//! Training images are in a tar of one tar for each class, validation and test images in plain tars. The development
-//! kit says what the classes are and which validation image has which; its ids are numbers of its own, so they
-//! are mapped through `meta.mat` to WordNet ids, which are then numbered in alphabetical order as everywhere else.
+//! Training images are in a tar that contains a tar for each class, validation and test images in plain tars. The development
+//! kit has the classes, and the class of each validation image by the kit's own ids. `meta.mat` maps these ids to WordNet ids,
+//! which are numbered in alphabetical order as usual.
 
 use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles, outside};
 use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource};
@@ -21,22 +21,22 @@ const BOXES: [&str; 2] = ["ILSVRC2012_bbox_train_v2", "ILSVRC2012_bbox_val_v3"];
 
 const META: &[u8] = b"data/meta.mat";
 const TRUTH: &[u8] = b"data/ILSVRC2012_validation_ground_truth.txt";
-/// Both files of the kit are far smaller.
+/// Largest file that is read from the kit; both are far smaller.
 const KIT_FILE_MAX_BYTES: u64 = 16 << 20;
 
-/// More than the synsets that the task is about are in the kit; those have no images.
+/// Ids above this are synsets of the kit that are not classes of the task and have no images.
 const CLASSES_MAX_ID: i64 = 1000;
 
 pub(super) struct Academic;
 
-/// The archives that there are.
+/// The archives that were found.
 #[derive(Debug)]
 struct Found {
-    /// Split, directory in the tree, archive.
+    /// Split, directory in the tree, and archive.
     images: Vec<(&'static str, &'static [u8], Archive)>,
     kit: Option<Archive>,
     boxes: Vec<Archive>,
-    /// Files beside the archives.
+    /// Files that are not part of the layout.
     others: Vec<Vec<u8>>,
     wanted: Option<String>,
 }
@@ -67,7 +67,7 @@ impl Found {
                 .map(|name| path(name))
         };
         let mut images: Vec<(&'static str, &'static [u8], Archive)> = Vec::new();
-        // There are two editions of the test images; the later one replaces the other.
+        // The test images were published twice; the later edition, which sorts last, is used.
         let is_test = |name: &Vec<u8>| name.starts_with(TEST.as_bytes()) && name.ends_with(b".tar");
         let test = names.iter().rfind(|name| is_test(name));
         images.extend(test.map(|name| ("test", b"test".as_slice(), path(name))));
@@ -95,7 +95,7 @@ impl Found {
     }
 
     fn wants(&self, split: &str, dir: &[u8]) -> bool {
-        // Classes come from the kit; without it, those of the training images are needed for any split.
+        // Classes come from the kit. Without it they come from the training images, which are then read for any split.
         let needed = split == "train" && self.kit.is_none();
         let wanted = self.wanted.as_ref();
         needed || wanted.is_none_or(|wanted| wanted == split || wanted.as_bytes() == dir)
@@ -108,7 +108,7 @@ impl FoundArchives for Found {
             has_boxes: !self.boxes.is_empty(),
             ..ArchiveFacts::default()
         };
-        // First what is small: what is wrong with it shows before hours are spent.
+        // Read the small files first, so that errors in them show before hours of reading.
         if let Some(kit) = &self.kit {
             read_kit(kit, &mut facts)?;
         }
@@ -228,7 +228,7 @@ impl Layout for Academic {
         let mut arrangement = Arrangement {
             findings: top.aside().collect(),
             has_boxes: context.has_boxes,
-            // Without the kit, lists beside the archives do.
+            // Without the kit, classes come from lists beside the archives.
             list_dirs: vec![top.path.clone()],
             ..Arrangement::default()
         };

@@ -1,4 +1,4 @@
-//! Layouts whose sources are several archives in one directory, here or in a store.
+//! Layouts of several archives in one directory, local or in a store.
 
 use crate::class_list::{ClassName, FileClasses};
 use crate::error::Result;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 /// The archives of a layout.
 pub(crate) trait ArchiveSet: Send + Sync {
-    /// Says which archives are expected, for an error.
+    /// Returns which archives are expected, for an error.
     fn expected(&self) -> String;
 
-    /// Finds them among the files at the top of a source. `forced` is set if the user named the layout.
+    /// Finds the archives among the files at the top of a source. `forced` is set if the user named the layout.
     fn find(
         &self,
         top: &TopFiles<'_>,
@@ -25,24 +25,24 @@ pub(crate) trait ArchiveSet: Send + Sync {
     ) -> Option<Box<dyn FoundArchives>>;
 }
 
-/// The archives of a source.
+/// The archives of a source that were found.
 pub(crate) trait FoundArchives {
-    /// Reads all headers into one tree, and small archives whole; `jobs` archives at once, where there are many.
+    /// Reads all headers into one tree, and small archives completely. If there are many archives, `jobs` are read in parallel.
     fn read(&self, collector: &mut Collector<'_>, jobs: usize) -> Result<ArchiveFacts>;
 }
 
-/// Facts from archives beyond their images.
+/// Facts from archives other than their images.
 #[derive(Debug, Default)]
 pub(crate) struct ArchiveFacts {
-    /// In the order of their labels, and where they are from.
+    /// The classes in the order of their labels, and the file they are from.
     pub(crate) classes: Option<(Vec<ClassName>, PathBuf)>,
-    /// The classes of single validation files.
+    /// The class of each validation file.
     pub(crate) validation: Option<FileClasses>,
-    /// Whether there are archives of boxes.
+    /// Whether archives with boxes exist.
     pub(crate) has_boxes: bool,
 }
 
-/// Says of a file beside archives that it is none of them.
+/// Returns the finding about a file that is not part of the layout.
 pub(super) fn outside(name: &[u8]) -> Finding {
     let action = match has_image_name(name) {
         true => Action::Skipped,
@@ -51,7 +51,7 @@ pub(super) fn outside(name: &[u8]) -> Finding {
     Finding::new(action, Reason::Outside, name, "")
 }
 
-/// The names at the top of a directory or store, hidden ones left out.
+/// The names at the top of a directory or store, without hidden ones.
 pub(crate) struct TopFiles<'a> {
     pub(crate) dirs: Vec<Vec<u8>>,
     pub(crate) files: Vec<Vec<u8>>,
@@ -75,7 +75,7 @@ impl<'a> TopFiles<'a> {
         Self { dirs, files, place }
     }
 
-    /// A file as an archive.
+    /// Returns a file at the top as an archive.
     pub(crate) fn archive(&self, name: &[u8]) -> Archive {
         match self.place {
             TopLocation::Directory(path) => Archive::Local(path.join(OsStr::from_bytes(name))),

@@ -1,5 +1,5 @@
-//! `<class>/<file>`: the directories at the top are the classes. Without directories the files at the top are
-//! images without a label, as test sets have them.
+//! `<class>/<file>`: the directories at the top are the classes. Without directories, the files at the top are images without
+//! labels, such as those of test sets.
 
 use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource};
 use crate::error::{Error, Result};
@@ -43,7 +43,7 @@ impl Layout for Classes {
     }
 
     fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
-        // `pack imagenet/val OUT` means the validation split: the directory says so itself.
+        // The name of the source may be that of a split: `pack imagenet/val OUT` packs the validation split.
         let own_name = top
             .path
             .file_name()
@@ -63,7 +63,8 @@ impl Layout for Classes {
     }
 }
 
-/// The split that a source is by its name. An archive is named `val.tar`, or `ILSVRC2012_img_val.tar.gz`.
+/// Returns the split that the name of a source stands for. Archives have names such as `val.tar` and
+/// `ILSVRC2012_img_val.tar.gz`.
 fn own_split(name: &[u8], is_archive: bool) -> Option<&'static str> {
     if !is_archive {
         return split_name(name);
@@ -78,7 +79,7 @@ fn own_split(name: &[u8], is_archive: bool) -> Option<&'static str> {
     last.and_then(split_name)
 }
 
-/// The units of one split whose classes are the directories in `top`.
+/// Returns the units of a split whose classes are the directories in `top`.
 pub(super) fn units(top: &Top<'_>, arrangement: &mut Arrangement) -> Vec<LayoutUnit> {
     arrangement.findings.extend(top.aside());
     arrangement.class_dirs.extend(top.dirs.iter().cloned());

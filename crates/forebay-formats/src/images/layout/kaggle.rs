@@ -1,5 +1,5 @@
-//! ILSVRC as Kaggle hands it out: `ILSVRC/Data/CLS-LOC/{train,val,test}` with lists beside it, and the boxes of
-//! training and validation images in `ILSVRC/Annotations/CLS-LOC`.
+//! ILSVRC as published by Kaggle: `ILSVRC/Data/CLS-LOC/{train,val,test}` with lists beside it, and the boxes of training and
+//! validation images in `ILSVRC/Annotations/CLS-LOC`.
 
 use super::splits::find_splits;
 use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource};
@@ -10,11 +10,11 @@ use crate::key_path::join;
 #[derive(Debug)]
 pub(super) struct Kaggle;
 
-/// The directories of the task, seen from the top or from the directory that an archive has above them.
+/// The directories of the task, relative to the top, or to `ILSVRC` if that is the top.
 const DATA: [&[u8]; 2] = [b"ILSVRC/Data/CLS-LOC", b"Data/CLS-LOC"];
 const ANNOTATIONS: [&[u8]; 2] = [b"ILSVRC/Annotations/CLS-LOC", b"Annotations/CLS-LOC"];
 const TASK: &[u8] = b"CLS-LOC";
-/// Other known names at the top.
+/// Other names of the layout at the top.
 const KNOWN_DIRS: &[&[u8]] = &[b"ILSVRC", b"Data", b"Annotations", b"ImageSets"];
 const KNOWN_FILES: &[&[u8]] = &[
     b"LOC_sample_submission.csv",
@@ -72,7 +72,7 @@ impl Layout for Kaggle {
         arrangement
             .findings
             .extend(top.outside_dirs(|dir| KNOWN_DIRS.contains(&dir)));
-        // What lies beside the directories on the way to the data of the task.
+        // Report other files and directories in each parent of the image directory.
         let mut way: Vec<&[u8]> = DATA[place].split(|byte| *byte == b'/').collect();
         way.pop();
         for depth in 1..=way.len() {
@@ -96,7 +96,7 @@ impl Layout for Kaggle {
         let (wanted, others) = find_splits(&data, context.split, &mut arrangement)?;
         for (name, dir) in wanted {
             let below = data.below(dir)?;
-            // Test images, and Kaggle's validation images, have no class directories.
+            // Test images, and Kaggle's validation images, are not in class directories.
             let units = if below.dirs.is_empty() {
                 vec![LayoutUnit::Flat]
             } else {

@@ -1,8 +1,8 @@
-//! The seam for source layouts: one file each, one line in [`LAYOUTS`].
+//! Source layouts: one file each, one line in [`LAYOUTS`].
 //!
-//! A layout looks at the top of the source and says which directories are classes of which split
-//! ([`Arrangement`]). It reads names only; the census walks what the layout found, and image files are opened
-//! when their shard is written. Names, help texts and examples of the command line come from the table as well.
+//! A layout reads the names at the top of the source and decides which directories are classes of which split
+//! ([`Arrangement`]). It does not open files: listing walks the directories of the arrangement, and image files are opened when
+//! their shard is written. The command line takes names, help texts and examples from the table as well.
 
 pub(crate) mod academic;
 mod archive_set;
@@ -21,7 +21,7 @@ use crate::finding::Finding;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The table of layouts, first match first. The last one takes everything.
+/// The table of layouts. The first match is used; the last layout accepts every source.
 const LAYOUTS: &[&dyn Layout] = &[
     &academic::Academic,
     &synset_tars::SynsetTars,
@@ -41,32 +41,32 @@ impl SourceLayout {
         LAYOUTS.iter().map(|layout| Self(*layout))
     }
 
-    /// Returns the layout of this name.
+    /// Returns the layout with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|layout| layout.name() == name)
     }
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         self.0.name()
     }
 
-    /// A summary in a few words.
+    /// Returns a summary in a few words.
     pub fn summary(self) -> &'static str {
         self.0.summary()
     }
 
-    /// A small tree that shows the layout, for help texts.
+    /// Returns a small tree as an example, for help texts.
     pub fn example(self) -> &'static str {
         self.0.example()
     }
 
-    /// Whether its directories name splits.
+    /// Returns whether its directories name splits.
     pub fn names_splits(self) -> bool {
         self.0.names_splits()
     }
 
-    /// The archives that a source of this layout consists of, if it does.
+    /// Returns the set of archives that sources of this layout consist of, if they do.
     pub(crate) fn archive_set(self) -> Option<&'static dyn ArchiveSet> {
         self.0.archive_set()
     }
@@ -86,18 +86,18 @@ impl fmt::Debug for SourceLayout {
     }
 }
 
-/// The user's options and earlier findings that a layout needs.
+/// Options and earlier results that a layout needs.
 pub(crate) struct LayoutContext<'a> {
-    /// The split, if one was named.
+    /// The split that the user named, if any.
     pub(crate) split: Option<&'a str>,
-    /// Classes come from a file of labels, so directories are none.
+    /// Whether a file of labels has the classes, so that directories are not classes.
     pub(crate) labelled: bool,
-    /// The archives of the source have boxes.
+    /// Whether the archives of the source have boxes.
     pub(crate) has_boxes: bool,
 }
 
 impl LayoutContext<'_> {
-    /// The units of a split: those of its layout, or everything where a file of labels decides.
+    /// Returns the units of a split: those of its layout, or the whole split if a file of labels has the classes.
     fn units(&self, units: Vec<LayoutUnit>) -> Vec<LayoutUnit> {
         if self.labelled {
             vec![LayoutUnit::All]
@@ -109,56 +109,56 @@ impl LayoutContext<'_> {
 
 /// A source layout.
 trait Layout: Send + Sync {
-    /// The name on the command line and in manifests.
+    /// Returns the name on the command line and in manifests.
     fn name(&self) -> &'static str;
 
-    /// A summary in a few words.
+    /// Returns a summary in a few words.
     fn summary(&self) -> &'static str;
 
-    /// A small tree that shows it.
+    /// Returns a small tree as an example.
     fn example(&self) -> &'static str;
 
-    /// Whether its directories name splits.
+    /// Returns whether its directories name splits.
     fn names_splits(&self) -> bool {
         true
     }
 
-    /// Whether it takes the names of any directories for labels, so that trees of other tools must be refused.
+    /// Returns whether any directory name is taken for a label, so that trees of other tools must be refused.
     fn labels_by_directories(&self) -> bool {
         false
     }
 
-    /// The archives that a source of this layout consists of. Such a layout is recognized by them.
+    /// Returns the set of archives that sources of this layout consist of. Such a layout is recognized by its archives.
     fn archive_set(&self) -> Option<&'static dyn ArchiveSet> {
         None
     }
 
-    /// Whether the source looks like this layout.
+    /// Returns whether the source has this layout.
     fn recognizes(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<bool>;
 
-    /// The splits and classes of the source.
+    /// Returns the splits and classes of the source.
     fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement>;
 }
 
 /// The splits and classes of a source.
 #[derive(Debug, Default)]
 pub(crate) struct Arrangement {
-    /// Splits to pack, in the order of their names.
+    /// Splits to pack, sorted by name.
     pub(crate) splits: Vec<SplitSource>,
-    /// The class directories of **all** splits, those that are not packed included: so packing one split alone
-    /// gives its classes the same numbers as packing all.
+    /// The class directories of **all** splits, including those that are not packed: packing one split alone gives its classes
+    /// the same numbers as packing all splits.
     pub(crate) class_dirs: Vec<Vec<u8>>,
-    /// Files and directories at the top that are no part of any split.
+    /// Findings about files and directories at the top that are not part of any split.
     pub(crate) findings: Vec<Finding>,
     /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
-    /// The classes and where they are from, where the layout itself knows them.
+    /// The classes and the file they are from, if the layout knows them.
     pub(crate) classes: Option<(Vec<ClassName>, PathBuf)>,
-    /// The classes of single validation files, where the layout itself knows them.
+    /// The class of each validation file, if the layout knows it.
     pub(crate) validation: Option<FileClasses>,
-    /// Further directories in which class lists may be.
+    /// Further directories that may contain class lists.
     pub(crate) list_dirs: Vec<PathBuf>,
-    /// Whether records have the features of boxes, empty where an image has none.
+    /// Whether records have features for boxes; these are empty if an image has no boxes.
     pub(crate) has_boxes: bool,
     /// Directories of annotations, relative to the source.
     pub(crate) annotation_dirs: Vec<Vec<u8>>,
@@ -169,24 +169,24 @@ pub(crate) struct Arrangement {
 pub struct SplitSource {
     /// The split's name in the dataset.
     pub name: String,
-    /// Its directory relative to the source, empty for the source itself.
+    /// Its directory relative to the source; empty for the source itself.
     pub dir: Vec<u8>,
     /// Units to walk, in the byte order of keys.
     pub units: Vec<LayoutUnit>,
 }
 
-/// A part of a split that is walked as a whole.
+/// A part of a split that is listed as a whole.
 #[derive(Debug)]
 pub enum LayoutUnit {
-    /// A class directory with everything below it; the name is relative to the split's directory.
+    /// A class directory and everything below it; the name is relative to the split's directory.
     Class(Vec<u8>),
-    /// The files directly in the split's directory, which have no class.
+    /// The files directly in the split's directory; they have no class.
     Flat,
-    /// Everything below the split's directory; a file of labels has the classes.
+    /// Everything below the split's directory; the classes come from a file of labels.
     All,
 }
 
-/// The layout of a source: as asked, or the first that recognizes it.
+/// Arranges a source by the requested layout, or by the first one that recognizes it.
 pub(crate) fn arrange(
     top: &Top<'_>,
     forced: Option<SourceLayout>,

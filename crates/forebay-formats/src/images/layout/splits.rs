@@ -1,5 +1,5 @@
-//! `<split>/<class>/<file>`: directories at the top named train, val or test, and those beside them that have the same
-//! classes. `val` and `valid` become the split `validation`, as TensorFlow names it; others keep their names.
+//! `<split>/<class>/<file>`: directories at the top named train, val or test, and directories beside them that have the same
+//! classes. `val` and `valid` become the split `validation`, as in TensorFlow; others keep their names.
 
 use super::classes::units;
 use super::{Arrangement, Layout, LayoutContext, SplitSource};
@@ -37,8 +37,8 @@ impl Layout for Splits {
         true
     }
 
-    /// A directory named like a split is one if it has directories itself; it may also be a class (of trains),
-    /// so one that holds files only counts only where nothing but splits is beside it, or another split is.
+    /// A directory with the name of a split may also be a class (of trains). It is a split if it contains directories, if all
+    /// directories at the top have names of splits, or if several do.
     fn recognizes(&self, top: &Top<'_>, _context: &LayoutContext<'_>) -> Result<bool> {
         let named: Vec<_> = top
             .dirs
@@ -85,8 +85,8 @@ impl Layout for Splits {
 /// A split's name and its directory.
 type Named<'t> = (String, &'t [u8]);
 
-/// The directories beside splits that are splits too: those with images in classes that the splits have, or with images
-/// alone as the splits have them.
+/// Returns further directories that are splits: those with images in classes that the named splits have, or, if these have no
+/// classes, those with images and no directories.
 fn alike<'t>(top: &'t Top<'_>) -> Result<Vec<Named<'t>>> {
     let is_known = |dir: &&Vec<u8>| split_name(dir).is_some();
     let mut classes = BTreeSet::new();
@@ -108,7 +108,7 @@ fn alike<'t>(top: &'t Top<'_>) -> Result<Vec<Named<'t>>> {
     Ok(found)
 }
 
-/// The directories that are splits: those that are wanted, in the order of their names, and the others.
+/// Returns the directories of the requested splits, sorted by name, and those of the other splits.
 pub(super) fn find_splits<'t>(
     top: &'t Top<'_>,
     split: Option<&str>,

@@ -1,6 +1,6 @@
-//! ImageNet-21k as it is handed out: a directory of one uncompressed tar for each synset. Nothing is extracted.
+//! ImageNet-21k as published: a directory with one uncompressed tar for each synset, which need not be extracted.
 //!
-//! A tar stands for the directory that it would be extracted into, so the dataset is that of the extracted tree.
+//! A tar stands for the directory that it would be extracted into, so the dataset equals that of the extracted tree.
 
 use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles, outside};
 use super::classes::Classes;
@@ -52,7 +52,7 @@ impl Layout for SynsetTars {
     }
 }
 
-/// The tars with the names of their classes, and the other files beside them.
+/// The tars with the names of their classes, and the files beside them.
 struct Found {
     tars: Vec<(Vec<u8>, Archive)>,
     others: Vec<Vec<u8>>,
@@ -63,8 +63,8 @@ impl ArchiveSet for SynsetTars {
         "tar of a synset, such as n01440764.tar".to_owned()
     }
 
-    /// Tars beside directories are what the directories were extracted from, and other tars may be anything: then only
-    /// a user who names the layout gets it.
+    /// Tars beside directories were probably extracted into them, and tars with other names may contain anything. In these
+    /// cases the layout is used only if the user names it.
     fn find(
         &self,
         top: &TopFiles<'_>,

@@ -1,5 +1,5 @@
 //! The layout of TensorFlow's tool for TPUs: `train/<synset>/*.JPEG`, validation images with or without directories, and
-//! `synset_labels.txt`, which has one line for each validation image in the order of their names.
+//! `synset_labels.txt` with one line for each validation image in the order of their names.
 
 use super::splits::Splits;
 use super::{Arrangement, Layout, LayoutContext};

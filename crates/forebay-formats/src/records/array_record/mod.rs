@@ -1,4 +1,5 @@
-//! ArrayRecord: chunks of Riegeli, and a list of them at the end of the file. Records are `tensorflow.Example`s or encoded images.
+//! ArrayRecord: chunks of Riegeli, and a list of the chunks at the end of the file. Records are `tensorflow.Example`s or
+//! encoded images.
 
 mod riegeli;
 #[cfg(test)]
@@ -27,7 +28,7 @@ use std::sync::Arc;
 pub(super) struct ArrayRecord;
 
 const EXTENSIONS: [&str; 2] = [".array_record", ".arrayrecord"];
-/// The second field of the postscript.
+/// Value of the second field of the postscript, which identifies the format.
 const MAGIC: u64 = 0x7193_0e70_4fda_e05e;
 
 impl Format for ArrayRecord {
@@ -67,7 +68,7 @@ impl Format for ArrayRecord {
     }
 }
 
-/// A chunk in the list of a file.
+/// A chunk in the list at the end of a file.
 #[derive(Debug, Clone, Copy)]
 struct Listed {
     /// The number of its first record.
@@ -76,7 +77,7 @@ struct Listed {
     bytes: u64,
 }
 
-/// A file of records.
+/// An ArrayRecord file.
 #[derive(Debug)]
 struct ArrayFile {
     archive: Archive,
@@ -141,7 +142,7 @@ impl ValueFile for ArrayFile {
             let entry = entry.ok_or_else(|| damaged("it is damaged"))?;
             let (offset, count) = (field(&entry, 1), field(&entry, 3));
             let before = all.chunks.last().map_or(0, |chunk| chunk.offset);
-            // Each record has a position of its own, so a file has more bytes than records.
+            // Each record has its own offset, so a file has more bytes than records.
             let total = all
                 .records
                 .checked_add(count)
@@ -176,7 +177,7 @@ impl ValueFile for ArrayFile {
         let chunk = self.chunk(&mut self.stream()?, self.chunk_of(0));
         let chunk =
             chunk.map_err(|what| Error::source(&self.version.path, format!("record 0: {what}")))?;
-        // An empty record is a bad one, and does not tell what the others are.
+        // An empty record is damaged, and does not show the kind of the others.
         let mut all = (0..chunk.len()).filter_map(|number| chunk.record(number));
         let first = all.find(|record| !record.is_empty());
         Ok(first.map(<[u8]>::to_vec))
@@ -188,13 +189,13 @@ impl ValueFile for ArrayFile {
 }
 
 impl ArrayFile {
-    /// The number of the chunk that has a record.
+    /// Returns the index of the chunk that contains a record.
     fn chunk_of(&self, record: u64) -> usize {
         let after = self.chunks.partition_point(|chunk| chunk.first <= record);
         after.saturating_sub(1)
     }
 
-    /// The number of the first record behind a chunk.
+    /// Returns the number of the first record after a chunk.
     fn end_of(&self, chunk: usize) -> u64 {
         self.chunks
             .get(chunk + 1)
@@ -207,7 +208,7 @@ impl ArrayFile {
             .map_err(|error| Error::io(&self.version.path, "read", error))
     }
 
-    /// Reads a chunk of the list.
+    /// Reads a chunk by its index in the list.
     fn chunk(&self, stream: &mut Stream, number: usize) -> std::result::Result<Chunk, String> {
         let listed = self.chunks[number];
         let at = |what: String| format!("offset {}: {what}", listed.offset);
@@ -223,7 +224,7 @@ impl ArrayFile {
     }
 }
 
-/// The records of a file.
+/// A file whose values are read as records.
 #[derive(Debug)]
 struct Records {
     file: ArrayFile,
@@ -276,13 +277,13 @@ impl RecordFile for Records {
     }
 }
 
-/// Records of one file, being read.
+/// Reads records of a file in order.
 struct Reader<'a> {
     records: &'a Records,
     stream: Stream,
     next: u64,
     end: u64,
-    /// The number of a chunk, and the chunk, or why it cannot be read.
+    /// The index of the current chunk, and the chunk or the reason why it cannot be read.
     chunk: Option<(usize, std::result::Result<Chunk, String>)>,
     record: Vec<u8>,
     key: Vec<u8>,
@@ -347,7 +348,7 @@ impl Reader<'_> {
             false => &self.record,
         };
         if let Some(extents) = extents {
-            // Of an image that is a value, the record has all bytes in one piece.
+            // A value that is an encoded image is one contiguous part of the record.
             let shift = match values.are_records() {
                 true => Some(0),
                 false => memchr::memmem::find(bytes, value),

@@ -1,4 +1,4 @@
-//! Riegeli's chunks of records: in blocks of 64 KiB, each behind a header of 24 bytes, wherever that falls inside of a chunk.
+//! Chunks of Riegeli. Files consist of blocks of 64 KiB, each of which starts with a header of 24 bytes, even inside a chunk.
 
 use crate::archive::{Stream, read_exact};
 use forebay_shard::{MAX_RECORD_BYTES, varint};
@@ -6,22 +6,23 @@ use highway::{HighwayHash, HighwayHasher, Key};
 use std::io::Read;
 use std::ops::Range;
 
-/// Bytes of a block, of its header, and of the header of a chunk.
+/// Sizes in bytes of a block, its header, and the header of a chunk.
 pub(super) const BLOCK: u64 = 1 << 16;
 pub(super) const BLOCK_HEADER: u64 = 24;
 pub(super) const CHUNK_HEADER: u64 = 40;
-/// The kinds of chunks.
+/// Types of chunks.
 pub(super) const SIGNATURE: u8 = b's';
 pub(super) const RECORDS: u8 = b'r';
 pub(super) const PADDING: u8 = b'p';
 const TRANSPOSED: u8 = b't';
-/// Most bytes of the records of a chunk, and of one that is no more than so many times its stored bytes.
+/// Most decoded bytes of a chunk: `CHUNK_BYTES`, or `CHUNK_RATIO` times its stored bytes up to `MAX_CHUNK_BYTES` if that is
+/// larger.
 const CHUNK_BYTES: u64 = MAX_RECORD_BYTES + (1 << 20);
 const MAX_CHUNK_BYTES: u64 = 1 << 30;
 const CHUNK_RATIO: u64 = 4;
-/// Bytes that are allocated before they were read.
+/// Most bytes that are allocated before the data for them was read.
 const STEP_BYTES: u64 = 4 << 20;
-/// The key of the hashes: "Riegeli/records\n" twice.
+/// Key of the HighwayHash: "Riegeli/records" and a newline, twice.
 const HASH_KEY: [u64; 4] = [
     0x2f69_6c65_6765_6952,
     0x0a73_6472_6f63_6572,
@@ -29,7 +30,7 @@ const HASH_KEY: [u64; 4] = [
     0x0a73_6472_6f63_6572,
 ];
 
-/// The hash of headers and data.
+/// Returns the hash of a header or of data.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     HighwayHasher::new(Key(HASH_KEY)).hash64(bytes)
 }
@@ -64,7 +65,7 @@ impl Compression {
         }
     }
 
-    /// Expands a part of a chunk, which has its length in front, to at most `most` bytes.
+    /// Decompresses a part of a chunk, which begins with its decompressed length of at most `most` bytes.
     fn expand(self, part: &[u8], most: u64) -> Result<Vec<u8>, String> {
         let mut rest = part;
         if self == Self::None {
@@ -88,7 +89,7 @@ impl Compression {
             }
             Self::Snappy => {
                 let found = snap::raw::decompress_len(rest).unwrap_or(0) as u64;
-                // Three bytes stand for 64 at most.
+                // In snappy, 3 bytes expand to at most 64.
                 if found != len || len > 32 * rest.len() as u64 {
                     return Err("its snappy is damaged: it has another length".to_owned());
                 }
@@ -106,7 +107,7 @@ impl Compression {
     }
 }
 
-/// The fields of a message that are numbers, without those in other messages. None if it is damaged.
+/// Parses the numeric fields of a protobuf message without those in nested messages. `None` if the message is damaged.
 pub(super) fn numbers(message: &[u8]) -> Option<Vec<(u64, u64)>> {
     let mut rest = message;
     let mut found = Vec::new();
@@ -129,7 +130,7 @@ pub(super) fn numbers(message: &[u8]) -> Option<Vec<(u64, u64)>> {
     Some(found)
 }
 
-/// A part of a chunk's data that lies in one piece in the file: where it is in the data, and in the file.
+/// A part of a chunk's data that is contiguous in the file: its range in the data, and its offset in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) data: Range<usize>,
@@ -139,11 +140,11 @@ pub(super) struct Piece {
 /// The records of a chunk.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
-    /// The records one behind the other, as a part of `data`.
+    /// The data of the chunk; the records are contiguous in it.
     data: Vec<u8>,
     /// The range of each record in `data`.
     records: Vec<Range<usize>>,
-    /// The places of the data in the file; empty if it is compressed.
+    /// The parts of the data in the file; empty if the data is compressed.
     pieces: Vec<Piece>,
 }
 
@@ -156,7 +157,7 @@ impl Chunk {
         self.data.get(self.records.get(number)?.clone())
     }
 
-    /// The parts of a record in the file: where they are in the record, and in the file.
+    /// Returns the parts of a record in the file: ranges in the record, with offsets in the file.
     pub(super) fn pieces(&self, number: usize) -> impl Iterator<Item = Piece> {
         let record = self.records.get(number).cloned().unwrap_or_default();
         let first = self
@@ -175,7 +176,7 @@ impl Chunk {
         })
     }
 
-    /// Reads the chunk at a position.
+    /// Reads the chunk at an offset.
     pub(super) fn read(stream: &mut Stream, file_len: u64, at: u64) -> Result<Self, String> {
         let mut chunk = Self::default();
         let mut position = at;
@@ -270,7 +271,7 @@ impl Chunk {
     }
 }
 
-/// Reads `len` bytes of blocks, without their headers.
+/// Reads `len` bytes and skips the headers of blocks between them.
 fn read(
     stream: &mut Stream,
     file_len: u64,
@@ -301,7 +302,7 @@ fn read(
     Ok(())
 }
 
-/// Compression of the chunk at a position, without reading all of it.
+/// Returns the compression of the chunk at an offset; reads only its beginning.
 pub(super) fn compression(
     stream: &mut Stream,
     file_len: u64,

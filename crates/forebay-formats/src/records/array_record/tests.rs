@@ -1,5 +1,5 @@
-//! Files of ArrayRecord's own package (testdata/formats-golden/array_record, made by tools/golden/make_golden_array_record.py), and
-//! damaged ones.
+//! Files that the package `array_record` wrote (testdata/formats-golden/array_record, made by
+//! tools/golden/make_golden_array_record.py), and damaged files.
 
 use super::riegeli::hash;
 use crate::records::{
@@ -63,7 +63,7 @@ fn expected() -> Vec<Row> {
 }
 
 #[test]
-fn files_of_the_package_are_read_from_any_record_on() {
+fn files_of_the_package_are_read_from_any_record() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mnist-val.array_record-00000-of-00001");
     assert_eq!(
@@ -156,12 +156,12 @@ fn open_golden() -> RecordSource {
     open(&path).unwrap()
 }
 
-/// All bytes but the records are those of the package, which has no keys behind the records: so these are files without any.
+/// The package does not append keys to records, so only files without records can be compared byte for byte.
 #[test]
 fn files_without_records_are_those_of_the_package() {
     let mut found = write(&[], "none");
     let mut expected = golden("empty.array_record");
-    // The options differ: the package compresses the list of chunks.
+    // The options field differs, because the package compresses the list of chunks.
     assert_eq!(found.len(), expected.len());
     assert_eq!(found[..64], expected[..64]);
     for file in [&mut found, &mut expected] {
@@ -180,7 +180,7 @@ fn written_files_are_read_as_those_of_the_package() {
         let found = rows(&source, 0).unwrap();
         assert_eq!(found.len(), 7);
         for (found, expected) in found.iter().zip(expected()) {
-            // Without the facts of the conversion the key is a feature.
+            // Without the conversion's facts, the key stays a feature of the record.
             assert!(found.2.starts_with(&expected.2) && found.2.len() > expected.2.len());
             assert_eq!((&found.0, found.1), (&expected.0, expected.1));
         }
@@ -188,7 +188,7 @@ fn written_files_are_read_as_those_of_the_package() {
 }
 
 #[test]
-fn what_is_no_example_is_refused() {
+fn records_that_are_not_examples_are_refused() {
     let sink = RecordFormat::ARRAY_RECORD
         .create(&open_golden().facts, &SinkOptions::default())
         .unwrap();
@@ -211,7 +211,7 @@ fn a_damaged_chunk_is_one_bad_record() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.array_record");
     let mut bytes = golden("plain.array_record");
-    // In the data of the fourth record.
+    // Inside the data of the fourth record.
     bytes[150_000] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
     let mut input = RecordInput::new(path.as_path());
@@ -235,7 +235,7 @@ fn a_damaged_chunk_is_one_bad_record() {
     );
 }
 
-/// Files with changed bytes, made right for their hashes or not, are read or refused with their name.
+/// Changes bytes, with and without corrected hashes: each file must be read, or refused with its name.
 #[test]
 fn damaged_files_are_refused_or_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,14 +253,14 @@ fn damaged_files_are_refused_or_read() {
         for len in [0, 1, 65_535, 65_536, 65_537, 131_071] {
             check(&whole[..len]);
         }
-        // The records, the list and the postscript: the rest is padding.
+        // Only the records, the list and the postscript; the rest is padding.
         for at in (64..1000).chain(65_536..65_660) {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x41;
             check(&damaged);
         }
     }
-    // A list of chunks that claims too much, with right hashes.
+    // A list of chunks with excessive counts and correct hashes.
     let mut example = ExampleBuilder::new();
     example.add_bytes("x", b"y");
     let whole = write(&[(Vec::new(), None, example.to_vec())], "none");

@@ -1,6 +1,6 @@
-//! Writing records as `array_record` does: each in a chunk of its own, a list of the chunks, and the place of the list.
+//! Writes records as `array_record` does: one chunk for each record, then the list of chunks, then the offset of the list.
 //!
-//! A record is followed by its key, as a further feature of the same message.
+//! The key is appended to its record as a further feature of the same protobuf message.
 
 use super::MAGIC;
 use super::riegeli::{BLOCK, BLOCK_HEADER, CHUNK_HEADER, PADDING, RECORDS, SIGNATURE, hash};
@@ -12,19 +12,19 @@ use forebay_shard::{BlockCompression, Codec, ExampleBuilder, varint};
 use serde_json::Value;
 use std::io::{self, Write};
 
-/// The feature with the key of a record.
+/// The feature that holds the key of a record.
 const KEY: &str = "__key__";
-/// The codec that Forebay calls so too.
+/// The codec name in options, which is also Forebay's.
 const ZSTD: &str = "zstd";
-/// The fields of a message, as they are encoded: a number, and bytes.
+/// Wire types of protobuf fields: varint, 64-bit number and byte string.
 const NUMBER: u64 = 0;
 const FIXED: u64 = 1;
 const BYTES: u64 = 2;
 
-/// ArrayRecord that is being written.
+/// Writes ArrayRecord files.
 #[derive(Debug)]
 pub(super) struct Sink {
-    /// The level of Zstandard, if records are compressed.
+    /// The compression level of Zstandard; `None` if records are not compressed.
     level: Option<i32>,
 }
 
@@ -60,7 +60,7 @@ impl RecordSink for Sink {
     }
 }
 
-/// Appends a field of a message that is a number, unless it is zero, which is the same as none.
+/// Appends a varint field of a message. Zero is the default and is omitted.
 fn put_number(field: u64, value: u64, out: &mut Vec<u8>) {
     if value > 0 {
         varint::put(field << 3 | NUMBER, out);
@@ -74,14 +74,14 @@ fn put_bytes(field: u64, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// The key as an `Example`, which another one is joined with by concatenation.
+/// Returns the key as an `Example` message. Appending it to another encoded `Example` merges both.
 fn key_message(key: &[u8]) -> Vec<u8> {
     let mut builder = ExampleBuilder::new();
     builder.add_bytes(KEY, key);
     builder.to_vec()
 }
 
-/// Splits a record from the key behind it.
+/// Splits a value into the record and the key that was appended to it.
 pub(super) fn split_key(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut rest = value;
     let mut last = 0;
@@ -110,15 +110,15 @@ pub(super) fn split_key(value: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Writes the records of one file.
 struct Writer {
     level: Option<i32>,
-    /// The position in the file.
+    /// The offset in the file.
     at: u64,
-    /// Position and bytes of the record of each chunk.
+    /// Offset and record size of each chunk.
     list: Vec<(u64, u64)>,
     records: u64,
 }
 
 impl Writer {
-    /// Writes a chunk, with the headers of the blocks that begin in it.
+    /// Writes a chunk, and the headers of the blocks that begin inside it.
     fn chunk(
         &mut self,
         kind: u8,
@@ -219,7 +219,7 @@ impl Writer {
     }
 }
 
-/// The position behind `len` bytes and the headers of the blocks that begin in them.
+/// Returns the offset after `len` bytes and the headers of the blocks that begin inside them.
 fn end_of(begin: u64, len: u64) -> u64 {
     let room = BLOCK - BLOCK_HEADER;
     // Bytes since the beginning of the block, without its header.

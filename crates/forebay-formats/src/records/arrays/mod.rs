@@ -1,7 +1,7 @@
-//! Arrays with one row a record, as files of NumPy, safetensors, HDF5 and Zarr hold them.
+//! Arrays with one row per record, as in files of NumPy, safetensors, HDF5 and Zarr.
 //!
-//! A format lists the arrays of its files and reads their rows ([`ArrayFile`]). Which array holds images, labels and keys
-//! is decided in `table`, records are made of rows in `read`, and rows of records in `write`.
+//! A format lists the arrays of its files and reads their rows ([`ArrayFile`]). `table` decides which arrays hold images,
+//! labels and keys, `read` makes records of rows, and `write` makes rows of records.
 
 pub(super) mod places;
 mod read;
@@ -20,33 +20,34 @@ use forebay_shard::schema::NumberType;
 use std::fmt;
 use std::io;
 
-/// Bytes of small rows that are read at once, from a file and from a store.
+/// Bytes that are read at once if rows are small: from a local file, and from a store.
 const READ_BYTES: u64 = 256 << 10;
 const OBJECT_READ_BYTES: u64 = 4 << 20;
-/// Most bytes of a row, and of the values of a row of any length: those of a record.
+/// Most bytes of a row, including rows of variable length: the limit of a record.
 const MAX_ROW_BYTES: u64 = forebay_shard::MAX_RECORD_BYTES;
-/// A chunk takes no more than this, or so many times the bytes of its file, and never more than a number of bytes.
+/// Most bytes of a chunk: `CHUNK_BYTES`, or `CHUNK_RATIO` times the size of its file up to `MAX_CHUNK_BYTES` if that is
+/// larger.
 const CHUNK_BYTES: u64 = 128 << 20;
 const CHUNK_RATIO: u64 = 4;
 const MAX_CHUNK_BYTES: u64 = 1 << 30;
-/// The name of the array with the offsets of rows of any length, after that of their values.
+/// Suffix of the name of the array with the offsets of variable-length rows, after the name of the array with their values.
 const OFFSETS: &str = ".offsets";
 
 /// The type of an array's elements.
-// Only HDF5, which is of that feature, has texts and bytes of their own length.
+// Only HDF5, which needs this feature, has elements of variable length.
 #[cfg_attr(not(feature = "formats"), allow(dead_code))]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Element {
     Number(NumberType),
-    /// Text of four bytes a character, filled up with zeros.
+    /// Text with four bytes per character, padded with zeros.
     Utf32,
-    /// Byte strings filled up with zeros.
+    /// Byte strings padded with zeros.
     Padded,
     /// UTF-8 of any length.
     Text,
     /// Byte strings of any length.
     Bytes,
-    /// None that a column has, and why.
+    /// A type that columns do not support, and why.
     Other(String),
 }
 
@@ -55,10 +56,10 @@ pub(super) enum Element {
 pub(super) struct ArrayInfo {
     pub(super) name: String,
     pub(super) element: Element,
-    /// Bytes of an element; 0 where each has a length of its own.
+    /// Bytes of an element; 0 for elements of variable length.
     pub(super) width: u64,
     pub(super) is_big_endian: bool,
-    /// The dimensions, of which the first one is the number of rows.
+    /// The dimensions; the first one is the number of rows.
     pub(super) shape: Vec<u64>,
 }
 
@@ -71,13 +72,13 @@ impl ArrayInfo {
         self.shape.get(1..).unwrap_or_default()
     }
 
-    /// Bytes of a row, unless they are more than any file has.
+    /// Returns the bytes of a row; `None` on overflow.
     pub(super) fn row_bytes(&self) -> Option<u64> {
         let dims = self.row_shape().iter();
         dims.copied().try_fold(self.width, u64::checked_mul)
     }
 
-    /// Bytes of all rows.
+    /// Returns the bytes of all rows; `None` on overflow.
     pub(super) fn all_bytes(&self) -> Option<u64> {
         self.row_bytes()?.checked_mul(match self.shape.first() {
             Some(rows) => *rows,
@@ -85,7 +86,7 @@ impl ArrayInfo {
         })
     }
 
-    /// Whether it has numbers of this type.
+    /// Returns whether its elements are numbers of this type.
     fn holds(&self, number: NumberType) -> bool {
         self.element == Element::Number(number)
     }
@@ -103,7 +104,7 @@ impl fmt::Display for ArrayInfo {
     }
 }
 
-/// Returns the most bytes of a chunk of a file: those that a small file claims are not taken.
+/// Returns the most bytes that a chunk may have, by the size of its file: small files cannot claim large chunks.
 pub(super) fn chunk_limit(file_bytes: u64) -> u64 {
     let of_file = file_bytes.saturating_mul(CHUNK_RATIO);
     of_file.clamp(CHUNK_BYTES, MAX_CHUNK_BYTES)
@@ -111,28 +112,28 @@ pub(super) fn chunk_limit(file_bytes: u64) -> u64 {
 
 /// A file of arrays.
 pub(super) trait ArrayFile: fmt::Debug + Send + Sync {
-    /// Returns the file, as it was when it was opened.
+    /// Returns the identity of the file at the time of opening.
     fn version(&self) -> &FileVersion;
 
     /// Returns the arrays.
     fn arrays(&self) -> &[ArrayInfo];
 
-    /// Returns the names of arrays that cannot be read, with a finding each.
+    /// Returns the names of arrays that cannot be read, each with a finding.
     fn findings(&self) -> &[(String, Finding)] {
         &[]
     }
 
-    /// Reads rows of an array in order, from one on.
+    /// Returns a reader of an array's rows, starting at row `first`.
     fn rows(&self, array: usize, first: u64) -> Result<Box<dyn RowReader + '_>>;
 }
 
 /// Reads rows of one array in order.
 pub(super) trait RowReader {
-    /// Appends the bytes of further rows, little-endian as far as they are numbers of that order in the file.
+    /// Appends the bytes of the next `rows` rows, in the byte order of the file.
     fn read(&mut self, rows: u64, out: &mut Vec<u8>) -> io::Result<()>;
 }
 
-/// Rows that lie one behind the other in a file.
+/// Rows that are contiguous in a file.
 pub(super) struct Contiguous {
     file: ArchiveFile,
     next: u64,
@@ -143,7 +144,7 @@ pub(super) struct Contiguous {
 }
 
 impl Contiguous {
-    /// The rows from `first` on, of an array whose `bytes` begin at `start` and lie in the file.
+    /// Returns the rows from `first` on of an array that begins at `start` in the file.
     pub(super) fn new(file: ArchiveFile, start: u64, info: &ArrayInfo, first: u64) -> Self {
         let row_bytes = info.row_bytes().unwrap_or(0);
         let end = start + info.all_bytes().unwrap_or(0);

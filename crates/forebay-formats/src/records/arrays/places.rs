@@ -1,4 +1,4 @@
-//! The files of arrays at a place, by split.
+//! Finds the array files at a location, by split.
 
 use crate::archive::Archive;
 use crate::error::{Error, Result};
@@ -9,14 +9,15 @@ use forebay_store::{Location, Store};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Directories of a place that are looked into.
+/// Most directories of a location that are searched.
 const MAX_DIRS: usize = 64;
 
-/// Named files of each split.
+/// Files of each split, with their names.
 pub(in crate::records) type Found = BTreeMap<String, Vec<(String, Archive)>>;
 
-/// Finds the files with one of these endings: those of the conversion that made them, those that were named, the place itself, those
-/// in it, or those in a directory for each split.
+/// Finds the files with one of these extensions. The first of these that applies is used: the files of the conversion, the
+/// files that the user named, the location if it is a file, the files in it, or the files in its directories, one for each
+/// split.
 pub(in crate::records) fn find(
     input: &RecordInput,
     conversion: Option<&Conversion>,
@@ -55,7 +56,7 @@ pub(in crate::records) fn find(
     Ok(found)
 }
 
-/// A name without the number of the file behind its extension: `a.array_record` of `a.array_record-00000-of-00001`.
+/// Returns a name without the number after its extension: `a.array_record` for `a.array_record-00000-of-00001`.
 fn unnumbered(name: &str) -> &str {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let numbered = name
@@ -67,7 +68,7 @@ fn unnumbered(name: &str) -> &str {
         .map_or(name, |(stem, _)| stem)
 }
 
-/// The directories at a place, in order, without hidden ones.
+/// Returns the directories at a location, sorted, without hidden ones.
 pub(in crate::records) fn dirs(input: &RecordInput) -> Result<Vec<String>> {
     let location: &Location = &input.location;
     let mut names = match location.local_path() {

@@ -1,4 +1,4 @@
-//! Reading rows in order: an `Example` is made of those of all arrays.
+//! Reads rows in order and encodes an `Example` from the rows of all arrays.
 
 use super::table::{self, Pixels, Table, TableColumn, Target, Values};
 use super::{ArrayFile, ArrayInfo, Element, MAX_ROW_BYTES, RowReader};
@@ -22,17 +22,17 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// About what a record takes beside its arrays.
+/// Estimated bytes of a record in addition to its arrays.
 const RECORD_BYTES: u64 = 128;
-/// Rows that may tell what the others are.
+/// Most rows at the beginning that are searched for a value.
 const FIRST_ROWS: u64 = 16;
-/// Bytes that are allocated before they were read.
+/// Most bytes that are allocated before the data for them was read.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// Files by their splits, in the order of both.
+/// Files by split, both in order.
 pub(in crate::records) type SplitFiles = Vec<(String, Vec<Arc<dyn ArrayFile>>)>;
 
-/// Makes a source of files. Where all arrays of a file tell a split, these are the splits.
+/// Makes a source of files. If the names of all arrays in a file contain a split, these are the splits.
 pub(in crate::records) fn open(
     files: SplitFiles,
     input: &RecordInput,
@@ -64,7 +64,7 @@ pub(in crate::records) fn open(
                 if let Some(what) = decided.as_ref().and_then(|first| first.difference(&table)) {
                     return Err(Error::source(&file.version().path, what));
                 }
-                // A few bytes may claim any number, and a plan has an entry for each row.
+                // A header of a few bytes may claim any number of rows, and the plan has an entry for each row.
                 if table.rows > file.version().bytes {
                     let (rows, bytes) = (table.rows, file.version().bytes);
                     let what = format!("it is damaged: {rows} rows in {bytes} bytes");
@@ -130,13 +130,13 @@ pub(in crate::records) fn open(
     })
 }
 
-/// The values of the first record that has any, among the first ones; empty without.
+/// Returns the first non-zero value of a column in the first rows; empty or zeros if there is none.
 fn first_row(file: &dyn ArrayFile, values: Values) -> std::result::Result<Vec<u8>, String> {
     let array = &file.arrays()[values.array()];
     if array.rows() == 0 {
         return Ok(Vec::new());
     }
-    // An error of opening names the file, which the caller does too.
+    // The error of opening contains the path, and the caller adds it again.
     let mut reader = ColumnReader::open(file, values, 0).map_err(|error| match error {
         Error::Source { what, .. } => what,
         error => error.to_string(),
@@ -146,7 +146,7 @@ fn first_row(file: &dyn ArrayFile, values: Values) -> std::result::Result<Vec<u8
         Values::Rows(_) => array.rows(),
         Values::Ragged { offsets, .. } => file.arrays()[offsets].rows().saturating_sub(1),
     };
-    // An empty image is a bad record, and does not tell what the others are.
+    // An empty image is a damaged record, and does not show the format of the others.
     for _ in 0..rows.min(FIRST_ROWS) {
         let read = reader.read(MAX_ROW_BYTES, &mut row);
         read.map_err(|error| format!("array {:?}: {error}", array.name))?;
@@ -157,7 +157,8 @@ fn first_row(file: &dyn ArrayFile, values: Values) -> std::result::Result<Vec<u8
     Ok(row)
 }
 
-/// About the bytes of a record: values of any length share what the others leave of the file.
+/// Estimates the bytes of a record. If values have variable length, all rows together count at least as much as
+/// the file.
 fn row_bytes(file: &dyn ArrayFile, table: &Table) -> u64 {
     let rows = table.rows.max(1);
     let arrays = table.columns.iter().map(|column| {
@@ -235,7 +236,7 @@ impl RecordFile for Rows {
     }
 }
 
-/// The offsets of a column whose rows have any length.
+/// Reads the offsets of a column with rows of variable length.
 struct Offsets<'a> {
     reader: Box<dyn RowReader + 'a>,
     is_big_endian: bool,
@@ -294,7 +295,7 @@ impl<'a> ColumnReader<'a> {
         })
     }
 
-    /// Reads the values of the next record, little-endian, which have at most `most` bytes.
+    /// Reads the values of the next record, at most `most` bytes, and converts them to little-endian.
     fn read(&mut self, most: u64, out: &mut Vec<u8>) -> io::Result<()> {
         let mut rows = 1;
         if let Some(offsets) = &mut self.offsets {
@@ -325,7 +326,7 @@ impl<'a> ColumnReader<'a> {
     }
 }
 
-/// Reverses the bytes of each number or character.
+/// Swaps the byte order of each number or character.
 fn swap(bytes: &mut [u8], element: &Element) {
     let width = match element {
         Element::Number(number) => number.bytes(),
@@ -366,7 +367,7 @@ impl RecordReader for Reader<'_> {
         record.raw.resize_with(self.readers.len(), Vec::new);
         let mut room = MAX_ROW_BYTES;
         for (reader, value) in self.readers.iter_mut().zip(&mut record.raw) {
-            // Bytes after damaged ones cannot be trusted either, so this stops a conversion under any policy.
+            // After damage the following bytes cannot be trusted either, so this stops the conversion under any policy.
             let read = reader.read(room, value);
             room = room.saturating_sub(value.len() as u64);
             read.map_err(|error| match error.kind() {
@@ -381,7 +382,7 @@ impl RecordReader for Reader<'_> {
     }
 }
 
-/// Appends the record of the values of all columns. Returns its label.
+/// Appends the record with the values of all columns. Returns its label.
 fn encode(
     table: &Table,
     arrays: &[ArrayInfo],
@@ -436,7 +437,7 @@ fn encode(
 }
 
 impl Table {
-    /// A label as records store it: -1 means none, whatever the first class is called.
+    /// Returns a label as records store it. -1 always means no label.
     fn stored_label(&self, label: i64) -> std::result::Result<i64, String> {
         let stored = match label {
             -1 => return Ok(-1),
@@ -450,7 +451,7 @@ impl Table {
     }
 }
 
-/// Without the zeros at the end.
+/// Returns the value without the zeros at the end.
 fn unpadded(value: &[u8]) -> &[u8] {
     let end = value.iter().rposition(|byte| *byte != 0);
     &value[..end.map_or(0, |at| at + 1)]
@@ -467,7 +468,7 @@ fn text_of_utf32(value: &[u8]) -> std::result::Result<Vec<u8>, String> {
     Ok(text.trim_end_matches('\0').to_owned().into_bytes())
 }
 
-/// The pixels of a row as PNG.
+/// Encodes the pixels of a row as PNG.
 fn png(pixels: Pixels, value: &[u8]) -> std::result::Result<Vec<u8>, String> {
     let interleaved: Vec<u8>;
     let mut data = value;
@@ -488,7 +489,7 @@ fn png(pixels: Pixels, value: &[u8]) -> std::result::Result<Vec<u8>, String> {
     encoded.map_err(|error| format!("it cannot be encoded: {error}"))
 }
 
-/// The value of a column, of little-endian bytes.
+/// Returns the value of a column from little-endian bytes.
 fn column_value<'a>(
     column: &TableColumn,
     array: &ArrayInfo,
@@ -521,7 +522,7 @@ fn column_value<'a>(
             }
             Ok(ColumnValue::Tensor { shape, bytes })
         }
-        // Texts and bytes of any length, and images.
+        // Text and bytes of variable length, and images.
         ColumnType::Text | ColumnType::Bytes | ColumnType::Image | ColumnType::Mask => {
             if column.column.column_type == ColumnType::Text && std::str::from_utf8(bytes).is_err()
             {

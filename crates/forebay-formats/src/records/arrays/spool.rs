@@ -1,4 +1,4 @@
-//! Rows that wait in files of their own until their number is known.
+//! Rows that are kept in temporary files until their number is known.
 
 use super::write::{Layout, Source, Stored, TextAs};
 use super::{Element, OFFSETS};
@@ -10,7 +10,7 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 
 const SPOOL_BYTES: usize = 256 << 10;
 
-/// An array whose rows are in a file.
+/// An array whose rows are in a temporary file.
 #[derive(Debug)]
 pub(in crate::records) struct SpooledArray {
     pub(in crate::records) name: String,
@@ -19,7 +19,7 @@ pub(in crate::records) struct SpooledArray {
     /// Bytes of an element.
     pub(in crate::records) width: u64,
     rows: File,
-    /// The length of each row of text in that file. Rows are filled up here, if texts have a width.
+    /// The length of each row of text in the temporary file; rows of fixed-width text are padded when they are read.
     lens: Option<Vec<u32>>,
 }
 
@@ -28,12 +28,12 @@ impl SpooledArray {
         self.shape.iter().product::<u64>() * self.width
     }
 
-    /// Takes the length of each text, which are not filled up then.
+    /// Returns the length of each text. Afterwards rows are not padded.
     pub(in crate::records) fn take_lens(&mut self) -> Vec<u32> {
         self.lens.take().unwrap_or_default()
     }
 
-    /// Reads the rows from the first one.
+    /// Returns a reader of the rows, from the first one.
     pub(in crate::records) fn reader(&mut self) -> io::Result<impl Read + '_> {
         self.rows.rewind()?;
         Ok(Rows {
@@ -46,7 +46,7 @@ impl SpooledArray {
     }
 }
 
-/// The rows of an array, text filled up to its width.
+/// Reads the rows of an array and pads text to its width.
 struct Rows<'a> {
     file: BufReader<&'a File>,
     lens: Option<&'a [u32]>,
@@ -81,19 +81,19 @@ impl Read for Rows<'_> {
     }
 }
 
-/// The rows of an array so far.
+/// Collects the rows of an array.
 pub(super) struct Spool {
     name: String,
     data: BufWriter<File>,
-    /// Elements of all rows.
+    /// Number of elements in all rows.
     count: u64,
-    /// For rows of any length: the number of elements at the end of each.
+    /// For rows of variable length: the number of elements up to the end of each row.
     ends: Option<BufWriter<File>>,
-    /// For text without offsets: the bytes of each, and of the longest.
+    /// For text without offsets: the bytes of each text, and of the longest one.
     lens: Option<(Vec<u32>, u32)>,
     text: TextAs,
     number: NumberType,
-    /// The dimensions of a row, or of an element of a row of any length.
+    /// The dimensions of a row, or of an element if rows have variable length.
     shape: Vec<u64>,
 }
 
@@ -142,12 +142,12 @@ impl Spool {
         })
     }
 
-    /// Bytes of a row, or of an element of a row of any length.
+    /// Returns the bytes of a row, or of an element if rows have variable length.
     fn element_bytes(&self) -> u64 {
         self.shape.iter().product::<u64>() * self.number.bytes() as u64
     }
 
-    /// Refuses a row that cannot be appended.
+    /// Returns an error if a row cannot be appended.
     pub(super) fn check(&self, row: &[u8]) -> std::result::Result<(), String> {
         if self.lens.is_some() {
             if self.text != TextAs::Utf8 && row.ends_with(b"\0") {
@@ -164,7 +164,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Appends the bytes of one row, which was checked.
+    /// Appends the bytes of a row that was checked.
     pub(super) fn put(&mut self, row: &[u8]) -> io::Result<()> {
         let element = self.element_bytes();
         if let Some(ends) = &mut self.ends {
@@ -187,7 +187,7 @@ impl Spool {
         self.data.write_all(row)
     }
 
-    /// The arrays of `rows` rows.
+    /// Returns the arrays of `rows` rows: the values, and the offsets if there are any.
     pub(super) fn finish(self, rows: u64, arrays: &mut Vec<SpooledArray>) -> io::Result<()> {
         let data = self.data.into_inner()?;
         let mut shape = self.shape;
@@ -205,7 +205,7 @@ impl Spool {
         if let Some((all, longest)) = self.lens {
             (element, width) = match self.text {
                 TextAs::Utf8 => (Element::Text, 0),
-                // NumPy has no text without characters.
+                // NumPy has no text type of width 0.
                 _ => (Element::Utf32, u64::from(longest.max(4))),
             };
             lens = Some(all);

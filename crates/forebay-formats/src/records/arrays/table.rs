@@ -12,23 +12,23 @@ use forebay_shard::schema::{self, Column, ColumnType, NumberType, Schema};
 use forebay_shard::some_of;
 use std::collections::BTreeMap;
 
-/// The names of the arrays that records are written to.
+/// Names of the arrays to which records are written.
 pub(super) const IMAGES: &str = "images";
 pub(super) const LABELS: &str = "labels";
 pub(super) const KEYS: &str = "keys";
-/// Further names of arrays than those of features.
+/// Names of arrays with images or labels, in addition to the names of features.
 const IMAGE_ARRAYS: &[&str] = &[IMAGES, "imgs", "pixels", "data"];
 const LABEL_ARRAYS: &[&str] = &[LABELS, "targets", "classes"];
 const KEY_ARRAYS: &[&str] = &[KEYS, "key", "__key__"];
-/// Most dimensions of a tensor.
+/// Most dimensions of a tensor column.
 const MAX_DIMENSIONS: usize = 8;
 
-/// Place of the values of a column.
+/// Where the values of a column are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Values {
-    /// A row of an array for each record.
+    /// Each record has one row of the array.
     Rows(usize),
-    /// As many rows of an array as two offsets are apart.
+    /// Each record has the rows of `values` between two consecutive offsets.
     Ragged { values: usize, offsets: usize },
 }
 
@@ -40,18 +40,18 @@ impl Values {
     }
 }
 
-/// Pixels of an image that is a row.
+/// Describes images that are stored as rows of pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pixels {
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) format: SampleFormat,
-    /// Whether all red ones come first, then all green ones.
+    /// Whether the channels are stored as planes: all red values, then all green ones, then all blue ones.
     pub(super) is_planar: bool,
 }
 
 impl Pixels {
-    /// The pixels of rows of this shape: height and width, with channels behind or before them.
+    /// Returns the description for rows of this shape: height and width, with channels last or first.
     fn of_shape(shape: &[u64]) -> Option<Self> {
         let (height, width, channels, is_planar) = match *shape {
             [height, width] => (height, width, 1, false),
@@ -78,7 +78,7 @@ pub(super) enum Target {
     Pixels(Pixels),
     Label,
     Key,
-    /// A feature that is the key too.
+    /// A feature that is also the key.
     FeatureAndKey,
     Feature,
 }
@@ -97,16 +97,17 @@ pub(super) struct TableColumn {
 pub(super) struct Table {
     pub(super) columns: Vec<TableColumn>,
     pub(super) rows: u64,
-    /// The number to add to labels of the file to get those of records.
+    /// The number that is added to labels of the file to get labels of records.
     pub(super) stored_base: i64,
-    /// The least label but -1, as records have it.
+    /// The label of the first class in records.
     pub(super) label_base: i64,
 }
 
-/// Reads the values of the first record.
+/// Reads the values of the first record that has any.
 pub(super) type FirstRow<'a> = &'a mut dyn FnMut(Values) -> Result<Vec<u8>, String>;
 
-/// The arrays of each split: those of one file are of one split unless all their names tell one, as `x_train` does.
+/// Groups the arrays of a file by the splits in their names, such as `x_train`. `None` if some name contains no split: then the
+/// file is one split.
 pub(super) fn by_split(
     arrays: &[ArrayInfo],
     input: &RecordInput,
@@ -123,7 +124,7 @@ pub(super) fn by_split(
 }
 
 impl Table {
-    /// Decides by the names, types and shapes of arrays, and by the first record where those do not tell.
+    /// Decides the use of arrays by their names, types and shapes, and by the first record if these do not suffice.
     pub(super) fn decide(
         named: &[(String, usize)],
         arrays: &[ArrayInfo],
@@ -139,7 +140,7 @@ impl Table {
         let Some(first) = table.columns.first() else {
             return Err("it has no arrays".to_owned());
         };
-        // Images say how many records there are.
+        // The number of rows of the images is the number of records.
         let image = |column: &&TableColumn| column.column.name == schema::IMAGE;
         let counting = table.columns.iter().find(image).unwrap_or(first);
         let rows = |values: Values| match values {
@@ -191,7 +192,7 @@ impl Table {
         }
         let is_label =
             |values: Values| matches!(values, Values::Rows(array) if is_label(&arrays[array]));
-        // Arrays of other types are read as labels one layer above.
+        // `label_role.rs` handles labels of other types.
         let chosen = options.label_feature.as_deref();
         let chosen = chosen.filter(|name| named.get(*name).copied().is_some_and(is_label));
         let label = match (chosen, &options.label_feature) {
@@ -284,11 +285,11 @@ impl Table {
         features
     }
 
-    /// Returns the first difference to the table of another file.
+    /// Returns the first difference between this table and that of another file.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let told = |column: &TableColumn| {
             let ragged = matches!(column.values, Values::Ragged { .. });
-            // Images of each file may have a size of their own.
+            // Each file may have its own image size.
             let target = match column.target {
                 Target::Pixels(_) => Target::Feature,
                 target => target,
@@ -308,7 +309,7 @@ impl Table {
     }
 }
 
-/// The arrays by name, without those that are left out: offsets belong to the array of their values.
+/// Returns the arrays by name, without dropped ones. An array of offsets is merged with that of its values.
 fn pairs(
     named: &[(String, usize)],
     arrays: &[ArrayInfo],
@@ -344,7 +345,7 @@ fn pairs(
     found
 }
 
-/// The columns that the arrays were written from.
+/// Restores the columns that the arrays were written from.
 fn restored(
     named: &BTreeMap<String, Values>,
     arrays: &[ArrayInfo],
@@ -372,7 +373,7 @@ fn restored(
         let found = all.find(|column| !is_list(column) && column.feature == feature);
         let column = match found {
             Some(column) => column.clone(),
-            // One of several features of a column, or one that is no column.
+            // One of several features of a column, or a feature without a column.
             None => {
                 let column_type = column_type(*values, arrays)?;
                 let mut column = Column::new(feature, column_type);
@@ -403,7 +404,7 @@ fn pixels(values: Values, arrays: &[ArrayInfo]) -> Option<Pixels> {
     Pixels::of_shape(array.row_shape()).filter(|_| array.holds(NumberType::Uint8))
 }
 
-/// The array with images, and what its rows are.
+/// Returns the array with images, and how they are stored.
 fn choose_image(
     named: &BTreeMap<String, Values>,
     arrays: &[ArrayInfo],
@@ -460,7 +461,8 @@ fn choose_image(
     }
 }
 
-/// The array of this name, or the first one of the usual names that fits; the given name if it does not.
+/// Returns the array with the given name or, without one, the first fitting array with a usual name. The error is the given
+/// name if its array is missing or does not fit.
 fn choose(
     named: &BTreeMap<String, Values>,
     given: Option<&str>,
@@ -481,7 +483,7 @@ fn choose(
     }))
 }
 
-/// Whether rows are one integer that a label can be.
+/// Returns whether each row is one integer, which can be a label.
 fn is_label(array: &ArrayInfo) -> bool {
     let is_one = array.row_shape().iter().all(|dim| *dim == 1);
     let is_integer = match array.element {
@@ -491,7 +493,7 @@ fn is_label(array: &ArrayInfo) -> bool {
     is_one && is_integer && !array.holds(NumberType::Bool)
 }
 
-/// The type of a column of these values.
+/// Returns the type of a column with these values.
 fn column_type(values: Values, arrays: &[ArrayInfo]) -> Result<ColumnType, String> {
     let array = &arrays[values.array()];
     let refused = |what: &str| {

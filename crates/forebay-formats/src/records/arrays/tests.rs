@@ -1,4 +1,5 @@
-//! Files of NumPy and safetensors (testdata/formats-golden/arrays, made by tools/golden/make_golden_arrays.py), and damaged ones.
+//! Files of NumPy and safetensors (testdata/formats-golden/arrays, made by tools/golden/make_golden_arrays.py), and damaged
+//! files.
 
 use crate::records::{
     ForeignRecords, RecordFormat, RecordInput, RecordSource, SinkError, SinkOptions,
@@ -40,7 +41,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Key, label, and the columns by name of each record of a split, in the words of `expected.json`.
+/// Key, label, and columns by name of a record, formatted as in `expected.json`.
 pub(in crate::records) type Row = (String, Option<i64>, Vec<(String, String)>);
 
 pub(in crate::records) fn rows(
@@ -84,7 +85,7 @@ pub(in crate::records) fn rows(
     Ok(found)
 }
 
-/// The rows of `expected.json` as records of the same arrays.
+/// Returns the rows of `expected.json` as records with the same arrays.
 pub(in crate::records) fn expected(with_texts: bool) -> Vec<Row> {
     let text = std::fs::read_to_string(corpus().join("expected.json")).unwrap();
     let all: Value = serde_json::from_str(&text).unwrap();
@@ -258,7 +259,7 @@ fn labels_below_the_first_are_refused() {
     );
 }
 
-/// Every file with one byte changed is read or refused with its name, and never panics.
+/// Changes one byte of each file at a time: it must be read, or refused with its name, without a panic.
 #[test]
 fn damaged_files_are_refused_or_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -342,7 +343,7 @@ fn headers_that_claim_too_much_are_refused() {
     }
     std::fs::write(&path, u64::MAX.to_le_bytes()).unwrap();
     assert!(open(&path).unwrap_err().to_string().contains("a header of"));
-    // No image and rows of no bytes: any number of them is in an empty file.
+    // Without images and with rows of no bytes, an empty file could claim any number of rows.
     let header = r#"{"a":{"dtype":"U8","shape":[9223372036854775807,0],"data_offsets":[0,0]}}"#;
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -355,7 +356,7 @@ fn headers_that_claim_too_much_are_refused() {
     assert!(error.contains("rows in"), "{error}");
 }
 
-/// Writes all records of a source into a file.
+/// Writes all records of a source to a file.
 pub(in crate::records) fn write(source: &RecordSource, path: &Path) -> Result<(), SinkError> {
     let mut options = SinkOptions::default();
     let mut reader = source.splits[0].files[0].read(0..1).unwrap();
@@ -387,7 +388,7 @@ fn written_files_have_the_same_rows() {
         let again = open(&path).unwrap();
         let mut expected = rows(&source, 0, 0).unwrap();
         if name == "a.safetensors" {
-            // Without the facts of a conversion, texts are bytes like any others.
+            // Without the conversion's facts, texts are read as bytes.
             for (key, _, columns) in &mut expected {
                 key.clear();
                 let caption = columns.iter_mut().find(|(name, _)| name == "caption");

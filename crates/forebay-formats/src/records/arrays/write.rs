@@ -1,6 +1,6 @@
-//! Writing records as arrays: the same bytes for the same records.
+//! Writes records as arrays. The output is deterministic.
 //!
-//! The length of an array comes before its rows, so rows wait in an unnamed file for each array until the last record.
+//! An array begins with its length, so the rows of each array are kept in an unnamed temporary file until the last record.
 
 use super::Element;
 use super::spool::{Spool, SpooledArray};
@@ -19,7 +19,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Features that say how an image is encoded, which its pixels do not keep.
+/// Features about the encoding of an image. They are dropped, because only pixels are stored.
 const OF_ENCODING: [&str; 5] = [
     IMAGE_SEEK_POINTS,
     IMAGE_PROGRESSIVE,
@@ -31,40 +31,40 @@ const OF_ENCODING: [&str; 5] = [
 /// How a format stores text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::records) enum TextAs {
-    /// Four bytes a character, as many characters as the longest text has.
+    /// Four bytes per character, padded to the length of the longest text.
     Utf32,
-    /// UTF-8, and offsets.
+    /// UTF-8 with offsets.
     Ragged,
-    /// UTF-8 of any length.
+    /// UTF-8 of variable length.
     Utf8,
 }
 
-/// A format that arrays are written to.
+/// A file format of arrays.
 pub(in crate::records) trait ArrayEncoder: fmt::Debug + Send + Sync {
-    /// A file of it in words, with an article.
+    /// Returns a description of a file in the format, with an article.
     fn title(&self) -> &'static str;
 
-    /// The extension of its files, with the dot.
+    /// Returns the extension of its files, with the dot.
     fn extension(&self) -> &'static str;
 
     fn text(&self) -> TextAs;
 
-    /// Whether it has no type for elements.
+    /// Returns whether the format does not support this type of elements.
     fn refuses(&self, element: &Element) -> bool;
 
-    /// Whether it compresses rows by itself.
+    /// Returns whether the format itself compresses rows.
     fn is_compressed(&self) -> bool {
         false
     }
 
-    /// Writes a file of arrays, which are in the order of their names.
+    /// Writes a file of arrays, which are sorted by name.
     fn encode(&self, arrays: &mut [SpooledArray], out: &mut dyn Write) -> io::Result<()>;
 }
 
 /// How the values of a column are stored.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Stored {
-    /// The pixels of images.
+    /// Decoded pixels of images.
     Pixels,
     Label,
     Key,
@@ -73,27 +73,27 @@ pub(super) enum Stored {
     Text,
 }
 
-/// A column, and the array that it becomes.
+/// A column, and how it is stored as an array.
 #[derive(Debug)]
 pub(super) struct Source {
     column: Option<Column>,
     pub(super) stored: Stored,
 }
 
-/// The arrays that are written.
+/// The arrays of a file and the columns that are stored in them.
 #[derive(Debug)]
 pub(super) struct Layout {
     sources: BTreeMap<String, Source>,
-    /// Features that are written, or left out without being asked.
+    /// Features that are written or silently dropped. Any other feature of a record is an error.
     known: BTreeSet<String>,
     label_base: i64,
-    /// Height, width and channels of all images; none without a record.
+    /// Height, width and channels of all images; `None` if there are no records.
     pub(super) image: Option<[u64; 3]>,
     title: &'static str,
     pub(super) text: TextAs,
 }
 
-/// Arrays that are being written.
+/// Writes files of arrays.
 #[derive(Debug)]
 pub(in crate::records) struct ArraySink {
     layout: Arc<Layout>,
@@ -124,7 +124,7 @@ impl ArraySink {
         for column in facts.columns().columns() {
             layout.add(column, facts)?;
         }
-        // Features that make up no column.
+        // Features that do not belong to a column.
         for feature in &facts.features {
             if layout.known.contains(&feature.name) || feature.kind == FeatureKind::Unset {
                 continue;
@@ -255,7 +255,7 @@ impl Layout {
     }
 }
 
-/// The pixels of an image, and whether all are gray as it stores them.
+/// Decodes an image. Returns its pixels, and whether it is stored in gray.
 fn decode(decoder: &mut Decoder, image: &[u8]) -> std::result::Result<(RgbImage, bool), String> {
     let refused =
         |error: forebay_image::ImageError| format!("its image cannot be decoded: {error}");
@@ -292,7 +292,7 @@ struct Writer {
     spools: Vec<Spool>,
     rows: u64,
     decoder: Decoder,
-    /// The values of a record, one for each array.
+    /// The values of the current record, one for each array.
     values: Vec<Vec<u8>>,
 }
 
@@ -311,7 +311,7 @@ impl RecordWriter for Writer {
                 "feature {name:?} is none of the columns, which all records have: --drop-feature {name} leaves it out"
             )));
         }
-        // All of them first: a record that is refused must leave no value in any array.
+        // Check all values before adding any: a refused record must not leave values in some of the arrays.
         for (number, source) in layout.sources.values().enumerate() {
             let value = &mut self.values[number];
             value.clear();
@@ -394,7 +394,8 @@ impl Source {
                 out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
             }
             Some(ColumnValue::Tensor { bytes, .. }) => out.extend_from_slice(bytes),
-            // A row of any length may have no numbers; a byte string and no byte string are not the same.
+            // A missing list of numbers is stored as an empty row. A missing byte string is refused, because it differs from an
+            // empty one.
             None if matches!(self.stored, Stored::Ragged(..))
                 && !matches!(
                     column.column_type,
@@ -410,7 +411,7 @@ impl Source {
 }
 
 impl Layout {
-    /// Appends the pixels of an image, which has the size of the first one.
+    /// Appends the pixels of an image, which must have the size of the first image.
     fn pixels(
         &self,
         decoder: &mut Decoder,

@@ -1,4 +1,4 @@
-//! The annotation files of COCO: images, and the objects and captions of each.
+//! Reads COCO's annotation files: images, and the objects and captions of each image.
 
 use super::panoptic::{self, Segments};
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Size limit of an annotation file; the largest of COCO has half a GiB.
+/// Largest annotation file. The largest one of COCO has 0.5 GiB.
 const MAX_BYTES: u64 = 4 << 30;
 /// Most keypoints of an object.
 const MAX_KEYPOINTS: usize = 1000;
@@ -66,13 +66,13 @@ pub(super) struct Category {
 /// An image of a split.
 #[derive(Debug, Clone)]
 pub(super) struct Image {
-    /// Its number in COCO.
+    /// Its `id` in the annotation files.
     pub(super) id: i64,
-    /// Its name below the directory of the split.
+    /// Its name relative to the directory of the split.
     pub(super) name: String,
     pub(super) width: f64,
     pub(super) height: f64,
-    /// Size of its file, in bytes.
+    /// Size of its file in bytes.
     pub(super) bytes: u64,
     pub(super) objects: Vec<Object>,
     pub(super) captions: Vec<String>,
@@ -80,17 +80,17 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// The size that its annotation is of, if anything of it is a place in the image.
+    /// Returns the size in the annotation; `None` if the image has no objects and the size does not matter.
     pub(super) fn declared(&self) -> Option<[f64; 2]> {
         (!self.objects.is_empty()).then_some([self.width, self.height])
     }
 
-    /// Whether objects are in pixels of an image of this size.
+    /// Returns whether the annotation is for an image of this size; always true without objects.
     pub(super) fn is_of_size(&self, size: [u32; 2]) -> bool {
         self.objects.is_empty() || size.map(f64::from) == [self.width, self.height]
     }
 
-    /// The factor from areas of the annotation to those of an image of this size.
+    /// Returns the factor that scales areas of the annotation to an image of this size.
     pub(super) fn area_scale(&self, size: [u32; 2]) -> f32 {
         match self.is_of_size(size) {
             true => 1.0,
@@ -106,39 +106,39 @@ impl Image {
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     id: Option<i64>,
-    /// Its category, and its class from 0 when all files are read.
+    /// Its category id; after all files are read, its class counted from 0.
     pub(super) label: i64,
-    /// (xmin, ymin, xmax, ymax) from 0 to 1.
+    /// (xmin, ymin, xmax, ymax) as fractions of width and height.
     pub(super) corners: [f32; 4],
     pub(super) area: f32,
     pub(super) is_crowd: bool,
-    /// The JSON of its segmentation in the file.
+    /// The range of its segmentation (JSON) in the annotation file.
     pub(super) segmentation: Option<Range<u64>>,
-    /// (x, y, visibility), x and y from 0 to 1.
+    /// (x, y, visibility); x and y are fractions of width and height.
     pub(super) keypoints: Vec<[f32; 3]>,
 }
 
 /// The annotations of a split.
 #[derive(Debug, Default)]
 pub(super) struct Annotations {
-    /// In the order of their names.
+    /// Sorted by name.
     pub(super) images: Vec<Image>,
     pub(super) classes: Vec<ClassEntry>,
-    /// The file with the objects.
+    /// The annotation file with the objects.
     pub(super) objects_file: Option<PathBuf>,
-    /// Keypoints of an object; 0 for none.
+    /// Number of keypoints of each object; 0 if there are none.
     pub(super) keypoints: usize,
     pub(super) has_captions: bool,
-    /// The directory of the masks of segments.
+    /// The directory of the panoptic masks.
     pub(super) masks: Option<PathBuf>,
-    /// Names by number in COCO.
+    /// Names of the categories by id.
     categories: BTreeMap<i64, String>,
-    /// A hash of all files.
+    /// A hash of all annotation files.
     pub(super) digest: String,
 }
 
 impl Annotations {
-    /// Reads the files of a split: objects, keypoints, captions and segments, each of them optional.
+    /// Reads the annotation files of a split: objects, keypoints, captions and segments. Each of them is optional.
     pub(super) fn read(files: &BTreeMap<&str, PathBuf>) -> Result<Self> {
         let mut all = Self::default();
         let mut numbers: HashMap<i64, usize> = HashMap::new();
@@ -202,7 +202,7 @@ impl Annotations {
         all.digest = hasher.finalize().to_hex().to_string();
         let count = all.keypoints;
         for image in &mut all.images {
-            // Objects of classes without keypoints have as many that are not labeled.
+            // Objects of classes without keypoints get the same number of keypoints, marked as not labeled.
             for object in &mut image.objects {
                 object.keypoints.resize(count, [0.0; 3]);
             }
@@ -282,7 +282,7 @@ impl Annotations {
         Ok(())
     }
 
-    /// Numbers the classes from 0 in the order of their numbers in COCO, which have gaps.
+    /// Numbers the classes from 0 in the order of their category ids, which have gaps.
     fn number_classes(&mut self) {
         let ids = self.categories.keys().zip(0..);
         let labels: HashMap<i64, i64> = ids.map(|(&id, label)| (id, label)).collect();
@@ -291,7 +291,7 @@ impl Annotations {
             let segments = image.segments.iter_mut();
             let segments = segments.flat_map(|all| &mut all.segments);
             for label in objects.chain(segments.map(|segment| &mut segment.label)) {
-                // Each category was looked up when it was read.
+                // Categories were checked when their objects were read.
                 *label = labels.get(label).copied().unwrap_or(-1);
             }
         }
@@ -299,7 +299,7 @@ impl Annotations {
         self.classes = names.map(|name| ClassEntry { name, text: None }).collect();
     }
 
-    /// Reads the file of masks and segments.
+    /// Reads the file with masks and segments.
     fn add_panoptic(
         &mut self,
         path: &Path,
@@ -392,12 +392,12 @@ impl Annotations {
     }
 }
 
-/// State while the annotations of one file are added.
+/// State while one annotation file is added.
 struct Part<'a> {
     file: &'a [u8],
-    /// Numbers of its categories.
+    /// Ids of its categories.
     categories: HashSet<i64>,
-    /// Image and number of each object that an earlier file has.
+    /// Index of the image and of the object, by the id of each object in earlier files.
     by_id: HashMap<i64, (usize, usize)>,
 }
 
@@ -410,7 +410,7 @@ impl Part<'_> {
         }
     }
 
-    /// The place of a text of the file in the file.
+    /// Returns the range of a text that was borrowed from the file.
     fn range(&self, text: &str) -> Range<u64> {
         let start = text.as_ptr() as usize - self.file.as_ptr() as usize;
         start as u64..(start + text.len()) as u64

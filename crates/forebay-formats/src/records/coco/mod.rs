@@ -1,7 +1,7 @@
 //! COCO: images with objects, keypoints, captions and panoptic segments in JSON files.
 //!
-//! A place is a directory with `annotations/TASK_SPLIT.json` and the images of each split in `SPLIT/`, or one with
-//! `_annotations.coco.json` beside its images, as Roboflow exports them.
+//! A source is a directory with `annotations/TASK_SPLIT.json` and the images of each split in `SPLIT/`, or a directory with
+//! `_annotations.coco.json` beside the images, as Roboflow exports them.
 
 mod annotations;
 mod panoptic;
@@ -27,16 +27,16 @@ use std::sync::{Arc, OnceLock};
 
 pub(super) struct Coco;
 
-/// The annotations of a directory of images, as Roboflow writes them.
+/// The annotation file in a directory of images, as Roboflow writes it.
 const BESIDE_IMAGES: &str = "_annotations.coco.json";
-/// The directory of COCO's own annotations.
+/// The directory of annotation files in COCO's own layout.
 const ANNOTATIONS: &str = "annotations";
-/// The tasks whose annotations are read. Those of stuff are in the panoptic ones too.
+/// The tasks whose annotations are read. The stuff annotations are contained in the panoptic ones.
 const TASKS: [&str; 4] = ["instances", "person_keypoints", "captions", "panoptic"];
-/// Threads that ask for the sizes of files.
+/// Number of threads that look up the sizes of files.
 const STAT_THREADS: usize = 16;
 
-/// The features beside the image and those of columns: lists of byte strings.
+/// Further features of records, which are lists of byte strings.
 const CAPTIONS: &str = "captions";
 const SEGMENTATION: &str = "segmentation";
 
@@ -189,7 +189,7 @@ fn find(root: &Path, findings: &mut Vec<Finding>) -> Result<BTreeMap<String, Spl
     Ok(found)
 }
 
-/// Asks for the sizes of each image and its mask. Leaves out images that lack one of both files.
+/// Looks up the sizes of the images and their masks. Leaves out images whose file or mask is missing.
 fn add_sizes(
     annotations: &mut Annotations,
     dir: &Path,
@@ -234,7 +234,7 @@ fn add_sizes(
     Ok(())
 }
 
-/// The columns that any split has.
+/// Returns the columns that any split has.
 fn columns<'a>(splits: impl Iterator<Item = &'a Annotations> + Clone) -> Vec<Column> {
     let mut columns = vec![
         Column::new(schema::IMAGE, ColumnType::Image),
@@ -262,7 +262,7 @@ fn columns<'a>(splits: impl Iterator<Item = &'a Annotations> + Clone) -> Vec<Col
     columns
 }
 
-/// The classes, which all splits share.
+/// Returns the classes, which all splits must share.
 fn classes(
     root: &Path,
     splits: &[(String, PathBuf, Arc<Annotations>)],
@@ -302,7 +302,7 @@ struct Split {
     annotations: Arc<Annotations>,
     columns: Arc<Schema>,
     lists: BTreeSet<&'static str>,
-    /// The file of the objects, once a record needs it.
+    /// The annotation file with the objects, opened at first use.
     json: OnceLock<File>,
 }
 
@@ -370,7 +370,7 @@ impl ImageFiles for Split {
 }
 
 impl Split {
-    /// The JSON of the segmentation of each object; empty for one without.
+    /// Returns the JSON of the segmentation of each object; empty for objects without one.
     fn segmentations(&self, image: &Image) -> Result<Vec<Vec<u8>>> {
         let Some(path) = &self.annotations.objects_file else {
             return Ok(Vec::new());
@@ -398,7 +398,7 @@ impl Split {
     }
 }
 
-/// The value of a column of an image; `None` for segments of an image without a mask.
+/// Returns the value of a column of an image; `None` for the columns of segments if the image has no mask.
 fn value_of<'a>(
     column: &str,
     image: &Image,

@@ -1,4 +1,4 @@
-//! COCO's panoptic annotations: a mask of each image, whose numbers are segments, and the category of each segment.
+//! COCO's panoptic annotations: a mask for each image, whose pixel values are segment ids, and the category of each segment.
 
 use super::annotations::{Annotations, Category, ImageEntry};
 use crate::error::{Error, Result};
@@ -9,12 +9,12 @@ use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// The column of the masks.
+/// The column with the masks.
 pub(super) const MASK: &str = "panoptic";
 const IDS: &str = "segment_ids";
 const LABELS: &str = "segment_labels";
 const IS_CROWD: &str = "segment_iscrowd";
-/// The largest number of a segment: red + 256 green + 65536 blue.
+/// The largest segment id: red + 256 green + 65536 blue.
 const MAX_ID: i64 = (1 << 24) - 1;
 
 #[derive(Deserialize)]
@@ -42,12 +42,12 @@ struct SegmentInfo {
     iscrowd: i64,
 }
 
-/// The mask of an image.
+/// The mask of an image and its segments.
 #[derive(Debug, Clone)]
 pub(super) struct Segments {
-    /// The name of its file below the directory of masks.
+    /// The name of its file, relative to the directory of masks.
     pub(super) name: PathBuf,
-    /// Size of the file.
+    /// Size of the file in bytes.
     pub(super) bytes: u64,
     pub(super) segments: Vec<Segment>,
 }
@@ -55,9 +55,9 @@ pub(super) struct Segments {
 /// A segment of a mask.
 #[derive(Debug, Clone)]
 pub(super) struct Segment {
-    /// Its number in the mask.
+    /// Its id, which is the value of its pixels in the mask.
     id: i64,
-    /// Its category, and its class from 0 when all files are read.
+    /// Its category id; after all files are read, its class counted from 0.
     pub(super) label: i64,
     is_crowd: bool,
 }
@@ -122,7 +122,7 @@ impl Entry {
     }
 }
 
-/// Finds the directory of the masks of an annotation file: beside the file, or beside its directory.
+/// Finds the directory of the masks that belong to an annotation file: beside the file, or beside the directory of the file.
 pub(super) fn masks_of(json: &Path) -> Result<PathBuf> {
     let beside = json.with_extension("");
     let above = json.parent().and_then(Path::parent);
@@ -139,7 +139,7 @@ pub(super) fn masks_of(json: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Finds the name and the size of a mask's file; `None` if there is none.
+/// Finds the name and the size of a mask file; `None` if it does not exist.
 pub(super) fn find(
     dir: &Path,
     segments: &Segments,
@@ -148,7 +148,7 @@ pub(super) fn find(
     find_listed(dir, Path::new(&segments.name), forms)
 }
 
-/// The columns of masks and their segments.
+/// Returns the columns of masks and segments.
 pub(super) fn columns() -> [Column; 4] {
     let numbers = || ColumnType::Vector {
         len: None,
@@ -173,7 +173,7 @@ impl Segments {
         read_mask(&dir.join(&self.name), self.bytes, record, image)
     }
 
-    /// The value of a column beside the mask.
+    /// Returns the value of a column other than the mask.
     pub(super) fn value(&self, column: &str) -> ColumnValue<'static> {
         let of: fn(&Segment) -> i64 = match column {
             IDS => |segment| segment.id,

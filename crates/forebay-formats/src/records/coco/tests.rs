@@ -1,4 +1,4 @@
-//! Small datasets of COCO, written here.
+//! Small COCO datasets that the tests write.
 
 use crate::Reason;
 use crate::records::{OnBadRecord, RecordFormat, RecordInput, RecordSource};
@@ -25,12 +25,12 @@ fn instances() -> Value {
     })
 }
 
-/// A dataset in the layout of COCO, with these annotation files.
+/// Writes a dataset in COCO's layout with these annotation files.
 fn dataset(files: &[(&str, &Value)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("annotations")).unwrap();
     for (name, json) in files {
-        // The spaces in a segmentation have to come through.
+        // Records must keep the spaces in a segmentation.
         let text = json.to_string().replace("\"SQUARE\"", SQUARE);
         std::fs::write(dir.path().join("annotations").join(name), text).unwrap();
     }
@@ -41,7 +41,7 @@ fn dataset(files: &[(&str, &Value)]) -> tempfile::TempDir {
     dir
 }
 
-/// A PNG of this size, and a text behind it.
+/// Returns a PNG of this size with a text appended.
 fn image([width, height]: [u32; 2], text: &str) -> Vec<u8> {
     let (gray, small) = (SampleFormat::Gray8, PngCompression::Small);
     let pixels = vec![7; (width * height) as usize];
@@ -56,7 +56,7 @@ fn open(dir: &Path, dropped: &[&str]) -> crate::Result<RecordSource> {
     RecordFormat::COCO.open(&input)
 }
 
-/// The values of columns, and the lists of byte strings, of each record.
+/// Returns the values of columns and lists of byte strings of each record.
 fn records(source: &RecordSource) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     let file = &source.splits[0].files[0];
@@ -157,7 +157,7 @@ fn captions_and_keypoints_join_their_images_and_objects() {
     let source = open(dir.path(), &[]).unwrap();
     let found = records(&source);
     assert_eq!(found[1].1[6], "one|three");
-    // An object without keypoints has as many that are not labeled.
+    // An object without keypoints has the same number of keypoints, not labeled.
     let points =
         "points: [[0.0, 0.0], [0.0, 0.0], [0.5, 0.5], [0.0, 0.0]], visibility: [0, 0, 2, 0]";
     assert_eq!(found[1].1[5], format!("Keypoints {{ {points} }}"));
@@ -173,7 +173,7 @@ fn captions_and_keypoints_join_their_images_and_objects() {
     assert_eq!(records(&source)[1].1[5], "");
 }
 
-/// A mask of 20 x 10 pixels: colors of the segments 1 and 256 + 2.
+/// Returns a mask of 20 x 10 pixels with the colors of segments 1 and 256 + 2.
 fn mask() -> Vec<u8> {
     let (rgb, small) = (SampleFormat::Rgb8, PngCompression::Small);
     encode_png_samples(&[1, 0, 0, 2, 1, 0].repeat(100), 20, 10, rgb, small).unwrap()
@@ -195,7 +195,7 @@ fn panoptic() -> Value {
     })
 }
 
-/// The dataset with masks in `dir`.
+/// Writes the dataset with masks in `dir`.
 fn with_masks(files: &[(&str, &Value)], dir: &str) -> tempfile::TempDir {
     let root = dataset(files);
     std::fs::create_dir_all(root.path().join(dir)).unwrap();
@@ -220,7 +220,7 @@ fn panoptic_masks_are_columns_beside_the_boxes() {
         );
         let file = &source.splits[0].files[0];
         let mut reader = file.read(0..2).unwrap();
-        // The first image has no mask, and no values in the columns.
+        // The first image has no mask and no values in the columns of segments.
         let record = reader.next_record().unwrap().unwrap();
         let example = ExampleView::parse(record.bytes).unwrap();
         let column = |name| source.facts.schema.column(name).unwrap();
@@ -237,7 +237,7 @@ fn panoptic_masks_are_columns_beside_the_boxes() {
         assert_eq!(texts, ["Ints([258, 1])", "Ints([2, 1])", "Ints([0, 1])"]);
         assert!(file.bytes() > mask().len() as u64);
     }
-    // Without the file of boxes.
+    // Without the annotation file with boxes.
     let root = with_masks(
         &[("panoptic_val2017.json", &panoptic())],
         "annotations/panoptic_val2017",
@@ -266,7 +266,7 @@ fn panoptic_masks_are_columns_beside_the_boxes() {
 }
 
 #[test]
-fn panoptic_annotations_that_cannot_be_trusted_are_refused() {
+fn invalid_panoptic_annotations_are_refused() {
     type Change = fn(&mut Value);
     let changes: [(Change, &str); 8] = [
         (
@@ -322,7 +322,7 @@ fn panoptic_annotations_that_cannot_be_trusted_are_refused() {
     let files = [("panoptic_val2017.json", &panoptic())];
     let error = open(dataset(&files).path(), &[]).unwrap_err().to_string();
     assert!(error.contains("there is no directory"), "{error}");
-    // A mask that is no mask, found when it is read.
+    // An invalid mask, which is detected when it is read.
     let root = with_masks(&files, "panoptic_val2017");
     std::fs::write(root.path().join("panoptic_val2017/b.png"), "no PNG").unwrap();
     let source = open(root.path(), &[]).unwrap();
@@ -349,7 +349,7 @@ fn annotations_beside_images_are_one_split() {
 }
 
 #[test]
-fn annotations_that_cannot_be_trusted_are_refused() {
+fn invalid_annotations_are_refused() {
     type Change = fn(&mut Value);
     let changes: [(Change, &str); 10] = [
         (
@@ -417,7 +417,7 @@ fn annotations_that_cannot_be_trusted_are_refused() {
 }
 
 #[test]
-fn two_of_one_number_or_name_are_refused() {
+fn repeated_ids_and_names_are_refused() {
     let set = |pointer: &str, value: Value| {
         let mut changed = instances();
         *changed.pointer_mut(pointer).unwrap() = value;
@@ -443,7 +443,7 @@ fn two_of_one_number_or_name_are_refused() {
     }
 }
 
-/// The area and the boxes follow; a segmentation is in pixels, and cannot.
+/// Areas and boxes are scaled. Segmentations are in pixels and cannot be scaled.
 #[test]
 fn annotations_of_another_size_are_scaled_or_refused() {
     let json = instances();
@@ -477,7 +477,7 @@ fn annotations_of_another_size_are_scaled_or_refused() {
 }
 
 #[test]
-fn images_and_masks_that_are_missing_are_left_out() {
+fn missing_images_and_masks_are_left_out() {
     let files = [("panoptic_val2017.json", &panoptic())];
     let root = with_masks(&files, "panoptic_val2017");
     let file = json!({"images": []});

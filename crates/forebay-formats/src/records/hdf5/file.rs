@@ -1,7 +1,7 @@
-//! The datasets of a file, and their rows.
+//! The datasets of an HDF5 file, and their rows.
 //!
-//! The decoder is `hdf5-reader`, which has limits for files that are not trusted. It follows links within the file; those to
-//! other files, and those to nothing, are findings. Its panics on damaged files become errors.
+//! The decoder is `hdf5-reader`, which has limits for untrusted files. It follows links inside the file. Links to other files
+//! and dangling links become findings. Its panics on damaged files become errors.
 
 use super::{links, lzf};
 use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt};
@@ -24,29 +24,29 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-/// Most bytes of rows that are read at once.
+/// Most bytes that the decoder may read at once, and most bytes of a batch of rows.
 const MAX_READ_BYTES: usize = 1 << 30;
 const BATCH_BYTES: u64 = 64 << 20;
-/// Rows that are decoded at once have so many bytes, if chunks are smaller.
+/// Size of a batch in bytes, unless chunks are larger.
 const READ_BYTES: u64 = 1 << 20;
-/// Chunks that are kept by a reader, at least one row of them: each is expanded once.
+/// Size of the chunk cache of a reader, so that each chunk is decompressed once. It grows if the chunks of one row need more.
 const CACHE_BYTES: usize = 128 << 20;
-/// Objects of a store are read in blocks.
+/// Size and number of cached blocks for objects of a store.
 const BLOCK_BYTES: usize = 4 << 20;
 const BLOCKS: usize = 16;
-/// Deepest nesting of groups, and most groups and datasets.
+/// Deepest nesting of groups, and most groups and datasets of a file.
 const MAX_DEPTH: usize = 8;
 const MAX_MEMBERS: usize = 4096;
-/// Most parameters of an n-bit filter: those of a number are eight, and two more for each array around it.
+/// Most parameters of an n-bit filter: a number has eight, and each array type around it adds two.
 const MAX_NBIT_PARAMETERS: usize = 64;
 
-/// A file of datasets.
+/// An HDF5 file with its datasets.
 #[derive(Debug)]
 pub(super) struct Hdf5File {
     archive: Archive,
     version: FileVersion,
     arrays: Vec<ArrayInfo>,
-    /// Links that lead nowhere, or to another file: the name of each, and where it leads.
+    /// Links that were not followed, because they dangle or lead to another file: name and finding.
     unfollowed: Vec<(String, Finding)>,
 }
 
@@ -83,7 +83,7 @@ impl Hdf5File {
         })
     }
 
-    /// Bytes of the chunks that the rows of one chunk lie in; 0 without chunks.
+    /// Returns the bytes of all chunks that contain the rows of one chunk; 0 if the dataset has no chunks.
     fn band_bytes(&self, dataset: &Dataset, element_bytes: u64) -> Result<u64> {
         let Some(chunk) = dataset.chunks() else {
             return Ok(0);
@@ -112,7 +112,7 @@ impl Hdf5File {
     }
 }
 
-/// Opens the file, which is read in ranges.
+/// Opens a file with a storage that reads ranges.
 fn open(file: ArchiveFile, cache: usize) -> Result<hdf5_reader::Hdf5File, Hdf5Error> {
     let (len, is_object) = (file.len(), file.is_object());
     let storage = RangeRequestStorage::new(len, move |offset, len| {
@@ -125,7 +125,7 @@ fn open(file: ArchiveFile, cache: usize) -> Result<hdf5_reader::Hdf5File, Hdf5Er
         storage = Arc::new(BlockCacheStorage::new(storage, BLOCK_BYTES, BLOCKS));
     }
     let mut filters = FilterRegistry::new();
-    // Its parameters are two versions and the size of a chunk.
+    // The parameters of the filter are two versions and the size of a chunk.
     let lzf = move |filter: &FilterDescription, data: &[u8], _: usize| {
         let most = filter.client_data.get(2).copied().unwrap_or(0) as usize;
         lzf::decompress(data, most.min(cache)).map_err(Hdf5Error::InvalidData)
@@ -143,7 +143,7 @@ fn open(file: ArchiveFile, cache: usize) -> Result<hdf5_reader::Hdf5File, Hdf5Er
     hdf5_reader::Hdf5File::from_storage_with_options(storage, options)
 }
 
-/// Unpacks bits as the decoder does, which recurses into the types of the parameters without a bound.
+/// Runs the n-bit filter of the decoder, which recurses into the types in the parameters without a limit of its own.
 fn unpack_bits(
     filter: &FilterDescription,
     data: &[u8],
@@ -159,7 +159,7 @@ fn unpack_bits(
     FilterRegistry::new().apply_with_limit(filter, data, element_bytes, Some(most))
 }
 
-/// Runs the decoder, whose panics become errors.
+/// Runs the decoder and converts its panics to errors.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, Hdf5Error>) -> Result<T, io::Error> {
     match catch_panic(decode) {
         Ok(Ok(value)) => Ok(value),
@@ -175,18 +175,18 @@ fn guarded<T>(decode: impl FnOnce() -> Result<T, Hdf5Error>) -> Result<T, io::Er
     }
 }
 
-/// The datasets of a file, with their paths.
+/// The datasets of a file with their paths.
 #[derive(Default)]
 struct Members {
     arrays: Vec<ArrayInfo>,
     unfollowed: Vec<links::Link>,
-    /// The addresses of the group that is listed, and of those that it is in.
+    /// The addresses of the current group and its parents.
     above: Vec<u64>,
     groups: usize,
 }
 
 impl Members {
-    /// Lists the datasets of a group and of those in it.
+    /// Adds the datasets of a group and of its subgroups.
     fn list(
         &mut self,
         file: &hdf5_reader::Hdf5File,
@@ -227,7 +227,7 @@ impl Members {
     }
 }
 
-/// The array of a dataset; one that cannot be opened may still be left out.
+/// Describes a dataset as an array. A dataset that cannot be opened is described too, because the user may drop it.
 fn describe(
     file: &hdf5_reader::Hdf5File,
     dataset: Result<Dataset, Hdf5Error>,
@@ -259,7 +259,7 @@ fn describe(
     }
 }
 
-/// Whether a filter of the decoder expands what LZF is to expand further: it would have no limit.
+/// Returns whether LZF is combined with another decompressing filter, whose output would have no limit.
 fn is_compressed_twice(file: &hdf5_reader::Hdf5File, dataset: &Dataset) -> Result<bool, Hdf5Error> {
     let expanding = [
         lzf::FILTER,
@@ -281,14 +281,14 @@ fn is_compressed_twice(file: &hdf5_reader::Hdf5File, dataset: &Dataset) -> Resul
     }))
 }
 
-/// The type of the elements of a dataset, their bytes, and whether their highest byte comes first.
+/// Returns the type of a dataset's elements, their size in bytes, and whether they are big-endian.
 fn element(dataset: &Dataset) -> Result<(Element, u64, bool), Hdf5Error> {
     let other = |what: String| Ok((Element::Other(what), 0, false));
     let mut datatype = dataset.dtype();
     let mut is_bool = false;
     if let Datatype::Enum { base, members } = datatype {
         let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
-        // h5py's bool.
+        // h5py stores bool as this enumeration.
         is_bool = names == ["FALSE", "TRUE"];
         datatype = base;
     }
@@ -320,7 +320,7 @@ fn element(dataset: &Dataset) -> Result<(Element, u64, bool), Hdf5Error> {
             )
         }
         Datatype::FloatingPoint { size, byte_order } => {
-            // Two bytes are a half or a bfloat16: the size of the exponent tells.
+            // A number of two bytes is float16 or bfloat16, depending on the size of its exponent.
             let exponent = dataset.raw_datatype()?.get(13).copied();
             let number = match (size, exponent) {
                 (2, Some(5)) => NumberType::Float16,
@@ -389,7 +389,7 @@ impl ArrayFile for Hdf5File {
         let row_bytes = row.fold(element_bytes, u64::saturating_mul).max(1);
         let chunk = dataset.chunks().and_then(|dims| dims.first().copied());
         let chunk = u64::from(chunk.unwrap_or(1)).max(1);
-        // Whole chunks, unless one is larger than a batch may be.
+        // A batch has whole chunks, unless a chunk is larger than the largest batch.
         let most = (BATCH_BYTES / row_bytes).max(1);
         let batch = ((READ_BYTES / row_bytes) / chunk * chunk)
             .max(chunk)
@@ -406,7 +406,7 @@ impl ArrayFile for Hdf5File {
     }
 }
 
-/// An element as it is stored: a number, a byte string, or a reference to one.
+/// An element as stored: a number, a fixed-length byte string, or a reference to a variable-length one.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Stored<const N: usize>([u8; N]);
@@ -439,7 +439,7 @@ impl<const N: usize> H5Type for Stored<N> {
     }
 }
 
-/// An element of any number of bytes.
+/// An element of any size.
 #[derive(Clone)]
 struct StoredBytes(Vec<u8>);
 
@@ -460,7 +460,7 @@ impl H5Type for StoredBytes {
     }
 }
 
-/// Rows of a dataset, decoded a batch at a time.
+/// Reads the rows of a dataset, decoded in batches.
 struct DatasetRows<'a> {
     dataset: Dataset,
     info: &'a ArrayInfo,
@@ -468,7 +468,7 @@ struct DatasetRows<'a> {
     batch: u64,
     buffer: Vec<u8>,
     taken: usize,
-    /// The places of byte strings of any length, the next one last.
+    /// References to byte strings of variable length in reverse order: the next one is the last.
     references: Vec<Vec<u8>>,
 }
 
@@ -517,7 +517,7 @@ impl DatasetRows<'_> {
         if !read.is_standard_layout() {
             return Err(Hdf5Error::InvalidData("decoded rows have gaps".to_owned()));
         }
-        // In the memory that they were decoded to.
+        // Reuses the memory in which the elements were decoded.
         let (elements, _) = read.into_raw_vec_and_offset();
         let bytes: Vec<[u8; N]> = elements.into_iter().map(|stored| stored.0).collect();
         self.buffer = bytes.into_flattened();
@@ -572,7 +572,7 @@ impl RowReader for DatasetRows<'_> {
 mod tests {
     use super::*;
 
-    /// Unpacks one 16-bit number, of 12 bits, in so many arrays around each other.
+    /// Unpacks a 16-bit number with 12 significant bits, nested in `arrays` array types.
     fn unpack(arrays: usize) -> Result<Vec<u8>, Hdf5Error> {
         let mut client_data = vec![0, 0, 1];
         client_data.extend([2, 2].repeat(arrays));

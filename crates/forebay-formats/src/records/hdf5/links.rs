@@ -1,5 +1,4 @@
-//! Links of groups to other paths and to other files. The decoder follows those within the file and passes over the others, so
-//! they are listed here.
+//! Lists the links of groups to other paths and to other files. The decoder follows links inside the file and skips the others.
 
 use hdf5_reader::Hdf5File;
 use hdf5_reader::btree_v1::collect_btree_v1_leaves_storage;
@@ -15,19 +14,19 @@ use hdf5_reader::messages::link_info::LinkInfoMessage;
 use hdf5_reader::messages::symbol_table_msg::SymbolTableMessage;
 use hdf5_reader::symbol_table::SymbolTableNode;
 
-/// The kind of entry of a symbol table that is a link to a path.
+/// The type of a symbol table entry that is a soft link.
 const SOFT: u32 = 2;
 
-/// A link to a path in this file, or in another one.
+/// A link to a path in this file or in another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) name: String,
-    /// The other file.
+    /// The other file; `None` for a link inside this file.
     pub(super) file: Option<String>,
     pub(super) path: String,
 }
 
-/// Lists the links of a group that are no objects of it.
+/// Lists the soft and external links of a group.
 pub(super) fn links(file: &Hdf5File, group: &Group) -> Result<Vec<Link>, Hdf5Error> {
     let mut found = Vec::new();
     for message in &file.get_or_parse_header(group.address())?.messages {
@@ -54,7 +53,7 @@ fn of_message(message: &LinkMessage) -> Option<Link> {
     })
 }
 
-/// The links of a group with many of them.
+/// Adds the links of a group that stores them in a heap, as groups with many links do.
 fn dense(group: &Group, info: &LinkInfoMessage, found: &mut Vec<Link>) -> Result<(), Hdf5Error> {
     let (offset, length) = (group.offset_size(), group.length_size());
     let storage = group.storage();
@@ -77,7 +76,7 @@ fn dense(group: &Group, info: &LinkInfoMessage, found: &mut Vec<Link>) -> Result
     Ok(())
 }
 
-/// The links of a group as older versions of the library write it.
+/// Adds the links of a group that has a symbol table, as older versions of the library write it.
 fn of_symbol_table(
     group: &Group,
     table: &SymbolTableMessage,

@@ -1,9 +1,9 @@
-//! LZF, the compression that h5py registers besides those of HDF5.
+//! LZF, a compression filter that h5py adds to those of HDF5.
 
-/// Its number among HDF5's filters.
+/// Its id among HDF5's filters.
 pub(super) const FILTER: u16 = 32000;
 
-/// Decompresses at most `most` bytes.
+/// Decompresses data; an error if the result has more than `most` bytes.
 pub(super) fn decompress(data: &[u8], most: usize) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     let mut rest = data;
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn literals_and_references_are_decoded() {
-        // Three literals, then six bytes from three back.
+        // Three literals, then six bytes copied from three bytes back.
         let data = [2, b'a', b'b', b'c', 4 << 5, 2];
         assert_eq!(decompress(&data, 9).unwrap(), b"abcabcabc");
         let long = [0, b'x', 7 << 5, 11, 0];

@@ -1,4 +1,4 @@
-//! HDF5 files: datasets with a row for each record, as h5py writes them.
+//! HDF5 files: datasets with one row per record, as h5py writes them.
 
 #[cfg(feature = "formats")]
 mod file;

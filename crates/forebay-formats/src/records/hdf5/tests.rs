@@ -1,4 +1,4 @@
-//! Files of h5py (testdata/formats-golden/arrays, made by tools/golden/make_golden_arrays.py), and damaged ones.
+//! Files of h5py (testdata/formats-golden/arrays, made by tools/golden/make_golden_arrays.py), and damaged files.
 
 use crate::records::arrays::tests::{corpus, expected, open, open_with, read_all, rows, write};
 use crate::records::{ForeignRecords, RecordFormat, SinkOptions, SourceRecord};
@@ -53,7 +53,7 @@ fn datasets_that_records_cannot_hold_are_named() {
         let error = open_with(&path, ForeignRecords::default(), &dropped).unwrap_err();
         let error = error.to_string();
         let advice = format!("--drop-feature {name} leaves it out");
-        // Types are looked at before the numbers of rows.
+        // Types are checked before the numbers of rows.
         if name == "list" {
             dropped.extend(["pair", "when"]);
             let error = open_with(&path, ForeignRecords::default(), &dropped).unwrap_err();
@@ -68,11 +68,11 @@ fn datasets_that_records_cannot_hold_are_named() {
     let source = open_with(&path, ForeignRecords::default(), &dropped).unwrap();
     let found = rows(&source, 0, 0).unwrap();
     assert_eq!(found.len(), 5);
-    // Zeros that h5py compressed by a filter of its own.
+    // Zeros that h5py compressed with LZF.
     assert_eq!(found[4].2[1], ("lzf".to_owned(), "00".repeat(64 * 8)));
 }
 
-/// Every file with one byte changed is read or refused with its name, and never panics.
+/// Changes one byte of each file at a time: it must be read, or refused with its name, without a panic.
 #[test]
 fn damaged_files_are_refused_or_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ fn written_files_have_the_same_rows() {
     let second = dir.path().join("b.h5");
     write(&source, &second).unwrap();
     assert!(std::fs::read(&path).unwrap() == std::fs::read(&second).unwrap());
-    // A file with one byte changed is read or refused with its name.
+    // Each file with one changed byte must be read, or refused with its name.
     let bytes = std::fs::read(&path).unwrap();
     let mut refused = 0;
     for at in (0..bytes.len()).step_by(31) {
@@ -129,7 +129,7 @@ fn written_files_have_the_same_rows() {
     assert!(refused > 20, "{refused}");
 }
 
-/// Texts of no bytes, of more than a heap has, and of more heaps than one; features in groups; a file without a record.
+/// Empty texts, texts larger than a heap, and more texts than one heap holds; features in groups; and a file without records.
 #[test]
 fn texts_of_any_length_and_groups_are_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ fn texts_of_any_length_and_groups_are_written() {
             assert_eq!(*column("object/name"), digits);
         }
     }
-    // A feature that is the name of a group, too.
+    // Another feature has the same name as a group.
     let mut inside = Column::new("caption/x", ColumnType::Int);
     inside.feature = "caption/x".to_owned();
     let mut columns = facts.schema.columns().to_vec();
@@ -212,7 +212,8 @@ fn texts_of_any_length_and_groups_are_written() {
     );
 }
 
-/// Files that claim far more bytes than they have, and links (testdata/hostile, made by tools/golden/make_hostile_files.py).
+/// Returns a file that claims far more bytes than it has, or has links (testdata/hostile, made by
+/// tools/golden/make_hostile_files.py).
 fn hostile(name: &str) -> std::path::PathBuf {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     root.join("../../testdata/hostile").join(name)

@@ -1,6 +1,6 @@
-//! Writing arrays as datasets of an HDF5 file, which libhdf5 1.8 and later read: a superblock of version 2, groups whose links are
-//! in their headers, contiguous datasets, and text of any length in global heaps. All addresses follow from names, shapes and
-//! lengths, so the file is written from its beginning to its end.
+//! Writes arrays as datasets of an HDF5 file that libhdf5 1.8 and later read: a superblock of version 2, groups with links in
+//! their object headers, contiguous datasets, and variable-length text in global heaps. All addresses follow from names, shapes
+//! and lengths, so the file is written sequentially.
 
 use crate::records::arrays::{ArrayEncoder, Element, SpooledArray, TextAs};
 use forebay_shard::schema::NumberType;
@@ -10,18 +10,18 @@ use std::io::{self, Read, Write};
 
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 const SUPERBLOCK_BYTES: u64 = 48;
-/// No address.
+/// Stands for an undefined address.
 const UNDEFINED: u64 = u64::MAX;
-/// Objects begin at multiples of this.
+/// Objects begin at multiples of this many bytes.
 const ALIGNMENT: u64 = 8;
-/// Length, address and number of a text, as its dataset has it.
+/// Size of a text reference in a dataset: length, address of the heap, and index in the heap.
 const REFERENCE_BYTES: u64 = 16;
-/// Bytes before the objects of a heap, and before each of them.
+/// Size of the header of a heap, and of the header of each object in it.
 const HEAP_HEADER_BYTES: u64 = 16;
-/// Least bytes of a heap, and most texts of one, which are counted from 1 in two bytes.
+/// Smallest heap in bytes, and most texts of a heap: their indexes start at 1 and have two bytes.
 const HEAP_BYTES: u64 = 4096;
 const HEAP_TEXTS: usize = 0xffff;
-/// Types of messages in the headers of objects.
+/// Types of messages in object headers.
 const DATASPACE: u8 = 1;
 const LINK_INFO: u8 = 2;
 const DATATYPE: u8 = 3;
@@ -52,7 +52,7 @@ impl ArrayEncoder for Encoder {
 
     fn encode(&self, arrays: &mut [SpooledArray], out: &mut dyn Write) -> io::Result<()> {
         let objects = objects(arrays)?;
-        // Headers have the same length whatever the addresses in them are.
+        // The length of a header does not depend on the addresses in it.
         let mut next = SUPERBLOCK_BYTES;
         let mut places = Vec::new();
         for object in &objects {
@@ -84,7 +84,7 @@ impl ArrayEncoder for Encoder {
     }
 }
 
-/// Counts the bytes of a file.
+/// Counts the written bytes.
 struct Output<'a> {
     out: &'a mut dyn Write,
     at: u64,
@@ -96,7 +96,7 @@ impl Output<'_> {
         self.out.write_all(bytes)
     }
 
-    /// Copies exactly so many bytes.
+    /// Copies exactly `bytes` bytes.
     fn copy(&mut self, from: &mut dyn Read, bytes: u64) -> io::Result<()> {
         let copied = io::copy(&mut from.take(bytes), self.out)?;
         self.at += copied;
@@ -117,7 +117,7 @@ impl Output<'_> {
 
 fn superblock(root: u64, end: u64) -> Vec<u8> {
     let mut block = SIGNATURE.to_vec();
-    // The version, and the bytes of addresses and lengths.
+    // The version, and the sizes of addresses and lengths in bytes.
     block.extend([2, 8, 8, 0]);
     for address in [0, UNDEFINED, end, root] {
         block.extend(address.to_le_bytes());
@@ -133,13 +133,13 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
 /// An object of the file.
 #[derive(Debug)]
 enum Object {
-    /// Links: name, and number among all objects.
+    /// Links: the name, and the index among all objects.
     Group(Vec<(String, usize)>),
-    /// A number among the arrays.
+    /// The index among the arrays.
     Dataset(usize),
 }
 
-/// The groups that the names of arrays tell, and the datasets in them; the root comes first.
+/// Returns the groups in the names of arrays and the datasets in them; the root group comes first.
 fn objects(arrays: &[SpooledArray]) -> io::Result<Vec<Object>> {
     let mut objects = vec![Object::Group(Vec::new())];
     let mut groups = BTreeMap::from([(String::new(), 0)]);
@@ -188,12 +188,12 @@ fn objects(arrays: &[SpooledArray]) -> io::Result<Vec<Object>> {
 }
 
 impl Object {
-    /// The header of the object: `places` are the addresses of all objects, `data` that of its data.
+    /// Returns the header of the object. `places` has the addresses of all objects, `data` is the address of its data.
     fn header(&self, places: &[u64], data: u64, arrays: &[SpooledArray]) -> io::Result<Vec<u8>> {
         let mut messages = Vec::new();
         match self {
             Self::Group(links) => {
-                // Without a heap and an index of links, which are messages here.
+                // No heap and no index of links: the links are messages in this header.
                 let undefined = [UNDEFINED.to_le_bytes(), UNDEFINED.to_le_bytes()].concat();
                 message(
                     LINK_INFO,
@@ -202,7 +202,7 @@ impl Object {
                 )?;
                 message(GROUP_INFO, &[0, 0], &mut messages)?;
                 for (name, object) in links {
-                    // A name of UTF-8, whose length has two bytes.
+                    // Flags: the name is UTF-8, and its length has two bytes.
                     let mut link = vec![1, 0x11, 1];
                     let len = u16::try_from(name.len()).map_err(io::Error::other)?;
                     link.extend(len.to_le_bytes());
@@ -218,7 +218,7 @@ impl Object {
                 dataspace.extend(array.shape.iter().flat_map(|dim| dim.to_le_bytes()));
                 message(DATASPACE, &dataspace, &mut messages)?;
                 message(DATATYPE, &datatype(&array.element)?, &mut messages)?;
-                // Space is allocated late, and filled if a value is set, which it is not.
+                // Late allocation, and a fill value only if one is set, which is not the case.
                 message(FILL_VALUE, &[3, 0x0a], &mut messages)?;
                 let bytes = stored_bytes(array);
                 let mut layout = vec![3, 1];
@@ -229,7 +229,7 @@ impl Object {
             }
         }
         let len = u32::try_from(messages.len()).map_err(io::Error::other)?;
-        // The version, and that the length has four bytes.
+        // The version, and a flag that the length has four bytes.
         let mut header = b"OHDR\x02\x02".to_vec();
         header.extend(len.to_le_bytes());
         header.extend(messages);
@@ -246,7 +246,7 @@ fn message(kind: u8, content: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// The message of a type: class and version, bits of the class, the size, and properties.
+/// Returns a datatype message: class and version, bit field of the class, size, and properties.
 fn datatype(element: &Element) -> io::Result<Vec<u8>> {
     let integer = |bytes: usize, is_signed: bool| {
         let mut found = vec![0x10, if is_signed { 8 } else { 0 }, 0, 0];
@@ -254,7 +254,7 @@ fn datatype(element: &Element) -> io::Result<Vec<u8>> {
         found.extend([0, 0, bytes as u8 * 8, 0]);
         found
     };
-    // Bits of the exponent and of the fraction, above which the sign is.
+    // The sign bit is above the exponent, which is above the fraction.
     let float = |exponent: u8, fraction: u8| {
         let bits = exponent + fraction + 1;
         let mut found = vec![0x11, 0x20, bits - 1, 0];
@@ -267,7 +267,7 @@ fn datatype(element: &Element) -> io::Result<Vec<u8>> {
     Ok(match element {
         Element::Number(number) => match number {
             NumberType::Bool => {
-                // The enumeration that h5py takes for bool.
+                // The enumeration that h5py reads as bool.
                 let mut found = vec![0x18, 2, 0, 0, 1, 0, 0, 0];
                 found.extend(integer(1, true));
                 found.extend(b"FALSE\0\0\0TRUE\0\0\0\0\0\x01");
@@ -288,7 +288,7 @@ fn datatype(element: &Element) -> io::Result<Vec<u8>> {
                 return Err(io::Error::other(what));
             }
         },
-        // Strings of UTF-8 of any length, made of bytes.
+        // Variable-length UTF-8 strings, based on bytes.
         Element::Text => {
             let mut found = vec![0x19, 1, 1, 0];
             found.extend((REFERENCE_BYTES as u32).to_le_bytes());
@@ -299,7 +299,7 @@ fn datatype(element: &Element) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Bytes of the dataset itself.
+/// Returns the bytes of the dataset itself, without texts.
 fn stored_bytes(array: &SpooledArray) -> u64 {
     match array.element {
         Element::Text => array.shape.iter().product::<u64>() * REFERENCE_BYTES,
@@ -322,7 +322,7 @@ impl Heap {
     }
 }
 
-/// The data of an array, and its places.
+/// The data of an array and its addresses in the file.
 #[derive(Debug)]
 struct Stored {
     start: u64,
@@ -389,7 +389,7 @@ impl Stored {
             lens = rest;
             for (number, len) in texts.iter().enumerate() {
                 let mut reference = len.to_le_bytes().to_vec();
-                // A text without bytes is none of a heap.
+                // An empty text is not stored in a heap.
                 let (address, number) = match len {
                     0 => (0, 0),
                     _ => (heap.at, number as u32 + 1),
@@ -414,7 +414,7 @@ impl Stored {
                 out.copy(&mut rows, u64::from(*len))?;
                 out.pad(out.at.next_multiple_of(ALIGNMENT))?;
             }
-            // The rest is the object that is free.
+            // The rest of the heap is a free-space object.
             let free = heap.at + heap.size() - out.at;
             if free >= HEAP_HEADER_BYTES {
                 out.put(&heap_object(0, 0, free))?;
@@ -425,7 +425,7 @@ impl Stored {
     }
 }
 
-/// Bytes of a text in a heap.
+/// Returns the bytes that a text takes in a heap.
 fn heap_bytes(len: u32) -> u64 {
     match len {
         0 => 0,
@@ -433,7 +433,7 @@ fn heap_bytes(len: u32) -> u64 {
     }
 }
 
-/// The bytes before an object of a heap: its number, how many texts are it, and its bytes.
+/// Returns the header of an object in a heap: index, number of references, and size in bytes.
 fn heap_object(number: u16, references: u16, bytes: u64) -> Vec<u8> {
     let mut header = number.to_le_bytes().to_vec();
     header.extend(references.to_le_bytes());

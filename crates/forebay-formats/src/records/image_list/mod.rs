@@ -1,7 +1,7 @@
 //! Lists of images: a CSV, TSV or JSON lines file with the path of each image, its label and further columns, such as
 //! `metadata.jsonl` of Hugging Face's imagefolder.
 //!
-//! [`LabelTable`] reads the lists, as it does for `pack --labels`; here the lines say which images there are.
+//! [`LabelTable`] reads the lists as for `pack --labels`, but here the lines decide which images are in the dataset.
 
 #[cfg(test)]
 mod tests;
@@ -27,13 +27,13 @@ use std::sync::Arc;
 
 pub(super) struct ImageList;
 
-/// Names of the lists of a directory, as Hugging Face's imagefolder has them.
+/// Names of the list in a directory, as in Hugging Face's imagefolder.
 const NAMES: [&str; 3] = ["metadata.csv", "metadata.jsonl", "metadata.tsv"];
 const ENDINGS: [&str; 4] = ["csv", "jsonl", "ndjson", "tsv"];
 const DEFAULT_SPLIT: &str = "train";
-/// Threads that ask for the sizes of images.
+/// Number of threads that look up the sizes of images.
 const THREADS: usize = 16;
-/// The number of an image without a label.
+/// The label of an image without a class.
 const UNLABELLED: i64 = -1;
 
 impl Format for ImageList {
@@ -45,7 +45,7 @@ impl Format for ImageList {
         "a list of images"
     }
 
-    /// A table beside images may be of anything, and `pack` takes the images: commands that read records ask
+    /// Never detected: a table beside images may have any content, and `pack` packs the images. Commands that read records call
     /// [`image_list`].
     fn detect<'n>(&self, _names: &[&'n str]) -> Option<&'n str> {
         None
@@ -59,7 +59,7 @@ impl Format for ImageList {
         let root = input.location.local_path()?;
         let mut lists = Vec::new();
         for (split, path) in find(root)? {
-            // A file that is no list is refused before all of it is read.
+            // An invalid list is refused before its whole content is read.
             let table = LabelTable::read_list(&path)?;
             lists.push((split, table, digest_of(&path)?));
         }
@@ -105,8 +105,8 @@ impl Format for ImageList {
     }
 }
 
-/// Returns the name among those at the top of a place that is a list of its images: the only name, or one that
-/// imagefolder gives it, also in the directory of a split.
+/// Returns the name of an image list among the names at the top of a source: the only name if it is a table, or one of
+/// imagefolder's names, which may be in the directory of a split.
 pub fn image_list<'n>(names: &[&'n str]) -> Option<&'n str> {
     let is_list = |name: &&&str| {
         let last = name.rsplit('/').next().unwrap_or_default();
@@ -117,7 +117,7 @@ pub fn image_list<'n>(names: &[&'n str]) -> Option<&'n str> {
     names.iter().find(is_list).copied()
 }
 
-/// The lists of a place, each with the split that its name or its directory tells.
+/// Returns the lists of a source, each with the split from its own name or the name of its directory.
 fn find(root: &Path) -> Result<Vec<(String, PathBuf)>> {
     let split_named = |path: &Path| {
         let name = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
@@ -142,7 +142,7 @@ fn find(root: &Path) -> Result<Vec<(String, PathBuf)>> {
                 .map_err(|error| Error::io(root, "list", error))?
                 .path();
             let name = dir.file_name().and_then(OsStr::to_str).unwrap_or_default();
-            // A directory of another name is a split too, if it has a list.
+            // A directory with a list is a split even if it does not have the name of one.
             let split = split_name(name.as_bytes()).unwrap_or(name);
             found.extend(list_in(&dir).map(|path| (split.to_owned(), path)));
         }
@@ -211,11 +211,11 @@ impl Classes {
 /// An image of a split.
 #[derive(Debug)]
 struct Entry {
-    /// Its number in the list.
+    /// Its index in the [`LabelTable`].
     row: u32,
-    /// Its line there.
+    /// Its line number in the list.
     line: u32,
-    /// Path below the directory of the list, which is the key.
+    /// Path relative to the directory of the list, which is also the key.
     path: Vec<u8>,
     label: i64,
     bytes: u64,
@@ -224,14 +224,14 @@ struct Entry {
 /// The images of one list in a split, as one file of records.
 #[derive(Debug)]
 struct Images {
-    /// The list.
+    /// The path of the list.
     path: PathBuf,
     entries: Vec<Entry>,
     columns: Arc<Columns>,
     has_labels: bool,
 }
 
-/// The images of a list by split.
+/// Groups the images of a list by split.
 fn images_of(
     dir_split: &str,
     table: LabelTable,
@@ -290,7 +290,7 @@ fn images_of(
         .collect())
 }
 
-/// The features of all records, which all lists have alike, and their columns.
+/// Returns the features and columns of all records, which must be the same in all lists.
 fn features<'a>(
     root: &Path,
     files: impl Iterator<Item = &'a Images>,

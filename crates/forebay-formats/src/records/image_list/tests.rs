@@ -1,4 +1,4 @@
-//! Small lists of images, written here.
+//! Small image lists that the tests write.
 
 use super::image_list;
 use crate::records::{OnBadRecord, RecordFormat, RecordInput, RecordSource};
@@ -18,7 +18,7 @@ fn open(root: &Path, split: Option<&str>, dropped: &[&str]) -> crate::Result<Rec
     RecordFormat::IMAGE_LIST.open(&input)
 }
 
-/// The key, the label, and the columns in words, of each record of a split.
+/// Returns the key, the label and the columns, formatted, of each record of a split.
 fn records(source: &RecordSource, split: &str) -> Vec<(String, Option<i64>, Vec<String>)> {
     let mut found = Vec::new();
     let split = source.splits.iter().find(|known| known.name == split);
@@ -65,7 +65,7 @@ fn imagefolder_has_a_list_for_each_split() {
         "text text: éb",
     ]);
     let found = records(&source, "validation");
-    // Captions alone: there is no label.
+    // Only captions: there are no labels.
     assert_eq!(found, [("b.jpg".to_owned(), None, expected)]);
     let source = open(dir.path(), Some("train"), &["n"]).unwrap();
     assert_eq!((source.splits.len(), source.facts.features.len()), (1, 2));
@@ -88,7 +88,7 @@ fn classes_are_numbered_over_all_splits() {
             .map(|(key, label, _)| (key, label.unwrap()))
             .collect::<Vec<_>>()
     };
-    // In the order of the list.
+    // Records are in the order of the list.
     let train = [("deep/2.jpg".to_owned(), 0), ("1.jpg".to_owned(), -1)];
     assert_eq!(keys_and_labels("train"), train);
     assert_eq!(keys_and_labels("validation"), [("3.jpg".to_owned(), 1)]);
@@ -117,7 +117,7 @@ fn several_lines_of_an_image_become_lists() {
 }
 
 #[test]
-fn files_that_are_no_images_are_errors_of_their_lines() {
+fn invalid_images_are_errors_with_their_line() {
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in [("1.jpg", "II*\0 image"), ("ü 2.jpg", "text"), ("3.jpg", "")] {
         write(&dir.path().join(name), content);
@@ -202,13 +202,13 @@ fn lists_are_found_by_their_names() {
         (&["metadata.json"], None),
     ] {
         assert_eq!(image_list(names), expected);
-        // Other tables lie beside images too, which are packed.
+        // Other tables may lie beside images, which are packed.
         assert_eq!(RecordFormat::detect(names), None);
     }
 }
 
 #[test]
-fn lines_of_missing_images_are_left_out_if_asked() {
+fn missing_images_are_left_out_on_request() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("1.jpg"), "II*\0 image");
     let list = "file_name,label\n2.jpg,0\n1.jpg,1\n1.jpg/3.jpg,2\n";

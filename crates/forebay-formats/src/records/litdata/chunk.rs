@@ -1,4 +1,4 @@
-//! Chunks: a count, offsets and items, whose bytes may be compressed in several ways.
+//! Chunks of LitData: a count, offsets and items, which may be compressed as a file, in frames or one by one.
 
 use super::index::{ChunkInfo, Wrap};
 use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt, Stream, VolumeKind};
@@ -7,16 +7,16 @@ use crate::records::samples::{INDEX, check_offsets, read_offsets, read_sample};
 use forebay_shard::MAX_RECORD_BYTES;
 use std::io::Read;
 
-/// Begins a chunk of frames.
+/// Magic bytes of a chunk with frames.
 const FRAMES_MAGIC: &[u8; 8] = b"LDFZ01\0\0";
 const FRAMES_VERSION: u16 = 1;
-/// Bytes before the offsets, and of each frame in the table behind them.
+/// Size of the header before the offsets, and of an entry in the table of frames.
 const FRAMES_HEADER_BYTES: usize = 24;
 const FRAME_BYTES: usize = 24;
-/// Most bytes of a frame, expanded, and of one that is no more than so many times its stored bytes.
+/// Most decompressed bytes of a frame: `FRAME_BYTES_MAX`, or `FRAME_RATIO` times its stored bytes if that is larger.
 const FRAME_BYTES_MAX: u64 = MAX_RECORD_BYTES;
 const FRAME_RATIO: u64 = 4;
-/// Ends a chunk whose items are rows of Arrow.
+/// Magic bytes at the end of a chunk whose items are Arrow rows.
 const ARROW_MAGIC: &[u8; 8] = b"LDARW01\0";
 
 /// Items that are compressed together.
@@ -29,19 +29,19 @@ struct Frame {
     bytes: u32,
 }
 
-/// A chunk whose items are known.
+/// An open chunk with the offsets of its items.
 #[derive(Debug)]
 pub(super) struct Chunk {
     archive: Archive,
     pub(super) version: FileVersion,
     wrap: Wrap,
-    /// The offset of each item, and the end of the last one.
+    /// The offset of each item, followed by the end of the last one.
     offsets: Vec<u32>,
     frames: Vec<Frame>,
 }
 
 impl Chunk {
-    /// Reads the offsets.
+    /// Opens a chunk and reads its offsets.
     pub(super) fn open(info: &ChunkInfo, wrap: Wrap, archive: Archive) -> Result<Self> {
         let (version, file) = FileVersion::open(&archive)?;
         let (path, bytes) = (version.path.clone(), version.bytes);
@@ -86,7 +86,7 @@ impl Chunk {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Bytes of all items, as far as offsets tell.
+    /// Returns the bytes of all items, according to the offsets.
     pub(super) fn sample_bytes(&self) -> u64 {
         match (self.offsets.first(), self.offsets.last()) {
             (Some(first), Some(last)) => u64::from(last - first),
@@ -94,13 +94,13 @@ impl Chunk {
         }
     }
 
-    /// Returns offset and length of an item.
+    /// Returns the offset and the length of an item.
     pub(super) fn item(&self, number: usize) -> Option<(u64, usize)> {
         let (start, end) = (*self.offsets.get(number)?, *self.offsets.get(number + 1)?);
         Some((u64::from(start), (end - start) as usize))
     }
 
-    /// Reads items in order.
+    /// Returns a reader of the items.
     pub(super) fn reader(&self) -> Result<ItemReader<'_>> {
         let file = self.version.reopen(&self.archive)?;
         Ok(ItemReader {
@@ -120,7 +120,7 @@ fn ends_with_arrow(file: &ArchiveFile) -> bool {
     at.is_some_and(|at| file.read_exact_at(&mut tail, at).is_ok() && tail == *ARROW_MAGIC)
 }
 
-/// The offsets and the frames of a chunk; an error has its place.
+/// Reads the offsets and the frames of a chunk. An error includes the offset in the file.
 fn frames(
     file: &ArchiveFile,
     info: &ChunkInfo,
@@ -151,7 +151,7 @@ fn frames(
     let offsets_bytes = 4 * (items + 1);
     let table = FRAMES_HEADER_BYTES as u64 + offsets_bytes;
     let data = table + count * FRAME_BYTES as u64;
-    // Both tables are in the file, so they are as large as it is.
+    // Both tables must be inside the file, so their size is bounded.
     if data > len {
         let what = format!("{items} items in {count} frames do not fit into {len} bytes");
         return Err((12, what));
@@ -217,14 +217,14 @@ pub(super) struct ItemReader<'a> {
     chunk: &'a Chunk,
     file: ArchiveFile,
     stream: Stream,
-    /// The frame that is expanded.
+    /// The index of the frame that is decompressed.
     frame: Option<usize>,
     stored: Vec<u8>,
     expanded: Vec<u8>,
 }
 
 impl ItemReader<'_> {
-    /// Reads an item that the chunk has.
+    /// Reads an item of the chunk.
     pub(super) fn read(&mut self, number: usize, out: &mut Vec<u8>) -> Result<()> {
         let chunk = self.chunk;
         let (at, len) = chunk.item(number).unwrap_or_default();
@@ -283,7 +283,7 @@ impl ItemReader<'_> {
     }
 }
 
-/// Expands a frame of Zstandard into at most `most` bytes.
+/// Decompresses a frame of Zstandard; an error if the result has more than `most` bytes.
 fn expand(stored: &[u8], most: u64, out: &mut Vec<u8>) -> std::result::Result<(), String> {
     out.clear();
     let damaged = |error: std::io::Error| format!("its zstd is damaged: {error}");

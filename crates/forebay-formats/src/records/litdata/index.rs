@@ -1,4 +1,4 @@
-//! `index.json`: the chunks of a split, and the types and names of the leaves of items.
+//! `index.json`: the chunks of a split, and the names and types of the leaves of an item.
 
 use crate::error::Result;
 use crate::records::samples::{difference, is_file_name, read_index};
@@ -8,9 +8,9 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// An item has a handful of leaves.
+/// Most leaves of an item; real ones have a handful.
 const LEAVES_MAX: usize = 1024;
-/// The name of the leaf of items that are one value.
+/// The name of the leaf of an item that is a single value.
 const ONLY_LEAF: &str = "value";
 /// The loader of items that are rows of Parquet files.
 const PARQUET_LOADER: &str = "ParquetLoader";
@@ -19,22 +19,22 @@ const PARQUET_LOADER: &str = "ParquetLoader";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wrap {
     None,
-    /// Each file as a whole.
+    /// Each file is compressed as a whole.
     File,
-    /// Several items at a time, as a table in the file says.
+    /// Several items are compressed together; the file has a table of these frames.
     Frames,
-    /// Each item.
+    /// Each item is compressed separately.
     Items,
 }
 
-/// The list of the chunks of a split.
+/// The index of a split.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) chunks: Vec<ChunkInfo>,
     /// Name and type of each leaf.
     pub(super) leaves: Vec<(String, String)>,
     pub(super) wrap: Wrap,
-    /// Whether the chunks are Parquet files, which have the types of their columns themselves.
+    /// Whether the chunks are Parquet files, which define the types of their columns themselves.
     pub(super) is_parquet: bool,
 }
 
@@ -60,11 +60,11 @@ struct Config {
     item_loader: Option<String>,
 }
 
-/// One chunk in the list.
+/// An entry of a chunk in the index.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ChunkInfo {
     pub(super) filename: String,
-    /// Bytes of the file, before it was compressed as a whole.
+    /// Size of the file in bytes, before it was compressed as a whole.
     #[serde(rename = "chunk_bytes")]
     pub(super) bytes: u64,
     #[serde(rename = "chunk_size")]
@@ -72,12 +72,12 @@ pub(super) struct ChunkInfo {
 }
 
 impl Index {
-    /// Reads the list in a directory.
+    /// Reads the index in a directory.
     pub(super) fn load(dir: &Path, storage: &dyn Storage) -> Result<Self> {
         read_index(dir, storage, Self::parse)
     }
 
-    /// Parses the list.
+    /// Parses the index.
     fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
         let file: IndexFile = forebay_shard::json::from_slice(bytes)
             .map_err(|error| format!("it is no index of LitData: {error}"))?;
@@ -149,7 +149,7 @@ impl Index {
         })
     }
 
-    /// Returns where each leaf is among those of another index, or the first difference.
+    /// Returns the position of each leaf among those of another index, or the first difference.
     pub(super) fn places_in(&self, other: &Self) -> std::result::Result<Vec<usize>, String> {
         if self.is_parquet != other.is_parquet {
             return Err("its chunks are of another kind than those of the first split".to_owned());
@@ -182,7 +182,7 @@ fn wrap(compression: Option<&str>, level: Option<&str>) -> std::result::Result<W
     }
 }
 
-/// Appends the names of the leaves of a tree: the keys and positions that lead to each, with slashes between them.
+/// Appends the names of the leaves of a tree: keys and positions on the path to the leaf, separated by slashes.
 fn leaf_names(
     spec: &Value,
     prefix: &str,
@@ -202,7 +202,7 @@ fn leaf_names(
     }
     let children = spec.get("children_spec").and_then(Value::as_array);
     let children = children.ok_or("its data_spec has a node without children_spec")?;
-    // The keys of a dict are JSON in JSON.
+    // The keys of a dict are a JSON text inside the JSON.
     let context = spec.get("context").and_then(Value::as_str);
     let keys: Option<Vec<Value>> =
         context.and_then(|text| forebay_shard::json::from_str(text).ok());

@@ -5,7 +5,7 @@ use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
 use forebay_shard::schema::NumberType;
 use std::borrow::Cow;
 
-/// The types of NumPy's arrays, by number.
+/// NumPy's types by their numbers in LitData.
 const NUMPY: [Option<NumberType>; 14] = [
     Some(NumberType::Int8),
     Some(NumberType::Int16),
@@ -24,7 +24,7 @@ const NUMPY: [Option<NumberType>; 14] = [
     Some(NumberType::Bool),
 ];
 
-/// The types of PyTorch's tensors, by number: several have two names.
+/// PyTorch's types by their numbers in LitData; several types have two names in PyTorch.
 const TORCH: [Option<NumberType>; 21] = [
     Some(NumberType::Float32),
     Some(NumberType::Float32),
@@ -50,10 +50,10 @@ const TORCH: [Option<NumberType>; 21] = [
     Some(NumberType::Uint16),
 ];
 
-/// Most dimensions of an array, as of a tensor.
+/// Most dimensions of an array, as for a tensor column.
 const MAX_DIMENSIONS: u32 = 8;
 
-/// The values of the leaves of an item, in the order of `places`.
+/// Splits an item into the values of its leaves, in the order of `places`.
 pub(super) fn values<'a>(places: &[usize], item: &'a [u8]) -> Result<Vec<&'a [u8]>, String> {
     values_at(places.iter().map(|_| None), places, item)
 }
@@ -65,20 +65,20 @@ pub(super) enum Leaf {
     Bytes,
     /// An encoded image.
     Image,
-    /// The pixels of Pillow.
+    /// Raw pixels in a mode of Pillow.
     Pil,
     Bool,
     Int,
     Float,
-    /// Arrays with type and shape before the numbers.
+    /// Arrays that begin with type and shape.
     Numpy,
     Tensor,
-    /// Arrays of one dimension.
+    /// Arrays with one dimension.
     Flat(NumberType),
 }
 
 impl Leaf {
-    /// Parses an entry of `data_format`: the name of a serializer, with what it adds behind a colon.
+    /// Parses an entry of `data_format`: the name of a serializer, with a parameter after a colon.
     pub(super) fn parse(format: &str) -> Result<Self, String> {
         let (name, parameter) = format.split_once(':').unwrap_or((format, ""));
         let flat = |numbers: &[Option<NumberType>]| {
@@ -110,7 +110,7 @@ impl Leaf {
         })
     }
 
-    /// How converted values are stored.
+    /// Returns the encoding of converted values.
     pub(super) fn encoding(self) -> Encoding {
         match self {
             Self::Text => Encoding::Str,
@@ -154,7 +154,7 @@ impl Leaf {
     }
 }
 
-/// The values of an item as their columns store them. Leaves that are left out may hold anything.
+/// Converts the values of an item to the encodings of their columns. Values of dropped leaves are not checked.
 pub(super) fn convert<'a>(
     leaves: &[Leaf],
     columns: &[SampleColumn],
@@ -177,7 +177,7 @@ fn array(number: NumberType, shape: &[u64], bytes: &[u8]) -> Result<Cow<'static,
     Ok(Cow::Owned(out))
 }
 
-/// Type and shape of an array, and its numbers, which are compared with the shape where the array is read.
+/// Parses type, shape and numbers of an array. The number of values is checked when the array is read.
 fn header<'a>(
     value: &'a [u8],
     numbers: &[Option<NumberType>],
@@ -207,7 +207,7 @@ fn header<'a>(
     Ok((found, shape, rest))
 }
 
-/// Pixels of Pillow as PNG: width, height, the length of the mode, the mode, and the rows.
+/// Encodes Pillow pixels as PNG. The input has width, height, length of the mode, mode, and rows.
 fn pil(value: &[u8]) -> Result<Vec<u8>, String> {
     let short = "the image is cut short";
     let (sizes, rest) = value.split_first_chunk::<12>().ok_or(short)?;

@@ -1,4 +1,5 @@
-//! LitData, the chunks of Lightning: a directory for each split, with `index.json` and files of items whose leaves have types.
+//! LitData, the chunked format of Lightning: a directory for each split, with `index.json` and files of items with typed
+//! leaves.
 
 mod chunk;
 mod index;
@@ -21,10 +22,9 @@ use read::LitDataFile;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A split, its chunks, and the position of each leaf in its items.
+/// A split: name, chunks, and the position of each leaf in its items.
 type Split = (String, Vec<Chunk>, Arc<[usize]>);
 
-/// The format.
 pub(super) struct LitData;
 
 impl Format for LitData {
@@ -116,7 +116,7 @@ impl Format for LitData {
     }
 }
 
-/// Opens the chunks of a split, none of which may be missing.
+/// Opens the chunks of a split. A missing chunk is an error.
 fn open_chunks(
     index: &Index,
     path: &Path,
@@ -139,7 +139,7 @@ fn open_chunks(
     Ok(chunks)
 }
 
-/// Decides what the leaves are, by their names and types and by the first item.
+/// Decides the columns by the names and types of the leaves and by the first item.
 fn columns(
     index: &Index,
     splits: &[Split],

@@ -1,4 +1,4 @@
-//! Rows of Parquet files, which LitData's `index_parquet_dataset` lists in an `index.json` beside them.
+//! Reads rows of Parquet files that LitData's `index_parquet_dataset` listed in an `index.json` beside them.
 
 use super::index::ChunkInfo;
 use crate::error::{Error, Result};
@@ -7,14 +7,14 @@ use crate::records::{RecordFormat, RecordInput, RecordSource};
 use forebay_shard::Storage;
 use std::path::{Path, PathBuf};
 
-/// Advice for a list that does not fit its files.
+/// Advice for an index that does not match its files.
 const ADVICE: &str =
     "index the directory again, or convert the Parquet files by themselves: --from parquet";
 
-/// A split, the directory of its files, and their list.
+/// A split: name, directory of its files, and entries of the index.
 pub(super) type ListedFiles = (String, PathBuf, Vec<ChunkInfo>);
 
-/// Returns the name of an index with Parquet files beside it.
+/// Returns the name of an index that has Parquet files beside it.
 pub(super) fn index_among<'n>(names: &[&'n str]) -> Option<&'n str> {
     let is_beside =
         |index: &str, name: &str| name.ends_with(".parquet") && dir_of(name) == dir_of(index);
@@ -30,7 +30,7 @@ fn dir_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
-/// Opens the listed files as Parquet files, in the order of the lists.
+/// Opens the listed Parquet files, in the order of the indexes.
 pub(super) fn open(
     splits: &[ListedFiles],
     input: &RecordInput,

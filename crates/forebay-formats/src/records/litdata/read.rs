@@ -1,4 +1,4 @@
-//! Reading the items of one chunk in order: an `Example` is made of the leaves of each.
+//! Reads the items of a chunk in order and encodes an `Example` from the leaves of each.
 
 use super::chunk::{Chunk, ItemReader};
 use super::leaf::{self, Leaf};
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// About what a feature takes beside its value.
+/// Estimated bytes of a feature in addition to its value.
 const FEATURE_BYTES: u64 = 32;
 
 /// How the items of a split become records.
@@ -21,7 +21,7 @@ pub(super) struct ItemShape {
     pub(super) places: Arc<[usize]>,
 }
 
-/// A chunk of items.
+/// A chunk that is read as a file of records.
 #[derive(Debug)]
 pub(super) struct LitDataFile {
     chunk: Chunk,
@@ -92,7 +92,7 @@ impl RecordFile for LitDataFile {
     }
 }
 
-/// Items of one chunk, being read.
+/// Reads the items of a chunk in order.
 struct Reader<'a> {
     file: &'a LitDataFile,
     items: ItemReader<'a>,

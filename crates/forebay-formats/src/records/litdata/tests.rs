@@ -1,4 +1,5 @@
-//! Chunks of LitData's own package (testdata/formats-golden/litdata, made by tools/golden/make_golden_litdata.py), and damaged ones.
+//! Chunks of the package `litdata` (testdata/formats-golden/litdata, made by tools/golden/make_golden_litdata.py), and damaged
+//! ones.
 
 use crate::records::{RecordFormat, RecordInput, RecordSource};
 use forebay_image::{Decoder, Limits};
@@ -22,7 +23,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads a split from a record of each file on. Returns the number of records.
+/// Reads a split, starting at record `first` of each file. Returns the number of records.
 fn read_all(source: &RecordSource, first: u64) -> crate::Result<u64> {
     let mut count = 0;
     for file in source.splits.iter().flat_map(|split| &split.files) {
@@ -89,7 +90,7 @@ fn items_of_litdata_are_read_however_they_are_compressed() {
         let source = open(&golden(place), |_| ()).unwrap();
         let mut number = 0;
         for file in &source.splits[0].files {
-            // From each item on, since frames begin in front of some.
+            // Start at each item, to cover the items at the beginning of frames.
             for first in (0..file.records()).rev() {
                 let mut reader = file.read(first..file.records()).unwrap();
                 for at in first..file.records() {
@@ -130,7 +131,7 @@ fn items_of_litdata_are_read_however_they_are_compressed() {
 }
 
 #[test]
-fn pixels_of_pillow_become_images_and_directories_are_splits() {
+fn pillow_pixels_become_images_and_directories_splits() {
     let source = open(&golden("splits"), |input| {
         input.features.label_feature = Some("1".to_owned());
     })
@@ -199,7 +200,7 @@ fn leaves_that_are_not_read_are_named() {
 }
 
 #[test]
-fn chunks_show_the_format_in_front_of_the_list_that_mds_has_too() {
+fn litdata_is_detected_before_mds_by_its_chunks() {
     for names in [
         &["chunk-0-0.bin", "index.json"][..],
         &["index.json", "chunk-12-3.zstd.bin"],
@@ -214,21 +215,21 @@ fn chunks_show_the_format_in_front_of_the_list_that_mds_has_too() {
         "mds"
     );
     assert_eq!(RecordFormat::detect(&["model.bin"]), None);
-    // A list of something else, in another directory.
+    // An index for other purposes, in another directory.
     let parquet = RecordFormat::detect(&["a.parquet", "my-index.json", "x/notes.json"]);
     assert_eq!(parquet.unwrap().0.name(), "parquet");
 }
 
-/// The list says which rows there are, and in which order.
+/// The index decides which rows are read, and in which order.
 #[cfg(feature = "formats")]
 #[test]
-fn rows_of_parquet_files_are_read_in_the_order_of_the_list() {
+fn parquet_rows_are_read_in_the_order_of_the_index() {
     let expected: Value =
         serde_json::from_slice(&std::fs::read(golden("expected.json")).unwrap()).unwrap();
     let reversed = changed("parquet", |index| {
         index["chunks"].as_array_mut().unwrap().reverse();
     });
-    // A file that the list lacks is no part of the dataset.
+    // A file that is not in the index is not part of the dataset.
     let one = changed("parquet", |index| {
         index["chunks"].as_array_mut().unwrap().pop();
     });
@@ -266,7 +267,7 @@ fn rows_of_parquet_files_are_read_in_the_order_of_the_list() {
 
 #[cfg(feature = "formats")]
 #[test]
-fn lists_that_do_not_fit_their_parquet_files_are_refused() {
+fn indexes_that_do_not_fit_parquet_files_are_refused() {
     for (pointer, value, said) in [
         (
             "/chunks/1/chunk_size",
@@ -297,7 +298,7 @@ fn lists_that_do_not_fit_their_parquet_files_are_refused() {
         let error = open(dir.path(), |_| ()).unwrap_err().to_string();
         assert!(error.contains(said), "{said}: {error}");
     }
-    // Splits of both kinds.
+    // One split of each kind.
     let both = tempfile::tempdir().unwrap();
     for (split, name) in [("train", "parquet"), ("val", "plain")] {
         let files = changed(name, |_| ());
@@ -307,7 +308,7 @@ fn lists_that_do_not_fit_their_parquet_files_are_refused() {
     assert!(error.contains("of another kind than those"), "{error}");
 }
 
-/// A copy of golden chunks with a change of the index.
+/// Copies golden chunks with a changed index.
 fn changed(name: &str, change: impl Fn(&mut Value)) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(golden(name)).unwrap() {
@@ -380,7 +381,7 @@ fn indexes_that_do_not_fit_their_chunks_are_refused() {
         let error = open(dir.path(), |_| ()).unwrap_err().to_string();
         assert!(error.contains(said), "{said}: {error}");
     }
-    // Types of leaves that are no longer those of the chunks.
+    // Types of leaves that do not match the chunks.
     for (at, format, said) in [
         (6, "jpeg", Some("column \"raw\": the image is empty")),
         (2, "float", Some("is no whole number")),
@@ -413,7 +414,7 @@ fn indexes_that_do_not_fit_their_chunks_are_refused() {
 }
 
 #[test]
-fn damaged_chunks_are_refused_at_their_places() {
+fn damaged_chunks_are_refused_with_the_offset() {
     let name = "chunk-0-0.bin";
     let cases: [(&str, usize, &[u8], &str); 9] = [
         ("plain", 0, &[0xff; 4], "offset 0: 4294967295 samples"),
@@ -469,11 +470,11 @@ fn damaged_chunks_are_refused_at_their_places() {
     let error = reader.next_record().unwrap_err().to_string();
     let said = format!("record 1: offset {second}: the sample is shorter");
     assert!(error.contains(&said), "{error}");
-    // The next one is where it was.
+    // The next item is still found.
     assert_eq!(reader.next_record().unwrap().unwrap().key, b"k/2");
 }
 
-/// Every chunk with one byte changed, or cut short, is read or refused with its name, and never panics.
+/// Changes one byte of each chunk at a time, or truncates it: it must be read, or refused with its name, without a panic.
 #[test]
 fn chunks_with_any_byte_changed_are_refused_or_read() {
     let mut refused = 0;
@@ -505,7 +506,7 @@ fn chunks_with_any_byte_changed_are_refused_or_read() {
     assert!(refused > 100, "{refused}");
 }
 
-/// Writes a split with an image and a number as leaves of these names and types, in this order.
+/// Writes a split with an image and a number as leaves with these names and types, in this order.
 fn write_split(dir: &Path, leaves: [(&str, &str); 2], image: &[u8], number: i64) {
     let values = leaves.map(|(_, format)| match format {
         "int" => number.to_le_bytes().to_vec(),
@@ -550,7 +551,7 @@ fn leaves_of_splits_agree_whatever_their_order() {
         let example = ExampleView::parse(record.bytes).unwrap();
         assert_eq!(example.bytes("image").unwrap(), Some(&png[..]));
     }
-    // Chunks that no index names, and an image without bytes.
+    // Chunks that are in no index, and an empty image.
     std::fs::copy(
         dir.path().join("val/chunk-0-0.bin"),
         dir.path().join("val/chunk-0-1.bin"),

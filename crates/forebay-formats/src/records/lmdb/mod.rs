@@ -1,5 +1,5 @@
-//! LMDB: one file of keys and values. A value is an encoded image, a datum of Caffe, or a `tensorflow.Example`, which is what
-//! is written.
+//! LMDB: one file of keys and values. Values are encoded images, Caffe datums or `tensorflow.Example`s; Forebay writes the
+//! latter.
 
 mod pages;
 #[cfg(test)]
@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub(super) struct Lmdb;
 
 const EXTENSION: &str = ".lmdb";
-/// The file of a database that is a directory, and its locks.
+/// Names of the files in the directory of a database.
 const DATA: &str = "data.mdb";
 const LOCKS: &str = "lock.mdb";
 const DATA_EXTENSION: &str = ".mdb";
@@ -86,7 +86,7 @@ impl Format for Lmdb {
     }
 }
 
-/// The databases of each split: files, or directories with `data.mdb`.
+/// Finds the databases of each split: files, or directories with `data.mdb`.
 fn find(
     input: &RecordInput,
     conversion: Option<&Conversion>,
@@ -123,7 +123,7 @@ fn find(
     Ok(by_split(found, input.split.as_deref()))
 }
 
-/// The name of a database that tells its split: `train` of `ilsvrc12_train_lmdb`.
+/// Returns the part of a database's name that is its split: `train` for `ilsvrc12_train_lmdb`.
 fn named(name: &str, location: &Location) -> String {
     let own = location.to_string();
     let own = own
@@ -140,7 +140,7 @@ fn named(name: &str, location: &Location) -> String {
     }
 }
 
-/// A file of a database.
+/// A database file.
 #[derive(Debug)]
 struct Database {
     archive: Archive,
@@ -167,7 +167,7 @@ impl ValueFile for Database {
     }
 
     fn first(&self) -> Result<Option<Vec<u8>>> {
-        // An empty value is a bad record, and does not tell what the others are.
+        // An empty value is a damaged record, and does not show the kind of the others.
         let mut nodes = self.tree.nodes.iter().enumerate();
         let Some((number, node)) = nodes.find(|(_, node)| node.len > 0) else {
             return Ok(None);
@@ -187,7 +187,7 @@ impl ValueFile for Database {
     }
 }
 
-/// The records of a database.
+/// A database whose values are read as records.
 #[derive(Debug)]
 struct Records {
     database: Database,

@@ -1,6 +1,6 @@
-//! Pages of an LMDB file: two of metadata, and a tree whose leaves have keys and values in the order of keys.
+//! Pages of an LMDB file: two meta pages, and a B+ tree whose leaves hold keys and values in the order of keys.
 //!
-//! The library maps a file and trusts its pages. Here pages are read, and every offset is checked.
+//! The library maps the file and trusts its pages. This module reads pages and checks every offset.
 
 use crate::archive::{ArchiveFile, ReadAt};
 use crate::finding::escape;
@@ -8,13 +8,13 @@ use forebay_shard::MAX_RECORD_BYTES;
 use std::cmp::Ordering;
 use std::io;
 
-/// Bytes before the content of a page.
+/// Size of the header of a page.
 pub(super) const PAGE_HEADER_BYTES: usize = 16;
-/// Bytes before the key of a node.
+/// Size of the header of a node, before its key.
 pub(super) const NODE_HEADER_BYTES: usize = 8;
 pub(super) const MAGIC: u32 = 0xbeef_c0de;
 pub(super) const VERSION: u32 = 1;
-/// No page.
+/// Stands for no page.
 pub(super) const NO_PAGE: u64 = u64::MAX;
 pub(super) const META_BYTES: usize = 152;
 
@@ -23,11 +23,11 @@ pub(super) const BRANCH: u16 = 1;
 pub(super) const LEAF: u16 = 2;
 pub(super) const OVERFLOW: u16 = 4;
 pub(super) const META: u16 = 8;
-/// Flags of nodes: the value is in pages of its own, is a database, or is several values.
+/// Flags of nodes: the value is on overflow pages, is a database, or is a set of several values.
 pub(super) const BIG_DATA: u16 = 1;
 const SUB_DATA: u16 = 2;
 const DUP_DATA: u16 = 4;
-/// Flags of databases: keys are compared from their ends, or are integers of the machine; several values of a key.
+/// Flags of databases: keys are compared from their ends, keys have several values, keys are native integers.
 const REVERSE_KEY: u16 = 2;
 const DUP_SORT: u16 = 4;
 const INTEGER_KEY: u16 = 8;
@@ -35,12 +35,12 @@ const INTEGER_KEY: u16 = 8;
 const MAX_DEPTH: usize = 32;
 const PAGE_BYTES: std::ops::RangeInclusive<u64> = 512..=65536;
 
-/// Place of a value.
+/// Location of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
     /// Offset of the node in the file.
     at: u64,
-    /// Bytes of the value.
+    /// Size of the value in bytes.
     pub(super) len: u32,
 }
 
@@ -51,11 +51,11 @@ pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
 }
 
-/// A page of metadata.
+/// The content of a meta page.
 struct Meta {
     page_bytes: u64,
     flags: u16,
-    /// Pages from the root to a leaf.
+    /// Number of levels, from the root to the leaves.
     depth: u16,
     entries: u64,
     root: u64,
@@ -127,7 +127,7 @@ impl Tree {
             }
             let offsets = node_offsets(&page).map_err(fail)?;
             if flags & BRANCH != 0 {
-                // The first child comes out of the stack first.
+                // Push in reverse, so that the first child is visited first.
                 for offset in offsets.into_iter().rev() {
                     let low = u64::from(u32_at(&page, offset));
                     let child = low | u64::from(u16_at(&page, offset + 4)) << 32;
@@ -227,7 +227,7 @@ impl Tree {
     }
 }
 
-/// The pages that belong to the tree or to a value, each to one.
+/// The set of pages that are already used. Each page may belong to the tree or to one value only once.
 struct SeenPages {
     count: u64,
     bits: Vec<u64>,
@@ -259,7 +259,7 @@ impl SeenPages {
     }
 }
 
-/// Compares keys as a database with these flags does.
+/// Compares keys in the order of a database with these flags.
 fn compare(flags: u16, one: &[u8], other: &[u8]) -> Ordering {
     if flags & INTEGER_KEY != 0 {
         let number = |key: &[u8]| {
@@ -275,7 +275,7 @@ fn compare(flags: u16, one: &[u8], other: &[u8]) -> Ordering {
     }
 }
 
-/// The offsets of the nodes of a page.
+/// Returns the offsets of the nodes in a page.
 fn node_offsets(page: &[u8]) -> Result<Vec<usize>, String> {
     let lower = usize::from(u16_at(page, 12));
     if lower < PAGE_HEADER_BYTES || lower > page.len() || !lower.is_multiple_of(2) {
@@ -291,7 +291,7 @@ fn node_offsets(page: &[u8]) -> Result<Vec<usize>, String> {
     }
 }
 
-/// The bytes of the value of a node, which lies in the page.
+/// Checks a node of a leaf page. Returns the size of its value in bytes.
 fn leaf_node(page: &[u8], offset: usize) -> Result<u32, String> {
     let node = &page[offset..];
     let (len, flags) = (u32_at(node, 0), u16_at(node, 4));

@@ -1,4 +1,4 @@
-//! Databases of the library (testdata/formats-golden/lmdb, made by tools/golden/make_golden_lmdb.py), and damaged ones.
+//! Databases that LMDB wrote (testdata/formats-golden/lmdb, made by tools/golden/make_golden_lmdb.py), and damaged ones.
 
 use super::write::Sink;
 use crate::records::sink::RecordSink;
@@ -43,7 +43,7 @@ fn encoded_images_are_read_by_their_keys() {
     let source = open(&corpus().join("images_val_lmdb")).unwrap();
     assert_eq!(source.splits[0].name, "val");
     let found = rows(&source, 0).unwrap();
-    // Two levels of pages, and values in pages and beside keys.
+    // Two levels of pages, and values both inside nodes and on overflow pages.
     assert_eq!(found.len(), 120);
     for (number, (key, label, image)) in found.iter().enumerate() {
         assert_eq!((key.clone(), *label), (format!("{number:08}"), None));
@@ -55,7 +55,7 @@ fn encoded_images_are_read_by_their_keys() {
     assert_eq!(rows(&source, 119).unwrap(), found[119..]);
     let file = &source.splits[0].files[0];
     assert_eq!((file.record_bytes(1), file.record_bytes(120)), (101, 0));
-    // The place above has a database in a file as well.
+    // The parent directory also has a database that is a single file.
     let names: Vec<_> = open(&corpus())
         .unwrap()
         .splits
@@ -97,7 +97,7 @@ fn databases_without_records_are_named() {
     }
 }
 
-/// Writes records of these sizes into a file.
+/// Writes records with these keys and values to a file.
 fn write(path: &Path, records: &[(Vec<u8>, Vec<u8>)]) -> Vec<Option<String>> {
     let scratch = || Ok(tempfile::tempfile().unwrap());
     let mut writer = Sink.begin(5, &scratch).unwrap();
@@ -148,7 +148,7 @@ fn written_databases_have_the_same_records() {
             let found = rows(&source, 0).unwrap();
             assert_eq!(found.len(), count, "{count} {len}");
             for (number, (row, record)) in found.iter().zip(&records).enumerate() {
-                // Without the facts of a conversion, the number is a part of the key.
+                // Without the conversion's facts, the number stays a part of the key.
                 assert_eq!(row.0, format!("{:010}/k/{number}", number + 5));
                 assert_eq!(row.1, Some(number as i64));
                 let example = ExampleView::parse(&record.1).unwrap();
@@ -165,7 +165,7 @@ fn written_databases_have_the_same_records() {
     assert_eq!(rows(&open(&path).unwrap(), 0).unwrap()[0].0.len(), 511);
 }
 
-/// Every file with one byte changed is read or refused with its name, and never panics.
+/// Changes one byte of each file at a time: it must be read, or refused with its name, without a panic.
 #[test]
 fn damaged_files_are_refused_or_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ fn damaged_files_are_refused_or_read() {
             refused += 1;
         }
     };
-    // The metadata, the nodes at the ends of pages, and the headers of all pages.
+    // The meta pages, the nodes at the ends of pages, and all page headers.
     for page in 0..bytes.len() / 4096 {
         for at in (0..48).chain((60..4096).step_by(61)) {
             for change in [0x01, 0x80] {
@@ -201,7 +201,7 @@ fn damaged_files_are_refused_or_read() {
     assert!(refused > 200, "{refused}");
 }
 
-/// A branch that is its own child is an error, and so is one leaf in the place of all others.
+/// A branch that is its own child, and a leaf that replaces all others, are errors.
 #[test]
 fn trees_with_cycles_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ fn trees_with_cycles_are_refused() {
     }
 }
 
-/// The children of a branch in another order, and metadata of the database before its first transaction.
+/// Children of a branch in another order, and meta pages that point to the state before the first transaction.
 #[test]
 fn swapped_leaves_and_lost_roots_are_refused() {
     let dir = tempfile::tempdir().unwrap();

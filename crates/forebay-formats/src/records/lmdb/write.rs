@@ -1,4 +1,4 @@
-//! Writing a file of LMDB from sorted keys: overflow pages and leaves as they fill up, then the branches above them.
+//! Writes an LMDB file from sorted keys: overflow pages and leaves as they fill up, then the branches above them.
 
 use super::pages::{
     BIG_DATA, BRANCH, LEAF, MAGIC, META, META_BYTES, NO_PAGE, NODE_HEADER_BYTES, OVERFLOW,
@@ -13,15 +13,15 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Seek, Write};
 
 pub(super) const PAGE: usize = 4096;
-/// Longest key of the library.
+/// Longest key that the library accepts, in bytes.
 const MAX_KEY_BYTES: usize = 511;
-/// Larger nodes have their value in pages of its own: two fit into a page.
+/// Values of larger nodes are written to overflow pages, so that at least two nodes fit into a page.
 const MAX_NODE_BYTES: usize = (((PAGE - PAGE_HEADER_BYTES) / 2) & !1) - 2;
-/// Digits of the number that a key begins with, and a slash.
+/// Digits of the number at the beginning of a key, and a slash.
 pub(super) const PREFIX_BYTES: usize = 11;
 const SPOOL_BYTES: usize = 1 << 20;
 
-/// LMDB that is being written.
+/// Writes LMDB files.
 #[derive(Debug)]
 pub(super) struct Sink;
 
@@ -43,11 +43,11 @@ impl RecordSink for Sink {
     }
 }
 
-/// Nodes that become a page.
+/// Nodes of the next page.
 #[derive(Default)]
 struct Page {
     nodes: Vec<Vec<u8>>,
-    /// Bytes of the nodes, and of their offsets.
+    /// Bytes of the nodes and of their offsets.
     bytes: usize,
     first_key: Vec<u8>,
 }
@@ -66,7 +66,7 @@ impl Page {
         self.nodes.push(node);
     }
 
-    /// The page of this number.
+    /// Encodes the page with this number.
     fn encode(&self, number: u64, flags: u16) -> Vec<u8> {
         let mut page = header(number, flags);
         page.resize(PAGE, 0);
@@ -84,7 +84,7 @@ impl Page {
     }
 }
 
-/// The beginning of a page, without the offsets or the count that end it.
+/// Returns the beginning of a page header, without its last field: the offsets, or the count of overflow pages.
 fn header(number: u64, flags: u16) -> Vec<u8> {
     let mut page = number.to_le_bytes().to_vec();
     page.extend(0u16.to_le_bytes());
@@ -92,7 +92,7 @@ fn header(number: u64, flags: u16) -> Vec<u8> {
     page
 }
 
-/// A node of a branch: the page of a child, and its first key.
+/// Returns a node of a branch: the page number of a child, and its first key.
 fn branch_node(child: u64, key: &[u8]) -> Vec<u8> {
     let mut node = (child as u32).to_le_bytes().to_vec();
     node.extend(((child >> 32) as u16).to_le_bytes());
@@ -103,14 +103,14 @@ fn branch_node(child: u64, key: &[u8]) -> Vec<u8> {
 
 /// Writes the records of one file.
 struct Writer {
-    /// All pages but those of metadata.
+    /// All pages except the meta pages.
     pages: BufWriter<File>,
     number: u64,
     next_page: u64,
     overflow_pages: u64,
     entries: u64,
     leaf: Page,
-    /// First key and page of each leaf.
+    /// First key and page number of each leaf.
     leaves: Vec<(Vec<u8>, u64)>,
 }
 
@@ -121,7 +121,7 @@ impl Writer {
         Ok(self.next_page - 1)
     }
 
-    /// Writes a value into pages of its own, and returns the first one.
+    /// Writes a value to overflow pages. Returns the number of the first one.
     fn overflow(&mut self, value: &[u8]) -> io::Result<u64> {
         let bytes = PAGE_HEADER_BYTES + value.len();
         let count = bytes.div_ceil(PAGE);
@@ -147,7 +147,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the branches above the leaves. Returns the root, the number of levels and that of branches.
+    /// Writes the branches above the leaves. Returns the root page and the numbers of levels and of branches.
     fn branches(&mut self) -> io::Result<(u64, u16, u64)> {
         let mut level = std::mem::take(&mut self.leaves);
         let (mut depth, mut branches) = (u16::from(!level.is_empty()), 0);
@@ -160,7 +160,7 @@ impl Writer {
                 }
                 let last = pages.len() - 1;
                 let page = &mut pages[last];
-                // The first key of a branch is never compared.
+                // The first key of a branch is never compared, so it is omitted.
                 let stored: &[u8] = if page.nodes.is_empty() { &[] } else { key };
                 page.push(branch_node(*child, stored), key);
             }
@@ -179,7 +179,7 @@ impl Writer {
     }
 }
 
-/// Takes a child of the page before for a last page that has one only, which no branch may have.
+/// Moves a node to the last page if that has only one, because a branch must have at least two children.
 fn balance(pages: &mut [Page], level: &[(Vec<u8>, u64)]) {
     let [.., before, last] = pages else { return };
     if last.nodes.len() > 1 {
@@ -202,7 +202,7 @@ impl RecordWriter for Writer {
     ) -> std::result::Result<Appended, SinkError> {
         let len = u32::try_from(record.bytes.len())
             .map_err(|_| SinkError::Record("it is larger than 4 GiB".to_owned()))?;
-        // Keys are in the order of records.
+        // Keys begin with the number of the record, so they are sorted like the records.
         let mut key = format!("{:010}/", self.number).into_bytes();
         let room = record.key.len().min(MAX_KEY_BYTES - key.len());
         key.extend_from_slice(&record.key[..room]);
@@ -245,7 +245,7 @@ impl RecordWriter for Writer {
             page.extend(VERSION.to_le_bytes());
             page.extend(0u64.to_le_bytes());
             page.extend((self.next_page * PAGE as u64).to_le_bytes());
-            // The database of free pages, whose keys are integers, and the main one.
+            // The database of free pages, whose keys are integers, and the main database.
             page.extend((PAGE as u32).to_le_bytes());
             page.extend(8u16.to_le_bytes());
             page.extend([0; 34]);

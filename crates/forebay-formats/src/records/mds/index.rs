@@ -1,4 +1,4 @@
-//! `index.json`, and the offsets at the beginning of each shard.
+//! `index.json` of MDS, and the offsets at the beginning of each shard.
 
 use super::ClassName;
 use crate::archive::{Archive, FileVersion, Stream, VolumeKind};
@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 const VERSION: u64 = 2;
-/// A dataset has a handful of columns.
+/// Most columns; a real dataset has a handful.
 const COLUMNS_MAX: usize = 1024;
-/// The list of the shards of a split.
+/// The index of a split.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) shards: Vec<ShardInfo>,
@@ -28,7 +28,7 @@ struct IndexFile {
     classes: Vec<ClassName>,
 }
 
-/// One shard in the list.
+/// An entry of a shard in the index.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ShardInfo {
     format: String,
@@ -52,12 +52,12 @@ pub(super) struct FileInfo {
 }
 
 impl Index {
-    /// Reads the list in a directory.
+    /// Reads the index in a directory.
     pub(super) fn load(dir: &Path, storage: &dyn Storage) -> Result<Self> {
         read_index(dir, storage, Self::parse)
     }
 
-    /// Parses the list.
+    /// Parses the index.
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
         let file: IndexFile = forebay_shard::json::from_slice(bytes)
             .map_err(|error| format!("no index of MDS: {error}"))?;
@@ -123,18 +123,18 @@ impl ShardInfo {
         Ok(())
     }
 
-    /// The files that hold it, the plain one first.
+    /// Returns the files that hold the shard: the plain one, then the compressed one.
     pub(super) fn files(&self) -> impl Iterator<Item = &FileInfo> {
         std::iter::once(&self.raw_data).chain(&self.zip_data)
     }
 
-    /// Sizes of the columns whose values all have the same.
+    /// Returns the size of each column in bytes; `None` if its values have different sizes.
     pub(super) fn sizes(&self) -> impl ExactSizeIterator<Item = Option<u64>> + Clone {
         let sizes = self.column_sizes.iter();
         sizes.map(|size| size.filter(|size| *size > 0))
     }
 
-    /// Names, encodings and sizes of the columns.
+    /// Returns the names, encodings and sizes of the columns.
     pub(super) fn columns(&self) -> impl Iterator<Item = (&str, (&str, Option<u64>))> + Clone {
         let names = self.column_names.iter().zip(&self.column_encodings);
         names
@@ -143,21 +143,21 @@ impl ShardInfo {
     }
 }
 
-/// A shard whose samples are known.
+/// An open shard with the offsets of its samples.
 #[derive(Debug)]
 pub(super) struct OpenShard {
     pub(super) info: ShardInfo,
     pub(super) archive: Archive,
     pub(super) version: FileVersion,
     pub(super) kind: VolumeKind,
-    /// The offset of each sample in the plain shard, and the end of the last one.
+    /// The offset of each sample in the plain shard, followed by the end of the last one.
     offsets: Vec<u32>,
-    /// The position of each column of the source among those of the shard.
+    /// The position of each column of the source among the columns of the shard.
     pub(super) places: Vec<usize>,
 }
 
 impl OpenShard {
-    /// Reads the offsets.
+    /// Opens a shard and reads its offsets.
     pub(super) fn open(info: ShardInfo, archive: Archive, is_raw: bool) -> Result<Self> {
         let (version, file) = FileVersion::open(&archive)?;
         let path = &version.path;
@@ -198,7 +198,7 @@ impl OpenShard {
         })
     }
 
-    /// The values of a sample, by column of the source.
+    /// Splits a sample into its values, in the order of the source's columns.
     pub(super) fn values<'a>(
         &self,
         sample: &'a [u8],
@@ -210,12 +210,12 @@ impl OpenShard {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Bytes of the plain shard.
+    /// Returns the size of the plain shard in bytes.
     pub(super) fn raw_bytes(&self) -> u64 {
         self.offsets.last().copied().map_or(0, u64::from)
     }
 
-    /// Returns offset and length of a sample in the plain shard.
+    /// Returns the offset and the length of a sample in the plain shard.
     pub(super) fn sample(&self, number: usize) -> Option<(u64, usize)> {
         let (start, end) = (*self.offsets.get(number)?, *self.offsets.get(number + 1)?);
         Some((u64::from(start), (end - start) as usize))

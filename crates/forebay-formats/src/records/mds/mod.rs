@@ -1,5 +1,5 @@
-//! MDS, the shards of MosaicML's Streaming (version 2): a directory for each split, with `index.json` and files of samples
-//! whose columns have types.
+//! MDS, the shard format of MosaicML's Streaming (version 2): a directory for each split, with `index.json` and files of
+//! samples with typed columns.
 
 mod index;
 mod read;
@@ -20,7 +20,6 @@ use read::MdsFile;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The format.
 pub(super) struct Mds;
 
 impl Format for Mds {
@@ -155,7 +154,7 @@ impl Split {
     }
 }
 
-/// Decides what the columns are.
+/// Decides the use of the columns.
 fn columns(
     names: &[(String, String, Option<u64>)],
     splits: &[(String, Split)],
@@ -203,7 +202,7 @@ fn columns(
     Columns::decide(all, first, input, conversion, root)
 }
 
-/// A class as `index.json` has it: a name, or a name and a text.
+/// A class in `index.json`: a name, or a name and a text.
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(untagged)]
 enum ClassName {

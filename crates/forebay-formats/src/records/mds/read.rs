@@ -1,4 +1,4 @@
-//! Reading samples of one shard in order: an `Example` is made of the columns of each.
+//! Reads the samples of a shard in order and encodes an `Example` from the columns of each.
 
 use super::index::OpenShard;
 use crate::archive::{Stream, VolumeKind};
@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// About what a feature takes beside its value.
+/// Estimated bytes of a feature in addition to its value.
 const FEATURE_BYTES: u64 = 32;
 
-/// The first sample of a shard, and the path of the shard.
+/// Returns the path of a shard and its first sample.
 pub(super) fn first_sample(shard: &OpenShard) -> Result<(PathBuf, Vec<u8>)> {
     let (file, _) = shard.archive.open()?;
     let stream = Stream::new(file, shard.kind);
@@ -24,7 +24,7 @@ pub(super) fn first_sample(shard: &OpenShard) -> Result<(PathBuf, Vec<u8>)> {
     Ok((shard.version.path.clone(), sample))
 }
 
-/// A shard of samples.
+/// A shard that is read as a file of records.
 #[derive(Debug)]
 pub(super) struct MdsFile {
     shard: OpenShard,
@@ -78,7 +78,7 @@ impl RecordFile for MdsFile {
     }
 }
 
-/// Samples of one shard, being read.
+/// Reads the samples of a shard in order.
 struct Reader<'a> {
     file: &'a MdsFile,
     stream: Stream,
@@ -102,12 +102,12 @@ impl RecordReader for Reader<'_> {
         let columns = &self.file.columns.columns;
         let all = self.file.shard.values(&self.sample).unwrap_or_default();
         for (column, value) in columns.iter().zip(all) {
-            // A record has the numbers of an array without its header.
+            // Records store the numbers of an array without its header.
             let bytes = match column.stored() {
                 Encoding::Array { .. } => array(column.stored(), value).map_or(value, |a| a.bytes),
                 _ => value,
             };
-            // Values are parts of the sample.
+            // The value is borrowed from the sample, so its offset follows from the addresses.
             let offset = bytes.as_ptr().addr() - self.sample.as_ptr().addr();
             let start = ExtentStart::File(at + offset as u64);
             extents::find(&self.record, bytes, start, found);

@@ -17,7 +17,7 @@ fn open(dir: &Path, change: impl Fn(&mut RecordInput)) -> Result<RecordSource> {
     RecordFormat::MDS.open(&input)
 }
 
-/// The package `mosaicml-streaming` wrote the files: `tools/golden/make_golden_formats.py`.
+/// The package `mosaicml-streaming` wrote these files: `tools/golden/make_golden_formats.py`.
 #[test]
 fn samples_of_streaming_are_read() {
     let expected: Value =
@@ -86,7 +86,7 @@ fn samples_of_streaming_are_read() {
 
 type Change<'a> = &'a dyn Fn(&mut Value);
 
-/// A copy of the plain golden shards, with the index changed.
+/// Copies the plain golden shards with a changed index.
 fn changed(change: impl Fn(&mut Value)) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(golden("mds/plain")).unwrap() {
@@ -165,7 +165,7 @@ fn indexes_that_do_not_fit_their_shards_are_refused() {
     assert!(source.unwrap().facts.schema.column("caption").is_none());
 }
 
-/// Sets encoding and size of a column in all shards.
+/// Sets the encoding and the size of a column in all shards.
 fn encodings(index: &mut Value, name: &str, encoding: Value, size: Value) {
     for shard in index["shards"].as_array_mut().unwrap() {
         let names = shard["column_names"].as_array().unwrap();
@@ -176,7 +176,7 @@ fn encodings(index: &mut Value, name: &str, encoding: Value, size: Value) {
 }
 
 #[test]
-fn damaged_shards_are_refused_at_their_places() {
+fn damaged_shards_are_refused_with_the_offset() {
     let name = "shard.00000.mds";
     let whole = std::fs::read(golden("mds/plain").join(name)).unwrap();
     for (at, bytes, what) in [
@@ -281,7 +281,7 @@ fn write_index(dir: &Path, shards: &[Value]) {
 
 const COLUMNS: [(&str, &str); 3] = [("image", "jpeg"), ("label", "int"), ("text", "str")];
 
-/// The label and the text of each record, or why it is a bad one.
+/// Returns the label and the text of each record, or why the record is damaged.
 fn read(source: &RecordSource) -> Vec<std::result::Result<(i64, String), String>> {
     let mut all = Vec::new();
     for file in source.splits.iter().flat_map(|split| &split.files) {
@@ -303,7 +303,7 @@ fn read(source: &RecordSource) -> Vec<std::result::Result<(i64, String), String>
     all
 }
 
-/// As `merge_index` of Streaming writes them.
+/// The index has the paths that `merge_index` of Streaming writes.
 #[test]
 fn merged_indexes_name_shards_in_directories() {
     let dir = tempfile::tempdir().unwrap();
@@ -380,7 +380,7 @@ fn shards_that_no_index_names_are_listed() {
         .collect();
     let expected = ["train/b.mds", "val/c.mds"].map(|path| (path, Reason::NotIndexed));
     assert_eq!(found, expected);
-    // Who asks for one split does not ask for the others.
+    // With a named split, other splits are not searched for unlisted shards.
     let source = open(dir.path(), |input| input.split = Some("train".to_owned()));
     assert_eq!(source.unwrap().facts.findings.len(), 1);
 }

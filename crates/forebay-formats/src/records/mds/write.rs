@@ -1,4 +1,4 @@
-//! Writing samples to shards: the same bytes for the same records.
+//! Writes samples to MDS shards. The output is deterministic.
 
 use crate::error::Result;
 use crate::finding::escape;
@@ -18,21 +18,21 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::sync::Arc;
 
-/// The ending of a compressed shard, and the name of the compression.
+/// The extension of a compressed shard, which is also the name of the compression.
 const ZSTD: &str = "zstd";
 
-/// The columns that are written.
+/// The columns of the shards.
 #[derive(Debug)]
 struct Layout {
-    /// By the names of columns.
+    /// The source of each column, by the column's name.
     columns: BTreeMap<String, Source>,
-    /// Features that are written, or left out without being asked.
+    /// Features that are written or silently dropped. Any other feature of a record is an error.
     known: BTreeSet<String>,
     label_base: i64,
     compression: BlockCompression,
 }
 
-/// Origin and encoding of the values of a column.
+/// Source and encoding of the values of a column.
 #[derive(Debug)]
 struct Source {
     column: Option<Column>,
@@ -40,7 +40,7 @@ struct Source {
     is_label: bool,
 }
 
-/// MDS that is being written.
+/// Writes MDS shards.
 #[derive(Debug)]
 pub(super) struct Sink {
     layout: Arc<Layout>,
@@ -69,7 +69,7 @@ impl Sink {
         for column in facts.columns().columns() {
             layout.add(column, facts, first)?;
         }
-        // Features that make up no column.
+        // Features that do not belong to a column.
         for feature in &facts.features {
             if layout.known.contains(&feature.name) || feature.kind == FeatureKind::Unset {
                 continue;
@@ -143,7 +143,7 @@ impl Layout {
     }
 }
 
-/// A list of numbers that is a part of a column.
+/// Returns a separate column for one feature (a list of numbers) of a column that has several features.
 fn list_column(feature: &FeatureEntry) -> Column {
     let number = match feature.kind {
         FeatureKind::Int64 => NumberType::Int64,
@@ -282,7 +282,7 @@ impl Source {
                 self.array(&shape, bytes, with_shape && !shape.is_empty(), out)
                     .map_err(refused)?;
             }
-            // A list may have no numbers, and everything else in MDS has a value.
+            // A missing list is stored as an empty one. All other types need a value in MDS.
             None if with_shape
                 && matches!(
                     column.column_type,
@@ -358,11 +358,11 @@ impl RecordSink for Sink {
     }
 }
 
-/// Writes one shard. Its beginning says where all samples are, so they wait in a file of their own.
+/// Writes one shard. A shard begins with the offsets of all samples, so the samples are kept in a temporary file until the end.
 struct Writer {
     layout: Arc<Layout>,
     data: Option<BufWriter<File>>,
-    /// End of each sample in that file.
+    /// End of each sample in the temporary file.
     ends: Vec<u64>,
     end: u64,
     sample: Vec<u8>,
@@ -450,7 +450,7 @@ impl RecordWriter for Writer {
 }
 
 impl Layout {
-    /// Returns the entry of a shard in an index, without its files.
+    /// Returns the entry of the shard in the index, without its files.
     fn entry(&self) -> Value {
         let names: Vec<&String> = self.columns.keys().collect();
         let encodings: Vec<String> = self.columns.values().map(|s| s.encoding.name()).collect();
@@ -472,7 +472,7 @@ impl Layout {
     }
 }
 
-/// Says that a record has a feature that is no column.
+/// Returns the error for a feature that is not a column.
 fn unknown_feature(name: &str) -> String {
     match name {
         IMAGE_PROGRESSIVE => format!(
@@ -484,12 +484,12 @@ fn unknown_feature(name: &str) -> String {
     }
 }
 
-/// A writer that has ended.
+/// Returns the error for a writer that has already ended.
 fn ended() -> io::Error {
     io::ErrorKind::BrokenPipe.into()
 }
 
-/// The level of a compression, as it is spelled: "zstd:3".
+/// Returns the level in a compression's name: 3 for "zstd:3".
 fn level(compression: BlockCompression) -> i32 {
     let text = compression.to_string();
     let level = text
@@ -498,7 +498,7 @@ fn level(compression: BlockCompression) -> i32 {
     level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL)
 }
 
-/// Counts what is written.
+/// Counts the written bytes.
 struct Counted<'a> {
     out: &'a mut dyn Write,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! Arrays in members of a zip, or in files of a directory.
+//! NumPy arrays in the members of a zip, or in the files of a directory.
 
 use super::NPY;
 use crate::archive::zip::{Directory, ZipMember};
@@ -13,37 +13,37 @@ use std::collections::BTreeSet;
 use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
 
-/// Deflated bytes are read, and skipped ones decoded, in pieces of this size.
+/// Size of the pieces in which deflated data is read and skipped data is decoded.
 const PIECE_BYTES: usize = 256 << 10;
 /// Most arrays of a file.
 const MAX_ARRAYS: usize = 4096;
 
-/// Arrays of one file, or of the files of a directory.
+/// The arrays of one file, or of the files of a directory.
 #[derive(Debug)]
 pub(super) struct NpyFile {
     version: FileVersion,
     arrays: Vec<ArrayInfo>,
-    /// The place of each array.
+    /// The location of each array.
     members: Vec<Member>,
 }
 
-/// Place of an array.
+/// Location of an array.
 #[derive(Debug)]
 struct Member {
     archive: Archive,
-    /// The whole file.
+    /// Identity of the file that contains it.
     version: FileVersion,
-    /// Offset of the header, as it is stored.
+    /// Offset of the stored header and rows in the file, and length of the decoded header in bytes.
     start: u64,
     header: u64,
-    /// Bytes of the deflated header and rows, if they are.
+    /// Size of the deflated header and rows in bytes; `None` if they are not compressed.
     deflated: Option<u64>,
-    /// Bytes and checksum of header and rows, of members of an archive.
+    /// Size in bytes and CRC-32 of header and rows; `None` for a file that is not in a zip.
     check: Option<(u64, u32)>,
 }
 
 impl NpyFile {
-    /// The arrays of files, which are called as these are.
+    /// Opens the `.npy` files of a directory. Arrays have the names of their files.
     pub(super) fn of_npy(path: PathBuf, files: Vec<(String, Archive)>) -> Result<Self> {
         let mut all = Self {
             version: FileVersion {
@@ -82,7 +82,7 @@ impl NpyFile {
         Ok(all)
     }
 
-    /// The arrays of an archive.
+    /// Opens the arrays of a `.npz` archive.
     pub(super) fn of_npz(archive: Archive) -> Result<Self> {
         let (version, file) = FileVersion::open(&archive)?;
         let path = version.path.clone();
@@ -153,7 +153,7 @@ fn of_member(
     Ok((info, place))
 }
 
-/// The array of a file of `size` bytes that begins with `head`, and the length of its header.
+/// Parses the header in `head` of a file of `size` bytes. Returns the array and the length of the header.
 fn describe(name: &str, head: &[u8], size: u64) -> std::result::Result<(ArrayInfo, u64), String> {
     let info = |element, width, shape| ArrayInfo {
         name: name.to_owned(),
@@ -277,12 +277,12 @@ impl Read for Piece {
     }
 }
 
-/// Rows of a member that is read from its beginning, so that its checksum is known at its end.
+/// Rows of a member that is read from its beginning, so that its checksum can be verified at the end.
 struct MemberRows {
     input: Box<dyn Read>,
     row_bytes: u64,
     crc: Crc,
-    /// Bytes that are not read yet.
+    /// Number of bytes that are still to be read.
     left: u64,
     crc32: u32,
 }

@@ -1,4 +1,4 @@
-//! Arrays of NumPy: `.npz` archives, and directories of `.npy` files.
+//! NumPy arrays: `.npz` archives, and directories of `.npy` files.
 
 mod file;
 mod write;
@@ -18,7 +18,7 @@ pub(super) struct Npz;
 
 const NPZ: &str = ".npz";
 const NPY: &str = ".npy";
-/// Split of a directory that has its arrays itself.
+/// Split of arrays that are directly in the directory of the source.
 const DEFAULT_SPLIT: &str = "train";
 
 impl Format for Npz {
@@ -86,10 +86,10 @@ impl Format for Npz {
     }
 }
 
-/// A directory of arrays: its split, its name below the place, and its files.
+/// A directory of arrays: its split, its name relative to the source, and its files.
 type NpyDir = (String, String, Vec<(String, Archive)>);
 
-/// The directories with arrays: the place itself, or one for each split.
+/// Returns the directories with arrays: the source itself, or one for each split.
 fn npy_dirs(input: &RecordInput) -> Result<Vec<NpyDir>> {
     let is_array = |name: &str| name.ends_with(NPY);
     let files = files_at(&input.location, &input.read, &is_array)?;

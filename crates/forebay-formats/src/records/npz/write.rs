@@ -1,4 +1,4 @@
-//! Writing arrays as `.npz`, which `numpy.load` reads: members that are stored, so that rows can be read at their places.
+//! Writes arrays as `.npz` for `numpy.load`. Members are stored, not compressed, so that rows can be read at their offsets.
 
 use crate::archive::ZipWriter;
 use crate::records::arrays::{ArrayEncoder, Element, SpooledArray, TextAs};

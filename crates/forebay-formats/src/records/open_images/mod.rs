@@ -1,9 +1,9 @@
-//! OpenImages: the boxes of a split in `train-annotations-bbox.csv`, `oidv6-train-annotations-bbox.csv` and the like, its
+//! OpenImages: the boxes of a split in files such as `train-annotations-bbox.csv` and `oidv6-train-annotations-bbox.csv`, its
 //! images in `train/`, `images/train/` or `train_0/`, `train_1/` and so on, and the names of classes in
 //! `class-descriptions-boxable.csv`.
 //!
-//! Every image of a split's directories is a record, also one without boxes. Files of boxes name images that were not
-//! downloaded as well, as most people have a part of them.
+//! Every image in the directories of a split becomes a record, with or without boxes. Lines for images that were not downloaded
+//! are allowed, since most users have only a part of the images.
 
 #[cfg(test)]
 mod tests;
@@ -25,13 +25,13 @@ use std::sync::Arc;
 
 pub(super) struct OpenImages;
 
-/// The end of the names of files with boxes.
+/// Suffix of the names of files with boxes.
 const BOXES: &str = "annotations-bbox.csv";
-/// Part of the names of files with the names of classes. The class lists of boxes have [`BOXABLE`] in them, too.
+/// Part of the names of files with class names. Lists of only the classes that have boxes also contain [`BOXABLE`].
 const CLASSES: &str = "class-descriptions";
 const BOXABLE: &str = "boxable";
 const IMAGE_ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
-/// Columns of the files that become columns of records: one number for each box.
+/// Columns of the files that become columns of records, with one number for each box.
 const FLAGS: [(&str, &str); 5] = [
     ("IsDepiction", "depiction"),
     ("IsGroupOf", "group_of"),
@@ -39,7 +39,7 @@ const FLAGS: [(&str, &str); 5] = [
     ("IsOccluded", "occluded"),
     ("IsTruncated", "truncated"),
 ];
-/// Threads that ask for the sizes of images.
+/// Number of threads that look up the sizes of images.
 const THREADS: usize = 16;
 
 impl Format for OpenImages {
@@ -113,9 +113,9 @@ impl Format for OpenImages {
     }
 }
 
-/// The files of a place.
+/// The files of a source.
 struct Files {
-    /// Those with boxes, by split.
+    /// Files with boxes, by split.
     boxes: BTreeMap<String, PathBuf>,
     classes: Option<PathBuf>,
 }
@@ -129,7 +129,7 @@ impl Files {
         let wanted = wanted.map(|split| split_name(split.as_bytes()).unwrap_or(split));
         for (name, path) in list(root)? {
             if name.contains(CLASSES) && name.ends_with(".csv") {
-                // Both lists may be there; the shorter one is that of the boxes.
+                // If both lists exist, the list of classes with boxes is used.
                 let is_better = name.contains(BOXABLE) || found.classes.is_none();
                 found.classes = Some(path).filter(|_| is_better).or(found.classes);
             } else if let Some(parts) = name.strip_suffix(BOXES) {
@@ -159,7 +159,7 @@ impl Files {
     }
 }
 
-/// Entries of a directory in the order of their names, without names that are not UTF-8.
+/// Returns the entries of a directory, sorted by name, without names that are not UTF-8.
 fn list(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(|error| Error::io(dir, "list", error))? {
@@ -171,7 +171,7 @@ fn list(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// The classes of a list: a number of Freebase such as `/m/011k07` and a name in each line.
+/// Reads the classes of a list. Each line has a Freebase id such as `/m/011k07`, and a name.
 fn read_classes(path: &Path) -> Result<Vec<ClassEntry>> {
     let fail = |error: csv::Error| Error::list(path, error.to_string());
     let bytes = super::annotation_files::read_limited(path)?;
@@ -189,7 +189,7 @@ fn read_classes(path: &Path) -> Result<Vec<ClassEntry>> {
             let what = format!("line {at}: it does not have the two columns of a class");
             return Err(Error::list(path, what));
         };
-        // Newer lists have a header.
+        // Newer lists have a header line.
         if name != "LabelName" {
             classes.push(ClassEntry {
                 name: name.to_owned(),
@@ -200,10 +200,10 @@ fn read_classes(path: &Path) -> Result<Vec<ClassEntry>> {
     Ok(classes)
 }
 
-/// Numbers of the names of classes, in the order in which they come up.
+/// Numbers class names in order of occurrence.
 struct Labels {
     numbers: HashMap<String, u32>,
-    /// Whether a list says which there are.
+    /// Whether a list defines all classes.
     is_closed: bool,
 }
 
@@ -216,7 +216,7 @@ impl Labels {
         }
     }
 
-    /// Returns the number of a name, unless a list of classes lacks it.
+    /// Returns the number of a name; `None` if the list of classes does not have it.
     fn number(&mut self, name: &str) -> Option<u32> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);
@@ -225,7 +225,7 @@ impl Labels {
         (!self.is_closed).then(|| *self.numbers.entry(name.to_owned()).or_insert(number))
     }
 
-    /// Returns the classes, and the label of each number: the place in the list or, without one, in the order of names.
+    /// Returns the classes, and the label for each number: the position in the list or, without a list, in the sorted names.
     fn finish(self, classes: Vec<ClassEntry>) -> (Vec<ClassEntry>, Vec<i64>) {
         if self.is_closed {
             let labels = (0..).take(classes.len()).collect();
@@ -242,23 +242,23 @@ impl Labels {
     }
 }
 
-/// A box as it is in the file.
+/// A box as stored in the file.
 #[derive(Debug, Clone, Copy)]
 struct BoxRow {
     image: u32,
-    /// Number of the class's name.
+    /// Number of its class in [`Labels`].
     class: u32,
-    /// (xmin, ymin, xmax, ymax) from 0 to 1.
+    /// (xmin, ymin, xmax, ymax) as fractions of width and height.
     corners: [f32; 4],
-    /// Those of [`FLAGS`]: -1 is unknown.
+    /// Values of [`FLAGS`]; -1 means unknown.
     flags: [i8; FLAGS.len()],
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Number of its directory.
+    /// Index of its directory.
     dir: usize,
-    /// Its file, which is the key.
+    /// File name, which is also the key.
     name: String,
     bytes: u64,
 }
@@ -268,11 +268,11 @@ struct Entry {
 struct Images {
     dirs: Vec<PathBuf>,
     entries: Vec<Entry>,
-    /// In the order of the images and, of one image, in that of the file.
+    /// Sorted by image; boxes of one image are in the order of the file.
     boxes: Vec<BoxRow>,
 }
 
-/// Lists the images of a split in the order of their names.
+/// Lists the images of a split, sorted by name.
 fn list_images(root: &Path, split: &str) -> Result<Images> {
     let mut dirs = Vec::new();
     for parent in [root.to_path_buf(), root.join("images")] {
@@ -335,7 +335,7 @@ fn two_forms(id: &str) -> String {
     format!("two images are called {id} in other Unicode forms: write it as one of them")
 }
 
-/// Reads the boxes of images, and returns findings about names of other forms and lines of absent images.
+/// Reads the boxes of images. Returns findings about Unicode forms of names and about lines for missing images.
 fn read_boxes(
     path: &Path,
     images: &mut Images,
@@ -418,7 +418,7 @@ fn read_boxes(
         });
         Ok(())
     })?;
-    // Stable: the boxes of an image stay in the order of the file.
+    // The sort is stable: boxes of an image keep the order of the file.
     boxes.sort_by_key(|row: &BoxRow| row.image);
     images.boxes = boxes;
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
@@ -438,7 +438,7 @@ fn read_boxes(
 struct SplitImages {
     images: Images,
     schema: Arc<Schema>,
-    /// The label of each number of a class's name.
+    /// The label for each class number.
     labels: Arc<Vec<i64>>,
 }
 
@@ -460,7 +460,7 @@ impl ImageFiles for SplitImages {
             more_bytes: 0,
             label: None,
             line: None,
-            // Its boxes are fractions.
+            // Boxes are fractions, so the size does not matter.
             declared: None,
         }
     }
@@ -477,7 +477,7 @@ impl ImageFiles for SplitImages {
 }
 
 impl SplitImages {
-    /// The value of a column of an image.
+    /// Returns the value of a column of an image.
     fn value<'a>(&self, column: &str, image: u64, bytes: &'a [u8]) -> ColumnValue<'a> {
         let all = &self.images.boxes;
         let from = all.partition_point(|row| u64::from(row.image) < image);

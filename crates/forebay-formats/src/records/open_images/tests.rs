@@ -1,4 +1,4 @@
-//! Small datasets of OpenImages, written here.
+//! Small OpenImages datasets that the tests write.
 
 use crate::records::{OnBadRecord, RecordFormat, RecordInput, RecordSource};
 use forebay_shard::ExampleView;
@@ -12,7 +12,7 @@ fn write(path: &Path, content: &str) {
     std::fs::write(path, content).unwrap();
 }
 
-/// Three images in two directories, one of them without boxes, and one of another split.
+/// Writes two directories of a split with three images, one of them without boxes, and an image of another split.
 fn dataset(root: &Path) {
     for name in [
         "train_0/a.jpg",
@@ -22,7 +22,7 @@ fn dataset(root: &Path) {
     ] {
         write(&root.join(name), &format!("II*\0 {name}"));
     }
-    // The lines of an image do not lie together.
+    // The lines of one image are not adjacent.
     let lines = [
         "b,xclick,/m/02,1,0.25,0.75,0,1,1,0,0,0,-1",
         "a,xclick,/m/01,1,0,0.5,0.125,1,0,1,1,0,0",
@@ -38,7 +38,7 @@ fn input(root: &Path) -> RecordInput {
     RecordInput::new(root)
 }
 
-/// The key, and the columns in words, of each record of a split.
+/// Returns the key and the columns, formatted, of each record of a split.
 fn records(source: &RecordSource, split: usize) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for file in &source.splits[split].files {
@@ -109,7 +109,7 @@ fn a_list_of_classes_gives_their_order_and_names() {
         &list,
         "LabelName,DisplayName\n/m/02,Sea turtle\n/m/01,\"Cat, wild\"\n/m/09,Dog\n",
     );
-    // That of all classes counts less.
+    // The list of all classes has lower precedence.
     write(
         &dir.path().join("oidv7-class-descriptions.csv"),
         "/m/77,Thing\n",
@@ -145,7 +145,7 @@ fn a_list_of_classes_gives_their_order_and_names() {
 }
 
 #[test]
-fn lines_of_images_that_are_not_there_are_an_error_or_listed() {
+fn lines_of_missing_images_are_errors_or_findings() {
     let dir = tempfile::tempdir().unwrap();
     dataset(dir.path());
     std::fs::remove_file(dir.path().join("train_f/b.jpg")).unwrap();
@@ -174,7 +174,7 @@ fn lines_of_images_that_are_not_there_are_an_error_or_listed() {
 }
 
 #[test]
-fn what_cannot_be_trusted_is_refused() {
+fn invalid_boxes_and_classes_are_refused() {
     let csv = "oidv6-train-annotations-bbox.csv";
     let row = |row: &str| format!("{HEADER}\n{row}\n");
     for (file, content, said) in [

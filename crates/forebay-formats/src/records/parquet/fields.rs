@@ -1,9 +1,8 @@
-//! The features of a record that the columns of a Parquet file make up.
+//! Maps the columns of a Parquet file to the features of records.
 //!
-//! A leaf of the Parquet schema becomes one feature: numbers, text and bytes, or a list of them. The
-//! names of a struct and of its member are joined by "/". A struct of `bytes` and `path`, as Hugging
-//! Face's `datasets` writes images, is an image and its key. Lists of lists, maps, decimals, dates and
-//! times have no type of column.
+//! A leaf of the Parquet schema becomes one feature: numbers, text, bytes, or a list of them. The names of a struct and its
+//! member are joined by "/". A struct of `bytes` and `path`, the way Hugging Face's `datasets` stores images, becomes an image
+//! and its key. Lists of lists, maps, decimals, dates and times are not supported.
 
 use crate::records::RecordInput;
 use crate::records::conversion::Conversion;
@@ -24,7 +23,7 @@ pub(super) const HUGGING_FACE: &str = "huggingface";
 /// The metadata entry with the [`Schema`] of files that Forebay wrote.
 pub(super) const COLUMNS_KEY: &str = "forebay.columns";
 
-/// Advice on paths of images.
+/// Advice for columns with the paths of images.
 pub(super) const PATHS_ADVICE: &str = "images that are files beside it are read by a list: write its columns to metadata.csv or metadata.jsonl with the paths as file_name, and convert that with --from list";
 
 /// The type of a leaf's values.
@@ -42,26 +41,26 @@ pub(super) enum LeafType {
 /// Use of a leaf in a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Use {
-    /// The key of the record; its feature is not stored.
+    /// The key of the record, which is not stored as a feature.
     Key,
-    /// A feature of this name.
+    /// The feature with this name.
     Feature(String),
 }
 
 /// A leaf of the Parquet schema.
 #[derive(Debug, Clone)]
 pub(super) struct Field {
-    /// Number of the leaf in a row group.
+    /// Index of the leaf in a row group.
     pub(super) leaf: usize,
     pub(super) name: String,
     pub(super) leaf_type: LeafType,
     pub(super) used_as: Use,
-    /// The feature with the length of a list that is stored as bytes.
+    /// The feature with the shape of a list that is stored as bytes.
     pub(super) shape_feature: Option<String>,
-    /// Whether it is a list.
+    /// Whether the leaf is a list.
     pub(super) is_list: bool,
     pub(super) max_definition: i16,
-    /// The least definition level of an element of a list. A list without elements has the level below.
+    /// The smallest definition level of an element of a list. An empty list has the level below.
     pub(super) list_definition: i16,
     pub(super) descriptor: ColumnDescPtr,
 }
@@ -74,14 +73,14 @@ pub(super) struct Fields {
     pub(super) classes: Vec<ClassEntry>,
     /// The label of the first class in records.
     pub(super) label_base: i64,
-    /// Whether a row without an image is a bad one.
+    /// Whether a row without an image is an invalid record.
     pub(super) needs_image: bool,
-    /// The number to add to labels of the file to get those of records.
+    /// The number that is added to labels of the file to get labels of records.
     pub(super) stored_base: i64,
 }
 
 impl Fields {
-    /// Decides by the schema and the metadata of a file.
+    /// Decides the use of columns by the schema and the metadata of a file.
     pub(super) fn decide(
         file: &FileMetaData,
         input: &RecordInput,
@@ -101,7 +100,7 @@ impl Fields {
         let is_number = |field: &Field| {
             !field.is_list && matches!(field.leaf_type, LeafType::Int | LeafType::Unsigned)
         };
-        // Columns of other types are read as labels one layer above.
+        // `label_role.rs` handles labels of other types.
         let named = options.label_feature.as_deref();
         let named = named.filter(|name| fields.iter().any(|f| f.name == *name && is_number(f)));
         let label = match (named, &options.label_feature) {
@@ -163,7 +162,7 @@ impl Fields {
         Ok(decided)
     }
 
-    /// Takes the columns that Forebay wrote, if the file still has them.
+    /// Restores the columns that Forebay wrote, if the file still has all of them.
     fn restore(&mut self, schema: Schema) {
         let mut fields = self.fields.clone();
         for name in [schema::IMAGE, schema::LABEL] {
@@ -188,7 +187,7 @@ impl Fields {
         if !features.iter().all(|feature| is_held(&feature.name)) {
             return;
         }
-        // The path of an image is a column for `datasets` only.
+        // The `path` member of an image exists only for `datasets`.
         fields.retain(|field| match &field.used_as {
             Use::Feature(name) => field.is_list || features.iter().any(|f| f.name == *name),
             Use::Key => true,
@@ -197,7 +196,7 @@ impl Fields {
         self.columns = schema;
     }
 
-    /// The same columns with one of them alone.
+    /// Returns a copy that reads only the column with this name.
     pub(super) fn only(&self, name: &str) -> Self {
         let own = self
             .columns
@@ -209,7 +208,7 @@ impl Fields {
         only
     }
 
-    /// The features of records, for a manifest.
+    /// Returns the features of records, for the manifest.
     pub(super) fn features(&self) -> Vec<FeatureEntry> {
         let mut features = self.columns.features();
         let listed: BTreeSet<_> = features.iter().map(|f| f.name.clone()).collect();
@@ -244,7 +243,7 @@ impl Fields {
             .collect()
     }
 
-    /// Returns name, type and use of each column, which all files have alike.
+    /// Returns the name, type and use of each column, which must be the same in all files.
     fn kinds(&self) -> impl Iterator<Item = (&str, (LeafType, bool, &Use))> + Clone {
         let fields = self.fields.iter();
         fields.map(|field| {
@@ -262,7 +261,7 @@ impl Fields {
     }
 }
 
-/// The leaves of a file's schema, in its order, without those that are dropped.
+/// Returns the leaves of a file's schema in order, without those that are dropped.
 fn leaves(file: &FileMetaData, dropped: &BTreeSet<String>) -> Result<Vec<Field>, String> {
     let mut names = Vec::new();
     for column in file.schema_descr().root_schema().get_fields() {
@@ -298,7 +297,8 @@ fn leaves(file: &FileMetaData, dropped: &BTreeSet<String>) -> Result<Vec<Field>,
     Ok(fields)
 }
 
-/// The names of the leaves below a type: those of structs and members, without the groups that Parquet needs for a list.
+/// Appends the names of the leaves below a type: the names of structs and members, without the groups in which Parquet wraps
+/// lists.
 fn leaf_names(column: &Type, name: String, names: &mut Vec<String>) {
     if column.is_primitive() {
         names.push(name);
@@ -359,7 +359,7 @@ fn leaf_type(leaf: &ColumnDescPtr) -> Result<LeafType, String> {
     }
 }
 
-/// The type of the column that a leaf becomes; `None` for lists of byte strings, which are features but no columns.
+/// Returns the type of the column that a leaf becomes; `None` for lists of byte strings, which are features without a column.
 fn column_type(field: &Field, is_class: bool) -> Option<ColumnType> {
     let vector = |number| ColumnType::Vector { len: None, number };
     let tensor = |shape| ColumnType::Tensor {
@@ -384,7 +384,7 @@ fn column_type(field: &Field, is_class: bool) -> Option<ColumnType> {
     }
 }
 
-/// The leaf that an option names, or the first one with one of the usual names.
+/// Returns the leaf that an option names, or the first one with a usual name.
 fn choose(
     option: Option<&str>,
     usual: &[&str],
@@ -404,7 +404,7 @@ fn choose(
     }
 }
 
-/// The leaf of integers with the label: as named, or the first one with one of the usual names, if that is one of integers.
+/// Returns the first leaf with the given name or a usual name of labels, if it holds integers.
 fn usual_label(
     fields: &[Field],
     named: Option<&str>,
@@ -415,7 +415,7 @@ fn usual_label(
     fits(&fields[found]).then_some(found)
 }
 
-/// The leaf with the image: as named, the only struct of bytes and path, or bytes of a usual name.
+/// Returns the leaf with the image: the given one, the only struct of bytes and path, or bytes with a usual name.
 fn choose_image(fields: &[Field], option: Option<&str>) -> Result<Option<usize>, String> {
     let holds_bytes = |field: &Field| field.leaf_type == LeafType::Bytes && !field.is_list;
     let has_path = |field: &Field| {
@@ -452,19 +452,20 @@ fn choose_image(fields: &[Field], option: Option<&str>) -> Result<Option<usize>,
     choose(None, IMAGE_NAMES, fields, holds_bytes)
 }
 
-/// The metadata of a file under a key.
+/// Returns the metadata of a file for a key.
 fn metadata_text<'f>(file: &'f FileMetaData, key: &str) -> Option<&'f str> {
     let mut entries = file.key_value_metadata().into_iter().flatten();
     entries.find(|entry| entry.key == key)?.value.as_deref()
 }
 
-/// The columns as Forebay wrote them, which tell more than Parquet's types; `None` for files of other tools.
+/// Returns the columns that Forebay wrote into the metadata, which have more types than Parquet; `None` for files of other
+/// tools.
 fn written_schema(file: &FileMetaData) -> Option<Schema> {
     let schema: Schema = forebay_shard::json::from_str(metadata_text(file, COLUMNS_KEY)?).ok()?;
     Schema::new(schema.columns().to_vec()).ok()
 }
 
-/// The features of `datasets` in the metadata of a file.
+/// Returns the `datasets` features in the metadata of a file.
 fn hugging_face_features(file: &FileMetaData) -> Value {
     let text = metadata_text(file, HUGGING_FACE);
     let all: Value = text
@@ -473,7 +474,7 @@ fn hugging_face_features(file: &FileMetaData) -> Value {
     all.pointer("/info/features").cloned().unwrap_or_default()
 }
 
-/// The description of a column, or of the elements of a list.
+/// Returns the description of a column, or of the elements of a list.
 fn described<'v>(features: &'v Value, name: &str) -> &'v Value {
     let mut value = features;
     for part in name.split('/') {
@@ -489,7 +490,7 @@ fn is_class(features: &Value, name: &str) -> bool {
     described(features, name)["_type"] == "ClassLabel"
 }
 
-/// The names of the classes of a column.
+/// Returns the class names of a column.
 fn class_names(features: &Value, name: &str) -> Vec<ClassEntry> {
     let names = described(features, name)["names"].as_array();
     let names = names.into_iter().flatten().filter_map(Value::as_str);

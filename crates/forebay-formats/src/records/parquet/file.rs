@@ -1,4 +1,4 @@
-//! A Parquet file: its footer, checked, and its row groups.
+//! An open Parquet file: its validated footer, and a reader of its row groups.
 
 use super::fields::{Field, Fields};
 use super::memory::ColumnMemory;
@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
-/// Bytes that a reader of page headers asks for at once.
+/// Buffer size in bytes for reading page headers.
 const READ_AHEAD_BYTES: usize = 64 << 10;
-/// Most bytes of the header of a page, which may have statistics of long values.
+/// Largest page header in bytes; it may contain statistics with long values.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
-/// Most values of a list column in a row group: they are decoded into memory if one row has them all.
+/// Most values of a list column in a row group, because all of them are decoded into memory if they are in one row.
 const MAX_LIST_VALUES: i64 = 64 << 20;
 
 /// An open Parquet file.
@@ -35,12 +35,12 @@ pub(super) struct ParquetFile {
     storage: Arc<dyn Storage>,
     metadata: Arc<ParquetMetaData>,
     pub(super) fields: Arc<Fields>,
-    /// First row of each row group, and the number of rows at the end.
+    /// First row of each row group, followed by the number of rows.
     starts: Vec<u64>,
 }
 
 impl ParquetFile {
-    /// Opens a file; `fields` decides by its metadata what its columns are.
+    /// Opens a file; `fields` decides by the metadata how its columns are used.
     pub(super) fn open(
         path: &Path,
         storage: Arc<dyn Storage>,
@@ -68,7 +68,7 @@ impl ParquetFile {
         })
     }
 
-    /// Adds what identifies the file to a hash.
+    /// Adds the identity of the file to a hash.
     pub(super) fn identify(&self, split: &str, hasher: &mut blake3::Hasher) {
         let modified = std::fs::metadata(&self.path).and_then(|meta| meta.modified());
         let modified = modified
@@ -81,11 +81,11 @@ impl ParquetFile {
         }
         hasher.update(&self.bytes.to_le_bytes());
         hasher.update(&self.records().to_le_bytes());
-        // Objects in a store have none: their size and footer have to do.
+        // Objects in a store have no modification time here; their size and footer identify them.
         hasher.update(&modified.map_or(0, |time| time.as_nanos()).to_le_bytes());
     }
 
-    /// Whether any row has a value in a column.
+    /// Returns whether any row has a value in a column.
     pub(super) fn has_values(&self, field: &Field) -> Result<bool> {
         let fields = Arc::new(Fields {
             fields: vec![field.clone()],
@@ -113,7 +113,7 @@ impl ParquetFile {
                     Err(DecodeFailure::Io(error)) => {
                         return Err(Error::io(&self.path, "read", error));
                     }
-                    // The conversion reports damage with its row.
+                    // Damage counts as a value; the conversion reports it with its row.
                     Err(DecodeFailure::Damage(_)) => true,
                 },
             };
@@ -124,7 +124,7 @@ impl ParquetFile {
         Ok(false)
     }
 
-    /// The row group with a row, and the row's number in it.
+    /// Returns the row group that contains a row, and the row's number in the group.
     fn locate(&self, row: u64) -> Option<(usize, u64)> {
         let group = self.starts.partition_point(|start| *start <= row);
         let group = group.checked_sub(1)?;
@@ -145,7 +145,7 @@ impl RecordFile for ParquetFile {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// The average of the row group: Parquet does not tell the size of a row.
+    /// Returns the average of the row group, because Parquet does not store the sizes of rows.
     fn record_bytes(&self, record: u64) -> u64 {
         let Some((group, _)) = self.locate(record) else {
             return 0;
@@ -199,14 +199,14 @@ impl RecordFile for ParquetFile {
     }
 }
 
-/// Checks everything that the decoder takes for granted. Returns the first row of each row group.
+/// Checks everything that the decoder does not check itself. Returns the first row of each row group.
 fn check(metadata: &ParquetMetaData, fields: &Fields, len: u64) -> Result<Vec<u64>, String> {
     let mut starts = vec![0u64];
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let wrong = |what: String| format!("row group {number}: {what}");
         let rows = u64::try_from(group.num_rows())
             .map_err(|_| wrong("a negative number of rows".to_owned()))?;
-        // A few bytes of a footer may claim any number, and a plan has an entry for each row.
+        // A footer of a few bytes may claim any number of rows, and the plan has an entry for each row.
         let next = starts[number].saturating_add(rows);
         if next > len {
             return Err(wrong(format!("{next} rows in a file of {len} bytes")));
@@ -250,16 +250,16 @@ fn check_columns(group: &RowGroupMetaData, fields: &Fields, len: u64) -> Result<
     Ok(())
 }
 
-/// Reads rows of a file, one row group after the other.
+/// Reads the rows of a file, one row group after the other.
 struct Reader<'a> {
     file: &'a ParquetFile,
     input: Arc<Input>,
     next: u64,
     end: u64,
     rows: Option<Rows>,
-    /// The row group that is left, since the decoder failed, and the row at which it did.
+    /// The row group that is skipped because the decoder failed in it, and the row at which it failed.
     failed: Option<(usize, u64)>,
-    /// Whether the caller needs the places of values.
+    /// Whether the caller needs the offsets of values.
     is_mapped: bool,
 }
 
@@ -286,7 +286,7 @@ impl RecordReader for Reader<'_> {
 }
 
 impl Reader<'_> {
-    /// Goes to the next row. Returns its number.
+    /// Moves to the next row. Returns its number.
     fn advance(&mut self) -> Result<Option<u64>> {
         if self.next >= self.end {
             return Ok(None);
@@ -295,7 +295,8 @@ impl Reader<'_> {
         let Some((group, row)) = self.file.locate(number) else {
             return Ok(None);
         };
-        // Each row is one error, so that a count of errors is one of rows.
+        // Each remaining row of a failed row group is an error of its own, so that the number of errors is the number of lost
+        // rows.
         self.next += 1;
         if let Some((failed, at)) = self.failed.filter(|(failed, _)| *failed == group) {
             let what = format!(
@@ -319,7 +320,7 @@ impl Reader<'_> {
             rows.advance()
         });
         if let Err(failure) = read {
-            // The decoder has lost its place.
+            // The decoder cannot resume after a failure.
             (self.rows, self.failed) = (None, Some((group, row)));
             return Err(match failure {
                 DecodeFailure::Io(error) => Error::io(path, "read", error),
@@ -353,7 +354,7 @@ enum DecodeFailure {
     Damage(String),
 }
 
-/// Runs the decoder, whose panics on damaged files become errors.
+/// Runs the decoder. Its panics on damaged files become errors.
 fn decoded<T>(decode: impl FnOnce() -> ParquetResult<T>) -> Result<T, DecodeFailure> {
     let what = match catch_panic(decode) {
         Ok(Ok(value)) => return Ok(value),
@@ -376,15 +377,15 @@ fn record_error(path: &Path, record: u64, what: String) -> Error {
     }
 }
 
-/// The bytes of a file, for the decoder.
+/// The bytes of a file, as input for the decoder.
 #[derive(Debug)]
 pub(super) struct Input {
     file: Arc<dyn ReadAt>,
-    /// Offset and length of the bytes that were read last.
+    /// Offset and length of the most recent read.
     last: Mutex<(u64, u64)>,
-    /// The last two offsets from which the decoder read on: that of a page's header, and one behind a header that it had.
+    /// The last two offsets at which the decoder started to read: the header of a page, and possibly the data after it.
     starts: Mutex<[u64; 2]>,
-    /// The memory of the pages of a column.
+    /// Counts the memory of the pages of a column.
     memory: Option<Arc<ColumnMemory>>,
 }
 
@@ -404,12 +405,12 @@ impl Input {
         }
     }
 
-    /// Returns the same file, for the pages of a column.
+    /// Returns an input for the same file that counts the pages of a column.
     pub(super) fn of_column(&self, memory: Arc<ColumnMemory>) -> Self {
         Self::new(Arc::clone(&self.file), Some(memory))
     }
 
-    /// Reads the header of the page whose bytes begin at an offset.
+    /// Reads the page header that ends at offset `start`, where the bytes of the page begin.
     fn page_header(&self, start: u64) -> ParquetResult<PageHeader> {
         let [last, before] = *lock(&self.starts);
         let at = if last < start { last } else { before };
@@ -422,7 +423,7 @@ impl Input {
         PageHeader::parse(&bytes).ok_or_else(refused)
     }
 
-    /// Returns offset and length of the bytes that the decoder asked for last.
+    /// Returns the offset and the length of the most recent read.
     pub(super) fn last_read(&self) -> (u64, u64) {
         *lock(&self.last)
     }
@@ -478,7 +479,7 @@ impl ChunkReader for Input {
     }
 }
 
-/// Reads from an offset on.
+/// Reads sequentially from an offset.
 #[derive(Debug)]
 pub(super) struct InputReader {
     input: Arc<dyn ReadAt>,

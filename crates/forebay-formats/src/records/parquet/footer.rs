@@ -1,9 +1,9 @@
-//! The footer of a Parquet file, whose schema is checked before the decoder builds it.
+//! Reads the footer of a Parquet file and validates its schema before the decoder builds it.
 //!
-//! The decoder recurses into groups of columns without a bound and reserves as many members as a
-//! group claims: a footer of a few kilobytes would overflow the stack. So the schema's list is
-//! walked here first, and decoded on its own; the whole footer is then decoded with that schema,
-//! which ignores any other. Kinds of fields are compared, because the decoder does not look at them.
+//! The decoder recurses into groups of columns without a limit and reserves as many members as a group claims, so a footer of a
+//! few kilobytes would overflow the stack. This module therefore walks the list of schema elements first and decodes it
+//! separately. Then the whole footer is decoded with that schema, which ignores any other one. Types of fields are compared,
+//! because the decoder does not check them.
 
 use super::thrift::Compact;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use parquet::file::metadata::{
 };
 use parquet::file::reader::ChunkReader;
 
-/// Most groups of columns inside each other, the file itself included.
+/// Deepest nesting of groups, including the root.
 const MAX_DEPTH: usize = 64;
 
 /// Reads and decodes the footer of a file.
@@ -22,7 +22,7 @@ pub(super) fn read(file: &impl ChunkReader) -> ParquetResult<ParquetMetaData> {
     let reader = ParquetMetaDataReader::new;
     let tail = file.len().checked_sub(FOOTER_SIZE as u64);
     let Some(tail_at) = tail else {
-        // Too short: the decoder says so.
+        // Too short for a footer: the decoder reports it.
         return reader().parse_and_finish(file);
     };
     let tail = file.get_bytes(tail_at, FOOTER_SIZE)?;
@@ -42,12 +42,12 @@ pub(super) fn read(file: &impl ChunkReader) -> ParquetResult<ParquetMetaData> {
         .parse_and_finish(&footer)
 }
 
-/// Returns the end of a file that has this schema and no rows.
+/// Returns the end of a file with this schema and no rows.
 fn only(schema: &[u8]) -> Bytes {
-    // The version, and the field of the schema.
+    // The version, and the field header of the schema.
     let mut file = vec![0x15, 0x02, 0x19];
     file.extend_from_slice(schema);
-    // No rows, no row groups, and the end.
+    // No rows, no row groups, and the end of the struct.
     file.extend_from_slice(&[0x16, 0x00, 0x19, 0x0c, 0x00]);
     let len = file.len() as u32;
     file.extend_from_slice(&len.to_le_bytes());
@@ -55,13 +55,13 @@ fn only(schema: &[u8]) -> Bytes {
     file.into()
 }
 
-/// Returns the list of the schema's elements as it is encoded, checked.
+/// Validates the list of schema elements and returns its encoded bytes.
 fn schema(footer: &[u8]) -> Result<&[u8], String> {
     let mut thrift = Compact { rest: footer };
     let start = thrift.schema_start();
     let start = start.ok_or("its footer does not begin with a version and a schema")?;
     let elements = thrift.list_of_structs().ok_or("its schema is no list")?;
-    // Members that are still to come, for each open group.
+    // Number of members that are still to come, for each open group.
     let mut open: Vec<u64> = Vec::new();
     for number in 0..elements {
         let damaged = || format!("element {number} of its schema is damaged");
@@ -87,7 +87,7 @@ fn schema(footer: &[u8]) -> Result<&[u8], String> {
     Ok(&start[..start.len() - thrift.rest.len()])
 }
 
-/// Kinds of values. A field of 1 or 2 is a flag, which has no further bytes.
+/// Types of Thrift's compact protocol. Types 1 and 2 are booleans, which have no further bytes.
 const FLAGS: [u8; 2] = [1, 2];
 const BYTE: u8 = 3;
 const INT16: u8 = 4;
@@ -99,7 +99,7 @@ const LIST: u8 = 9;
 const STRUCT: u8 = 12;
 
 impl<'a> Compact<'a> {
-    /// Skips the version, and returns all from the value of the schema on.
+    /// Skips the version and returns the rest, which begins with the value of the schema.
     fn schema_start(&mut self) -> Option<&'a [u8]> {
         let mut id = 0;
         if self.field(&mut id)? != Some(INT32) || id != 1 {
@@ -109,24 +109,24 @@ impl<'a> Compact<'a> {
         (self.field(&mut id)? == Some(LIST) && id == 2).then_some(self.rest)
     }
 
-    /// The number of structs of a list.
+    /// Returns the number of structs in a list.
     fn list_of_structs(&mut self) -> Option<u64> {
         let head = self.byte()?;
         let count = match head >> 4 {
             15 => self.varint()?,
             count => count.into(),
         };
-        // Each has a byte at least.
+        // Each struct has at least one byte.
         (head & 0xf == STRUCT && count <= self.rest.len() as u64).then_some(count)
     }
 
-    /// The kind of the next field of a struct, whose number is added to `id`; `None` at its end.
+    /// Returns the type of the next field of a struct and adds its number to `id`; `None` at the end of the struct.
     fn field(&mut self, id: &mut u8) -> Option<Option<u8>> {
         let head = self.byte()?;
         if head & 0xf == 0 {
             return Some(None);
         }
-        // Fields ascend. A number that is written out, for a larger distance, is not needed here.
+        // Fields are in ascending order. Field numbers that are too far apart for the short form are not needed here.
         *id = id.checked_add(head >> 4).filter(|_| head >> 4 != 0)?;
         Some(Some(head & 0xf))
     }
@@ -145,13 +145,13 @@ impl<'a> Compact<'a> {
         }
     }
 
-    /// Skips an element of a schema, and returns the number of its members.
+    /// Skips a schema element and returns the number of its members.
     fn element(&mut self) -> Option<u64> {
         let (mut id, mut members) = (0, 0);
         while let Some(kind) = self.field(&mut id)? {
             match (id, kind) {
                 (5, INT32) => {
-                    // Zigzag: negative numbers are odd.
+                    // Zigzag encoding: negative numbers are odd.
                     members = self.varint().filter(|zigzag| zigzag & 1 == 0)? / 2;
                 }
                 (1..=3 | 6..=9, INT32) | (4, BINARY) => self.scalar(kind)?,
@@ -174,16 +174,16 @@ impl<'a> Compact<'a> {
             while let Some(kind) = self.field(&mut id)? {
                 let is_flag = FLAGS.contains(&kind);
                 match (which, id) {
-                    // Precision and scale; the algorithm of a geography.
+                    // Precision and scale of a decimal; the algorithm of a geography.
                     (5, 1 | 2) | (18, 2) if kind == INT32 => self.scalar(kind)?,
-                    // A time, and its unit.
+                    // UTC flag and unit of a time or timestamp; signedness of an integer.
                     (7 | 8, 1) | (10, 2) if is_flag => {}
                     (7 | 8, 2) if kind == STRUCT => self.unit()?,
-                    // The bits of an integer; the version of a variant.
+                    // The bit width of an integer; the version of a variant.
                     (10 | 16, 1) if kind == BYTE => self.scalar(kind)?,
-                    // A system of coordinates.
+                    // The coordinate reference system.
                     (17 | 18, 1) if kind == BINARY => self.scalar(kind)?,
-                    // Types that a later version of Parquet has.
+                    // Types of a later version of Parquet.
                     (20.., _) => self.scalar(kind)?,
                     _ => return None,
                 }
@@ -208,7 +208,7 @@ impl<'a> Compact<'a> {
 mod tests {
     use super::*;
 
-    /// The end of a file whose schema has a group in a group, `levels` deep, and a column.
+    /// Returns the end of a file whose schema has `levels` nested groups and one column.
     fn nested(levels: usize, members: u8) -> Bytes {
         let count = levels as u32 + 1;
         let mut list = vec![0xfc];
@@ -218,16 +218,16 @@ mod tests {
         ]);
         list.push((count >> 14) as u8);
         for _ in 0..levels {
-            // Required, "g", so many members.
+            // Required, name "g", this many members.
             list.extend([0x35, 0x00, 0x18, 0x01, b'g', 0x15, 2 * members, 0x00]);
         }
-        // A column of 32-bit numbers: required, "c".
+        // A column of 32-bit integers: required, name "c".
         list.extend([0x15, 0x02, 0x25, 0x00, 0x18, 0x01, b'c', 0x00]);
         only(&list)
     }
 
     #[test]
-    fn nested_groups_have_a_bound() {
+    fn nested_groups_are_bounded() {
         let read = |levels| read(&nested(levels, 1));
         let metadata = read(MAX_DEPTH).unwrap();
         assert_eq!(metadata.file_metadata().schema_descr().num_columns(), 1);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_claim_no_more_members_than_follow() {
+    fn groups_cannot_claim_more_members_than_follow() {
         let error = read(&nested(2, 63)).unwrap_err().to_string();
         assert!(
             error.contains("element 0 of its schema is damaged"),
@@ -247,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_the_decoder_ignores_hide_no_group() {
-        // A name that says it is a number: the decoder would read more elements than were counted.
+    fn wrong_field_types_cannot_hide_groups() {
+        // The type of the name field says integer: the decoder would read more elements than were counted.
         let list = [0x1c, 0x35, 0x00, 0x15, 0x01, 0x00];
         let error = read(&only(&list)).unwrap_err().to_string();
         assert!(

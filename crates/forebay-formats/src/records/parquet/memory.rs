@@ -1,7 +1,7 @@
-//! The memory that the pages of a row group take, counted before it is taken: a page of a few bytes may claim gigabytes.
+//! Counts the memory of the decoded pages of a row group before it is allocated: a page of a few bytes may claim gigabytes.
 //!
-//! A page that takes less than a few times its bytes in the file is not counted. The others, of all columns, have room for
-//! one record of the greatest size.
+//! A page that takes at most `FREE_RATIO` times its stored bytes is not counted. All other pages of a row group together may
+//! take as much memory as the largest record.
 
 use super::page_header::PageHeader;
 use flate2::read::MultiGzDecoder;
@@ -12,23 +12,23 @@ use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A page that takes so many times its stored bytes is not counted.
+/// A page that takes at most this many times its stored bytes is not counted.
 const FREE_RATIO: u64 = 4;
-/// Bytes of a value that shares the memory of its page, and of its levels.
+/// Bytes of a decoded value that shares the memory of its page, and bytes of its levels.
 const BYTES_VALUE: u64 = 32;
 const LEVELS: u64 = 4;
-/// Rows that are decoded at once have so many bytes, where values take more than their page.
+/// Bytes of rows that are decoded at once if values take more than their page.
 const PREFIX_BYTES: u64 = 16 << 20;
-/// Begins a frame of LZ4.
+/// Magic bytes of an LZ4 frame.
 const LZ4_FRAME: &[u8] = &[0x04, 0x22, 0x4d, 0x18];
-/// Deflate and LZ4 expand by less.
+/// Upper bound for the compression ratio of deflate and LZ4.
 const MAX_RATIO: u64 = 1032;
 
 /// The bytes of the counted pages of a row group.
 #[derive(Debug, Clone, Default)]
 pub(super) struct GroupMemory(Arc<AtomicU64>);
 
-/// The pages of a column of a row group.
+/// The pages of a column in a row group.
 #[derive(Debug)]
 pub(super) struct ColumnMemory {
     group: GroupMemory,
@@ -41,12 +41,12 @@ pub(super) struct ColumnMemory {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// Counted bytes of the data pages whose values may be in use, and of the last one of these.
+    /// Counted bytes of the data pages whose values may be in use, and of the last one of them.
     pages: u64,
     last: u64,
-    /// Values of all pages up to the last one.
+    /// Number of values in all pages up to the last one.
     values: u64,
-    /// The most rows of the last page that may be decoded at once.
+    /// Most rows of the last page that may be decoded at once.
     most: u64,
 }
 
@@ -74,7 +74,7 @@ impl ColumnMemory {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a page that is stored in so many bytes, or refuses it.
+    /// Counts a page of `stored` bytes, or refuses it if the limit is exceeded.
     pub(super) fn admit(&self, header: &PageHeader, stored: u64) -> ParquetResult<()> {
         let refused = |what: String| Err(ParquetError::General(what));
         let least = header.expanded / header.values.max(1);
@@ -83,7 +83,7 @@ impl ColumnMemory {
                 "a value of {least} bytes: a record holds at most {MAX_RECORD_BYTES}"
             ));
         }
-        // A dictionary is decoded at once, and a row of a list may have all values of a page.
+        // A dictionary is decoded as a whole, and a row of a list may contain all values of a page.
         let decoded = match header.is_dictionary || self.is_list {
             true => header.values.saturating_mul(self.value_bytes + LEVELS),
             false => 0,
@@ -112,7 +112,7 @@ impl ColumnMemory {
         Ok(())
     }
 
-    /// Refuses a page that expands to more than its header says, where the decoder would go on.
+    /// Refuses a page that expands to more bytes than its header says. The decoder would continue in that case.
     pub(super) fn check_expanded(&self, header: &PageHeader, stored: &[u8]) -> ParquetResult<()> {
         let levels = usize::try_from(header.levels).unwrap_or(usize::MAX);
         let stored = stored.get(levels..).unwrap_or_default();
@@ -135,19 +135,19 @@ impl ColumnMemory {
         }
     }
 
-    /// Goes on to a page of so many values.
+    /// Adds the number of values of a page.
     pub(super) fn pass_page(&self, values: u64) {
         let mut held = self.held();
         held.values = held.values.saturating_add(values);
     }
 
-    /// Returns the values of the pages up to the last one, and how many rows may be decoded at once.
+    /// Returns the number of values up to the last page, and the number of rows that may be decoded at once.
     pub(super) fn position(&self) -> (u64, u64) {
         let held = self.held();
         (held.values, held.most)
     }
 
-    /// Forgets the pages whose values are not used any more: all, or all but the last one.
+    /// Releases the pages whose values are not used any more: all, or all but the last one.
     pub(super) fn release(&self, is_last_used: bool) {
         let mut held = self.held();
         let kept = if is_last_used { held.last } else { 0 };
@@ -157,10 +157,10 @@ impl ColumnMemory {
     }
 }
 
-/// The bytes that a decoder has, as far as one beyond `most`, or to its first error.
+/// Returns the number of bytes that a decoder produces up to its first error, but at most `most` + 1.
 fn count(decoder: impl Read, most: u64) -> u64 {
     let mut sink = Counted(0);
-    // The decoder of the page says what is wrong.
+    // Errors are ignored: decoding the page reports them.
     let _ = io::copy(&mut decoder.take(most.saturating_add(1)), &mut sink);
     sink.0
 }

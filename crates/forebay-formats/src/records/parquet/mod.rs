@@ -1,4 +1,4 @@
-//! Parquet files, with the layout and the metadata of Hugging Face's `datasets` or of any other tool.
+//! Parquet files with the layout and the metadata of Hugging Face's `datasets`, or of any other tool.
 
 #[cfg(feature = "formats")]
 mod fields;

@@ -1,9 +1,9 @@
-//! The bytes that the Parquet library has written.
+//! The output buffer of the Parquet library.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The end of a file that is being written, which is moved on after each row group.
+/// Bytes that were not written to the file yet; they are moved there after each row group.
 #[derive(Clone, Default)]
 pub(super) struct Output(Arc<Mutex<Vec<u8>>>);
 

@@ -1,28 +1,28 @@
-//! The header of a page: the bytes that the page takes when it is expanded, which the decoder would take at once.
+//! Parses page headers: the decompressed size of a page, which the decoder would allocate without a check.
 //!
-//! The decoder shows only the number of values. The header is Thrift's compact encoding, of which all fields are walked: of a
-//! field that is there twice, the decoder takes the last one.
+//! The decoder only exposes the number of values. The header uses Thrift's compact encoding. All of its fields are read,
+//! because the decoder takes the last one if a field is repeated.
 
 use super::thrift::Compact;
 
-/// Deepest nesting of structs: that of statistics is 2.
+/// Deepest nesting of structs; statistics have 2.
 const MAX_DEPTH: usize = 8;
 
 /// The sizes of a page.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageHeader {
-    /// Bytes of the expanded page.
+    /// Size of the decompressed page in bytes.
     pub(super) expanded: u64,
-    /// Values, nulls included.
+    /// Number of values, including nulls.
     pub(super) values: u64,
-    /// Bytes of levels before what is compressed, in the second version of data pages.
+    /// Size of the uncompressed levels before the compressed data, in data pages of version 2.
     pub(super) levels: u64,
     pub(super) is_dictionary: bool,
-    /// Whether each value is stored by its difference to the one before, so that values take more than the page.
+    /// Whether each value is stored as a difference to the previous one, so that values take more memory than the page.
     pub(super) shares_prefixes: bool,
 }
 
-/// Numbers of fields: of the header, and of the headers in it.
+/// Field numbers of the header, and of the headers inside it.
 const EXPANDED: i16 = 2;
 const DATA_PAGE: i16 = 5;
 const DICTIONARY_PAGE: i16 = 7;
@@ -35,13 +35,13 @@ const REPETITION_BYTES: i16 = 6;
 const DELTA_BYTE_ARRAY: u64 = 7;
 
 impl PageHeader {
-    /// Reads a header; none if it is damaged.
+    /// Parses a header; `None` if it is damaged.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut header = Self::default();
         let (mut definitions, mut repetitions) = (0, 0);
         let mut fields = Compact { rest: bytes };
         fields.walk(0, &mut |path, value| {
-            // The decoder refuses negative numbers.
+            // Negative numbers are left to the decoder, which refuses them.
             let value = u64::try_from(value).unwrap_or(0);
             match *path {
                 [EXPANDED] => header.expanded = value,
@@ -68,7 +68,7 @@ impl Compact<'_> {
         Some((coded >> 1) as i64 ^ -((coded & 1) as i64))
     }
 
-    /// Walks the fields of a struct as far as its end. Integers of the first two levels are given with their numbers.
+    /// Reads the fields of a struct up to its end. Calls `found` for integers of the first two levels with their field numbers.
     fn walk(&mut self, depth: usize, found: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
         let mut id: i16 = 0;
         loop {
@@ -95,13 +95,13 @@ impl Compact<'_> {
         }
     }
 
-    /// Skips a value that is no integer and no struct of its own.
+    /// Skips a value that is neither an integer nor a struct at this level.
     fn value(&mut self, kind: u8, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
             return None;
         }
         match kind {
-            // Booleans are in the type.
+            // Booleans are encoded in the type.
             1 | 2 => Some(()),
             3 => self.skip_bytes(1),
             4..=6 => self.varint().map(|_| ()),
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_two_equal_fields_counts() {
-        // A data page of 300 bytes with 7 values of the encoding 7, statistics, and a size again, of 5.
+    fn the_last_of_repeated_fields_is_used() {
+        // A data page of 300 bytes with 7 values in encoding 7, statistics, and then a second size of 5.
         let header = [
             0x15, 0x00, 0x15, 0xd8, 0x04, 0x15, 0x10, 0x2c, 0x15, 0x0e, 0x15, 0x0e, 0x3c, 0x18,
             0x01, b'x', 0x00, 0x00, 0x05, 0x04, 0x0a, 0x00,

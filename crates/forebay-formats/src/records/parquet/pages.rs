@@ -1,4 +1,4 @@
-//! The pages of a column: how many values they have, and where they are in the file.
+//! The pages of a column: their number of values, and their location in the file.
 
 use super::file::Input;
 use super::memory::ColumnMemory;
@@ -12,7 +12,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Returns the codec that expands pages of this compression, if mapped shards have it.
+/// Returns the codec for pages of this compression, if mapped shards support it.
 pub(super) fn codec(compression: Compression) -> Option<Codec> {
     match compression {
         Compression::UNCOMPRESSED => Some(Codec::NONE),
@@ -23,8 +23,8 @@ pub(super) fn codec(compression: Compression) -> Option<Codec> {
     }
 }
 
-/// The pages of a column, which together have no more values than the footer says: a page header of a
-/// few bytes may claim billions.
+/// Reads the pages of a column and checks that they have no more values than the footer says: a page header of a few bytes may
+/// claim billions.
 pub(super) struct CountedPages {
     input: Arc<Input>,
     pages: SerializedPageReader<Input>,
@@ -35,7 +35,7 @@ pub(super) struct CountedPages {
 }
 
 impl CountedPages {
-    /// Opens the pages of a column of a row group; `seen` collects the decoded pages.
+    /// Opens the pages of a column in a row group; `seen` collects the decoded pages.
     pub(super) fn open(
         input: &Input,
         chunk: &ColumnChunkMetaData,
@@ -97,29 +97,29 @@ impl PageReader for CountedPages {
     }
 }
 
-/// The pages that values were decoded from.
+/// The pages from which values were decoded.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SeenPages(Arc<Mutex<Vec<SeenPage>>>);
 
 #[derive(Debug)]
 struct SeenPage {
-    /// The page as it was decoded; its values share this memory.
+    /// The decoded page; its values share this memory.
     bytes: Bytes,
     is_dictionary: bool,
     place: Place,
 }
 
-/// The place of a page's bytes in the file.
+/// Location of a page's bytes in the file.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// At this offset.
+    /// Uncompressed, at this offset.
     File(u64),
-    /// In a block, after bytes that are not compressed.
+    /// In a compressed block. The page begins with this many bytes that are not compressed.
     Block(SourceBlock, usize),
 }
 
 impl SeenPages {
-    /// Adds a page whose stored bytes were read from these ones.
+    /// Adds a page whose stored bytes are at this offset and have this length.
     fn add(&self, page: &Page, compression: Compression, (offset, len): (u64, u64)) {
         let bytes = page.buffer().clone();
         let (levels, is_compressed) = match page {
@@ -155,7 +155,7 @@ impl SeenPages {
         });
     }
 
-    /// Drops the pages of values that were used, but for the last one, which may have more.
+    /// Drops the data pages whose values were used, except the last one, which may have further values.
     pub(super) fn forget(&self) {
         let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = pages.len().saturating_sub(1);
@@ -166,7 +166,7 @@ impl SeenPages {
         });
     }
 
-    /// Returns the place of a value that shares the memory of a page, if it is not short.
+    /// Returns the location of a value that shares the memory of a page; `None` for short values.
     pub(super) fn locate(&self, value: &[u8]) -> Option<ExtentStart> {
         if value.len() < MIN_EXTENT_BYTES {
             return None;

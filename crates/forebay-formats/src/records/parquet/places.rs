@@ -1,4 +1,4 @@
-//! The Parquet files of a place, by split.
+//! Finds the Parquet files of a source, by split.
 
 use crate::error::{Error, Result};
 use crate::records::RecordInput;
@@ -18,7 +18,8 @@ pub(super) fn is_file(path: &Path) -> bool {
     path.to_string_lossy().ends_with(EXTENSION)
 }
 
-/// Finds the files at a place: those that a list has, itself, those in it, those in `data`, or those in a directory for each split.
+/// Finds the files of a source. The first of these that applies is used: the files of the conversion, the files that the user
+/// named, the source if it is a file, the files in it, the files in `data`, or those in a directory for each split.
 pub(super) fn files(
     input: &RecordInput,
     conversion: Option<&Conversion>,
@@ -61,7 +62,7 @@ pub(super) fn files(
     Ok(splits.map(|(split, files)| (split, paths(files))).collect())
 }
 
-/// The files of a conversion, none of which may be missing.
+/// Returns the files of a conversion. A missing file is an error.
 fn listed(
     conversion: &Conversion,
     root: &Path,
@@ -83,7 +84,7 @@ fn listed(
     Ok(found)
 }
 
-/// A directory for each split, as the files that Hugging Face converts: `train/0000.parquet`.
+/// Returns the files in a directory for each split, as in conversions by Hugging Face: `train/0000.parquet`.
 fn by_directory(
     input: &RecordInput,
     root: &Path,
@@ -104,7 +105,7 @@ fn by_directory(
     Ok(splits)
 }
 
-/// The names in a directory, sorted, without hidden ones.
+/// Returns the names in a directory, sorted, without hidden ones.
 fn list(dir: &Path, storage: &dyn Storage) -> Result<Vec<String>> {
     let names = storage.list(dir).or_else(|error| match error.kind() {
         io::ErrorKind::NotADirectory => Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! The rows of a row group as records, a batch of rows at a time.
+//! Converts the rows of a row group to records, in batches of rows.
 
 use super::fields::{Field, Fields, LeafType, Use};
 use super::file::Input;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Bytes of rows that are decoded at once.
 const BATCH_BYTES: u64 = 1 << 20;
-/// Rows that are decoded at once, at most.
+/// Most rows that are decoded at once.
 const MAX_BATCH_ROWS: u64 = 4096;
 
 /// The rows of a row group.
@@ -31,24 +31,24 @@ pub(super) struct Rows {
     key: Vec<u8>,
 }
 
-/// A column of a row group, and the rows of it that are decoded.
+/// A column of a row group with its decoded rows.
 struct Leaf {
     reader: ColumnReader,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     values: Values,
     memory: Arc<ColumnMemory>,
-    /// Rows of the row group that are decoded, and those of them that are not read yet.
+    /// Number of decoded rows since the start of the row group, and how many of them were not read yet.
     decoded: u64,
     left: usize,
-    /// Levels and values of rows that were read.
+    /// Number of levels and values of the decoded rows that were read.
     level: usize,
     value: usize,
-    /// The values of the current row; `None` where it is null.
+    /// The values of the current row; `None` if it is null.
     row: Option<Range<usize>>,
-    /// The doubles of the current row, as a record holds them.
+    /// The doubles of the current row, in the encoding of records.
     doubles: Vec<u8>,
-    /// The pages of the values, if the caller needs their places.
+    /// The pages of the values, if the caller needs their locations.
     seen: Option<SeenPages>,
 }
 
@@ -88,7 +88,7 @@ impl Rows {
         })
     }
 
-    /// Goes to the next row, the first one after `open`.
+    /// Moves to the next row; after `open`, to the first one.
     pub(super) fn advance(&mut self) -> ParquetResult<()> {
         for (leaf, field) in self.leaves.iter_mut().zip(&self.fields.fields) {
             if leaf.left == 0 {
@@ -100,12 +100,12 @@ impl Rows {
         Ok(())
     }
 
-    /// Whether all columns of the current row are null.
+    /// Returns whether all columns of the current row are null.
     pub(super) fn is_null(&self) -> bool {
         self.leaves.iter().all(|leaf| leaf.row.is_none())
     }
 
-    /// The current row as a record; its number is left to the caller.
+    /// Encodes the current row as a record. The caller sets its number.
     pub(super) fn record(&mut self) -> Result<SourceRecord<'_>, String> {
         let fields = &self.fields.fields;
         self.key.clear();
@@ -191,7 +191,7 @@ impl Rows {
 }
 
 impl Rows {
-    /// Adds the places of the current row's values, which are in the record that was made last.
+    /// Adds the locations of the current row's values in the record that was encoded last.
     pub(super) fn locate(&self, extents: &mut Vec<Extent>) {
         for leaf in &self.leaves {
             let (Some(seen), Some(row)) = (&leaf.seen, leaf.row.clone()) else {
@@ -250,7 +250,8 @@ impl Leaf {
         })
     }
 
-    /// Decodes up to this many rows in place of those before, if it is no list only those of one page. Returns their number.
+    /// Replaces the decoded rows by up to `rows` further ones. Without lists, these are from a single page. Returns their
+    /// number.
     fn read(&mut self, rows: usize, field: &Field) -> ParquetResult<usize> {
         if let Some(seen) = &self.seen {
             seen.forget();
@@ -269,7 +270,7 @@ impl Leaf {
         };
         let is_last_used = left(self) > 0;
         self.memory.release(is_last_used);
-        // The first row decodes a page, which shows how many it has.
+        // Reading the first row decodes a page, after which the number of its rows is known.
         let first = match is_last_used {
             true => 0,
             false => self.read_more(rows.min(1))?,
@@ -278,7 +279,7 @@ impl Leaf {
         Ok(first + self.read_more(more)?)
     }
 
-    /// Decodes up to this many further rows. Returns their number.
+    /// Decodes up to `rows` further rows and keeps the previous ones. Returns their number.
     fn read_more(&mut self, rows: usize) -> ParquetResult<usize> {
         if rows == 0 {
             return Ok(0);
@@ -344,7 +345,7 @@ impl Leaf {
         self.check_end(field)
     }
 
-    /// Bytes of the current row's values in a record, about.
+    /// Estimates the bytes of the current row's values in a record.
     fn row_bytes(&self) -> u64 {
         let Some(row) = self.row.clone() else {
             return 0;
@@ -358,7 +359,7 @@ impl Leaf {
         }
     }
 
-    /// Checks that the values of the row exist.
+    /// Checks that all values of the row exist.
     fn check_end(&mut self, field: &Field) -> ParquetResult<()> {
         if self.value > self.values.len() {
             let name = &field.name;

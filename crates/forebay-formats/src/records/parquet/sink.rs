@@ -1,8 +1,8 @@
 //! Writes records as Parquet files that Hugging Face's `datasets` reads with types and class names.
 //!
-//! A file has the columns `key`, `image` (a struct of `bytes` and `path`), `label` (counted from 0) and one
-//! column for each other feature. Its metadata describes them twice: for `datasets`, and as the
-//! [`Schema`] from which a source has the types again that Parquet does not know, such as tensors.
+//! A file has the columns `key`, `image` (a struct of `bytes` and `path`), `label` (counted from 0) and one column for each
+//! other feature. Its metadata describes them twice: for `datasets`, and as a [`Schema`] that preserves types that Parquet does
+//! not have, such as tensors.
 
 use super::fields::{COLUMNS_KEY, HUGGING_FACE};
 use super::output::Output;
@@ -26,14 +26,14 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Rows of a row group, at most: this many are read to get one.
+/// Most rows of a row group: reading a single row decodes this many.
 const GROUP_ROWS: usize = 1000;
-/// Bytes of a row group, at most, but for one larger row.
+/// Most bytes of a row group; a larger row is a group of its own.
 const GROUP_BYTES: usize = 32 << 20;
-/// Bytes of a page.
+/// Size of a page in bytes.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// The files of a dataset.
+/// Writes Parquet files.
 pub(super) struct ParquetSink {
     schema: TypePtr,
     leaves: Arc<[OutLeaf]>,
@@ -43,20 +43,20 @@ pub(super) struct ParquetSink {
 /// A leaf of the files.
 #[derive(Debug, Clone)]
 struct OutLeaf {
-    /// The value of a record that it has.
+    /// Its value in a record.
     value: LeafValue,
     is_list: bool,
-    /// The definition level of a value.
+    /// The definition level of a value that is not null.
     defined: i16,
 }
 
-/// The value of a record that a leaf has.
+/// The source of a leaf's value in a record.
 #[derive(Debug, Clone)]
 enum LeafValue {
     Key,
-    /// The path of the image in this feature: of an image in a record none is known.
+    /// The path of the image in this feature. It is always null, because records do not have the path.
     PathOf(String),
-    /// A label, and the label of the first class.
+    /// The feature with the label, and the label of the first class.
     Label(String, i64),
     Bytes(String),
     Integers(String),
@@ -66,7 +66,7 @@ enum LeafValue {
 }
 
 impl ParquetSink {
-    /// Decides on the columns.
+    /// Decides the columns of the files.
     pub(super) fn new(facts: &SourceFacts, options: &SinkOptions) -> Result<Self, String> {
         let schema = facts.columns();
         let mut out = Columns::default();
@@ -76,7 +76,7 @@ impl ParquetSink {
         }
         let held: BTreeSet<String> = schema.features().into_iter().map(|f| f.name).collect();
         for feature in &facts.features {
-            // Seek points are of no use to other tools, and `convert` makes them again.
+            // Other tools cannot use seek points, and `convert` recomputes them.
             if !held.contains(&feature.name) && feature.name != IMAGE_SEEK_POINTS {
                 out.feature(feature, Leaf::BYTES);
             }
@@ -158,12 +158,12 @@ impl Leaf {
     }
 }
 
-/// The columns of the files, as they are collected.
+/// Collects the columns of the files.
 #[derive(Default)]
 struct Columns {
     types: Vec<TypePtr>,
     leaves: Vec<OutLeaf>,
-    /// The columns in the words of `datasets`.
+    /// The columns as `datasets` describes them.
     described: Map<String, Value>,
     problem: Option<String>,
 }
@@ -225,7 +225,7 @@ impl Columns {
         }
     }
 
-    /// A column of one leaf.
+    /// Adds a column with a single leaf.
     fn leaf(&mut self, name: &str, value: LeafValue, is_list: bool, leaf: Leaf) {
         let dtype = json!({"dtype": leaf.name, "_type": "Value"});
         let (defined, made, described) = match is_list {
@@ -248,7 +248,7 @@ impl Columns {
         self.add(name, made, described, [leaf]);
     }
 
-    /// A struct of bytes and path.
+    /// Adds a column that is a struct of bytes and path.
     fn image(&mut self, name: &str, feature: String) {
         let members = [("bytes", Leaf::BYTES), ("path", Leaf::TEXT)]
             .map(|(member, leaf)| leaf.parquet_type(member, Repetition::OPTIONAL));
@@ -308,7 +308,7 @@ fn list_type(name: &str, element: TypePtr) -> ParquetResult<TypePtr> {
     outer.build().map(Arc::new)
 }
 
-/// Images are compressed already, and have neither statistics nor a dictionary that helps.
+/// Returns the properties of the writer. Images are already compressed, so statistics and dictionaries do not help for them.
 fn properties(options: &SinkOptions, metadata: Vec<KeyValue>) -> Result<WriterProperties, String> {
     let refused = |error: parquet::errors::ParquetError| error.to_string();
     let compression = match options.compression {
@@ -442,7 +442,7 @@ impl Values {
         ]
     }
 
-    /// Takes back what a record that is refused has added.
+    /// Removes the values that a refused record has added.
     fn truncate(
         &mut self,
         [bytes, integers, floats, doubles, definitions, repetitions]: [usize; 6],
@@ -475,7 +475,7 @@ impl Values {
                 Some(1)
             }
             LeafValue::PathOf(image) => {
-                // Null beside an image, and in an image that is null.
+                // Defined but null beside an image; not defined if the image is null.
                 self.definitions.push(i16::from(feature(image).is_some()));
                 return Ok(());
             }
@@ -571,7 +571,8 @@ impl Values {
                 column.write_batch(&self.doubles, definitions, repetitions)?;
             }
             ColumnWriter::ByteArrayColumnWriter(column) => {
-                // A page ends only between calls, so each row is one: its bytes may be an image.
+                // The writer ends pages only between calls, so each row is written by its own call: a row may contain a large
+                // image.
                 let mut value = 0;
                 let mut level = 0;
                 while level < self.definitions.len() {

@@ -1,4 +1,4 @@
-//! Files of pyarrow and `datasets` (testdata/parquet, made by tools/golden/make_parquet_corpus.py), and damaged ones.
+//! Files of pyarrow and `datasets` (testdata/parquet, made by tools/golden/make_parquet_corpus.py), and damaged files.
 
 use crate::Error;
 use crate::records::{
@@ -33,7 +33,7 @@ fn open(path: &Path) -> crate::Result<RecordSource> {
     open_with(&[path.to_path_buf()], ForeignRecords::default())
 }
 
-/// As `open`, also with rows whose image is null.
+/// Opens a file like `open`, and also accepts rows whose image is null.
 fn open_any(path: &Path) -> crate::Result<RecordSource> {
     let features = ForeignRecords {
         without_images: true,
@@ -46,7 +46,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The records from one on: key, label, and features in the words of `expected.json`.
+/// Returns the records from `first` on: key, label, and features formatted as in `expected.json`.
 fn rows(source: &RecordSource, first: u64) -> crate::Result<Vec<(String, Option<i64>, Value)>> {
     let mut rows = Vec::new();
     for file in &source.splits[0].files {
@@ -77,7 +77,7 @@ fn rows(source: &RecordSource, first: u64) -> crate::Result<Vec<(String, Option<
     Ok(rows)
 }
 
-/// A row of `expected.json` as a record of the same columns.
+/// Returns a row of `expected.json` as a record with the same columns.
 fn as_record(row: &Value, image: &str, label: &str, key: &str) -> (String, Option<i64>, Value) {
     let mut features = json!({});
     let mut found = String::new();
@@ -254,7 +254,7 @@ fn files_with_other_columns_are_refused() {
     );
 }
 
-/// Every file with one byte changed is read or refused with its name, and never panics.
+/// Changes one byte of each file at a time: it must be read, or refused with its name, without a panic.
 #[test]
 fn damaged_files_are_refused_or_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -294,7 +294,7 @@ fn rows_of_any(source: &RecordSource) -> crate::Result<()> {
     Ok(())
 }
 
-/// Writes all records of a source into a file.
+/// Writes all records of a source to a file.
 fn write(source: &RecordSource, path: &Path, options: &SinkOptions) -> Result<(), SinkError> {
     let sink = RecordFormat::PARQUET.create(&source.facts, options);
     let sink = sink.map_err(SinkError::Record)?;
@@ -358,7 +358,7 @@ fn labels_are_written_from_0() {
     assert_eq!(labels, [0, 0, 1, 2, 3]);
 }
 
-/// Writes a file with a row group for each list of images, in pages of one value.
+/// Writes a file with a row group for each list of images. Each page has one value.
 pub(in crate::records) fn write_images(
     path: &Path,
     compression: parquet::basic::Compression,
@@ -405,7 +405,7 @@ pub(in crate::records) fn image(len: usize) -> Vec<u8> {
     image
 }
 
-/// The errors of the records of a file, and the number of those that are read.
+/// Returns the errors of the records of a file, and the number of records that are read.
 fn read_on(path: &Path) -> (Vec<String>, usize) {
     let source = open(path).unwrap();
     let file = &source.splits[0].files[0];
@@ -445,9 +445,9 @@ fn a_value_beyond_a_record_is_not_expanded() {
     }
 }
 
-/// The decoder has lost its place in a damaged row group: nothing of it is taken for a record, and all rows are counted.
+/// The decoder cannot resume in a damaged row group: none of its later rows becomes a record, and each counts as an error.
 #[test]
-fn a_row_group_is_left_at_its_first_error() {
+fn a_row_group_is_skipped_after_its_first_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("damaged.parquet");
     let groups = [
@@ -475,7 +475,7 @@ fn a_row_group_is_left_at_its_first_error() {
     }
 }
 
-/// The image (a struct that may be null, of bytes that may be null) and the label of a row.
+/// The image (a nullable struct with nullable bytes) and the label of a row.
 type Row<'a> = (Option<Option<&'a [u8]>>, i32);
 
 const IMAGE: &str = "optional group image { optional binary bytes; optional binary path (UTF8); }";
@@ -604,7 +604,7 @@ fn decoded_dictionaries_and_lists_are_counted() {
         values: 10 << 20,
         ..PageHeader::default()
     };
-    // Empty strings: of a dictionary, or of one list, they take many times their page.
+    // Empty strings take many times the size of their page, in a dictionary and in a list.
     let dictionary = PageHeader {
         is_dictionary: true,
         ..page
@@ -613,7 +613,7 @@ fn decoded_dictionaries_and_lists_are_counted() {
     let group_of_lists = GroupMemory::default();
     let list = ColumnMemory::new(&group_of_lists, Compression::SNAPPY, Type::BYTE_ARRAY, true);
     assert!(list.admit(&page, 19_000).is_err());
-    // Several columns share the room, and give it back.
+    // Several columns share the limit, and release their memory.
     let group = GroupMemory::default();
     let new = || ColumnMemory::new(&group, Compression::SNAPPY, Type::BYTE_ARRAY, false);
     let (one, other) = (new(), new());
@@ -627,7 +627,7 @@ fn decoded_dictionaries_and_lists_are_counted() {
     one.admit(&page, 1000).unwrap();
     let error = other.admit(&page, 1000).unwrap_err().to_string();
     assert!(error.contains("with those of other columns"), "{error}");
-    // A page that is as large in the file is no bomb.
+    // A page whose stored size is of the same order is not counted.
     let group = GroupMemory::default();
     let new = || ColumnMemory::new(&group, Compression::SNAPPY, Type::BYTE_ARRAY, false);
     for _ in 0..4 {
@@ -656,7 +656,7 @@ fn columns_of_files_agree_whatever_their_order() {
 }
 
 #[test]
-fn files_of_a_conversion_are_those_that_it_names() {
+fn a_conversion_is_read_from_the_files_it_names() {
     use forebay_shard::ShardFormat;
     use forebay_shard::manifest::{Manifest, ShardEntry, SplitEntry};
     let dir = tempfile::tempdir().unwrap();

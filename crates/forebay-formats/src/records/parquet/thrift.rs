@@ -1,8 +1,8 @@
-//! Values of Thrift's compact protocol.
+//! Reads values of Thrift's compact protocol.
 
 use forebay_shard::varint;
 
-/// The bytes that were not read yet.
+/// A parser; `rest` has the bytes that were not read yet.
 pub(super) struct Compact<'a> {
     pub(super) rest: &'a [u8],
 }

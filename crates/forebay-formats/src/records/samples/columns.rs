@@ -1,4 +1,4 @@
-//! The columns of samples whose values have types of their own, and the records that are made of them.
+//! Columns of samples with typed values, and the records that are encoded from them.
 
 use super::encoding::{Encoding, array};
 use crate::archive::FileVersion;
@@ -18,12 +18,12 @@ use std::path::Path;
 /// The column with the key of a sample.
 pub(in crate::records) const KEY: &str = "key";
 
-/// Destination of a column.
+/// Use of a column in records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::records) enum Target {
     /// A feature of the record.
     Feature,
-    /// A feature that is the label too.
+    /// A feature that is also the label.
     Label,
     Key,
     Nothing,
@@ -35,16 +35,16 @@ pub(in crate::records) struct SampleColumn {
     pub(in crate::records) name: String,
     pub(in crate::records) encoding: Encoding,
     pub(in crate::records) target: Target,
-    /// A feature that is the key too.
+    /// Whether the feature is also the key.
     pub(in crate::records) is_key: bool,
     column: Column,
     features: Vec<FeatureEntry>,
-    /// The encoding as it was written, with what is before each value.
+    /// The encoding in the file. [`settle`] does not change it, so it tells what precedes each value.
     stored: Encoding,
 }
 
 impl SampleColumn {
-    /// Whether its type says that its values are images.
+    /// Returns whether the values are images according to the encoding.
     fn is_encoded_image(&self) -> bool {
         self.target != Target::Nothing && matches!(self.encoding, Encoding::Jpeg | Encoding::Png)
     }
@@ -65,14 +65,14 @@ impl SampleColumn {
         self.encoding.column_type()
     }
 
-    /// Makes the column of records, which has the name of this one.
+    /// Creates the column of records with the name of this column.
     fn make_column(&mut self) {
         self.column = Column::new(self.name.clone(), self.column_type());
         self.column.feature.clone_from(&self.name);
         self.features = self.column.features();
     }
 
-    /// Makes the column that this one was written from.
+    /// Restores the column that this one was written from.
     fn restore(&mut self, conversion: &Conversion) {
         let features = &conversion.record_features;
         let feature = match self.name.as_str() {
@@ -97,7 +97,7 @@ impl SampleColumn {
         });
         self.column = match known {
             Some(column) => column.clone(),
-            // One of several features of a column, or one that is no column.
+            // One of several features of a column, or a feature without a column.
             None => {
                 let mut column = Column::new(feature.clone(), self.list_type());
                 column.feature = feature;
@@ -107,7 +107,7 @@ impl SampleColumn {
         self.features = self.column.features();
     }
 
-    /// The type of a list of numbers in a record.
+    /// Returns the type of a list of numbers in a record.
     fn list_type(&self) -> ColumnType {
         match &self.encoding {
             Encoding::Array {
@@ -121,7 +121,7 @@ impl SampleColumn {
         }
     }
 
-    /// The encoding as it was written.
+    /// Returns the encoding in the file.
     pub(in crate::records) fn stored(&self) -> &Encoding {
         &self.stored
     }
@@ -172,7 +172,7 @@ impl SampleColumn {
     }
 }
 
-/// The value of a number, which fits into an i64.
+/// Returns the value of a number that fits into an i64.
 fn integer(encoding: &Encoding, bytes: &[u8]) -> std::result::Result<i64, String> {
     let Encoding::Scalar(name, number) = encoding else {
         return Err("it is no integer".to_owned());
@@ -183,8 +183,8 @@ fn integer(encoding: &Encoding, bytes: &[u8]) -> std::result::Result<i64, String
     }
 }
 
-/// A label as records store it: -1 means none, whatever the first class is called. Labels of another tool are stored as they
-/// are.
+/// Returns a label as records store it: -1 means no label, other labels are shifted by `label_base`, which is 0 for labels of
+/// other tools.
 pub(in crate::records) fn stored_label(
     label: i64,
     label_base: i64,
@@ -200,8 +200,8 @@ pub(in crate::records) fn stored_label(
     }
 }
 
-/// Returns the first difference between the columns of two files by name and type, whatever their order; and where each column
-/// of the first file is in the second, if there is none.
+/// Compares the columns of two files by name and type, in any order. Returns the position in the second file of each column of
+/// the first one, or the first difference.
 pub(in crate::records) fn difference<'c, T: PartialEq>(
     own: impl Iterator<Item = (&'c str, T)> + Clone,
     its: impl Iterator<Item = (&'c str, T)> + Clone,
@@ -220,7 +220,7 @@ pub(in crate::records) fn difference<'c, T: PartialEq>(
     own.map(place).collect()
 }
 
-/// The values of a sample whose columns have these sizes, `None` for those that vary, in the order of `places`.
+/// Splits a sample into its values, in the order of `places`. `sizes` has the size of each column; `None` if sizes vary.
 pub(in crate::records) fn values_at<'a>(
     sizes: impl ExactSizeIterator<Item = Option<u64>>,
     places: &[usize],
@@ -256,7 +256,7 @@ pub(in crate::records) fn values_at<'a>(
     }
 }
 
-/// Takes from a first sample what the encodings do not say.
+/// Completes the encodings from the first sample: types and dimensions that only the values contain.
 fn settle(
     columns: &mut [SampleColumn],
     values: &[impl AsRef<[u8]>],
@@ -326,7 +326,8 @@ pub(in crate::records) struct Columns {
 }
 
 impl Columns {
-    /// Decides what the columns are, by their names and encodings and by the values of the first sample, whose file is named with them.
+    /// Decides the use of the columns by their names, their encodings and the values of the first sample, whose path is given
+    /// for errors.
     pub(in crate::records) fn decide(
         mut all: Vec<SampleColumn>,
         first: Option<(&Path, &[impl AsRef<[u8]>])>,
@@ -335,7 +336,7 @@ impl Columns {
         root: &Path,
     ) -> Result<Self> {
         let refused = |what: String| Error::source(root, what);
-        // The first sample has what the types do not tell.
+        // The first sample completes the encodings.
         if let Some((path, values)) = first {
             settle(&mut all, values).map_err(|what| Error::source(path, what))?;
         }
@@ -371,7 +372,7 @@ impl Columns {
         };
         let mut features = input.features.clone();
         let foreign = features.decide(record.as_deref()).or_else(|what| {
-            // The first image may be a bad one; the only column of images is known by its type.
+            // The first image may be damaged. If only one column has the encoding of images, it is the image.
             let mut images = all.iter().filter(|column| column.is_encoded_image());
             let image = images.next().filter(|_| images.next().is_none());
             features.image_feature = Some(image.ok_or(what)?.name.clone());
@@ -411,14 +412,14 @@ impl Columns {
         })
     }
 
-    /// Makes the record of a sample with these values.
+    /// Appends the record of a sample with these values.
     pub(in crate::records) fn record(
         &self,
         values: &[impl AsRef<[u8]>],
         record: &mut Vec<u8>,
     ) -> std::result::Result<SampleMeta, String> {
         record.clear();
-        // Labels of another tool are stored as they are.
+        // Labels of other tools are not shifted.
         let base = match self.foreign {
             Some(_) => 0,
             None => self.label_base,
@@ -471,7 +472,7 @@ impl Columns {
         }
     }
 
-    /// Returns the identity of the files and of the options that they are read with.
+    /// Returns the identity of the files and of the options for reading them.
     fn identity(&self, files: &[SampleFile<'_>]) -> BTreeMap<String, String> {
         let mut hasher = blake3::Hasher::new();
         let mut item = |bytes: &[u8]| {
@@ -507,7 +508,7 @@ pub(in crate::records) struct SampleFile<'a> {
     pub(in crate::records) split: &'a str,
     pub(in crate::records) version: &'a FileVersion,
     pub(in crate::records) samples: u64,
-    /// Bytes of all samples, decompressed.
+    /// Size of all samples in bytes, decompressed.
     pub(in crate::records) sample_bytes: u64,
 }
 

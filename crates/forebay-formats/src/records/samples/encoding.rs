@@ -1,8 +1,8 @@
-//! Encodings of columns: their names in `index.json`, and what they hold.
+//! Encodings of columns: their names in `index.json`, and the types of their values.
 
 use forebay_shard::schema::{ColumnType, NumberType};
 
-/// Most dimensions of an array, as of a tensor.
+/// Most dimensions of an array, as for a tensor column.
 const MAX_DIMENSIONS: usize = 8;
 
 /// How the values of a column are stored.
@@ -12,13 +12,13 @@ pub(in crate::records) enum Encoding {
     Str,
     Jpeg,
     Png,
-    /// Numbers that say themselves what they are: "int", "float32".
+    /// Numbers of a named type, such as "int" and "float32".
     Scalar(&'static str, NumberType),
-    /// Numbers, with type and shape here or before each value.
+    /// Arrays. Type and shape are either given here or precede each value.
     Array {
         number: Option<NumberType>,
         shape: Option<Vec<u64>>,
-        /// The number of dimensions of arrays whose shapes vary, as in the first sample.
+        /// The number of dimensions if shapes vary, from the first sample.
         dimensions: usize,
     },
 }
@@ -38,7 +38,7 @@ const SCALARS: &[(&str, NumberType)] = &[
     ("float64", NumberType::Float64),
 ];
 
-/// The types of arrays by their numbers in values.
+/// The types of arrays by their ids in values.
 const ARRAYS: &[(u8, NumberType)] = &[
     (8, NumberType::Uint8),
     (9, NumberType::Int8),
@@ -53,14 +53,14 @@ const ARRAYS: &[(u8, NumberType)] = &[
     (66, NumberType::Float64),
 ];
 
-/// Whether arrays of these numbers can be stored.
+/// Returns whether arrays of this type can be stored.
 pub(in crate::records) fn is_array_type(number: NumberType) -> bool {
     ARRAYS.iter().any(|(_, known)| *known == number)
 }
 
-/// The encoding of one number.
+/// Returns the encoding of a single number.
 pub(in crate::records) fn scalar(number: NumberType) -> Option<Encoding> {
-    // "int" comes first, and Python's int is what readers expect.
+    // "int" comes first in the table, because readers expect Python's int.
     let found = SCALARS.iter().find(|(_, known)| *known == number)?;
     Some(Encoding::Scalar(found.0, found.1))
 }
@@ -74,7 +74,7 @@ impl Encoding {
         let (name, config) = text.split_once(':').unwrap_or((text, ""));
         match name {
             "bytes" => Ok(Self::Bytes),
-            // Numbers as text, and JSON, are text.
+            // Decimal numbers and JSON are stored as text.
             "str" | "str_int" | "str_float" | "str_decimal" | "json" => Ok(Self::Str),
             "jpeg" => Ok(Self::Jpeg),
             "png" => Ok(Self::Png),
@@ -118,7 +118,7 @@ impl Encoding {
         })
     }
 
-    /// Returns the name.
+    /// Returns the name of the encoding.
     pub(in crate::records) fn name(&self) -> String {
         match self {
             Self::Bytes => "bytes".to_owned(),
@@ -137,7 +137,7 @@ impl Encoding {
         }
     }
 
-    /// Returns the bytes of each value, if all have the same.
+    /// Returns the size of a value in bytes; `None` if values have different sizes.
     pub(in crate::records) fn size(&self) -> Option<u64> {
         match self {
             Self::Scalar(_, number) => Some(number.bytes() as u64),
@@ -201,7 +201,7 @@ impl Encoding {
     }
 }
 
-/// A value of an array.
+/// The value of an array column.
 #[derive(Debug, PartialEq)]
 pub(in crate::records) struct Array<'a> {
     pub(in crate::records) number: NumberType,
@@ -209,7 +209,7 @@ pub(in crate::records) struct Array<'a> {
     pub(in crate::records) bytes: &'a [u8],
 }
 
-/// Reads a value of an array. `is_typed`: whether the type is in the encoding as it was written.
+/// Parses an array. `encoding` must be the stored one, which tells whether type and shape precede the numbers.
 pub(in crate::records) fn array<'a>(
     encoding: &Encoding,
     value: &'a [u8],
@@ -271,7 +271,7 @@ pub(in crate::records) fn array<'a>(
     })
 }
 
-/// Appends a value of an array whose type is in the encoding, with its shape if that varies.
+/// Appends an array whose type is in the encoding; `with_shape` also appends the shape.
 pub(in crate::records) fn put_array(
     shape: &[u64],
     bytes: &[u8],
@@ -295,7 +295,7 @@ pub(in crate::records) fn put_array(
     out.extend_from_slice(bytes);
 }
 
-/// Appends a value of an array whose type and shape are before its numbers.
+/// Appends an array, preceded by its type and shape.
 pub(in crate::records) fn put_typed_array(
     number: NumberType,
     shape: &[u64],

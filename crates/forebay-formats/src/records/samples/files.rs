@@ -1,4 +1,4 @@
-//! Files of samples behind a count and offsets, and the lists of them: `index.json` in the directory of each split.
+//! Files of samples that begin with a count and offsets, and their indexes: `index.json` in the directory of each split.
 
 use crate::archive::{Archive, Stream, read_exact};
 use crate::error::{Error, Result};
@@ -10,16 +10,16 @@ use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// The list of the files of a split.
+/// The name of the index of a split.
 pub(in crate::records) const INDEX: &str = "index.json";
-/// Split of a directory that has its files itself.
+/// Split of files that are directly in the directory of the source.
 const DEFAULT_SPLIT: &str = "train";
-/// Most samples of a compressed byte.
+/// Most samples per stored byte of a compressed file.
 const SAMPLES_PER_BYTE: u64 = 8;
-/// Offsets that are read at a time: what a file claims to have is not allocated before it is there.
+/// Number of offsets that are read at a time, so that memory is not allocated for offsets that the file does not have.
 const OFFSETS_READ: usize = 1 << 16;
 
-/// Reads the list of a directory.
+/// Reads the index of a directory.
 pub(in crate::records) fn read_index<T>(
     dir: &Path,
     storage: &dyn Storage,
@@ -35,7 +35,7 @@ pub(in crate::records) fn read_index<T>(
     parse(&bytes).map_err(|what| Error::source(&path, what))
 }
 
-/// The directories of the splits, relative to the source: those below it with an index, or the source itself.
+/// Returns the directories of the splits, relative to the source: the subdirectories with an index, or the source itself.
 pub(in crate::records) fn split_dirs(
     input: &RecordInput,
     root: &Path,
@@ -106,8 +106,8 @@ fn names_below(
     Ok(names)
 }
 
-/// Reads and checks the count and the offsets at the beginning of a file with `end` bytes, `stored` in so many, that an index
-/// says to have so many samples; an error has its place.
+/// Reads and checks the count and the offsets at the beginning of a file with `samples` samples, according to the index. `end`
+/// is its decompressed size and `stored` its stored size, in bytes. An error includes the offset in the file.
 pub(in crate::records) fn read_offsets(
     stream: &mut Stream,
     samples: u64,
@@ -124,7 +124,7 @@ pub(in crate::records) fn read_offsets(
         return Err((0, format!("{count} samples, and {INDEX} says {samples}")));
     }
     let data = 4 + 4 * (count + 1);
-    // Samples of no bytes expand from nothing.
+    // Empty samples compress to nearly nothing, so their number is checked against the stored bytes.
     if data > end || count > stored.saturating_mul(SAMPLES_PER_BYTE) {
         let what = format!("{count} samples do not fit into {end} bytes, {stored} stored ones");
         return Err((0, what));
@@ -150,7 +150,7 @@ pub(in crate::records) fn read_offsets(
     }
 }
 
-/// Checks that samples follow each other in a range of bytes; `table` is the place of the first offset.
+/// Checks that samples are contiguous and inside `data`. `table` is the offset of the first entry of the table of offsets.
 pub(in crate::records) fn check_offsets(
     offsets: &[u32],
     data: RangeInclusive<u64>,
@@ -175,17 +175,17 @@ pub(in crate::records) fn check_offsets(
     Ok(())
 }
 
-/// Whether an index may name a file so: one beside it.
+/// Returns whether an index may contain this file name, for a file beside it.
 pub(in crate::records) fn is_file_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.')
 }
 
-/// Whether an index may name a file so: one beside it, or in a directory below, as merged indexes name them.
+/// Returns whether an index may contain this path: merged indexes have paths of files in subdirectories.
 pub(in crate::records) fn is_relative_path(name: &str) -> bool {
     name.split('/').all(is_file_name)
 }
 
-/// Whether a file is there.
+/// Returns whether a file exists.
 pub(in crate::records) fn is_there(archive: &Archive) -> Result<bool> {
     match archive {
         Archive::Local(path) => Ok(path.is_file()),
@@ -193,7 +193,7 @@ pub(in crate::records) fn is_there(archive: &Archive) -> Result<bool> {
     }
 }
 
-/// Reads a sample; of a compressed shard no more is allocated than is there.
+/// Reads a sample. Memory is allocated in steps, since a compressed shard may be shorter than it claims.
 pub(in crate::records) fn read_sample(
     stream: &mut Stream,
     at: u64,

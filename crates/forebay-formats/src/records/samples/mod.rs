@@ -1,5 +1,5 @@
-//! Samples whose values have types of their own, as MDS and LitData store them: each format tells the types, splits a sample
-//! into its values, and gets records.
+//! Samples with typed values, as in MDS and LitData. Each format provides the types and splits a sample into its values; this
+//! module encodes the records.
 
 mod columns;
 mod encoding;

@@ -1,4 +1,4 @@
-//! The annotation of one image: an XML file with its size and objects.
+//! Parses the annotation of an image: an XML file with the size of the image and its objects.
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
@@ -9,11 +9,11 @@ const MAX_DEPTH: usize = 32;
 /// Most objects of an image.
 const MAX_OBJECTS: usize = 100_000;
 
-/// An object as it is written.
+/// An object in an annotation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Object {
     pub(super) name: String,
-    /// (xmin, ymin, xmax, ymax) from 0 to 1.
+    /// (xmin, ymin, xmax, ymax) as fractions of width and height.
     pub(super) corners: [f32; 4],
     pub(super) is_difficult: bool,
     pub(super) is_truncated: bool,
@@ -24,9 +24,9 @@ pub(super) struct Object {
 /// The annotation of an image.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Annotation {
-    /// The name of the image's file, which may be any.
+    /// The file name of the image in the annotation, which may be wrong.
     pub(super) filename: String,
-    /// The width and height that objects are relative to; `None` without objects.
+    /// The width and height that boxes are relative to; `None` without objects.
     pub(super) size: Option<[f64; 2]>,
     pub(super) objects: Vec<Object>,
 }
@@ -39,7 +39,7 @@ struct Open {
     sides: [Option<f64>; 4],
 }
 
-/// Parses an annotation. The names of errors are those of its elements.
+/// Parses an annotation. Errors name the element.
 pub(super) fn parse(xml: &[u8]) -> Result<Annotation, String> {
     let mut reader = Reader::from_reader(xml);
     let mut path: Vec<String> = Vec::new();
@@ -136,7 +136,7 @@ impl Open {
     }
 }
 
-/// A box relative to the size of the image, as TensorFlow's tools take it: coordinates divided by width and height.
+/// Returns a box as fractions of the image size, as TensorFlow's tools compute it: coordinates divided by width and height.
 fn corners(sides: [Option<f64>; 4], size: [Option<f64>; 2]) -> Result<[f32; 4], String> {
     let [Some(xmin), Some(ymin), Some(xmax), Some(ymax)] = sides else {
         return Err("it lacks one of xmin, ymin, xmax, ymax in <bndbox>".to_owned());
@@ -173,7 +173,7 @@ fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-/// One of XML's own entities, or a character by its number.
+/// Resolves a predefined XML entity or a character reference.
 fn character(reference: &BytesRef<'_>) -> Result<char, String> {
     let by_number = reference.resolve_char_ref();
     if let Some(found) = by_number.map_err(|error| error.to_string())? {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_cannot_be_trusted_are_refused() {
+    fn invalid_annotations_are_refused() {
         for (from, to, said) in [
             ("<xmin>20</xmin>", "", "lacks one of xmin"),
             (

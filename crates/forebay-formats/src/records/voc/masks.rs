@@ -1,4 +1,4 @@
-//! Masks of Pascal VOC: PNGs whose palette indices are classes or objects, 0 for the background and 255 for the borders.
+//! Masks of Pascal VOC: PNGs whose palette indices are classes or objects; 0 is the background, 255 are the borders.
 
 use super::{Entry, keep_those_with};
 use crate::error::Result;
@@ -9,13 +9,13 @@ use crate::records::annotation_files::{find_listed, read_mask};
 use forebay_shard::schema::{Column, ColumnType};
 use std::path::{Path, PathBuf};
 
-/// The directories of masks, and the column of each.
+/// The directories of masks, and the column for each.
 const KINDS: [(&str, &str); 2] = [
     ("SegmentationClass", "segmentation_class"),
     ("SegmentationObject", "segmentation_object"),
 ];
 
-/// The names and sizes of the files of an image's masks.
+/// The name and the size of the file of each mask of an image.
 pub(super) type MaskFiles = [Option<(PathBuf, u64)>; KINDS.len()];
 
 /// Finds the masks of an image.
@@ -28,7 +28,7 @@ pub(super) fn find(place: &Path, id: &str, forms: &FileForms) -> Result<MaskFile
     Ok(files)
 }
 
-/// Leaves out images of a list for segmentation without a mask of classes, unless none has one, as those of a test split.
+/// Leaves out images of a segmentation list without a class mask. If no image has one, as in a test split, all are kept.
 pub(super) fn check_list(
     place: &Path,
     entries: &mut Vec<Entry>,
@@ -42,7 +42,7 @@ pub(super) fn check_list(
     keep_those_with(has_mask, &of_dir, entries, policy, findings)
 }
 
-/// The columns of the masks that any image has.
+/// Returns a column for each kind of mask that any image has.
 pub(super) fn columns<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Column> {
     let mut has = [false; KINDS.len()];
     for entry in entries {
@@ -56,7 +56,7 @@ pub(super) fn columns<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Colum
         .collect()
 }
 
-/// Reads the mask of a column; none where the image has none. `path` is that of the directory of images.
+/// Reads the mask of a column; `None` if the image has none. `path` is the directory of images.
 pub(super) fn read(
     path: &Path,
     entry: &Entry,

@@ -1,8 +1,8 @@
-//! Pascal VOC: images in `JPEGImages/`, an XML file with the objects of each in `Annotations/`, masks of some in
+//! Pascal VOC: images in `JPEGImages/`, an XML file with the objects of each image in `Annotations/`, masks of some images in
 //! `SegmentationClass/` and `SegmentationObject/`, and lists of the images of each split in `ImageSets/Main/` and
 //! `ImageSets/Segmentation/`.
 //!
-//! A place is such a directory, or one with several of them, such as `VOCdevkit` with `VOC2007` and `VOC2012`.
+//! A source is such a directory, or a directory with several of them, such as `VOCdevkit` with `VOC2007` and `VOC2012`.
 
 mod annotation;
 mod masks;
@@ -30,15 +30,15 @@ pub(super) struct Voc;
 const IMAGES: &str = "JPEGImages";
 const ANNOTATIONS: &str = "Annotations";
 const DEVKIT: &str = "VOCdevkit";
-/// The lists of splits. Those of single classes have a name with an underscore.
+/// The directory of lists of splits. Lists of a single class have an underscore in their names.
 const LISTS: &str = "ImageSets/Main";
-/// The lists of the images with masks. They are the splits if the options name the split `SEGMENTATION`.
+/// The directory of lists of images with masks. These are the splits if the user names the split `SEGMENTATION`.
 const MASK_LISTS: &str = "ImageSets/Segmentation";
 const SEGMENTATION: &str = "segmentation";
 /// The union of the splits `train` and `val`.
 const TRAINVAL: &str = "trainval";
 const ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "JPG", "JPEG", "PNG"];
-/// The classes of VOC: files with some of them count as the others do.
+/// The classes of VOC. If a dataset has only some of them, they are still numbered by this list.
 const CLASSES: [&str; 20] = [
     "aeroplane",
     "bicycle",
@@ -61,7 +61,7 @@ const CLASSES: [&str; 20] = [
     "train",
     "tvmonitor",
 ];
-/// Threads that read small files.
+/// Number of threads that read small files.
 const THREADS: usize = 16;
 
 /// Columns with one number for each box.
@@ -155,13 +155,13 @@ impl Format for Voc {
     }
 }
 
-/// `VOC2012`
+/// Returns whether a name has the form `VOC2012`.
 fn is_year(name: &str) -> bool {
     let year = name.strip_prefix("VOC").unwrap_or_default();
     year.len() == 4 && year.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The directories with images and annotations: the place itself, or those of the years.
+/// Returns the directories with images and annotations: the source itself, or one for each year.
 fn places(root: &Path) -> Result<Vec<PathBuf>> {
     let is_place = |dir: &Path| dir.join(IMAGES).is_dir() && dir.join(ANNOTATIONS).is_dir();
     if is_place(root) {
@@ -187,7 +187,7 @@ fn places(root: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// The images of each split, in the order of its list.
+/// Returns the names of the images of each split, in the order of its list.
 fn lists(place: &Path, dir: &str, forced: Option<&str>) -> Result<BTreeMap<String, Vec<String>>> {
     let is_main = dir == LISTS;
     let dir = place.join(dir);
@@ -198,7 +198,7 @@ fn lists(place: &Path, dir: &str, forced: Option<&str>) -> Result<BTreeMap<Strin
             .path();
         let name = path.file_name().and_then(|name| name.to_str());
         let split = name.and_then(|name| name.strip_suffix(".txt"));
-        // Lists of a class say for each image whether it has such an object.
+        // A list of a class has all images of a split, with a flag for each.
         let Some(split) = split.filter(|split| !split.contains('_')) else {
             continue;
         };
@@ -247,7 +247,8 @@ fn lists(place: &Path, dir: &str, forced: Option<&str>) -> Result<BTreeMap<Strin
     Ok(found)
 }
 
-/// The name in a line of a list, which may have a number behind it: whether the image has an object of the list's class.
+/// Returns the name in a line of a list. The name may be followed by a number, which tells whether the image has an object of a
+/// class.
 fn id_of<'l>(place: &Path, line: &'l str) -> &'l str {
     let Some((name, rest)) = line.split_once(char::is_whitespace) else {
         return line;
@@ -260,7 +261,7 @@ fn id_of<'l>(place: &Path, line: &'l str) -> &'l str {
         };
         exists(ANNOTATIONS, "xml") || ENDINGS.iter().any(|ending| exists(IMAGES, ending))
     };
-    // A name may have spaces and a number at its end.
+    // The name itself may contain spaces and end with a number.
     match is_number && !(is_inside(line) && is_there()) {
         true => name,
         false => line,
@@ -270,7 +271,7 @@ fn id_of<'l>(place: &Path, line: &'l str) -> &'l str {
 /// An image of a split.
 #[derive(Debug, Clone)]
 struct Entry {
-    /// Name below the directory of images, which is the key.
+    /// File name in the directory of images, which is also the key.
     name: String,
     bytes: u64,
     annotation: Option<Annotation>,
@@ -286,10 +287,10 @@ impl Entry {
     }
 }
 
-/// Why an image is left out: the directory that lacks it or has a bad file of it, and the problem.
+/// Why an image is left out: the directory without its file or with an invalid one, the reason, and the details.
 type LeftOut = (&'static str, Reason, String);
 
-/// Reads the annotations of images, and finds these. A split has an annotation for each image, or none at all.
+/// Finds images and reads their annotations. Either every image of a split has an annotation, or none has.
 fn read_all(
     place: &Path,
     ids: &[String],
@@ -321,7 +322,7 @@ fn read_all(
     Ok(entries)
 }
 
-/// Leaves out images that lack a file, unless all of them lack it.
+/// Leaves out images that lack a file, unless all images lack it.
 fn keep_those_with(
     is_there: impl Fn(&Entry) -> bool,
     (dir, what): &(PathBuf, &str),
@@ -392,7 +393,7 @@ fn read_one(
     }))
 }
 
-/// The names of classes in the order of their labels.
+/// Returns the class names in the order of their labels.
 fn classes<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<String> {
     let objects = entries.flat_map(Entry::objects);
     let found: BTreeSet<&str> = objects.map(|object| object.name.as_str()).collect();
@@ -511,7 +512,7 @@ impl ImageFiles for Images {
 }
 
 impl Images {
-    /// The value of a column of an image.
+    /// Returns the value of a column of an image.
     fn value<'a>(&self, column: &str, entry: &Entry, bytes: &'a [u8]) -> ColumnValue<'a> {
         let objects = entry.objects().iter();
         let flags = |flag: fn(&annotation::Object) -> bool| {

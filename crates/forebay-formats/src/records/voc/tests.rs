@@ -1,4 +1,4 @@
-//! Small datasets of Pascal VOC, written here.
+//! Small Pascal VOC datasets that the tests write.
 
 use crate::Reason;
 use crate::records::{OnBadRecord, RecordFormat, RecordInput, RecordSource};
@@ -26,21 +26,21 @@ fn write(path: &Path, content: &str) {
     std::fs::write(path, content).unwrap();
 }
 
-/// A PNG of a level of gray.
+/// Returns a PNG of one gray level.
 fn png(level: u8, [width, height]: [u32; 2]) -> Vec<u8> {
     let pixels = vec![level; (width * height) as usize];
     let (format, compression) = (SampleFormat::Gray8, PngCompression::Small);
     encode_png_samples(&pixels, width, height, format, compression).unwrap()
 }
 
-/// An image of the size that its annotation says, with a text behind it.
+/// Returns an image of the size in its annotation, with a text appended.
 fn image(id: &str) -> Vec<u8> {
     let mut image = png(7, [20, 10]);
     image.extend_from_slice(format!("image {id}").as_bytes());
     image
 }
 
-/// Three images of one year, with lists.
+/// Writes three images of one year, with lists.
 fn dataset(root: &Path) {
     for (id, objects) in [
         ("1", &[("dog", 1), ("cat", 4)][..]),
@@ -70,7 +70,7 @@ fn open(root: &Path, split: Option<&str>, dropped: &[&str]) -> crate::Result<Rec
     RecordFormat::VOC.open(&input)
 }
 
-/// The key, and the columns in words, of each record of a split.
+/// Returns the key and the columns, formatted, of each record of a split.
 fn records(source: &RecordSource, split: usize) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for file in &source.splits[split].files {
@@ -108,7 +108,7 @@ fn lists_are_splits_and_objects_are_boxes() {
         .map(|split| split.name.as_str())
         .collect();
     assert_eq!(names, ["train", "val"]);
-    // A few of VOC's classes are numbered as in the whole.
+    // The dataset has only some of VOC's classes, but these are numbered by the full list.
     assert_eq!(source.facts.classes.len(), 20);
     assert_eq!(source.facts.classes[7].name, "cat");
     let train = records(&source, 0);
@@ -149,7 +149,7 @@ fn lists_are_splits_and_objects_are_boxes() {
     assert!(error.contains("no.txt"), "{error}");
 }
 
-/// Masks of some images: palette PNGs of other bytes for each directory, and the lists of these images.
+/// Adds masks for some images, with different PNG content in each directory, and the lists of these images.
 fn add_masks(root: &Path) {
     for (dir, class) in [("SegmentationClass", 255), ("SegmentationObject", 1)] {
         for id in ["2", "3"] {
@@ -163,7 +163,7 @@ fn add_masks(root: &Path) {
     write(&root.join("ImageSets/Segmentation/trainval.txt"), "2\n3\n");
 }
 
-/// The masks of each record of a split: the key, and the bytes of each column.
+/// Returns the masks of each record of a split: the key, and the bytes of each column.
 fn masks(source: &RecordSource, split: usize) -> Vec<(String, Vec<Option<Vec<u8>>>)> {
     let mut found = Vec::new();
     let file = &source.splits[split].files[0];
@@ -234,7 +234,7 @@ fn masks_are_columns_of_the_images_that_have_them() {
 }
 
 #[test]
-fn masks_that_are_missing_or_of_another_format_are_refused() {
+fn missing_and_invalid_masks_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     dataset(dir.path());
     let error = open(dir.path(), Some("segmentation"), &[])
@@ -265,9 +265,9 @@ fn masks_that_are_missing_or_of_another_format_are_refused() {
     assert_eq!(reader.next_record().unwrap().unwrap().key, b"1.jpg");
 }
 
-/// Each is an error of its record, so that a conversion can leave it out.
+/// Each invalid file is an error of its record, so that a conversion can leave it out.
 #[test]
-fn files_that_are_no_images_are_errors_of_their_records() {
+fn invalid_images_are_errors_of_their_records() {
     for (content, said) in [
         ("", "record 0: 2.jpg: the image is empty"),
         ("hello", "2.jpg: its 5 bytes are no image"),
@@ -305,7 +305,7 @@ fn years_are_joined_and_own_classes_are_sorted() {
         .map(|c| c.name.as_str())
         .collect();
     assert_eq!(names, ["cat", "dog", "zebra"]);
-    // Without lists, every annotation is of the split.
+    // Without lists, all annotated images are in one split.
     let year = dir.path().join("VOCdevkit/VOC2007");
     std::fs::remove_dir_all(year.join("ImageSets")).unwrap();
     let source = open(&year, None, &[]).unwrap();
@@ -326,7 +326,7 @@ fn a_test_split_may_have_no_annotations_at_all() {
 }
 
 #[test]
-fn what_cannot_be_trusted_is_refused() {
+fn invalid_annotations_and_lists_are_refused() {
     for (file, content, said) in [
         ("ImageSets/Main/val.txt", "../../3\n", "leads out of"),
         ("ImageSets/Main/val.txt", "/etc/passwd\n", "leads out of"),
@@ -359,7 +359,7 @@ fn boxes_of_another_size_are_scaled_or_refused() {
     let images = dir.path().join("JPEGImages");
     std::fs::write(images.join("1.jpg"), png(1, [40, 20])).unwrap();
     std::fs::write(images.join("3.jpg"), png(1, [10, 20])).unwrap();
-    // Without objects no size matters.
+    // Without objects, the size does not matter.
     std::fs::write(images.join("2.jpg"), png(1, [1, 1])).unwrap();
     let source = open(dir.path(), None, &[]).unwrap();
     let mut reader = source.splits[0].files[0].read(0..2).unwrap();
@@ -395,7 +395,7 @@ fn lines_of_lists_may_be_names_with_spaces() {
         let path = dir.path().join("Annotations").join(format!("{name}.xml"));
         write(&path, &xml(&format!("{name}.jpg"), &[]));
     }
-    // A number behind a name is none of it, unless there is such an image.
+    // A number after a name does not belong to the name, unless an image with that name exists.
     let list = " IMG 1 \n\n3 1\n1  1\n2\t-1\n";
     write(&dir.path().join("ImageSets/Main/train.txt"), list);
     let source = open(dir.path(), None, &[]).unwrap();
@@ -410,7 +410,7 @@ fn lines_of_lists_may_be_names_with_spaces() {
 }
 
 #[test]
-fn images_that_lack_a_file_are_left_out_if_asked() {
+fn images_that_lack_a_file_are_left_out_on_request() {
     let dir = tempfile::tempdir().unwrap();
     dataset(dir.path());
     let all = "1\nmissing\n2\nno-xml\nbad-xml\n";

@@ -1,4 +1,4 @@
-//! Which member of a sample is which column, for readers and for writers.
+//! Maps members of a sample to columns, for readers and writers.
 
 use super::super::foreign_records::LABEL_NAMES;
 use super::super::npy::NpyColumn;
@@ -12,21 +12,21 @@ use forebay_shard::some_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The member with the label, a number as text.
+/// The member with the label as a decimal number.
 pub(super) const LABEL_EXTENSION: &str = "cls";
-/// The member with all features that have none of their own.
+/// The member with all features that have no member of their own.
 pub(super) const JSON_EXTENSION: &str = "json";
-/// Extensions of pickled objects, which Python would execute.
+/// Extensions of pickled objects, which execute code when Python loads them.
 const REFUSED: &[&str] = &["pyd", "pkl", "pickle", "pth", "pt"];
-/// Behind the name of a column of bytes that a reader would take for something else.
+/// Suffix for columns of bytes whose name readers would decode as another type.
 const BYTES_EXTENSION: &str = "bin";
 
-/// Whether an extension, all of it, is that of an image.
+/// Returns whether a whole extension is that of an image.
 pub(super) fn is_image_extension(extension: &str) -> bool {
     Format::from_extension(extension.as_bytes()).is_some()
 }
 
-/// The part of an extension behind its last dot.
+/// Returns the part of an extension after its last dot.
 pub(super) fn last(extension: &str) -> &str {
     extension.rsplit('.').next().unwrap_or_default()
 }
@@ -39,16 +39,16 @@ pub(super) fn is_refused(extension: &str) -> bool {
     REFUSED.contains(&last(extension))
 }
 
-/// The place of a column in a sample that is written.
+/// How a column is stored in a written sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Placement {
     Image,
     Label,
-    /// A member with this extension.
+    /// In a member with this extension.
     Member(String),
-    /// A member with this extension and that of its image behind it.
+    /// In a member with this extension, followed by the extension of its image format.
     ImageMember(String),
-    /// Its features are in the JSON member.
+    /// In the JSON member, by its features.
     Json,
 }
 
@@ -93,15 +93,15 @@ impl Placement {
     }
 }
 
-/// Meaning of a member to a reader.
+/// Use of a member for a reader.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Slot {
     Image,
     Label,
-    /// Features by name.
+    /// A JSON object with features by name.
     Json,
     Column(Box<Column>, Vec<FeatureEntry>),
-    /// It is left out.
+    /// The member is ignored.
     Nothing,
 }
 
@@ -110,7 +110,7 @@ pub(super) enum Slot {
 pub(super) struct Columns {
     slots: BTreeMap<String, Slot>,
     schema: Schema,
-    /// Features of the JSON member, for a dataset that was converted.
+    /// Features of the JSON member, for a converted dataset.
     pub(super) json: BTreeMap<String, FeatureEntry>,
     features: Vec<FeatureEntry>,
     pub(super) record_features: RecordFeatures,
@@ -119,7 +119,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Decides what the members of the samples are, by their extensions or as they were written.
+    /// Decides the use of members by their extensions, or restores it from the conversion.
     pub(super) fn of<'a>(
         indexes: impl Iterator<Item = &'a TarIndex> + Clone,
         conversion: Option<&Conversion>,
@@ -294,7 +294,7 @@ impl Columns {
         })
     }
 
-    /// Returns the meaning of the members of an extension.
+    /// Returns the use of members with an extension.
     pub(super) fn slot(&self, extension: &str) -> &Slot {
         self.slots.get(extension).unwrap_or(&Slot::Nothing)
     }
@@ -303,7 +303,7 @@ impl Columns {
         *self.slot(extension) == Slot::Image
     }
 
-    /// The same columns with one of them alone; the others are left out of records.
+    /// Returns a copy that reads only the column with this name.
     pub(super) fn only(&self, name: &str) -> Self {
         let is_it = |slot: &Slot| matches!(slot, Slot::Column(column, _) if column.name == name);
         let slots = self.slots.iter().map(|(extension, slot)| {
@@ -334,7 +334,8 @@ impl Columns {
     }
 }
 
-/// The extension of the members that hold labels as numbers, by the first one. Labels of other kinds are read one layer above.
+/// Returns the extension of the members with labels, if the first of them holds a number. `label_role.rs` handles labels of
+/// other kinds.
 fn label_member(
     indexes: &[&TarIndex],
     extensions: &BTreeMap<String, NpyColumn>,
@@ -366,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_placed_where_webdataset_decodes_them() {
+    fn columns_get_extensions_that_webdataset_decodes() {
         let features = RecordFeatures::default();
         for (name, column_type, expected) in [
             ("image", "image", Placement::Image),

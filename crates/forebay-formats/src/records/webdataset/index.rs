@@ -1,4 +1,4 @@
-//! The samples of one tar by its headers, and the places of their members.
+//! Lists the samples of a tar by its headers, and the offsets of their members.
 
 use super::super::npy::{HEADER_MAX_BYTES, NpyColumn, NpyHeader};
 use super::super::{OnBadRecord, RecordInput};
@@ -17,11 +17,11 @@ use forebay_shard::MAX_RECORD_BYTES;
 use forebay_shard::index::MAX_KEY_BYTES;
 use std::collections::{BTreeSet, HashSet};
 
-/// A dataset has a handful of columns; a tar of other files has a name for each.
+/// Most columns. A real dataset has a handful; in a tar of other files nearly every name is another column.
 const EXTENSIONS_MAX: usize = 256;
-/// Members of a tar without a sample that are listed by name.
+/// Most members outside of samples that are listed by name.
 const IGNORED_MAX: u64 = 1000;
-/// Bytes of a member that show what its column holds.
+/// Bytes of a member that are read to detect the type of its column.
 const FIRST_MEMBER_BYTES: usize = 4096;
 
 /// The samples of one tar.
@@ -30,7 +30,7 @@ pub(super) struct TarIndex {
     pub(super) archive: Archive,
     pub(super) version: FileVersion,
     pub(super) kind: VolumeKind,
-    /// Extensions from the first dot of names on, in lower case, and the arrays that `.npy` members hold.
+    /// Lower-case extensions, from the first dot of names on, and the common type of the `.npy` members of each.
     pub(super) extensions: Vec<(String, NpyColumn)>,
     members: Vec<Member>,
     samples: Vec<Sample>,
@@ -38,7 +38,7 @@ pub(super) struct TarIndex {
     pub(super) findings: Vec<Finding>,
 }
 
-/// A member of a sample: its extension, and where its data is, in the decoded stream.
+/// A member of a sample: the index of its extension, and its data in the decoded stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
     pub(super) extension: u16,
@@ -48,24 +48,24 @@ pub(super) struct Member {
 
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    /// End of its name, which begins where the one before it ends, and of its members.
+    /// End of its name in `names`, which begins at the end of the previous name, and end of its members.
     name_end: usize,
     member_end: usize,
-    /// The name of the image as it is written, behind the sample's name.
+    /// Length of the image's own name, which follows the sample's name.
     image_len: u16,
 }
 
-/// A sample whose members are being listed.
+/// The sample whose members are currently being listed.
 struct Open {
     name: Vec<u8>,
     image: Vec<u8>,
     members: Vec<Member>,
-    /// Why it is left out.
+    /// Why the sample is left out: the member and the error.
     error: Option<(Vec<u8>, ArchiveError)>,
 }
 
 impl Open {
-    /// Bytes of its members.
+    /// Returns the total size of its members in bytes.
     fn bytes(&self) -> u64 {
         let members = self.members.iter();
         members.map(|member| u64::from(member.size)).sum()
@@ -73,7 +73,7 @@ impl Open {
 }
 
 impl TarIndex {
-    /// Reads all headers. Under [`OnBadRecord::Skip`] samples with problems are left out and listed.
+    /// Reads all headers. Under [`OnBadRecord::Skip`], invalid samples are left out and become findings.
     pub(super) fn read(archive: &Archive, input: &RecordInput, cut: Cut) -> Result<Self> {
         let (version, file) = FileVersion::open(archive)?;
         let path = &version.path;
@@ -112,7 +112,7 @@ impl TarIndex {
         self.samples.len()
     }
 
-    /// Bytes of all members.
+    /// Returns the total size of all members in bytes.
     pub(super) fn data_bytes(&self) -> u64 {
         self.members
             .iter()
@@ -120,7 +120,7 @@ impl TarIndex {
             .sum()
     }
 
-    /// The members of a sample.
+    /// Returns the members of a sample.
     pub(super) fn members(&self, sample: usize) -> &[Member] {
         let start = match sample.checked_sub(1) {
             Some(before) => self
@@ -136,7 +136,7 @@ impl TarIndex {
         self.members.get(start..end).unwrap_or_default()
     }
 
-    /// The key of a sample: the name of its image, or else its own.
+    /// Returns the key of a sample: the name of its image, or else its own name.
     pub(super) fn key(&self, sample: usize) -> &[u8] {
         let start = match sample.checked_sub(1) {
             Some(before) => self.samples.get(before).map_or(0, |sample| sample.name_end),
@@ -180,7 +180,7 @@ impl TarIndex {
         Ok(Some(bytes))
     }
 
-    /// The name of the first sample with a member of this extension.
+    /// Returns the name of the first sample that has a member with this extension.
     fn sample_with(&self, extension: &str) -> Option<Vec<u8>> {
         let mut known = self.extensions.iter();
         let number = known.position(|(name, _)| name == extension)?;
@@ -192,7 +192,7 @@ impl TarIndex {
         Some(self.key(sample).to_vec())
     }
 
-    /// Checks what only the columns of all tars tell: that no sample lacks the image that others have.
+    /// Checks samples against the columns of all tars: no sample may lack the image that others have.
     pub(super) fn check_samples(
         &mut self,
         columns: &Columns,
@@ -272,9 +272,9 @@ struct Scan<'a> {
     input: &'a RecordInput,
     cut: Cut,
     open: Option<Open>,
-    /// Hashes of the names of samples that are complete.
+    /// Hashes of the names of complete samples.
     seen: HashSet<u128>,
-    /// Members that belong to no sample.
+    /// Number of members that belong to no sample.
     ignored: u64,
 }
 
@@ -286,7 +286,7 @@ impl Scan<'_> {
                 Ok(Some(member)) => self.member(&member, stream)?,
                 Ok(None) => break,
                 Err(error) => {
-                    // The sample that the damage is in, or before, may not be whole.
+                    // The current sample may be incomplete, because the damage is inside or after it.
                     if let Some(open) = &mut self.open {
                         open.error.get_or_insert((Vec::new(), error.clone()));
                     }
@@ -320,7 +320,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Fails, or lists what is left out.
+    /// Returns an error, or adds a finding, by policy.
     fn refuse(&mut self, member: &[u8], error: ArchiveError) -> Result<()> {
         if self.input.on_bad_record == OnBadRecord::Skip {
             let found = skipped(&self.index.version.path, member, error.to_string());
@@ -366,7 +366,7 @@ impl Scan<'_> {
         self.column(&name, &extension.to_lowercase(), member, stream)
     }
 
-    /// Ignores a member that belongs to no sample, unless it looks like an image or like the column of a sample.
+    /// Ignores a member that belongs to no sample. It is an error if it looks like an image or like a column of a sample.
     fn outside_of_samples(
         &mut self,
         name: &[u8],
@@ -378,7 +378,7 @@ impl Scan<'_> {
             return self.refuse(name, ArchiveError::at(member.header, what));
         }
         let mut head = vec![0; member.size.min(HEAD_BYTES as u64) as usize];
-        // The next header reports a tar that is cut short.
+        // If the tar is truncated here, reading the next header reports it.
         let is_read = read_exact(stream, member.data, &mut head).is_ok();
         if is_read && !is_meta(name) && forebay_image::sniff(&head).is_some() {
             let what = "it is an image without an extension, so it belongs to no sample";
@@ -388,7 +388,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Lists a member that belongs to no sample; behind the first [`IGNORED_MAX`] of a tar, all others are one finding.
+    /// Adds a finding about a member that belongs to no sample. After the first [`IGNORED_MAX`] of a tar, all others become one
+    /// finding.
     fn ignore(&mut self, name: &[u8], reason: Reason) {
         self.ignored += 1;
         let path = &self.index.version.path;
@@ -398,7 +399,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Opens the sample of a member, if the one before it belongs to another.
+    /// Begins a new sample if the member does not belong to the current one.
     fn begin(&mut self, sample: &[u8], member: &[u8], at: u64) -> Result<()> {
         if self.open.as_ref().is_some_and(|open| open.name == sample) {
             return Ok(());
@@ -417,7 +418,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Adds a member to the open sample.
+    /// Adds a member to the current sample.
     fn column(
         &mut self,
         name: &[u8],
@@ -468,7 +469,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Returns the reason why the open sample cannot have a further member, if there is one.
+    /// Returns the reason why a member cannot be added to the current sample, if there is one.
     fn misfit(
         &self,
         name: &[u8],
@@ -494,7 +495,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The number of an extension; none if there are too many.
+    /// Returns the index of an extension; `None` if there are too many.
     fn extension(&mut self, extension: &str) -> Option<u16> {
         let known = &mut self.index.extensions;
         let at = known.iter().position(|(name, _)| name == extension);
@@ -509,11 +510,11 @@ impl Scan<'_> {
         u16::try_from(at).ok()
     }
 
-    /// Looks at the header of an array.
+    /// Reads the header of an array.
     fn array(&mut self, extension: u16, member: &TarMember, stream: &mut Stream) -> Result<()> {
         let mut head = vec![0; member.size.min(HEADER_MAX_BYTES as u64) as usize];
         if let Err(error) = read_exact(stream, member.data, &mut head) {
-            // The next header is not there either, and says so.
+            // The tar is truncated, so reading the next header also fails and reports it.
             self.mark_bad(&member.name, error);
             return Ok(());
         }
@@ -523,14 +524,14 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Says why the open sample is left out; the first reason counts.
+    /// Marks the current sample as invalid; the first reason is kept.
     fn mark_bad(&mut self, member: &[u8], error: ArchiveError) {
         if let Some(open) = &mut self.open {
             open.error.get_or_insert((member.to_vec(), error));
         }
     }
 
-    /// Ends the open sample.
+    /// Ends the current sample.
     fn close(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else {
             return Ok(());
@@ -553,7 +554,7 @@ impl Scan<'_> {
     }
 }
 
-/// Says how samples are read whose names have dots, if images have more different extensions than there are samples.
+/// Returns advice about samples with dots in their names, if images have more distinct extensions than there are samples.
 pub(super) fn dots_advice<'a>(
     indexes: impl Iterator<Item = &'a TarIndex> + Clone,
 ) -> Option<String> {
@@ -580,7 +581,7 @@ fn hash(name: &[u8]) -> u128 {
     u128::from_le_bytes(first)
 }
 
-/// Whether an extension is refused.
+/// Returns an extension that is refused, if there is one.
 pub(super) fn refuses(index: &TarIndex) -> Option<&str> {
     let mut all = index
         .extensions

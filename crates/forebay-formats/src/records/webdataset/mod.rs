@@ -1,6 +1,6 @@
-//! WebDataset: tars whose members are the columns of samples. Members of one sample lie together and have one name up to the
-//! first dot of its last part; what follows is the column: `cat/1.jpg`, `cat/1.cls`, `cat/1.json`. Samples whose names have dots
-//! are read if the option of the image says so: see [`Cut`].
+//! WebDataset: tars whose members are the columns of samples. The members of a sample are adjacent and have the same name up to
+//! the first dot of its last part; the rest is the column: `cat/1.jpg`, `cat/1.cls`, `cat/1.json`. Samples with dots in their
+//! names need the option for the image: see [`Cut`].
 
 mod columns;
 mod index;
@@ -26,12 +26,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The format.
 pub(super) struct WebDataset;
 
 const EXTENSIONS: &[&str] = &[".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
-/// Whether a name is that of a tar.
+/// Returns whether a name is that of a tar.
 fn is_tar(name: &str) -> bool {
     EXTENSIONS.iter().any(|ending| name.ends_with(ending))
 }
@@ -130,7 +129,7 @@ impl Format for WebDataset {
     }
 }
 
-/// The tars of each split.
+/// Returns the tars of each split.
 fn splits(
     input: &RecordInput,
     conversion: Option<&Conversion>,
@@ -161,7 +160,7 @@ fn splits(
     Ok(splits)
 }
 
-/// Reads the headers of tars, several at once.
+/// Reads the headers of tars in parallel.
 fn index_all(files: &[(String, Archive)], input: &RecordInput, cut: Cut) -> Result<Vec<TarIndex>> {
     let jobs = std::thread::available_parallelism().map_or(1, |count| count.get());
     let failed = AtomicBool::new(false);
@@ -177,7 +176,7 @@ fn index_all(files: &[(String, Archive)], input: &RecordInput, cut: Cut) -> Resu
             index
         },
     );
-    // The first error by the order of files, of those that were looked at.
+    // Returns the first error in the order of files, among the files that were read.
     let mut all: Vec<_> = all.into_iter().flatten().collect();
     match all.iter().position(Result::is_err) {
         Some(at) => Err(all.swap_remove(at).err().unwrap_or(Error::Interrupted)),
@@ -185,7 +184,7 @@ fn index_all(files: &[(String, Archive)], input: &RecordInput, cut: Cut) -> Resu
     }
 }
 
-/// Checks that files hold as many samples as they were written with.
+/// Checks that files have as many samples as were written.
 fn check_counts(
     conversion: &Conversion,
     sources: &[(String, Vec<TarIndex>)],
@@ -219,7 +218,7 @@ fn order_of(sources: &[(String, Vec<TarIndex>)]) -> EpochOrder {
     order
 }
 
-/// Returns the identity of the tars and of the options that they are read with.
+/// Returns the identity of the tars and of the options for reading them.
 fn identity(
     sources: &[(String, Vec<TarIndex>)],
     columns: &Columns,
@@ -257,13 +256,13 @@ fn identity(
         .into()
 }
 
-/// The name of a tar's member in findings.
+/// Returns the name of a tar's member for findings.
 fn place(path: &Path, member: &[u8]) -> Vec<u8> {
     let name = path.file_name().unwrap_or(path.as_os_str());
     [name.as_encoded_bytes(), b"/", member].concat()
 }
 
-/// A sample that was left out.
+/// Returns the finding about a sample that was left out.
 fn skipped(path: &Path, member: &[u8], detail: String) -> Finding {
     Finding::new(
         Action::Skipped,

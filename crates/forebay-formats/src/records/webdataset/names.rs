@@ -1,4 +1,4 @@
-//! Names of members in a tar: the sample and the column that a name says.
+//! Splits the name of a tar member into the sample's name and the column.
 
 use super::super::RecordInput;
 use super::columns::{is_image_extension, last};
@@ -7,18 +7,18 @@ use crate::archive::{Archive, FileVersion, Stream, VolumeKind, read_head};
 use crate::error::{Error, Result};
 use crate::key_path::base;
 
-/// The dot at which the name of a member is cut into the sample's name and the column.
+/// The dot at which the name of a member is split into the sample's name and the column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// As readers of WebDataset cut it.
+    /// As readers of WebDataset split names.
     FirstDot,
-    /// For samples whose names have dots.
+    /// For samples with dots in their names.
     LastDot,
 }
 
 impl Cut {
-    /// Decides by the first tar: names are cut at the last dot if the options name an image by one extension, and no member
-    /// has just this one behind its first dot.
+    /// Decides by the first tar. Names are split at the last dot if the options name the image by a single extension, and no
+    /// member has exactly this extension after its first dot.
     pub(super) fn decide(archive: &Archive, input: &RecordInput) -> Result<Self> {
         let Some(chosen) = &input.features.image_feature else {
             return Ok(Self::FirstDot);
@@ -35,7 +35,7 @@ impl Cut {
         let mut stream = stream.map_err(|error| Error::io(&version.path, "read", error))?;
         let mut reader = TarReader::new(0, None);
         let mut cut = Self::FirstDot;
-        // The listing of the samples reports damage.
+        // Damage is reported when the samples are listed.
         while let Ok(Some(member)) = reader.next(&mut stream) {
             let Some((_, extension)) = take_apart(&member.name, Self::FirstDot) else {
                 continue;
@@ -52,14 +52,14 @@ impl Cut {
     }
 }
 
-/// Whether a member is in a directory such as `__notes__`, which readers of WebDataset pass over.
+/// Returns whether a member is in a directory such as `__notes__`, which readers of WebDataset skip.
 pub(super) fn is_meta(name: &[u8]) -> bool {
     let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
     first.len() >= 4 && first.starts_with(b"__") && first.ends_with(b"__")
 }
 
-/// The sample's name and the extension of a member; nothing for files that are no members of samples, as readers of
-/// WebDataset have it: without an extension, hidden, or in a directory such as `__notes__`.
+/// Returns the sample's name and the extension of a member. Returns `None` for files that readers of WebDataset ignore: files
+/// without an extension, hidden files, and files in a directory such as `__notes__`.
 pub(super) fn take_apart(name: &[u8], cut: Cut) -> Option<(&[u8], &[u8])> {
     let last = base(name);
     let is_dot = |byte: &u8| *byte == b'.';
@@ -72,7 +72,7 @@ pub(super) fn take_apart(name: &[u8], cut: Cut) -> Option<(&[u8], &[u8])> {
     (dot > 0 && !is_meta(name) && !extension.is_empty()).then_some((sample, extension))
 }
 
-/// Whether an extension is one that members of samples have.
+/// Returns whether an extension is common for members of samples.
 pub(super) fn is_known(extension: &[u8]) -> bool {
     let extension = String::from_utf8_lossy(extension).to_lowercase();
     is_image_extension(&extension) || ["cls", "json", "npy", "txt"].contains(&extension.as_str())
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_apart_as_by_webdataset() {
+    fn names_are_split_as_by_webdataset() {
         for (name, expected) in [
             ("a/b.seg.png", Some(("a/b", "seg.png"))),
             ("v1.0/b.jpg", Some(("v1.0/b", "jpg"))),

@@ -1,4 +1,4 @@
-//! Reading samples of one tar in order: an `Example` is made of the members of each.
+//! Reads the samples of a tar in order and encodes an `Example` from the members of each.
 
 use super::super::npy::NpyHeader;
 use super::super::samples;
@@ -18,17 +18,17 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// About what a feature takes beside its value.
+/// Estimated bytes of a feature in addition to its value.
 const FEATURE_BYTES: u64 = 32;
-/// Most bytes of the features of a sample as JSON, which take many times that once they are read.
+/// Largest JSON member; parsed JSON takes many times its size.
 const MAX_JSON_BYTES: usize = 16 << 20;
 
-/// A tar of samples.
+/// A tar that is read as a file of records.
 #[derive(Debug)]
 pub(super) struct TarFile {
     index: Arc<TarIndex>,
     columns: Arc<Columns>,
-    /// Meanings of the extensions of this tar.
+    /// Use of each extension of this tar.
     slots: Vec<Slot>,
 }
 
@@ -95,12 +95,12 @@ impl RecordFile for TarFile {
     }
 }
 
-/// Samples of one tar, being read.
+/// Reads the samples of a tar in order.
 struct Reader<'a> {
     file: &'a TarFile,
     stream: Stream,
     records: Range<u64>,
-    /// The bytes of the members of a sample.
+    /// The bytes of the members of the current sample.
     members: Vec<Vec<u8>>,
     record: Vec<u8>,
 }
@@ -124,7 +124,7 @@ impl RecordReader for Reader<'_> {
             if extents::find(&self.record, bytes, ExtentStart::File(at), found) {
                 continue;
             }
-            // A record has the numbers of an array without its header.
+            // Records store the numbers of an array without its header.
             if let Some(header) = NpyHeader::parse(bytes, bytes.len() as u64) {
                 let numbers = bytes.get(header.len..).unwrap_or_default();
                 let start = ExtentStart::File(at + header.len as u64);
@@ -148,7 +148,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the next sample. Returns its number and label.
+    /// Reads the next sample. Returns its number and its label.
     fn advance(&mut self) -> Result<Option<(u64, Option<i64>)>> {
         let Some(number) = self.records.next() else {
             return Ok(None);
@@ -221,7 +221,7 @@ impl Reader<'_> {
     }
 }
 
-/// The label of a member, as records store it: -1 means none, whatever the first class is called.
+/// Parses a label and returns it as records store it: -1 means no label, others are shifted by `label_base`.
 fn stored_label(bytes: &[u8], label_base: i64) -> std::result::Result<i64, String> {
     let text = std::str::from_utf8(bytes).unwrap_or_default().trim();
     let label: i64 = text.parse().map_err(|_| {
@@ -232,7 +232,7 @@ fn stored_label(bytes: &[u8], label_base: i64) -> std::result::Result<i64, Strin
     samples::stored_label(label, label_base)
 }
 
-/// The value of a column in a member.
+/// Returns the value of a column from its member.
 fn value<'a>(
     column_type: &ColumnType,
     bytes: &'a [u8],
@@ -291,7 +291,7 @@ impl JsonList {
             let is_finite = floats.iter().all(|value| value.is_finite());
             is_finite.then_some(Self::Floats(floats))
         };
-        // Records may have a feature of another kind than the first one.
+        // A record may have a feature of another kind than the first record.
         let listed = match kind {
             Some(FeatureKind::Bytes) => strings(),
             Some(FeatureKind::Int64) => ints(),
@@ -303,7 +303,7 @@ impl JsonList {
     }
 }
 
-/// The features of a JSON member.
+/// Parses the features of a JSON member.
 fn features(
     bytes: &[u8],
     known: &BTreeMap<String, FeatureEntry>,
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_count_from_0_and_are_stored_as_the_dataset_counts() {
+    fn labels_count_from_0_and_are_shifted_by_the_base() {
         assert_eq!(stored_label(b"0", 0), Ok(0));
         assert_eq!(stored_label(b" 7\n", 1), Ok(8));
         assert_eq!(stored_label(b"-1", 1), Ok(-1));

@@ -18,7 +18,7 @@ fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// A directory with these files, and how they are read.
+/// Writes these files to a directory, and returns it with the options for reading it.
 fn place(files: &[(&str, Vec<u8>)]) -> (tempfile::TempDir, RecordInput) {
     let dir = tempfile::tempdir().unwrap();
     for (name, bytes) in files {
@@ -34,7 +34,7 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
 
 type Sample = (String, Option<i64>, Vec<u8>);
 
-/// Key, label and record of each sample of a split, or why it cannot be read.
+/// Returns the key, label and record of each sample of a split, or why it cannot be read.
 fn samples(split: &RecordSplit) -> Vec<Result<Sample, String>> {
     let mut all = Vec::new();
     for file in &split.files {
@@ -212,7 +212,7 @@ fn damaged_samples_are_refused_or_left_out() {
 }
 
 #[test]
-fn values_that_do_not_fit_are_told_with_their_places() {
+fn invalid_values_are_reported_with_their_offset() {
     let files = tar(&[
         ("0.jpg", JPEG),
         ("0.cls", b"1"),
@@ -255,7 +255,7 @@ fn pickles_and_sources_without_images_are_refused() {
     assert!(open(&input).unwrap_err().to_string().contains("no tar"));
 }
 
-/// The `webdataset` package wrote the files: `tools/golden/make_golden_formats.py`.
+/// The `webdataset` package wrote these files: `tools/golden/make_golden_formats.py`.
 #[test]
 fn samples_of_the_webdataset_package_are_read() {
     let root =
@@ -298,7 +298,7 @@ fn samples_of_the_webdataset_package_are_read() {
     }
 }
 
-/// A member of which only an extension is left belongs to no sample; files of systems are passed over.
+/// A member whose name is only an extension belongs to no sample; files of operating systems are ignored.
 #[test]
 fn members_without_a_name_are_bad_members() {
     for name in [".jpg", "dir/.JPG", "dir/.cls"] {
@@ -361,9 +361,9 @@ fn many_members_of_no_sample_are_listed_in_part() {
     assert_eq!((findings.len(), files), (1_001, 1_200));
 }
 
-/// WebDataset cuts such names at their first dots.
+/// WebDataset splits such names at the first dot.
 #[test]
-fn samples_with_dots_in_their_names_are_read_by_an_option() {
+fn samples_with_dots_in_names_are_read_by_an_option() {
     let names: Vec<String> = (0..3).map(|n| format!("IMG_2024.01.0{n}")).collect();
     let members: Vec<(String, &[u8])> = names
         .iter()
@@ -388,7 +388,7 @@ fn samples_with_dots_in_their_names_are_read_by_an_option() {
     assert!(source.facts.schema.column("txt").is_some());
 }
 
-/// More names with dots than a tar has columns.
+/// There are more names with dots than columns are allowed.
 #[test]
 fn many_names_with_dots_are_read_by_an_option() {
     let names: Vec<String> = (0..300).map(|n| format!("a.{n}.png")).collect();
@@ -401,7 +401,7 @@ fn many_names_with_dots_are_read_by_an_option() {
 }
 
 #[test]
-fn samples_without_the_chosen_image_are_bad_ones() {
+fn samples_without_the_chosen_image_are_bad_records() {
     let members: [(&str, &[u8]); 3] = [("0.l.jpg", JPEG), ("0.r.jpg", JPEG), ("1.r.jpg", JPEG)];
     let (_dir, mut input) = place(&[("a.tar", tar(&members))]);
     let error = open(&input).unwrap_err().to_string();
@@ -422,7 +422,7 @@ fn samples_without_the_chosen_image_are_bad_ones() {
 }
 
 #[test]
-fn members_that_are_no_images_are_bad_records() {
+fn members_that_are_not_images_are_bad_records() {
     let members: [(&str, &[u8]); 3] = [("0.jpg", b""), ("1.jpg", b"<html>"), ("2.jpg", JPEG)];
     let (_dir, mut input) = place(&[("a.tar", tar(&members))]);
     let found = samples(&open(&input).unwrap().splits[0]);
@@ -472,7 +472,7 @@ fn tars_without_samples_are_no_split() {
 }
 
 #[test]
-fn a_tar_behind_a_tar_is_read_and_other_bytes_are_told() {
+fn a_tar_after_a_tar_is_read_other_bytes_are_reported() {
     let one = tar(&[("0.jpg", JPEG), ("0.cls", b"0")]);
     let two = tar(&[("1.jpg", JPEG), ("1.cls", b"1")]);
     let joined = [&one[..], &two].concat();

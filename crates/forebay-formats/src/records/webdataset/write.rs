@@ -1,4 +1,4 @@
-//! Writing samples to tars: the same bytes for the same records.
+//! Writes samples to tars. The output is deterministic.
 
 use super::super::key_names::sample_name;
 use super::super::npy::NpyHeader;
@@ -19,13 +19,13 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 const BLOCK: usize = 512;
-/// Tars end at a multiple of this, after two empty blocks.
+/// Tars end with two empty blocks and are padded to a multiple of this size.
 const RECORD: u64 = 20 * BLOCK as u64;
-/// Longer names go before the header.
+/// Longer names are stored in an extra member before the header.
 const NAME_MAX_BYTES: usize = 100;
 const LONG_NAME: &[u8] = b"././@LongLink";
 
-/// Places of features in a sample.
+/// Where features are stored in a sample.
 #[derive(Debug)]
 struct Layout {
     targets: BTreeMap<String, FeatureTarget>,
@@ -40,11 +40,11 @@ enum FeatureTarget {
     Label,
     Member(String, Box<Column>),
     ImageMember(String),
-    /// Readers know it from another member or from the name.
+    /// Not stored: readers derive it from another member or from the name.
     Derived,
 }
 
-/// A WebDataset that is being written.
+/// Writes WebDataset tars.
 #[derive(Debug)]
 pub(super) struct Sink(Arc<Layout>);
 
@@ -84,7 +84,7 @@ impl Sink {
             }
             targets.insert(column.feature.clone(), target);
         }
-        // Loaders compute them again; they are of no use to other readers.
+        // Loaders recompute seek points, and other readers do not use them.
         targets.insert(IMAGE_SEEK_POINTS.to_owned(), FeatureTarget::Derived);
         Ok(Self(Arc::new(Layout {
             targets,
@@ -115,7 +115,7 @@ struct Writer {
     layout: Arc<Layout>,
     /// The number of the next record in its split.
     number: u64,
-    /// Names of the samples so far.
+    /// Names of the samples that were written.
     names: HashSet<String>,
     written: u64,
 }
@@ -133,7 +133,7 @@ impl RecordWriter for Writer {
             None => (None, None),
         };
         let (stem, extension) = stem(record.key);
-        // An image keeps the extension that its key has.
+        // An image keeps the extension of its key.
         let own = extension.filter(|_| image.is_some());
         let name = self.unique(stem, record.key);
         let extension = own.map_or_else(|| extension_of(format).to_owned(), str::to_owned);
@@ -165,7 +165,8 @@ impl RecordWriter for Writer {
 }
 
 impl Writer {
-    /// The name of a sample: of those with one name the later ones keep the extension in it, or get their number.
+    /// Returns a unique name for a sample. If the name is taken, the extension is kept in it, or the number of the record is
+    /// appended.
     fn unique(&mut self, stem: &[u8], key: &[u8]) -> String {
         let number = self.number;
         let candidates = [
@@ -200,7 +201,7 @@ impl Writer {
     }
 }
 
-/// A header of GNU tar's: a plain file that anybody may read, of no time and no owner.
+/// Returns a GNU tar header of a regular file that everybody may read, without time and owner.
 fn header(name: &[u8], size: usize, kind: u8) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
@@ -218,7 +219,7 @@ fn header(name: &[u8], size: usize, kind: u8) -> [u8; BLOCK] {
     block
 }
 
-/// A key without the extension of an image, and that extension.
+/// Returns a key without an image extension, and that extension.
 fn stem(key: &[u8]) -> (&[u8], Option<&str>) {
     let dot = key.iter().rposition(|byte| *byte == b'.');
     let taken = dot.and_then(|dot| {
@@ -231,15 +232,15 @@ fn stem(key: &[u8]) -> (&[u8], Option<&str>) {
     taken.map_or((key, None), |(stem, extension)| (stem, Some(extension)))
 }
 
-/// The extension of an image whose key has none; `img` of one that is not read here.
+/// Returns the extension for an image whose key has none; `img` for an unknown format.
 fn extension_of(format: Option<Format>) -> &'static str {
     format.map_or("img", Format::extension)
 }
 
-/// Content of a sample.
+/// The content of a sample.
 struct Members<'a> {
     image: Option<&'a [u8]>,
-    /// Extensions and content, the label first and the rest by name.
+    /// Extensions and content: the label first, then the rest sorted by name.
     others: Vec<(String, Cow<'a, [u8]>)>,
 }
 
@@ -308,7 +309,7 @@ impl Layout {
             let bytes = serde_json::to_vec(&json).map_err(|error| error.to_string())?;
             others.push((JSON_EXTENSION.to_owned(), bytes.into()));
         }
-        // Protobuf keeps the last of several features with one name, and all show the same value.
+        // If a record repeats a feature, every copy was read with the value of the last one, so duplicates are equal.
         others.sort_by(|a, b| a.0.cmp(&b.0));
         others.dedup_by(|a, b| a.0 == b.0);
         label.append(&mut others);
@@ -319,7 +320,7 @@ impl Layout {
     }
 }
 
-/// The content of a column's own member; nothing if the record has no value.
+/// Returns the content of a column's own member; `None` if the record has no value.
 fn member<'a>(
     column: &Column,
     example: ExampleView<'a>,
@@ -338,7 +339,7 @@ fn member<'a>(
     })
 }
 
-/// A feature as JSON: one value, or a list of any other number of values.
+/// Returns a feature as JSON: a single value, or a list if there are more or fewer values than one.
 fn json_of(feature: FeatureView<'_>) -> std::result::Result<Value, String> {
     let kind = feature.kind().map_err(|error| error.to_string())?;
     let damaged = |error: forebay_shard::ExampleError| error.to_string();

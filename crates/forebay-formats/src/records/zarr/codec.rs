@@ -1,27 +1,27 @@
-//! The codecs of chunks.
+//! Decodes the codecs of Zarr chunks.
 
 use crate::records::blosc;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use serde_json::Value;
 use std::io::Read;
 
-/// LZ4 has a byte of length for 255 bytes.
+/// Most output per input byte of LZ4: one byte extends a match by up to 255 bytes.
 const LZ4_MOST: usize = 256;
-/// Bytes that a codec may add to a chunk: checksums, and frames that hold what cannot be compressed.
+/// Bytes that a codec may add to a chunk: checksums, and frame headers of incompressible data.
 const OVERHEAD_BYTES: usize = 1 << 16;
 
-/// How the elements of a chunk become bytes.
+/// How the elements of a chunk are encoded as bytes.
 #[derive(Debug, Default)]
 pub(super) struct Codecs {
-    /// The dimensions in the order in which they are stored, if that is another one.
+    /// The order in which dimensions are stored; `None` for row-major order.
     pub(super) order: Option<Vec<usize>>,
-    /// Each element is its length and its bytes, behind their number.
+    /// Whether elements have variable length: the chunk has their number, then length and bytes of each.
     pub(super) is_vlen: bool,
-    /// Applied one after the other.
+    /// Codecs in the order in which the writer applied them.
     pub(super) bytes: Vec<ByteCodec>,
 }
 
-/// A codec of bytes.
+/// A codec that transforms bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ByteCodec {
     Gzip,
@@ -123,7 +123,7 @@ impl ByteCodec {
 }
 
 impl Codecs {
-    /// Decodes the bytes of a chunk, which has `size` bytes or, if each element has a length of its own, at most `most`.
+    /// Decodes a chunk to exactly `size` bytes or, for elements of variable length, to at most `most` bytes.
     pub(super) fn decode(
         &self,
         mut bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The arrays of a hierarchy, and their rows, which are put together from chunks.
+//! The arrays of a Zarr hierarchy, and their rows, which are assembled from chunks.
 
 use super::metadata::{self, Metadata};
 use super::nodes::{Node, Nodes};
@@ -9,17 +9,17 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
 
-/// The metadata of an array in version 2, and of everything in version 3.
+/// Names of the metadata of an array in version 2, and of any node in version 3.
 pub(super) const ARRAY_2: &str = ".zarray";
 pub(super) const NODE_3: &str = "zarr.json";
-/// Most bytes of metadata, and most arrays.
+/// Largest metadata of a node in bytes, and most arrays of a hierarchy.
 const MAX_METADATA_BYTES: u64 = 16 << 20;
 const MAX_ARRAYS: usize = 4096;
-/// Most chunks that lie side by side in a row.
+/// Most chunks that one row may cross.
 const MAX_CHUNKS_OF_ROW: u64 = 4096;
-/// Rows of a chunk that is missing have so many bytes at once.
+/// Most bytes of the rows of a missing chunk that are filled at once.
 const BATCH_BYTES: u64 = 64 << 20;
-/// Shards whose indexes are kept.
+/// Number of shards whose indexes are cached.
 const SHARDS: usize = 16;
 
 /// A hierarchy of arrays.
@@ -27,12 +27,12 @@ const SHARDS: usize = 16;
 pub(super) struct ZarrFile {
     nodes: Nodes,
     arrays: Vec<ArrayInfo>,
-    /// The key of each array with a slash, and its metadata if it can be read.
+    /// The key prefix of each array with a trailing slash, and its metadata if it can be read.
     found: Vec<(String, Option<Metadata>)>,
 }
 
 impl ZarrFile {
-    /// The arrays of a hierarchy; `name` is that of an array that is all of it.
+    /// Opens the arrays of a hierarchy. If the hierarchy is a single array, `name` is its name.
     pub(super) fn open(nodes: Nodes, name: &str) -> Result<Self> {
         let mut found: BTreeMap<String, Value> = BTreeMap::new();
         for (file, is_3) in [(ARRAY_2, false), (NODE_3, true)] {
@@ -89,7 +89,7 @@ impl ZarrFile {
     }
 }
 
-/// Refuses what takes more memory or time than the bytes of the hierarchy are worth.
+/// Refuses arrays whose chunks or rows of chunks take more than `most` bytes, which depends on the size of the hierarchy.
 fn check(read: Metadata, most: u64) -> std::result::Result<Metadata, String> {
     if chunks_of_row(&read) > MAX_CHUNKS_OF_ROW {
         return Err(format!(
@@ -107,7 +107,7 @@ fn check(read: Metadata, most: u64) -> std::result::Result<Metadata, String> {
             "has chunks of {chunk} bytes, and at most {most} of so few bytes are read"
         ));
     }
-    // All chunks of a row are expanded for it, and once.
+    // All chunks of a row are decoded at once.
     let height = read.chunk.first().copied().unwrap_or(1);
     let height = height.min(read.shape.first().copied().unwrap_or(1));
     let rows = product(read.shape.get(1..).unwrap_or_default()).saturating_mul(height);
@@ -119,7 +119,7 @@ fn check(read: Metadata, most: u64) -> std::result::Result<Metadata, String> {
     Ok(read)
 }
 
-/// Whether a chunk has whole rows, in their order.
+/// Returns whether chunks contain whole rows in row-major order.
 fn is_whole(read: &Metadata) -> bool {
     read.codecs.order.is_none() && read.chunk.iter().skip(1).eq(read.shape.iter().skip(1))
 }
@@ -134,7 +134,7 @@ fn read_json(nodes: &Nodes, key: &str) -> Result<Value> {
     read().map_err(what)
 }
 
-/// The number of chunks in each dimension but the first one.
+/// Returns the number of chunks in each dimension except the first.
 fn grid(read: &Metadata) -> impl Iterator<Item = u64> {
     let dims = read.shape.iter().zip(&read.chunk).skip(1);
     dims.map(|(all, one)| all.div_ceil(*one))
@@ -193,14 +193,14 @@ impl ArrayFile for ZarrFile {
     }
 }
 
-/// The chunks of an array.
+/// Reads the chunks of an array.
 struct Chunks<'a> {
     nodes: &'a Nodes,
     prefix: &'a str,
     read: &'a Metadata,
     /// Most bytes of a chunk.
     most: u64,
-    /// Shards by key: the value, and offset and length of each chunk.
+    /// Open shards by key: the value, and the offset and length of each chunk.
     shards: BTreeMap<String, Option<OpenShard<'a>>>,
 }
 
@@ -209,7 +209,7 @@ struct OpenShard<'a> {
     chunks: Vec<(u64, u64)>,
 }
 
-/// The entry of a chunk that a shard does not have.
+/// Offset and length of a missing chunk in a shard's index.
 const NO_CHUNK: u64 = u64::MAX;
 
 fn invalid(what: String) -> io::Error {
@@ -217,7 +217,7 @@ fn invalid(what: String) -> io::Error {
 }
 
 impl<'a> Chunks<'a> {
-    /// Decodes the chunk at a place of the grid; none if there is no such chunk, whose elements are the fill value.
+    /// Decodes the chunk at a position in the grid; `None` if the chunk is missing and its elements are the fill value.
     fn get(&mut self, place: &[u64]) -> io::Result<Option<Vec<u8>>> {
         let read = self.read;
         let outer: Vec<u64> = match &read.shard {
@@ -249,7 +249,7 @@ impl<'a> Chunks<'a> {
             .map_err(|what| invalid(format!("chunk {key:?}: {what}")))
     }
 
-    /// The bytes of a chunk in a shard.
+    /// Reads the bytes of a chunk in a shard.
     fn of_shard(&mut self, key: &str, place: &[u64]) -> io::Result<Option<Vec<u8>>> {
         let read = self.read;
         let Some(shard) = &read.shard else {
@@ -320,11 +320,11 @@ impl<'a> OpenShard<'a> {
     }
 }
 
-/// Rows of elements of one size.
+/// Reads rows of elements of fixed size.
 struct Rows<'a> {
     chunks: Chunks<'a>,
     row_bytes: u64,
-    /// The next row, and those that are in the buffer.
+    /// The next row, and the range of rows in the buffer.
     next: u64,
     start: u64,
     end: u64,
@@ -332,7 +332,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Puts the rows from the next one on together, as far as one row of chunks has them.
+    /// Fills the buffer with the rows from the next one on, up to the end of their row of chunks.
     fn fill(&mut self) -> io::Result<()> {
         let read = self.chunks.read;
         let rows = read.shape.first().copied().unwrap_or(1);
@@ -352,7 +352,7 @@ impl Rows<'_> {
             match self.chunks.get(&at)? {
                 Some(chunk) => self.buffer = chunk,
                 None => {
-                    // A missing chunk may be larger than memory that is there for it.
+                    // A missing chunk may be larger than the available memory.
                     let most = (BATCH_BYTES / self.row_bytes.max(1)).max(1);
                     self.start = self.next;
                     self.end = band_end.min(self.next.saturating_add(most));
@@ -380,7 +380,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Fills the buffer with elements of missing chunks.
+    /// Fills the buffer with the fill value.
     fn fill_values(&mut self, bytes: u64) -> io::Result<()> {
         let read = self.chunks.read;
         let fill = read.fill.as_deref();
@@ -395,12 +395,12 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Copies what a chunk has of the rows into the buffer.
+    /// Copies the part of a chunk that is in the buffered rows to the buffer.
     fn copy(&mut self, chunk: &[u8], at: &[u64]) {
         let read = self.chunks.read;
         let width = read.width as usize;
         let rank = read.shape.len();
-        // Bytes from one element of a dimension to the next, as stored and in rows.
+        // Distance in bytes between adjacent elements of each dimension, in the chunk and in the rows.
         let mut from_strides = vec![width; rank];
         let mut stride = width;
         let order: Vec<usize> = match &read.codecs.order {
@@ -437,7 +437,7 @@ impl Rows<'_> {
     }
 }
 
-/// Copies elements: for each dimension their number, and the bytes from one to the next on both sides.
+/// Copies elements. `dims` has for each dimension the number of elements, and their distance in bytes on both sides.
 fn copy(dims: &[[usize; 3]], width: usize, from: &[u8], to: &mut [u8]) {
     match dims {
         [] => to[..width].copy_from_slice(&from[..width]),
@@ -474,17 +474,17 @@ impl RowReader for Rows<'_> {
     }
 }
 
-/// Rows of texts or byte strings, one a row.
+/// Reads rows of texts or byte strings, one per row.
 struct Texts<'a> {
     chunks: Chunks<'a>,
     next: u64,
-    /// The chunk of this place, where its next element begins, and which row that is.
+    /// The current chunk.
     chunk: Option<OpenChunk>,
 }
 
 struct OpenChunk {
     place: u64,
-    /// None if the chunk is missing.
+    /// `None` if the chunk is missing.
     bytes: Option<Vec<u8>>,
     at: usize,
     row: u64,

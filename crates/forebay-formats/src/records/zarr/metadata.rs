@@ -1,4 +1,4 @@
-//! The metadata of an array, of both versions of Zarr: shape, chunks, type and codecs.
+//! Parses the metadata of an array in both versions of Zarr: shape, chunks, type and codecs.
 
 use super::codec::{ByteCodec, Codecs};
 use crate::records::arrays::Element;
@@ -7,28 +7,28 @@ use forebay_shard::schema::NumberType;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Most dimensions, and most bytes of a chunk.
+/// Most dimensions of an array, and most bytes of a chunk.
 const MAX_DIMENSIONS: usize = 32;
 const MAX_CHUNK_BYTES: u64 = 1 << 30;
 
-/// An array as its metadata describes it.
+/// The metadata of an array.
 #[derive(Debug)]
 pub(super) struct Metadata {
     pub(super) element: Element,
-    /// Bytes of an element; 0 where each has a length of its own.
+    /// Bytes of an element; 0 for elements of variable length.
     pub(super) width: u64,
     pub(super) is_big_endian: bool,
     pub(super) shape: Vec<u64>,
-    /// The shape of the pieces that are compressed one by one.
+    /// The shape of the chunks, which are compressed separately.
     pub(super) chunk: Vec<u64>,
     pub(super) codecs: Codecs,
     pub(super) shard: Option<Shard>,
-    /// The bytes of an element of a chunk that is not there; none if the metadata does not say.
+    /// The bytes of an element of a missing chunk; `None` if the metadata has no supported fill value.
     pub(super) fill: Option<Vec<u8>>,
     pub(super) keys: Keys,
 }
 
-/// Several chunks in one object, with an index of them.
+/// A shard: several chunks in one object with an index.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) shape: Vec<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Shard {
     pub(super) has_checksum: bool,
 }
 
-/// How the key of a chunk is made of its place in the grid.
+/// How the key of a chunk is formed from its position in the grid.
 #[derive(Debug)]
 pub(super) struct Keys {
     pub(super) has_prefix: bool,
@@ -44,7 +44,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Returns the key of a chunk below its array.
+    /// Returns the key of a chunk relative to its array.
     pub(super) fn key(&self, place: &[u64]) -> String {
         let mut key = String::new();
         if self.has_prefix {
@@ -63,7 +63,7 @@ impl Keys {
     }
 }
 
-/// Version 2.
+/// Metadata of version 2.
 #[derive(Debug, Deserialize)]
 struct Version2 {
     shape: Vec<u64>,
@@ -82,7 +82,7 @@ fn dot() -> char {
     '.'
 }
 
-/// Version 3.
+/// Metadata of version 3.
 #[derive(Debug, Deserialize)]
 struct Version3 {
     shape: Vec<u64>,
@@ -95,7 +95,7 @@ struct Version3 {
     storage_transformers: Vec<Value>,
 }
 
-/// Returns the shape that metadata tells, even if the array cannot be read.
+/// Returns the shape in the metadata, even if the array cannot be read.
 pub(super) fn shape_of(json: &Value) -> Vec<u64> {
     let shape = json.get("shape").and_then(Value::as_array);
     shape.map_or_else(Vec::new, |dims| {
@@ -103,7 +103,7 @@ pub(super) fn shape_of(json: &Value) -> Vec<u64> {
     })
 }
 
-/// The metadata of a `.zarray`, or why the array cannot be read.
+/// Parses a `.zarray`. Returns an error if the array cannot be read.
 pub(super) fn version_2(json: Value) -> Result<Metadata, String> {
     let read: Version2 = serde_json::from_value(json).map_err(damaged)?;
     let mut codecs = Codecs::default();
@@ -171,7 +171,7 @@ pub(super) fn version_2(json: Value) -> Result<Metadata, String> {
     .checked()
 }
 
-/// The metadata of a `zarr.json` of an array, or why it cannot be read.
+/// Parses the `zarr.json` of an array. Returns an error if the array cannot be read.
 pub(super) fn version_3(json: Value) -> Result<Metadata, String> {
     let read: Version3 = serde_json::from_value(json).map_err(damaged)?;
     let (element, width) = data_type(&read.data_type)?;
@@ -264,7 +264,7 @@ pub(super) fn version_3(json: Value) -> Result<Metadata, String> {
     .checked()
 }
 
-/// The codecs of chunks, in the order in which they were applied, and whether the highest byte of a number comes first.
+/// Parses the codecs of chunks in the order in which the writer applied them. Also returns whether numbers are big-endian.
 fn codecs_3(list: &[Value], element: &Element) -> Result<(Codecs, bool), String> {
     let mut codecs = Codecs::default();
     let mut is_big_endian = false;
@@ -292,7 +292,7 @@ fn codecs_3(list: &[Value], element: &Element) -> Result<(Codecs, bool), String>
 }
 
 impl Metadata {
-    /// The same, if its numbers can be those of an array.
+    /// Returns the metadata if its sizes are valid and within the limits.
     fn checked(self) -> Result<Self, String> {
         let rank = self.shape.len();
         if self.chunk.len() != rank || rank > MAX_DIMENSIONS || self.chunk.contains(&0) {
@@ -322,7 +322,7 @@ impl Metadata {
                 self.chunk
             ));
         }
-        // An index has 16 bytes for each chunk.
+        // The index of a shard has 16 bytes for each chunk.
         let inside = |shard: &Shard| {
             let counts = shard
                 .shape
@@ -346,7 +346,7 @@ fn damaged(error: serde_json::Error) -> String {
     format!("has damaged metadata: {error}")
 }
 
-/// The name of a codec, a grid or an encoding, which is a text or has it.
+/// Returns the name of a codec, a grid or an encoding, which is a text or an object with a name.
 fn name_of<'a>(json: &'a Value, member: &str) -> &'a str {
     let named = json.as_str().or_else(|| json.get(member)?.as_str());
     named.unwrap_or_default()
@@ -384,11 +384,11 @@ fn data_type(json: &Value) -> Result<(Element, u64), String> {
     }
 }
 
-/// The bytes of an element that the metadata gives as a number or a text.
+/// Returns the bytes of an element from the number or text in the metadata.
 fn fill_value(json: &Value, element: &Element, width: u64, is_big_endian: bool) -> Option<Vec<u8>> {
     let zeros = || Some(vec![0; usize::try_from(width).ok()?]);
     let mut bytes = match (element, json) {
-        // Version 2 allows none; its readers take zeros then.
+        // In version 2 the fill value may be null, which readers treat as zero.
         (_, Value::Null) => return zeros(),
         (Element::Text | Element::Bytes, Value::String(text)) => {
             return Some(text.clone().into_bytes());
@@ -426,7 +426,7 @@ fn fill_value(json: &Value, element: &Element, width: u64, is_big_endian: bool) 
     Some(bytes)
 }
 
-/// Floating-point numbers that JSON has no numbers for; the digits of their bits.
+/// Parses floating-point numbers that JSON cannot represent, including the hexadecimal form of their bits.
 fn special(number: NumberType, text: &str) -> Option<Vec<u8>> {
     if let Some(digits) = text.strip_prefix("0x") {
         let bits = u64::from_str_radix(digits, 16).ok()?;
@@ -441,7 +441,7 @@ fn special(number: NumberType, text: &str) -> Option<Vec<u8>> {
     Some(match number {
         NumberType::Float64 => value.to_le_bytes().to_vec(),
         NumberType::Float32 => (value as f32).to_le_bytes().to_vec(),
-        // The upper half of a float.
+        // The upper half of a float32.
         NumberType::Bfloat16 => (value as f32).to_le_bytes()[2..].to_vec(),
         NumberType::Float16 => {
             let bits: u16 = if value.is_nan() { 0x7e00 } else { 0x7c00 };

@@ -24,13 +24,13 @@ use std::sync::Arc;
 pub(super) struct Zarr;
 
 const EXTENSION: &str = ".zarr";
-/// A hierarchy in a zip.
+/// Extension of a hierarchy in a zip.
 const ZIP: &str = ".zarr.zip";
-/// The metadata of a group in version 2.
+/// Name of the metadata of a group in version 2.
 const GROUP_2: &str = ".zgroup";
-/// The names that show that a directory is a hierarchy.
+/// Names by which a directory is recognized as a hierarchy.
 const MARKS: [&str; 3] = [NODE_3, GROUP_2, ARRAY_2];
-/// Directories of a place that are looked into.
+/// Most directories of a location that are searched.
 const MAX_DIRS: usize = 64;
 
 impl Format for Zarr {
@@ -88,25 +88,25 @@ impl Format for Zarr {
     }
 }
 
-/// Whether a location is called as one hierarchy is.
+/// Returns whether a location has the name of a hierarchy.
 fn is_named(location: &Location) -> bool {
     let text = location.to_string();
     let text = text.trim_end_matches('/');
     text.ends_with(EXTENSION) || text.ends_with(ZIP)
 }
 
-/// The last part of a location.
+/// Returns the last part of a location.
 fn name_of(location: &Location) -> String {
     let text = location.to_string();
     let name = text.trim_end_matches('/').rsplit('/').next();
     name.unwrap_or_default().to_owned()
 }
 
-/// Named hierarchies by split.
+/// Hierarchies of each split, with their names.
 type Found = BTreeMap<String, Vec<(String, Location)>>;
 
-/// The hierarchies of each split: those of the conversion that made them, those that were named, the place itself, those in it, or
-/// those in a directory for each split.
+/// Finds the hierarchies of each split. The first of these that applies is used: the files of the conversion, the files that
+/// the user named, the location itself, hierarchies in it, or those in a directory for each split.
 fn find(input: &RecordInput, conversion: Option<&Conversion>) -> Result<Found> {
     let at = |location: &Location| (name_of(location), location.clone());
     if let Some(conversion) = conversion {

@@ -1,4 +1,4 @@
-//! The keys of a hierarchy and their values: objects below a place, or members of a zip.
+//! The keys and values of a hierarchy: objects below a location, or members of a zip.
 
 use crate::archive::zip::{Directory, ZipMember};
 use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt, Stream, VolumeKind, identity};
@@ -16,7 +16,7 @@ const MAX_KEYS: usize = 4 << 20;
 /// A hierarchy of values by key.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    /// The zip, or all values by their sizes and tags.
+    /// Identity of the zip, or of all objects by their sizes and etags.
     pub(super) version: FileVersion,
     values: Values,
 }
@@ -31,11 +31,11 @@ enum Values {
     },
 }
 
-/// A value.
+/// The value of a key.
 #[derive(Debug)]
 pub(super) enum Node<'a> {
     Object(&'a Store, &'a Object),
-    /// A member of a zip, and the bytes before the zip.
+    /// A member of a zip, and the number of bytes before the zip.
     Member(ArchiveFile, u64, &'a ZipMember),
 }
 
@@ -108,7 +108,7 @@ impl Nodes {
             if members.len() == MAX_KEYS {
                 return Err(refused(format!("it has more than {MAX_KEYS} chunks")));
             }
-            // The last one of a name counts, as in Python: metadata that changed was written again.
+            // If a name is repeated, the last member is used, as in Python: changed metadata is appended again.
             members.insert(name, member);
         }
         Ok(Self {
@@ -121,7 +121,7 @@ impl Nodes {
         })
     }
 
-    /// The keys that end with `name` behind a slash, or are it.
+    /// Returns the keys that are `name` or end with a slash and `name`.
     pub(super) fn keys_of<'a>(&'a self, name: &'a str) -> Vec<&'a str> {
         let keys: Box<dyn Iterator<Item = &String>> = match &self.values {
             Values::Objects(_, objects) => Box::new(objects.keys()),
@@ -134,7 +134,7 @@ impl Nodes {
         keys.map(String::as_str).filter(is_named).collect()
     }
 
-    /// The value of a key; none if it has none.
+    /// Returns the value of a key; `None` if the key does not exist.
     pub(super) fn get(&self, key: &str) -> io::Result<Option<Node<'_>>> {
         match &self.values {
             Values::Objects(store, objects) => {
@@ -163,7 +163,7 @@ impl Node<'_> {
         }
     }
 
-    /// Reads a part of the value, which has at most `most` bytes.
+    /// Reads a part of the value; an error if it has more than `most` bytes.
     pub(super) fn read(&self, offset: u64, len: u64, most: u64) -> io::Result<Vec<u8>> {
         let end = offset.checked_add(len);
         if end.is_none_or(|end| end > self.len()) || len > most {
@@ -189,7 +189,7 @@ impl Node<'_> {
                     file.read_exact_at(&mut bytes, at.unwrap_or(u64::MAX))?;
                     return Ok(bytes);
                 }
-                // The checksum is that of the whole member.
+                // A compressed member has to be read completely, also to verify its checksum.
                 if member.size > most {
                     return Err(invalid(format!(
                         "a part of a compressed member of {} bytes cannot be read: the limit is {most} bytes",
@@ -213,7 +213,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn parts_of_compressed_members_are_read_below_the_limit_and_refused_above() {
+    fn parts_of_compressed_members_have_a_size_limit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.zarr.zip");
         let content: Vec<u8> = (0..4096u32).map(|at| (at / 16) as u8).collect();
@@ -233,7 +233,7 @@ mod tests {
         for (name, most) in [("deflated", 4096), ("stored", 4096), ("stored", 100)] {
             assert_eq!(read(name, most).unwrap(), content[2000..2100], "{name}");
         }
-        // A limit in front of the part, inside of it, and behind it.
+        // Limits before, inside and at the end of the part.
         for most in [1000, 2050, 4095] {
             let error = read("deflated", most).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
@@ -242,14 +242,14 @@ mod tests {
             );
             assert!(error.to_string().contains(&said), "{error}");
         }
-        // An index of a shard may claim any number.
+        // Offsets and lengths in a shard's index are untrusted.
         for (offset, len) in [(4000, 97), (u64::MAX, 1), (0, u64::MAX)] {
             let node = nodes.get("deflated").unwrap().unwrap();
             assert!(node.read(offset, len, 4096).is_err());
         }
     }
 
-    /// The directory says another name than the member itself has: its bytes are those of another chunk.
+    /// If the name in the directory differs from the name in the local header, the bytes belong to another chunk.
     #[test]
     fn members_under_another_name_are_refused() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Hierarchies of Zarr's own package (testdata/formats-golden/zarr, made by tools/golden/make_golden_zarr.py), and damaged ones.
+//! Hierarchies of the package `zarr` (testdata/formats-golden/zarr, made by tools/golden/make_golden_zarr.py), and damaged
+//! ones.
 
 use crate::records::arrays::tests::{Row, expected, read_all, rows};
 use crate::records::{RecordFormat, RecordInput, RecordSource};
@@ -80,7 +81,7 @@ fn missing_chunks_have_the_fill_value() {
     let pair = column(&found, "pair");
     assert_eq!(pair[0], "ff".repeat(12));
     assert_eq!(pair[1], "ffffffff05000000ffffffff");
-    // And from the middle of a chunk on.
+    // Also when reading starts in the middle of a chunk.
     assert_eq!(rows(&source, 0, 3).unwrap(), found[3..]);
 }
 
@@ -106,7 +107,7 @@ fn codecs_and_types_that_are_not_read_are_named() {
     );
 }
 
-/// A store of one array of bytes with this metadata and this chunk.
+/// Writes a store with one array of bytes, with changed metadata and this chunk.
 fn store(dir: &Path, change: impl FnOnce(&mut Value), chunk: &[u8]) -> PathBuf {
     let path = dir.join("x.zarr");
     let _ = std::fs::remove_dir_all(&path);
@@ -147,7 +148,7 @@ fn damaged_stores_are_refused_with_the_chunk() {
             &zstd(&[9; 71]),
             "chunk \"c/0/0/0/0\": it has 71 bytes, and its array says 72",
         ),
-        // A chunk that grows to far more than its array says.
+        // A chunk that expands far beyond the size in its array's metadata.
         (&zstd(&vec![0; 64 << 20]), "it has more than"),
     ] {
         let error = error_of(&store(dir.path(), |_| {}, chunk));

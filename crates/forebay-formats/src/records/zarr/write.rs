@@ -1,4 +1,4 @@
-//! Writing arrays as a Zarr group (version 3) in a zip, which `zarr.storage.ZipStore` reads: chunks of whole rows.
+//! Writes arrays as a Zarr group (version 3) in a zip, which `zarr.storage.ZipStore` reads. Chunks contain whole rows.
 
 use super::file::NODE_3;
 use crate::archive::ZipWriter;
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 
-/// About the bytes of a chunk, and most texts of one.
+/// Approximate size of a chunk in bytes, and most texts of a chunk.
 const CHUNK_BYTES: u64 = 1 << 20;
 const TEXTS: u64 = 4096;
-/// The end of the name of a codec that Forebay calls so too.
+/// The codec name in options, which is also Forebay's.
 const ZSTD: &str = "zstd";
 
 #[derive(Debug)]
 pub(super) struct Encoder {
-    /// The level of Zstandard, if chunks are compressed.
+    /// The compression level of Zstandard; `None` if chunks are not compressed.
     level: Option<i32>,
 }
 
@@ -37,7 +37,7 @@ impl Encoder {
         Ok(Self { level })
     }
 
-    /// The metadata of an array with chunks of so many rows.
+    /// Returns the metadata of an array with chunks of `rows` rows.
     fn metadata(&self, array: &SpooledArray, rows: u64) -> Value {
         let mut chunk = array.shape.clone();
         chunk.iter_mut().for_each(|dim| *dim = (*dim).max(1));
@@ -105,7 +105,7 @@ impl Encoder {
                         .take(u64::from(*len))
                         .read_to_end(&mut chunk)?;
                 }
-                // All chunks have the same number of texts.
+                // All chunks have the same number of texts, so the last one is padded with empty texts.
                 chunk.resize(chunk.len() + 4 * (rows - there) as usize, 0);
             } else {
                 (&mut values)
@@ -130,7 +130,7 @@ fn put(zip: &mut ZipWriter<'_>, name: &str, bytes: &[u8]) -> io::Result<()> {
     zip.add(name, bytes.len() as u64, crc.sum(), &mut &*bytes)
 }
 
-/// The groups that the names of arrays tell, as `image/object` of `image/object/area`, the whole one first.
+/// Returns the groups in the names of arrays, such as `image/object` for `image/object/area`; the root group comes first.
 fn groups(arrays: &[SpooledArray]) -> io::Result<BTreeSet<String>> {
     let mut groups = BTreeSet::from([String::new()]);
     for array in arrays {
