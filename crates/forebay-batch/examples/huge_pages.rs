@@ -1,10 +1,11 @@
-//! Benefit of huge pages for the memory of batches:
+//! Measures the benefit of huge pages for the memory of batches:
 //! `cargo run --release --example huge_pages -p forebay-batch`.
 //!
-//! For a batch of 256 images of 224x224: preparing fresh memory for writing, and writing into
-//! reused memory, image by image as decoders do. The variants alternate; medians are printed.
+//! The batch has 256 images of 224x224. Measured are the time to prepare fresh memory for writing,
+//! and the time to write into reused memory, image by image as decoders do. The variants
+//! alternate; medians are printed.
 
-// Maps a file that no other process uses.
+// The file that is mapped is not shared with another process.
 #![allow(unsafe_code)]
 
 use std::error::Error;
@@ -66,7 +67,8 @@ impl Way {
                 } else {
                     fallocate(&file, FallocateFlags::empty(), 0, CAPACITY as u64)?;
                 }
-                // SAFETY: the file is memory of this process alone, and it stays as long as it is.
+                // SAFETY: no other process has the file, and its size does not change after the
+                // mapping.
                 let map = unsafe { MmapOptions::new().len(CAPACITY).map_mut(&file)? };
                 if huge {
                     map.advise(Advice::HugePage)?;
@@ -78,7 +80,7 @@ impl Way {
     }
 }
 
-/// Pictures in an order that jumps, row by row, as several threads write them.
+/// Writes images in scattered order, row by row, as several decoding threads do.
 fn write(map: &mut [u8], round: usize) {
     const PICTURE: usize = 224 * 224 * 3;
     for i in 0..256 {
@@ -95,7 +97,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// KiB of this process that are in huge pages.
+/// Returns the KiB of this process that are in huge pages.
 fn huge_kib() -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let of = |name: &str| {

@@ -1,9 +1,9 @@
-//! Columns of a batch: further values of its samples, behind the pixels in the same payload.
+//! Columns of a batch: further values of its samples, which follow the pixels in the same payload.
 //!
 //! The arrays of all columns follow the images in order, each aligned to [`ALIGNMENT`]. So the
-//! place of an array follows from the sizes of those before it, and a peer that names another one
-//! is refused. Offsets of ragged columns are not in the payload: another process may change shared
-//! memory at any time, and an offset is an index.
+//! offset of an array follows from the sizes before it, and a peer that sends another offset is
+//! refused. Offsets of ragged columns are not in the payload: another process may change shared
+//! memory at any time, and offsets are used as indexes.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub const ALIGNMENT: usize = 64;
 pub const MAX_COLUMNS: usize = 256;
 /// Longest name of a column, in bytes.
 const MAX_NAME_BYTES: usize = 200;
-/// Most dimensions of an array: the samples, and eight of a tensor.
+/// Most dimensions of an array: the samples, and up to eight of a tensor.
 const MAX_DIMENSIONS: usize = 9;
 
 macro_rules! elements {
@@ -112,7 +112,7 @@ impl ColumnKind {
         ColumnKind::Keypoints,
     ];
 
-    /// The number of its arrays.
+    /// Returns the number of arrays of the column.
     const fn arrays(self) -> usize {
         match self {
             ColumnKind::Numbers | ColumnKind::Text | ColumnKind::Bytes => 1,
@@ -120,8 +120,8 @@ impl ColumnKind {
         }
     }
 
-    /// Whether array `number`, of these elements with these dimensions after the first, is one that
-    /// the kind has.
+    /// Returns whether array `number` may have this element type, and these dimensions after the
+    /// first one.
     fn allows(self, number: usize, element: Element, row: &[usize]) -> bool {
         match (self, number) {
             (ColumnKind::Numbers, _) => true,
@@ -138,7 +138,8 @@ impl ColumnKind {
         }
     }
 
-    /// Whether array `number` has one row for each sample, although the column has offsets.
+    /// Returns whether array `number` has one row for each sample, although the column has
+    /// offsets.
     fn is_by_sample(self, number: usize) -> bool {
         self == ColumnKind::Tensors && number == 1
     }
@@ -151,12 +152,12 @@ pub struct ColumnArray {
     pub element: Element,
     /// Its dimensions.
     pub shape: Vec<usize>,
-    /// Its first byte in the payload: [`place`] sets it.
+    /// Offset of its first byte in the payload; [`place`] sets it.
     pub start: usize,
 }
 
 impl ColumnArray {
-    /// Creates an array without a place.
+    /// Creates an array with `start` 0; [`place`] sets the real offset.
     #[must_use]
     pub fn new(element: Element, shape: Vec<usize>) -> Self {
         ColumnArray {
@@ -166,7 +167,7 @@ impl ColumnArray {
         }
     }
 
-    /// Returns its size in bytes; `None` beyond what memory can hold.
+    /// Returns its size in bytes; `None` on overflow.
     #[must_use]
     pub fn bytes(&self) -> Option<usize> {
         let product = |bytes: usize, &len: &usize| bytes.checked_mul(len);
@@ -177,19 +178,19 @@ impl ColumnArray {
 /// A column of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchColumn {
-    /// Name, as the schema of the dataset has it.
+    /// Name, as in the schema of the dataset.
     pub name: String,
     /// Its content.
     pub kind: ColumnKind,
-    /// Start of the values of each sample in the first axis of the arrays, and the end of the last
-    /// one: one more than there are samples. `None` if each sample has one row.
+    /// Start of each sample's values in the first axis of the arrays, followed by the end of the
+    /// last one. `None` if each sample has one row.
     pub offsets: Option<Vec<i64>>,
-    /// Its arrays, as the kind has them.
+    /// Its arrays; the kind determines their number.
     pub arrays: Vec<ColumnArray>,
 }
 
 impl BatchColumn {
-    /// Keeps the first samples only. Arrays stay in their places.
+    /// Keeps only the first `samples` samples. The offsets of arrays in the payload do not change.
     pub(crate) fn truncate(&mut self, samples: usize) {
         let rows = self.offsets.as_mut().map_or(samples, |offsets| {
             offsets.truncate(samples + 1);
@@ -205,8 +206,8 @@ impl BatchColumn {
     }
 }
 
-/// Gives the arrays of columns their places behind `pixels` bytes of images. Returns the size of the
-/// payload; `None` beyond what memory can hold.
+/// Sets the offsets of the arrays of columns, which follow `pixels` bytes of images. Returns the
+/// size of the payload in bytes; `None` on overflow.
 #[must_use]
 pub fn place(columns: &mut [BatchColumn], pixels: usize) -> Option<usize> {
     let mut end = pixels;
@@ -217,8 +218,8 @@ pub fn place(columns: &mut [BatchColumn], pixels: usize) -> Option<usize> {
     Some(end)
 }
 
-/// Returns the size of a payload with `pixels` bytes of images, if the columns are valid for
-/// `samples` samples and in their places.
+/// Checks that columns are valid for `samples` samples and that arrays are at the offsets that
+/// [`place`] sets. Returns the size of the payload with `pixels` bytes of images.
 pub(crate) fn check(
     columns: &[BatchColumn],
     samples: usize,
@@ -313,7 +314,7 @@ mod tests {
         }
     }
 
-    /// A column of each kind, for two samples.
+    /// Returns a column of each kind, for two samples.
     fn each_kind() -> Vec<BatchColumn> {
         use ColumnKind::{Boxes, Bytes, Keypoints, Numbers, Tensors, Text};
         use Element::{Float32, Int16, Int64, Uint8};
@@ -444,7 +445,7 @@ mod tests {
             change(&mut columns);
             assert_eq!(check(&columns, 2, 100).unwrap_err().what, what);
         }
-        // A shape beyond all memory has no place, and no payload has its size.
+        // If a shape overflows, no offset is set, and `check` returns a size that no payload has.
         let mut columns = vec![column(
             "a",
             ColumnKind::Numbers,

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_has_one_digest_for_any_world_and_any_batch_size() {
+    fn epoch_digests_ignore_world_size_and_batch_size() {
         let order: Vec<u64> = (0..96).map(|p| p * 37 % 96).collect();
         let whole = batch(0, 0, 1, &order, &[0; 96]);
         for (world, size) in [(1, 8), (2, 4), (4, 12), (8, 3), (3, 32)] {

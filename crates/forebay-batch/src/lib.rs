@@ -214,7 +214,7 @@ impl Batch {
         &self.payload[..self.image_bytes().min(self.payload.len())]
     }
 
-    /// Size of the images in bytes; `usize::MAX` if no memory can hold them.
+    /// Returns the size of the images in bytes; `usize::MAX` on overflow.
     fn image_bytes(&self) -> usize {
         let product = |product: usize, &side: &usize| product.checked_mul(side);
         let bytes = match &self.encoded {
@@ -227,7 +227,7 @@ impl Batch {
         bytes.unwrap_or(usize::MAX)
     }
 
-    /// Leaves out the padding at the end. The payload stays as it is, and is then longer than
+    /// Removes the padding samples at the end. The payload does not shrink, so it is longer than
     /// [`Batch::check`] expects.
     pub fn trim_padding(&mut self) {
         let is_padding = |flag: &&u8| **flag & FLAG_PADDING != 0;
@@ -267,8 +267,8 @@ impl Batch {
             .get(array.start..array.start.checked_add(array.bytes()?)?)
     }
 
-    /// Checks that all fields agree about the number of samples; otherwise returns the field that
-    /// does not, with expected and found sizes.
+    /// Checks that all fields agree about the number of samples. If one does not, returns it with
+    /// the expected and the actual size.
     pub fn check(&self) -> Result<(), Uneven> {
         let samples = self.shape[0];
         let mut images = self.image_bytes();

@@ -4,9 +4,8 @@
 //! because the kernel zeroes and maps each page at its first use. So the memory of batches is kept
 //! and reused. Buffers are anonymous mappings, hence page aligned, and return to their pool when
 //! dropped, on any thread. The pool bounds its unused memory only; budgets and credits elsewhere
-//! bound the memory in use. A pool [with slots](BufferPool::with_slots) returns memory that another
-//! process can map, as long as slots are free.
-//! that another process can map, as long as there is some.
+//! bound the memory in use. A pool [with slots](BufferPool::with_slots) returns memory that
+//! another process can map, as long as slots are free.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -91,9 +90,9 @@ impl BufferPool {
         }
     }
 
-    /// Creates a pool whose buffers are in memory that another process can map: up to `slots` of
-    /// them, of `slot_bytes` together. While all of them are in use, or without system support for
-    /// such memory, it works as [`BufferPool::new`].
+    /// Creates a pool whose buffers are in memory that another process can map: up to `slots`
+    /// buffers with `slot_bytes` bytes in total. While all slots are in use, or if the system does
+    /// not support such memory, it works as [`BufferPool::new`].
     #[must_use]
     pub fn with_slots(slots: usize, slot_bytes: usize, max_free_bytes: usize) -> Self {
         BufferPool {
@@ -111,7 +110,8 @@ impl BufferPool {
             .map_or_else(Vec::new, |slots| slots.take_gone())
     }
 
-    /// Returns a buffer of `len` bytes with arbitrary content: zeros, or the data of the last user.
+    /// Returns a buffer of `len` bytes with arbitrary content: zeros, or the data of an earlier
+    /// buffer.
     ///
     /// # Panics
     ///
@@ -219,7 +219,7 @@ impl Shared {
 }
 
 impl State {
-    /// Takes the smallest free mapping that fits and wastes at most a quarter.
+    /// Takes the smallest free mapping that fits and leaves at most a quarter unused.
     fn take(&mut self, capacity: usize) -> Option<MmapMut> {
         self.clock += 1;
         let (&size, class) = self
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_page_aligned_of_the_asked_length_and_come_back() {
+    fn buffers_are_page_aligned_and_reused() {
         let pool = BufferPool::new(64 << 20);
         for len in [0, 1, 4095, 4096, 4097, 150_528, HUGE_PAGE, HUGE_PAGE + 1] {
             let mut buffer = pool.take(len);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_stale_sizes_go_first() {
+    fn unused_memory_is_bounded_and_stale_sizes_go_first() {
         let pool = BufferPool::new(3 * PAGE);
         let many: Vec<Buffer> = (0..10).map(|_| pool.take(PAGE)).collect();
         assert_eq!(pool.stats().used_bytes, 10 * PAGE);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_much_larger_buffer_is_not_wasted_on_a_small_wish() {
+    fn small_requests_do_not_use_much_larger_buffers() {
         let pool = BufferPool::new(64 * PAGE);
         drop(pool.take(32 * PAGE));
         drop(pool.take(PAGE));

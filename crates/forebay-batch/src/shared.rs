@@ -4,8 +4,8 @@
 //! the server's side [`slots`](super::slots) tracks its use, on the client's side the
 //! [`Lender`](super::Lender).
 //!
-//! The other process can write to it at any time, so its content is only ever used as pixels, never
-//! as a length, an index or an address.
+//! The other process can write to the memory at any time. So its content is only used as pixels,
+//! never as a length, an index or an address.
 
 // Mapping a file is unsafe because another process may truncate it or write to it. Seals exclude
 // the first; the second can only change pixels.
@@ -57,7 +57,7 @@ impl SharedMemory {
         })
     }
 
-    /// Returns the number of the memory, which both sides use.
+    /// Returns the number that identifies the memory on both sides.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
@@ -111,12 +111,12 @@ mod system {
         let system = rustix::system::sysinfo();
         let memory = (system.totalram as u64).saturating_mul(system.mem_unit.into());
         if capacity as u64 > memory {
-            // The system would evict all other memory before it failed.
+            // The system would evict all other memory before the allocation failed.
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = match fs::memfd_create(c"forebay-batch", flags | MemfdFlags::NOEXEC_SEAL) {
-            // Linux before 6.3.
+            // Linux before 6.3 does not support `NOEXEC_SEAL`.
             Err(Errno::INVAL) => fs::memfd_create(c"forebay-batch", flags)?,
             result => result?,
         };
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn both_see_the_same_bytes_and_nobody_can_cut_them_off() {
+    fn both_sides_share_the_bytes_and_cannot_truncate_them() {
         let mut here = SharedMemory::create(7, 8192).unwrap();
         assert!(here.is_new());
         let file = here.take_file().unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_machine_can_never_have_is_not_even_asked_for() {
+    fn sizes_beyond_the_memory_of_the_machine_are_refused() {
         let error = SharedMemory::create(0, usize::MAX / 2).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
     }

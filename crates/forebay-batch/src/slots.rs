@@ -1,8 +1,9 @@
 //! The shared memory of one stream, on the side that fills it.
 //!
-//! Tracks how many slots exist and which are free. A slot is in use while it is part of a batch, at
-//! the decoders or at the client; its [`Buffer`](super::Buffer) returns it when dropped. If all are
-//! in use, no caller waits: batches are then allocated in private memory and sent as bytes.
+//! Tracks how many slots exist and which are free. A slot is in use while its batch is being
+//! decoded, sent, or used by the client; its [`Buffer`](super::Buffer) returns it when dropped. If
+//! all slots are in use, callers do not wait: batches are then allocated in private memory and
+//! sent as bytes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -27,7 +28,7 @@ struct State {
 }
 
 impl Slots {
-    /// Creates a set of at most `most` slots, of `most_bytes` together.
+    /// Creates a set of at most `most` slots with `most_bytes` bytes in total.
     pub(super) fn new(most: usize, most_bytes: usize) -> Self {
         Slots {
             most,
@@ -46,7 +47,7 @@ impl Slots {
         // Declared before the guard: unmapping tens of MB takes milliseconds.
         let mut given_up = Vec::new();
         let mut state = self.lock();
-        // The smallest that fits and wastes at most a quarter.
+        // The smallest slot that fits and leaves at most a quarter unused.
         let fits = capacity..=capacity.saturating_add(capacity / 4);
         let found = (0..state.free.len())
             .filter(|&i| fits.contains(&state.free[i].capacity()))
@@ -54,7 +55,7 @@ impl Slots {
         if let Some(found) = found {
             return Some(state.free.swap_remove(found));
         }
-        // Free slots of other sizes make room; slots in use cannot.
+        // Frees slots of other sizes to make room. Slots in use are not freed.
         while !state.has_room(self, capacity) {
             let oldest = (!state.free.is_empty()).then(|| state.free.remove(0))?;
             state.count -= 1;
@@ -79,12 +80,13 @@ impl Slots {
         made
     }
 
-    /// Returns a slot.
+    /// Returns a slot to the free ones.
     pub(super) fn put(&self, memory: SharedMemory) {
         self.lock().free.push(memory);
     }
 
-    /// Returns the slots that were freed since the last call.
+    /// Returns the numbers of the slots that were freed since the last call and that the client
+    /// may have mapped.
     pub(super) fn take_gone(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().gone)
     }
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sizes_make_room_and_the_client_is_told_of_those_it_knows() {
+    fn other_sizes_make_room_and_known_slots_are_reported() {
         let slots = Slots::new(3, 5 * 4096);
         let (mut a, b) = (slots.take(4096).unwrap(), slots.take(4096).unwrap());
         a.take_file().unwrap();
@@ -122,7 +124,7 @@ mod tests {
         slots.put(b);
         let large = slots.take(4 * 4096).unwrap();
         assert_eq!((large.id(), slots.take_gone()), (2, vec![0]));
-        // The other small slot still exists, and no larger one fits beside it.
+        // The other small slot still exists, and no larger one fits in addition.
         assert_eq!(slots.take(4096).unwrap().id(), 1);
         assert!(slots.take(8 * 4096).is_none());
         assert!(slots.take(usize::MAX).is_none());
