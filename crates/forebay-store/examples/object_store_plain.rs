@@ -1,9 +1,9 @@
-//! The object_store crate as its documentation shows it, for `tools/peers/bench_store.py` to compare with.
+//! Uses the object_store crate as its documentation shows, as the baseline of `tools/peers/bench_store.py`.
 //!
 //!     object_store_plain put|get ENDPOINT BUCKET KEY FILE
 //!
 //! Credentials come from the AWS_ variables. Uploads are multipart, eight parts of 8 MiB at a time; downloads are one GET.
-//! Nothing is compared and nothing is fsynced.
+//! No checksum is verified and no file is fsynced.
 
 use futures_util::StreamExt;
 use object_store::aws::AmazonS3Builder;

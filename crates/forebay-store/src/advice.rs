@@ -1,9 +1,9 @@
-//! Hints to the system about ranges of files. Systems without them ignore the hints.
+//! Page-cache hints for ranges of files (`posix_fadvise`). They have an effect on Linux only.
 
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 
-/// Starts to read a range of a file into the page cache; without a length, all from `start`.
+/// Starts to read a range of a file into the page cache; `None` as the length extends it to the end of the file.
 pub fn will_need(file: impl AsFd, start: u64, len: Option<NonZeroU64>) {
     advise(file, start, len, Hint::WillNeed);
 }
@@ -27,7 +27,7 @@ fn advise(file: impl AsFd, start: u64, len: Option<NonZeroU64>, hint: Hint) {
         Hint::WillNeed => Advice::WillNeed,
         Hint::WontNeed => Advice::DontNeed,
     };
-    // A failure costs time alone.
+    // Without the hint the I/O is only slower.
     let _ = rustix::fs::fadvise(file, start, len, advice);
 }
 

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all, and stay after a power cut.
+//! Atomic writes: a file appears complete or not at all, and survives a power cut.
 //!
 //! The order is: write under a temporary name in the same directory, fsync the file, rename, fsync the
 //! directory. On ext4 a file without fsync is empty after a power cut, and a rename without fsync of the
@@ -40,20 +40,20 @@ pub struct AtomicFile {
     /// Cleared once the temporary name is gone.
     pending: bool,
     written: u64,
-    /// Up to where the kernel has been asked to start writing back.
+    /// The offset up to which the kernel was asked to start write-back.
     started: u64,
     writeback_bytes: u64,
 }
 
-/// Write-back starts each time this many bytes are new, so that the last fsync finds little left to do.
-/// Large enough that the disk sees long sequential writes.
+/// Write-back starts after every this many new bytes, so that the final fsync has little left to write. The value is large
+/// enough that the disk receives long sequential writes.
 const WRITEBACK_BYTES: u64 = 16 << 20;
 
 impl AtomicFile {
-    /// Starts a file that will be published as `target`. A file of that name stays as it is until the commit.
+    /// Starts a file that will be published as `target`. An existing file of that name stays unchanged until the commit.
     ///
-    /// A temporary file that a killed process left for the same target is replaced. Writers of one target that know nothing
-    /// of each other each have a temporary file of their own, and the last to commit wins.
+    /// A temporary file that a killed process left for the same target is replaced. Concurrent writers of one target each have
+    /// their own temporary file, and the last one to commit wins.
     pub fn create(target: &Path) -> Result<Self> {
         let Some(name) = target.file_name() else {
             return Err(Error::io(
@@ -81,7 +81,7 @@ impl AtomicFile {
         })
     }
 
-    /// Lets the kernel start writing back while more is written: for large files that will be synced.
+    /// Starts write-back while the file is still being written: for large files that will be synced.
     pub fn with_early_writeback(mut self) -> Self {
         self.writeback_bytes = WRITEBACK_BYTES;
         self
@@ -97,8 +97,9 @@ impl AtomicFile {
         self.written
     }
 
-    /// Publishes the file under its name, replacing what was there. On any error nothing is published and
-    /// the temporary file is removed.
+    /// Publishes the file under its name, replacing an existing file. If the fsync of the file or the rename fails, nothing is
+    /// published and the temporary file is removed. If the fsync of the directory fails, the new file is in place, but may not
+    /// survive a power cut.
     pub fn commit(mut self, durability: Durability) -> Result<()> {
         if durability == Durability::Synced {
             self.file
@@ -114,19 +115,19 @@ impl AtomicFile {
         }
     }
 
-    /// As [`commit`](AtomicFile::commit), but replaces nothing: returns false, and publishes nothing, if there is
-    /// something of that name.
+    /// As [`commit`](AtomicFile::commit), but never replaces a file: returns false, and publishes nothing, if the name
+    /// exists already.
     pub fn commit_new(mut self, durability: Durability) -> Result<bool> {
         if durability == Durability::Synced {
             self.file
                 .sync_all()
                 .map_err(|source| Error::io(&self.target, "fsync", source))?;
         }
-        // Linking is the portable way to publish without replacing; the temporary name goes when `self` does.
+        // A hard link is the portable way to publish without replacing; dropping `self` removes the temporary name.
         match std::fs::hard_link(&self.temporary, &self.target) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-            // File systems without links: what comes between the look and the renaming would be replaced.
+            // The file system has no hard links. A file created between this check and the rename would be replaced.
             Err(_) => {
                 if std::fs::symlink_metadata(&self.target).is_ok() {
                     return Ok(false);
@@ -173,13 +174,13 @@ impl Write for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if self.pending {
-            // Whatever made us give up is already on its way to the caller; a leftover is cleaned by the next run.
+            // The caller already has the error that aborted the write; the next run removes a temporary file that stays.
             let _ = std::fs::remove_file(&self.temporary);
         }
     }
 }
 
-/// Publishes a small file, replacing what was there.
+/// Publishes a small file, replacing an existing one.
 pub fn write_file(path: &Path, bytes: &[u8], durability: Durability) -> Result<()> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(bytes)
@@ -187,7 +188,7 @@ pub fn write_file(path: &Path, bytes: &[u8], durability: Durability) -> Result<(
     file.commit(durability)
 }
 
-/// Makes the names in `dir` durable.
+/// Fsyncs the directory `dir`, so that names created or renamed in it survive a power cut.
 pub fn sync_dir(dir: &Path) -> Result<()> {
     let dir = if dir.as_os_str().is_empty() {
         Path::new(".")
@@ -204,14 +205,14 @@ pub fn sync_dir(dir: &Path) -> Result<()> {
     }
 }
 
-/// Whether a file name is one that [`AtomicFile`] gives to unfinished files.
+/// Whether `name` is a temporary name, as [`AtomicFile`] gives them to unfinished files.
 pub fn is_temporary(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name.starts_with(b".") && name.ends_with(TEMPORARY_SUFFIX.as_bytes())
 }
 
-/// Creates a temporary file in an open directory, for a writer that publishes it itself. Returns it with its name, which
-/// contains `name` and which no other writer has. While the file is open, [`clean_stale`] leaves it.
+/// Creates a temporary file in an open directory, for a writer that publishes it itself. Returns the file and its unique
+/// name, which contains `name`. [`clean_stale`] does not remove the file while it is open.
 pub fn create_temporary_at(dir: impl AsFd, name: &OsStr) -> rustix::io::Result<(File, PathBuf)> {
     create_apart(dir.as_fd(), Path::new(name), name)
 }
@@ -234,28 +235,29 @@ fn create_apart(
     }
 }
 
-/// Creates a temporary file and takes its lock, which tells others that its writer lives. None if another writer has it.
+/// Creates a temporary file and locks it; the lock shows other processes that its writer is alive. Returns `None` if another
+/// writer has a file of this name.
 fn create_locked(dir: BorrowedFd<'_>, temporary: &Path) -> rustix::io::Result<Option<File>> {
-    // EXCL: never through a link that another process put there.
+    // EXCL: never opens a symbolic link that another process created under this name.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(dir, temporary, flags, Mode::from_raw_mode(0o666)) {
         Ok(fd) => File::from(fd),
         Err(Errno::EXIST) => return Ok(None),
         Err(errno) => return Err(errno),
     };
-    // Between its creation and its lock another process may have taken it for a leftover.
+    // Between the creation and the lock, another process may have locked or removed the file as a stale one.
     let is_taken = try_lock(&file) == LockState::ByAnother
         || file.metadata().is_ok_and(|meta| meta.nlink() == 0);
     Ok((!is_taken).then_some(file))
 }
 
-/// Whether a process has a temporary file open.
+/// The result of trying to lock a temporary file: whether a live process writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LockState {
-    /// Not any more: this process has its lock now.
+    /// No process writes it; this process has locked it now.
     Free,
     ByAnother,
-    /// The file system has no such locks.
+    /// The file system does not support `flock`.
     Unknown,
 }
 
@@ -267,15 +269,15 @@ fn try_lock(file: &File) -> LockState {
     }
 }
 
-/// Removes a temporary file, unless a process is writing it, and tells whether it did. On a file system without locks it is
-/// removed: there, hold the directory's [`DirLock`](crate::DirLock).
+/// Removes a temporary file unless a process is writing it, and returns whether it was removed. On a file system without
+/// `flock` the file is always removed, so hold the directory's [`DirLock`](crate::DirLock) there.
 pub(crate) fn remove_stale(path: &Path) -> Result<bool> {
     remove_if_free(CWD, path, true).map_err(|errno| Error::io(path, "remove", errno))
 }
 
 fn remove_if_free(dir: BorrowedFd<'_>, path: &Path, if_unknown: bool) -> rustix::io::Result<bool> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // Locked until it is removed, so that no other process takes it for its own.
+    // The lock is held until the file is removed, so that no other process starts to use the file.
     let _locked = match rustix::fs::openat(dir, path, flags, Mode::empty()) {
         Ok(fd) => {
             let file = File::from(fd);
@@ -285,9 +287,9 @@ fn remove_if_free(dir: BorrowedFd<'_>, path: &Path, if_unknown: bool) -> rustix:
                 _ => return Ok(false),
             }
         }
-        // A link: never one of ours.
+        // A symbolic link, which this module never creates: the link itself is removed.
         Err(Errno::LOOP) => None,
-        // Absent, or another user's.
+        // The file does not exist, or belongs to another user.
         Err(_) => return Ok(false),
     };
     match rustix::fs::unlinkat(dir, path, AtFlags::empty()) {
@@ -297,8 +299,8 @@ fn remove_if_free(dir: BorrowedFd<'_>, path: &Path, if_unknown: bool) -> rustix:
     }
 }
 
-/// Removes what killed processes left half-written in `dir`, and returns how many files that were. What a process is writing
-/// stays; on a file system without locks, hold the directory's [`DirLock`](crate::DirLock). A directory that does not exist has nothing in it.
+/// Removes the temporary files that killed processes left in `dir`, and returns their number; 0 if `dir` does not exist.
+/// Files that a process is writing stay. On a file system without `flock`, hold the directory's [`DirLock`](crate::DirLock).
 pub fn clean_stale(dir: &Path) -> Result<usize> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = match rustix::fs::open(dir, flags, Mode::empty()) {
@@ -308,7 +310,7 @@ pub fn clean_stale(dir: &Path) -> Result<usize> {
     clean_stale_at(opened).map_err(|errno| Error::io(dir, "clear", errno))
 }
 
-/// Does [`clean_stale`] in an open directory.
+/// As [`clean_stale`], for an open directory.
 pub fn clean_stale_at(dir: impl AsFd) -> rustix::io::Result<usize> {
     let dir = dir.as_fd();
     let mut removed = 0;
@@ -322,7 +324,7 @@ pub fn clean_stale_at(dir: impl AsFd) -> rustix::io::Result<usize> {
     Ok(removed)
 }
 
-/// Does [`clean_stale`] in `dir` and in all directories below it; links are not followed.
+/// As [`clean_stale`], for `dir` and all directories below it; symbolic links are not followed.
 pub fn clean_stale_tree(dir: &Path) -> Result<usize> {
     let mut removed = 0;
     let mut open = vec![dir.to_path_buf()];
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_the_name_before_the_commit() {
+    fn target_is_unchanged_until_commit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         std::fs::write(&path, "old").unwrap();
@@ -416,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_being_written_is_no_leftover() {
+    fn a_file_being_written_is_not_stale() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let mut first = AtomicFile::create(&path).unwrap();
@@ -435,7 +437,7 @@ mod tests {
 
     const CHILD_DIR: &str = "FOREBAY_TEST_ATOMIC_FILE_DIR";
 
-    /// The other half of the test below.
+    /// The process that `clean_stale_removes_files_of_dead_writers_only` starts and kills.
     #[test]
     fn child() {
         let Some(dir) = std::env::var_os(CHILD_DIR) else {
@@ -444,7 +446,7 @@ mod tests {
         let path = Path::new(&dir).join("a");
         let mut file = AtomicFile::create(&path).unwrap();
         file.write_all(b"half").unwrap();
-        // Of a target that is never written again.
+        // No later writer opens this target, so only `clean_stale` can remove its temporary file.
         let other = AtomicFile::create(&Path::new(&dir).join("b")).unwrap();
         std::fs::write(Path::new(&dir).join("ready"), "").unwrap();
         loop {
@@ -454,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_a_killed_writer_go_and_those_of_a_live_one_stay() {
+    fn clean_stale_removes_files_of_dead_writers_only() {
         let dir = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["atomic_file::tests::child", "--exact", "--test-threads=1"])
@@ -471,7 +473,7 @@ mod tests {
         assert_eq!(names(dir.path()), [".a.forebay-tmp", ".b.forebay-tmp"]);
         child.kill().unwrap();
         child.wait().unwrap();
-        // The next writer of the same target needs no cleaning.
+        // The next writer of the same target replaces the stale file by itself.
         let mut file = AtomicFile::create(&dir.path().join("a")).unwrap();
         file.write_all(b"whole").unwrap();
         file.commit(Durability::Cached).unwrap();

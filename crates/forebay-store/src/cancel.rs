@@ -1,9 +1,9 @@
-//! How a long piece of work is stopped.
+//! `Cancel`: a flag that stops long operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells running work to stop, from another thread or a signal handler's flag. Clones are the same flag.
+/// A cancellation flag, raised from another thread or a signal handler. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
@@ -18,7 +18,7 @@ impl Cancel {
         Self(flag)
     }
 
-    /// Asks the work to stop. What is finished stays; the same call again continues.
+    /// Asks the work to stop. Finished parts stay, and repeating the stopped call continues after them.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -29,7 +29,7 @@ impl Cancel {
     }
 }
 
-/// Two are equal if they are the same flag.
+/// Two values are equal if they share one flag.
 impl PartialEq for Cancel {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -1,9 +1,9 @@
-//! The behavior suite of stores: every kind passes the same.
+//! The conformance suite that every kind of store must pass.
 
 use crate::{Cancel, Error, Object, Put, Store, Transfer};
 use std::cell::Cell;
 
-/// Returns bytes that repeat nowhere.
+/// Returns pseudo-random bytes.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut x = seed | 1;
     (0..len)
@@ -16,10 +16,10 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Checks everything that a [`Store`] promises, in a place that is empty and writable.
+/// Checks all guarantees of a [`Store`], at a location that is empty and writable.
 ///
 /// # Panics
-/// At the first promise that the store does not keep.
+/// If the store violates a guarantee.
 pub fn check(store: &Store) {
     small_objects(store);
     ranges(store);
@@ -31,10 +31,11 @@ pub fn check(store: &Store) {
     check_reads(store, "reads", &bytes);
 }
 
-/// Checks what a [`Store`] promises to readers, with an object of these bytes (1,000 at least) in it, and none called `none`.
+/// Checks the guarantees of a [`Store`] for readers. The object `key` must consist of `bytes` (1,000 at least), and no object
+/// may be called `none`.
 ///
 /// # Panics
-/// At the first promise that the store does not keep.
+/// If the store violates a guarantee.
 pub fn check_reads(store: &Store, key: &str, bytes: &[u8]) {
     assert_eq!(store.get(key, bytes.len() as u64).unwrap(), bytes);
     let limit = bytes.len() as u64 - 1;
@@ -143,7 +144,7 @@ fn conditions(store: &Store) {
     assert!(matches!(stale, Err(Error::Changed { .. })), "{stale:?}");
     assert_eq!(store.get("one", 9).unwrap(), b"third");
 
-    // Of many who try at once, one succeeds.
+    // Of several concurrent puts, exactly one succeeds.
     let winners: usize = std::thread::scope(|scope| {
         let tries: Vec<_> = (0..8)
             .map(|i| scope.spawn(move || store.put("race", &[i], Put::IfAbsent)))
@@ -189,7 +190,7 @@ fn listings(store: &Store) {
 fn files(store: &Store) {
     let dir = tempfile::tempdir().unwrap();
     let cancel = Cancel::new();
-    // In one put, and in parts of which the last is short.
+    // The last size is uploaded in parts, of which the last part is short; the others in one put.
     for (key, len) in [("f/empty", 0), ("f/small", 70_000), ("f/large", 11_000_001)] {
         let bytes = noise(len, len as u64);
         let source = dir.path().join("source");
@@ -222,7 +223,7 @@ fn files(store: &Store) {
         assert_eq!(seen.get(), len as u64, "{key}");
     }
     let source = dir.path().join("source");
-    // A file that is not what its writer says.
+    // The file does not have the checksum that the caller gives.
     let wrong = Transfer::new(&cancel)
         .with_crc32c(Some(1))
         .with_part_bytes(5 << 20);
@@ -244,7 +245,7 @@ fn files(store: &Store) {
     assert!(matches!(none, Err(Error::Io { .. })), "{none:?}");
     assert!(!target.exists());
 
-    // Stopped in the middle: after the first part.
+    // Cancelled after the first part.
     let cancel = Cancel::new();
     let progress = |_| cancel.cancel();
     let transfer = Transfer::new(&cancel)

@@ -1,10 +1,10 @@
-//! One writer a directory, and the second one learns who the first is.
+//! One writer per directory. The error of a second writer names the process that holds the lock.
 //!
-//! The lock is `flock` on a file in the directory. It belongs to the open file, so it dies with its process
-//! however that ends; a file that stays behind after a crash locks no process out. Where the file system has no `flock`
-//! (some network file systems), a second file that only one process can create takes its place: see `owner_file`.
+//! The lock is a `flock` on a file in the directory. It belongs to the open file, so the kernel releases it however the
+//! process ends; a lock file that stays after a crash locks no process out. Where the file system has no `flock`
+//! (some network file systems), a second file that only one process can create replaces it: see `owner_file`.
 //!
-//! A lock can also be shared: by any number of processes, none of which has it alone.
+//! The lock can also be shared by any number of processes; while it is shared, no process can hold it exclusively.
 
 mod owner_file;
 
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// The name of the lock file. Hidden, so that no reader's glob takes it for data.
 const LOCK_NAME: &str = ".forebay-lock";
-/// A holder's note is shorter than this (a host name has at most 255 bytes); a foreign file is not read on.
+/// The largest number of bytes read from a lock file. The note of a holder is shorter (a host name has at most 255 bytes).
 const NOTE_MAX_BYTES: u64 = 512;
 
 /// A lock on a directory, held until it is dropped.
@@ -30,7 +30,7 @@ pub struct DirLock {
     lock: FileLock,
     hold: Hold,
     has_flock: bool,
-    // Held where there is no flock.
+    // Set if this process holds the lock exclusively on a file system without `flock`.
     _owner: Option<OwnerFile>,
 }
 
@@ -44,7 +44,7 @@ enum Hold {
 impl DirLock {
     /// The name of the file that the lock is on.
     pub const FILE_NAME: &'static str = LOCK_NAME;
-    /// The name of the file that is there besides where the file system has no `flock`.
+    /// The name of the additional file that is created where the file system has no `flock`.
     pub const OWNER_FILE_NAME: &'static str = owner_file::NAME;
 
     /// Locks `dir`, which must exist. Never waits: if another process holds the lock the error names its
@@ -57,15 +57,15 @@ impl DirLock {
 
     /// Locks `dir` together with others that share it, so that no process can [`acquire`](Self::acquire) it. Never waits.
     ///
-    /// On file systems without `flock` this keeps no process out: take a lock in a place of your own after it,
-    /// which the process that acquires `dir` looks at, and then ask [`confirm`](Self::confirm).
+    /// On file systems without `flock` a shared lock does not stop [`acquire`](Self::acquire). There, take a second lock after
+    /// this one, which a process that acquires `dir` checks, and then call [`confirm`](Self::confirm).
     pub fn share(dir: &Path) -> Result<Self> {
         Self::acquire_by(dir, Hold::Shared, |file, operation| {
             rustix::fs::flock(file, operation)
         })
     }
 
-    /// Whether no process has acquired a directory that is shared without `flock`. An error names who has.
+    /// Fails if another process has acquired a directory that is shared without `flock`; the error names that process.
     pub fn confirm(&self) -> Result<()> {
         match (self.has_flock, self.path.parent()) {
             (false, Some(dir)) if self.hold == Hold::Shared => owner_file::refuse_owned(dir),
@@ -109,8 +109,8 @@ impl DirLock {
                 }
                 Err(errno) => return Err(Error::io(&path, "lock", errno)),
             }
-            // The last holder may have removed the file between our open and our lock: then the lock is on
-            // a file that no other process will find, so take the new one.
+            // The last holder may have removed the file between our open and our lock. Then no other process can find
+            // the file that we locked, so open and lock the new one.
             if is_same_file(&file, &path) {
                 let note = format!("process {} on {}\n", std::process::id(), host_name());
                 file.set_len(0)
@@ -130,9 +130,9 @@ impl DirLock {
 
 impl Drop for DirLock {
     fn drop(&mut self) {
-        // Removed while still locked, so no process can have taken the lock on the file that goes away. If it
-        // cannot be removed it stays as an unlocked file, which does no harm. Those who share it leave it: to find
-        // out who is the last, each would have to have it alone for a moment, in which it would refuse others.
+        // The file is removed while it is still locked, so no other process can have locked the removed file. If it
+        // cannot be removed, it stays as an unlocked file, which does no harm. Holders of a shared lock do not remove
+        // it: the last holder could only be found with an exclusive lock, which would briefly refuse other processes.
         if self.hold == Hold::Alone && self.lock.is_of_this_process() {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_is_refused_and_told_who_the_first_is() {
+    fn second_writer_is_refused_and_told_the_holder() {
         let dir = tempfile::tempdir().unwrap();
         let first = DirLock::acquire(dir.path()).unwrap();
         let Err(Error::Locked { holder, .. }) = DirLock::acquire(dir.path()) else {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_left_by_a_crash_locks_nobody_out() {
+    fn a_lock_file_left_by_a_crash_does_not_lock() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(
             dir.path().join(LOCK_NAME),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flock_there_is_one_holder_too() {
+    fn without_flock_there_is_only_one_holder() {
         let dir = tempfile::tempdir().unwrap();
         for errno in [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS] {
             let acquire = || DirLock::acquire_by(dir.path(), Hold::Alone, |_, _| Err(errno));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn many_share_and_nobody_has_it_alone() {
+    fn a_shared_lock_excludes_an_exclusive_one() {
         let dir = tempfile::tempdir().unwrap();
         let one = DirLock::share(dir.path()).unwrap();
         let two = DirLock::share(dir.path()).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flock_a_shared_lock_sees_whoever_is_alone() {
+    fn without_flock_confirm_finds_an_exclusive_holder() {
         let dir = tempfile::tempdir().unwrap();
         let acquire = |hold| DirLock::acquire_by(dir.path(), hold, |_, _| Err(Errno::NOLCK));
         let shared = acquire(Hold::Shared).unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_one_holder() {
+    fn only_one_of_several_threads_holds_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let inside = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// An open file with a `flock` on it, released when this is dropped.
+/// An open file with a `flock` on it, which is released on drop.
 ///
 /// The kernel keeps a `flock` while any copy of the descriptor is open, and a process that forks copies all of them.
 /// The process that took the lock therefore releases it explicitly: a child between `fork` and `exec`, or a forked
@@ -19,7 +19,7 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Opens a file to lock; where there is none it is made, for this user alone.
+    /// Opens a file to lock; creates it, with access for this user only, if it does not exist.
     pub fn open(path: &Path) -> io::Result<File> {
         OpenOptions::new()
             .read(true)
@@ -41,7 +41,7 @@ impl FileLock {
         }
     }
 
-    /// Takes over a file that this process has locked.
+    /// Wraps a file that this process has locked already.
     pub(crate) fn held(file: File) -> Self {
         Self {
             file,
@@ -49,7 +49,7 @@ impl FileLock {
         }
     }
 
-    /// Whether this process took the lock, and not one that it was forked from.
+    /// Whether this process took the lock, rather than a process that it was forked from.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
@@ -75,7 +75,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let file = File::create(&path).unwrap();
-        // What a forked child has: another descriptor of the same open file.
+        // As a forked child has it: another descriptor of the same open file.
         let _copy = file.try_clone().unwrap();
         let lock = FileLock::acquire(file, EXCLUSIVE).unwrap();
         let other = || FileLock::acquire(File::open(&path).unwrap(), EXCLUSIVE);

@@ -1,7 +1,7 @@
-//! Checks of parsers of untrusted bytes: no panic, no endless loop, and what is accepted is consistent. The fuzz targets call
-//! these, and so does a test without a fuzzer.
+//! Checks of parsers of untrusted bytes: no panic, no endless loop, and consistent results. The fuzz targets call these
+//! functions; a test calls them with the stored corpus.
 
-/// Parses a list of open uploads as a store answers it.
+/// Parses a store's response that lists open multipart uploads.
 pub fn uploads_page(bytes: &[u8]) {
     crate::store::fuzz_page(bytes);
 }

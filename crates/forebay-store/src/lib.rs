@@ -1,8 +1,8 @@
-//! Locations, stores, durable publication of files, and locks.
+//! Locations, object stores, atomic writes of files, and locks.
 //!
-//! This crate knows nothing of formats. It answers five questions for the crates above it: what place does
-//! this text name ([`Location`]), how do bytes get there and back, wherever it is ([`Store`]), how does a file appear whole
-//! or not at all ([`AtomicFile`]), who else is working here ([`DirLock`]), and is there room ([`free_bytes`]).
+//! This crate does not know any dataset format. It parses paths and URLs ([`Location`]), reads and writes objects in
+//! directories, buckets and web servers ([`Store`]), publishes files atomically ([`AtomicFile`]), locks directories against
+//! other processes ([`DirLock`]), and reports free disk space ([`free_bytes`]).
 //!
 //! ```
 //! use forebay_store::{AtomicFile, Durability, Location};

@@ -1,21 +1,21 @@
 //! `Limiter`: a bandwidth that several transfers share.
 //!
-//! Two counters: what was booked, and what the rate has served since. A transfer may go on once the served bytes have
-//! caught up with its booking. So the order of bookings is the order of service, and a rate that changes while
-//! transfers wait is felt by them at once.
+//! Two counters: the bytes that transfers have booked, and the bytes that the rate has served. A transfer proceeds once the
+//! served bytes reach its booking. Transfers are therefore served in the order of their bookings, and a changed rate
+//! applies at once to transfers that wait.
 
 use crate::{BandwidthShare, Cancel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A waiter looks again this often at least, to see a changed rate or a raised flag.
+/// The longest sleep of a waiter before it checks for a changed rate or a cancellation.
 const LOOK: Duration = Duration::from_millis(50);
-/// One that yields to reads looks this often whether it is its turn.
+/// How often a transfer that yields to reads checks whether it may proceed.
 const YIELD: Duration = Duration::from_millis(5);
-/// The burst after a pause, in seconds of the rate.
+/// The size of a burst after a pause, as seconds at the current rate.
 const BURST_SECONDS: f64 = 0.1;
 
-/// Bytes a second that all holders of a clone share.
+/// A limit in bytes per second, shared by all clones.
 ///
 /// ```
 /// use forebay_store::{Cancel, Limiter};
@@ -27,7 +27,7 @@ const BURST_SECONDS: f64 = 0.1;
 #[derive(Debug, Clone)]
 pub struct Limiter {
     account: Arc<Mutex<Account>>,
-    /// Whose reads come first.
+    /// If set, transfers yield to the reads of this share.
     share: Option<&'static BandwidthShare>,
 }
 
@@ -40,7 +40,7 @@ struct Account {
 }
 
 impl Limiter {
-    /// A limiter of this many bytes a second; none does not limit. A rate of 0 lets nothing through until it is changed.
+    /// A limiter of this many bytes per second; `None` means no limit. A rate of 0 blocks all transfers until it is changed.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
         let account = Account {
             rate: bytes_per_second,
@@ -54,7 +54,7 @@ impl Limiter {
         }
     }
 
-    /// As [`new`](Self::new), for transfers that no caller waits for: they get their share of what is read, and no more.
+    /// As [`new`](Self::new), for background transfers: while reads are in flight, they get only their part of `share`.
     pub fn yielding(bytes_per_second: Option<u64>, share: &'static BandwidthShare) -> Self {
         Self {
             share: Some(share),
@@ -62,7 +62,7 @@ impl Limiter {
         }
     }
 
-    /// Changes the rate, also for those who wait.
+    /// Changes the rate, also for transfers that already wait.
     pub fn set_rate(&self, bytes_per_second: Option<u64>) {
         let mut account = self.account();
         account.catch_up();
@@ -74,7 +74,7 @@ impl Limiter {
         self.account().rate
     }
 
-    /// Waits until `bytes` more may go. False if `cancel` was raised meanwhile.
+    /// Waits until `bytes` more may be transferred. Returns false if `cancel` was raised meanwhile.
     pub fn take(&self, bytes: u64, cancel: &Cancel) -> bool {
         let ticket = self.book(bytes);
         loop {
@@ -101,7 +101,7 @@ impl Limiter {
             .is_none_or(|share| share.admits(bytes, began.elapsed()))
     }
 
-    /// As [`take`](Self::take), for the tasks of this crate.
+    /// As [`take`](Self::take), for asynchronous tasks; dropping the future cancels the wait.
     pub(crate) async fn wait(&self, bytes: u64) {
         let ticket = self.book(bytes);
         while let Some(wait) = self.wait_for(ticket) {
@@ -133,7 +133,7 @@ impl Limiter {
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
-        // Two counters cannot be left half done by a panic.
+        // A panic cannot leave the two counters inconsistent.
         self.account
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -146,7 +146,7 @@ impl Account {
         let passed = now.duration_since(self.at).as_secs_f64();
         self.at = now;
         self.served = match self.rate {
-            // Time without transfers is not saved up.
+            // Time without transfers does not accumulate.
             Some(rate) => (self.served + rate as f64 * passed).min(self.booked),
             None => self.booked,
         };
@@ -158,18 +158,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_take_the_time_that_the_rate_says() {
+    fn take_waits_as_long_as_the_rate_requires() {
         let limiter = Limiter::new(Some(1 << 20));
         let started = Instant::now();
         for _ in 0..4 {
             assert!(limiter.take(128 << 10, &Cancel::new()));
         }
-        // Half a MiB at 1 MiB/s, less the burst. Slower machines only wait longer.
+        // 0.5 MiB at 1 MiB/s takes 0.5 s, less the burst of 0.1 s. Slower machines only wait longer.
         assert!(started.elapsed() >= Duration::from_millis(390));
     }
 
     #[test]
-    fn a_changed_rate_and_a_raised_flag_free_those_who_wait() {
+    fn waiters_notice_a_new_rate_and_a_cancellation() {
         let limiter = Limiter::new(Some(0));
         let cancel = Cancel::new();
         std::thread::scope(|scope| {

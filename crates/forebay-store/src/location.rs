@@ -1,7 +1,7 @@
-//! `Location`: a path or a URL, taken apart without touching it.
+//! `Location`: a parsed path or URL.
 //!
-//! Owns the grammar of what users may write where a dataset or a directory of images is expected. Whether
-//! the place exists is for the caller to find out.
+//! Defines the syntax of the paths and URLs that users may give for a dataset or a directory of images. Parsing makes no
+//! request and no system call; whether the place exists shows when it is opened.
 
 use crate::scheme::find;
 use crate::{Error, Result};
@@ -10,16 +10,16 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The alternative to a remote location where only local files work, for error messages.
+/// What to use instead where a location is not supported, for error messages.
 const CAN_USE: &str = "a path such as /data/imagenet or a URL such as file:///data/imagenet";
-/// The scheme of datasets that are made as they are read; `forebay-synthetic` opens them.
+/// The scheme of generated datasets, which `forebay-synthetic` opens.
 const SYNTHETIC: &str = "synthetic";
 
 /// A place that a user named: a local path, or a URL.
 ///
 /// Text of the form `scheme://...` is a URL, everything else is a path; write `./s3://x` for a local path
-/// that looks like a URL. Parsing accepts every well-formed URL; what cannot be opened says so when
-/// [`local_path`](Location::local_path) is requested.
+/// that looks like a URL. Parsing accepts every well-formed URL, also with an unknown scheme; such a URL fails
+/// in [`local_path`](Location::local_path).
 ///
 /// ```
 /// use forebay_store::Location;
@@ -34,7 +34,8 @@ pub struct Location(Place);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Place {
     Local(PathBuf),
-    /// Neither user name, password nor query is ever stored, so none can be printed; a synthetic dataset's query is no secret.
+    /// User name, password and query are never stored, so they cannot be printed. The query of a synthetic dataset is kept:
+    /// it contains no secret.
     Remote {
         scheme: String,
         authority: String,
@@ -43,7 +44,7 @@ enum Place {
 }
 
 impl Location {
-    /// Takes a path or URL apart. Fails on an empty text, a malformed URL, and a URL with credentials in it.
+    /// Parses a path or URL. Fails on an empty text, a malformed URL, and a URL that contains credentials.
     pub fn parse(text: impl AsRef<OsStr>) -> Result<Self> {
         let text = text.as_ref();
         if text.is_empty() {
@@ -79,11 +80,11 @@ impl Location {
         if authority.is_empty() {
             return Err(bad(text, "no host or bucket follows the scheme"));
         }
-        // To leave it out would silently name another object.
+        // Without its query or fragment the URL would silently name another object.
         if !extra.is_empty() && kind.is_some_and(|kind| kind.is_bucket) {
             return Err(bad(text, "? and # cannot be part of a name here"));
         }
-        // What a synthetic dataset is, is all in its query, and none of it is secret.
+        // The query of a synthetic dataset defines its content, and contains no secret.
         let query = if scheme == SYNTHETIC { extra } else { "" };
         Ok(Self(Place::Remote {
             scheme,
@@ -92,7 +93,7 @@ impl Location {
         }))
     }
 
-    /// The URL's scheme in lower case; none for a local path.
+    /// The URL's scheme in lower case; `None` for a local path.
     pub fn scheme(&self) -> Option<&str> {
         match &self.0 {
             Place::Local(_) => None,
@@ -100,7 +101,7 @@ impl Location {
         }
     }
 
-    /// Host and port, or bucket; none for a local path.
+    /// Host and port, or bucket; `None` for a local path.
     pub fn authority(&self) -> Option<&str> {
         match &self.0 {
             Place::Local(_) => None,
@@ -108,12 +109,12 @@ impl Location {
         }
     }
 
-    /// Whether the place is in a store that is reached over the network: a bucket, or a web server.
+    /// Whether the location is in a bucket or on a web server.
     pub fn is_remote(&self) -> bool {
         self.scheme().is_some_and(|scheme| find(scheme).is_some())
     }
 
-    /// Returns the path after the bucket or host, without slashes around it; none for a local path.
+    /// The path after the bucket or host, without leading and trailing slashes; `None` for a local path.
     pub fn key(&self) -> Option<&str> {
         match &self.0 {
             Place::Local(_) => None,
@@ -121,7 +122,7 @@ impl Location {
         }
     }
 
-    /// The place called `name` below this one. `name` may have slashes in it; an empty one names the place itself.
+    /// The location `name` below this one. `name` may contain slashes; an empty `name` returns this location.
     ///
     /// ```
     /// use forebay_store::Location;
@@ -149,7 +150,7 @@ impl Location {
         })
     }
 
-    /// The path of a local place. Any other place is an error that says what can be used instead.
+    /// The path of a local location. For any other location, an error that says what to use instead.
     pub fn local_path(&self) -> Result<&Path> {
         let scheme = match &self.0 {
             Place::Local(path) => return Ok(path),
@@ -198,7 +199,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// `scheme` and what follows `://`, if the text starts with a scheme as RFC 3986 spells one.
+/// The scheme and the bytes after `://`, if the text starts with a valid scheme (RFC 3986).
 fn split_scheme(text: &OsStr) -> Option<(&str, &[u8])> {
     let bytes = text.as_bytes();
     let at = bytes.windows(3).position(|three| three == b"://")?;
@@ -242,7 +243,7 @@ fn percent_decode(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A complaint about `text`, without what may be secret in it.
+/// An error about `text`, which is shown without user name, password and query.
 fn bad(text: &OsStr, why: &str) -> Error {
     let text = text.to_string_lossy();
     let text = text.split('?').next().unwrap_or_default();
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn other_schemes_say_what_can_be_used() {
+    fn errors_of_other_schemes_name_an_alternative() {
         for text in [
             "s3://bucket/x",
             "gs://b",
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn places_below_have_names() {
+    fn join_appends_names() {
         for (base, name, joined, key) in [
             ("s3://b", "x/y", "s3://b/x/y", Some("x/y")),
             ("s3://b/", "/x/", "s3://b/x", Some("x")),
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_not_a_location() {
+    fn empty_locations_are_refused() {
         assert!(Location::parse("").is_err());
         assert!(Location::parse("s3://").is_err());
         assert!(Location::parse("s3:///x").is_err());

@@ -1,9 +1,9 @@
-//! The parallel loop of calls that block.
+//! A parallel loop for blocking calls.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Calls `work` with each item on at most `jobs` threads, this one included. Items begin in their order; after a failure no
-/// further one begins, and the first failure is returned.
+/// Calls `work` with each item on at most `jobs` threads, the calling thread included. Items start in order. After a failure
+/// no further item starts, and the first failure is returned.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ pub fn for_each_parallel<T, E: Send>(
     work: impl Fn(T) -> Result<(), E> + Sync,
 ) -> Result<(), E> {
     let threads = jobs.min(items.size_hint().1.unwrap_or(jobs));
-    // None where the items are at an end, or one failed.
+    // `None` after a failure, so that no further item starts.
     let items = Mutex::new(Some(items));
     let failure = Mutex::new(None);
     let run = || {
@@ -56,7 +56,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn nothing_begins_after_a_failure() {
+    fn no_item_starts_after_a_failure() {
         let begun = AtomicUsize::new(0);
         let done = for_each_parallel(0..1000, 1, |number| {
             begun.fetch_add(1, Ordering::Relaxed);

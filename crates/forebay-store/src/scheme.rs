@@ -1,6 +1,6 @@
-//! The table of stores that are reached over the network: which URLs name them. `store/cloud/` has a file for each.
+//! The table of remote stores and the URL schemes that name them. Each has a module in `store/cloud/`.
 
-/// Calls a macro with all kinds of stores: the name of its module, and its [`Scheme`].
+/// Calls a macro with the module name and the [`Scheme`] of every kind of store.
 macro_rules! stores {
     ($callback:ident) => {
         $callback! {
@@ -30,12 +30,12 @@ macro_rules! declare {
 
 stores!(declare);
 
-/// How the URLs of a kind of store look.
+/// The form of the URLs of one kind of store.
 pub(crate) struct Scheme {
     pub(crate) names: &'static [&'static str],
-    /// Whether the authority is a bucket or container, so that `?` and `#` cannot follow the path.
+    /// Whether the authority is a bucket or container, so that a query or fragment (`?`, `#`) is refused.
     pub(crate) is_bucket: bool,
-    /// Those of the names that may have `container@account` as authority.
+    /// The schemes among `names` whose authority may be `container@account`.
     pub(crate) account_names: &'static [&'static str],
     pub(crate) store: Kind,
 }

@@ -1,38 +1,38 @@
-//! Shares of bandwidth: foreground reads go before background transfers.
+//! Bandwidth shares: foreground reads take precedence over background transfers.
 //!
-//! A trainer that reads its data from a store and drains checkpoints into one has a single uplink. Reads announce
-//! themselves with [`BandwidthShare::reading`]; each part of a background transfer asks [`BandwidthShare::admits`] first. While nothing is
-//! being read, background transfers run freely. While something is, they get their share and no more: for the bytes that
-//! reads have moved they are allowed a proportional number, so the rule needs no measure of what the wire can do.
-//! A read that hangs must not stop them for ever, so each part waits only so long.
+//! A trainer that reads samples from a store and uploads staged checkpoints uses one network link for both. Each read holds
+//! a guard from [`BandwidthShare::reading`]; each part of a background transfer first calls [`BandwidthShare::admits`].
+//! While no read is in flight, background transfers are not limited. While reads are in flight, the bytes that reads have
+//! moved earn background transfers a proportional number of bytes, so the rule does not depend on the speed of the link.
+//! A read that hangs must not block background transfers for ever, so a part waits at most [`BACKGROUND_PATIENCE`].
 //!
-//! Nothing here is locked: reads pay two atomic additions, and a fork finds nothing held.
+//! There is no lock here: a read costs two atomic additions, and a forked child cannot inherit a held lock.
 
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The share of background transfers while reads are in flight, in percent.
 pub const BACKGROUND_PERCENT: u8 = 20;
-/// A part of a background transfer goes on after this long, whatever is read: so that it ends some day.
+/// The longest wait of one part of a background transfer while reads are in flight, so that the transfer always ends.
 pub const BACKGROUND_PATIENCE: Duration = Duration::from_secs(1);
-/// The largest credit: a few parts, so that a long epoch of reads does not pay for a burst.
+/// The largest credit in bytes: a few parts, so that a long epoch of reads does not earn a long burst.
 const CREDIT_MAX: i64 = 32 << 20;
 
-/// How reads and background transfers share. One for the process: [`BandwidthShare::process`].
+/// How reads and background transfers share the bandwidth. [`BandwidthShare::process`] is the instance of the process.
 #[derive(Debug)]
 pub struct BandwidthShare {
     percent: AtomicU8,
     reads: AtomicUsize,
-    /// Bytes that background transfers may move; below zero they have moved more.
+    /// Bytes that background transfers may still move; negative after a part that was larger than the credit.
     credit: AtomicI64,
-    /// The process that counts: in a forked child nothing is being read.
+    /// The id of the process that the counters belong to; a forked child resets them.
     process: AtomicU32,
 }
 
 static PROCESS: BandwidthShare = BandwidthShare::new(BACKGROUND_PERCENT);
 
 impl BandwidthShare {
-    /// A share of its own, for tests and for those who have several wires.
+    /// A separate share, for tests and for processes with several network links.
     pub const fn new(percent: u8) -> Self {
         Self {
             percent: AtomicU8::new(percent),
@@ -47,13 +47,13 @@ impl BandwidthShare {
         &PROCESS
     }
 
-    /// Sets the share of background transfers during reads, in percent of all bytes: 0 allows one part each
-    /// [`BACKGROUND_PATIENCE`], 100 is no yielding at all.
+    /// Sets the share of background transfers during reads, in percent of all bytes: 0 allows one part every
+    /// [`BACKGROUND_PATIENCE`], 100 disables yielding.
     pub fn set_percent(&self, percent: u8) {
         self.percent.store(percent.min(100), Ordering::Relaxed);
     }
 
-    /// Says that something is being read that a caller waits for, until the guard is dropped.
+    /// Counts a foreground read until the guard is dropped.
     pub fn reading(&self) -> Reading<'_> {
         self.settle();
         self.reads.fetch_add(1, Ordering::Relaxed);
@@ -63,22 +63,22 @@ impl BandwidthShare {
         }
     }
 
-    /// Whether something is being read.
+    /// Whether a foreground read is in flight.
     pub fn is_read(&self) -> bool {
         self.settle();
         self.reads.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a background transfer that has waited for so long may move `bytes` now. If not, ask again soon.
+    /// Whether a background transfer that has waited for `waited` may move `bytes` now. If not, call again a few ms later.
     ///
-    /// While something is read it may as long as it has moved less than its share, and after [`BACKGROUND_PATIENCE`].
+    /// While reads are in flight, a transfer may proceed while it has credit, and in any case after [`BACKGROUND_PATIENCE`].
     pub fn admits(&self, bytes: u64, waited: Duration) -> bool {
         let percent = self.percent.load(Ordering::Relaxed);
         if percent >= 100 {
             return true;
         }
         if !self.is_read() || waited >= BACKGROUND_PATIENCE {
-            // What was moved in a pause, or out of turn, is not held against it.
+            // Bytes moved while no read was in flight, or after the longest wait, do not count as debt.
             self.credit.store(0, Ordering::Relaxed);
             return true;
         }
@@ -102,7 +102,7 @@ impl BandwidthShare {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// Forgets what the process before a fork was reading.
+    /// Resets the counters in a forked child: the reads in flight belong to the parent.
     fn settle(&self) {
         let own = std::process::id();
         if self.process.load(Ordering::Relaxed) != own
@@ -114,7 +114,7 @@ impl BandwidthShare {
     }
 }
 
-/// A read under way.
+/// A guard that counts one foreground read.
 #[derive(Debug)]
 pub struct Reading<'a> {
     share: &'a BandwidthShare,
@@ -122,7 +122,7 @@ pub struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Says that this many bytes have come.
+    /// Adds bytes that the read has received.
     pub fn moved(&self, bytes: u64) {
         self.share.moved(bytes);
     }
@@ -130,7 +130,7 @@ impl Reading<'_> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        // A guard that a fork copied was counted by another process.
+        // A guard that a fork copied was counted in the parent process.
         if self.process == self.share.process.load(Ordering::Relaxed) {
             self.share.reads.fetch_sub(1, Ordering::Relaxed);
         }
@@ -143,7 +143,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// How many parts of a MiB may go before one has to wait.
+    /// The number of 1 MiB parts that are admitted before one has to wait.
     fn parts(share: &BandwidthShare) -> usize {
         (0..1000)
             .take_while(|_| share.admits(MIB, Duration::ZERO))
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_while_nothing_is_read() {
+    fn background_is_not_limited_without_reads() {
         let share = BandwidthShare::new(20);
         assert_eq!(parts(&share), 1000);
         drop(share.reading());
@@ -159,17 +159,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_earns_a_share() {
+    fn reads_earn_credit_for_background_transfers() {
         let share = BandwidthShare::new(20);
         let read = share.reading();
         assert_eq!(parts(&share), 0, "nothing has been earned");
-        // A fifth of all bytes: of 32 MiB that are read, a quarter.
+        // 20 % of all bytes is a quarter of the bytes that are read: 8 MiB for 32 MiB.
         read.moved(32 * MIB);
         assert_eq!(parts(&share), 8);
         let another = share.reading();
         drop(read);
         assert_eq!(parts(&share), 0, "somebody reads still");
-        // The part after the last credit goes into debt, which is paid first.
+        // The last admitted part may exceed the credit; later reads pay that debt first.
         another.moved(2 * MIB);
         assert_eq!(parts(&share), 1);
         another.moved(2 * MIB);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_hangs_does_not_stop_it_for_ever() {
+    fn a_hanging_read_does_not_block_for_ever() {
         let share = BandwidthShare::new(0);
         let read = share.reading();
         read.moved(u64::MAX);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_no_yielding() {
+    fn a_share_of_100_percent_never_yields() {
         let share = BandwidthShare::new(20);
         let _read = share.reading();
         share.set_percent(100);
@@ -199,10 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_forgets_what_was_read_before() {
+    fn a_forked_child_resets_the_counters() {
         let share = BandwidthShare::new(20);
         let mut read = share.reading();
-        // As a forked child finds it.
+        // The state that a forked child inherits.
         read.process = 1;
         share.process.store(1, Ordering::Relaxed);
         assert!(!share.is_read());

@@ -1,11 +1,11 @@
-//! How much room a file system has.
+//! Free space of file systems.
 
 use crate::{Error, Result};
 use std::path::Path;
 
 /// Bytes that an unprivileged process may still write to the file system that holds `path`.
 ///
-/// `path` itself need not exist: the nearest existing ancestor counts.
+/// `path` need not exist: then its nearest existing ancestor is used.
 pub fn free_bytes(path: &Path) -> Result<u64> {
     let mut probe = path;
     loop {

@@ -1,4 +1,4 @@
-//! Long waits for a store, for the log of a process.
+//! Reports long waits for a store to the log of the process.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -6,9 +6,9 @@ type Observer = Arc<dyn Fn(&str) + Send + Sync>;
 
 static OBSERVER: RwLock<Option<Observer>> = RwLock::new(None);
 
-/// Has `observer` receive a line about each long wait for a store: what is repeated, why, and for how long. There is one
-/// observer in a process, the last one given, as there is one log; without one nothing is said. It is called on the thread
-/// that runs requests, so it returns soon.
+/// Calls `observer` with a line of text about each long wait for a store: which operation is retried, why, and for how long.
+/// A process has one observer, the last one that was set; without an observer nothing is reported. The observer runs on the
+/// thread that runs requests, so it must return quickly.
 ///
 /// ```
 /// forebay_store::on_long_wait(|line| eprintln!("{line}"));
@@ -17,7 +17,7 @@ pub fn on_long_wait(observer: impl Fn(&str) + Send + Sync + 'static) {
     *OBSERVER.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(observer));
 }
 
-/// Tells the observer, if there is one.
+/// Passes a line to the observer, if there is one.
 pub(crate) fn say(line: &str) {
     let observer = OBSERVER
         .read()

@@ -1,4 +1,5 @@
-//! `tools/fuzz forebay-store stage_journal`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run stage_journal` in crates/forebay-store.
+//! Run it with `tools/fuzz forebay-store stage_journal`,
+//! or with `RUSTC_BOOTSTRAP=1 cargo fuzz run stage_journal` in crates/forebay-store.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| forebay_staging::fuzz_journal(bytes));

@@ -1,11 +1,11 @@
-//! Whether an object is at the destination already.
+//! Decides whether an object exists unchanged at the destination.
 
 use super::listing::SourceItem;
 use super::plan::Why;
 use super::{Compare, CopyError, CopyMode, CopyObserver, CopyOptions};
 use crate::{Cancel, Object, Store};
 
-/// Bytes read at a time where an object is summed.
+/// Bytes of one read while the checksum of an object is computed.
 const READ_BYTES: u64 = 4 << 20;
 
 /// Both sides of a comparison.
@@ -18,10 +18,10 @@ pub(super) struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Why an object has to be copied; none if it is there. `there` is what has its name at the destination.
+    /// Why an object has to be copied; `None` if it exists already. `there` is the object of that name at the destination.
     ///
-    /// A checksum decides where it can be had without moving bytes over a network. Listings do not tell it, so the
-    /// destination is queried for it once the sizes are equal.
+    /// Checksums decide if they are known or can be computed without reading over a network. Listings do not contain them, so
+    /// if the sizes are equal, the metadata of the destination's object is requested.
     pub(super) fn why(
         &self,
         item: &SourceItem,
@@ -41,11 +41,11 @@ impl Comparison<'_> {
             match self.target.head(&there.key)? {
                 Some(now) if now.len == item.object.len => found = now.crc32c,
                 Some(_) => return Ok(Some(Why::Size)),
-                // A listing told of it.
+                // The object was listed, and was removed since.
                 None => return Ok(Some(Why::Unknown)),
             }
         }
-        // What a manifest or the other side knows is worth reading a local file for.
+        // The source's stored checksum is needed if the destination's is known or can be computed from a local file.
         if expected.is_none()
             && !is_local(self.source)
             && (found.is_some() || is_local(self.target))
@@ -64,7 +64,7 @@ impl Comparison<'_> {
         Ok(match (expected, found) {
             (Some(expected), Some(found)) if expected == found => None,
             (Some(_), Some(_)) => Some(Why::Content),
-            // Files of a dataset are never taken for the right ones because of their age.
+            // For files of a dataset the modification time is not sufficient.
             _ if item.dataset.is_some() || self.options.mode == CopyMode::Copy => {
                 Some(Why::Unknown)
             }
@@ -75,7 +75,7 @@ impl Comparison<'_> {
         })
     }
 
-    /// The checksum of an object's bytes.
+    /// Reads an object and returns its CRC-32C.
     fn sum(&self, store: &Store, object: &Object) -> Result<u32, CopyError> {
         let now = match store.location().is_remote() {
             true => store.head(&object.key)?,

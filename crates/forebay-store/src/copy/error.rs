@@ -1,18 +1,18 @@
-//! Why a copy was not made.
+//! Errors of copies.
 
 use crate::Error;
 
-/// Why a copy was not made, or not finished.
+/// Why a copy was refused or not finished.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
-    /// A place could not be read or written.
+    /// The source or the destination could not be read or written.
     #[error(transparent)]
     Store(#[from] Error),
-    /// A manifest of the source cannot be used.
+    /// A manifest of the source is not valid.
     #[error(transparent)]
     Manifest(#[from] forebay_shard::Error),
-    /// The source is not what it has to be.
+    /// The source cannot be copied: it is missing, empty or incomplete.
     #[error("{place}: {problem}")]
     Source {
         /// The location.
@@ -20,12 +20,12 @@ pub enum CopyError {
         /// The problem.
         problem: String,
     },
-    /// Nothing was done, because it could have destroyed something.
+    /// The copy was refused before any change, because it could destroy data or mix datasets.
     #[error("{place}: {problem}")]
     Refused {
         /// The location.
         place: String,
-        /// The possible damage.
+        /// The reason.
         problem: String,
         /// The remedy.
         hint: &'static str,
@@ -35,9 +35,9 @@ pub enum CopyError {
         "{count} of the source's objects are damaged and were not copied, the first is {first}: {problem}"
     )]
     Damaged {
-        /// How many.
+        /// The number of damaged objects.
         count: u64,
-        /// The first of them.
+        /// The key of the first damaged object.
         first: String,
         /// The problem.
         problem: String,
@@ -47,10 +47,10 @@ pub enum CopyError {
     Changed {
         /// The location.
         place: String,
-        /// The finding.
+        /// What was found.
         problem: String,
     },
-    /// It was stopped. The same call again continues.
+    /// The copy was cancelled. Repeating it continues.
     #[error("{done} of {total} objects are done")]
     Interrupted {
         /// Objects that are at the destination.

@@ -1,8 +1,7 @@
 //! The objects of a source, and the datasets among them.
 //!
-//! A dataset is looked at as a whole: each shard of its manifest has to be there with the size that the manifest says, or
-//! nothing of it is copied. What a running or killed process left for itself (locks, journals, unfinished files) is never a
-//! part of a source.
+//! A dataset is copied only if each shard of its manifest exists with the size that the manifest states. Working files of
+//! running or killed processes (locks, journals, temporary files) are never part of a source.
 
 use super::{CopyError, CopySource};
 use crate::{DirLock, LeftOut, Location, Object, Store, is_temporary};
@@ -15,7 +14,7 @@ use std::path::PathBuf;
 
 /// The journal directory of an unfinished pack.
 const WORK_DIRECTORY: &str = ".forebay-pack";
-/// The report that a dataset may have beside shards and indexes.
+/// The report that a dataset may have in addition to shards and indexes.
 const REPORT: &str = "pack/report.jsonl";
 
 /// The objects and datasets of a source.
@@ -29,13 +28,13 @@ pub struct Listing {
 /// A dataset in a tree.
 #[derive(Debug, Clone)]
 pub struct DatasetFound {
-    /// Its directory, relative to the tree; empty for the tree itself.
+    /// The directory, relative to the tree; empty for the tree itself.
     pub root: String,
-    /// Its manifest.
+    /// The parsed manifest.
     pub manifest: Manifest,
-    /// The manifest's bytes, which are copied as they are.
+    /// The manifest's bytes, which are copied unchanged.
     pub(super) json: Vec<u8>,
-    /// The manifest as an object.
+    /// The metadata of the manifest object.
     pub(super) object: Object,
 }
 
@@ -43,10 +42,10 @@ pub struct DatasetFound {
 #[derive(Debug, Clone)]
 pub(super) struct SourceItem {
     pub(super) object: Object,
-    /// The expected checksum: of a shard from the manifest, of others as stored with the object.
+    /// The expected CRC-32C, if known: for shards from the manifest, for other objects as stored with the object.
     pub(super) crc32c: Option<u32>,
     pub(super) role: Role,
-    /// Number of the dataset that it belongs to.
+    /// The position in `datasets` of the dataset that the object belongs to.
     pub(super) dataset: Option<usize>,
 }
 
@@ -55,7 +54,7 @@ pub(super) struct SourceItem {
 pub(super) enum Role {
     Plain,
     Shard,
-    /// A binary index: of a shard with this checksum.
+    /// A binary index of the shard with this CRC-32C.
     Index(u32),
     Manifest,
 }
@@ -66,7 +65,7 @@ impl DatasetFound {
         join(&self.root, name)
     }
 
-    /// The keys that its manifest names: shards, and the indexes that shards may have.
+    /// The keys of the shards in the manifest, and of the indexes that these shards may have.
     pub(super) fn named_keys(&self) -> impl Iterator<Item = String> + '_ {
         let shards = self.manifest.splits.iter().flat_map(|split| &split.shards);
         shards.flat_map(|shard| {
@@ -78,10 +77,10 @@ impl DatasetFound {
 }
 
 impl Listing {
-    /// Looks at everything in a source.
+    /// Lists all objects of a source, and finds the datasets among them.
     ///
     /// # Errors
-    /// When it cannot be listed, is empty, or holds a dataset that is not whole.
+    /// If the source cannot be listed, is empty, or contains an incomplete dataset.
     pub fn take(source: &CopySource) -> Result<Self, CopyError> {
         if let Some(object) = &source.only {
             return Ok(Self {
@@ -122,27 +121,27 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Objects that would be copied.
+    /// The number of objects.
     pub fn objects(&self) -> u64 {
         self.items.len() as u64
     }
 
-    /// Their bytes.
+    /// The total size of the objects in bytes.
     pub fn bytes(&self) -> u64 {
         self.items.iter().map(|item| item.object.len).sum()
     }
 
-    /// Returns the entries that cannot be copied.
+    /// The entries that cannot be copied.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
 
-    /// The datasets in it.
+    /// The datasets in the source.
     pub fn datasets(&self) -> &[DatasetFound] {
         &self.datasets
     }
 
-    /// A pack that is not finished has shards and no manifest: copying it would make it look like foreign files.
+    /// Refuses an unfinished pack, which has shards and no manifest: its copy would look like a directory of plain files.
     fn refuse_unfinished(&self, store: &Store) -> Result<(), CopyError> {
         if !self.datasets.is_empty() {
             return Ok(());
@@ -160,14 +159,14 @@ impl Listing {
         Ok(())
     }
 
-    /// Says of each object what it is in its dataset, and that nothing is missing.
+    /// Sets the dataset and the role of each object, and fails if shards are missing or have the wrong size.
     fn tell_apart(&mut self, place: &Location) -> Result<(), CopyError> {
         let mut by_key: BTreeMap<String, usize> = BTreeMap::new();
         for (at, item) in self.items.iter().enumerate() {
             by_key.insert(item.object.key.clone(), at);
         }
         for (number, dataset) in self.datasets.iter().enumerate() {
-            // What lies below a dataset belongs to it, unless a dataset further down has it.
+            // Objects below a dataset belong to it. Nested datasets come later and override this.
             let prefix = join(&dataset.root, "");
             for (_, at) in by_key
                 .range(prefix.clone()..)
@@ -228,14 +227,14 @@ fn plain(object: Object) -> SourceItem {
     }
 }
 
-/// The datasets among objects, those further down after those above them.
+/// The datasets among objects; nested datasets come after the ones that contain them.
 pub(super) fn datasets(store: &Store, objects: &[Object]) -> Result<Vec<DatasetFound>, CopyError> {
     let mut found = Vec::new();
     for object in objects {
         let Some(root) = object.key.strip_suffix(MANIFEST) else {
             continue;
         };
-        // A name that only ends like it.
+        // The name only ends with the name of a manifest.
         if !root.is_empty() && !root.ends_with('/') {
             continue;
         }
@@ -252,7 +251,7 @@ pub(super) fn datasets(store: &Store, objects: &[Object]) -> Result<Vec<DatasetF
     Ok(found)
 }
 
-/// The objects of a dataset on a server that lists nothing: the manifest says what there is.
+/// The objects of a dataset on a web server, which cannot list: the keys come from the manifest.
 fn listed_by_manifest(store: &Store) -> Result<Vec<Object>, CopyError> {
     let Some(head) = store.head(MANIFEST)? else {
         let what =
@@ -263,7 +262,7 @@ fn listed_by_manifest(store: &Store) -> Result<Vec<Object>, CopyError> {
     let found = datasets(store, &objects)?;
     for dataset in &found {
         for key in dataset.named_keys().chain([REPORT.to_owned()]) {
-            // A missing shard is found out where all datasets are looked at.
+            // `tell_apart` reports missing shards.
             objects.extend(store.head(&key)?);
         }
     }
@@ -271,12 +270,12 @@ fn listed_by_manifest(store: &Store) -> Result<Vec<Object>, CopyError> {
     Ok(objects)
 }
 
-/// Whether an object is data, and not what a process left for itself.
+/// Whether an object is data, not a working file (lock, journal, temporary file) of a process.
 pub(super) fn is_data(key: &str) -> bool {
     let name = key.rsplit('/').next().unwrap_or(key);
     let is_lock = name == DirLock::FILE_NAME || name == DirLock::OWNER_FILE_NAME;
     let is_work = key.split('/').any(|part| part == WORK_DIRECTORY);
-    // A name that ends in `/` is how some tools show a directory.
+    // An empty name is a directory marker of some tools (the key ends in `/`).
     !name.is_empty() && !is_lock && !is_work && !is_temporary(OsStr::new(name))
 }
 
@@ -293,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_processes_leave_is_no_data() {
+    fn working_files_of_processes_are_not_data() {
         for key in [
             ".forebay-lock",
             "a/.forebay-lock",

@@ -1,24 +1,24 @@
-//! Copying objects and whole datasets between any two places.
+//! Copying of objects and whole datasets between any two locations.
 //!
-//! A tree is looked at first ([`CopyPlan::make`]): what is in the source, what is at the destination already, what has to
-//! be done. Then it is done ([`CopyPlan::run`]). A directory or prefix that holds a manifest is a dataset, and a tree may hold
-//! several; what this module promises for them:
+//! [`CopyPlan::make`] lists the source and the destination, compares them, and plans an action for each object.
+//! [`CopyPlan::run`] executes the plan. A directory or prefix that contains a manifest is a dataset, and a tree may contain
+//! several datasets. The guarantees for datasets:
 //!
-//! - A manifest appears last, and only once every shard and index that belongs to it is there: no process opens half a dataset.
-//! - Shards are compared with the checksums of the manifest on their way: a damaged one is never published as good.
-//! - A dataset is never mixed with another one: where the destination holds a different one, its manifest goes first (and
-//!   only if [`CopyOptions::overwrite`] says so), or is replaced in one step where no file of it has to change.
-//! - The same call again continues: what exists with the right checksum stays.
+//! - A manifest is written last, once all of its shards and indexes are copied: no process opens an incomplete dataset.
+//! - Shards are verified with the checksums of the manifest during the copy: a damaged shard is never published.
+//! - Two datasets are never mixed. If the destination has a different dataset, the copy needs [`CopyOptions::overwrite`]. It
+//!   deletes the old manifest first, or, if no file of the old dataset has to change, replaces the manifest atomically.
+//! - Repeating a copy that was interrupted continues it: objects with the right checksum stay.
 //!
-//! | file | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | `place` | what a location names: one object, or a tree |
+//! | `place` | whether a location is one object or a tree |
 //! | `listing` | the objects of the source, and the datasets among them |
-//! | `compare` | whether an object is there already |
-//! | `plan` | what is to be done, and what is refused |
-//! | `scratch` | where an object rests between two stores |
-//! | `transfer` | one object from here to there |
-//! | `run` | the work in order: objects, manifests, deletions |
+//! | `compare` | whether an object exists at the destination already |
+//! | `plan` | the action for each object, and the refusals |
+//! | `scratch` | temporary files for copies from one store to another |
+//! | `transfer` | the copy of one object |
+//! | `run` | the execution in order: objects, manifests, deletions |
 
 mod compare;
 mod error;
@@ -40,25 +40,25 @@ pub use run::CopySummary;
 use crate::Limiter;
 use std::path::PathBuf;
 
-/// How much is compared before an object is taken for one that is there already.
+/// How to detect objects that exist unchanged at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compare {
-    /// Checksums that are known (from a manifest, or stored with the object) and those of local files, which are read where
-    /// the other side's is known. Where neither side knows one, [`CopyMode`] decides.
+    /// By known checksums (from the manifest, or stored with the object). A local file is read to compute its checksum if the
+    /// checksum of the other side is known. If neither is known, [`CopyMode`] decides.
     #[default]
     Stored,
-    /// Checksums; what has none stored is read, wherever it is.
+    /// By checksums; an object without a stored checksum is read, also over the network.
     Read,
 }
 
 /// The purpose of the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyMode {
-    /// Copies all but what is known to be there.
+    /// Copies all objects except those whose checksum shows that they exist at the destination.
     #[default]
     Copy,
-    /// Makes the destination like the source: where no checksum is known, an object that is not older than the source's and
-    /// has its size stays.
+    /// Updates the destination: if no checksum is known, an object stays that has the same size as the source's and is not
+    /// older.
     Sync,
 }
 
@@ -66,19 +66,19 @@ pub enum CopyMode {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Copy, or make like the source.
+    /// Whether objects without a known checksum are copied again.
     pub mode: CopyMode,
-    /// How equality is found out.
+    /// How unchanged objects are detected.
     pub compare: Compare,
-    /// Removes what is at the destination and not in the source, once everything else is done.
+    /// Removes objects at the destination that are not in the source, after everything is copied.
     pub delete: bool,
     /// Replaces a different dataset at the destination.
     pub overwrite: bool,
-    /// Objects and parts of objects on their way at the same time.
+    /// Objects and parts of objects in flight at once.
     pub parallel: usize,
-    /// The bandwidth of all transfers together.
+    /// The bandwidth limit of all transfers together.
     pub limiter: Option<Limiter>,
-    /// The directory for objects on their way from one store to another; none: the system's temporary directory.
+    /// The directory for temporary files of copies from one store to another; `None` uses the system's temporary directory.
     pub scratch: Option<PathBuf>,
 }
 
@@ -96,17 +96,17 @@ impl Default for CopyOptions {
     }
 }
 
-/// Receives what happens. Calls may come from any thread; all do nothing by default.
+/// Receives progress events of a copy. Methods may be called from any thread; by default they do nothing.
 pub trait CopyObserver: Sync {
     /// A stage begins: "listing", "comparing", "copying", "publishing", "deleting".
     fn stage(&self, _stage: &'static str) {}
     /// This many more bytes of an object were read to compare it.
     fn compared(&self, _bytes: u64) {}
-    /// This many more bytes of objects are through.
+    /// This many more bytes of objects were copied.
     fn moved(&self, _bytes: u64) {}
-    /// An object is dealt with.
+    /// The action for an object is finished.
     fn done(&self, _key: &str, _bytes: u64, _action: CopyAction) {}
-    /// An object of the source is damaged: it was not copied.
+    /// An object of the source is damaged and was not copied.
     fn damaged(&self, _key: &str, _problem: &str) {}
 }
 

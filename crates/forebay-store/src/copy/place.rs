@@ -1,7 +1,7 @@
 //! The source and the target of a copy: one object, or a tree.
 //!
-//! A text that ends in `/`, a bucket and a directory are trees, and so is what has objects below it. Anything else is an object if
-//! there is one of this name. A dataset's manifest stands for its dataset.
+//! A location is a tree if its text ends in `/`, if it is a bucket or a directory, or if there are objects below it. Otherwise
+//! it is an object if one of this name exists. The path of a manifest stands for its dataset.
 
 use super::CopyError;
 use crate::{Error, Location, Object, Store, StoreOptions};
@@ -13,7 +13,7 @@ use std::path::Path;
 #[derive(Debug, Clone)]
 pub struct CopySource {
     pub(super) store: Store,
-    /// The object, if it is one.
+    /// The object, if the source is a single object.
     pub(super) only: Option<Object>,
 }
 
@@ -21,15 +21,15 @@ pub struct CopySource {
 #[derive(Debug, Clone)]
 pub struct CopyTarget {
     pub(super) store: Store,
-    /// The name of the object, if the source is one and this is no directory for it.
+    /// The name of the object to write, if the source is a single object and the location is not a directory.
     pub(super) name: Option<String>,
 }
 
 impl CopySource {
-    /// Looks at a location.
+    /// Determines whether a location is an object or a tree.
     ///
     /// # Errors
-    /// When nothing is there, or it cannot be opened.
+    /// If the location does not exist, or cannot be opened.
     pub fn find(location: &Location, options: &StoreOptions) -> Result<Self, CopyError> {
         let tree = || -> Result<Self, CopyError> {
             Ok(Self {
@@ -69,23 +69,23 @@ impl CopySource {
         self.store.location()
     }
 
-    /// The object's name, if the source is a single one.
+    /// The object's name, if the source is a single object.
     pub fn object(&self) -> Option<&str> {
         self.only.as_ref().map(|object| object.key.as_str())
     }
 
-    /// The store that its keys are in.
+    /// The store that contains the source's objects.
     pub fn store(&self) -> &Store {
         &self.store
     }
 }
 
 impl CopyTarget {
-    /// Opens the place that a copy of `source` goes to. A single object goes into a directory, or where the text ends in `/`,
-    /// under its own name; else the location is its name. Nothing is made yet.
+    /// Opens the target of a copy of `source`. If the location is a directory or its text ends in `/`, a single object is copied
+    /// into it under its own name; otherwise the location is the new name of the object. Creates nothing.
     ///
     /// # Errors
-    /// When it cannot be opened, or nothing can be written there.
+    /// If the location cannot be opened, or is read only.
     pub fn find(
         location: &Location,
         source: &CopySource,
@@ -123,7 +123,7 @@ impl CopyTarget {
     }
 }
 
-/// The directory or prefix that a name is in, and the name; none for what can only be a tree.
+/// Splits a location into parent and name; `None` if the location can only be a tree.
 fn apart(location: &Location) -> Result<Option<(Location, String)>, CopyError> {
     if let Ok(path) = location.local_path() {
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
@@ -153,8 +153,8 @@ fn apart(location: &Location) -> Result<Option<(Location, String)>, CopyError> {
     }
 }
 
-/// Whether a place in a store is a dataset or has other objects below it. Asked before its own name is: servers that keep objects
-/// as files do not tell a directory from damage.
+/// Whether a remote location is a dataset or has objects below it. This is checked before the name itself is looked up:
+/// servers that store objects as files may report a directory as a damaged object.
 fn has_more_below(location: &Location, options: &StoreOptions) -> Result<bool, CopyError> {
     let store = Store::open(location, options)?;
     if store.head(MANIFEST)?.is_some() {
@@ -167,7 +167,7 @@ fn has_more_below(location: &Location, options: &StoreOptions) -> Result<bool, C
     Ok(!level.dirs.is_empty() || !level.objects.is_empty())
 }
 
-/// Whether one of two places lies in the other, or both are one: a copy would read what it writes.
+/// Whether two locations are equal or one contains the other, so that a copy would read what it writes.
 pub(super) fn overlap(a: &Location, b: &Location) -> io::Result<bool> {
     match (a.local_path(), b.local_path()) {
         (Ok(a), Ok(b)) => {
@@ -184,7 +184,7 @@ pub(super) fn overlap(a: &Location, b: &Location) -> io::Result<bool> {
     }
 }
 
-/// An absolute path without links, as far as it is there.
+/// The absolute path, with symbolic links resolved in the part that exists.
 fn resolved(path: &Path) -> io::Result<std::path::PathBuf> {
     let absolute = std::path::absolute(path)?;
     let mut existing = absolute.as_path();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_from_trees() {
+    fn apart_splits_names_from_parents() {
         let some = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
         assert_eq!(parts("s3://b/a/x"), some("s3://b/a/", "x"));
         assert_eq!(parts("s3://b/x"), some("s3://b/", "x"));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn places_within_each_other_are_told() {
+    fn overlapping_locations_are_detected() {
         let at = |text: &str| Location::parse(text).unwrap();
         for (a, b, expected) in [
             ("s3://b/a", "s3://b/a/", true),

@@ -1,4 +1,4 @@
-//! The plan of a copy, made before anything is changed, and the refusals.
+//! The plan of a copy, made before anything is changed, and the reasons to refuse one.
 
 use super::compare::Comparison;
 use super::listing::{self, DatasetFound, Listing, Role, SourceItem};
@@ -15,13 +15,13 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CopyAction {
-    /// It is copied.
+    /// The object is copied.
     Copy,
-    /// It is there already.
+    /// The object exists already.
     Keep,
-    /// It is a manifest, written once all of its dataset is there.
+    /// The object is a manifest; it is written after all other objects of its dataset.
     Publish,
-    /// It is not in the source and is removed.
+    /// The object is not in the source and is removed.
     Delete,
 }
 
@@ -29,48 +29,48 @@ pub enum CopyAction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Why {
-    /// There is nothing of its name.
+    /// The destination has no object of that name.
     Missing,
-    /// The object there has another size.
+    /// The destination's object has a different size.
     Size,
-    /// The object there has another checksum.
+    /// The destination's object has a different checksum.
     Content,
-    /// The object there has the same size, and its checksum is not known.
+    /// The destination's object has the same size, and its checksum is not known.
     Unknown,
-    /// The object there is older, and no checksum is known.
+    /// The destination's object is older, and no checksum is known.
     Newer,
 }
 
-/// One object and what becomes of it.
+/// One object and its planned action.
 #[derive(Debug, Clone)]
 pub struct PlannedItem {
-    /// Its key at the destination.
+    /// The key at the destination.
     pub key: String,
-    /// Its bytes.
+    /// The size in bytes.
     pub bytes: u64,
     /// The action.
     pub action: CopyAction,
-    /// Why, if it is copied or published.
+    /// The reason, if the object is copied or published.
     pub why: Option<Why>,
     pub(super) item: SourceItem,
-    /// The etag of what has its name at the destination, as it was listed.
+    /// The etag of the destination's object of that name, from the listing.
     pub(super) there: Option<String>,
 }
 
-/// How a manifest gets to its place.
+/// How a manifest is written at the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Publish {
-    /// It is there, byte for byte.
+    /// The destination has the same manifest, byte for byte.
     Same,
-    /// There is none.
+    /// The destination has no manifest.
     New,
-    /// It takes the place of another one in one step: no file that the other one names has to change.
+    /// The old manifest is replaced atomically (with its etag as the condition): no file that it names has to change.
     InPlace(Option<String>),
-    /// The other one goes first, so that no process opens a mixture.
+    /// The old manifest is deleted first, so that no process opens a mixture of both datasets.
     Anew,
 }
 
-/// The objects of one dataset, or those that are in none.
+/// The objects of one dataset, or the objects outside any dataset.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) items: Vec<PlannedItem>,
@@ -93,15 +93,15 @@ pub struct CopyPlan {
 struct There {
     object: Object,
     json: Vec<u8>,
-    /// None if it cannot be read as one.
+    /// `None` if the manifest is not valid.
     dataset: Option<DatasetFound>,
 }
 
 impl CopyPlan {
-    /// Looks at both sides and decides. Nothing is changed.
+    /// Lists and compares source and target, and plans the actions. Changes nothing.
     ///
     /// # Errors
-    /// See [`CopyError`]: when a side cannot be read, the source is empty or not whole, or something could be destroyed.
+    /// See [`CopyError`]: if a side cannot be read, the source is empty or incomplete, or the copy could destroy data.
     pub fn make(
         source: CopySource,
         target: CopyTarget,
@@ -193,7 +193,7 @@ impl CopyPlan {
         Ok(plan)
     }
 
-    /// All objects in the order in which they are dealt with: those of a dataset before its manifest.
+    /// All objects in processing order: the objects of a dataset before its manifest.
     pub fn items(&self) -> impl Iterator<Item = &PlannedItem> {
         self.groups.iter().flat_map(|group| {
             group
@@ -220,7 +220,7 @@ impl CopyPlan {
             .filter_map(|group| group.dataset.as_ref())
     }
 
-    /// The datasets at the destination that are replaced, by their directories, and whether the old manifest goes first.
+    /// The directories of the datasets at the destination that are replaced, and whether the old manifest is deleted first.
     pub fn replaced(&self) -> impl Iterator<Item = (&str, bool)> {
         self.groups.iter().filter_map(|group| {
             let (_, publish) = group.manifest.as_ref()?;
@@ -233,7 +233,7 @@ impl CopyPlan {
         })
     }
 
-    /// Objects and bytes that have to be moved.
+    /// The number of objects to copy, manifests included, and their bytes.
     pub fn to_move(&self) -> (u64, u64) {
         let moved = self.items().filter(|item| item.action != CopyAction::Keep);
         moved.fold((0, 0), |(objects, bytes), item| {
@@ -287,7 +287,7 @@ impl CopyPlan {
             );
         }
         let deletions = there.into_iter().filter(|object| {
-            // Locks and journals belong to a process that works there.
+            // Lock files and journals are kept: a process may be working in the directory.
             !kept.contains(object.key.as_str()) && listing::is_data(&object.key)
         });
         self.deletions = deletions.collect();
@@ -296,7 +296,7 @@ impl CopyPlan {
 }
 
 impl Group {
-    /// Finds out how the manifest of the group's dataset gets to its place.
+    /// Decides how the manifest of the group's dataset is written.
     fn decide_publishing(
         &mut self,
         target: &CopyTarget,
@@ -333,7 +333,7 @@ impl Group {
                 hint: "copy to a place of its own, which is what readers need, or replace it with --overwrite",
             });
         }
-        // What an unreadable manifest named is not known.
+        // If the old manifest is not valid, the files that it named are not known.
         let named: Option<BTreeSet<String>> =
             old.dataset.as_ref().map(|old| old.named_keys().collect());
         let changes_it = self.items.iter().any(|item| {
@@ -374,8 +374,8 @@ fn refuse_overlap(source: &CopySource, target: &CopyTarget) -> Result<(), CopyEr
 /// The longest name of a file, in bytes, on the file systems in use.
 const NAME_MAX_BYTES: usize = 255;
 
-/// Leaves out objects whose keys no file can have: one of them must not keep the others from being copied. A dataset
-/// is copied whole or not at all.
+/// Leaves out objects whose keys are not valid file names, so that the others can be copied. If such an object belongs to a
+/// dataset, the copy is refused, since datasets are copied whole or not at all.
 fn leave_out_odd_names(
     listing: &mut Listing,
     target: &CopyTarget,
@@ -402,7 +402,7 @@ fn leave_out_odd_names(
     Ok(())
 }
 
-/// The reason why no file can have a key beside the other keys.
+/// The reason why a key cannot be a file path next to the other keys, if there is one.
 fn odd_name(key: &str, keys: &BTreeSet<String>) -> Option<&'static str> {
     let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     if !key.split('/').all(is_plain) {
@@ -429,7 +429,7 @@ fn manifests(target: &CopyTarget, there: &[Object]) -> Result<Vec<There>, CopyEr
         if !root.is_empty() && !root.ends_with('/') {
             continue;
         }
-        // One that is too large to be read is one that cannot be read.
+        // A manifest that is too large counts as not valid.
         let json = match object.len {
             ..=manifest::MAX_BYTES => target.store.get(&object.key, manifest::MAX_BYTES)?,
             _ => Vec::new(),
@@ -453,7 +453,7 @@ fn manifests(target: &CopyTarget, there: &[Object]) -> Result<Vec<There>, CopyEr
     Ok(found)
 }
 
-/// Files of a dataset that is not replaced stay as they are.
+/// Refuses a plan that would overwrite files of a dataset that it does not replace.
 fn refuse_damage_to_others(
     groups: &[Group],
     target: &CopyTarget,
@@ -492,7 +492,7 @@ fn refuse_damage_to_others(
     Ok(())
 }
 
-/// Why each item has to be copied, in their order; compared by several threads, since most of it is waiting.
+/// Compares all items on several threads, since most of the time is waiting. Returns the reason to copy each item, in order.
 fn compare_all<'o>(
     comparison: &Comparison<'_>,
     items: &[SourceItem],
@@ -501,7 +501,7 @@ fn compare_all<'o>(
     let mut whys: Vec<Option<Why>> = vec![None; items.len()];
     let jobs = comparison.options.parallel.clamp(1, 32);
     let compared = for_each_parallel(items.iter().zip(&mut whys), jobs, |(item, why)| {
-        // The manifests themselves were read, and are compared byte by byte.
+        // Manifests are compared byte by byte in `decide_publishing`.
         if item.role != Role::Manifest && !comparison.cancel.is_cancelled() {
             *why = comparison.why(item, there(item))?;
         }
@@ -520,7 +520,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_no_file_can_have_are_told() {
+    fn keys_that_are_not_valid_paths_are_detected() {
         let long = "n".repeat(256);
         let all = [
             "a", "a/b", "a-b", "c//d", "../e", "f/./g", "h\0", &long, "i/j",

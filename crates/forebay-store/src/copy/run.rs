@@ -1,4 +1,4 @@
-//! The work in order: the objects of a dataset in parallel, then its manifest, and deletions at the very end.
+//! Executes a plan: the objects of a dataset in parallel, then its manifest, and deletions at the very end.
 
 use super::listing::{self, Role};
 use super::plan::{CopyAction, CopyPlan, Group, PlannedItem, Publish};
@@ -20,7 +20,7 @@ pub struct CopySummary {
     pub copied: u64,
     /// Their bytes.
     pub copied_bytes: u64,
-    /// Objects that were there already.
+    /// Objects that existed already.
     pub kept: u64,
     /// Their bytes.
     pub kept_bytes: u64,
@@ -30,7 +30,7 @@ pub struct CopySummary {
     pub deleted_bytes: u64,
     /// Manifests that were written.
     pub published: u64,
-    /// Time from the first byte on.
+    /// The duration of the copy, without the planning.
     pub time: Duration,
 }
 
@@ -51,11 +51,11 @@ struct Damage {
 }
 
 impl CopyPlan {
-    /// Does what was planned. Whatever happens, no manifest is published before all of its dataset is there, and the same
-    /// copy planned and run again continues.
+    /// Executes the plan. A manifest is never published before all other objects of its dataset are copied. After a failure,
+    /// planning and running the same copy again continues it.
     ///
     /// # Errors
-    /// See [`CopyError`]. Damaged objects are left out and told at the end; anything else stops the work.
+    /// See [`CopyError`]. Damaged objects are skipped and reported at the end; any other error stops the copy.
     pub fn run(
         &self,
         observer: &dyn CopyObserver,
@@ -90,13 +90,13 @@ impl CopyPlan {
         Ok(summary)
     }
 
-    /// Makes a local destination, locks it, and clears what a killed copy left half-written in it.
+    /// Creates a local destination, locks it, and removes the temporary files of killed copies from it.
     fn take_destination(&self) -> Result<Option<DirLock>, CopyError> {
         let Ok(root) = self.target.store.location().local_path() else {
             return Ok(None);
         };
         std::fs::create_dir_all(root).map_err(|error| Error::io(root, "create", error))?;
-        // One object among others: the process that works in its directory is not disturbed.
+        // A single object needs no lock: another process may be working in its directory.
         if self.source.only.is_some() {
             return Ok(None);
         }
@@ -120,7 +120,7 @@ impl CopyPlan {
         cancel: &Cancel,
     ) -> Result<(), CopyError> {
         if let Some((manifest, Publish::Anew)) = &group.manifest {
-            // From here on no process opens the old dataset, whose files are about to change.
+            // From here on no process can open the old dataset, whose files are about to change.
             self.target.store.delete(&manifest.key)?;
         }
         let damaged_before = lock(damage).count;
@@ -146,7 +146,7 @@ impl CopyPlan {
         Ok(())
     }
 
-    /// Moves what has to be moved, several objects at the same time.
+    /// Copies all objects with the action `Copy`, several at once.
     fn move_all(
         &self,
         items: &[PlannedItem],
@@ -162,7 +162,7 @@ impl CopyPlan {
             tally.count(item);
             observer.done(&item.key, item.bytes, CopyAction::Keep);
         }
-        // The large ones first, so that none of them is alone at the end.
+        // Largest first, so that no large object is left to a single worker at the end.
         copies.sort_by_key(|item| std::cmp::Reverse(item.bytes));
         let parallel = self.options.parallel.max(1);
         let workers = parallel.min(copies.len()).max(1);
@@ -197,13 +197,13 @@ impl CopyPlan {
             Ok(())
         });
         if cancel.is_cancelled() {
-            // What a transfer said when it was stopped is no news.
+            // Errors of transfers that were cancelled are not reported.
             return Err(self.interrupted(tally));
         }
         moved
     }
 
-    /// Looks once more before a manifest says that everything is there.
+    /// Lists the destination once more before the manifest is published, and verifies that the dataset's objects still exist.
     fn confirm(&self, group: &Group) -> Result<(), CopyError> {
         let root = group
             .dataset
@@ -236,7 +236,7 @@ impl CopyPlan {
         }
     }
 
-    /// Writes the manifest, unless another process did so meanwhile.
+    /// Writes the manifest, unless another process has published one meanwhile.
     fn publish(
         &self,
         group: &Group,
@@ -277,7 +277,7 @@ impl CopyPlan {
         }
     }
 
-    /// Removes what is not in the source. All else is done.
+    /// Removes objects that are not in the source, after everything else is copied.
     fn delete(
         &self,
         summary: &mut CopySummary,
@@ -310,7 +310,7 @@ impl CopyPlan {
         Ok(())
     }
 
-    /// Directories that deletions emptied go as well: a store has none.
+    /// Removes the directories that deletions have emptied.
     fn remove_empty_dirs(&self) {
         let Ok(root) = self.target.store.location().local_path() else {
             return;
@@ -326,7 +326,7 @@ impl CopyPlan {
             dirs.extend(above.map(PathBuf::from));
         }
         for dir in dirs.iter().rev() {
-            // One that is not empty stays, which is what is wanted.
+            // Fails for directories that are not empty, which stay.
             let _ = std::fs::remove_dir(dir);
         }
     }
@@ -359,6 +359,6 @@ impl Tally {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing panics while it is held.
+    // No code panics while it holds this lock.
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }

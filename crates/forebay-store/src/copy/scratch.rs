@@ -1,4 +1,4 @@
-//! Objects that rest on this machine on their way from one store to another.
+//! Temporary files for copies from one store to another.
 
 use crate::{DirLock, Error, Result, clean_stale};
 use std::fs::DirBuilder;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Begins the names of the directories; the process and a number follow.
+/// The prefix of the directory names; the process id and a number follow.
 const PREFIX: &str = "forebay-copy-";
 
-/// A directory for objects that no other process has, made for the first of them and removed when dropped. The next copy
-/// removes that of a killed process.
+/// A private temporary directory, created for the first object and removed on drop. The next copy removes the directory of
+/// a killed process.
 #[derive(Debug)]
 pub(super) struct Scratch {
     base: PathBuf,
@@ -21,7 +21,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Objects will rest below `base`, or below the directory of temporary files.
+    /// Uses a directory below `base`, or below the system's temporary directory.
     pub(super) fn new(base: Option<&Path>) -> Self {
         Self {
             base: base.map_or_else(std::env::temp_dir, Path::to_path_buf),
@@ -51,7 +51,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Makes and locks a directory.
+/// Creates and locks a directory.
 fn make(base: &Path) -> Result<(PathBuf, DirLock)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     std::fs::create_dir_all(base).map_err(|error| Error::io(base, "create", error))?;
@@ -61,13 +61,13 @@ fn make(base: &Path) -> Result<(PathBuf, DirLock)> {
         let dir = base.join(format!("{PREFIX}{}-{number}", std::process::id()));
         match DirBuilder::new().mode(0o700).create(&dir) {
             Ok(()) => {}
-            // Of a process with the same number in another container.
+            // The directory belongs to a process with the same id in another container.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             Err(error) => return Err(Error::io(&dir, "create", error)),
         }
         match DirLock::acquire(&dir) {
             Ok(lock) => return Ok((dir, lock)),
-            // Another process took it for a leftover before it was locked.
+            // Before the lock, another process has locked or removed the directory as a stale one.
             Err(Error::Locked { .. }) => {}
             Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {}
             Err(error) => return Err(error),
@@ -75,7 +75,7 @@ fn make(base: &Path) -> Result<(PathBuf, DirLock)> {
     }
 }
 
-/// A file for the time of one transfer, removed at its end.
+/// The path of a temporary file for one transfer, removed on drop.
 #[derive(Debug)]
 pub(super) struct Resting(PathBuf);
 
@@ -87,12 +87,12 @@ impl Resting {
 
 impl Drop for Resting {
     fn drop(&mut self) {
-        // It is not there where the download failed.
+        // The file does not exist if the download failed.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Removes the directories of killed processes. Those that cannot be removed, such as other users', stay.
+/// Removes the directories of killed processes. Directories that cannot be removed, such as other users', stay.
 fn clear_leftovers(base: &Path) {
     for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
         let is_own = entry.file_name().to_str().is_some_and(is_own_name);
@@ -114,7 +114,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Removes a directory with the objects in it, and with nothing else.
+/// Removes a directory and the temporary files in it; if it contains other files, they and the directory stay.
 fn remove(dir: &Path, lock: DirLock) {
     let _ = clean_stale(dir);
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leftovers_go_and_what_others_have_stays() {
+    fn stale_directories_are_removed_and_others_stay() {
         let base = tempfile::tempdir().unwrap();
         let first = Scratch::new(Some(base.path()));
         let resting = first.place().unwrap();

@@ -1,4 +1,4 @@
-//! The engine on directories, which are stores like any other; the suites of other crates run it against servers.
+//! Copies between local directories. The tests in `tests/it/copy.rs` copy to and from a server.
 
 use super::*;
 use crate::{Cancel, Location, StoreOptions};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Files by their paths below a directory, without what processes leave for themselves.
+/// The content of all files below a directory, by relative path.
 fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     fn walk(root: &Path, dir: &Path, out: &mut BTreeMap<String, Vec<u8>>) {
         let Ok(entries) = std::fs::read_dir(dir) else {
@@ -46,7 +46,7 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// A dataset of shards with any bytes: the engine looks at names, sizes and checksums, and not into shards.
+/// Writes a dataset of shards with random bytes: the copy checks names, sizes and checksums, and does not parse shards.
 fn dataset(root: &Path, seed: u64, shards: &[(&str, usize)]) -> Manifest {
     std::fs::create_dir_all(root.join("index")).unwrap();
     let entries = shards.iter().zip(0..).map(|((name, len), number)| {
@@ -75,7 +75,7 @@ const SHARDS: [(&str, usize); 3] = [
     ("train-00002-of-00003", 1),
 ];
 
-/// Describes the outcome.
+/// Records the events of a copy.
 #[derive(Default)]
 struct Seen(Mutex<Vec<String>>);
 
@@ -100,7 +100,7 @@ impl Seen {
     }
 }
 
-/// Asks for a stop once one object is copied.
+/// Cancels the copy after the first copied object.
 struct StopAtFirst(Cancel);
 
 impl CopyObserver for StopAtFirst {
@@ -171,7 +171,7 @@ fn a_dataset_arrives_whole_and_once() {
     );
     place.seen.take();
 
-    // Again: shards are known by their checksums; indexes have none here, and are small.
+    // The second copy keeps the shards, whose checksums are known. The indexes have no checksum and are copied again.
     let summary = place.copy("a", "b", CopyOptions::default()).unwrap();
     assert_eq!((summary.kept, summary.published), (4, 0));
     assert!(
@@ -181,7 +181,7 @@ fn a_dataset_arrives_whole_and_once() {
             .contains(&"Keep train-00001-of-00003".to_owned())
     );
 
-    // A manifest names its dataset.
+    // The path of a manifest stands for its dataset.
     let summary = place
         .copy("a/forebay.json", "c", CopyOptions::default())
         .unwrap();
@@ -203,7 +203,7 @@ fn an_interrupted_copy_is_continued() {
     );
     assert!(!place.path("b/forebay.json").exists());
 
-    // What a killed copy leaves: some shards, one of them cut, and a file under construction.
+    // The state after a killed copy: some shards, a truncated one among them, and a temporary file.
     std::fs::copy(
         place.path("a/train-00000-of-00003"),
         place.path("b/train-00000-of-00003"),
@@ -244,7 +244,7 @@ fn a_damaged_shard_is_never_published() {
     place.copy("a", "b", CopyOptions::default()).unwrap();
     assert_eq!(tree(&place.path("a")), tree(&place.path("b")));
 
-    // And one that went bad at the destination is replaced.
+    // A shard that is damaged at the destination is replaced.
     std::fs::write(place.path("b/train-00000-of-00003"), bytes(99, 100_000)).unwrap();
     let plan = place.plan("a", "b", sync()).unwrap();
     let bad = plan
@@ -260,7 +260,7 @@ fn a_damaged_shard_is_never_published() {
 }
 
 #[test]
-fn an_index_of_another_shard_is_told() {
+fn an_index_of_another_shard_is_refused() {
     use forebay_shard::{IndexBuilder, RecordMeta};
     let place = Place::new();
     let manifest = dataset(&place.path("a"), 1, &SHARDS);
@@ -283,7 +283,7 @@ fn an_index_of_another_shard_is_told() {
 }
 
 #[test]
-fn half_a_dataset_is_no_source() {
+fn an_incomplete_dataset_is_refused() {
     let place = Place::new();
     dataset(&place.path("a"), 1, &SHARDS);
     std::fs::write(place.path("a/train-00000-of-00003"), b"cut").unwrap();
@@ -310,7 +310,7 @@ fn half_a_dataset_is_no_source() {
 }
 
 #[test]
-fn another_dataset_is_replaced_only_when_told() {
+fn another_dataset_is_replaced_only_with_overwrite() {
     let place = Place::new();
     dataset(&place.path("old"), 1, &SHARDS);
     dataset(&place.path("new"), 50, &SHARDS);
@@ -324,7 +324,7 @@ fn another_dataset_is_replaced_only_when_told() {
         "nothing was touched"
     );
 
-    // The same names with other bytes: the old manifest goes first, so a stop in between leaves no dataset.
+    // The same names with other bytes: the old manifest is deleted first, so a cancelled copy leaves no manifest.
     let options = CopyOptions {
         overwrite: true,
         ..sync()
@@ -338,7 +338,7 @@ fn another_dataset_is_replaced_only_when_told() {
     place.copy("new", "at", options.clone()).unwrap();
     assert_eq!(tree(&place.path("at")), tree(&place.path("new")));
 
-    // Other names: the manifest is replaced in one step, and those who read the old one go on.
+    // Other names: the manifest is replaced atomically, and readers of the old dataset can go on.
     dataset(&place.path("third"), 70, &[("train-00000-of-00001", 5000)]);
     let plan = place.plan("third", "at", options).unwrap();
     assert_eq!(plan.replaced().collect::<Vec<_>>(), [("", false)]);
@@ -352,7 +352,7 @@ fn another_dataset_is_replaced_only_when_told() {
 }
 
 #[test]
-fn two_who_publish_at_once_do_not_both_win() {
+fn only_one_of_two_concurrent_copies_publishes() {
     let place = Place::new();
     dataset(&place.path("one"), 1, &SHARDS);
     dataset(&place.path("two"), 50, &[("train-00000-of-00001", 10)]);
@@ -364,14 +364,14 @@ fn two_who_publish_at_once_do_not_both_win() {
         tree(&place.path("at"))["forebay.json"],
         tree(&place.path("two"))["forebay.json"]
     );
-    // The same dataset twice is no quarrel.
+    // Publishing the same dataset twice is no conflict.
     let plan = place.plan("one", "same", CopyOptions::default()).unwrap();
     place.copy("one", "same", CopyOptions::default()).unwrap();
     plan.run(&(), &Cancel::new()).unwrap();
 }
 
 #[test]
-fn nothing_is_deleted_but_what_is_too_much() {
+fn only_extra_objects_are_deleted() {
     let place = Place::new();
     dataset(&place.path("a"), 1, &SHARDS);
     std::fs::create_dir_all(place.path("at/b/old/deep")).unwrap();
@@ -415,7 +415,7 @@ fn nothing_is_deleted_but_what_is_too_much() {
     );
     assert!(place.path("at/beside").exists());
 
-    // Damage at the source: what is at the destination may be the last good copy.
+    // If the source is damaged, nothing is deleted: the destination may have the last good copy.
     std::fs::write(place.path("at/b/extra"), b"x").unwrap();
     std::fs::write(place.path("at/b/train-00000-of-00003"), b"x").unwrap();
     std::fs::write(place.path("a/train-00000-of-00003"), bytes(77, 100_000)).unwrap();
@@ -436,7 +436,7 @@ fn dangerous_deletions_are_refused() {
     let before = tree(&place.path("all"));
     let error = place.copy("empty", "all", options.clone()).unwrap_err();
     assert!(error.to_string().contains("nothing there"), "{error}");
-    // One dataset, synced onto the directory of all of them.
+    // A single dataset, copied to the directory that contains all datasets.
     let error = place.copy("a", "all", options.clone()).unwrap_err();
     assert!(error.to_string().contains("one/forebay.json"), "{error}");
     std::fs::write(place.path("file"), b"x").unwrap();
@@ -462,7 +462,7 @@ fn files_of_another_dataset_are_not_replaced() {
 }
 
 #[test]
-fn several_datasets_are_each_published_with_all_of_theirs() {
+fn each_dataset_is_published_once_it_is_complete() {
     let place = Place::new();
     dataset(&place.path("all/one"), 1, &SHARDS);
     dataset(&place.path("all/two"), 20, &SHARDS);
@@ -479,12 +479,12 @@ fn several_datasets_are_each_published_with_all_of_theirs() {
 }
 
 #[test]
-fn plain_files_are_compared_as_asked() {
+fn plain_files_are_compared_according_to_options() {
     let place = Place::new();
     std::fs::create_dir(place.path("a")).unwrap();
     std::fs::write(place.path("a/x"), b"one").unwrap();
     place.copy("a", "b", sync()).unwrap();
-    // Copied just now, so not older: it stays without a look at its bytes.
+    // The object at the destination is not older and has the same size: it stays, and its bytes are not compared.
     assert_eq!(place.copy("a", "b", sync()).unwrap().kept, 1);
     std::fs::write(place.path("b/x"), b"two").unwrap();
     assert_eq!(place.copy("a", "b", sync()).unwrap().kept, 1);
@@ -494,7 +494,7 @@ fn plain_files_are_compared_as_asked() {
     };
     assert_eq!(place.copy("a", "b", read.clone()).unwrap().copied, 1);
     assert_eq!(place.copy("a", "b", read).unwrap().kept, 1);
-    // A copy asks for more than an age.
+    // `CopyMode::Copy` does not accept a modification time.
     assert_eq!(
         place.copy("a", "b", CopyOptions::default()).unwrap().copied,
         1
@@ -505,7 +505,7 @@ fn plain_files_are_compared_as_asked() {
 }
 
 #[test]
-fn one_object_goes_where_it_is_told() {
+fn a_single_object_is_copied_into_or_as_the_target() {
     let place = Place::new();
     std::fs::create_dir(place.path("dir")).unwrap();
     std::fs::write(place.path("x"), b"bytes").unwrap();
@@ -522,7 +522,7 @@ fn one_object_goes_where_it_is_told() {
 }
 
 #[test]
-fn a_bandwidth_is_kept_to() {
+fn the_bandwidth_limit_is_respected() {
     let place = Place::new();
     std::fs::create_dir(place.path("a")).unwrap();
     for name in ["x", "y"] {
@@ -534,12 +534,12 @@ fn a_bandwidth_is_kept_to() {
     };
     let begin = std::time::Instant::now();
     place.copy("a", "b", options).unwrap();
-    // Two MiB at 4 MiB/s, less what goes out at once. Slower machines only take longer.
+    // 2 MiB at 4 MiB/s takes 0.5 s, less the burst. Slower machines only take longer.
     assert!(begin.elapsed() >= std::time::Duration::from_millis(250));
 }
 
 #[test]
-fn a_place_in_use_is_left_alone() {
+fn a_locked_destination_is_refused() {
     let place = Place::new();
     dataset(&place.path("a"), 1, &SHARDS);
     std::fs::create_dir(place.path("b")).unwrap();

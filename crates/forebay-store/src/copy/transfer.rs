@@ -1,4 +1,4 @@
-//! One object from here to there.
+//! Copies one object.
 
 use super::listing::Role;
 use super::plan::PlannedItem;
@@ -10,30 +10,30 @@ use forebay_shard::index::{FileKind, Found, parse_suffix};
 use forebay_shard::storage::SUFFIX_BYTES;
 use std::path::{Path, PathBuf};
 
-/// No index is larger: of a million images it is some tens of megabytes.
+/// The largest accepted index; the index of a million images has some tens of megabytes.
 const MOST_INDEX_BYTES: u64 = 2 << 30;
 
-/// The outcome of one object.
+/// The result of copying one object.
 pub(super) enum Moved {
     Whole,
-    /// The source's bytes are not what they have to be: nothing was published.
+    /// The source's bytes are damaged: nothing was published.
     Damaged(String),
 }
 
-/// Moves objects from one side to the other.
+/// Copies objects from the source to the target.
 pub(super) struct Mover<'a> {
     pub(super) source: &'a CopySource,
     pub(super) target: &'a CopyTarget,
     pub(super) options: &'a CopyOptions,
     pub(super) scratch: &'a Scratch,
-    /// Parts of one object on their way at the same time.
+    /// Parts of one object in flight at once.
     pub(super) parallel: usize,
     pub(super) cancel: &'a Cancel,
     pub(super) progress: &'a (dyn Fn(u64) + Sync),
 }
 
 impl Mover<'_> {
-    /// Moves one object, and compares its checksum on the way.
+    /// Copies one object and verifies its checksum.
     pub(super) fn go(&self, planned: &PlannedItem) -> Result<Moved, CopyError> {
         let item = &planned.item;
         let (from, to) = (&self.source.store, &self.target.store);
@@ -77,7 +77,7 @@ impl Mover<'_> {
             .map(|_| ())
     }
 
-    /// From one store to another: neither has to reach the other, and each object rests on this machine once.
+    /// Copies from one store to another through a temporary file on this machine, so the stores need no access to each other.
     fn through_here(&self, planned: &PlannedItem) -> Result<(), Error> {
         let resting = self.scratch.place()?;
         let item = &planned.item;
@@ -101,12 +101,12 @@ fn make_parents(path: &Path) -> Result<(), CopyError> {
     std::fs::create_dir_all(parent).map_err(|error| Error::io(parent, "create", error).into())
 }
 
-/// Returns the problem of a binary index that is damaged or belongs to another shard.
+/// Checks a binary index. Returns the problem if it is damaged or belongs to another shard.
 fn index_problem(store: &Store, object: &Object, shard: u32) -> Result<Option<String>, CopyError> {
     let mut from = object.len.saturating_sub(SUFFIX_BYTES);
     let path = PathBuf::from(&object.key);
     loop {
-        // The length was listed, not taken from the file's content; and both may be anything.
+        // The length is from the listing and `from` may be from the file's content: neither is trusted.
         if object.len - from > MOST_INDEX_BYTES {
             let what = format!("an index of {} bytes", object.len - from);
             return Ok(Some(what));

@@ -1,8 +1,8 @@
 //! A lock for file systems without `flock`: a file that exists while another process holds the lock.
 //!
-//! It says who that is: host, process and when that process began. It does not die with its process, so a holder on
-//! this host that is gone is recognized by its process number, and its file taken over. Of a holder on another host nothing
-//! can be known: the error says which file to remove once that process is gone.
+//! The file contains the holder's host name, process id and start time. It survives its process. If the holder ran on this
+//! host and has ended, which its process id and start time show, the next process replaces the file. The state of a holder
+//! on another host cannot be known: the error says which file to remove once that process is gone.
 
 use super::host_name;
 use crate::{Error, Result};
@@ -24,7 +24,7 @@ impl OwnerFile {
     pub(super) fn create(dir: &Path) -> Result<Self> {
         let path = dir.join(NAME);
         let own = note(std::process::id());
-        // A second round follows a take-over; another process may win it.
+        // After the file of a dead owner is removed, the creation is tried once more; another process may be faster.
         for _ in 0..2 {
             let created = OpenOptions::new().write(true).create_new(true).open(&path);
             match created {
@@ -53,29 +53,29 @@ impl OwnerFile {
 
 impl Drop for OwnerFile {
     fn drop(&mut self) {
-        // A forked child leaves it to the process that made it. If it cannot be removed, the next process on this host
-        // finds that its owner is gone.
+        // A forked child leaves the file to the process that created it. If the file cannot be removed, the next process
+        // on this host finds that its owner is gone.
         if self.process == std::process::id() {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// An error if a process that is still there, or may be, has the lock.
+/// Fails if a process that runs, or may run, holds the lock.
 pub(super) fn refuse_owned(dir: &Path) -> Result<()> {
     let path = dir.join(NAME);
     if !path.exists() {
         return Ok(());
     }
     let found = read(&path)?;
-    // Read as empty: it went away in this moment, or its owner is about to write.
+    // An empty note: the file was removed in between, or its owner has not written the note yet.
     if is_gone(&found) || (found.is_empty() && !path.exists()) {
         return Ok(());
     }
     Err(locked(dir, &found))
 }
 
-/// The holder of the lock. `began` tells a process from a later one with the same number.
+/// The content of the owner file. `began` distinguishes a process from a later one with the same id.
 fn note(process: u32) -> String {
     format!(
         "process {process} on {}\nbegan {}\n",
@@ -84,16 +84,16 @@ fn note(process: u32) -> String {
     )
 }
 
-/// When a process began, in the kernel's ticks; empty if there is no such process.
+/// The start time of a process in clock ticks since boot; empty if there is no such process.
 fn began(process: u32) -> String {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The command's name, in parentheses, may hold anything; the 20th field after it is the time.
+    // The command name, in parentheses, may contain any character; the 20th field after it is the start time.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let field = after_name.split_ascii_whitespace().nth(19);
     field.unwrap_or_default().to_owned()
 }
 
-/// Whether the note is of a process on this host that no longer runs.
+/// Whether the note names a process on this host that no longer runs.
 fn is_gone(found: &str) -> bool {
     let first = found.lines().next().unwrap_or_default();
     let Some(process) = first
@@ -103,11 +103,11 @@ fn is_gone(found: &str) -> bool {
     else {
         return false;
     };
-    // Without /proc nothing can be known of any process.
+    // Without /proc the start time of a process is not known, so no owner counts as gone.
     !began(std::process::id()).is_empty() && found != note(process)
 }
 
-/// Removes the file of an owner that is gone, and only that one.
+/// Removes the file of an owner that is gone. If another process has replaced the file meanwhile, that file is put back.
 fn take_over(dir: &Path, path: &Path, found: &str) -> Result<()> {
     let aside = dir.join(format!("{NAME}.{}", std::process::id()));
     match std::fs::rename(path, &aside) {
@@ -121,7 +121,7 @@ fn take_over(dir: &Path, path: &Path, found: &str) -> Result<()> {
     if moved == found {
         return Ok(());
     }
-    // Another process was faster, and it was that one's file that was moved: it is back, or has a successor.
+    // Another process was faster, and its file was moved. The file is linked back, unless a newer one exists.
     debug_assert!(restored || path.exists());
     Err(locked(dir, &moved))
 }
@@ -158,10 +158,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_owner_on_this_host_is_succeeded() {
+    fn the_file_of_a_dead_owner_on_this_host_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
-        // Our own number with another beginning: a process before us.
+        // Our own process id with another start time: an earlier process.
         let earlier = format!(
             "process {} on {}\nbegan 0\n",
             std::process::id(),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_alone() {
+    fn files_of_live_or_unknown_owners_stay() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
         let alive = note(std::process::id());

@@ -1,6 +1,7 @@
-//! The seam below [`Store`](super::Store): what a kind of store does.
+//! The trait below [`Store`](super::Store) that each kind of store implements.
 //!
-//! To add a kind, write its file in `cloud/` with a `connect` and add it to the table in `scheme.rs`; `forebay_store::conformance` tests it.
+//! To add a kind, write a module in `cloud/` with a function `connect`, and add it to the table in `scheme.rs`. The suite
+//! `forebay_store::conformance` tests it.
 
 use super::{LeftOut, Listing, Object, Put, Transfer, Written};
 use crate::Result;
@@ -8,13 +9,13 @@ use forebay_shard::StorageStats;
 use std::fmt::Debug;
 use std::path::Path;
 
-/// A kind of store. Keys are relative, and were checked by [`Store`](super::Store), which documents the calls.
+/// A kind of store. [`Store`](super::Store) documents the calls and has checked the keys, which are relative.
 pub(crate) trait Backend: Debug + Send + Sync {
     fn list_all(&self, prefix: &str) -> Result<Listing>;
     fn list_dir(&self, prefix: &str) -> Result<Listing>;
     fn head(&self, key: &str) -> Result<Option<Object>>;
     fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>>;
-    /// Fails with [`Error::Changed`](crate::Error::Changed) if the object is not `expected` any more.
+    /// Fails with [`Error::Changed`](crate::Error::Changed) if the object has been replaced since `expected` was read.
     fn read_at(
         &self,
         key: &str,

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Files are copied in pieces of this size: after each the caller may stop it.
+/// Files are copied in pieces of this many bytes; cancellation is checked before each piece.
 const PIECE_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl Backend for Local {
         for entry in entries {
             let entry = entry.map_err(|error| Error::io(&dir, "list", error))?;
             let name = entry.file_name();
-            // Files under construction are not there yet.
+            // Temporary files of `AtomicFile` are not objects yet.
             if is_temporary(&name) {
                 continue;
             }
@@ -172,7 +172,7 @@ impl Backend for Local {
             }
             let path = entry.path();
             match std::fs::metadata(&path) {
-                // A linked directory may lead back up.
+                // A linked directory may be an ancestor and lead to a loop.
                 Ok(meta) if meta.is_dir() => {
                     if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                         listing.dirs.push(key);
@@ -187,7 +187,7 @@ impl Backend for Local {
                     listing.left_out.push(left_out(why));
                 }
                 Err(error) if is_absent(&error) => {
-                    // Or it was removed between the listing and the look.
+                    // A broken link; any other entry was removed after the listing, and is ignored.
                     if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
                         listing.left_out.push(left_out("it is a link to nothing"));
                     }
@@ -315,7 +315,7 @@ impl Backend for Local {
     }
 }
 
-/// Removes what killed processes left half-written of one file.
+/// Removes the temporary files that killed writers of one file left.
 fn clean_stale_of(path: &Path) -> Result<u64> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(0);
@@ -355,7 +355,7 @@ fn describe(key: &str, meta: &Metadata) -> Object {
     }
 }
 
-/// A file that is replaced has another inode; one that is written to in place has another time or size.
+/// A replaced file has another inode; a file written in place has another modification time or size.
 fn etag(meta: &Metadata) -> String {
     format!(
         "{:x}-{:x}-{:x}.{:x}",
@@ -389,8 +389,8 @@ fn make_parent(path: &Path) -> Result<PathBuf> {
     Ok(dir.to_path_buf())
 }
 
-/// Holds a directory against other conditional puts, in any process, until it is dropped. Where the file system has no `flock`, what
-/// conditions promise holds within what the file system's own operations do.
+/// Locks a directory against other conditional puts, also of other processes. On a file system without `flock` it returns
+/// `None`, and two conditional puts at the same moment may both succeed.
 fn take_turn(dir: &Path) -> Result<Option<FileLock>> {
     let handle = File::open(dir).map_err(|error| Error::io(dir, "open", error))?;
     Ok(FileLock::acquire(handle, FlockOperation::LockExclusive).ok())

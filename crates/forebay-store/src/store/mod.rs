@@ -1,7 +1,7 @@
-//! `Store`: the objects below a location, wherever it is. One set of blocking calls for directories and buckets.
+//! `Store`: the objects below a location. One set of blocking calls for directories, buckets and web servers.
 //!
-//! This file owns the calls and what holds for all kinds of stores: what a key is, and the errors for it. The kinds, in
-//! `local` and `cloud`, implement [`Backend`](backend::Backend).
+//! This module defines the calls and checks keys for all kinds of stores. The kinds, in `local` and `cloud`, implement
+//! [`Backend`](backend::Backend).
 
 pub(crate) mod backend;
 mod cloud;
@@ -28,9 +28,9 @@ use forebay_shard::StorageStats;
 
 /// The objects below a [`Location`]: files of a directory, or objects of a bucket.
 ///
-/// All calls block, and may be made from many threads at once; clones are the same store. Keys are relative to the
-/// location and use `/`; the empty key names the location itself. Failures that may pass are tried again, as
-/// [`StoreOptions::retry`] says, before they become an error.
+/// All calls block, and may be made from many threads at once; clones share the store. Keys are relative to the
+/// location and use `/`; the empty key names the location itself. Transient failures are retried according to
+/// [`StoreOptions::retry`] before they become an error.
 ///
 /// ```
 /// use forebay_store::{Location, Put, Store, StoreOptions};
@@ -53,8 +53,7 @@ struct Inner {
 }
 
 impl Store {
-    /// Opens the place that `location` names. No request is made yet: whether it can be reached and what exists shows
-    /// with the first call.
+    /// Opens the store at `location`. This makes no request: whether the store can be reached shows with the first call.
     pub fn open(location: &Location, options: &StoreOptions) -> Result<Self> {
         let backend = match location.scheme().and_then(find) {
             Some(kind) => cloud::open_store(kind.store, location, options)?,
@@ -71,13 +70,13 @@ impl Store {
         &self.0.location
     }
 
-    /// All objects below `prefix`, which is empty or the key of a directory, sorted by key. A prefix without objects is
-    /// no error. Web servers cannot list.
+    /// All objects below `prefix`, sorted by key. `prefix` is empty or the key of a directory; if it has no objects, the
+    /// result is empty. Listing a web server is an error.
     pub fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         Ok(self.list_all(prefix)?.objects)
     }
 
-    /// As [`list`](Self::list), with what could not be listed: linked directories, names that are no text, sockets and devices.
+    /// As [`list`](Self::list), with the entries that are left out: linked directories, names that are not UTF-8, sockets.
     pub fn list_all(&self, prefix: &str) -> Result<Listing> {
         self.0.backend.list_all(&check_key(prefix)?)
     }
@@ -87,18 +86,18 @@ impl Store {
         self.0.backend.list_dir(&check_key(prefix)?)
     }
 
-    /// Returns the objects that listings of this store showed so far and that have no usable names, such as `a//b`. Only
-    /// object stores have such things.
+    /// The objects with invalid names, such as `a//b`, that listings of this store have contained so far. Only object stores
+    /// have such objects.
     pub fn invalid_names(&self) -> Result<Vec<LeftOut>> {
         self.0.backend.invalid_names()
     }
 
-    /// Returns the metadata of an object; none if there is no such object.
+    /// Returns the metadata of an object; `None` if there is no such object.
     pub fn head(&self, key: &str) -> Result<Option<Object>> {
         self.0.backend.head(&check_key(key)?)
     }
 
-    /// The bytes of a whole object of at most `limit` bytes, compared with its checksum where it has one.
+    /// Reads a whole object of at most `limit` bytes, and verifies its checksum if it has one.
     pub fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>> {
         self.0.backend.get(&check_key(key)?, limit)
     }
@@ -113,7 +112,7 @@ impl Store {
         Ok(())
     }
 
-    /// As [`read_at`](Self::read_at), but [`Error::Changed`] if the object is another one than `object`.
+    /// As [`read_at`](Self::read_at), but fails with [`Error::Changed`] if the object has been replaced since `object` was read.
     pub fn read_at_if(&self, object: &Object, offset: u64, buf: &mut [u8]) -> Result<()> {
         let reading = BandwidthShare::process().reading();
         self.0
@@ -123,36 +122,37 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a small object whole or not at all. [`Error::AlreadyThere`] or [`Error::Changed`] if the condition does not
-    /// hold. A put that had to be repeated because its answer was lost is recognised as our own.
+    /// Writes a small object atomically. Fails with [`Error::AlreadyThere`] or [`Error::Changed`] if the condition does not
+    /// hold. After a lost response, the retry recognizes an object that the earlier try has written.
     pub fn put(&self, key: &str, bytes: &[u8], put: Put) -> Result<Written> {
         self.0.backend.put(&check_key(key)?, bytes, &put)
     }
 
-    /// Sends a file, replacing an object of that key: in parts and in parallel, compared with its checksum on the way and
-    /// when it is there. Where it fails nothing is left behind.
+    /// Uploads a file, replacing an existing object: in parallel parts, with the checksum verified during and after the
+    /// transfer. A multipart upload that fails is aborted, so that no parts stay in the store.
     pub fn upload_file(&self, key: &str, file: &Path, transfer: &Transfer<'_>) -> Result<Object> {
         self.0.backend.upload_file(&check_key(key)?, file, transfer)
     }
 
-    /// Fetches an object into a file: under a temporary name, compared with its checksum, fsynced, renamed.
+    /// Downloads an object to a temporary file, verifies its checksum, fsyncs the file and renames it to `file`.
     pub fn download_file(&self, key: &str, file: &Path, transfer: &Transfer<'_>) -> Result<Object> {
         self.0
             .backend
             .download_file(&check_key(key)?, file, transfer)
     }
 
-    /// Deletes an object. That there is none is no error.
+    /// Deletes an object; succeeds if there is no such object.
     pub fn delete(&self, key: &str) -> Result<()> {
         self.0.backend.delete(&check_key(key)?)
     }
 
-    /// Returns the counters of reads; zeros for a directory.
+    /// Returns the read counters; zeros for a directory.
     pub fn stats(&self) -> StorageStats {
         self.0.backend.stats()
     }
 
-    /// Ends the unfinished uploads of exactly this key: for its only writer, after an earlier process of it was killed.
+    /// Aborts the unfinished uploads of exactly this key. Only the single writer of the key may call this, to clean up after
+    /// an earlier process that was killed.
     pub fn abort_uploads_of(&self, key: &str) -> Result<()> {
         self.0.backend.abort_uploads_of(&check_key(key)?)
     }

@@ -1,4 +1,4 @@
-//! Metadata of objects, and conditions of writes.
+//! Metadata of objects, and conditions of puts.
 
 use std::time::SystemTime;
 
@@ -6,20 +6,20 @@ use std::time::SystemTime;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Object {
-    /// Its name, relative to the store's location.
+    /// The name of the object, relative to the store's location.
     pub key: String,
     /// Its size in bytes.
     pub len: u64,
-    /// A tag that changes whenever the object does. A local file's is made of its inode, size and time of change.
+    /// A tag that changes whenever the object does. For a local file it consists of inode, size and modification time.
     pub etag: Option<String>,
-    /// The CRC-32C of its bytes, where it was stored with one. Listings do not tell it.
+    /// The CRC-32C of the object, if it was stored with one. Listings do not contain it.
     pub crc32c: Option<u32>,
     /// When it was written.
     pub modified: Option<SystemTime>,
 }
 
 impl Object {
-    /// An object of which only the name and the size are known.
+    /// An object with a key and a size, and without other metadata.
     pub fn new(key: impl Into<String>, len: u64) -> Self {
         Self {
             key: key.into(),
@@ -30,12 +30,12 @@ impl Object {
         }
     }
 
-    /// Returns the etag without what some stores add to it in one answer and not in another.
+    /// The etag without the `W/` prefix and the quotes, which some stores add in some responses only.
     pub fn version(&self) -> Option<&str> {
         self.etag.as_deref().map(plain_etag)
     }
 
-    /// The same object, known to have this etag.
+    /// The same object with this etag.
     #[must_use]
     pub fn with_etag(mut self, etag: impl Into<String>) -> Self {
         self.etag = Some(etag.into());
@@ -43,12 +43,12 @@ impl Object {
     }
 }
 
-/// Strips what some stores add to an etag in one answer and not in another.
+/// Strips the `W/` prefix and the quotes, which some stores add in some responses only.
 pub(crate) fn plain_etag(etag: &str) -> &str {
     etag.trim_start_matches("W/").trim_matches('"')
 }
 
-/// One level of a store: the objects there, and the names that have more below them.
+/// The result of a listing: objects, directories, and entries that are neither.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listing {
@@ -56,29 +56,29 @@ pub struct Listing {
     pub objects: Vec<Object>,
     /// Keys of the directories, without a slash at the end, sorted.
     pub dirs: Vec<String>,
-    /// An entry that is no object. Only local directories have such entries.
+    /// Entries that are not usable objects, such as sockets, broken links and invalid names.
     pub left_out: Vec<LeftOut>,
 }
 
-/// Something in a directory that is no object.
+/// An entry of a listing that is not a usable object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct LeftOut {
-    /// Its path below the store's location; what is no UTF-8 is shown as U+FFFD.
+    /// The path below the store's location; bytes that are not UTF-8 are shown as U+FFFD.
     pub path: String,
     /// Why it is left out.
     pub why: &'static str,
 }
 
-/// On which condition a put replaces what exists.
+/// The condition of a put.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Put {
-    /// Always.
+    /// No condition: an existing object is replaced.
     #[default]
     Always,
-    /// Only if there is no object of that key. Of several who try at once exactly one succeeds.
+    /// Only if no object has that key. Of several concurrent puts exactly one succeeds.
     IfAbsent,
-    /// Only if the object there has this etag.
+    /// Only if the existing object has this etag.
     IfMatch(String),
 }
 

@@ -1,32 +1,33 @@
-//! How a store is reached and how patiently.
+//! Options of stores: connection, credentials, timeouts and retries.
 
 use crate::Cancel;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// How a [`Store`](crate::Store) is reached. What is left open comes from the environment, as other tools read it.
+/// How to connect to a [`Store`](crate::Store). Options that are not set come from the environment variables of the
+/// provider's own tools.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// The server's URL, where it is not the provider's own: `http://127.0.0.1:9000`.
+    /// The server's URL, if it is not the provider's default: `http://127.0.0.1:9000`.
     pub endpoint: Option<String>,
     /// The region, for S3.
     pub region: Option<String>,
     /// Whether requests go without credentials, for public buckets.
     pub anonymous: bool,
-    /// Time without progress after which a request fails. A request of many bytes may take longer as a whole.
+    /// Time without progress after which a request fails. A request that transfers many bytes may take longer in total.
     pub timeout: Duration,
-    /// How failures are answered.
+    /// How failed requests are retried.
     pub retry: Retry,
-    /// Bytes a second that all transfers of this store share; none does not limit.
+    /// Bandwidth limit of all transfers of this store together, in bytes per second; `None` means no limit.
     pub bandwidth: Option<u64>,
-    /// Requests in flight to one bucket from this process at most. Fewer are sent to a store that asks to slow down.
+    /// Maximum number of requests in flight from this process to one bucket. The limit drops while a store asks to slow down.
     pub max_requests: usize,
-    /// Ends whatever waits for this store once it is raised: calls return [`Error::Cancelled`](crate::Error::Cancelled) within a
-    /// fraction of a second, also those made later.
+    /// Once this flag is raised, all running and later calls of this store return
+    /// [`Error::Cancelled`](crate::Error::Cancelled) within a fraction of a second.
     pub cancel: Option<Cancel>,
-    /// Settings by the names that the field's tools have: `aws_access_key_id`, `google_application_credentials`,
+    /// Further settings, named as in the providers' tools: `aws_access_key_id`, `google_application_credentials`,
     /// `azure_storage_account_name`, `profile`, `allow_http` and so on. docs/storage.md lists them.
     pub extra: BTreeMap<String, String>,
 }
@@ -48,47 +49,47 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// The options that name nothing: everything comes from the environment.
+    /// The default options: all settings come from the environment.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the server's URL.
+    /// Sets the server's URL.
     #[must_use]
     pub fn with_endpoint(mut self, url: impl Into<String>) -> Self {
         self.endpoint = Some(url.into());
         self
     }
 
-    /// Takes a region.
+    /// Sets the region.
     #[must_use]
     pub fn with_region(mut self, region: impl Into<String>) -> Self {
         self.region = Some(region.into());
         self
     }
 
-    /// Takes one more setting of [`extra`](Self::extra).
+    /// Adds a setting to [`extra`](Self::extra).
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.extra.insert(name.into(), value.into());
         self
     }
 
-    /// Takes how failures are answered.
+    /// Sets how failed requests are retried.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Takes what ends all waiting for the store.
+    /// Sets the flag that cancels all calls of the store.
     #[must_use]
     pub fn with_cancel(mut self, cancel: Cancel) -> Self {
         self.cancel = Some(cancel);
         self
     }
 
-    /// Returns the endpoint without user name, password and query, as it may be written to a disk.
+    /// Returns the endpoint without user name, password and query, so that it may be logged or stored.
     #[must_use]
     pub fn public_endpoint(&self) -> Option<String> {
         self.endpoint.as_deref().map(without_secrets)
@@ -132,19 +133,19 @@ pub(crate) fn without_secrets(url: &str) -> String {
     }
 }
 
-/// How patiently failures are answered: by waiting a random time up to one that doubles, and trying again.
+/// Retries with exponential backoff: each wait is a random time up to a bound that doubles from try to try.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Retry {
-    /// Tries at most, the first included; 1 never tries again.
+    /// Maximum number of tries, the first included; 1 disables retries.
     pub max_attempts: u32,
-    /// The longest wait before the second try.
+    /// The upper bound of the wait before the second try.
     pub first_wait: Duration,
-    /// The longest wait before any try.
+    /// The upper bound of the wait before any try.
     pub max_wait: Duration,
-    /// No try begins after this much time. A store that never answered in this process is given up after a tenth of it.
+    /// No retry starts later than this after the first try. For a store that has never responded in this process, a tenth of it.
     pub give_up_after: Duration,
-    /// A wait that is longer is said to the observer of [`on_long_wait`](crate::on_long_wait).
+    /// A longer wait is reported to the observer of [`on_long_wait`](crate::on_long_wait).
     pub say_after: Duration,
 }
 
@@ -154,7 +155,7 @@ impl Default for Retry {
             max_attempts: 100,
             first_wait: Duration::from_millis(100),
             max_wait: Duration::from_secs(10),
-            // Longer than the minute that a store may be away without anybody noticing.
+            // Bridges outages of a minute, with a margin.
             give_up_after: Duration::from_secs(150),
             say_after: Duration::from_secs(10),
         }
@@ -162,7 +163,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Never tries again.
+    /// No retries.
     pub fn never() -> Self {
         Self {
             max_attempts: 1,
@@ -170,28 +171,28 @@ impl Retry {
         }
     }
 
-    /// Takes how long tries go on.
+    /// Sets the time after which no retry starts.
     #[must_use]
     pub fn with_give_up_after(mut self, time: Duration) -> Self {
         self.give_up_after = time;
         self
     }
 
-    /// Takes how long a wait goes unsaid.
+    /// Sets the wait after which the observer is called.
     #[must_use]
     pub fn with_say_after(mut self, time: Duration) -> Self {
         self.say_after = time;
         self
     }
 
-    /// Takes how many tries there are at most, the first included.
+    /// Sets the maximum number of tries, the first included.
     #[must_use]
     pub fn with_max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts.max(1);
         self
     }
 
-    /// Takes the longest waits: before the second try, and before any.
+    /// Sets the upper bounds of the wait before the second try, and before any try.
     #[must_use]
     pub fn with_waits(mut self, first: Duration, max: Duration) -> Self {
         self.first_wait = first;

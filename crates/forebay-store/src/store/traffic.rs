@@ -1,32 +1,32 @@
-//! Requests of this process to each bucket or web server, for monitoring.
+//! Request counters of this process per bucket or web server, for monitoring.
 
-/// The requests of one bucket, by all stores of this process together.
+/// The requests to one bucket or web server, from all stores of this process together.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Scheme and bucket, or host: `s3://bucket`. Nothing of a key, a user or a query is in it.
+    /// Scheme and bucket, or host: `s3://bucket`. It contains no key, user name or query.
     pub store: String,
-    /// Tries that were made.
+    /// Requests, retries included.
     pub requests: u64,
-    /// Tries among them that repeated one that had failed.
+    /// Retries among `requests`.
     pub retries: u64,
-    /// Answers that asked to slow down.
+    /// Responses that asked to slow down.
     pub throttles: u64,
-    /// Reads that were asked for a second time because they were late.
+    /// Late reads that were requested a second time.
     pub hedges: u64,
-    /// Operations that were given up.
+    /// Operations that failed after all retries.
     pub failures: u64,
     /// Bytes of ranges that were read.
     pub read_bytes: u64,
-    /// Answers to reads that began.
+    /// Range reads of which the first byte arrived.
     pub reads: u64,
-    /// Seconds from asking to the first byte, of all of these together.
+    /// The sum of the times from request to first byte, over `reads`, in seconds.
     pub first_byte_s: f64,
-    /// The median and the 95th percentile of the last reads' latency, in seconds; none before the first read.
+    /// The median and the 95th percentile of the latency of recent reads, in seconds; `None` before the first read.
     pub usual_s: Option<(f64, f64)>,
-    /// Requests that are under way.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// Requests that may be under way at once, at the moment.
+    /// The current limit of requests in flight.
     pub limit: u64,
 }
 
@@ -36,7 +36,7 @@ impl Traffic {
     pub fn of_this_process() -> Vec<Traffic> {
         let mut all = super::cloud::traffic();
         all.sort_by(|a, b| a.store.cmp(&b.store));
-        // Two endpoints may have buckets of one name.
+        // Buckets of the same name at different endpoints are added up.
         all.dedup_by(|more, all| {
             let same = more.store == all.store;
             if same {

@@ -1,15 +1,15 @@
-//! How a file is sent or fetched.
+//! Options of uploads and downloads.
 
 use crate::{Cancel, Limiter};
 use std::fmt;
 
-/// Parts of this size, in bytes. Large enough that a request's latency is small beside it, small enough that eight of them
-/// in memory are nothing.
+/// Bytes of a part: large enough that transferring it takes much longer than the latency of a request, small enough that
+/// eight parts in memory do not matter.
 const PART_BYTES: u64 = 8 << 20;
-/// Parts on their way at once. Object stores give one connection some 50 to 100 MB/s.
+/// Parts in flight at once. Object stores serve one connection with some 50 to 100 MB/s.
 const PARALLEL: usize = 8;
 
-/// How [`Store::upload_file`](crate::Store::upload_file) and [`Store::download_file`](crate::Store::download_file) work.
+/// The options of [`Store::upload_file`](crate::Store::upload_file) and [`Store::download_file`](crate::Store::download_file).
 ///
 /// ```
 /// use forebay_store::{Cancel, Transfer};
@@ -20,23 +20,23 @@ const PARALLEL: usize = 8;
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Transfer<'a> {
-    /// The CRC-32C that the file must have. Without it an upload reads the file once more to know it.
+    /// The CRC-32C that the file must have. Without it, an upload reads the file an additional time to compute it.
     pub crc32c: Option<u32>,
-    /// Ends the transfer.
+    /// Cancels the transfer.
     pub cancel: &'a Cancel,
-    /// Called with bytes that are through and were not before, on the thread that called. They add up to the size;
-    /// an upload that has to start over counts nothing twice.
+    /// Called on the caller's thread with the number of newly transferred bytes. The calls add up to the file size, also if
+    /// the transfer has to start over.
     pub progress: &'a dyn Fn(u64),
-    /// Bytes of a part. Larger files than 10,000 of them get larger parts.
+    /// Bytes of a part. Files that would need more parts than a store accepts (10,000) are sent in larger parts.
     pub part_bytes: u64,
-    /// Parts on their way at once.
+    /// Parts in flight at once.
     pub parallel: usize,
-    /// A bandwidth that is shared with other transfers.
+    /// A bandwidth limit that other transfers share.
     pub limiter: Option<&'a Limiter>,
 }
 
 impl<'a> Transfer<'a> {
-    /// A transfer that `cancel` can end.
+    /// A transfer with default options that `cancel` can stop.
     pub fn new(cancel: &'a Cancel) -> Self {
         Self {
             crc32c: None,
@@ -48,35 +48,35 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Takes the CRC-32C that the file must have.
+    /// Sets the CRC-32C that the file must have.
     #[must_use]
     pub fn with_crc32c(mut self, crc32c: Option<u32>) -> Self {
         self.crc32c = crc32c;
         self
     }
 
-    /// Takes what is called with bytes that are through.
+    /// Sets the callback for newly transferred bytes.
     #[must_use]
     pub fn with_progress(mut self, progress: &'a dyn Fn(u64)) -> Self {
         self.progress = progress;
         self
     }
 
-    /// Takes the bytes of a part.
+    /// Sets the size of a part in bytes.
     #[must_use]
     pub fn with_part_bytes(mut self, bytes: u64) -> Self {
         self.part_bytes = bytes.max(1);
         self
     }
 
-    /// Takes how many parts are on their way at once.
+    /// Sets the number of parts in flight at once.
     #[must_use]
     pub fn with_parallel(mut self, parallel: usize) -> Self {
         self.parallel = parallel.max(1);
         self
     }
 
-    /// Takes a bandwidth that is shared with other transfers.
+    /// Sets a bandwidth limit that other transfers share.
     #[must_use]
     pub fn with_limiter(mut self, limiter: Option<&'a Limiter>) -> Self {
         self.limiter = limiter;

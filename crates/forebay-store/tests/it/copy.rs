@@ -1,4 +1,4 @@
-//! Datasets copied to and from a real server, through a proxy that makes faults, stopped and killed.
+//! Copies datasets to and from a real server: with faults from a proxy, with damaged objects, and with cancellation.
 
 use forebay_rigs::{BUCKET, FaultProxy, Plan as Faults, S3Server};
 use forebay_shard::manifest::{ShardEntry, SplitEntry};
@@ -22,7 +22,7 @@ fn bytes(seed: u32, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// A dataset of shards of these sizes; the engine does not look into them.
+/// Writes a dataset of shards of these sizes with arbitrary bytes; a copy does not parse shards.
 fn dataset(root: &Path, seed: u32, sizes: &[usize]) {
     std::fs::create_dir_all(root.join("index")).unwrap();
     let shards = sizes.iter().zip(0u32..).map(|(size, number)| {
@@ -101,17 +101,17 @@ fn sync() -> CopyOptions {
 }
 
 #[test]
-fn a_dataset_goes_up_over_and_down() {
+fn a_dataset_is_uploaded_copied_and_downloaded() {
     let server = S3Server::start();
     let store = options(server.url());
     let dir = tempfile::tempdir().unwrap();
     let (here, back) = (dir.path().join("here"), dir.path().join("back"));
-    // One of them in several parts.
+    // The second shard is uploaded in several parts.
     dataset(&here, 1, &[100_000, 20 << 20, 1]);
     let here_at = Location::from(here.as_path());
     let summary = copy(&here_at, &at("a/set"), &store, CopyOptions::default()).unwrap();
     assert_eq!((summary.copied, summary.published), (7, 1));
-    // Everything has its checksum with it now, so nothing is sent again, indexes neither.
+    // All objects are stored with checksums now, so nothing is sent again, not even indexes.
     let again = copy(&here_at, &at("a/set"), &store, CopyOptions::default()).unwrap();
     assert_eq!((again.copied, again.kept), (0, 7));
     let mut through = CopyOptions::default();
@@ -140,7 +140,7 @@ fn a_dataset_goes_up_over_and_down() {
     .unwrap();
     assert_eq!((kept.copied, kept.kept), (0, 7));
 
-    // Another dataset is refused, and what is beside the prefix is never touched.
+    // A different dataset is refused without `overwrite`, and objects outside the prefix are never changed.
     let other = dir.path().join("other");
     dataset(&other, 9, &[5000]);
     let other_at = Location::from(other.as_path());
@@ -170,7 +170,7 @@ fn a_dataset_goes_up_over_and_down() {
 }
 
 #[test]
-fn a_fifth_of_all_answers_may_fail() {
+fn a_copy_survives_faults_in_a_fifth_of_requests() {
     let server = S3Server::start();
     let dir = tempfile::tempdir().unwrap();
     let (here, back) = (dir.path().join("here"), dir.path().join("back"));
@@ -191,7 +191,7 @@ fn a_fifth_of_all_answers_may_fail() {
     assert_eq!(server.open_uploads(), 0);
 }
 
-/// Asks for a stop once one object is through.
+/// Cancels the copy at the first progress.
 struct StopAtFirst(Cancel);
 
 impl CopyObserver for StopAtFirst {
@@ -205,7 +205,7 @@ impl CopyObserver for StopAtFirst {
 }
 
 #[test]
-fn a_stop_leaves_no_open_uploads_and_is_continued() {
+fn a_cancelled_copy_leaves_no_uploads_and_continues() {
     let server = S3Server::start();
     let store = options(server.url());
     let dir = tempfile::tempdir().unwrap();
@@ -231,7 +231,7 @@ fn a_stop_leaves_no_open_uploads_and_is_continued() {
 }
 
 #[test]
-fn damage_in_a_store_is_found_on_the_way_down() {
+fn a_damaged_object_is_found_when_downloaded() {
     let server = S3Server::start();
     let store = options(server.url());
     let dir = tempfile::tempdir().unwrap();
@@ -269,7 +269,7 @@ fn damage_in_a_store_is_found_on_the_way_down() {
     assert!(!back.join("forebay.json").exists() && !back.join("train-00000-of-00002").exists());
 }
 
-/// Another process may be uploading below the same prefix, even a file of the same name.
+/// Another process may be uploading below the same prefix, even an object of the same name.
 #[test]
 fn uploads_of_other_processes_stay_open() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Stores through faults: each test has a proxy between the client and a real server.
+//! Stores under faults: most tests have a fault-injecting proxy between the client and a real server.
 
 use forebay_rigs::{Azurite, BUCKET, Fault, FaultProxy, Gcs, Moto, Plan, S3Server};
 use forebay_store::{
@@ -6,7 +6,7 @@ use forebay_store::{
 };
 use std::time::{Duration, Instant};
 
-/// Tries follow quickly, and go on for as long as a busy machine may need.
+/// Short waits between retries, and enough time in total for a busy machine.
 fn patient() -> Retry {
     Retry::default()
         .with_waits(Duration::from_millis(5), Duration::from_millis(200))
@@ -53,8 +53,8 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Puts, gets, ranges, uploads in parts, downloads and listings, from several threads; all of them complete, and all of it reads
-/// back equal.
+/// Makes puts, gets, range reads, multipart uploads, downloads and listings on four threads, and checks that all of them
+/// succeed and return the bytes that were written.
 fn works(store: &Store, small: u64, large: u64) {
     let dir = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn works(store: &Store, small: u64, large: u64) {
 fn s3_with_a_fifth_of_all_requests_failing() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 1, Plan::rough(0.2));
-    // FOREBAY_TEST_OBJECTS=900 makes it the thousand uploads of the promise: 900 small ones, and 100 in parts.
+    // FOREBAY_TEST_OBJECTS=900 runs the full test of 1,000 uploads: 900 small objects, and 100 multipart uploads.
     let small = std::env::var("FOREBAY_TEST_OBJECTS").map_or(60, |text| text.parse().unwrap());
     works(
         &open("s3", &proxy.url(), server.settings()),
@@ -133,17 +133,17 @@ fn azure_with_a_fifth_of_all_requests_failing() {
 }
 
 #[test]
-fn bytes_that_are_flipped_on_their_way_are_sent_again() {
+fn bytes_damaged_in_transit_are_sent_again() {
     let flips = Plan::of(0.3, &[Fault::FlipRequest, Fault::FlipAnswer]);
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 5, Plan::none());
     let store = open("s3", &proxy.url(), server.settings());
-    // The probe for conditions is no object that anybody reads back.
+    // The first conditional put writes its probe before the proxy damages bytes.
     store.put("first", b"", Put::IfAbsent).unwrap();
     proxy.set_plan(flips.clone());
     whole_objects(&store);
     assert!(proxy.counts().len() == 2, "{:?}", proxy.counts());
-    // No signature covers the bytes here: only what the store reports of them.
+    // Google's signature does not cover the body: damage shows only in the checksum that the store reports.
     let server = Gcs::start();
     let proxy = FaultProxy::new(server.address(), 6, flips);
     whole_objects(&open("gs", &proxy.url(), server.settings()));
@@ -165,7 +165,7 @@ fn whole_objects(store: &Store) {
 }
 
 #[test]
-fn a_put_whose_answer_was_lost_is_known_as_our_own() {
+fn ambiguous_put_is_resolved_by_write_token() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 7, Plan::of(0.5, &[Fault::CutAnswer]));
     let store = open("s3", &proxy.url(), server.settings());
@@ -185,7 +185,7 @@ fn a_put_whose_answer_was_lost_is_known_as_our_own() {
 }
 
 #[test]
-fn a_store_that_ignores_conditions_is_found_out() {
+fn a_store_that_ignores_conditions_is_detected() {
     let server = S3Server::ignoring_conditions();
     let store = open("s3", &server.url(), server.settings());
     store.put("there", b"precious", Put::Always).unwrap();
@@ -203,7 +203,7 @@ fn a_store_that_ignores_conditions_is_found_out() {
 }
 
 #[test]
-fn an_outage_is_waited_out() {
+fn an_outage_is_bridged_by_retries() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 8, Plan::none());
     let store = open("s3", &proxy.url(), server.settings());
@@ -219,7 +219,7 @@ fn an_outage_is_waited_out() {
 }
 
 #[test]
-fn a_stop_ends_the_wait_for_a_store_that_is_away() {
+fn cancelling_ends_the_wait_for_an_unreachable_store() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 13, Plan::none());
     let dir = tempfile::tempdir().unwrap();
@@ -244,7 +244,7 @@ fn a_stop_ends_the_wait_for_a_store_that_is_away() {
             options.with_cancel(cancel.clone())
         });
         store.put("a", b"still here", Put::Always).unwrap();
-        // A server that closes connections, and one that says nothing.
+        // Alternates between a server that closes connections and a server that never responds.
         let hangs = number % 2 == 1;
         let (before, hung) = (proxy.turned_away(), proxy.counts());
         match hangs {
@@ -267,14 +267,14 @@ fn a_stop_ends_the_wait_for_a_store_that_is_away() {
         proxy.set_outage(false);
         proxy.set_plan(Plan::none());
     }
-    // What the upload had begun is ended as soon as the store is there again.
+    // The cancelled call may have left an open multipart upload, which can be aborted once the store is back.
     let store = open("s3", &server.url(), server.settings());
     store.abort_uploads_of("c").unwrap();
     assert_eq!(server.open_uploads(), 0);
 }
 
 #[test]
-fn a_stop_at_any_request_leaves_nothing_behind() {
+fn cancelling_at_any_request_leaves_nothing_behind() {
     let server = S3Server::start();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
@@ -288,7 +288,7 @@ fn a_stop_at_any_request_leaves_nothing_behind() {
     let calls: [(Call<'_>, u64); 2] = [(&upload, 5), (&put, 4)];
     for (call, least) in calls {
         for number in 0.. {
-            // At another address it is another store, of which nothing was learned yet.
+            // A proxy at a new address counts as a new store, so that conditions are probed again.
             let proxy = FaultProxy::new(server.address(), 15, Plan::none());
             let cancel = Cancel::new();
             let store = open_with("s3", &proxy.url(), server.settings(), &|options| {
@@ -305,7 +305,7 @@ fn a_stop_at_any_request_leaves_nothing_behind() {
                 straight.delete(&object.key).unwrap();
             }
             match done {
-                // There is no such request.
+                // The call made fewer requests than `number`.
                 Ok(()) => {
                     assert!(number >= least, "{number} requests");
                     break;
@@ -317,7 +317,7 @@ fn a_stop_at_any_request_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_error_says_what_was_tried() {
+fn an_error_names_operation_object_and_tries() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 9, Plan::of(1.0, &[Fault::Hang]));
     let store = open_with("s3", &proxy.url(), server.settings(), &|options| {
@@ -374,7 +374,7 @@ fn an_error_says_what_was_tried() {
 }
 
 #[test]
-fn a_store_that_never_answered_is_given_up_sooner() {
+fn a_store_that_never_responded_fails_sooner() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", free.local_addr().unwrap());
     drop(free);
@@ -413,7 +413,7 @@ fn a_store_that_asks_to_slow_down_gets_fewer_requests() {
 }
 
 #[test]
-fn a_late_read_is_asked_for_a_second_time() {
+fn a_late_read_is_hedged() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 11, Plan::none());
     let wait = Duration::from_secs(300);
@@ -434,15 +434,15 @@ fn a_late_read_is_asked_for_a_second_time() {
     {
         read();
     }
-    // One that is not asked for again waits for its timeout.
+    // A read that is not hedged would wait for its timeout.
     assert!(started.elapsed() < wait);
 }
 
 #[test]
-fn a_narrow_share_of_bandwidth_is_not_standing_still() {
+fn waiting_for_bandwidth_does_not_time_out() {
     let server = S3Server::start();
     let store = open_with("s3", &server.url(), server.settings(), &|mut options| {
-        // Each object takes three times as long as the time without progress after which a request fails.
+        // At this bandwidth each object takes three times the timeout.
         options.bandwidth = Some(200_000);
         options.with_timeout(Duration::from_millis(500))
     });
@@ -461,7 +461,7 @@ fn a_narrow_share_of_bandwidth_is_not_standing_still() {
 }
 
 #[test]
-fn uploads_that_a_killed_process_left_are_ended() {
+fn uploads_of_a_killed_process_are_aborted() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 12, Plan::none());
     let store = open_with("s3", &proxy.url(), server.settings(), &|options| {
@@ -471,7 +471,7 @@ fn uploads_that_a_killed_process_left_are_ended() {
     let file = dir.path().join("file");
     std::fs::write(&file, noise(11 << 20, 1)).unwrap();
     let cancel = Cancel::new();
-    // The first part is through, and then the store is gone: nothing can be cleaned up.
+    // The store becomes unreachable after the first part, so the upload cannot be aborted.
     let progress = |_| proxy.set_outage(true);
     let transfer = Transfer::new(&cancel)
         .with_part_bytes(5 << 20)

@@ -1,4 +1,4 @@
-//! Objects whose names no path can have: they are left out of listings and reported, and the others stay.
+//! Objects with invalid names are left out of listings and reported; the others are listed.
 
 use forebay_rigs::Scripted;
 use forebay_store::{Location, Store, StoreOptions};
@@ -21,7 +21,7 @@ fn open(server: &Scripted) -> Store {
 }
 
 #[test]
-fn names_that_no_path_can_have_are_left_out_and_reported() {
+fn invalid_names_are_left_out_and_reported() {
     let server = Scripted::start(|method, target| {
         assert_eq!(method, "GET");
         assert!(target.contains("list-type=2"), "{target}");

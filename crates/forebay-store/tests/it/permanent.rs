@@ -1,4 +1,4 @@
-//! Faults of a whole store: they end an operation at the first answer, and long waits are said.
+//! Permanent faults end an operation at the first response, and long waits are reported.
 
 use forebay_rigs::{BUCKET, Fault, FaultProxy, Plan, S3Server, Scripted};
 use forebay_store::{
@@ -8,7 +8,7 @@ use forebay_store::{
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-/// Long enough that a test that waits for it would be noticed.
+/// The waits between retries are so long that a test with an unexpected retry would take noticeably long.
 fn options(url: &str) -> StoreOptions {
     let waits = Retry::default().with_waits(Duration::from_secs(20), Duration::from_secs(20));
     let start = StoreOptions::new().with_endpoint(url).with_retry(waits);
@@ -24,7 +24,7 @@ fn refusal(code: &str) -> Vec<u8> {
     format!("<Error><Code>{code}</Code><Message>no</Message></Error>").into_bytes()
 }
 
-/// Refuses every request with this answer; the answer to HEAD has no body.
+/// A server that refuses every request with this response; the response to HEAD has no body.
 fn refusing(status: u16, code: &'static str, date: Option<SystemTime>) -> Scripted {
     Scripted::start(move |_, _| {
         let date = date.map(|time| ("Date", httpdate::fmt_http_date(time)));
@@ -57,7 +57,7 @@ fn permanent_faults_end_an_operation_at_once() {
             store.read_at("a", 0, &mut [0; 5]).unwrap_err(),
         ];
         assert_eq!(server.take().len(), 3, "{code}");
-        // The answer to HEAD has no body, so a GET asks for the reason.
+        // The response to HEAD has no body, so the client sends a GET to learn the reason.
         if status != 404 {
             errors.push(store.head("a").unwrap_err());
             assert_eq!(server.take().len(), 2, "{code}");
@@ -81,7 +81,7 @@ fn a_copy_ends_at_the_first_permanent_fault() {
         let all: String = (0..keys).map(one).collect();
         format!("<ListBucketResult><Name>b</Name>{all}</ListBucketResult>").into_bytes()
     };
-    // It expires after the listing.
+    // The credentials expire after the listing.
     let server = Scripted::start(move |_, target| match target {
         _ if target.contains("list-type=2") => (200, Vec::new(), list(500)),
         _ if target.ends_with("forebay.json") => (404, Vec::new(), Vec::new()),
@@ -97,12 +97,12 @@ fn a_copy_ends_at_the_first_permanent_fault() {
         panic!("it is copied")
     };
     assert!(error.to_string().contains("ExpiredToken"), "{error}");
-    // Each of the threads begins one object.
+    // Each thread starts one object before the copy stops.
     assert!(server.take().len() < 100);
 }
 
 #[test]
-fn a_clock_that_is_off_is_told_by_the_answer() {
+fn a_wrong_clock_is_detected_from_the_response() {
     let there = SystemTime::now() - Duration::from_secs(3 * 3600);
     for code in ["RequestTimeTooSkewed", "SignatureDoesNotMatch"] {
         let server = refusing(403, code, Some(there));
@@ -117,9 +117,10 @@ fn a_clock_that_is_off_is_told_by_the_answer() {
     }
 }
 
-/// A request that is refused as malformed may have been damaged on its way; when many are, they were not.
+/// A request that is refused as malformed may have been damaged in transit, and is retried. If many requests are refused,
+/// damage is not the cause, and the retries end.
 #[test]
-fn refusals_of_many_requests_are_not_repeated() {
+fn refusals_of_many_requests_are_not_retried() {
     let server = refusing(400, "InvalidRequest", None);
     let mut options = options(&format!("http://{}", server.address()));
     options.retry = Retry::default().with_waits(Duration::ZERO, Duration::ZERO);
@@ -128,13 +129,13 @@ fn refusals_of_many_requests_are_not_repeated() {
     for _ in 0..300 {
         store.get("a", 9).unwrap_err();
     }
-    // Tries to spare come back with time, five a second.
+    // Five retry tokens are added each second.
     let seconds = begin.elapsed().unwrap().as_secs() as usize;
     assert!(server.take().len() <= 300 + 50 + 5 * (seconds + 1));
 }
 
 #[test]
-fn long_waits_are_said_once() {
+fn long_waits_are_reported_once() {
     let said = Arc::<Mutex<Vec<String>>>::default();
     let to = Arc::clone(&said);
     on_long_wait(move |line| to.lock().unwrap().push(line.to_owned()));
@@ -162,7 +163,7 @@ fn long_waits_are_said_once() {
 }
 
 #[test]
-fn objects_for_directories_are_not_listed() {
+fn directory_markers_are_not_listed() {
     let server = S3Server::with_folders();
     let store = Store::open(&place("set"), &options(&server.url())).unwrap();
     for key in ["photos/a.jpg", "photos/more/b.jpg", "c.jpg"] {

@@ -1,4 +1,4 @@
-//! Redirects: which are followed, where to, and with which headers.
+//! Which redirects are followed, to which hosts, and with which headers.
 
 use forebay_rigs::{Gcs, Scripted};
 use forebay_store::{Cancel, Error, ErrorKind, Location, Put, Store, StoreOptions, Transfer};
@@ -6,14 +6,14 @@ use std::net::TcpListener;
 use std::path::Path;
 
 const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
-/// Marks every credential, and the query of every redirect.
+/// The marker in all credentials and in the queries of all redirects, which must not appear in errors.
 const SECRET: &str = "MARKED";
 
 fn open(url: &str, options: &StoreOptions) -> Store {
     Store::open(&Location::parse(url).unwrap(), options).unwrap()
 }
 
-/// Each kind of bucket with credentials, at `endpoint`.
+/// A store of each kind of bucket, with credentials, at `endpoint`.
 fn buckets(endpoint: &str) -> Vec<Store> {
     let with = |settings: &[(&str, &str)]| {
         let options = StoreOptions::new().with_endpoint(endpoint);
@@ -52,7 +52,7 @@ fn buckets(endpoint: &str) -> Vec<Store> {
     ]
 }
 
-/// Every call that makes a request, some of which are signed by hand.
+/// Makes every call that sends a request, and returns the errors.
 fn calls(store: &Store, file: &Path) -> Vec<Error> {
     let cancel = Cancel::new();
     let transfer = Transfer::new(&cancel).with_part_bytes(5 << 20);
@@ -111,7 +111,7 @@ fn requests_to_a_bucket_follow_no_redirect() {
 }
 
 #[test]
-fn a_bucket_redirects_not_even_within_its_own_origin() {
+fn a_bucket_follows_no_redirect_within_its_origin() {
     let server = Scripted::start(|_, path| {
         assert!(!path.contains("elsewhere"), "{path}");
         (307, vec![("Location", "/elsewhere".to_owned())], Vec::new())
@@ -122,7 +122,7 @@ fn a_bucket_redirects_not_even_within_its_own_origin() {
 }
 
 #[test]
-fn the_region_that_s3_names_is_in_the_hint() {
+fn the_hint_names_the_region_that_s3_returns() {
     let body = b"<Error><Code>PermanentRedirect</Code><Endpoint>b.s3.eu-central-1.amazonaws.com</Endpoint></Error>";
     let server = Scripted::start(|_, _| {
         let region = ("x-amz-bucket-region", "eu-central-1".to_owned());
@@ -173,7 +173,7 @@ fn web_server() -> Scripted {
 }
 
 #[test]
-fn a_web_server_redirects_within_its_origin_five_times() {
+fn five_redirects_within_a_web_origin_are_followed() {
     let server = web_server();
     let url = format!("http://{}", server.address());
     let store = open(&url, &StoreOptions::new());
@@ -193,9 +193,9 @@ fn a_web_server_redirects_within_its_origin_five_times() {
 }
 
 #[test]
-fn a_web_server_redirects_to_no_private_address() {
+fn redirects_to_private_addresses_are_refused() {
     let server = web_server();
-    // Accepts connections, so that one that is made is seen.
+    // A listener that shows whether a connection was made.
     let private = TcpListener::bind("127.0.0.1:0").unwrap();
     private.set_nonblocking(true).unwrap();
     let port = private.local_addr().unwrap().port();

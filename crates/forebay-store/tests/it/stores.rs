@@ -19,7 +19,7 @@ fn open(url: &str, options: &StoreOptions) -> Store {
 }
 
 #[test]
-fn a_directory() {
+fn a_directory_passes_the_conformance_suite() {
     let dir = tempfile::tempdir().unwrap();
     conformance::check(&open(dir.path().to_str().unwrap(), &StoreOptions::new()));
     let url = format!("file://{}/not/there/yet", dir.path().display());
@@ -39,7 +39,7 @@ fn s3_by_s3s() {
     assert_eq!(server.open_uploads(), 0);
 }
 
-/// Bytes that take time on their way are the same.
+/// A link with latency and limited bandwidth does not change the results.
 #[test]
 fn s3_behind_a_link() {
     let link = Link::new(Duration::from_millis(2), 200_000_000);
@@ -73,7 +73,7 @@ fn azure() {
 }
 
 #[test]
-fn a_web_server_is_read() {
+fn a_web_server_can_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = conformance::noise(3_000_000, 3);
     std::fs::create_dir(dir.path().join("data")).unwrap();
@@ -81,7 +81,7 @@ fn a_web_server_is_read() {
     let server = Web::start(dir.path(), true);
     let store = open(&format!("{}/data", server.url()), &StoreOptions::new());
     conformance::check_reads(&store, "a b.bin", &bytes);
-    // A location may be the file itself.
+    // The location of a store may be a file.
     let file = open(
         &format!("{}/data/a%20b.bin", server.url()),
         &StoreOptions::new(),
@@ -152,7 +152,7 @@ fn wrong_keys_are_refused_and_not_shown() {
 }
 
 #[test]
-fn a_missing_bucket_is_no_missing_object() {
+fn a_missing_bucket_is_not_a_missing_object() {
     let server = S3Server::start();
     let options = options(&server.url(), server.settings());
     let store = open("s3://no-such-bucket-4711/x", &options);
@@ -164,9 +164,9 @@ fn a_missing_bucket_is_no_missing_object() {
     assert!(error.to_string().contains("bucket"), "{error}");
 }
 
-/// A process that is killed between writing a probe and deleting it leaves it. Its age is by the store's own clock.
+/// A process that is killed between writing and deleting a probe leaves it in the bucket. Its age is by the store's clock.
 #[test]
-fn probes_of_killed_processes_go() {
+fn probes_of_killed_processes_are_removed() {
     let server = S3Server::start();
     let dir = server.bucket_dir().join("set");
     std::fs::create_dir(&dir).unwrap();

@@ -1,9 +1,9 @@
-//! The rate of requests to one bucket, by all stores of this process together.
+//! Limits the requests of this process to one bucket, over all of its stores.
 //!
-//! Four things are shared, because a store that is overloaded is so for everybody: how many requests are in flight (as many as
-//! it bears: one more for each round that went well, fewer at once when it asks to slow down), until when it asked to be left
-//! alone, how many tries may be repeated (a bucket of tokens, so that an outage is not answered with a storm), and how long
-//! reads usually take (so that a late one can be asked for a second time).
+//! The stores of one bucket share four things, because an overloaded bucket affects all of them: the limit of requests in
+//! flight (additive increase while requests succeed, multiplicative decrease when the bucket asks to slow down), the end of a
+//! requested pause (`Retry-After`), a token bucket of retries (so that an outage does not cause a retry storm), and the
+//! usual latency of reads (so that a late read can be hedged with a second request).
 
 use crate::store::Traffic;
 use crate::store::options::without_secrets;
@@ -13,23 +13,23 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// The factor of the limit after a request to slow down.
+/// The factor applied to the limit when the store asks to slow down.
 const CUT: f64 = 0.6;
-/// Requests that were in flight together complain together: that counts once.
+/// Throttling responses to requests in flight at the same time arrive together, so the limit is cut once in this time.
 const CUT_ONCE_IN: Duration = Duration::from_millis(500);
-/// A store is not left alone for longer than this, whatever it asks for.
+/// The longest pause that is granted to a store that asks for one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Repeated tries that may begin at once, and that may begin each second in the long run.
+/// The capacity of the token bucket of retries, and the tokens that are added each second.
 const RETRY_TOKENS: f64 = 50.0;
 const RETRY_TOKENS_A_SECOND: f64 = 5.0;
-/// Tokens that a success adds: enough for a store of which every fifth answer fails.
+/// Tokens that each success adds: enough for a store at which every fifth request fails.
 const RETRY_TOKENS_A_SUCCESS: f64 = 0.5;
-/// A long wait is said once in this time: all operations of a bucket meet the same outage.
+/// A long wait is reported at most once in this time, since an outage affects all operations of a bucket.
 const SAY_ONCE_IN: Duration = Duration::from_secs(60);
-/// Reads that are looked back at, and how many of them there must be to tell what is late.
+/// The number of recent reads whose latency is kept, and how many there must be before reads are hedged.
 const LOOK_BACK: usize = 64;
 const LOOK_BACK_LEAST: usize = 16;
-/// Reads asked for twice: at most this share.
+/// The largest share of reads that may be hedged in the long run.
 const HEDGE_SHARE: f64 = 0.05;
 const HEDGE_TOKENS: f64 = 8.0;
 const HEDGE_SOONEST: Duration = Duration::from_millis(50);
@@ -38,14 +38,14 @@ const HEDGE_SOONEST: Duration = Duration::from_millis(50);
 pub(super) struct AdaptiveLimiter {
     state: Mutex<State>,
     room: Notify,
-    /// Whether it has been seen that the store refuses to replace an object where a put says so.
+    /// Whether a probe has shown that the store honors [`Put::IfAbsent`](crate::Put::IfAbsent).
     pub(super) heeds_if_absent: AtomicBool,
-    /// Whether it has been seen that the store refuses to replace another object than the one that a put names.
+    /// Whether a probe has shown that the store honors [`Put::IfMatch`](crate::Put::IfMatch).
     pub(super) heeds_if_match: AtomicBool,
     counts: Counts,
 }
 
-/// Counters for [`Traffic`] alone.
+/// Counters that are used for [`Traffic`] only.
 #[derive(Debug, Default)]
 struct Counts {
     requests: AtomicU64,
@@ -84,15 +84,15 @@ struct State {
     cut_at: Option<Instant>,
     paused_until: Option<Instant>,
     contacted: bool,
-    /// Whether nothing came back from the last request that failed.
+    /// Whether the last finished request had no response.
     away: bool,
     retry_tokens: f64,
     refilled: Instant,
-    /// Seconds that reads took, the oldest overwritten first.
+    /// Latencies of recent reads in seconds, a ring buffer.
     reads: Vec<f32>,
     next_read: usize,
     hedge_tokens: f64,
-    /// When a long wait was said last.
+    /// When a long wait was last reported.
     said: Option<Instant>,
 }
 
@@ -105,17 +105,17 @@ impl State {
     }
 }
 
-/// The paces of this process's buckets, by their URL.
+/// The limiters of this process, by process id and bucket URL.
 static LIMITERS: Mutex<Option<HashMap<String, Weak<AdaptiveLimiter>>>> = Mutex::new(None);
 
 impl AdaptiveLimiter {
-    /// The pace of the bucket that `url` names, shared with other stores of it. The largest `max` counts.
+    /// The limiter of the bucket that `url` names, shared by all of its stores. The largest `max` applies.
     pub(super) fn shared(url: &str, max: usize) -> Arc<Self> {
         let mut paces = LIMITERS
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         let paces = paces.get_or_insert_default();
-        // Keyed by process as well: a child's requests in flight are not its parent's.
+        // The key contains the process id, because a forked child does not have its parent's requests in flight.
         let url = format!("{} {url}", std::process::id());
         if let Some(pace) = paces.get(&url).and_then(Weak::upgrade) {
             let mut state = pace.state();
@@ -163,7 +163,7 @@ impl AdaptiveLimiter {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits for room for one more request.
+    /// Waits until one more request may be in flight.
     pub(super) async fn enter(self: &Arc<Self>) -> Permit {
         loop {
             let freed = self.room.notified();
@@ -177,7 +177,8 @@ impl AdaptiveLimiter {
                             state.in_flight += 1;
                             count(&self.counts.requests, 1);
                             if (state.in_flight as f64) < state.limit.floor() {
-                                // Two who left while no caller waited yet leave one notice: it is passed on.
+                                // `Notify` stores one notification only: if two permits were released before anyone waited, this
+                                // wakes the next waiter.
                                 self.room.notify_one();
                             }
                             return Permit(Arc::clone(self));
@@ -193,17 +194,17 @@ impl AdaptiveLimiter {
         }
     }
 
-    /// A try is about to be repeated.
+    /// Counts a retry.
     pub(super) fn repeats(&self) {
         count(&self.counts.retries, 1);
     }
 
-    /// An operation was given up.
+    /// Counts an operation that failed after all retries.
     pub(super) fn gave_up(&self) {
         count(&self.counts.failures, 1);
     }
 
-    /// So many bytes of a range were read.
+    /// Counts bytes of a range read.
     pub(super) fn read(&self, bytes: u64) {
         count(&self.counts.read_bytes, bytes);
     }
@@ -233,7 +234,7 @@ impl AdaptiveLimiter {
         }
     }
 
-    /// A request went well.
+    /// Records a successful request: raises the limit and adds retry tokens.
     pub(super) fn succeeded(&self) {
         let mut state = self.state();
         state.contacted = true;
@@ -244,24 +245,24 @@ impl AdaptiveLimiter {
         self.room.notify_one();
     }
 
-    /// The store answered, though not with what was asked for.
+    /// Records an error response: the store is reachable.
     pub(super) fn answered(&self) {
         let mut state = self.state();
         state.contacted = true;
         state.away = false;
     }
 
-    /// A request failed without any answer.
+    /// Records a request that failed without a response.
     pub(super) fn unanswered(&self) {
         self.state().away = true;
     }
 
-    /// Whether the store did not answer when it was asked last.
+    /// Whether the store seems unreachable: the last finished request had no response.
     pub(super) fn is_away(&self) -> bool {
         self.state().away
     }
 
-    /// The store asks to slow down, and perhaps for how long it wants to be left alone.
+    /// Records a throttling response: lowers the limit, and stops requests for `pause` if the store asks for one.
     pub(super) fn slow_down(&self, pause: Option<Duration>) {
         count(&self.counts.throttles, 1);
         let now = Instant::now();
@@ -279,12 +280,12 @@ impl AdaptiveLimiter {
         }
     }
 
-    /// Whether the store has ever answered in this process.
+    /// Whether the store has ever responded to this process.
     pub(super) fn contacted(&self) -> bool {
         self.state().contacted
     }
 
-    /// Takes a token for one more try, and returns how long to wait for it.
+    /// Takes a token for a retry, and returns how long to wait for it.
     pub(super) fn retry(&self) -> Duration {
         let mut state = self.state();
         state.refill();
@@ -292,14 +293,14 @@ impl AdaptiveLimiter {
         Duration::from_secs_f64((-state.retry_tokens / RETRY_TOKENS_A_SECOND).max(0.0))
     }
 
-    /// Whether a token is there for a try that probably changes nothing.
+    /// Whether a token is available for a retry that will probably fail again.
     pub(super) fn can_spare_retry(&self) -> bool {
         let mut state = self.state();
         state.refill();
         state.retry_tokens >= 1.0
     }
 
-    /// Whether a long wait may be said now, which is counted.
+    /// Whether a long wait may be reported now. True at most once per [`SAY_ONCE_IN`].
     pub(super) fn may_say(&self) -> bool {
         let mut state = self.state();
         let now = Instant::now();
@@ -312,7 +313,7 @@ impl AdaptiveLimiter {
         may
     }
 
-    /// A read took so long, from asking to the first bytes.
+    /// Records the latency of a read, from the request to the head of the response.
     pub(super) fn read_took(&self, time: Duration) {
         count(&self.counts.reads, 1);
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -327,7 +328,7 @@ impl AdaptiveLimiter {
         state.hedge_tokens = (state.hedge_tokens + HEDGE_SHARE).min(HEDGE_TOKENS);
     }
 
-    /// After how long a read is late: twice what nineteen of twenty take. None while that is not known.
+    /// The latency after which a read counts as late: twice the 95th percentile. `None` while too few reads are recorded.
     pub(super) fn late_after(&self) -> Option<Duration> {
         let state = self.state();
         if state.reads.len() < LOOK_BACK_LEAST {
@@ -340,7 +341,7 @@ impl AdaptiveLimiter {
         Some(Duration::from_secs_f32(usual * 2.0).max(HEDGE_SOONEST))
     }
 
-    /// Whether a late read may be asked for a second time, which is counted.
+    /// Whether a late read may be hedged; takes a token if so.
     pub(super) fn may_hedge(&self) -> bool {
         let mut state = self.state();
         let may = state.hedge_tokens >= 1.0;
@@ -352,7 +353,7 @@ impl AdaptiveLimiter {
     }
 }
 
-/// Room for one request; dropped when it is done.
+/// The permit of one request in flight, released on drop.
 #[derive(Debug)]
 pub(super) struct Permit(Arc<AdaptiveLimiter>);
 
@@ -368,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complaints_cut_once_and_successes_give_back() {
+    fn throttling_cuts_the_limit_once_and_successes_raise_it() {
         let pace = AdaptiveLimiter::new(10);
         for _ in 0..5 {
             pace.slow_down(None);
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_are_repeated_slowly_once_the_tokens_are_gone() {
+    fn retries_wait_once_the_tokens_are_used_up() {
         let pace = AdaptiveLimiter::new(1);
         let waits: Vec<_> = (0..100).map(|_| pace.retry()).collect();
         assert_eq!(waits[0], Duration::ZERO);
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_is_late_by_what_reads_usually_take() {
+    fn a_read_is_late_after_twice_the_95th_percentile() {
         let pace = AdaptiveLimiter::new(1);
         assert_eq!(pace.late_after(), None);
         for _ in 0..200 {
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bucket_has_one_pace() {
+    fn stores_of_one_bucket_share_a_limiter() {
         let a = AdaptiveLimiter::shared("s3://one", 4);
         let b = AdaptiveLimiter::shared("s3://one", 8);
         assert!(Arc::ptr_eq(&a, &b));

@@ -26,12 +26,12 @@ impl Service for Azure {
         Some(&*self.0)
     }
 
-    /// Blocks belong to no upload; Azure removes those of no blob after a week.
+    /// Azure has no multipart uploads: blocks are sent one by one, and it removes uncommitted blocks after a week.
     fn has_uploads(&self) -> bool {
         false
     }
 
-    /// Completes with metadata, which `object_store` does not where parts are sent one by one.
+    /// Commits the block list with metadata, which `object_store` does not send for parts that are uploaded one by one.
     async fn complete(
         &self,
         open: &Open,
@@ -40,7 +40,7 @@ impl Service for Azure {
         let mut body = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
         for id in completion.ids.iter() {
             let id = BASE64_STANDARD.encode(&id.content_id);
-            // Committed by a try whose answer was lost, or not committed yet: the latest is right in both cases.
+            // The block may have been committed by a try whose response was lost: `Latest` covers both cases.
             body.push_str(&format!("<Latest>{id}</Latest>"));
         }
         body.push_str("</BlockList>");

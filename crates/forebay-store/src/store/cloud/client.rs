@@ -1,9 +1,9 @@
-//! The HTTP client below `object_store`. No request follows a redirect by itself.
+//! The HTTP clients below `object_store`. Redirects are off in the underlying client.
 //!
-//! A request to a bucket carries a signature, a session token or a SAS in its query: sent to the host that a redirect names, it
-//! gives that host the credentials. Requests to buckets therefore never follow one. Requests to web servers carry no
-//! credentials and follow a few, but only to public addresses: otherwise a server could make this machine
-//! read what only its own network reaches, such as the metadata of a cloud instance.
+//! A request to a bucket carries a signature, a session token or a SAS in its query. Sent to the host of a redirect, it would
+//! disclose these credentials, so requests to buckets never follow redirects. Requests to web servers carry no
+//! credentials and follow up to five redirects, but to another origin only at a public address: otherwise a server could
+//! make this machine read addresses of its private network, such as the metadata of a cloud instance.
 
 use super::exchange_log::EXCHANGE_LOG;
 use super::random;
@@ -19,11 +19,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Redirects that one request follows at most.
+/// Maximum number of redirects that one request follows.
 const MAX_REDIRECTS: u32 = 5;
 /// Variables that name a proxy for `https://`.
 const PROXY_VARIABLES: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
-/// Request headers that a redirected request keeps. None of them names the sender.
+/// Request headers that a redirected request keeps. None of them identifies the sender.
 const KEPT_HEADERS: [&str; 6] = [
     "accept",
     "range",
@@ -33,7 +33,7 @@ const KEPT_HEADERS: [&str; 6] = [
     "if-unmodified-since",
 ];
 
-/// Why a redirect was not followed. Travels in the extensions of the redirect itself, which is returned in its place.
+/// Why a redirect was not followed. Stored in the extensions of the redirect response, which is returned to the caller.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NotFollowed(pub(super) &'static str);
 
@@ -44,7 +44,7 @@ pub(super) struct Admission {
     address: fn(IpAddr) -> bool,
 }
 
-/// Encrypted, and at an address that anybody reaches.
+/// Encrypted, and at an address that is reachable from the whole internet.
 const PUBLIC: Admission = Admission {
     scheme: "https",
     address: is_public,
@@ -65,7 +65,7 @@ impl Direct {
 #[async_trait::async_trait]
 impl HttpService for Direct {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        // The client of `object_store` panics at a URL that only one of its two parsers takes.
+        // The client of `object_store` panics at a URL that only one of its two URL parsers accepts.
         if let Err(error) = Url::parse(&request.uri().to_string()) {
             return Err(HttpError::new(HttpErrorKind::Unknown, error));
         }
@@ -78,10 +78,10 @@ impl HttpService for Direct {
 pub(super) struct Following {
     /// For the origin that the user named.
     own: Direct,
-    /// For all others: connects to admitted addresses only.
+    /// For all other origins: connects to admitted addresses only.
     others: Direct,
     admission: Admission,
-    /// Requests go through a proxy, which resolves names itself.
+    /// Whether a proxy is set, which resolves names itself, so that the resolved addresses cannot be checked here.
     has_proxy: bool,
 }
 
@@ -100,8 +100,8 @@ impl Following {
         admission: Admission,
         has_proxy: bool,
     ) -> object_store::Result<Self> {
-        // The name is resolved and its addresses are checked where the connection is made: a name that
-        // resolves to another address the second time gains nothing.
+        // The addresses are checked by the resolver that the connection uses, so a name that resolves to
+        // another address the second time (DNS rebinding) does not pass the check.
         let resolver = Resolver(admission.address);
         let others = client_builder(options, resolver)?.no_proxy();
         Ok(Self {
@@ -112,7 +112,7 @@ impl Following {
         })
     }
 
-    /// The reason not to send a request to `target`, of another origin than the redirect came from.
+    /// The reason not to follow a redirect to `target`, which is at another origin.
     fn refuse(&self, target: &Url) -> Option<&'static str> {
         if target.scheme() != self.admission.scheme {
             return Some("redirects to another server are followed to https:// only");
@@ -206,10 +206,10 @@ pub(super) fn redirect_host(url: &str, answer: &HttpResponse) -> Option<String> 
     target.host_str().map(str::to_owned)
 }
 
-/// Resolves names to the addresses that it admits, in random order, so that connections spread over a store's machines.
+/// Resolves names to admitted addresses, in random order, so that connections are spread over the hosts of a store.
 struct Resolver(fn(IpAddr) -> bool);
 
-/// A name of which no address is admitted.
+/// The error of a name that has no admitted address.
 #[derive(Debug, thiserror::Error)]
 #[error("{NOT_PUBLIC}")]
 struct RefusedAddress;
@@ -241,7 +241,7 @@ fn is_refused_address(error: &(dyn StdError + 'static)) -> bool {
     false
 }
 
-/// Whether anybody on the internet reaches this address.
+/// Whether this address is reachable from the whole internet.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -253,7 +253,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let is_shared = a == 100 && (64..128).contains(&b);
     let is_special = (a, b, c) == (192, 0, 0) || (a == 198 && (b == 18 || b == 19));
-    // Azure's host answers instances at this address, which looks like a public one.
+    // Azure's host serves virtual machines at this address, which is in a public range.
     let is_azure_host = address == Ipv4Addr::new(168, 63, 129, 16);
     !(a == 0
         || a >= 224
@@ -274,14 +274,14 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let [.., a, b] = segments;
     let [a, b, c, d] = [a >> 8, a & 0xff, b >> 8, b & 0xff].map(|byte| byte as u8);
     match segments {
-        // NAT64 and 6to4 lead to the IPv4 address inside.
+        // NAT64 maps to the IPv4 address inside. 6to4, Teredo and documentation addresses are refused.
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => is_public_v4(Ipv4Addr::new(a, b, c, d)),
         [0x2002, ..] | [0x2001, 0 | 0xdb8, ..] | [0x3fff, 0..0x1000, ..] => false,
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }
 
-/// The settings of `object_store` as a client's, with redirects off.
+/// A `reqwest` builder with the client options of `object_store`, and redirects off.
 fn client_builder(
     options: &ClientOptions,
     resolver: Resolver,
@@ -399,7 +399,7 @@ mod tests {
         address: |address| address.is_loopback(),
     };
 
-    /// The answer to a request that carries what a request to a web server never should.
+    /// The response to a request with credentials in headers that must not be passed on.
     fn ask(client: &Following, url: &str) -> HttpResponse {
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.uri_mut() = url.parse().unwrap();
@@ -442,7 +442,7 @@ mod tests {
         }
     }
 
-    /// The check is of the address that is connected to, and there is no second look-up between them.
+    /// The check uses the address that the connection is made to; the name is not resolved a second time.
     #[test]
     fn names_of_refused_addresses_are_refused() {
         let refuse = Admission {
@@ -453,7 +453,7 @@ mod tests {
         let target = format!("http://localhost:{}/b", other.address().port());
         let first =
             Scripted::start(move |_, _| (302, vec![("Location", target.clone())], Vec::new()));
-        // The origin that the user named may be anywhere.
+        // The origin that the user named is not checked.
         let url = format!("http://localhost:{}/a", first.address().port());
         let answer = ask(&client(refuse, false), &url);
         assert_eq!(answer.status(), 302);
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!((first.take().len(), other.take().len()), (1, 0));
     }
 
-    /// Only the user may name a private origin: another server may not redirect back to it.
+    /// A private address may only be named by the user: another server may not redirect back to it.
     #[test]
     fn a_redirect_back_to_the_first_origin_is_checked() {
         static FIRST: std::sync::OnceLock<u16> = std::sync::OnceLock::new();
@@ -476,7 +476,7 @@ mod tests {
         static NAMES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let literal_only = Admission {
             scheme: "http",
-            // The literal address of the other server is admitted, and nothing after it.
+            // Admits only the first check, which is of the literal address of the other server.
             address: |_| NAMES.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0,
         };
         let url = format!("http://localhost:{}/a", first.address().port());

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A profile's file is a few KB; a foreign file is not read on.
+/// The largest number of bytes read from a profile file, which usually has a few KB.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The environment of this process, or what a test puts in its place.
+/// The environment variables of this process, or those of a test.
 #[derive(Clone)]
 pub(super) struct Environment {
     vars: BTreeMap<String, String>,
@@ -54,8 +54,8 @@ impl Environment {
 /// The values of a profile, by their names in the AWS files.
 pub(super) type Profile = BTreeMap<String, String>;
 
-/// The profile called `name`, or, without a name, the one that AWS's tools would take. The credentials file wins over the
-/// configuration. An error says what is wrong with the profile.
+/// Loads the profile `name`, or, without a name, the profile that the AWS tools would use. The credentials file takes
+/// precedence over the configuration file. The error text describes the problem with the profile.
 pub(super) fn load(around: &Environment, name: Option<&str>) -> Result<Profile, String> {
     let asked = name.or_else(|| around.var("AWS_PROFILE"));
     let name = asked
@@ -103,8 +103,8 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     }
 }
 
-/// Sections of `name = value` lines. Lines that are indented belong to a value of several lines, which no name that is
-/// read here has.
+/// Parses sections of `name = value` lines. Indented lines belong to multi-line values, which none of the names used here
+/// has, so they are skipped.
 fn parse(text: &str) -> BTreeMap<String, Profile> {
     let mut sections: BTreeMap<String, Profile> = BTreeMap::new();
     let mut current: Option<String> = None;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_files_are_no_error_unless_a_profile_is_asked_for() {
+    fn missing_files_fail_only_for_a_named_profile() {
         let around = Environment::new(&[("HOME", "/nonexistent")]);
         assert!(load(&around, None).unwrap().is_empty());
         assert!(load(&around, Some("x")).is_err());

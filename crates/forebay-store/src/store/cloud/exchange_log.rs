@@ -1,8 +1,8 @@
-//! The log of the exchanges between `object_store` and its HTTP client.
+//! The log of the requests and responses between `object_store` and its HTTP client.
 //!
-//! `object_store` tells its errors as text. What decides about a further try (the status, the store's error code, how long it
-//! wants to be left alone) and what proves an upload (the checksum that the store reports of the bytes it received) is
-//! noted here, for the caller that runs the operation: notes belong to a task.
+//! `object_store` reports errors as text. The facts that decide on a retry (status, error code, `Retry-After`) and that prove
+//! an upload (the checksum that the store reports of the received bytes) are recorded here. The log is local to the task
+//! that runs the operation.
 
 use super::client::{Direct, Following, NotFollowed, redirect_host};
 use base64::Engine;
@@ -18,63 +18,63 @@ use object_store::client::{
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
-/// An error's body is read this far: it is for people, and comes from a stranger.
+/// The largest number of bytes read from the body of an error response, which is untrusted.
 const ERROR_BODY_BYTES: usize = 64 << 10;
 
 tokio::task_local! {
-    /// The log of the running operation.
+    /// The log of the current try of the running operation.
     pub(super) static EXCHANGE_LOG: Arc<ExchangeLog>;
 }
 
-/// The log of the requests of one try.
+/// The log of one try, which may consist of several requests.
 #[derive(Debug, Default)]
 pub(super) struct ExchangeLog {
     seen: Mutex<Observation>,
 }
 
-/// The observations of the last request.
+/// What was observed of the last request. The counters and `invalid_names` cover all requests of the try.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Observation {
     pub(super) status: Option<u16>,
     /// The error code that the store gave, such as `SlowDown`.
     pub(super) code: Option<String>,
-    /// Its sentence for people.
+    /// The error message that the store gave.
     pub(super) message: Option<String>,
     pub(super) retry_after: Option<Duration>,
-    /// The time of the answer by the store's clock and by this machine's.
+    /// The time of an error response by the store's clock and by this machine's.
     pub(super) clocks: Option<(SystemTime, SystemTime)>,
     pub(super) transport: Option<HttpErrorKind>,
-    /// The redirect that was answered last and not followed.
+    /// The last redirect that was not followed.
     pub(super) redirect: Option<Redirect>,
-    /// The host that was asked last, without its port.
+    /// The host of the last request, without its port.
     pub(super) host: String,
-    /// The URL that was asked last, without its query.
+    /// The URL of the last request, without its query.
     pub(super) url: String,
-    /// The CRC-32C that the store tells of a whole object.
+    /// The CRC-32C of the whole object, as reported by the store.
     pub(super) crc32c: Option<u32>,
-    /// Names in listings that no path can have, each taken out of the answer.
+    /// Invalid object names that were removed from listing responses.
     pub(super) invalid_names: Vec<String>,
-    /// Bodies sent whose checksum the store reported, and it was ours.
+    /// Sent bodies that the store's response proves to have arrived intact.
     pub(super) proved: u32,
-    /// Bodies sent of which the store reported nothing that can be compared.
+    /// Sent bodies about which the response has nothing to compare.
     pub(super) unproved: u32,
-    /// Bodies sent of which the store reported another checksum than ours.
+    /// Sent bodies for which the store reported a different checksum.
     pub(super) refuted: u32,
 }
 
 /// A redirect that was not followed.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Redirect {
-    /// The host that it names.
+    /// The host of the target URL.
     pub(super) host: Option<String>,
-    /// The region that S3 names.
+    /// The region of the bucket, if S3 names it.
     pub(super) region: Option<String>,
-    /// Why it was not followed, where others are.
+    /// Why it was not followed, for clients that follow redirects (web servers).
     pub(super) why: Option<&'static str>,
 }
 
 impl ExchangeLog {
-    /// Notes the host of the next request.
+    /// Records the host of the next request, which follows a redirect.
     pub(super) fn asks(&self, host: &str) {
         host.clone_into(&mut self.lock().host);
     }
@@ -90,12 +90,12 @@ impl ExchangeLog {
     }
 }
 
-/// Makes clients that note what they see.
+/// Creates HTTP clients that record requests and responses in the log.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Watched {
-    /// For requests with credentials: never redirected.
+    /// For requests with credentials, which never follow a redirect.
     Bucket,
-    /// For requests without.
+    /// For requests without credentials.
     Web,
 }
 
@@ -121,7 +121,7 @@ impl HttpService for Watcher {
         let uri = request.uri();
         {
             let mut seen = notes.lock();
-            // What one request met says nothing about the next.
+            // Clears the observations of the request before.
             (seen.status, seen.code, seen.message) = (None, None, None);
             (seen.retry_after, seen.transport, seen.redirect) = (None, None, None);
             seen.clocks = None;
@@ -153,7 +153,7 @@ impl HttpService for Watcher {
             seen.retry_after = text(headers, "retry-after")
                 .and_then(|text| text.trim().parse().ok())
                 .map(Duration::from_secs);
-            // An answer that a cache kept has the time of its making.
+            // The date of a response from a cache (`age`) is the time when it was created.
             seen.clocks = text(headers, "date")
                 .filter(|_| !status.is_success() && !headers.contains_key("age"))
                 .and_then(|text| httpdate::parse_http_date(text).ok())
@@ -198,15 +198,15 @@ impl HttpService for Watcher {
     }
 }
 
-/// Whether a query asks for the objects of a bucket, of S3, Google or Azure.
+/// Whether a query lists the objects of a bucket (S3, Google or Azure).
 fn lists(query: &str) -> bool {
     let mut fields = query.split('&');
     fields.any(|field| field == "list-type=2" || field == "comp=list")
 }
 
-/// Takes out of a page of a listing what is no object for a reader: names that no path can have, such as `a//b` or
-/// `a/../b`, for one of which `object_store` refuses the whole listing; and the objects by which consoles and other tools
-/// make a directory show, whose names it would give without their last slash, as names that no request finds.
+/// Removes entries that are not readable objects from a page of a listing: invalid names such as `a//b` or `a/../b`, for
+/// which `object_store` would refuse the whole listing, and directory markers, which consoles and other tools create.
+/// `object_store` would return a marker's name without its last slash, and no request would find that name.
 async fn usable_page(
     response: HttpResponse,
     notes: &ExchangeLog,
@@ -223,7 +223,7 @@ async fn usable_page(
     Ok(HttpResponse::from_parts(parts, xml.into_bytes().into()))
 }
 
-/// The entries of a listing, and the elements that hold their names.
+/// The XML elements of listing entries: opening tag, closing tag, and the element with the name.
 const ENTRIES: [(&str, &str, &str); 4] = [
     ("<Contents>", "</Contents>", "Key"),
     ("<CommonPrefixes>", "</CommonPrefixes>", "Prefix"),
@@ -231,7 +231,7 @@ const ENTRIES: [(&str, &str, &str); 4] = [
     ("<BlobPrefix>", "</BlobPrefix>", "Name"),
 ];
 
-/// Whether an entry stands for a directory: it has no bytes, and a name that ends in a slash or the properties of one.
+/// Whether an entry is a directory marker: it is empty, and its name ends in a slash or its properties say so.
 fn is_directory(entry: &str, name: &str) -> bool {
     let of = |element: &str| between(entry, &format!("<{element}>"), &format!("</{element}>"));
     let is_empty = of("Size").or_else(|| of("Content-Length")).as_deref() == Some("0");
@@ -240,14 +240,13 @@ fn is_directory(entry: &str, name: &str) -> bool {
     is_empty && (name.ends_with('/') || has_flag)
 }
 
-/// Whether an object of this name can be read: `object_store` drops slashes at both ends.
+/// Whether an object of this name can be read: `object_store` drops leading and trailing slashes.
 fn is_readable(name: &str, is_object: bool) -> bool {
     let is_path = object_store::path::Path::parse(name).is_ok();
     is_path && !(is_object && (name.ends_with('/') || name.starts_with('/')))
 }
 
-/// A page without the entries that are no objects for a reader, and the names that no path can have; none if it has no such
-/// entry.
+/// The page without directory markers and invalid names, and the invalid names; `None` if the page has no such entry.
 fn usable_entries(xml: &str) -> Option<(String, Vec<String>)> {
     let (mut kept, mut names) = (String::new(), Vec::new());
     let mut is_changed = false;
@@ -284,7 +283,7 @@ fn usable_entries(xml: &str) -> Option<(String, Vec<String>)> {
     is_changed.then_some((kept, names))
 }
 
-/// A body, or the first `most` bytes of it.
+/// Reads a body up to `most` bytes.
 pub(super) async fn read_some(
     mut body: HttpResponseBody,
     most: usize,
@@ -302,8 +301,8 @@ pub(super) async fn read_some(
     Ok(read)
 }
 
-/// A body that is sent. Checksums are made of it where the answer has something to compare them with: each costs as much as
-/// all else that is done with the bytes.
+/// The body of an upload request. Its checksums are computed only if the response has one to compare: each costs as much CPU
+/// time as all other work on the bytes.
 struct Sent {
     body: HttpRequestBody,
     /// Whether the request's signature covers the bytes: S3 refuses a body that does not match it.
@@ -312,7 +311,7 @@ struct Sent {
 
 impl Sent {
     fn of(request: &HttpRequest) -> Self {
-        // In other requests there are words for "not signed" in its place.
+        // If the body is not signed, the header has a word such as UNSIGNED-PAYLOAD instead of a hash.
         let hash = text(request.headers(), "x-amz-content-sha256");
         let is_hashed = hash
             .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -326,7 +325,7 @@ impl Sent {
     fn for_each(&self, mut each: impl FnMut(&[u8])) {
         let mut body = self.body.clone();
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        // Such a body lies in memory, so each frame is ready at once.
+        // The body is in memory, so each frame is ready at once.
         while let std::task::Poll::Ready(Some(Ok(frame))) =
             http_body::Body::poll_frame(std::pin::Pin::new(&mut body), &mut context)
         {
@@ -348,7 +347,7 @@ impl Sent {
         md5.finalize().into()
     }
 
-    /// Whether the store received these bytes, by what it reports; none if it reports nothing of the kind.
+    /// Whether the response shows that the store received these bytes; `None` if it has no checksum.
     fn compare(&self, headers: &HeaderMap) -> Option<bool> {
         if let Some(sum) = goog_hash(headers, "crc32c")
             .or_else(|| text(headers, "x-amz-checksum-crc32c").map(str::to_owned))
@@ -362,7 +361,7 @@ impl Sent {
         if let Some(sum) = text(headers, "content-md5") {
             return Some(base64_bytes(sum).as_deref() == Some(&self.md5()[..]));
         }
-        // An etag is often the MD5 of the bytes, but a store may make it of anything it likes: it can prove, not refute.
+        // An etag is often the MD5 of the bytes, but it may be anything: an equal value proves, another one refutes nothing.
         let etag = text(headers, "etag")?.trim_matches('"');
         if etag.len() != 32 || !etag.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
@@ -380,7 +379,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// `x-goog-hash` may come as one header or as several: `crc32c=...,md5=...`.
+/// A value of `x-goog-hash: crc32c=...,md5=...`, which may be one header or several.
 fn goog_hash(headers: &HeaderMap, kind: &str) -> Option<String> {
     headers
         .get_all("x-goog-hash")
@@ -405,7 +404,7 @@ fn between(text: &str, open: &str, close: &str) -> Option<String> {
     Some(rest.split_once(close)?.0.to_owned())
 }
 
-/// The first string of that name in a JSON text, wherever it is.
+/// The first string field of that name in a JSON text, at any depth.
 fn json_string(text: &str, name: &str) -> Option<String> {
     fn find(value: &serde_json::Value, name: &str) -> Option<String> {
         match value {
@@ -434,7 +433,7 @@ mod tests {
 
     #[test]
     fn reported_checksums_are_compared() {
-        // Of RFC 3720, appendix B.4 (32 zero bytes), and RFC 1321's digest of the same bytes.
+        // CRC-32C of 32 zero bytes from RFC 3720, appendix B.4, and the MD5 of the same bytes.
         let request = HttpRequest::new(vec![0u8; 32].into());
         let sent = Sent::of(&request);
         assert_eq!(sent.crc32c(), 0x8a91_36aa);
@@ -484,13 +483,13 @@ mod tests {
         assert_eq!(Sent::of(&hashed).compare(&nothing), Some(true));
         let unsigned = signed("UNSIGNED-PAYLOAD");
         assert_eq!(Sent::of(&unsigned).compare(&nothing), None);
-        // A checksum that is reported counts all the same.
+        // A reported checksum takes precedence over the signature.
         let wrong = headers(&[("x-amz-checksum-crc32c", "AAAAAA==")]);
         assert_eq!(Sent::of(&hashed).compare(&wrong), Some(false));
     }
 
     #[test]
-    fn directories_in_a_page_are_no_objects() {
+    fn directory_markers_are_removed_from_a_page() {
         let s3 = |key: &str, size: u32| {
             format!("<Contents><Key>{key}</Key><Size>{size}</Size></Contents>")
         };
@@ -517,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_found_in_both_kinds_of_bodies() {
+    fn error_codes_are_found_in_xml_and_json() {
         let xml = "<Error><Code>SlowDown</Code><Message>less</Message></Error>";
         assert_eq!(between(xml, "<Code>", "</Code>").unwrap(), "SlowDown");
         let json = r#"{"error":{"errors":[{"reason":"forbidden"}],"message":"no"}}"#;

@@ -10,19 +10,19 @@ use std::time::Duration;
 /// Why one try failed.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The client or the store said so.
+    /// `object_store` returned this error.
     Store(object_store::Error),
-    /// Nothing came for so long.
+    /// Nothing arrived within this time.
     TimedOut(Duration),
-    /// The answer's bytes are not those that were asked for.
+    /// The response does not have the requested bytes, or the store received other bytes than were sent.
     BadBytes(String),
-    /// The bytes that arrived, or are stored, have another checksum.
+    /// The received or stored bytes do not have the expected checksum.
     Damaged {
         what: &'static str,
         expected: u32,
         found: u32,
     },
-    /// No try would change it.
+    /// A retry would not help.
     Final(Error),
 }
 
@@ -44,11 +44,11 @@ impl From<Error> for Fault {
     }
 }
 
-/// The consequence of a fault.
+/// The classification of a fault.
 #[derive(Debug)]
 pub(super) struct RetryClass {
     pub(super) what: Outcome,
-    /// Tries that may follow.
+    /// Which retries may follow.
     pub(super) again: RetryPolicy,
 }
 
@@ -58,9 +58,9 @@ pub(super) enum Outcome {
     Known(Error),
     NotFound,
     AlreadyThere,
-    /// A range begins behind the end.
+    /// The range begins beyond the end of the object.
     BeyondEnd,
-    /// Bytes have another checksum, each time.
+    /// The bytes have a wrong checksum.
     Damaged {
         what: &'static str,
         expected: u32,
@@ -76,7 +76,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// A line about an operation that is tried again: what, why, and for how long.
+    /// A line for the observer of long waits: which operation is retried, why, and for how long.
     pub(super) fn waits_for(&self, operation: &Operation, tries: u32, left: Duration) -> String {
         let why = match self {
             Self::Failed { why, .. } => why.as_str(),
@@ -95,16 +95,17 @@ impl Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryPolicy {
     Never,
-    /// So many times at most, and only while the bucket has tries to spare: a refusal that many operations meet is not damage.
+    /// At most this many tries, and only while retry tokens are available. A refusal that many operations meet is not caused by
+    /// a damaged request.
     Spare(u32),
-    /// So many times at most.
+    /// At most this many tries.
     Some(u32),
     Yes,
-    /// Yes, and everybody should ask less.
+    /// Retry, and lower the limit of requests in flight to the bucket.
     Slower,
 }
 
-/// Error codes of stores that a further try may overcome, though the status does not say so.
+/// Error codes that are transient although their HTTP status suggests otherwise.
 const PASSING_CODES: [&str; 8] = [
     "RequestTimeout",
     "IncompleteBody",
@@ -115,7 +116,7 @@ const PASSING_CODES: [&str; 8] = [
     "Crc64Mismatch",
     "ConditionalRequestConflict",
 ];
-/// Error codes that say that no request with these credentials, or from this clock, is accepted.
+/// Error codes that mean that the credentials, or the clock of this machine, are not accepted.
 const CREDENTIAL_CODES: [&str; 21] = [
     "ExpiredToken",
     "ExpiredTokenException",
@@ -139,20 +140,21 @@ const CREDENTIAL_CODES: [&str; 21] = [
     "authError",
     "accountDisabled",
 ];
-/// Those of them that new credentials of the same kind overcome.
+/// The codes among them that mean that the credentials have expired.
 const EXPIRED_CODES: [&str; 4] = [
     "ExpiredToken",
     "ExpiredTokenException",
     "TokenRefreshRequired",
     "RequestExpired",
 ];
-/// Stores refuse requests whose time differs by more than 15 minutes from theirs; half of that is not a slow network.
+/// Stores refuse requests whose time differs by more than 15 minutes from theirs. A difference of half of that is not caused
+/// by a slow network.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(450);
-/// A request that is refused as malformed may have been damaged on its way, which does not happen often.
+/// Maximum number of tries of a request that is refused as malformed, which may have been damaged in transit.
 const DAMAGED_ON_THE_WAY: u32 = 3;
-/// Bytes that are damaged each time are damaged in the store.
+/// Maximum number of tries if bytes arrive damaged; bytes that are damaged every time are damaged in the store.
 const DAMAGED_AGAIN: u32 = 6;
-/// Hosts of instance metadata, which serve credentials and nothing else.
+/// Hosts of instance metadata services, which `object_store` asks for credentials.
 const METADATA_HOSTS: [&str; 4] = [
     "169.254.169.254",
     "169.254.170.2",
@@ -160,7 +162,7 @@ const METADATA_HOSTS: [&str; 4] = [
     "metadata",
 ];
 
-/// Judges a fault by what was seen of the requests.
+/// Classifies a fault by the logged responses.
 pub(super) fn judge(fault: Fault, seen: &Observation) -> RetryClass {
     match fault {
         Fault::Final(error) => RetryClass {
@@ -207,7 +209,7 @@ fn certain(what: Outcome) -> RetryClass {
     }
 }
 
-/// Judges an error of the client by its kind, where that says enough.
+/// Classifies an error of `object_store`: first by error code and kind, else by transport error or status.
 fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
     if METADATA_HOSTS.contains(&seen.host.as_str()) {
         let why = "there are no credentials, and no instance metadata to get them from";
@@ -224,7 +226,7 @@ fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
     if code.is_some_and(|code| PASSING_CODES.contains(&code)) {
         return trouble(ErrorKind::Server, said(seen), RetryPolicy::Yes);
     }
-    // A bucket that is not there would otherwise look like an object that is not there.
+    // A missing bucket would otherwise look like a missing object.
     if let Some(code @ ("NoSuchBucket" | "ContainerNotFound" | "InvalidBucketName")) = code {
         let why = format!("there is no such bucket ({code})");
         return trouble(ErrorKind::Refused, why, RetryPolicy::Never);
@@ -269,18 +271,18 @@ fn judge_status(error: &object_store::Error, seen: &Observation) -> RetryClass {
         Some(300..400) => judge_redirect(seen),
         Some(416) => certain(Outcome::BeyondEnd),
         Some(401..500) => trouble(ErrorKind::Refused, said(seen), RetryPolicy::Never),
-        // Some servers answer with success where nothing of the range is there, and the client finds out.
+        // Some servers respond with success to a range beyond the end, and `object_store` rejects the response.
         Some(206) if innermost(error).contains("Wanted range starting") => {
             certain(Outcome::BeyondEnd)
         }
-        // It was answered with success, and the answer cannot be used: cut, damaged, or an error in disguise.
+        // The status is success, but the response is truncated, damaged, or an error page.
         Some(_) => trouble(ErrorKind::BadAnswer, innermost(error), RetryPolicy::Yes),
-        // No request was made: credentials could not be read, for one.
+        // No request was made, for example because credentials could not be read.
         None => trouble(ErrorKind::Refused, innermost(error), RetryPolicy::Spare(2)),
     }
 }
 
-/// The store accepts no credentials, or not these. A clock that is off looks the same, and is named where it shows.
+/// The store refuses the credentials. A wrong clock has the same effect; the message names it if the response shows it.
 fn denied(seen: &Observation) -> RetryClass {
     let code = seen.code.as_deref().unwrap_or_default();
     let mut why = said(seen);
@@ -298,7 +300,7 @@ fn denied(seen: &Observation) -> RetryClass {
     hinted(ErrorKind::Denied, why, RetryPolicy::Never, Some(hint))
 }
 
-/// The difference between this machine's clock and that of the store, in words, if it is large enough to matter.
+/// The difference between this machine's clock and the store's as text, if it exceeds the tolerance.
 fn clock_difference(seen: &Observation) -> Option<String> {
     let (theirs, ours) = seen.clocks?;
     let (behind, way) = match theirs.duration_since(ours) {
@@ -308,17 +310,17 @@ fn clock_difference(seen: &Observation) -> Option<String> {
     if behind < CLOCK_TOLERANCE {
         return None;
     }
-    // To the minute: the answer took its time.
+    // Rounded up to a minute, since the response took some time.
     let minutes = behind.as_secs().div_ceil(60) * 60;
     let time = humantime::format_duration(Duration::from_secs(minutes));
     Some(format!("{time} {way}"))
 }
 
-/// A redirect that was not followed: of a bucket none is, since its requests carry credentials.
+/// A redirect that was not followed. Requests to buckets follow none, since they carry credentials.
 fn judge_redirect(seen: &Observation) -> RetryClass {
     let redirect = seen.redirect.clone().unwrap_or_default();
     let mut why = said(seen);
-    // Only the host: the rest of the URL may hold a signature.
+    // Only the host is shown: the rest of the URL may contain a signature.
     let host: Option<String> = redirect
         .host
         .map(|host| host.chars().filter(|c| !c.is_control()).take(255).collect());
@@ -366,7 +368,7 @@ fn judge_transport(
             format!("the connection broke: {cause}"),
         ),
     };
-    // Certificates do not become valid by asking again.
+    // A retry does not make a certificate valid.
     let is_certificate = why.contains("certificate");
     let again = if is_certificate {
         RetryPolicy::Spare(2)
@@ -388,7 +390,7 @@ fn judge_transport(
     }
 }
 
-/// Returns the store's answer, in a line.
+/// The store's response in one line: status, code and message.
 fn said(seen: &Observation) -> String {
     let status = seen.status.unwrap_or_default();
     let name = match status {
@@ -410,7 +412,8 @@ fn said(seen: &Observation) -> String {
         _ => "",
     };
     let mut text = format!("the store answered {status}{name}");
-    // Codes are names. A message is shown only in part: some stores repeat the request in it.
+    // A code is shown only if it looks like a name. Of a message only the first line is shown: some stores repeat the
+    // request in it.
     if let Some(code) = seen.code.as_deref().filter(|code| is_name(code)) {
         text.push_str(&format!(" ({code})"));
     }
@@ -431,7 +434,7 @@ pub(super) fn is_name(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
-/// The last cause of an error: those around it only repeat it, with URLs.
+/// The innermost cause of an error; the outer errors only repeat it and add URLs.
 pub(super) fn innermost(error: &(dyn StdError + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {
@@ -463,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_tried_again() {
+    fn transient_faults_are_retried() {
         for (status, code, again) in [
             (500, "InternalError", RetryPolicy::Yes),
             (503, "SlowDown", RetryPolicy::Slower),
@@ -490,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_off_is_named_with_the_difference() {
+    fn a_wrong_clock_is_reported_with_the_difference() {
         let now = SystemTime::now();
         let (day, minute) = (Duration::from_secs(86_400), Duration::from_secs(60));
         let ahead = "; the clock of this machine is 1day ahead of the store's";
@@ -526,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_credentials_are_called_so() {
+    fn missing_credentials_are_reported_as_such() {
         let seen = Observation {
             host: "169.254.169.254".to_owned(),
             transport: Some(HttpErrorKind::Connect),

@@ -1,7 +1,7 @@
 //! Buckets and web servers as stores.
 //!
-//! `object_store` speaks the protocols; here is what it leaves open: tries that go on through an outage without a
-//! storm, timeouts that suit the size of a request, answers that were lost, and the proof that bytes are what they were.
+//! `object_store` implements the protocols. This module adds retries that bridge an outage without a retry storm, timeouts
+//! that depend on the size of a request, recovery from lost responses, and verification of checksums.
 
 mod adaptive_limiter;
 mod azure;
@@ -47,14 +47,14 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use task_tracker::TaskTracker;
 
-/// The user's metadata that holds an object's CRC-32C as eight hex digits. One word in lower case, as Azure wants it.
+/// The name of the user metadata with an object's CRC-32C in eight hex digits. One lower-case word, as Azure requires.
 const CRC32C_NAME: &str = "forebaycrc32c";
-/// The user's metadata by which a writer recognises its own object after an answer was lost.
+/// The name of the user metadata by which a writer recognizes its own object after a lost response.
 const TOKEN_NAME: &str = "forebaytoken";
-/// Transfers may be this slow, in bytes a second, before a request of many bytes counts as standing still.
+/// The slowest accepted transfer, in bytes per second: a request may take its bytes divided by this, plus the timeout.
 const SLOWEST: u64 = 64 << 10;
 
-/// A bucket or web server, and what it takes to open it again in a forked process.
+/// A bucket or web server, with the arguments to open it again in a forked process.
 #[derive(Debug)]
 pub(super) struct Cloud {
     location: Location,
@@ -71,9 +71,9 @@ struct Open {
     pid: u32,
     location: Location,
     service: Box<dyn Service>,
-    /// For the requests that `object_store` has no call for.
+    /// For requests that `object_store` has no call for.
     client: HttpClient,
-    /// The location's name in the bucket.
+    /// The path of the location in the bucket.
     prefix: Name,
     pace: Arc<AdaptiveLimiter>,
     limiter: Option<Limiter>,
@@ -81,11 +81,11 @@ struct Open {
     retry: Retry,
     settings: Settings,
     counters: Counters,
-    /// Names that listings gave and that no path can have.
+    /// Invalid object names that listings contained.
     invalid_names: Mutex<BTreeSet<String>>,
 }
 
-/// `object_store` shows keys in its `Debug`.
+/// Written by hand, because the `Debug` output of `object_store` contains credentials.
 impl std::fmt::Debug for Open {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Open")
@@ -103,31 +103,30 @@ struct Counters {
     hedges: AtomicU64,
 }
 
-/// Settings of this crate, beside those of `object_store`.
+/// Settings that are used here, not by `object_store`.
 #[derive(Debug, Clone, Default)]
 struct Settings {
-    /// Whether bytes travel in the clear, so that only a comparison of checksums proves them.
+    /// Whether the endpoint is plain HTTP, so that only a comparison of checksums detects damaged bytes.
     plain_http: bool,
     check_uploads: CheckUploads,
     assume_conditional_put: bool,
-    /// The URL of Google Cloud Storage, for requests of our own.
+    /// The URL of Google Cloud Storage, for requests that are made without `object_store`.
     base_url: String,
-    /// The account, for Azure.
+    /// The Azure storage account.
     account: String,
 }
 
-/// How an upload is proved.
+/// How an upload is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum CheckUploads {
-    /// By the checksums that the store reports; where it reports none, by TLS and the request's signature, and where there
-    /// is no TLS, by reading back.
+    /// By the checksum that the store reports. If it reports none, TLS protects the bytes; without TLS the object is read back.
     #[default]
     Reported,
-    /// By reading back, always.
+    /// By reading back every object.
     Read,
 }
 
-/// The try that is made: the first has the number 1.
+/// The number of a try; the first is 1.
 #[derive(Debug, Clone, Copy)]
 struct Try(u32);
 
@@ -144,7 +143,7 @@ struct Operation {
 
 macro_rules! open_each_kind {
     ($($module:ident => $scheme:expr,)*) => {
-        /// Opens the place that `location` names.
+        /// Opens the store at `location`.
         pub(in crate::store) fn open_store(kind: Kind, location: &Location, options: &StoreOptions) -> Result<Box<dyn Backend>> {
             match kind {
                 $(Kind::$module => Cloud::open(location, options, $module::connect),)*
@@ -170,7 +169,7 @@ impl Cloud {
         }))
     }
 
-    /// The connection of this process. Connections of a parent process are left to it: both would read from them.
+    /// The connection of this process. A forked child opens a new one: parent and child would read from the same sockets.
     fn live(&self) -> Result<Live> {
         let pid = std::process::id();
         {
@@ -185,12 +184,12 @@ impl Cloud {
             self.connect,
         )?));
         let mut live = self.live.write().unwrap_or_else(|e| e.into_inner());
-        // To drop it would say goodbye on the parent's connections.
+        // Leaked, because dropping it would shut down the parent's TLS connections.
         std::mem::forget(std::mem::replace(&mut *live, fresh.clone()));
         Ok(fresh)
     }
 
-    /// Whether the caller that opened the store wants to stop.
+    /// Whether the cancellation flag of the store's options is raised.
     fn is_stopped(&self) -> bool {
         let cancel = self.options.cancel.as_ref();
         cancel.is_some_and(Cancel::is_cancelled)
@@ -203,7 +202,7 @@ impl Cloud {
         }
     }
 
-    /// Waits for requests, unless the caller that opened the store wants to stop.
+    /// Runs requests to completion, or until the cancellation flag of the store's options is raised.
     fn wait<T>(
         &self,
         op: &'static str,
@@ -216,7 +215,7 @@ impl Cloud {
         runtime::wait_unless(|| self.is_stopped(), work)?.ok_or_else(|| self.stopped(op, key))
     }
 
-    /// Names below a prefix that listings gave so far and that no path can have.
+    /// The invalid names below a prefix that listings have contained so far.
     fn invalid_names_below(&self, prefix: &str) -> Result<Vec<LeftOut>> {
         let live = self.live()?;
         let known = live
@@ -285,7 +284,7 @@ impl Backend for Cloud {
         pace.read(len);
         let mut rest = buf;
         for chunk in chunks {
-            // Their lengths were added up: they fill the buffer and no more.
+            // `body` has checked that the chunks add up to `len` bytes.
             let (now, later) = rest.split_at_mut(chunk.len().min(rest.len()));
             now.copy_from_slice(chunk.get(..now.len()).unwrap_or_default());
             rest = later;
@@ -334,7 +333,7 @@ impl Backend for Cloud {
         self.wait("delete", key, self.live()?.delete(key.to_owned()))
     }
 
-    /// Returns the counters of reads in this process.
+    /// Returns the read counters of this process.
     fn stats(&self) -> StorageStats {
         let live = self.live.read().unwrap_or_else(|e| e.into_inner());
         let Counters {
@@ -372,7 +371,7 @@ impl Live {
         multipart.ok_or_else(Fault::read_only)
     }
 
-    /// The name in the bucket of the object called `key`.
+    /// The full name in the bucket of the object `key`.
     fn name(&self, key: &str) -> Result<Name> {
         let prefix = self.0.prefix.as_ref();
         let full = match (prefix.is_empty(), key.is_empty()) {
@@ -386,7 +385,7 @@ impl Live {
         })
     }
 
-    /// The key of the object of that name; none if it is not below the location.
+    /// The key of the object with this full name; `None` if it is not below the location.
     fn key(&self, name: &Name) -> Option<String> {
         let prefix = self.0.prefix.as_ref();
         let rest = name.as_ref().strip_prefix(prefix)?;
@@ -435,12 +434,12 @@ impl Live {
     }
 }
 
-/// A random number that no other call in any process gets.
+/// A random number from the system.
 fn random() -> u64 {
     getrandom::u64().expect("the system has random numbers")
 }
 
-/// The metadata that objects of ours have.
+/// The user metadata of objects that this crate writes.
 fn attributes(crc32c: u32, token: &str) -> object_store::Attributes {
     let mut attributes = object_store::Attributes::new();
     for (name, value) in [
@@ -461,7 +460,7 @@ fn metadata<'a>(attributes: &'a object_store::Attributes, name: &str) -> Option<
         .map(|value| value.as_ref())
 }
 
-/// A text by which a writer recognises what it wrote.
+/// A unique token by which a writer recognizes its own object.
 fn new_token() -> String {
     format!("{:016x}{:016x}", random(), random())
 }

@@ -1,7 +1,6 @@
-//! Opening: which service a location is of, its address, and who we are there.
+//! Opening a store: its service, endpoint and credentials.
 //!
-//! Settings are taken, from the strongest to the weakest, from the options' own fields, from `extra`, from the environment,
-//! and from a profile.
+//! Precedence of settings: fields of the options, `extra`, environment, profile.
 
 mod values;
 
@@ -18,7 +17,7 @@ use object_store::{ClientOptions, HeaderValue, RetryConfig};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A server that is there answers to a connection within this time, also across an ocean.
+/// Enough for a connection to a reachable server on another continent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn open(location: &Location, options: &StoreOptions, connect: Connect) -> Result<Open> {
@@ -30,7 +29,7 @@ pub(super) struct Opening<'a> {
     pub(super) location: &'a Location,
     pub(super) options: &'a StoreOptions,
     pub(super) around: &'a Environment,
-    /// The rest of `extra`, for the client of the service.
+    /// The settings of `extra` that are not used yet; they are passed to the `object_store` client.
     pub(super) extra: BTreeMap<String, String>,
     pub(super) settings: Settings,
     allow_http: bool,
@@ -138,9 +137,9 @@ impl<'a> Opening<'a> {
         )
     }
 
-    /// Refuses an address at which bytes and signatures would travel in the clear, but on this machine.
+    /// Refuses plain HTTP, which would send bytes and signatures unencrypted, except to this machine.
     pub(super) fn check_http(&mut self, url: &str) -> Result<()> {
-        // Its own check of the URL is a panic.
+        // `object_store` panics at a URL that is not valid.
         if reqwest::Url::parse(url).is_err() {
             return Err(self.wrong("the endpoint is not a valid URL", None));
         }
@@ -170,19 +169,19 @@ impl<'a> Opening<'a> {
     pub(super) fn client_options(&self) -> ClientOptions {
         let agent = concat!("forebay/", env!("CARGO_PKG_VERSION"));
         let mut options = ClientOptions::new()
-            // A whole request's time depends on its bytes: `Live::run` and its callers limit it.
+            // The time of a whole request depends on its bytes; `Live::run` and its callers limit it.
             .with_timeout_disabled()
             .with_connect_timeout(CONNECT_TIMEOUT)
             .with_user_agent(HeaderValue::from_static(agent))
             .with_allow_http(self.settings.plain_http);
         if self.settings.plain_http {
-            // So that machines without any certificates can be used with a store nearby.
+            // Allows plain HTTP on machines that have no system certificates.
             options = options.with_no_system_certificates(true);
         }
         options
     }
 
-    /// Tries are made by `Live::run`, which knows of all of them.
+    /// Disables the retries of `object_store`: `Live::run` makes and counts all tries.
     pub(super) fn no_retry() -> RetryConfig {
         RetryConfig {
             max_retries: 0,
@@ -200,7 +199,7 @@ impl<'a> Opening<'a> {
             .connect(&self.client_options())
             .map_err(|error| self.failed(&error))?;
         let prefix = match service.is_read_only() {
-            // Part of the server's URL already.
+            // The path is part of the server's URL already.
             true => Name::default(),
             false => {
                 Name::parse(location.key().unwrap_or_default()).map_err(|_| Error::BadKey {
@@ -231,7 +230,7 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// The first of these environment variables that is set.
+    /// The value of the first of these environment variables that is set.
     pub(super) fn variable(&self, names: &[&str]) -> Result<Option<String>> {
         for name in names {
             if let Some(value) = self.around.var(name) {
@@ -242,7 +241,7 @@ impl<'a> Opening<'a> {
         Ok(None)
     }
 
-    /// The first of these settings that was given; the others are other names of it.
+    /// Takes a setting out of `extra`. `names` are its aliases; the first one that is set wins.
     pub(super) fn take(&mut self, names: &[&str]) -> Option<String> {
         let mut found = None;
         for name in names {
@@ -260,7 +259,7 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// Variables that are read here and not by the client.
+/// Whether a variable is read here, so that it is not passed to the `object_store` client.
 pub(super) fn is_ours(name: &str) -> bool {
     matches!(
         name,
@@ -286,7 +285,7 @@ pub(super) fn is_true(text: &str) -> Option<bool> {
     }
 }
 
-/// Whether what follows `http://` names this machine.
+/// Whether the host in `rest`, the URL without `http://`, is this machine.
 fn is_loopback(rest: &str) -> bool {
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = host.rsplit('@').next().unwrap_or_default();
@@ -321,7 +320,7 @@ mod tests {
     ];
 
     #[test]
-    fn plain_http_is_for_this_machine() {
+    fn plain_http_is_accepted_for_loopback_only() {
         for (endpoint, good) in [
             ("http://127.0.0.1:9000", true),
             ("http://localhost", true),

@@ -15,16 +15,16 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// A download whose bytes are damaged, or of another object, starts over this often.
+/// Maximum number of tries of a download whose bytes are damaged or whose object is replaced meanwhile.
 const DOWNLOAD_ROUNDS: u32 = 5;
 
-/// Pieces that are written with one call: what systems take at most.
+/// Maximum number of slices of one vectored write: the common system limit (`IOV_MAX`).
 const MOST_SLICES: usize = 1024;
 
-/// The answer to a HEAD request.
+/// The response to a HEAD request.
 pub(super) struct Head {
     pub(super) object: Object,
-    /// The version by which some stores name an object in conditions.
+    /// The object version (Google: generation) that some stores need in conditions.
     pub(super) version: Option<String>,
     pub(super) token: Option<String>,
 }
@@ -40,7 +40,7 @@ impl Live {
         Ok(objects)
     }
 
-    /// Lists the objects below `below`, after a name and up to another one.
+    /// Lists the objects below `below` whose names are greater than `after` and at most `until`.
     pub(super) async fn list_between(
         &self,
         prefix: &str,
@@ -49,8 +49,8 @@ impl Live {
     ) -> Result<Vec<ObjectMeta>> {
         let operation = self.operation("list", prefix, 0);
         let mut found: Vec<ObjectMeta> = Vec::new();
-        // A page at a time may fail, and what came before it is kept: the next try goes on behind it. Tries are counted
-        // again wherever there was progress.
+        // When a page fails, the pages before it are kept, and the next round continues after the last name. Each round
+        // that makes progress starts a new count of retries.
         loop {
             let before = found.len();
             let last = found.last().map(|meta| meta.location.clone());
@@ -71,7 +71,7 @@ impl Live {
         }
     }
 
-    /// Lists after `last`, up to the end, to `until` or to a failure; returns false at a failure.
+    /// Lists the names after `last`, up to `until` or the end. Returns false with the names so far if a later page fails.
     async fn list_some(
         self,
         below: Name,
@@ -134,7 +134,7 @@ impl Live {
         Ok(self.look(&key).await?.map(|head| head.object))
     }
 
-    /// Returns an object and its metadata.
+    /// Requests the metadata of an object; `None` if there is no such object.
     pub(super) async fn look(&self, key: &str) -> Result<Option<Head>> {
         let operation = self.operation("look at", key, 0);
         let name = self.name(key)?;
@@ -160,7 +160,7 @@ impl Live {
             ..GetOptions::default()
         };
         let mut answer = object_store::ObjectStore::get_opts(&*self.store(), &name, options).await;
-        // The answer to HEAD has no body that could say why: credentials that have expired look like a bad request.
+        // The response to HEAD has no body with the reason (expired credentials look like a bad request), so send a GET.
         let seen = EXCHANGE_LOG.try_with(|notes| notes.seen());
         if answer.is_err()
             && seen.is_ok_and(|seen| {
@@ -193,13 +193,13 @@ impl Live {
             })
             .await
             .map_err(|failed| failed.into_error(&operation))?;
-        // How much it would be was not known before.
+        // The bandwidth is charged afterwards, because the size was not known before.
         self.share(bytes.len() as u64).await;
         Ok(bytes)
     }
 
-    /// Waits until this many bytes are within the store's share of bandwidth. Outside of `run`: to wait for that is not to
-    /// stand still.
+    /// Waits until the store's bandwidth limit admits this many bytes. Called outside `run`, so that the wait does not count
+    /// towards the timeout of a request.
     pub(super) async fn share(&self, bytes: u64) {
         if let Some(limiter) = &self.0.limiter {
             limiter.wait(bytes).await;
@@ -228,7 +228,7 @@ impl Live {
         Ok(bytes)
     }
 
-    /// The bytes of a range, in as many pieces as they came in.
+    /// Reads a range, and returns its bytes in the chunks in which they arrived.
     pub(super) async fn read_range(
         self,
         key: String,
@@ -277,7 +277,7 @@ impl Live {
     ) -> std::result::Result<Vec<Bytes>, Fault> {
         let options = || GetOptions {
             range: Some(GetRange::Bounded(range.clone())),
-            // A weak etag never matches: it is only compared.
+            // A weak etag never matches `If-Match`; it is compared with the response below.
             if_match: etag.clone().filter(|etag| !etag.starts_with("W/")),
             ..GetOptions::default()
         };
@@ -304,7 +304,7 @@ impl Live {
         self.body(answer, range.end - range.start).await
     }
 
-    /// Asks, and asks a second time where the answer is late: whichever comes first is taken.
+    /// Sends a GET, and a second one (a hedge) if the response is late. Returns the first success.
     async fn begin_hedged(
         &self,
         name: &Name,
@@ -332,7 +332,7 @@ impl Live {
         }
     }
 
-    /// Asks, and waits for the answer to begin.
+    /// Sends a GET, and waits for the head of the response.
     async fn begin(
         &self,
         name: &Name,
@@ -346,7 +346,7 @@ impl Live {
         }
     }
 
-    /// Reads an answer of `len` bytes to its end, piece by piece.
+    /// Reads the body of a response, which must have `len` bytes. The timeout applies to each chunk.
     async fn body(&self, answer: GetResult, len: u64) -> std::result::Result<Vec<Bytes>, Fault> {
         let mut stream = answer.into_stream();
         let mut chunks = Vec::new();
@@ -375,7 +375,7 @@ impl Live {
         Ok(chunks)
     }
 
-    /// The CRC-32C of an object, read from the store.
+    /// Downloads an object and returns its CRC-32C.
     pub(super) async fn read_back(&self, key: &str, len: u64, part_bytes: u64) -> Result<u32> {
         let mut parts = self.parts(key, None, len, part_bytes, 4)?;
         let mut crc32c = 0;
@@ -386,7 +386,7 @@ impl Live {
         Ok(crc32c)
     }
 
-    /// An object's parts in order, with the CRC-32C of each, several of them on their way at once.
+    /// The parts of an object in order, each with its CRC-32C. Up to `parallel` parts are in flight at once.
     fn parts(
         &self,
         key: &str,
@@ -424,7 +424,7 @@ impl Live {
         loop {
             match self.download_once(&key, file, transfer, &mut counted).await {
                 Err(Error::Checksum { .. }) if round < DOWNLOAD_ROUNDS => round += 1,
-                // Replaced meanwhile: the new object is fetched.
+                // The object was replaced meanwhile: download the new one.
                 Err(Error::Changed { .. }) if round < DOWNLOAD_ROUNDS => {
                     round += 1;
                     tokio::time::sleep(self.wait_before(round)).await;
@@ -512,18 +512,18 @@ impl Live {
         }
     }
 
-    /// Whether bytes travel so that nothing but a comparison proves them.
+    /// Whether uploads use plain HTTP, so that only a comparison of checksums detects damaged bytes.
     pub(super) fn is_unprotected(&self) -> bool {
         self.0.settings.plain_http && !self.0.service.is_read_only()
     }
 }
 
-/// Writes the pieces of a part, many with one call: servers send pieces of a few kilobytes.
+/// Writes the chunks of a part with vectored writes, because servers send chunks of a few kilobytes.
 fn write_chunks(out: &mut impl Write, chunks: &[Bytes]) -> io::Result<()> {
     for chunks in chunks.chunks(MOST_SLICES) {
         let mut slices: Vec<IoSlice<'_>> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
         let mut left = &mut slices[..];
-        // Removes empty slices, which would look like a file that takes no more.
+        // Skips leading empty slices: writing only these returns 0, which would be taken for a full file.
         IoSlice::advance_slices(&mut left, 0);
         while !left.is_empty() {
             match out.write_vectored(left) {
@@ -545,7 +545,7 @@ fn describe(key: String, meta: &ObjectMeta) -> Object {
     }
 }
 
-/// The CRC-32C that is stored with the object that was requested: ours, or one that the store made itself.
+/// The CRC-32C stored with the requested object: from our metadata, or computed by the store (`x-goog-hash`).
 fn stored_crc32c(answer: &GetResult) -> Option<u32> {
     let ours = metadata(&answer.attributes, CRC32C_NAME)
         .filter(|hex| hex.len() == 8)

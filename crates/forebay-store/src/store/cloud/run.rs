@@ -1,4 +1,4 @@
-//! Tries of one operation: how long they go on, and the error in the end.
+//! The retry loop of one operation, and its final error.
 
 use super::exchange_log::{EXCHANGE_LOG, ExchangeLog};
 use super::fault::{Fault, Outcome, RetryClass, RetryPolicy, judge};
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 impl Live {
-    /// Makes tries until one succeeds, no further one may help, or time is up.
+    /// Runs `once` until it succeeds, its failure is permanent, or the limits of [`Retry`](crate::Retry) are reached.
     pub(super) async fn run<T, Once>(
         &self,
         operation: &Operation,
@@ -75,7 +75,7 @@ impl Live {
                 Some(wait) if elapsed + wait <= patience => {
                     open.pace.repeats();
                     open.counters.retries.fetch_add(1, Ordering::Relaxed);
-                    // The store may have asked for more, and no request goes out until then.
+                    // A longer `Retry-After` of the store applies too: the limiter sends no request until then.
                     let coming = wait.max(seen.retry_after.unwrap_or_default());
                     if elapsed + coming > open.retry.say_after && open.pace.may_say() {
                         let left = patience.saturating_sub(elapsed);
@@ -100,7 +100,7 @@ impl Live {
         }
     }
 
-    /// Runs one try, within a time. One that does not answer for long is said.
+    /// Runs one try with a timeout of `allowance`. A try without a response for long is reported to the observer.
     async fn bounded<T>(
         &self,
         operation: &Operation,
@@ -110,7 +110,7 @@ impl Live {
         let open = &self.0;
         tokio::pin!(one);
         let mut rest = allowance;
-        // A request of many bytes may take longer.
+        // A request that transfers many bytes may take longer before it is reported.
         let quiet = (open.retry.say_after + (allowance - open.timeout)).min(allowance);
         if quiet < allowance {
             if let Ok(outcome) = tokio::time::timeout(quiet, &mut one).await {
@@ -132,8 +132,8 @@ impl Live {
         }
     }
 
-    /// A random time up to one that doubles with each try ("full jitter": those who failed together do not come back
-    /// together).
+    /// A random wait up to a bound that doubles with each try (exponential backoff with full jitter, so that clients that
+    /// failed together do not retry together).
     pub(super) fn wait_before(&self, number: u32) -> Duration {
         let retry = &self.0.retry;
         let most = retry
@@ -144,7 +144,7 @@ impl Live {
     }
 }
 
-/// An operation that was given up.
+/// An operation that failed after all retries.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) verdict: RetryClass,

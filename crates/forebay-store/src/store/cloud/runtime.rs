@@ -1,6 +1,6 @@
-//! The one small runtime of a process, on which requests run.
+//! The Tokio runtime that runs the requests of this process.
 //!
-//! It is started by the first request and never stopped. Callers block outside of it, on their own threads.
+//! The first request starts it, and it is never stopped. Callers block on their own threads, outside the runtime.
 
 use crate::{Error, Result};
 use std::future::Future;
@@ -9,16 +9,16 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// Enough to keep several connections decrypted and hashed; more would take cores from decoding.
+/// Enough threads to decrypt and hash several connections; more would take cores from decoding.
 const MOST_THREADS: usize = 4;
-/// A raised flag is seen after this long at the latest.
+/// The longest time until a raised cancellation flag is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The runtime, and the caller that started it.
+/// The runtime, and the id of the process that started it.
 static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
-/// The runtime of this process. A forked child has none of its parent's threads, so it gets a runtime of its own; the
-/// parent's is left alone, because ending it would wait for threads that are not there.
+/// The runtime of this process. A forked child has none of its parent's threads, so it gets its own runtime. The
+/// parent's runtime is leaked: shutting it down would wait for threads that do not exist in the child.
 pub(super) fn runtime() -> Result<&'static Runtime> {
     let pid = std::process::id();
     let mut slot = RUNTIME
@@ -45,7 +45,7 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
 /// Runs `work` to its end on the calling thread.
 pub(super) fn wait_for<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     if tokio::runtime::Handle::try_current().is_ok() {
-        // To block here would starve, or deadlock, the caller's runtime.
+        // Blocking here would starve or deadlock the caller's runtime.
         return Err(Error::Unsupported {
             text: "a store from within an asynchronous task".to_owned(),
             why: "its calls block".to_owned(),
@@ -55,8 +55,8 @@ pub(super) fn wait_for<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     runtime()?.block_on(work)
 }
 
-/// As [`wait_for`], until `is_stopped` says so: then `work` is dropped, and none is returned. It is called before each step of
-/// `work`, so that nothing is begun once it says so.
+/// As [`wait_for`], but drops `work` and returns `None` once `is_stopped` returns true. `is_stopped` is called before each
+/// poll of `work`, so that no request starts after it has returned true.
 pub(super) fn wait_unless<T>(
     is_stopped: impl Fn() -> bool,
     work: impl Future<Output = Result<T>>,

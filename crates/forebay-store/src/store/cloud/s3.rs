@@ -1,4 +1,4 @@
-//! S3 and the many stores that speak its protocol.
+//! S3, and stores with an S3-compatible interface.
 
 use super::environment::{self, Profile};
 use super::exchange_log::Watched;
@@ -14,7 +14,7 @@ use object_store::signer::{SignedUrlOptions, Signer};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A signed URL is used at once; this allows for clocks that differ.
+/// The validity of a signed URL. It is used at once; this allows for a difference of the clocks.
 const SIGNED_FOR: Duration = Duration::from_secs(300);
 
 struct S3(Arc<AmazonS3>);
@@ -59,7 +59,7 @@ pub(super) fn connect(mut opening: Opening<'_>) -> Result<Open> {
     let is_keyed = has_keys("aws_access_key_id") || has_keys("aws_secret_access_key");
     let profile = match environment::load(around, opening.profile.as_deref()) {
         Ok(profile) => profile,
-        // A caller that gives keys needs no profile; AWS_PROFILE may be meant for other tools.
+        // With keys no profile is needed: AWS_PROFILE may be set for other tools.
         Err(_) if is_keyed || opening.options.anonymous => Profile::new(),
         Err(why) => {
             return Err(opening.wrong(&why, Some("`aws configure list-profiles` names them")));
@@ -100,7 +100,7 @@ pub(super) fn connect(mut opening: Opening<'_>) -> Result<Open> {
             name.as_str(),
             "aws_access_key_id" | "aws_secret_access_key" | "aws_session_token"
         );
-        // A profile that was requested by an option wins over keys in the environment.
+        // A profile that an option names takes precedence over keys in the environment.
         if name.starts_with("aws_")
             && !(is_key && opening.profile.is_some())
             && !is_ours(&name)
@@ -148,7 +148,7 @@ pub(super) fn connect(mut opening: Opening<'_>) -> Result<Open> {
     opening.finish(Box::new(S3(Arc::new(store))), endpoint.as_deref())
 }
 
-/// Takes credentials from a profile.
+/// Sets the credentials of a profile.
 fn with_profile(
     opening: &Opening<'_>,
     mut builder: AmazonS3Builder,

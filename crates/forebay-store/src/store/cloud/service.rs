@@ -1,4 +1,4 @@
-//! The seam between services: what differs, and nothing else.
+//! The trait of a service (S3, Google, Azure, web): the differences between their protocols.
 
 use super::open::Opening;
 use super::upload::Completion;
@@ -9,7 +9,7 @@ use object_store::client::HttpRequest;
 use object_store::multipart::MultipartStore;
 use std::sync::Arc;
 
-/// Opens a service with the settings of an [`Opening`].
+/// The function that opens a service with the settings of an [`Opening`].
 pub(super) type Connect = fn(Opening<'_>) -> Result<Open>;
 
 /// The differences between services.
@@ -17,7 +17,7 @@ pub(super) type Connect = fn(Opening<'_>) -> Result<Open>;
 pub(super) trait Service: Send + Sync {
     fn store(&self) -> Arc<dyn ObjectStore>;
 
-    /// The calls for uploads in parts; none where the service is read only.
+    /// The calls for multipart uploads; `None` if the service is read only.
     fn multipart(&self) -> Option<&dyn MultipartStore> {
         None
     }
@@ -26,22 +26,22 @@ pub(super) trait Service: Send + Sync {
         self.multipart().is_none()
     }
 
-    /// Whether an upload in parts is begun, and has an id.
+    /// Whether a multipart upload has an explicit begin request that returns an upload id.
     fn has_uploads(&self) -> bool {
         true
     }
 
-    /// Whether conditions name the generation of an object, not its etag.
+    /// Whether conditions use the generation of an object instead of its etag.
     fn names_generations(&self) -> bool {
         false
     }
 
-    /// Whether there are servers of this protocol that accept a condition and ignore it.
+    /// Whether some servers of this protocol accept conditions and ignore them.
     fn may_ignore_conditions(&self) -> bool {
         false
     }
 
-    /// The request that lists open uploads; none where there is no such list.
+    /// The request that lists open multipart uploads; `None` if the service has no such list.
     async fn uploads_request(
         &self,
         _: &Open,
@@ -50,7 +50,7 @@ pub(super) trait Service: Send + Sync {
         Ok(None)
     }
 
-    /// Completes an upload in parts, and returns the etag of the object.
+    /// Completes a multipart upload, and returns the etag of the object.
     async fn complete(
         &self,
         _: &Open,

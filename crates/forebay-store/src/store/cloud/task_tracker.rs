@@ -1,7 +1,8 @@
-//! Tasks that run to their end though the call that began them was cancelled.
+//! Tasks that run to completion even if the call that started them is cancelled.
 //!
-//! A store does what it was asked, whether a caller waits for the answer or not. What would leave something behind (an upload whose
-//! begin is on its way, an object that was only put to learn something) is therefore not dropped with the call that wanted it.
+//! A store executes a request that it has received, whether or not the client waits for the response. Dropping a request that
+//! creates something (the begin of a multipart upload, a probe object) could therefore leave that in the store. Such requests
+//! run as tracked tasks, which clean up after themselves.
 
 use super::runtime;
 use crate::Result;
@@ -10,15 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// How long a stopped caller waits until what it began is ended: at a store that answers, and at one that does not.
+/// How long a cancelled call waits for its tracked tasks: at a store that responds, and at one that does not.
 const ENDING_TIME: Duration = Duration::from_secs(10);
 const ENDING_TIME_AWAY: Duration = Duration::from_millis(500);
 
-/// How much of one call is still on its way to its end.
+/// The number of unfinished tasks of one call.
 #[derive(Debug, Clone)]
 pub(super) struct TaskTracker(Arc<watch::Sender<usize>>);
 
-/// One thing that is not at its end yet.
+/// Counts one unfinished task.
 #[derive(Debug)]
 pub(super) struct TaskGuard(TaskTracker);
 
@@ -27,13 +28,13 @@ impl TaskTracker {
         Self(Arc::new(watch::Sender::new(0)))
     }
 
-    /// Counts something until the answer is dropped.
+    /// Counts a task as unfinished until the guard is dropped.
     pub(super) fn enter(&self) -> TaskGuard {
         self.0.send_modify(|going| *going += 1);
         TaskGuard(self.clone())
     }
 
-    /// Does `work` on the runtime's threads. It ends by itself.
+    /// Runs `work` on the runtime's threads to completion.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         let going = self.enter();
         runtime::runtime()?.spawn(async move {
@@ -43,7 +44,8 @@ impl TaskTracker {
         Ok(())
     }
 
-    /// As [`spawn`](Self::spawn), and its result, which is dropped where no caller waits for it any more. None if it panicked.
+    /// As [`spawn`](Self::spawn), and returns the result of `work`, or `None` if it panicked. If the caller stops waiting, the
+    /// result is dropped.
     pub(super) async fn through<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -55,7 +57,7 @@ impl TaskTracker {
         Ok(told.await.ok())
     }
 
-    /// Waits until all is at its end.
+    /// Waits until all tasks have finished.
     pub(super) async fn all(&self) {
         // The sender lives as long as `self`.
         let _ = self.0.subscribe().wait_for(|going| *going == 0).await;
@@ -69,7 +71,7 @@ impl Drop for TaskGuard {
 }
 
 impl super::Live {
-    /// Waits, for a while, until what a stopped call left is at its end.
+    /// Waits, for a limited time, until the tasks of a cancelled call have finished.
     pub(super) fn await_endings(&self, endings: &TaskTracker) {
         let time = if self.0.pace.is_away() {
             ENDING_TIME_AWAY
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// Does more work when it is dropped.
+    /// A value whose drop starts another tracked task.
     struct Last(TaskTracker, Arc<Mutex<u32>>);
 
     impl Drop for Last {
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_brought_to_its_end() {
+    fn a_task_finishes_although_its_caller_is_dropped() {
         let (endings, seen) = (TaskTracker::new(), Arc::<Mutex<u32>>::default());
         let (go_on, held) = oneshot::channel::<()>();
         let result = Last(endings.clone(), Arc::clone(&seen));
@@ -112,7 +114,7 @@ mod tests {
                 held.await.unwrap();
                 result
             });
-            // MultipartGuard, and dropped before it is done.
+            // The call is dropped while `work` still waits.
             assert!(tokio::time::timeout(Duration::ZERO, work).await.is_err());
             assert_eq!(*seen.lock().unwrap(), 0);
             go_on.send(()).unwrap();
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_gets_the_result() {
+    fn through_returns_the_result() {
         let endings = TaskTracker::new();
         let done = runtime::wait_for(endings.through(async { 3 }));
         assert_eq!(done.unwrap(), Some(3));

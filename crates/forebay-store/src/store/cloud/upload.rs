@@ -1,8 +1,8 @@
-//! Files: in one put, or in parts.
+//! Uploads of files: in one put, or in parts.
 //!
-//! An upload in parts has two moments at which an answer that is lost leaves open what happened. The begin may have left an
-//! upload that no caller knows the id of: it is looked for at the end, and ended. The completion may have been done: the object
-//! there is looked at, and recognised by its token, before anything is repeated.
+//! A multipart upload has two requests whose effect is unknown if their response is lost. A lost begin may leave an open
+//! upload without parts, which costs nothing (see `multipart_guard`). A lost completion may have succeeded: before a retry,
+//! the client reads the object's metadata and recognizes its own object by the token.
 
 mod multipart_guard;
 mod source;
@@ -25,13 +25,13 @@ use std::task::{Context, Poll};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// S3 and Google take no smaller parts, but for the last.
+/// The smallest part, except the last, that S3 and Google accept.
 const SMALLEST_PART: u64 = 5 << 20;
-/// They take 10,000; some room is left.
+/// Maximum number of parts that are used; S3 and Google accept 10,000.
 const MOST_PARTS: u64 = 9_000;
-/// An upload that another process ended, or that is damaged when it is read back, starts over this often.
+/// Maximum number of tries of an upload that another process aborts, or that is damaged when it is read back.
 const ROUNDS: u32 = 3;
-/// The file to send.
+/// The file to upload.
 #[derive(Clone, Copy)]
 struct Whole<'a> {
     key: &'a str,
@@ -40,15 +40,15 @@ struct Whole<'a> {
     part_bytes: u64,
 }
 
-/// A part that is there.
+/// A part that was uploaded.
 struct Sent {
     index: usize,
     id: PartId,
     crc32c: u32,
     len: u64,
-    /// Whether the store reported that it received these bytes.
+    /// Whether the store's response proved that it received these bytes.
     proved: bool,
-    /// The object's URL, as it was asked.
+    /// The URL of the object, as used in the request.
     url: String,
 }
 
@@ -92,7 +92,7 @@ impl Live {
                 )
                 .await;
             match done {
-                // Another process ended our upload, or what lies there now is not what was sent.
+                // Another process aborted this upload, or the stored bytes differ from the sent ones.
                 Err(Error::NotFound { .. } | Error::Checksum { what: STORED, .. })
                     if round < ROUNDS =>
                 {
@@ -291,7 +291,7 @@ impl Live {
             .await;
         match done {
             Ok(etag) => {
-                // The store says that it is there; whether it is all there costs one request.
+                // The store reports success; one more request verifies the length.
                 match self.look(&begun.key).await? {
                     Some(head) if head.object.len == len => Ok(etag.or(head.object.etag)),
                     other => Err(Error::Changed {
@@ -303,7 +303,7 @@ impl Live {
                     }),
                 }
             }
-            // The last try may have been done as well.
+            // The last try may have succeeded although its response was lost.
             Err(failed) => match self.look(&begun.key).await {
                 Ok(Some(head)) if head.token.as_deref() == Some(token) => Ok(head.object.etag),
                 _ if matches!(failed.verdict.what, Outcome::NotFound) => Err(Error::NotFound {
@@ -337,7 +337,7 @@ impl Live {
     }
 }
 
-/// Which bytes are wrong where a completed upload is read back.
+/// Names the damaged bytes in the error of an upload that is read back.
 const STORED: &str = "what the store has";
 
 /// The request that completes a multipart upload.
@@ -363,7 +363,7 @@ struct Part {
     limiter: Option<Limiter>,
 }
 
-/// Work on the runtime's threads that ends when no caller waits for it any more.
+/// A task on the runtime's threads that is aborted on drop.
 pub(super) struct Task<T>(JoinHandle<Result<T>>);
 
 impl<T: Send + 'static> Task<T> {

@@ -1,9 +1,9 @@
-//! Uploads that were begun and never completed: found, and ended.
+//! Lists and aborts multipart uploads that were never completed.
 //!
-//! Only the uploads of a process that was killed and whose session is continued: their parts cost money. All others are
-//! left to the bucket's lifecycle rule (docs/internals/decisions/0090).
-//! `object_store` cannot list uploads, so the requests are made here: S3's and Google's XML interfaces are the same but
-//! for how a request is authorized.
+//! Used only when the staging session of a killed process is resumed, because the parts of its uploads cost money. All other
+//! open uploads are left to the bucket's lifecycle rule (docs/internals/decisions/0090).
+//! `object_store` cannot list uploads, so the requests are made here. The XML interfaces of S3 and Google differ only in
+//! how a request is authorized.
 
 use super::exchange_log::read_some;
 use super::{Fault, Live, Outcome};
@@ -12,7 +12,7 @@ use object_store::client::{HttpClient, HttpRequest, HttpResponse};
 use object_store::path::Path as Name;
 use serde::Deserialize;
 
-/// A page of 1,000 uploads is some 300 KB.
+/// The largest accepted page; 1,000 uploads, the usual maximum, take some 300 KB.
 const MOST_PAGE_BYTES: usize = 8 << 20;
 
 /// An upload that is open.
@@ -48,7 +48,7 @@ impl Live {
         Ok(())
     }
 
-    /// Ends one upload. That it is not there is what is wanted.
+    /// Aborts one upload; succeeds if there is no such upload.
     pub(super) async fn end_one(&self, key: &str, name: Name, id: String) -> Result<()> {
         if !self.0.service.has_uploads() {
             return Ok(());
@@ -121,7 +121,7 @@ impl Live {
     }
 }
 
-/// Makes a request that is ready; any answer but success is a fault.
+/// Sends a prepared request; any status other than success is a fault.
 pub(super) async fn execute(
     client: &HttpClient,
     request: HttpRequest,
@@ -146,13 +146,13 @@ pub(super) async fn execute(
     }
 }
 
-/// A URL as a request takes it.
+/// Converts a URL to the type that a request needs.
 pub(super) fn uri(url: &str) -> std::result::Result<http::Uri, Fault> {
     url.parse()
         .map_err(|_| Fault::BadBytes("the bucket's URL cannot be used".to_owned()))
 }
 
-/// Parses a page; none if it is something else, such as an error page.
+/// Parses a page; `None` if the response is something else, such as an error page.
 fn parse_page(xml: &[u8]) -> Option<Page> {
     let xml = std::str::from_utf8(xml).ok()?;
     if !xml.contains("<ListMultipartUploadsResult") {
@@ -161,11 +161,11 @@ fn parse_page(xml: &[u8]) -> Option<Page> {
     quick_xml::de::from_str(xml).ok()
 }
 
-/// A page of uploads, which a stranger may have sent.
+/// Fuzz target: parses an untrusted page of uploads.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn fuzz(xml: &[u8]) {
     if let Some(page) = parse_page(xml) {
-        // Each takes some tags.
+        // Each upload takes several bytes of tags.
         assert!(page.uploads.len() <= xml.len() / 8);
     }
 }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_may_nest_however_deep() {
+    fn deeply_nested_elements_are_parsed() {
         let levels = 200_000;
         for name in ["Other", "Upload"] {
             let (open, close) = (format!("<{name}>"), format!("</{name}>"));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The content of a put, for all of its tries.
+/// The data of a put, shared by all of its tries.
 #[derive(Debug)]
 struct Parcel {
     key: String,
@@ -21,7 +21,7 @@ struct Parcel {
     crc32c: u32,
     token: String,
     put: Put,
-    /// Set once the object there is known to be ours, with other bytes than it should have.
+    /// Set once the stored object is known to be written by this put with damaged bytes; the next try overwrites it.
     ours_is_damaged: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ impl Live {
     }
 
     async fn put_here(&self, key: String, bytes: Bytes, put: Put) -> Result<Written> {
-        // Before the first try: to wait for one's share of bandwidth is not to stand still.
+        // Before `run`, so that the wait for bandwidth does not count towards the timeout of a request.
         self.share(bytes.len() as u64).await;
         let operation = self.operation("write", &key, bytes.len() as u64);
         let name = self.name(&key)?;
@@ -88,7 +88,8 @@ impl Live {
         );
         let etag = match outcome {
             Ok(done) => done.e_tag,
-            // A try before this one may have been done, and its answer lost. (Two puts at the same moment are no answer.)
+            // An earlier try may have succeeded although its response was lost: compare the token of the object. This does not
+            // apply to a conflict of two concurrent puts, which says nothing about the object.
             Err(error) if refused && number.0 > 1 && !collided() => {
                 let head = self
                     .clone()
@@ -122,7 +123,7 @@ impl Live {
         })
     }
 
-    /// The condition that the object there has this etag, as the store takes it.
+    /// The condition that the existing object has this etag, in the form that the service needs.
     async fn update(
         &self,
         parcel: &Parcel,
@@ -136,7 +137,8 @@ impl Live {
                 version: None,
             }));
         }
-        // Google's conditions name a generation: that of the object that has this etag, which no other will ever have.
+        // Google's conditions use the generation, which identifies one version of an object. Look up the generation of the
+        // object that has this etag.
         let head = self
             .clone()
             .look_once(parcel.key.clone(), parcel.name.clone())
@@ -146,7 +148,7 @@ impl Live {
                 e_tag,
                 version: head.version,
             })),
-            // Already done by an earlier try: let the put itself be refused, which looks whose the object is.
+            // An earlier try has written the object. `Create` makes the store refuse the put; `put_once` then finds its token.
             Ok(head) if number.0 > 1 && head.token.as_deref() == Some(&parcel.token) => {
                 Ok(PutMode::Create)
             }
@@ -160,8 +162,8 @@ impl Live {
         }
     }
 
-    /// Makes sure, once for each bucket and process, that the store heeds conditions: some accept them and overwrite.
-    /// Providers whose own stores these are do; behind `s3://` may be anything.
+    /// Verifies, once per bucket and process, that the store honors conditions: some S3-compatible servers accept a condition
+    /// and overwrite the object all the same. The stores of Google and Azure are known to honor conditions.
     async fn prove_conditions(&self, key: &str, put: &Put, endings: &TaskTracker) -> Result<()> {
         let settings = &self.0.settings;
         if settings.assume_conditional_put || !self.0.service.may_ignore_conditions() {
@@ -174,7 +176,7 @@ impl Live {
         if proven.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // With the call that wants to know it an object would stay that no caller needs.
+        // Runs as a tracked task: if the call were cancelled in between, the probe object would stay in the bucket.
         let asking = self.clone().ask_of_conditions(key.to_owned(), put.clone());
         let answer = endings.through(asking).await?;
         answer.unwrap_or_else(|| {
@@ -197,7 +199,7 @@ impl Live {
             _ => Put::IfAbsent,
         };
         let answer = self.put_here(probe.clone(), bytes, condition).await;
-        // A caller that may write but not delete is left with a file of a few bytes.
+        // Without the permission to delete, an object of a few bytes stays.
         let _ = self.clone().delete(probe).await;
         match answer {
             Err(Error::AlreadyThere { .. } | Error::Changed { .. }) => Ok(()),
@@ -208,8 +210,8 @@ impl Live {
         }
     }
 
-    /// Removes probes that killed processes left. Their age is by the store's own clock: that of `own`, which was written a
-    /// moment ago. What cannot be removed now is left to the next run.
+    /// Removes probes that killed processes left. Their age is measured by the store's clock, as the difference to `own`, which
+    /// was written a moment ago. Probes that cannot be removed now are left to the next run.
     async fn clear_probes(&self, own: &str) {
         let (Ok(below), Ok(first), Ok(last)) = (
             self.name(""),
@@ -249,12 +251,12 @@ impl Live {
     }
 }
 
-/// How names of objects begin that are written to learn something of the store, and deleted.
+/// The prefix of the names of probe objects, which are written to test the store's behavior and then deleted.
 const PROBE: &str = ".forebay-probe-";
-/// No probe is in use for so long: each of its requests gives up after minutes.
+/// A probe older than this is not in use: each request of a probe gives up after minutes.
 const PROBE_LIFETIME: Duration = Duration::from_secs(3600);
 
-/// Whether the store refused only because another process writes there right now.
+/// Whether the store refused the put only because of a concurrent put to the same key.
 fn collided() -> bool {
     EXCHANGE_LOG.with(|notes| notes.seen().code.as_deref() == Some("ConditionalRequestConflict"))
 }

@@ -1,20 +1,20 @@
-//! Values of settings that no request can carry.
+//! Refuses values of settings that cannot be sent in a request.
 
 use super::{Opening, fault};
 use crate::Result;
 use std::io::Read;
 use std::path::Path;
 
-/// A token is a few KiB.
+/// The largest number of bytes read from a token file; a token has a few KiB.
 const MAX_TOKEN_BYTES: u64 = 1 << 20;
 
 impl Opening<'_> {
-    /// Refuses a value that cannot be sent: the client panics where it puts one into a header or a URL. `name` is what the
-    /// user set; the value is never shown.
+    /// Refuses a value that cannot be part of a header or a URL: the `object_store` client would panic. `name` is the variable or
+    /// option that the user set; the value is never shown.
     pub(in crate::store::cloud) fn check_value(&self, name: &str, value: &str) -> Result<()> {
         let lower = name.to_ascii_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-        // Whole documents, of several lines.
+        // The value is a document of several lines.
         if has(&["service_account_key", "certificate"]) {
             return Ok(());
         }
@@ -36,9 +36,9 @@ impl Opening<'_> {
         ))
     }
 
-    /// Refuses a token that is kept in a file and cannot be sent.
+    /// Refuses a token file whose content cannot be sent in a header.
     pub(in crate::store::cloud) fn check_token_file(&self, name: &str, path: &str) -> Result<()> {
-        // A file that cannot be read is an error of the request that wants the token.
+        // If the file cannot be read, the request that needs the token fails later.
         let mut token = Vec::new();
         let is_read = forebay_shard::open_file(Path::new(path))
             .and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_end(&mut token));
@@ -57,7 +57,7 @@ mod tests {
     use super::super::tests::{KEYS, opened};
     use crate::store::StoreOptions;
 
-    /// Each of these made the client panic, or sent a request that no store accepts.
+    /// Each of these values would make the client panic, or send a request that no store accepts.
     #[test]
     fn values_that_cannot_be_sent_are_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ mod tests {
         for options in [
             StoreOptions::new().with_region("MARKED\n"),
             StoreOptions::new().with_endpoint("https://MARKED\n"),
-            // Only one of two parsers of URLs takes these.
+            // Only one of the two URL parsers accepts these.
             StoreOptions::new().with_endpoint("https://256.256.256.256"),
             StoreOptions::new().with_endpoint("https://xn--a"),
         ] {

@@ -1,7 +1,7 @@
-//! Uploads in parts that are begun: none of them is left open, however it goes on.
+//! Multipart uploads that have begun: every upload with a known id is completed or aborted.
 //!
-//! A caller may be stopped before the id of its upload comes: the answer is waited for. One whose answer is lost has no parts, so it
-//! costs nothing until the bucket's lifecycle rule removes it.
+//! If a call is cancelled before it has the upload id, a tracked task waits for the id and aborts the upload. An upload whose
+//! begin response is lost has no parts, so it costs nothing until the bucket's lifecycle rule removes it.
 
 use crate::Result;
 use crate::store::cloud::exchange_log::EXCHANGE_LOG;
@@ -12,14 +12,14 @@ use object_store::path::Path as Name;
 use std::future::Future;
 use std::sync::Arc;
 
-/// An upload that was begun: ended when it is dropped before it is complete.
+/// An open multipart upload, which is aborted if the guard is dropped before [`complete`](Self::complete).
 pub(super) struct MultipartGuard {
     live: Live,
     pub(super) name: Name,
     pub(super) key: String,
     pub(super) id: String,
     endings: TaskTracker,
-    /// Parts that are on their way: each is entered here.
+    /// Counts the parts in flight.
     pub(super) parts: TaskTracker,
     pending: bool,
 }
@@ -47,7 +47,7 @@ impl Live {
         begun.map_err(|failed| failed.into_error(&operation))
     }
 
-    /// One try. It goes on to its answer though it is dropped, and ends what it began.
+    /// One try. It runs until its response arrives, even if this future is dropped, and then aborts the upload.
     async fn begin_once(
         self,
         key: String,
@@ -57,7 +57,7 @@ impl Live {
     ) -> std::result::Result<MultipartGuard, Fault> {
         let notes = EXCHANGE_LOG.with(Arc::clone);
         let own = endings.clone();
-        // If the caller is gone, the result is dropped, which ends the upload.
+        // If the caller has stopped waiting, the result is dropped, which aborts the upload.
         let asking = async move {
             let id = EXCHANGE_LOG
                 .scope(notes, self.ask_for_upload(&name, options))
@@ -82,10 +82,10 @@ impl Live {
         options: PutMultipartOptions,
     ) -> std::result::Result<String, Fault> {
         if !self.0.service.has_uploads() {
-            // Metadata comes with the completion.
+            // The metadata is sent with the completion.
             return Ok(String::new());
         }
-        // A caller that waits gives up before.
+        // A caller that still waits has given up before that time.
         let patience = self.0.timeout * 2;
         let asking = self.multipart()?.create_multipart_opts(name, options);
         match tokio::time::timeout(patience, asking).await {
@@ -96,12 +96,12 @@ impl Live {
 }
 
 impl MultipartGuard {
-    /// It is complete: there is nothing to end.
+    /// Marks the upload as completed, so that it is not aborted.
     pub(super) fn complete(mut self) {
         self.pending = false;
     }
 
-    /// Ends the upload, so that nothing of it is left in the store.
+    /// Aborts the upload, so that none of its parts stay in the store.
     pub(super) async fn end(mut self) {
         self.pending = false;
         let ending = self.endings.through(self.ending());
@@ -112,7 +112,7 @@ impl MultipartGuard {
         let (live, name) = (self.live.clone(), self.name.clone());
         let (key, id, parts) = (self.key.clone(), self.id.clone(), self.parts.clone());
         async move {
-            // A part that arrives later would bring it back to life.
+            // Wait for the parts in flight: a part that arrives after the abort could recreate the upload.
             parts.all().await;
             end_upload(live, name, key, id).await;
         }
@@ -122,13 +122,13 @@ impl MultipartGuard {
 impl Drop for MultipartGuard {
     fn drop(&mut self) {
         if std::mem::replace(&mut self.pending, false) {
-            // Without a runtime nothing was begun.
+            // `spawn` fails only without a runtime, and then no upload has begun.
             let _ = self.endings.spawn(self.ending());
         }
     }
 }
 
 async fn end_upload(live: Live, name: Name, key: String, id: String) {
-    // What failed is on its way to the caller already; what is left here goes by the bucket's lifecycle rule.
+    // The caller already has the error that led here. If the abort fails, the bucket's lifecycle rule removes the upload.
     let _ = live.end_one(&key, name, id).await;
 }

@@ -1,4 +1,4 @@
-//! The file that is sent: opened once, read in parts, into memory that is used again.
+//! The file of an upload: opened once, and read in parts into reused buffers.
 
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -7,10 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Buffers of parts that are kept to be used again. Fresh memory costs as much as reading into it.
+/// Maximum number of free buffers that are kept for reuse. Allocating a fresh buffer costs as much as reading into it.
 const SPARE_BUFFERS: usize = 8;
 
-/// The file that is sent.
+/// The file of an upload.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     path: PathBuf,
@@ -19,7 +19,7 @@ pub(super) struct Source {
     buffers: Arc<Buffers>,
 }
 
-/// Memory of parts that were sent.
+/// Free buffers of parts that were sent.
 #[derive(Debug, Default)]
 struct Buffers(Mutex<Vec<Vec<u8>>>);
 
@@ -30,7 +30,7 @@ impl Buffers {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// A buffer of that length, with any content.
+    /// A buffer of `len` bytes with arbitrary content.
     fn take(&self, len: usize) -> Vec<u8> {
         let mut buffer = self.lock().pop().unwrap_or_default();
         buffer.resize(len, 0);
@@ -38,7 +38,7 @@ impl Buffers {
     }
 }
 
-/// A buffer that goes back when no caller has its bytes any more.
+/// A buffer that returns to the pool when the last reference to its bytes is dropped.
 struct Lent {
     bytes: Vec<u8>,
     buffers: Arc<Buffers>,
@@ -78,7 +78,7 @@ impl Source {
         })
     }
 
-    /// Reads on a thread that may block.
+    /// Reads a part on a thread for blocking calls.
     pub(super) async fn read(self, offset: u64, len: u64) -> Result<Bytes> {
         let path = self.path.clone();
         blocking(path, move || {
