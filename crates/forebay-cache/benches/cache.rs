@@ -4,8 +4,8 @@
 //! cargo bench -p forebay-cache --bench cache
 //! ```
 //!
-//! The files are in the page cache: what is measured is checking and bookkeeping, not the disk. Reads of 3.5 MB are what a loader makes of ImageNet,
-//! those of 110 KB are its records one by one.
+//! The files are in the page cache, so this measures checksums and bookkeeping, not the disk. A loader reads ImageNet in ranges
+//! of about 3.5 MB; 110 KB is the size of a single record.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -30,7 +30,7 @@ fn noise() -> Vec<u8> {
     out
 }
 
-/// Places all over the object, each time the same ones.
+/// Pseudo-random offsets in the object, the same ones in each run.
 fn places(size: usize) -> impl FnMut() -> u64 {
     let mut state = 1_u64;
     move || {

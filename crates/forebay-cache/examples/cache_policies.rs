@@ -1,19 +1,20 @@
-//! Hit rates of eviction policies when a dataset is read epoch by epoch: why the cache keeps what it has.
+//! Hit rates of eviction policies when a dataset is read epoch by epoch: the reason why the cache keeps its blocks.
 //!
 //! ```text
 //! cargo run --release -p forebay-cache --example cache_policies
 //! ```
 //!
-//! Each epoch reads every block once, in an order of its own (or always in the same one). The rates are those after the first epoch, in which all that hits
-//! is luck. "keep" is what the cache does: what is in stays. "ideal" evicts what is needed last of all, and knows all orders to come: no policy is better. The two
-//! are equal, and that is no accident: an epoch reads each block once, so only what is in at its beginning can hit, and that is at most what fits.
+//! Each epoch reads every block once, in a new order (or always in the same order). The rates are measured after the first
+//! epoch, which starts with an empty cache. "keep" is the policy of the cache: cached blocks stay. "ideal" knows all future
+//! orders and evicts the block that is needed last, so no policy is better. Both have the same rate: an epoch reads each block
+//! once, so only blocks that are cached at its beginning can hit, and these are at most as many as fit.
 
 use std::collections::{BTreeSet, HashMap};
 
 const BLOCKS: usize = 2000;
 const EPOCHS: usize = 12;
 
-/// A generator that is the same everywhere.
+/// A pseudo-random generator with the same numbers on every machine.
 struct Dice(u64);
 
 impl Dice {
@@ -49,23 +50,23 @@ enum Policy {
     Ideal,
 }
 
-/// The part of the reads after the first epoch that hit.
+/// The hit rate of the reads after the first epoch.
 fn rate(reads: &[usize], capacity: usize, policy: Policy) -> f64 {
-    // When each read's block is read again.
+    // For each read, the position of the next read of the same block.
     let mut next = vec![usize::MAX; reads.len()];
     let mut seen: HashMap<usize, usize> = HashMap::new();
     for (at, block) in reads.iter().enumerate().rev() {
         next[at] = seen.insert(*block, at).unwrap_or(usize::MAX);
     }
     let mut dice = Dice(1);
-    // Blocks that are in, by what decides who goes: the last one.
+    // Cached blocks by rank; the block with the highest rank is evicted.
     let mut rank_of: HashMap<usize, usize> = HashMap::new();
     let mut by_rank: BTreeSet<(usize, usize)> = BTreeSet::new();
     let mut hits = 0_usize;
     for (at, &block) in reads.iter().enumerate() {
         let rank = match policy {
             Policy::Oldest => usize::MAX - at,
-            // Where it stands among the others says nothing of its use.
+            // A random rank, independent of the block's use.
             Policy::Random => dice.below(usize::MAX),
             Policy::Keep => 0,
             Policy::Ideal => next[at],

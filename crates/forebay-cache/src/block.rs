@@ -1,37 +1,37 @@
-//! The bytes of a block file. Takes and gives bytes; files are for the tier above.
+//! The format of block files: encoding, parsing and verification. File I/O is in `disk`.
 //!
-//! A block file holds one block of one object, and says which. All numbers are little-endian.
+//! A block file contains one block of one object, and identifies both. All numbers are little-endian.
 //!
 //! | offset | bytes | |
 //! | --- | --- | --- |
 //! | 0 | 8 | `89 46 42 43 0d 0a 1a 0a` |
 //! | 8 | 4 | version, 1 |
-//! | 12 | 4 | crc32c of the header's 4,096 bytes, these four taken as zero |
-//! | 16 | 32 | the object's identity: see [`ObjectId`] |
+//! | 12 | 4 | crc32c of the header's 4,096 bytes, with these four as zeros |
+//! | 16 | 32 | the object's id: see [`ObjectId`] |
 //! | 48 | 8 | length of the object |
-//! | 56 | 8 | number of the block: it begins at this times the block size |
+//! | 56 | 8 | number of the block: it begins at number × block size |
 //! | 64 | 4 | block size: a power of two, 4 KiB to 16 MiB |
-//! | 68 | 4 | length of the payload: a block size, less at the object's end |
+//! | 68 | 4 | length of the payload: the block size, or less at the object's end |
 //! | 72 | 4 | chunk size: a 256th of a block, at least 4 KiB |
 //! | 76 | 2 | length of the location's text |
 //! | 78 | 2 | length of the key's text |
-//! | 80 | 1,024 | crc32c of each chunk of the payload; zeros behind the last |
-//! | 1,104 | 1,496 | the object's location, UTF-8, cut to what fits; zeros behind it |
-//! | 2,600 | 1,496 | the object's key, in the same order |
+//! | 80 | 1,024 | crc32c of each chunk of the payload; then zeros |
+//! | 1,104 | 1,496 | the object's location, UTF-8, truncated to this length; then zeros |
+//! | 2,600 | 1,496 | the object's key, in the same form |
 //! | 4,096 | payload | |
 //!
-//! A file is a block only if its length is 4,096 and the payload's, its header's checksum is right, and every number is
-//! the one that the others imply. A read checks each chunk that it touches. So a file that a power cut left full of zeros, cut short or half
-//! written is never taken for data, and nothing has to be synced to disk when a block is stored: what is lost is fetched again.
+//! A file is accepted as a block only if its length is 4,096 plus the payload's length, the header's checksum is right, and the
+//! numbers are consistent. A read verifies each chunk that it touches. A file that a power cut left truncated, half-written or
+//! full of zeros is therefore never used, so storing a block needs no fsync: lost blocks are fetched again.
 
 use super::object_id::ObjectId;
 
-/// Bytes before the payload: one page, so that the payload begins on one.
+/// Bytes before the payload: one page, so that the payload is page-aligned.
 pub(super) const HEADER_BYTES: usize = 4096;
 
-/// Blocks are no smaller: below a page nothing is gained.
+/// The smallest block size: blocks below a page save nothing.
 pub(super) const MIN_BLOCK_BYTES: u32 = 4 << 10;
-/// Blocks are no larger: a reader waits for a whole one.
+/// The largest block size: a reader waits until a whole block is fetched.
 pub(super) const MAX_BLOCK_BYTES: u32 = 16 << 20;
 
 const MAGIC: [u8; 8] = *b"\x89FBC\r\n\x1a\n";
@@ -45,7 +45,7 @@ const TEXT_BYTES: usize = 1496;
 const LOCATION_AT: usize = SUMS_AT + 4 * MAX_CHUNKS as usize;
 const KEY_AT: usize = LOCATION_AT + TEXT_BYTES;
 
-/// Whether blocks may have this size.
+/// Whether this is a valid block size.
 pub(super) fn is_block_size(bytes: u32) -> bool {
     bytes.is_power_of_two() && (MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(&bytes)
 }
@@ -58,17 +58,17 @@ pub(super) struct Header {
     pub(super) number: u64,
     pub(super) block_bytes: u32,
     pub(super) payload_len: u32,
-    /// The object's location and key as text, perhaps cut.
+    /// The object's location; this and `key` may be truncated.
     pub(super) location: String,
     pub(super) key: String,
     sums: Vec<u32>,
 }
 
-/// Length of a block's payload: whole blocks, and what is left at the object's end. None beyond it.
+/// Length of a block's payload: the block size, or less for the last block. `None` beyond the object's end.
 pub(super) fn payload_len(object_len: u64, number: u64, block_bytes: u32) -> Option<u32> {
     let start = number.checked_mul(u64::from(block_bytes))?;
     let left = object_len.checked_sub(start).filter(|left| *left > 0)?;
-    // Not more than a block size, which is a u32.
+    // At most `block_bytes`, which is a u32.
     Some(left.min(u64::from(block_bytes)) as u32)
 }
 
@@ -121,7 +121,7 @@ impl Header {
         bytes
     }
 
-    /// Takes a header apart; `file_len` is the length of the file it begins. None if it is not a block's.
+    /// Parses a header; `file_len` is the length of its file. `None` if the file is not a valid block.
     pub(super) fn parse(bytes: &[u8], file_len: u64) -> Option<Self> {
         let bytes: &[u8; HEADER_BYTES] = bytes.try_into().ok()?;
         let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -162,12 +162,12 @@ impl Header {
         })
     }
 
-    /// Size of the pieces that are checked on their own; the last one of a payload may be shorter.
+    /// Bytes per checksum; the last chunk of a payload may be shorter.
     pub(super) fn chunk_bytes(&self) -> usize {
         chunk_bytes(self.block_bytes) as usize
     }
 
-    /// Whether `bytes`, whole chunks from chunk `first` on, are the payload's.
+    /// Whether the checksums of `bytes` match; `bytes` are whole chunks of the payload, from chunk `first` on.
     pub(super) fn are_chunks(&self, first: usize, bytes: &[u8]) -> bool {
         let sums = self.sums.get(first..).unwrap_or_default();
         let chunks = bytes.chunks(self.chunk_bytes());
@@ -178,7 +178,7 @@ impl Header {
     }
 }
 
-/// As much of a text as the header has room for.
+/// Truncates a text to the length that fits into the header.
 fn cut(text: &str) -> &str {
     let mut end = text.len().min(TEXT_BYTES);
     while !text.is_char_boundary(end) {
@@ -187,7 +187,8 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// A block file of any content, with a right checksum in its header: what passes is consistent, and reads of it stay within it.
+/// Fuzz target: parses arbitrary bytes as a block file, with the header's checksum corrected, and checks that every accepted
+/// header is consistent with its payload.
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz(bytes: &[u8]) {
     let _ = Header::parse(bytes, bytes.len() as u64);
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_comes_back() {
+    fn a_header_survives_a_round_trip() {
         for len in [1, 4095, 4096, 4097, 8192] {
             let (header, payload) = block(len);
             let bytes = header.encode();
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_found() {
+    fn every_flipped_bit_and_truncation_is_detected() {
         let (header, mut payload) = block(5000);
         let mut bytes = header.encode();
         for bit in 0..bytes.len() * 8 {
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_at_a_character() {
+    fn long_names_are_truncated_at_a_character() {
         let long = format!("{}é", "x".repeat(TEXT_BYTES - 1));
         let id = ObjectId::of(&long, &long, None, 1);
         let header = Header::new((id, 1), (&long, &long), (0, 4096), b"a");
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(Header::parse(&header.encode(), whole(1)), Some(header));
     }
 
-    /// A header's bytes with these fields and a right checksum: only deliberate damage has these.
+    /// A header with these fields overwritten and a right checksum, as only deliberate manipulation creates it.
     fn signed(fields: &[(usize, Vec<u8>)]) -> [u8; HEADER_BYTES] {
         let mut bytes = block(100).0.encode();
         for (at, field) in fields {
@@ -340,7 +341,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_refused_or_make_sense(
+        fn arbitrary_bytes_are_refused(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..5000),
             len in any::<u64>(),
         ) {
@@ -351,7 +352,7 @@ mod tests {
         }
 
         #[test]
-        fn signed_nonsense_is_refused_or_consistent(
+        fn headers_with_a_right_checksum_are_consistent(
             object_len in prop_oneof![any::<u64>(), 0..100_000_u64],
             number in prop_oneof![any::<u64>(), 0..10_u64],
             block_bytes in prop_oneof![any::<u32>(), (0..32_u32).prop_map(|bit| 1 << bit)],

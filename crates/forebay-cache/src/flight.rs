@@ -1,4 +1,4 @@
-//! One fetch of a block at a time in this process; who comes later waits for it.
+//! Ensures a single fetch of a block at a time in this process: later readers wait for the first one's fetch.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,14 +8,14 @@ use forebay_store::Error;
 
 pub(super) type Key = (ObjectId, u64);
 
-/// How a fetch ended.
+/// The result of a fetch, for the readers that wait for it.
 #[derive(Debug, Clone)]
 pub(super) enum Outcome {
-    /// The block is in a tier, or came from elsewhere: look again.
+    /// The block may be in a tier now: look it up again.
     Look,
-    /// It could not be stored: these are its bytes.
+    /// The block was fetched and could not be stored; these are its bytes.
     Bytes(Arc<Vec<u8>>),
-    /// It could not be fetched.
+    /// The block could not be fetched.
     Failed(Arc<Error>),
 }
 
@@ -25,11 +25,11 @@ struct Flight {
     landed: Condvar,
 }
 
-/// The fetches that are under way.
+/// The fetches in flight.
 #[derive(Debug, Default)]
 pub(super) struct Flights(Mutex<HashMap<Key, Arc<Flight>>>);
 
-/// The duty to fetch a block. Dropped without an outcome, others look again.
+/// The right to fetch a block. If it is dropped without an outcome, waiting readers look the block up again.
 #[derive(Debug)]
 pub(super) struct Lead<'a> {
     flights: &'a Flights,
@@ -37,7 +37,7 @@ pub(super) struct Lead<'a> {
     flight: Arc<Flight>,
 }
 
-/// Another reader's fetch.
+/// A fetch of another reader, to wait for.
 #[derive(Debug)]
 pub(super) struct Follow(Arc<Flight>);
 
@@ -46,14 +46,14 @@ impl Flights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fetch of this block, if one is under way.
+    /// The fetch of this block, if one is in flight.
     pub(super) fn follow(&self, key: Key) -> Option<Follow> {
         self.lock()
             .get(&key)
             .map(|flight| Follow(Arc::clone(flight)))
     }
 
-    /// The duty to fetch this block, unless another reader has it.
+    /// The right to fetch this block; `None` if another reader has it.
     pub(super) fn lead(&self, key: Key) -> Option<Lead<'_>> {
         let mut flights = self.lock();
         if flights.contains_key(&key) {
@@ -93,7 +93,7 @@ impl Drop for Lead<'_> {
 }
 
 impl Follow {
-    /// Waits until it has ended. Fetches have time limits of their own, so this ends as well.
+    /// Waits for the outcome. Fetches have their own timeouts, so the wait is bounded.
     pub(super) fn wait(self) -> Outcome {
         let mut slot = self
             .0
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_panics_leaves_nobody_waiting() {
+    fn followers_do_not_hang_if_the_leader_panics() {
         let flights = Flights::default();
         let key = (ObjectId::of("a", "b", None, 1), 0);
         std::thread::scope(|scope| {

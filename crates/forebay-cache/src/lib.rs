@@ -1,8 +1,9 @@
-//! A local cache of objects that live far away: memory, then a directory on a fast disk.
+//! A local block cache of remote objects, with a tier in a directory on a fast disk and a tier in memory.
 //!
-//! Independent of where the bytes come from: the reader passes a function that fetches a range. What is missing is fetched by blocks, each
-//! once, however many threads and processes want it; what exists is checked and handed out. The cache never makes a read fail: a block that
-//! is damaged is fetched again, and without room, without locks, without file descriptors, reads go around it, with one warning.
+//! The cache does not depend on the kind of store: the reader passes a function that fetches a range. Missing bytes are fetched
+//! in blocks, each block once for all threads and processes; cached blocks are verified when they are read. The cache never
+//! makes a read fail: a damaged block is fetched again, and if the cache has no room, locks or file descriptors, reads bypass
+//! it and a warning is reported once.
 //!
 //! ```
 //! use forebay_cache::{Cache, CacheOptions};
@@ -23,28 +24,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is kept
+//! # Evictions
 //!
-//! Training reads all of a dataset once an epoch, in an order that is new each time. When the cache is smaller than the dataset, evicting what was used longest
-//! ago throws out just what the next epoch begins with. So a block that is in **stays**, and what does not fit is read around the cache, exactly the bytes
-//! that are wanted: the hit rate is then the part of the dataset that fits. Nothing is better, not even with all orders known: an epoch reads each block once, so
-//! only what is in at its beginning can hit (`examples/cache_policies.rs` has the figures). Room is made only by
+//! Training reads each record of a dataset once per epoch, in a new order each time. If the cache is smaller than the dataset,
+//! an LRU policy evicts blocks that the next epoch needs. So a cached block **stays**, and reads of other blocks bypass the
+//! cache and fetch exactly the requested bytes: the hit rate equals the part of the dataset that fits. No policy is better, even
+//! if it knows all future orders: an epoch reads each block once, so only blocks that are cached at its beginning can hit
+//! (`examples/cache_policies.rs` has the figures). Only these blocks are evicted for a new block:
 //!
-//! 1. blocks of objects that no process has open, the one that was used longest ago first;
-//! 2. blocks that were not used while the newcomer was read twice. In an epoch everything is read once, so these are not part of what is being read over and
-//!    over;
+//! 1. blocks of objects that no process has open, the least recently used first;
+//! 2. blocks that were last used before the last two reads of the new block. An epoch reads each block once, so such a block is
+//!    not part of the data that is read in every epoch.
 //!
-//! and never by a block that a reader said it [will need](Cache::will_need).
+//! A block for which a reader called [`will_need`](Cache::will_need) is not evicted.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | `block` | the bytes of a block file |
+//! | `block` | the format of block files |
 //! | `disk` | the tier in a directory |
 //! | `memory` | the tier in memory |
-//! | `flight` | threads that want the same block |
-//! | `object` | what a block belongs to, and when it was read |
-//! | `run` | neighbouring blocks that are fetched at once |
-//! | `stats`, `notices` | what happened |
+//! | `flight` | one fetch per block for all threads |
+//! | `object` | cached objects, and when their blocks were read |
+//! | `run` | reads, and fetches of adjacent blocks in one request |
+//! | `stats`, `notices` | counters and warnings |
 
 mod block;
 mod disk;
@@ -88,32 +90,32 @@ pub use remote::{
 };
 pub use stats::{CacheStats, TierStats};
 
-/// Block size where nothing else is said: object stores give most of their bandwidth from 4 MiB a request on, and a directory of 1 TB then has a quarter of a
-/// million files.
+/// The default block size: object stores reach most of their bandwidth with requests of 4 MiB, and a directory of 1 TB then has
+/// a quarter of a million files.
 pub const BLOCK_BYTES: u32 = 4 << 20;
 
-/// Blocks that a cache without a directory must hold at least.
+/// Minimum number of blocks that a cache without a directory must hold.
 const MIN_MEMORY_BLOCKS: u64 = 16;
 
-/// A read of a smaller part of a block, the first one in this process, fetches that part only: the first records of an epoch lie in as many blocks, and a
-/// trainer should not wait for all of these.
+/// The first read of a block in this process fetches only the requested part if it is less than 1/4 of the block: the first
+/// records of an epoch lie in as many blocks, and a trainer should not wait until all of these are fetched.
 const SMALL_PART: u64 = 4;
 
-/// Fetches the bytes of a range of an object into a buffer of its length.
+/// A function that fetches a range of an object into a buffer of the same length.
 pub type Fetch<'a> = dyn Fn(Range<u64>, &mut [u8]) -> Result<()> + 'a;
 
 /// The directory and the limits of a cache.
 #[derive(Clone)]
 pub struct CacheOptions {
-    /// A directory of its own, made if it is not there. Best on a local NVMe disk; it may be shared by the processes of one host.
+    /// The cache directory, created if necessary. Best on a local NVMe disk; the processes of one host may share it.
     pub dir: Option<PathBuf>,
-    /// Bytes in the directory, all counted. Left open: what exists and 80 % of what is free.
+    /// Limit of the directory in bytes, metadata included. `None`: the bytes in use, plus 80 % of the free space.
     pub disk_bytes: Option<u64>,
-    /// Bytes in this process's memory. 0 for none.
+    /// Limit of the tier in this process's memory in bytes; 0 disables it.
     pub memory_bytes: u64,
-    /// Bytes of a block: a power of two from 4 KiB to 16 MiB. A directory that is a cache already keeps its own.
+    /// Bytes of a block: a power of two from 4 KiB to 16 MiB. An existing cache directory keeps its block size.
     pub block_bytes: u32,
-    /// Told what is not as it should be, each kind of thing once. All of it is in [`CacheStats::warnings`] as well.
+    /// Receives warnings, each kind once. [`CacheStats::warnings`] contains them as well.
     pub on_warning: Option<CacheObserver>,
 }
 
@@ -140,7 +142,7 @@ impl fmt::Debug for CacheOptions {
     }
 }
 
-/// A cache. Threads share it by reference; processes share a directory by each opening it.
+/// A cache. Threads share it by reference; processes share a directory if each of them opens it.
 #[derive(Debug)]
 pub struct Cache {
     block_bytes: u64,
@@ -148,9 +150,9 @@ pub struct Cache {
     memory: Memory,
     flights: Flights,
     objects: Mutex<HashMap<ObjectId, Weak<object::Inner>>>,
-    /// How often an object was closed.
+    /// The number of objects that were closed so far.
     closings: Arc<AtomicU64>,
-    /// Buffers that were used for fetching, to be used again.
+    /// Free buffers for fetches, for reuse.
     buffers: Mutex<Vec<Vec<u8>>>,
     counters: Arc<Counters>,
     notices: Arc<Notices>,
@@ -160,11 +162,11 @@ pub struct Cache {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Filled {
-    /// Were there already.
+    /// Bytes that were cached already.
     pub present_bytes: u64,
-    /// Were fetched and stored.
+    /// Bytes that were fetched and stored.
     pub fetched_bytes: u64,
-    /// Found no room.
+    /// Bytes that could not be stored.
     pub refused_bytes: u64,
 }
 
@@ -172,8 +174,8 @@ impl Cache {
     /// Opens a cache.
     ///
     /// # Errors
-    /// [`Error::CacheTooSmall`] names what is needed; [`Error::NotACache`] for a directory with other things in it, which stays as it is; and what the system says
-    /// where the directory cannot be made, locked or listed.
+    /// [`Error::CacheTooSmall`] with the bytes that are needed; [`Error::NotACache`] for a directory with other files, which is
+    /// left unchanged; [`Error::Io`] if the directory cannot be created, locked or listed.
     pub fn open(options: &CacheOptions) -> Result<Self> {
         if !block::is_block_size(options.block_bytes) {
             return Err(Error::io(
@@ -226,8 +228,8 @@ impl Cache {
         })
     }
 
-    /// The object whose bytes are these: `key` at `location`, of `len` bytes, and `version` what tells them from others that have been or will be of that name (an
-    /// ETag, or when it was changed). Neither text may hold a secret: both are written into the cache's files.
+    /// Opens the object `key` at `location` with `len` bytes. `version` (an ETag or a modification time) distinguishes it from
+    /// earlier and later objects of that name. No text may contain a secret: `location` and `key` are written to disk.
     pub fn object(
         &self,
         location: &str,
@@ -240,7 +242,7 @@ impl Cache {
         if let Some(open) = objects.get(&id).and_then(Weak::upgrade) {
             return CachedObject(open);
         }
-        // Those that were closed go when there are as many of them as of others.
+        // Before the map would grow, entries of closed objects are removed.
         if objects.len() == objects.capacity() {
             objects.retain(|_, object| object.strong_count() > 0);
         }
@@ -265,11 +267,11 @@ impl Cache {
         object.is_some_and(|object| CachedObject(object).is_pinned(number))
     }
 
-    /// Fills `buf` with the object's bytes from `offset` on, with `fetch` where they are not in the cache. `fetch` may be asked for more than is
-    /// wanted, up to whole blocks; several threads and processes that want one block get it from one fetch.
+    /// Fills `buf` with the object's bytes from `offset` on. Bytes that are not cached are read with `fetch`, which may be called
+    /// with a larger range, up to whole blocks. Threads and processes that read the same block share one fetch.
     ///
     /// # Errors
-    /// Those of `fetch`, and a range that is not within the object. Nothing that is the matter with the cache itself.
+    /// Errors of `fetch`, and a range beyond the object's end. Problems of the cache itself are never errors.
     pub fn read_at(
         &self,
         object: &CachedObject,
@@ -280,7 +282,7 @@ impl Cache {
         self.read_counted(object, offset, buf, fetch).0
     }
 
-    /// As [`read_at`](Self::read_at), and tells what of it was in the cache.
+    /// As [`read_at`](Self::read_at), and also returns the hits and misses.
     pub(crate) fn read_counted(
         &self,
         object: &CachedObject,
@@ -307,10 +309,10 @@ impl Cache {
         run::read(self, object, offset..end, buf, fetch)
     }
 
-    /// Has the blocks of a range stored, as far as there is room: what reading it would do, without the bytes.
+    /// Stores the blocks of a range, as far as there is room, without returning bytes. The range is cut at the object's end.
     ///
     /// # Errors
-    /// Those of `fetch`. What lies beyond the object is left out.
+    /// Errors of `fetch`.
     pub fn fill(
         &self,
         object: &CachedObject,
@@ -325,8 +327,8 @@ impl Cache {
         )
     }
 
-    /// Says that a range will be read soon: its blocks do not make room for others until [`done_with`](Self::done_with) is said as often, or the
-    /// object is closed.
+    /// Announces that a range will be read soon: its blocks are not evicted until [`done_with`](Self::done_with) has been called
+    /// as often, or the object is closed.
     pub fn will_need(&self, object: &CachedObject, range: Range<u64>) {
         let now = now();
         for number in self.blocks(object, &range) {
@@ -337,7 +339,7 @@ impl Cache {
         }
     }
 
-    /// Says that a range for which [`will_need`](Self::will_need) was said has been read.
+    /// Undoes a call of [`will_need`](Self::will_need) after the range has been read.
     pub fn done_with(&self, object: &CachedObject, range: Range<u64>) {
         for number in self.blocks(object, &range) {
             object.unpin(number);
@@ -353,9 +355,9 @@ impl Cache {
         range.start / self.block_bytes..end.div_ceil(self.block_bytes)
     }
 
-    /// A block of an object; none beyond its end.
+    /// A block of an object; `None` beyond the object's end.
     fn wanted(&self, object: &CachedObject, number: u64) -> Option<Wanted> {
-        // Block sizes are u32.
+        // Block sizes fit into u32.
         let payload_len = block::payload_len(object.len(), number, self.block_bytes as u32)?;
         Some(Wanted {
             id: object.id(),
@@ -394,7 +396,7 @@ impl Cache {
     }
 
     fn give_back(&self, buffer: Vec<u8>) {
-        /// As many as threads usually fetch at once.
+        /// About as many as threads that fetch at once.
         const MOST_BUFFERS: usize = 4;
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         if buffers.len() < MOST_BUFFERS {

@@ -1,7 +1,7 @@
-//! The tier in memory: for what the directory has no room for, or where there is no directory.
+//! The tier in memory: for blocks that do not fit into the directory, or for caches without a directory.
 //!
-//! A block is in one tier only. What is in the directory was just read or written, so the system has its pages in memory anyway, for all processes;
-//! a second copy here would only take their place.
+//! A block is in one tier only. Blocks that were just read from or written to the directory are in the page cache, for all
+//! processes; a second copy here would only waste memory.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,15 +27,15 @@ pub(super) struct Memory {
 #[derive(Debug, Default)]
 struct Blocks {
     blocks: HashMap<Key, (Arc<Vec<u8>>, u64)>,
-    /// The same by when they were used last.
+    /// The keys of all blocks, ordered by the time of their last use.
     by_use: BTreeSet<(u64, Key)>,
-    /// Bytes of the blocks, and of those that are coming.
+    /// Bytes of the blocks and of reservations.
     used: u64,
-    /// How often objects had been closed when all blocks were last found to be of open ones.
+    /// The number of closed objects at the last search that found no block of a closed object.
     closings: u64,
 }
 
-/// Room for a block.
+/// Reserved bytes for a block, released on drop.
 #[derive(Debug)]
 pub(super) struct Reservation<'a> {
     memory: &'a Memory,
@@ -43,7 +43,7 @@ pub(super) struct Reservation<'a> {
     bytes: u64,
 }
 
-/// Input of eviction: whether an object is open, how often any was closed, whether a block is pinned.
+/// Input of evictions: which objects are open, how many were closed so far, and which blocks are pinned.
 pub(super) struct Standing<'a> {
     pub(super) is_open: &'a dyn Fn(ObjectId) -> bool,
     pub(super) closings: u64,
@@ -71,7 +71,7 @@ impl Memory {
         self.limit > 0 && self.lock().blocks.contains_key(&key)
     }
 
-    /// The block, used now.
+    /// Returns the block and marks it as used at `now`.
     pub(super) fn get(&self, key: Key, now: u64) -> Option<Arc<Vec<u8>>> {
         if self.limit == 0 {
             return None;
@@ -84,7 +84,7 @@ impl Memory {
         Some(Arc::clone(bytes))
     }
 
-    /// Room for a block of this length; what may go makes it. None if there is none.
+    /// Reserves bytes for a block of this length, and evicts blocks if necessary. `None` if not enough blocks may be evicted.
     pub(super) fn reserve(
         &self,
         key: Key,
@@ -124,7 +124,7 @@ impl Blocks {
             }
             self.closings = standing.closings;
         }
-        // As in the directory: only what was not read while the newcomer was read twice.
+        // As in the directory: only blocks that were last used before the last two reads of the new block.
         let colder = self.by_use.range(..(reads.before_last, LEAST));
         let mut free = colder.filter(|(_, (id, number))| !(standing.is_pinned)(*id, *number));
         free.next().copied()
@@ -140,7 +140,7 @@ impl Blocks {
     }
 }
 
-/// Before every key.
+/// The smallest key.
 const LEAST: Key = (ObjectId::LEAST, 0);
 
 impl Reservation<'_> {
@@ -151,7 +151,7 @@ impl Reservation<'_> {
         held.blocks
             .insert(self.key, (Arc::new(payload.to_vec()), now));
         held.by_use.insert((now, self.key));
-        // It is the block's from now on.
+        // The bytes belong to the block from now on.
         self.bytes = 0;
     }
 }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays() {
+    fn cached_blocks_are_not_evicted() {
         let memory = full();
         assert!(memory.reserve(key(2), 100, reads(0), &open()).is_none());
         assert!(memory.reserve(key(2), 100, reads(10), &open()).is_none());
@@ -206,10 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_less_often_makes_room_unless_it_is_pinned() {
+    fn less_read_blocks_are_evicted_unless_pinned() {
         let memory = full();
         memory.get(key(0), 20);
-        // Block 1 was last used at 11, which is before the newcomer's first read at 15.
+        // Block 1 was last used at 11, before the new block's read before last at 15.
         let pinned = Standing {
             is_pinned: &|_, number| number == 1,
             ..open()
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_objects_make_room_at_once() {
+    fn blocks_of_closed_objects_are_evicted_at_once() {
         let memory = full();
         let closed = Standing {
             is_open: &|_| false,

@@ -1,4 +1,4 @@
-//! Warnings of a cache, each kind once.
+//! Warnings of a cache: each kind is reported once.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Receives warnings.
 pub type CacheObserver = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The kinds of warnings. None of them stops a reader.
+/// The kinds of warnings. None of them makes a read fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notice {
     /// The file system is full.
     Space,
     /// The process has too many files open.
     Descriptors,
-    /// Another process does not come to an end.
+    /// Another process takes too long to fill a block.
     Waiting,
-    /// Anything else that keeps blocks from being stored.
+    /// Any other error that prevents blocks from being stored.
     ErrorKind,
 }
 
@@ -34,7 +34,7 @@ impl Notices {
         }
     }
 
-    /// Says it, unless something of this kind was said before.
+    /// Reports a warning, unless one of this kind was reported before.
     pub(super) fn tell(&self, kind: Notice, text: String) {
         {
             let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ impl Notices {
         }
     }
 
-    /// Everything that was said.
+    /// All warnings so far.
     pub(super) fn all(&self) -> Vec<String> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.iter().map(|(_, text)| text.clone()).collect()

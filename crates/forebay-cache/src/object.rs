@@ -1,4 +1,4 @@
-//! The owner of blocks: one version of one object.
+//! A cached object: one version of one object, to which blocks belong.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::disk::Live;
 use super::object_id::{ObjectId, Reads};
 
-/// An object that is read through a cache, made by [`Cache::object`](super::Cache::object). While any clone of it lives, in any
-/// process, its blocks do not make room for others that are not needed more often.
+/// An object that is read through a cache, created by [`Cache::object`](super::Cache::object). While a clone exists in any
+/// process, the object is open: its blocks are evicted only for blocks that are read more often.
 #[derive(Debug, Clone)]
 pub struct CachedObject(pub(super) Arc<Inner>);
 
@@ -19,17 +19,17 @@ pub(super) struct Inner {
     pub(super) key: String,
     pub(super) len: u64,
     blocks: Mutex<HashMap<u64, Uses>>,
-    /// The note that the object is in use.
+    /// The file that tells other processes which objects are open.
     live: Option<Weak<Live>>,
-    /// How often an object of the cache was closed.
+    /// The number of objects of this cache that were closed so far.
     closings: Arc<AtomicU64>,
 }
 
-/// The reads of a block that this process knows of.
+/// The reads of a block in this process.
 #[derive(Debug, Clone, Copy, Default)]
 struct Uses {
     reads: Reads,
-    /// Bytes read of it since it was last read as a whole.
+    /// Bytes read since the last time that as many bytes were read as the block has.
     bytes: u64,
     pins: u32,
 }
@@ -43,13 +43,13 @@ pub(super) struct Before {
 }
 
 impl CachedObject {
-    /// Its identity.
+    /// The object's id.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.0.id
     }
 
-    /// Its length in bytes.
+    /// The object's length in bytes.
     #[must_use]
     #[expect(
         clippy::len_without_is_empty,
@@ -81,11 +81,11 @@ impl CachedObject {
     }
 
     fn uses<T>(&self, with: impl FnOnce(&mut HashMap<u64, Uses>) -> T) -> T {
-        // Counters stay right after a panic.
+        // A panic cannot leave the counters inconsistent.
         with(&mut self.0.blocks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes that this many bytes are read of a block with this payload, and tells what was before.
+    /// Records a read of this many bytes of a block with this payload, and returns the state before it.
     pub(super) fn note_read(&self, block: u64, bytes: u64, payload: u64, now: u64) -> Before {
         self.uses(|blocks| {
             let uses = blocks.entry(block).or_default();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_read_when_all_its_bytes_were() {
+    fn a_block_counts_as_read_after_all_its_bytes() {
         let object = object();
         let note = |bytes, now| object.note_read(0, bytes, 100, now);
         assert!(note(40, 1).is_first);

@@ -1,17 +1,17 @@
-//! The identity of an object, and the times at which its blocks were read.
+//! Object ids, and the times at which blocks were read.
 
 use std::fmt;
 
-/// Identity of an object's bytes: the same only for the same location, key, version and length.
+/// Identifies the bytes of an object: a hash of location, key, version and length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId([u8; 32]);
 
 impl ObjectId {
-    /// Before every other one.
+    /// The smallest id.
     pub(super) const LEAST: Self = Self([0; 32]);
 
-    /// The BLAKE3 hash of the four, each text with its length before it. Without a version, an object that is replaced by
-    /// another one of its length is taken for the one that was there before.
+    /// The BLAKE3 hash of the four values; each text is preceded by its length. Without a version, an object that is replaced by
+    /// another one of the same length keeps its id, so the cache returns the old bytes.
     #[must_use]
     pub fn of(location: &str, key: &str, version: Option<&str>, len: u64) -> Self {
         let mut hash = blake3::Hasher::new();
@@ -45,7 +45,7 @@ impl ObjectId {
         self.to_string()
     }
 
-    /// Reads what [`to_hex`](Self::to_hex) wrote, and nothing else.
+    /// Parses the output of [`to_hex`](Self::to_hex), and nothing else.
     pub(super) fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         if text.len() != 64 || text.bytes().any(|digit| digit.is_ascii_uppercase()) {
@@ -74,9 +74,9 @@ impl fmt::Debug for ObjectId {
     }
 }
 
-/// When as many bytes of a block had been read as it has, and when as many before them: nanoseconds since 1970, 0 for never.
+/// The times of the last two full reads of a block: nanoseconds since 1970, 0 for never.
 ///
-/// Counted in bytes, because a block may be read at once or record by record: either way once an epoch.
+/// A full read ends when as many bytes were read as the block has, at once or record by record, which is once per epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Reads {
     pub(super) last: u64,
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identities_differ_where_anything_does() {
+    fn ids_differ_if_any_input_differs() {
         let ids = [
             ObjectId::of("a", "bc", Some("1"), 9),
             ObjectId::of("ab", "c", Some("1"), 9),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_not_identities() {
+    fn invalid_hex_names_are_refused() {
         let hex = ObjectId::of("a", "b", None, 1).to_hex();
         let upper = format!("A{}", &hex[1..]);
         let plus = format!("+{}", &hex[1..]);

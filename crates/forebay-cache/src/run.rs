@@ -1,4 +1,4 @@
-//! A read, block by block: what exists is copied, and neighbouring blocks that are missing are fetched at once.
+//! Reads a range block by block: copies cached blocks, and fetches adjacent missing blocks in one request.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -14,16 +14,16 @@ use super::object::Before;
 use super::{Cache, CachedObject, Fetch, Filled, SMALL_PART, now};
 use forebay_store::{Error, Result};
 
-/// Blocks that are missing side by side are fetched together up to this size: large enough that a store's latency is small beside it.
+/// Adjacent missing blocks are fetched together up to this many bytes: enough that the latency of a request hardly matters.
 const MOST_RUN_BYTES: u64 = 16 << 20;
-/// How often a block is looked for that is said to be there and then is not, before it is read around the cache.
+/// How often a block is looked up again that should exist and does not, before the read bypasses the cache.
 const MOST_TRIES: u32 = 3;
 
-/// The way a missing block is handled.
+/// How a missing block is handled.
 enum Slot<'a> {
-    /// Fetched whole, and stored.
+    /// The whole block is fetched and stored.
     Fill(Lead<'a>, FillTarget<'a>),
-    /// Only what is wanted of it is fetched.
+    /// Only the requested bytes are fetched, and not stored.
     Around,
 }
 
@@ -32,17 +32,17 @@ enum FillTarget<'a> {
     Memory(Reservation<'a>),
 }
 
-/// Why a block gives no slot.
+/// Why a block needs no fetch by this reader.
 enum NoSlot {
-    /// It may be there.
+    /// The block may be cached now: look it up again.
     Look,
-    /// Another reader is filling it.
+    /// Another reader is filling the block.
     Busy,
-    /// Another reader fetched it and could not store it.
+    /// Another reader fetched the block and could not store it; these are its bytes.
     Bytes(Arc<Vec<u8>>),
 }
 
-/// Missing blocks, side by side, and the bytes to fetch for them.
+/// Adjacent missing blocks, and the range to fetch for them.
 struct Run<'a> {
     slots: Vec<(Wanted, Slot<'a>)>,
     bytes: Range<u64>,
@@ -54,16 +54,16 @@ struct Reading<'a, 'r> {
     object: &'a CachedObject,
     range: Range<u64>,
     fetch: &'r Fetch<'r>,
-    /// A block that was looked up ahead of its turn.
+    /// The last block whose read was recorded, with its state before, so that each read is recorded once.
     noted: Option<(u64, Before)>,
-    /// Whether only storing counts, and no caller waits for bytes.
+    /// Whether this is a fill: blocks are only stored, and no bytes are returned.
     is_filling: bool,
     filled: Filled,
     /// The cache hits of this read.
     found: Cell<CacheHits>,
 }
 
-/// Gives what was found and what was not, also where the read fails.
+/// Reads a range. Returns the hits and misses also if the read fails.
 pub(super) fn read(
     cache: &Cache,
     object: &CachedObject,
@@ -106,13 +106,13 @@ impl<'a, 'r> Reading<'a, 'r> {
         }
     }
 
-    /// The part of a block that is wanted, as a range of the object.
+    /// The requested part of a block, as a range of the object.
     fn part(&self, number: u64) -> Range<u64> {
         let (start, end) = self.whole(number, u32::MAX);
         start.max(self.range.start)..end.min(self.range.end)
     }
 
-    /// Returns the range of the object that a block with this payload covers.
+    /// The start and end, in the object, of a block with this payload.
     fn whole(&self, number: u64, payload_len: u32) -> (u64, u64) {
         let start = number * self.cache.block_bytes;
         (
@@ -121,12 +121,12 @@ impl<'a, 'r> Reading<'a, 'r> {
         )
     }
 
-    /// The block with what is known of its reads; noted as one more, once.
+    /// The block with the times of its earlier reads, and whether this is its first read. Records the read, once per block.
     fn wanted(&mut self, number: u64) -> Option<(Wanted, bool)> {
         let mut wanted = self.cache.wanted(self.object, number)?;
         let before = match self.noted {
             Some((noted, before)) if noted == number => before,
-            // Filling ahead is no use of it.
+            // A fill does not count as a read.
             _ if self.is_filling => Before::default(),
             _ => {
                 let part = self.part(number);
@@ -211,7 +211,7 @@ impl<'a, 'r> Reading<'a, 'r> {
         Ok(())
     }
 
-    /// The place in the reader's buffer of a part of the object.
+    /// The slice of the reader's buffer for a part of the object.
     fn out<'b>(&self, buf: &'b mut [u8], part: &Range<u64>) -> &'b mut [u8] {
         let start = self.range.start;
         &mut buf[(part.start - start) as usize..(part.end - start) as usize]
@@ -263,7 +263,7 @@ impl<'a, 'r> Reading<'a, 'r> {
         self.found.set(found);
     }
 
-    /// Decides what becomes of a missing block. `wait`: for others that are fetching it.
+    /// Decides how a missing block is handled. With `wait`, waits for another reader that is fetching it.
     fn slot(
         &self,
         wanted: &Wanted,
@@ -308,7 +308,7 @@ impl<'a, 'r> Reading<'a, 'r> {
             closings: cache.closings(),
             is_pinned: &is_pinned,
         };
-        // The reader that had the lead before us may have stored it.
+        // Another reader may have stored the block before we got the lead.
         if cache.memory.has(key) {
             return Err(Refusal::No(NoSlot::Look));
         }
@@ -319,7 +319,7 @@ impl<'a, 'r> Reading<'a, 'r> {
         }
     }
 
-    /// The run that begins with this block: those behind it that are missing too, as far as no reader has to be waited for.
+    /// Extends the fetch by the missing blocks after the first one, up to a block that is cached or that another reader fetches.
     fn extend(&mut self, first: Wanted, slot: Slot<'a>) -> Run<'a> {
         let mut number = first.number;
         let mut slots = vec![(first, slot)];
@@ -356,7 +356,8 @@ impl<'a, 'r> Reading<'a, 'r> {
         }
     }
 
-    /// Fetches a run, hands out what is wanted of it, and stores the rest. Returns up to where the range is read now.
+    /// Fetches a run, copies the requested bytes to `buf`, and stores whole blocks. Returns the offset up to which the range is
+    /// read now.
     fn fetch(&mut self, run: Run<'a>, buf: Option<&mut [u8]>) -> Result<u64> {
         let wanted = run.bytes.start.max(self.range.start)..run.bytes.end.min(self.range.end);
         match buf {
@@ -384,16 +385,16 @@ impl<'a, 'r> Reading<'a, 'r> {
         Ok(wanted.end)
     }
 
-    /// Stores what was fetched, or tells those who wait that it could not be.
+    /// Stores the fetched blocks, and gives the outcome to waiting readers.
     fn settle(&mut self, run: Run<'a>, fetched: Result<()>, bytes: &[u8]) -> Result<()> {
         let counters = &self.cache.counters;
         if let Err(error) = fetched {
-            // The reader that gave up speaks for no other caller: others fetch it themselves.
+            // A cancellation concerns this reader only: waiting readers fetch the block themselves.
             let is_of_all = !matches!(error, Error::Cancelled { .. });
             let error = Arc::new(error);
             for (_, slot) in run.slots {
                 if let Slot::Fill(lead, place) = slot {
-                    // The place first: the reader that looks again finds none filling.
+                    // Releases the fill first, so that a reader that looks again finds no fill in progress.
                     drop(place);
                     lead.finish(match is_of_all {
                         true => Outcome::Failed(Arc::clone(&error)),
@@ -401,7 +402,7 @@ impl<'a, 'r> Reading<'a, 'r> {
                     });
                 }
             }
-            // The error itself where no other reader has it.
+            // Returns the error unwrapped if no other reader shares it.
             return Err(Arc::try_unwrap(error).unwrap_or_else(Error::Shared));
         }
         counters.fetches.add(1);
@@ -444,7 +445,7 @@ impl<'a, 'r> Reading<'a, 'r> {
                 let header = Header::new(
                     (object.id, object.len),
                     (&object.location, &object.key),
-                    // Block sizes are u32.
+                    // Block sizes fit into u32.
                     (wanted.number, cache.block_bytes as u32),
                     payload,
                 );
@@ -465,7 +466,7 @@ impl<'a, 'r> Reading<'a, 'r> {
     }
 }
 
-/// Why there is nothing to fetch here.
+/// Why this reader does not fetch a block: no slot, or another reader's fetch failed.
 enum Refusal {
     No(NoSlot),
     Failed(Arc<Error>),

@@ -43,23 +43,23 @@ pub(super) struct Counters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct TierStats {
-    /// Blocks that were found here; one that is read in three parts counts three times.
+    /// Reads of blocks that this tier had; a block that is read in three parts counts three times.
     pub hits: u64,
-    /// Bytes that readers got from here.
+    /// Bytes that readers got from this tier.
     pub hit_bytes: u64,
-    /// Blocks that were stored here.
+    /// Blocks that were stored in this tier.
     pub stored: u64,
     /// Their bytes.
     pub stored_bytes: u64,
-    /// Blocks that made room.
+    /// Blocks that were evicted.
     pub evictions: u64,
     /// Their bytes.
     pub evicted_bytes: u64,
-    /// Blocks that were not what had been stored: dropped, and fetched again.
+    /// Damaged blocks, which were removed.
     pub damaged: u64,
-    /// Bytes that are taken now, index and metadata included; in a directory, by all processes.
+    /// Bytes in use now, metadata included. For the directory, by all processes.
     pub used_bytes: u64,
-    /// Bytes that may be taken; 0 for a tier that there is not.
+    /// The limit in bytes; 0 if the cache does not have this tier.
     pub limit_bytes: u64,
 }
 
@@ -71,19 +71,19 @@ pub struct CacheStats {
     pub memory: TierStats,
     /// The tier in a directory.
     pub disk: TierStats,
-    /// Blocks that were in no tier, counted as hits are.
+    /// Reads of blocks that no tier had; a block that is read in three parts counts three times.
     pub misses: u64,
-    /// Bytes of them that readers wanted.
+    /// Bytes that readers requested of these blocks.
     pub miss_bytes: u64,
     /// Fetches from the store.
     pub fetches: u64,
-    /// Bytes that were fetched: more than were wanted where whole blocks were filled.
+    /// Bytes that were fetched, which is more than `miss_bytes` if whole blocks were fetched.
     pub fetched_bytes: u64,
-    /// Bytes of these that were not stored: no room, or too small a part of a block.
+    /// Fetched bytes that were not stored: there was no room, or too small a part of a block was requested.
     pub around_bytes: u64,
-    /// Times that a reader waited for another reader's fill instead of fetching the block a second time.
+    /// How often a reader waited for another reader's fetch instead of fetching the block a second time.
     pub waited: u64,
-    /// Warnings, each kind once.
+    /// Warnings, one of each kind.
     pub warnings: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ impl CacheStats {
         self.memory.hits + self.disk.hits
     }
 
-    /// The part of the bytes that readers wanted which came from the cache, 0 to 1; 0 before the first read.
+    /// The fraction of the requested bytes that came from the cache, 0 to 1; 0 before the first read.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         let hit = self.memory.hit_bytes + self.disk.hit_bytes;
@@ -129,7 +129,7 @@ impl TierCounters {
 }
 
 impl Counters {
-    /// The numbers now; of each tier what it uses and may use.
+    /// The current counters. `memory` and `disk` are used bytes and limit of each tier.
     pub(super) fn stats(&self, memory: (u64, u64), disk: (u64, u64)) -> CacheStats {
         CacheStats {
             memory: self.memory.stats(memory.0, memory.1),

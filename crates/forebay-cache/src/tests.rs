@@ -1,4 +1,4 @@
-//! The promises of a cache, tested in one process. `tests/cache_processes.rs` tests several processes.
+//! Tests of a cache in one process. `tests/cache_processes.rs` tests several processes.
 
 mod room;
 
@@ -12,7 +12,7 @@ use super::*;
 const BLOCK: u32 = 4096;
 const HEADER: usize = 4096;
 
-/// An object far away, and what was fetched of it.
+/// A remote object, with a log of the fetched ranges.
 struct Far {
     name: String,
     bytes: Vec<u8>,
@@ -76,7 +76,7 @@ impl Far {
         );
     }
 
-    /// A range that was fetched in one request.
+    /// The range of the only fetch since the last call.
     #[track_caller]
     fn take_only(&self) -> Range<u64> {
         let fetched = self.take_fetched();
@@ -111,7 +111,7 @@ fn block_files(dir: &Path) -> BTreeMap<PathBuf, u64> {
 }
 
 #[test]
-fn any_range_is_read_right_whatever_the_tiers() {
+fn any_range_is_read_correctly_with_any_tiers() {
     let far = Far::new("a", 50 * BLOCK as usize + 77);
     for (disk, memory) in [
         (Some(100), 0),
@@ -167,7 +167,7 @@ fn any_range_is_read_right_whatever_the_tiers() {
 }
 
 #[test]
-fn the_next_run_starts_warm() {
+fn a_cache_survives_closing_and_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let far = Far::new("a", 10 * BLOCK as usize + 1);
     for run in 0..2 {
@@ -187,7 +187,7 @@ fn the_next_run_starts_warm() {
 }
 
 #[test]
-fn a_small_first_touch_fetches_what_is_wanted_and_the_second_the_block() {
+fn a_small_first_read_fetches_a_part_and_later_the_block() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(&options(Some(dir.path()), 100, 0)).unwrap();
     let far = Far::new("a", 3 * BLOCK as usize);
@@ -199,7 +199,7 @@ fn a_small_first_touch_fetches_what_is_wanted_and_the_second_the_block() {
 }
 
 #[test]
-fn threads_that_want_one_block_fetch_it_once() {
+fn threads_that_read_one_block_fetch_it_once() {
     let far = Far::new("a", 8 * BLOCK as usize);
     for (dir, memory) in [(Some(tempfile::tempdir().unwrap()), 0), (None, 16)] {
         let dir = dir.as_ref().map(|dir| dir.path());
@@ -224,7 +224,7 @@ fn threads_that_want_one_block_fetch_it_once() {
 }
 
 #[test]
-fn a_failed_fetch_is_told_to_all_who_wait_and_not_remembered() {
+fn a_failed_fetch_fails_all_waiting_readers_only() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(&options(Some(dir.path()), 100, 0)).unwrap();
     let far = Far::new("a", BLOCK as usize);
@@ -270,9 +270,9 @@ fn a_failed_fetch_is_told_to_all_who_wait_and_not_remembered() {
     assert_eq!(empty, 0, "nothing stays of what failed");
 }
 
-/// One loader of a process that is closed does not take the others along.
+/// Closing one loader of a process does not make reads of the other loaders fail.
 #[test]
-fn who_waits_for_a_fetch_that_was_given_up_fetches_itself() {
+fn a_cancelled_fetch_is_repeated_by_waiting_readers() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(&options(Some(dir.path()), 100, 0)).unwrap();
     let far = Far::new("a", BLOCK as usize);
@@ -304,10 +304,10 @@ fn who_waits_for_a_fetch_that_was_given_up_fetches_itself() {
 }
 
 #[test]
-fn every_flip_and_every_cut_is_fetched_again() {
+fn damaged_and_truncated_blocks_are_fetched_again() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(&options(Some(dir.path()), 100, 0)).unwrap();
-    // A short second block, to keep it short.
+    // The second block is short, so that the test is fast.
     let far = Far::new("a", BLOCK as usize + 200);
     let object = far.open(&cache);
     far.read(&cache, &object, 0..far.bytes.len());
@@ -330,14 +330,14 @@ fn every_flip_and_every_cut_is_fetched_again() {
         flipped[at] ^= 1 << (at % 8);
         damage(&flipped, &format!("byte {at} flipped"));
     }
-    // In the header every 32nd cut: `block` has all of them.
+    // Within the header only every 32nd length: the tests of `block` cover all of them.
     for len in (0..HEADER).step_by(32).chain(HEADER..good.len()) {
         damage(&good[..len], &format!("cut to {len} bytes"));
     }
     damage(&[good.as_slice(), b"x"].concat(), "a byte too many");
     damage(&other, "another block of the object, whole in itself");
     assert_eq!(cache.stats().disk.used_bytes, used);
-    // What was open already is looked at as it is read.
+    // A block file that is open already is verified at each read.
     std::fs::write(path, [&good[..HEADER], &[0; 200]].concat()).unwrap();
     far.take_fetched();
     far.read(&cache, &object, BLOCK as usize..far.bytes.len());
@@ -345,7 +345,7 @@ fn every_flip_and_every_cut_is_fetched_again() {
 }
 
 #[test]
-fn what_a_power_cut_leaves_is_thrown_out_when_it_is_opened() {
+fn open_removes_damage_of_a_power_cut() {
     let dir = tempfile::tempdir().unwrap();
     let far = Far::new("a", 4 * BLOCK as usize);
     {
@@ -381,7 +381,7 @@ fn what_a_power_cut_leaves_is_thrown_out_when_it_is_opened() {
 }
 
 #[test]
-fn filling_tells_what_came_of_it() {
+fn fill_returns_the_counts_of_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(&options(Some(dir.path()), 16, 0)).unwrap();
     let far = Far::new("a", 20 * 4096);
@@ -400,7 +400,7 @@ fn filling_tells_what_came_of_it() {
 }
 
 #[test]
-fn other_directories_are_refused_and_stay_as_they_are() {
+fn foreign_directories_are_refused_and_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("thesis.tex"), "years").unwrap();
     let error = Cache::open(&options(Some(dir.path()), 100, 0)).unwrap_err();
@@ -411,7 +411,7 @@ fn other_directories_are_refused_and_stay_as_they_are() {
     ));
     assert!(matches!(contents(dir.path()), Err(Error::NotACache { .. })));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-    // What others call by that name, or a later release wrote.
+    // Marker files of other programs or of later versions.
     for text in [
         "",
         "{}",
@@ -429,7 +429,7 @@ fn other_directories_are_refused_and_stay_as_they_are() {
 }
 
 #[test]
-fn looking_and_clearing() {
+fn contents_and_clear_handle_blocks_and_foreign_files() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("cache");
     let (a, b) = (Far::new("a", 3 * 4096), Far::new("b", 4096));
@@ -460,7 +460,7 @@ fn looking_and_clearing() {
     assert_eq!((tried.blocks, block_files_in(&root)), (3, 3));
     let all = clear(&root, None, false).unwrap();
     assert_eq!((all.blocks, all.left), (3, vec![foreign.clone()]));
-    // A process that uses it goes on, and within what it may hold.
+    // An open cache continues, and its byte count is still right.
     a.read(&cache, &kept, 0..a.bytes.len());
     assert_eq!(
         cache.stats().disk.used_bytes,
@@ -470,7 +470,7 @@ fn looking_and_clearing() {
     clear(&root, None, false).unwrap();
     assert_eq!(std::fs::read(&foreign).unwrap(), b"mine");
     std::fs::remove_file(&foreign).unwrap();
-    // Opened and cleared with nothing else in it, it is gone.
+    // Clearing a cache without foreign files removes its directory.
     std::fs::remove_dir_all(&root).unwrap();
     drop(Cache::open(&options(Some(&root), 100, 0)).unwrap());
     clear(&root, None, false).unwrap();
@@ -499,7 +499,7 @@ fn a_directory_keeps_its_block_size() {
 }
 
 #[test]
-fn a_link_in_the_place_of_a_block_is_not_followed() {
+fn a_symbolic_link_at_a_blocks_path_is_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(&options(Some(dir.path()), 100, 0)).unwrap();
     let far = Far::new("a", 4096);
@@ -517,7 +517,7 @@ fn a_link_in_the_place_of_a_block_is_not_followed() {
 }
 
 #[test]
-fn options_and_caches_are_printed_without_their_bytes() {
+fn options_and_objects_can_be_printed() {
     let cache = Cache::open(&options(None, 0, 16)).unwrap();
     let far = Far::new("a", 4096);
     let object = far.open(&cache);

@@ -1,6 +1,6 @@
-//! A cache directory and several processes: fetched once, killed at any moment, out of descriptors, out of space.
+//! A cache directory shared by several processes: single fetches, killed processes, no file descriptors left, no space left.
 //!
-//! The children are this test itself, told by the environment what to do.
+//! The child processes run this test binary; environment variables select their task.
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
@@ -59,7 +59,7 @@ fn check(object: u64, start: u64, bytes: &[u8]) {
     assert!(right, "object {object} from byte {start} on");
 }
 
-/// This test as a child with something else to do.
+/// The command that runs this test binary as a child with a task.
 fn child(task: &str, place: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -89,7 +89,7 @@ fn child_process() {
     }
 }
 
-/// Numbers that look random and depend on the process alone.
+/// A pseudo-random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -102,7 +102,7 @@ impl Dice {
     }
 }
 
-/// Reads all objects, and writes down what it had to fetch.
+/// Reads all objects in an order that depends on the process, and logs the fetched ranges.
 fn read_in_an_order_of_its_own(place: &Path) {
     let log = std::fs::OpenOptions::new()
         .append(true)
@@ -172,7 +172,7 @@ fn several_processes_fetch_each_block_once() {
     );
 }
 
-/// Fills and evicts until it is killed.
+/// Fills and evicts blocks until the process is killed.
 fn churn(place: &Path) {
     let cache = Cache::open(&options(place, 30)).unwrap();
     println!("\nfilling");
@@ -186,7 +186,7 @@ fn churn(place: &Path) {
     }
 }
 
-/// Bytes that the files below a directory take, counted as the cache counts.
+/// Bytes in use by the files below a directory, counted as the cache counts them.
 fn taken(blocks: &Path) -> u64 {
     let mut bytes = 64 << 10;
     for object in std::fs::read_dir(blocks).unwrap() {
@@ -199,7 +199,7 @@ fn taken(blocks: &Path) -> u64 {
 }
 
 #[test]
-fn killed_at_any_moment_nothing_is_wrong_and_nothing_leaks() {
+fn killed_processes_leave_no_damage_and_no_leak() {
     let kills: u64 =
         std::env::var("FOREBAY_TEST_KILLS").map_or(100, |kills| kills.parse().unwrap());
     let dir = tempfile::tempdir().unwrap();
@@ -251,7 +251,7 @@ fn killed_at_any_moment_nothing_is_wrong_and_nothing_leaks() {
     }
 }
 
-/// Reads with a cache when no descriptor is left.
+/// Reads with a cache when no file descriptor is left.
 fn starve(place: &Path) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let cache = Cache::open(&options(place, 100)).unwrap();
@@ -287,7 +287,7 @@ fn starve(place: &Path) {
 }
 
 #[test]
-fn without_descriptors_it_is_read_around() {
+fn reads_bypass_the_cache_without_descriptors() {
     let dir = tempfile::tempdir().unwrap();
     let output = child("starve", dir.path()).output().unwrap();
     assert!(
@@ -297,7 +297,7 @@ fn without_descriptors_it_is_read_around() {
     );
 }
 
-/// A small file system of its own; unmounted when dropped.
+/// A small tmpfs, unmounted on drop.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -322,7 +322,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_file_system_that_is_too_small_is_filled_as_far_as_it_goes() {
+fn a_too_small_file_system_is_filled_to_its_limit() {
     let Some(mounted) = Mounted::new("4m") else {
         eprintln!("skipped: a tmpfs cannot be mounted here");
         return;
@@ -344,7 +344,7 @@ fn a_file_system_that_is_too_small_is_filled_as_far_as_it_goes() {
         !stats.warnings.is_empty() && stats.warnings.len() <= 2,
         "{stats:?}"
     );
-    // Another process takes what is left: it is still only a cache that stores no more.
+    // Another process uses the remaining space: the cache stores no more blocks, and reads still succeed.
     let mut hog = std::fs::File::create(mounted.0.path().join("hog")).unwrap();
     while hog.write_all(&[0; 4096]).is_ok() {}
     for (number, object) in (0..).zip(&objects) {
@@ -354,7 +354,7 @@ fn a_file_system_that_is_too_small_is_filled_as_far_as_it_goes() {
 }
 
 #[test]
-fn a_file_system_without_room_for_a_window_is_refused() {
+fn a_file_system_below_the_minimum_is_refused() {
     let Some(mounted) = Mounted::new("256k") else {
         eprintln!("skipped: a tmpfs cannot be mounted here");
         return;

@@ -1,4 +1,4 @@
-//! Block files that are open, few of them: their headers are checked once.
+//! A small cache of open block files, so that the header of a block is not verified at each read.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,11 +10,11 @@ use rustix::fs::{Timespec, Timestamps};
 use super::super::block::Header;
 use super::super::object_id::ObjectId;
 
-/// Enough that records read one by one find their block open.
+/// Maximum number of open files: enough that reads of single records find their block open.
 const MOST_FILES: usize = 64;
-/// At most this part of what the process may have open.
+/// At most 1/16 of the process's limit of open files is used.
 const PART_OF_LIMIT: u64 = 16;
-/// A use is noted in the file at most so often: what is compared is whole epochs.
+/// The shortest time between two updates of a block's time of use. Evictions compare times of whole epochs.
 pub(super) const NOTED_EVERY_NS: u64 = 1_000_000_000;
 
 /// An open block file with its header.
@@ -34,7 +34,7 @@ impl OpenFile {
         }
     }
 
-    /// Notes in the file, for all processes, that the block was used.
+    /// Sets the file's modification time to the time of use, for all processes.
     pub(super) fn note_use(&self, now: u64) {
         let noted = self.noted.load(Ordering::Relaxed);
         if now.abs_diff(noted) < NOTED_EVERY_NS {
@@ -49,14 +49,14 @@ impl OpenFile {
             last_access: time,
             last_modification: time,
         };
-        // Only advice for choosing what makes room.
+        // The time is only a hint for evictions.
         let _ = rustix::fs::futimens(&self.file, &times);
     }
 }
 
 type Key = (ObjectId, u64);
 
-/// The files that were used last.
+/// The most recently used files.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     most: usize,
@@ -80,7 +80,7 @@ impl OpenFiles {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Open> {
-        // A map of open files stays right after a panic.
+        // A panic cannot leave the map inconsistent.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +113,7 @@ impl OpenFiles {
         self.lock().files.remove(&key);
     }
 
-    /// Closes all that are not being read, because there are too many in the process.
+    /// Closes all files that are not being read, because the process has too many files open.
     pub(super) fn clear(&self) {
         self.lock().files.clear();
     }

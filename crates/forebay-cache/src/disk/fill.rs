@@ -1,7 +1,8 @@
-//! One block on its way into the directory.
+//! Fills one block of the directory.
 //!
-//! It is written under a name of its own that every process would choose for this block, and the process that fills it holds the file's `flock`:
-//! so a block is filled once while others wait, the right to fill dies with its process, and publishing is a rename.
+//! The block is written to a file in `filling/` whose name depends only on the block, and the process that fills it holds the
+//! file's `flock`. So one process fills a block while others wait, the kernel releases the lock when the process dies, and
+//! publishing is a rename.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,10 +16,10 @@ use super::super::block::Header;
 use super::super::object_id::ObjectId;
 use super::{Disk, survey};
 
-/// How often an object's directory is made again that others remove because it is empty.
+/// How often an object's directory is created again that other processes remove because it is empty.
 const MOST_TRIES: u32 = 16;
 
-/// The right to fill a block. Dropped before it is published, it leaves nothing.
+/// The right to fill a block. Dropping it before the block is published removes the file and releases the reserved bytes.
 #[derive(Debug)]
 pub(in super::super) struct Filling<'a> {
     disk: &'a Disk,
@@ -26,15 +27,15 @@ pub(in super::super) struct Filling<'a> {
     path: PathBuf,
     id: ObjectId,
     number: u64,
-    /// Room that is reserved for it.
+    /// Bytes that are reserved in the ledger.
     pub(super) reserved: u64,
     is_published: bool,
 }
 
-/// The result of asking for that right.
+/// The result of [`Filling::claim`].
 pub(super) enum Claim<'a> {
     Mine(Filling<'a>),
-    /// Another one is filling it.
+    /// Another reader or process is filling the block.
     Busy,
 }
 
@@ -55,7 +56,7 @@ impl<'a> Filling<'a> {
                 Err(Errno::WOULDBLOCK) => return Ok(Claim::Busy),
                 Err(errno) => return Err(errno.into()),
             }
-            // Its last filler may have published or removed the file between our open and our lock.
+            // Another process may have published or removed the file between our open and our lock.
             if super::is_at(&file, &path) {
                 return Ok(Claim::Mine(Self {
                     disk,
@@ -70,19 +71,19 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Has the file system set the room aside, so that a full one shows before anything is fetched.
+    /// Allocates the file's space, so that a full file system is noticed before anything is fetched.
     pub(super) fn allocate(&self, len: u64) -> io::Result<()> {
         self.disk.fault()?;
-        // What a killed process left there was of another try.
+        // Discards the bytes of a killed process.
         self.file.set_len(0)?;
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len) {
-            // Not every file system can; then writing shows it.
+            // If the file system does not support this, the write fails later.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) | Ok(()) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Writes the block and makes it visible to all, at once and whole.
+    /// Writes the block and publishes it atomically.
     pub(in super::super) fn publish(mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
         self.disk.fault()?;
         let head = header.encode();
@@ -94,7 +95,7 @@ impl<'a> Filling<'a> {
         loop {
             match std::fs::rename(&self.path, &target) {
                 Ok(()) => break,
-                // The object's first block; or its directory was just removed because it was empty.
+                // This is the object's first block, or the empty directory was just removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && tries < MOST_TRIES => {
                     tries += 1;
                     let dir = target.parent().unwrap_or(&self.disk.blocks);
@@ -118,7 +119,7 @@ impl Drop for Filling<'_> {
         if self.is_published {
             return;
         }
-        // Removed while it is locked, so it is ours. If that fails it is cleaned up as that of a dead process.
+        // Removed while it is locked, so no other process uses it. If this fails, `clean_fills` removes the file later.
         let _ = std::fs::remove_file(&self.path);
         if self.reserved > 0 {
             self.disk.give_back(self.reserved);

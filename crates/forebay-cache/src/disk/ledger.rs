@@ -1,7 +1,8 @@
-//! How many bytes the directory holds, agreed on by all processes that use it.
+//! The number of bytes in use in the directory, shared by all processes.
 //!
-//! One small file, changed only by who holds its `flock`, for microseconds. Room is reserved before it is used and given back after it was freed, so a
-//! process that dies in between leaves a number that is too large, never too small; the next count of what exists puts it right.
+//! It is stored in a small file. A process holds the file's `flock`, for microseconds, to change it. Bytes are reserved before
+//! they are used, and released after they are freed. If a process dies in between, the number is too large, never too small,
+//! and the next recount of the files corrects it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,8 +19,8 @@ use forebay_store::{Error, Result};
 const MAGIC: [u8; 8] = *b"FBLEDGR1";
 const RECORD_BYTES: usize = 20;
 
-/// A holder works for microseconds, or milliseconds where it counts many files; one that takes longer was stopped, or
-/// its disk hangs.
+/// The longest wait for the lock. It is held for microseconds, or milliseconds for a recount of many files; a holder that
+/// takes longer was stopped, or its disk hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -27,11 +28,11 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Ledger {
     path: PathBuf,
-    /// `flock` belongs to the open file, which all threads share: among themselves they need this one.
+    /// All threads share the open file and therefore its `flock`, so they also need this mutex.
     file: Mutex<File>,
 }
 
-/// The ledger while no other process can change it.
+/// The locked ledger.
 pub(super) struct Entry<'a> {
     path: &'a Path,
     file: MutexGuard<'a, File>,
@@ -54,9 +55,9 @@ impl Ledger {
         })
     }
 
-    /// Waits for the lock. An error if its holder does not let go, or if the file system has no locks.
+    /// Waits for the lock. Fails after [`PATIENCE`], or if the file system has no locks.
     pub(super) fn lock(&self) -> Result<Entry<'_>> {
-        // What a panic leaves behind is a number that is too large.
+        // A panic can only leave a number that is too large.
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -88,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// The number as it is just now, without the lock: perhaps half of a change. None if it is not known.
+    /// Reads the number without the lock. `None` if it is not known, or is being changed.
     pub(super) fn glance(&self) -> Option<u64> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         read(&file)
@@ -96,12 +97,12 @@ impl Ledger {
 }
 
 impl Entry<'_> {
-    /// Whether the file is still the one that others find.
+    /// Whether the file is still the one at its path.
     pub(super) fn is_current(&self) -> bool {
         super::is_at(&self.file, self.path)
     }
 
-    /// Bytes in use; none if that is not known and has to be counted.
+    /// Bytes in use; `None` if the file is damaged and the bytes have to be recounted.
     pub(super) fn used(&self) -> Option<u64> {
         read(&self.file)
     }
@@ -120,7 +121,7 @@ impl Entry<'_> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        // It can only fail for a file that is not open; closing it would unlock it as well.
+        // This cannot fail for an open file; closing the file would release the lock as well.
         let _ = rustix::fs::flock(&*self.file, FlockOperation::Unlock);
     }
 }
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_writes_the_other_reads() {
+    fn two_ledgers_of_a_file_share_the_number() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger");
         let (one, other) = (Ledger::open(&path).unwrap(), Ledger::open(&path).unwrap());
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn additions_of_many_are_all_counted() {
+    fn concurrent_additions_are_all_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger");
         Ledger::open(&path)
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_not_a_number() {
+    fn a_damaged_ledger_has_no_number() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger");
         let ledger = Ledger::open(&path).unwrap();
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_its_place_is_not_followed() {
+    fn a_symbolic_link_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let victim = dir.path().join("victim");
         std::fs::write(&victim, "precious").unwrap();

@@ -1,7 +1,7 @@
-//! Which objects are in use, told to the other processes.
+//! Tells other processes which objects are open.
 //!
-//! Each process has a file with the identities of its objects, 32 bytes each, zeros for one that it closed, and holds the file's `flock`:
-//! the note is worth something as long as its process lives.
+//! Each open cache has a file (its note) with the ids of its open objects, 32 bytes each, with zeros for a closed one. It holds
+//! the file's `flock`, so other processes can tell the note of a live process from that of a dead one.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -17,11 +17,11 @@ use super::super::object_id::ObjectId;
 use forebay_store::{Error, Result};
 
 const ID_BYTES: usize = 32;
-/// A file that is longer is read to here: a million objects.
+/// The largest number of bytes read from a note: a million objects.
 const MOST_BYTES: u64 = 32 << 20;
 const CLOSED: [u8; ID_BYTES] = [0; ID_BYTES];
 
-/// The note of this process.
+/// The note of an open cache in this process.
 #[derive(Debug)]
 pub(in super::super) struct Live {
     path: PathBuf,
@@ -32,18 +32,18 @@ pub(in super::super) struct Live {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// How often each object is open, and which entry of the file is its.
+    /// The open count of each object, and the position of its entry in the file.
     objects: HashMap<ObjectId, (u64, u64)>,
     free: Vec<u64>,
     entries: u64,
 }
 
 impl Live {
-    /// Makes a note in `dir`, which exists.
+    /// Creates a note in `dir`, which must exist.
     pub(super) fn create(dir: &Path) -> Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         loop {
-            // A number that was used before us belongs to a process that is gone, or to another host's process.
+            // An existing file belongs to a dead process, or to a process in another container or host.
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let path = dir.join(format!("{}-{number}", std::process::id()));
             let file = OpenOptions::new()
@@ -58,7 +58,7 @@ impl Live {
             };
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                // Another process looked whether we are gone, and removes the file.
+                // Another process has locked the file to check whether it is stale, and removes it.
                 Err(rustix::io::Errno::WOULDBLOCK) => continue,
                 Err(errno) => {
                     let _ = std::fs::remove_file(&path);
@@ -76,7 +76,7 @@ impl Live {
         }
     }
 
-    /// Notes that an object is in use. Advice: where it cannot be written, others may take the object's blocks.
+    /// Marks an object as open. If the write fails, other processes may evict the object's blocks.
     pub(in super::super) fn enter(&self, id: ObjectId) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((count, _)) = open.objects.get_mut(&id) {
@@ -93,7 +93,7 @@ impl Live {
             .write_all_at(id.as_bytes(), entry * ID_BYTES as u64);
     }
 
-    /// Notes that an object is no longer in use, as often as it was entered.
+    /// Undoes one [`enter`](Self::enter); the last one marks the object as closed.
     pub(in super::super) fn leave(&self, id: ObjectId) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((count, entry)) = open.objects.get_mut(&id) else {
@@ -109,12 +109,12 @@ impl Live {
         }
     }
 
-    /// How often an object of this process went out of use.
+    /// The number of objects that were closed so far.
     pub(super) fn closings(&self) -> u64 {
         self.closings.load(Ordering::Relaxed)
     }
 
-    /// Whether this process uses an object.
+    /// Whether an object is open.
     #[cfg(test)]
     pub(super) fn has(&self, id: ObjectId) -> bool {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,22 +124,22 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Removed while it is locked. What stays behind is removed by the next one who looks.
+        // Removed while it is locked. If this fails, another process removes the file later.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// The notes in a directory.
+/// The content of all notes in a directory.
 #[derive(Debug, Default)]
 pub(super) struct InUse {
     pub(super) objects: HashSet<ObjectId>,
-    /// Processes, or rather caches open in them.
+    /// Open caches of live processes.
     pub(super) users: u64,
-    /// Notes of processes that are gone.
+    /// Notes of dead processes.
     pub(super) gone: u64,
 }
 
-/// Reads all notes in `dir`, and removes those of the dead if `clean`.
+/// Reads all notes in `dir`. With `clean`, removes the notes of dead processes.
 pub(super) fn in_use(dir: &Path, clean: bool) -> io::Result<InUse> {
     let mut found = InUse::default();
     for entry in std::fs::read_dir(dir)? {
@@ -158,7 +158,7 @@ pub(super) fn in_use(dir: &Path, clean: bool) -> io::Result<InUse> {
         };
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             found.gone += 1;
-            // A process that was making it finds that it is no longer there, and makes another one.
+            // A process that is just creating this note notices that it was removed, and creates another one.
             if clean && super::is_at(&file, &path) {
                 let _ = std::fs::remove_file(&path);
             }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_told_and_what_is_closed_is_not() {
+    fn notes_contain_open_objects_only() {
         let dir = tempfile::tempdir().unwrap();
         let (one, other) = (
             Live::create(dir.path()).unwrap(),
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(found.objects, HashSet::from([id("a"), id("c")]));
         assert_eq!((found.users, found.gone), (2, 0));
         assert!(one.has(id("a")) && !one.has(id("b")));
-        // The place of what was closed is used again.
+        // The entry of a closed object is reused.
         one.enter(id("d"));
         assert_eq!(std::fs::metadata(&one.path).unwrap().len(), 64);
         drop((one, other));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_have_no_say_and_foreign_files_stay() {
+    fn notes_of_dead_processes_are_ignored_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("1-0"), id("a").as_bytes()).unwrap();
         std::fs::write(dir.path().join("notes.txt"), "mine").unwrap();

@@ -1,4 +1,4 @@
-//! The marker of a cache directory, and how to inspect and clear one from outside.
+//! The marker file of a cache directory, and functions to inspect and clear a cache without opening it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ pub(super) const FILLS: &str = "filling";
 pub(super) const NOTES: &str = "live";
 
 const VERSION: u32 = 1;
-/// The marker is some 50 bytes; a foreign file is not read on.
+/// The largest number of bytes read from a marker file, which has some 50 bytes.
 const MOST_MARKER_BYTES: u64 = 4096;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,9 +65,9 @@ fn read_marker(dir: &Path) -> Result<Option<Marker>> {
     Ok(Some(marker))
 }
 
-/// Makes sure that `dir` is there and is a cache, or empty. Nothing is written into any other directory.
+/// Creates `dir` if necessary, and fails if it is neither a cache nor empty. Other directories are not changed.
 pub(super) fn prepare(dir: &Path) -> Result<()> {
-    // For its owner only: a user who could write here could choose what is trained on.
+    // Accessible by the owner only: users who can write here could change the training data.
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -80,7 +80,7 @@ pub(super) fn prepare(dir: &Path) -> Result<()> {
         let name = entry
             .map_err(|error| Error::io(dir, "list", error))?
             .file_name();
-        // What another process, or one that was killed, has made of a cache that is just coming to be.
+        // Files of a cache that another process is creating, or was creating when it was killed.
         let is_ours =
             name == LEDGER || name == MARKER || is_temporary(&name) || name == "lost+found";
         if !is_ours && read_marker(dir)?.is_none() {
@@ -90,7 +90,7 @@ pub(super) fn prepare(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The block size of the cache, and if it is new the one that is requested. The ledger is locked.
+/// The block size of the cache. For a new cache, writes a marker with the requested size. The ledger must be locked.
 pub(super) fn settle(dir: &Path, block_bytes: u32) -> Result<u32> {
     if let Some(marker) = read_marker(dir)? {
         return Ok(marker.block_bytes);
@@ -106,7 +106,7 @@ pub(super) fn settle(dir: &Path, block_bytes: u32) -> Result<u32> {
     let mut file = AtomicFile::create(&path)?;
     file.write_all(&text)
         .map_err(|error| Error::io(&path, "write", error))?;
-    // Synced, unlike blocks: without it the blocks of a whole cache would belong to no cache.
+    // Synced, unlike blocks: without its marker the whole cache would be unusable.
     file.commit(Durability::Synced)?;
     Ok(block_bytes)
 }
@@ -117,36 +117,36 @@ pub(super) fn settle(dir: &Path, block_bytes: u32) -> Result<u32> {
 pub struct CacheContents {
     /// Bytes of a block.
     pub block_bytes: u32,
-    /// Bytes that are taken, metadata included.
+    /// Bytes in use, metadata included.
     pub used_bytes: u64,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Caches that have it open now: one for each process, usually.
+    /// Open caches that use the directory now, usually one per process.
     pub users: u64,
-    /// By where the objects are, the largest first.
+    /// The cached locations, the largest first.
     pub locations: Vec<CachedLocation>,
 }
 
-/// The part of a cache that one location takes.
+/// The objects of one location in a cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CachedLocation {
-    /// The location of the objects; empty if none of their blocks names it.
+    /// The location of the objects; empty if it is not known, because no header of their blocks is valid.
     pub location: String,
-    /// Objects of which there are blocks.
+    /// Objects with blocks in the cache.
     pub objects: u64,
     /// Their blocks.
     pub blocks: u64,
-    /// Bytes that they take.
+    /// Bytes in use by these blocks.
     pub bytes: u64,
-    /// Whether a cache that is open uses any.
+    /// Whether an open cache uses any of these objects.
     pub in_use: bool,
 }
 
-/// Looks at the cache in `dir` without changing it.
+/// Inspects the cache in `dir` without changing it.
 ///
 /// # Errors
-/// [`Error::NotACache`] where there is none.
+/// [`Error::NotACache`] if `dir` is not a cache.
 pub fn contents(dir: &Path) -> Result<CacheContents> {
     let marker = existing(dir)?;
     let notes = dir.join(NOTES);
@@ -202,7 +202,7 @@ fn by_object(dir: &Path) -> Result<BTreeMap<ObjectId, Vec<Listed>>> {
     Ok(found)
 }
 
-/// The location that a block's header tells, if it is one.
+/// The location in a block's header, if the header is valid.
 fn location_of(dir: &Path, block: &Listed) -> Option<String> {
     let path = survey::block_path(&dir.join(BLOCKS), block.id, block.number);
     let mut file = survey::open_to_read(&path).ok()?;
@@ -211,27 +211,27 @@ fn location_of(dir: &Path, block: &Listed) -> Option<String> {
     Header::parse(&head, block.file_len).map(|header| header.location)
 }
 
-/// The blocks that clearing removed.
+/// The result of [`clear`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Cleared {
-    /// Blocks.
+    /// Removed blocks; with `dry_run`, blocks that would be removed.
     pub blocks: u64,
-    /// Bytes that they took.
+    /// Bytes that these blocks used.
     pub bytes: u64,
-    /// Caches that have it open: they go on, and fill it again.
+    /// Open caches that use the directory; they continue, and fill it again.
     pub users: u64,
-    /// Files that are not the cache's, which are as they were; at most 20 of them.
+    /// Foreign files in the directory, which were not removed; at most 20 of them.
     pub left: Vec<PathBuf>,
 }
 
 const MOST_LEFT: usize = 20;
 
-/// Removes all blocks from the cache in `dir`, or those of one location, and the cache itself if all are removed and no process uses it. Removes nothing
-/// that the cache did not make. With `dry_run` it only counts.
+/// Removes all blocks from the cache in `dir`, or those of one location. If all blocks are removed and no process uses the
+/// cache, removes the cache itself. Never removes foreign files. With `dry_run` it only counts.
 ///
 /// # Errors
-/// [`Error::NotACache`] where there is none.
+/// [`Error::NotACache`] if `dir` is not a cache.
 pub fn clear(dir: &Path, location: Option<&str>, dry_run: bool) -> Result<Cleared> {
     existing(dir)?;
     let path = dir.join(LEDGER);
@@ -258,7 +258,7 @@ pub fn clear(dir: &Path, location: Option<&str>, dry_run: bool) -> Result<Cleare
             }
         }
         if !dry_run {
-            // Only if nothing else is in it.
+            // Fails if the directory is not empty, and then it stays.
             let _ = std::fs::remove_dir(dir.join(BLOCKS).join(id.to_hex()));
         }
     }
@@ -274,7 +274,7 @@ pub fn clear(dir: &Path, location: Option<&str>, dry_run: bool) -> Result<Cleare
             for name in [BLOCKS, FILLS, NOTES] {
                 let _ = std::fs::remove_dir(dir.join(name));
             }
-            // The marker last but one, the lock that we hold last: the process that waits for it sees that it is gone.
+            // The locked ledger is removed last: a process that waits for its lock then notices that the file is gone.
             remove(&dir.join(MARKER))?;
             remove(&path)?;
             let _ = std::fs::remove_dir(dir);
@@ -298,7 +298,7 @@ fn remove(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Files below `dir` that are not the cache's.
+/// Files below `dir` that do not belong to the cache.
 fn foreign(dir: &Path, is_in_use: bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![dir.to_owned()];

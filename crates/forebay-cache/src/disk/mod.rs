@@ -1,16 +1,17 @@
-//! The tier in a directory: one file a block, shared by all processes of a host.
+//! The tier in a directory: one file per block, shared by all processes of a host.
 //!
-//! The file system is the index. A block is there if its file is; it appears by a rename, whole, and goes by being unlinked and cut to nothing, so
-//! that its space is free at once even if another process has it open (who then reads too little, and fetches). What processes have to agree on is how much
-//! there is in all: see `ledger`; what may go for more: `room`. Who fills what: see `fill`. Whose blocks are in use: see `live`.
+//! The file system is the index: a block exists if its file does. It is published by a rename. Eviction unlinks the file and
+//! truncates it, so that its space is free at once even if another process has it open; that process then reads too few bytes
+//! and fetches the block. `ledger` counts the used bytes over all processes, `room` evicts blocks, `fill` decides which process
+//! fills a block, and `live` records the open objects of each process.
 //!
-//! | name in the directory | what |
+//! | name in the directory | content |
 //! | --- | --- |
-//! | `forebay-cache.json` | says that this is a cache, of which version, and its block size |
+//! | `forebay-cache.json` | marks a cache directory; format version and block size |
 //! | `forebay-cache.lock` | the ledger |
-//! | `blocks/<identity>/<number>` | blocks |
-//! | `filling/<identity>-<number>` | blocks on their way |
-//! | `live/<process>-<number>` | what open caches use |
+//! | `blocks/<id>/<number>` | blocks |
+//! | `filling/<id>-<number>` | blocks that are being filled |
+//! | `live/<process>-<number>` | the open objects of one open cache |
 
 mod files;
 mod fill;
@@ -46,22 +47,22 @@ use survey::Victims;
 
 /// Overhead of a block: inode, name, and its share of the object's directory.
 const ENTRY_BYTES: u64 = 8 << 10;
-/// How long another process may take to fill a block before it is read around the cache.
+/// How long another process may take to fill a block before readers bypass the cache for this block.
 const FILL_PATIENCE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Bytes that a file of this length takes.
+/// Bytes that a file of this length counts as used.
 fn cost(file_len: u64) -> u64 {
     let page = u64::from(MIN_BLOCK_BYTES);
     file_len.div_ceil(page).saturating_mul(page) + ENTRY_BYTES
 }
 
-/// Bytes that a block takes whose payload is this long.
+/// Bytes that a block with a payload of this length counts as used.
 fn block_cost(payload: u64) -> u64 {
     cost(HEADER_BYTES as u64 + payload)
 }
 
-/// Whether an open file is what a path leads to.
+/// Whether an open file is the one at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::symlink_metadata(path)) {
         (Ok(ours), Ok(there)) => ours.ino() == there.ino() && ours.dev() == there.dev(),
@@ -77,7 +78,7 @@ pub(super) struct Disk {
     fills: PathBuf,
     notes: PathBuf,
     pub(super) block_bytes: u32,
-    /// Bytes that it may hold, all counted.
+    /// The limit in bytes, metadata included.
     pub(super) limit: u64,
     ledger: Ledger,
     pub(super) live: Arc<Live>,
@@ -86,36 +87,36 @@ pub(super) struct Disk {
     counters: Arc<Counters>,
     notices: Arc<Notices>,
     fill_patience: Duration,
-    /// Makes writes fail: what a full disk does, where none can be mounted.
+    /// Makes writes fail as on a full disk, for tests.
     #[cfg(test)]
     pub(super) faulty: std::sync::atomic::AtomicBool,
 }
 
-/// The ways to store a missing block.
+/// The result of [`Disk::begin`] for a missing block.
 #[derive(Debug)]
 pub(super) enum FillOutcome<'a> {
-    /// Fill it.
+    /// The caller fills the block.
     Filling(Filling<'a>),
-    /// It came in the meantime.
+    /// The block has been stored meanwhile.
     Present,
-    /// Another process is filling it.
+    /// Another process is filling the block.
     Busy,
-    /// There is no room for it.
+    /// The block cannot be stored: there is no room, or an error.
     Refused,
 }
 
-/// A block that is requested.
+/// A requested block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) id: ObjectId,
     pub(super) number: u64,
     pub(super) payload_len: u32,
-    /// When it was wanted before.
+    /// When the block was read before.
     pub(super) reads: Reads,
 }
 
 impl Disk {
-    /// Opens the cache in `root`, making one where there is nothing. `limit` is for all that is in it.
+    /// Opens the cache in `root`, or creates it there. `limit` is in bytes and covers everything in the directory.
     pub(super) fn open(
         root: &Path,
         block_bytes: u32,
@@ -126,7 +127,7 @@ impl Disk {
         let ledger = loop {
             marker::prepare(root)?;
             let ledger = Ledger::open(&root.join(marker::LEDGER))?;
-            // Another process may have cleared the cache, lock and all, between our open and our lock.
+            // Another process may have removed the cache, the ledger included, between our open and our lock.
             if ledger.lock()?.is_current() {
                 break ledger;
             }
@@ -165,7 +166,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Bytes in use, all counted.
+    /// Bytes in use, metadata included.
     pub(super) fn used(&self) -> u64 {
         self.ledger.glance().unwrap_or(0)
     }
@@ -174,12 +175,12 @@ impl Disk {
         survey::block_path(&self.blocks, id, number)
     }
 
-    /// Whether the block is there, as far as its header tells.
+    /// Whether the block exists and has a valid header.
     pub(super) fn has(&self, wanted: &Wanted) -> bool {
         self.find(wanted).is_some()
     }
 
-    /// The block, if it is there and its header is right. What is wrong is removed.
+    /// Opens the block if it exists and its header is valid. An invalid block is removed.
     fn find(&self, wanted: &Wanted) -> Option<Arc<OpenFile>> {
         let key = (wanted.id, wanted.number);
         if let Some(file) = self.files.get(key) {
@@ -193,7 +194,7 @@ impl Disk {
                 self.notices.tell(Notice::Descriptors, out_of_files());
                 return None;
             }
-            // A link, or a disk that gives errors: not to be used.
+            // A symbolic link, or a disk error: the block cannot be used.
             Err(_) => {
                 self.discard(wanted, None);
                 return None;
@@ -234,9 +235,10 @@ impl Disk {
         is_it.then(|| (header, survey::used_at(&metadata)))
     }
 
-    /// Reads a part of a block's payload, checked. False if the block is not there, or not any more; what is wrong is removed.
+    /// Reads a part of a block's payload and verifies it. Returns false if the block does not exist (any more) or is damaged; a
+    /// damaged block is removed.
     pub(super) fn read(&self, wanted: &Wanted, offset: usize, out: &mut [u8], now: u64) -> bool {
-        // Twice: the file that was open may have been evicted, and the block stored again.
+        // Two tries: the open file may be of an evicted block that was stored again.
         for _ in 0..2 {
             let Some(file) = self.find(wanted) else {
                 return false;
@@ -258,14 +260,14 @@ impl Disk {
         false
     }
 
-    /// Notes that a block will be read soon, so that no process takes it for one that is not needed.
+    /// Marks a block as used now, because it will be read soon, so that other processes do not evict it.
     pub(super) fn will_need(&self, wanted: &Wanted, now: u64) {
         if let Some(file) = self.find(wanted) {
             file.note_use(now);
         }
     }
 
-    /// Removes a block that is damaged: the file that was opened, or else whatever is in its place.
+    /// Removes a damaged block: the given file if it is still at the path, or, without one, any file at the path.
     fn discard(&self, wanted: &Wanted, file: Option<&File>) {
         let path = self.path(wanted.id, wanted.number);
         let Ok(entry) = self.ledger.lock() else {
@@ -276,14 +278,14 @@ impl Disk {
         }
         if std::fs::remove_file(&path).is_ok() {
             self.counters.disk.damaged.add(1);
-            // As much as was reserved for it, however long it is now.
+            // Releases the bytes that were reserved for the block, whatever the file's length is now.
             self.take_off(&entry, block_cost(u64::from(wanted.payload_len)));
         }
     }
 
     fn take_off(&self, entry: &Entry<'_>, bytes: u64) {
         if let Some(used) = entry.used() {
-            // What cannot be written down stays counted until the next count.
+            // If the write fails, the bytes count as used until the next recount.
             let _ = entry.set_used(used.saturating_sub(bytes).max(BASE_BYTES));
         }
     }
@@ -294,7 +296,8 @@ impl Disk {
         }
     }
 
-    /// Begins to fill a block. `wait`: until the process that is filling it is done. `is_pinned`: whether a block may not go.
+    /// Starts to fill a block. If another process is filling it and `wait` is set, waits for that process. `is_pinned` tells
+    /// which blocks must not be evicted.
     pub(super) fn begin(
         &self,
         wanted: &Wanted,
@@ -308,13 +311,13 @@ impl Disk {
             if self.find(wanted).is_some() {
                 return FillOutcome::Present;
             }
-            // A cache that is full is checked at every miss: not by making a file each time.
+            // This check runs at every miss of a full cache, so it comes before a file is created.
             if self.is_full_for(wanted) {
                 return FillOutcome::Refused;
             }
             match Filling::claim(self, wanted.id, wanted.number) {
                 Ok(fill::Claim::Mine(filling)) => {
-                    // A process that had it before us may have published it.
+                    // Another process may have published the block before our claim.
                     if self.find(wanted).is_some() {
                         return FillOutcome::Present;
                     }
@@ -372,7 +375,7 @@ impl Disk {
         }
     }
 
-    /// Says once what keeps blocks from being stored.
+    /// Reports an error that prevents blocks from being stored.
     pub(super) fn failed(&self, error: &io::Error) {
         let dir = self.root.display();
         if is_out_of_files(error) {
@@ -391,7 +394,7 @@ impl Disk {
         }
     }
 
-    /// Closes what is open, so that the next read looks at the files again.
+    /// Closes all open files, so that the next read opens and verifies them again.
     #[cfg(test)]
     pub(super) fn close_files(&self) {
         self.files.clear();
@@ -412,7 +415,7 @@ impl Disk {
     }
 }
 
-/// Reads `out` from the payload and checks all chunks that it touches. None if it is not what was stored.
+/// Reads `out` from the payload and verifies all chunks that it touches. `None` if the file is truncated or damaged.
 fn read_checked(file: &OpenFile, offset: usize, out: &mut [u8]) -> Option<()> {
     let (header, chunk) = (&file.header, file.header.chunk_bytes());
     let payload = header.payload_len as usize;
@@ -424,7 +427,7 @@ fn read_checked(file: &OpenFile, offset: usize, out: &mut [u8]) -> Option<()> {
             .read_exact_at(bytes, (HEADER_BYTES + at) as u64)
             .ok()
     };
-    // Whole chunks are read in place, the ones that stick out at the ends beside it.
+    // Whole chunks are read directly into `out`; partial chunks at both ends are read into a separate buffer.
     let first = offset.next_multiple_of(chunk).min(end);
     let last = if end == payload {
         end

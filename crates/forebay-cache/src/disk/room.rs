@@ -1,4 +1,4 @@
-//! How much there may be in the directory, and what goes to make room for more.
+//! The byte limit of the directory, and evictions.
 
 use std::sync::PoisonError;
 
@@ -11,20 +11,20 @@ use crate::notices::Notice;
 use crate::object_id::{ObjectId, Reads};
 use forebay_store::{Error, Result, free_bytes};
 
-/// Bytes that an empty directory takes.
+/// Bytes that an empty cache counts as used.
 pub(super) const BASE_BYTES: u64 = 64 << 10;
-/// Blocks that must fit at least: one for each of a loader's readers, and as many that wait.
+/// Minimum number of blocks that must fit: one for each reader of a loader, and as many that are prefetched.
 const MIN_BLOCKS: u64 = 16;
-/// The part of a file system that is left free, at most [`MOST_SPARE_BYTES`].
+/// 1/100 of the file system's size is left free, at most [`MOST_SPARE_BYTES`].
 const SPARE_PART: u64 = 100;
 const MOST_SPARE_BYTES: u64 = 1 << 30;
-/// The part of the free space that a cache takes by default.
+/// The part of the free space that a cache may use by default, in tenths.
 const DEFAULT_TENTHS: u64 = 8;
-/// Uses are noted with this uncertainty, clocks and all.
+/// The uncertainty of recorded times of use, differences of clocks included.
 const SLACK_NS: u64 = 2 * NOTED_EVERY_NS;
 
 impl Disk {
-    /// Counts what exists, throws out what no block can be, and decides how much there may be.
+    /// Recounts the used bytes, removes files that cannot be blocks, sets the limit, and evicts blocks above it.
     pub(super) fn settle_limit(&mut self, limit: Option<u64>) -> Result<()> {
         let used = {
             let entry = self.ledger.lock()?;
@@ -67,7 +67,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Bytes that stay free on the file system.
+    /// Bytes that are left free on the file system.
     fn spare(&self) -> Result<u64> {
         let stat = rustix::fs::statvfs(&self.root)
             .map_err(|error| Error::io(&self.root, "ask for the size of", error))?;
@@ -75,7 +75,7 @@ impl Disk {
         Ok((size / SPARE_PART).min(MOST_SPARE_BYTES))
     }
 
-    /// Removes files that cannot be blocks: empty ones above all, as a power cut leaves them.
+    /// Removes files whose length no block can have, such as empty files after a power cut.
     fn drop_misshapen(&self) -> Result<()> {
         let most = HEADER_BYTES as u64 + u64::from(self.block_bytes);
         let mut bad = Vec::new();
@@ -91,7 +91,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The true number of bytes, and in passing removes what the dead left.
+    /// Recounts the used bytes from the files, after removing files of dead processes, and writes the ledger.
     fn recount(&self, entry: &Entry<'_>) -> Result<u64> {
         let (filling, _) = survey::clean_fills(&self.fills)?;
         let _ = live::in_use(&self.notes, true);
@@ -101,7 +101,7 @@ impl Disk {
         Ok(used)
     }
 
-    /// Reserves room, and evicts what may go for it. False if there is none.
+    /// Reserves bytes, and evicts blocks if necessary. Returns false if not enough blocks may be evicted.
     pub(super) fn make_room(
         &self,
         bytes: u64,
@@ -138,7 +138,7 @@ impl Disk {
         Ok(made)
     }
 
-    /// Whether there is no room for a block, and nothing that was found lately could make it.
+    /// Whether there is no room for a block, and the last survey has no block that may be evicted for it.
     pub(super) fn is_full_for(&self, wanted: &Wanted) -> bool {
         let bytes = block_cost(u64::from(wanted.payload_len));
         if self.used().saturating_add(bytes) <= self.limit {
@@ -154,7 +154,7 @@ impl Disk {
                 .is_some_and(|oldest| is_colder(oldest, wanted.reads))
     }
 
-    /// Reserves room if there is some.
+    /// Reserves bytes if they are available.
     fn take(&self, bytes: u64) -> Result<bool> {
         if free_bytes(&self.root)? < bytes.saturating_add(self.spare()?) {
             self.notices.tell(
@@ -166,7 +166,7 @@ impl Disk {
             );
             return Ok(false);
         }
-        // Without the lock first: a cache that is full is checked at every miss.
+        // First without the lock, because this runs at every miss of a full cache.
         let fits = |used: u64| used.saturating_add(bytes) <= self.limit;
         if self.ledger.glance().is_some_and(|used| !fits(used)) {
             return Ok(false);
@@ -183,7 +183,7 @@ impl Disk {
         Ok(true)
     }
 
-    /// Removes a block, unless it was used since it was listed. Returns whether it did.
+    /// Removes a block, unless it was used since it was listed. Returns whether it was removed.
     fn evict(&self, listed: &Listed) -> Result<bool> {
         let path = self.path(listed.id, listed.number);
         let entry = self.ledger.lock()?;
@@ -197,7 +197,7 @@ impl Disk {
         std::fs::remove_file(&path).map_err(|error| Error::io(&path, "remove", error))?;
         self.files.remove((listed.id, listed.number));
         if let Ok(file) = file {
-            // A process that has it open reads too little and looks again. Else the space would stay taken until they close it.
+            // Frees the space even if a process has the file open; that process reads too few bytes and looks the block up again.
             let _ = file.set_len(0);
         }
         self.take_off(&entry, cost(listed.file_len));
@@ -205,13 +205,13 @@ impl Disk {
         self.counters.disk.evictions.add(1);
         self.counters.disk.evicted_bytes.add(listed.file_len);
         if let Some(dir) = path.parent() {
-            // Only if it is empty.
+            // Fails if the directory is not empty, and then it stays.
             let _ = std::fs::remove_dir(dir);
         }
         Ok(true)
     }
 
-    /// Evicts until the limit is kept, which is lower than it was when the blocks were stored.
+    /// Evicts blocks until the used bytes are within the limit, which may be lower than when the blocks were stored.
     pub(super) fn shrink(&self) -> Result<()> {
         let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
         victims.refresh(&self.blocks, &self.notes, self.live.closings())?;
@@ -226,8 +226,8 @@ impl Disk {
     }
 }
 
-/// Whether a block that is in use was not read while the newcomer was read twice. In an epoch all is read once, so it is not part
-/// of what is being read over and over.
+/// Whether a block was not read since the read before last of `newcomer`. An epoch reads each block once, so such a block is
+/// not part of the data that is read in every epoch.
 fn is_colder(listed: &Listed, newcomer: Reads) -> bool {
     listed.used_at.saturating_add(SLACK_NS) < newcomer.before_last
 }

@@ -1,4 +1,4 @@
-//! A survey of the directory: its blocks, and which of them can make room.
+//! Listing of the directory: its blocks, and the candidates for eviction.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -19,16 +19,16 @@ pub(super) struct Listed {
     pub(super) id: ObjectId,
     pub(super) number: u64,
     pub(super) file_len: u64,
-    /// When the block was last used: nanoseconds since 1970.
+    /// When the block was last used: nanoseconds since 1970. Stored as the file's modification time.
     pub(super) used_at: u64,
 }
 
-/// The path of a block.
+/// The path of a block file.
 pub(super) fn block_path(blocks: &Path, id: ObjectId, number: u64) -> PathBuf {
     blocks.join(id.to_hex()).join(number.to_string())
 }
 
-/// The name of a block that is being filled.
+/// The file name of a block that is being filled.
 pub(super) fn fill_name(id: ObjectId, number: u64) -> String {
     format!("{id}-{number}")
 }
@@ -39,13 +39,13 @@ pub(super) fn is_fill_name(name: &str) -> bool {
     })
 }
 
-/// A number as it is written in a name: no sign, no zeros in front.
+/// Parses a number in a file name: no sign, no leading zeros.
 fn block_number(name: &str) -> Option<u64> {
     let number: u64 = name.parse().ok()?;
     (number.to_string() == name).then_some(number)
 }
 
-/// Nanoseconds since 1970 of a file's last change.
+/// A file's modification time in nanoseconds since 1970.
 pub(super) fn used_at(metadata: &std::fs::Metadata) -> u64 {
     let changed = metadata.modified().unwrap_or(std::time::UNIX_EPOCH);
     let since = changed.duration_since(std::time::UNIX_EPOCH);
@@ -54,7 +54,7 @@ pub(super) fn used_at(metadata: &std::fs::Metadata) -> u64 {
     })
 }
 
-/// Lists the blocks below `blocks`. Whatever else is there is passed over, as is what vanishes meanwhile.
+/// Lists the blocks below `blocks`. Skips foreign files, and files that are removed meanwhile.
 pub(super) fn walk(blocks: &Path, each: &mut dyn FnMut(Listed)) -> Result<()> {
     let failed = |error| Error::io(blocks, "list", error);
     for entry in std::fs::read_dir(blocks).map_err(failed)? {
@@ -72,7 +72,7 @@ pub(super) fn walk(blocks: &Path, each: &mut dyn FnMut(Listed)) -> Result<()> {
             let Some(number) = file.file_name().to_str().and_then(block_number) else {
                 continue;
             };
-            // Never through a link: `DirEntry::metadata` does not follow one.
+            // `DirEntry::metadata` does not follow symbolic links.
             let Ok(metadata) = file.metadata() else {
                 continue;
             };
@@ -96,7 +96,7 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Removes the blocks that killed processes left half filled; returns how many are being filled, and how many were removed.
+/// Removes the partly filled blocks of killed processes. Returns how many blocks are being filled, and how many were removed.
 pub(super) fn clean_fills(dir: &Path) -> Result<(u64, u64)> {
     let (mut filling, mut removed) = (0, 0);
     let failed = |error| Error::io(dir, "list", error);
@@ -116,7 +116,7 @@ pub(super) fn clean_fills(dir: &Path) -> Result<(u64, u64)> {
     Ok((filling, removed))
 }
 
-/// Opens a file of the cache for changes; never through a link.
+/// Opens a file of the cache for reading and writing; does not follow symbolic links.
 pub(super) fn open_own(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -125,7 +125,7 @@ pub(super) fn open_own(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens a file of the cache to look at it; never through a link.
+/// Opens a file of the cache for reading; does not follow symbolic links.
 pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -133,25 +133,25 @@ pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// How long what a survey found is believed.
+/// How long the result of a survey is used.
 const BELIEVED: Duration = Duration::from_secs(10);
-/// A survey of many files may take long: at most this part of the time goes into it.
+/// A survey of many files may take long: surveys take at most 1/20 of the time.
 const REST: u32 = 20;
 
-/// Blocks that may make room, those first that are needed least.
+/// Candidates for eviction, in the order in which they are evicted.
 #[derive(Debug, Default)]
 pub(super) struct Victims {
-    /// Objects that no process has open, the least recently used first.
+    /// Blocks of objects that no process has open, the least recently used first.
     pub(super) unused: VecDeque<Listed>,
-    /// All other objects, in the same order.
+    /// Blocks of open objects, in the same order.
     pub(super) in_use: VecDeque<Listed>,
     surveyed: Option<(Instant, Duration)>,
-    /// How often objects had been closed by then.
+    /// The number of closed objects at the time of the survey.
     closings: u64,
 }
 
 impl Victims {
-    /// Looks again, unless there are victims left or it was looked just now.
+    /// Makes a new survey, unless blocks of closed objects are left or the last survey is recent enough.
     pub(super) fn refresh(&mut self, blocks: &Path, notes: &Path, closings: u64) -> Result<()> {
         let is_believed = self.closings == closings
             && self.surveyed.is_some_and(|(when, took)| {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_filled_stays() {
+    fn blocks_being_filled_are_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let id = ObjectId::of("a", "b", None, 1);
         let (held, dead) = (

@@ -1,9 +1,9 @@
-//! Reading what will be needed before it is requested.
+//! Readahead within a byte budget.
 //!
-//! Readers tell which bytes come next ([`will_need`](ReadAhead::will_need)); threads of its own fetch them in that order, in pieces,
-//! as long as all pieces together stay within the budget. A read of a piece that is on its way waits for it, one of a piece
-//! that no reader began makes it itself, and each byte is handed out once: then its piece is gone. Nothing here is needed for a
-//! read to succeed, and no read is made twice.
+//! Readers announce the next ranges ([`will_need`](ReadAhead::will_need)), and readahead threads fetch them in that order, in
+//! pieces, as long as all pieces together fit into the budget. A read of a piece in flight waits for it; a read of a piece that
+//! is still queued fetches the bytes itself. Each byte is returned once: a piece is dropped when all of its bytes were read.
+//! Reads succeed without readahead as well. A byte that was read ahead is not fetched a second time.
 
 mod pieces;
 
@@ -15,24 +15,24 @@ use std::time::{Duration, Instant};
 
 use pieces::{Content, State};
 
-/// A thread without work ends after this time.
+/// A thread without work exits after this time.
 const IDLE: Duration = Duration::from_secs(10);
-/// Buffers of pieces that are gone: filling them again is several times faster than fresh pages.
+/// Maximum number of free buffers for reuse: filling them is several times faster than filling fresh pages.
 const SPARE: usize = 4;
 
 /// Bytes that can be fetched.
 pub(super) trait Fetch: Send + Sync {
-    /// No two are the same in this process.
+    /// A number that is unique in this process.
     fn id(&self) -> u64;
-    /// How many there are.
+    /// The number of bytes.
     fn len(&self) -> u64;
-    /// Fills `buf` with what begins at byte `offset`.
+    /// Fills `buf` with the bytes from `offset` on.
     fn fetch(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
 /// The readahead buffer that all readers of a storage share.
 pub(super) struct ReadAhead {
-    /// Threads do not come along with a fork: in another reader nothing is read ahead.
+    /// The process that created this. Threads do not survive a fork: in a forked child nothing is read ahead.
     process: u32,
     shared: Arc<Shared>,
 }
@@ -43,15 +43,15 @@ struct Shared {
     state: Mutex<State>,
     /// A piece arrived.
     arrived: Condvar,
-    /// There is a piece to fetch, or room for one.
+    /// A piece was queued, or budget was freed.
     work: Condvar,
 }
 
 /// The readahead state of a range.
 enum Found {
-    /// From this byte of these on.
+    /// The piece's bytes, and the position of the requested offset in them.
     Bytes(Arc<Vec<u8>>, usize),
-    /// Nothing up to here: it reads by itself.
+    /// No piece covers the bytes up to this offset: the reader fetches them itself.
     Nothing(u64),
     Failed(Arc<io::Error>),
 }
@@ -86,7 +86,7 @@ impl ReadAhead {
         self.process != std::process::id()
     }
 
-    /// Fills `buf` with what begins at byte `offset` of an object that is long enough.
+    /// Fills `buf` with the bytes from `offset` on. The range must be within the object.
     pub(super) fn read(
         &self,
         source: &Arc<dyn Fetch>,
@@ -117,7 +117,7 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Has these bytes fetched as soon as there is room.
+    /// Queues these bytes for readahead; they are fetched once the budget allows it.
     pub(super) fn will_need(&self, source: &Arc<dyn Fetch>, bytes: Range<u64>) {
         if self.is_elsewhere() {
             return;
@@ -132,7 +132,7 @@ impl ReadAhead {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name("fb-ahead".into());
             if thread.spawn(move || run(&shared)).is_err() {
-                // Readers read by themselves then.
+                // Without threads, readers fetch the bytes themselves.
                 break;
             }
             state.threads += 1;
@@ -141,7 +141,7 @@ impl ReadAhead {
         self.shared.work.notify_all();
     }
 
-    /// Drops what was to be read, or was read, of these bytes.
+    /// Drops the pieces of these bytes, queued or fetched.
     pub(super) fn forget(&self, source: &Arc<dyn Fetch>, bytes: Range<u64>) {
         if self.is_elsewhere() {
             return;
@@ -172,7 +172,7 @@ impl Drop for ReadAhead {
         if self.is_elsewhere() {
             return;
         }
-        // Threads that wait end, those that fetch end after that.
+        // Waiting threads exit now, fetching threads after their fetch.
         let mut state = self.shared.lock();
         state.stopped = true;
         state.queue.clear();
@@ -184,7 +184,7 @@ impl Drop for ReadAhead {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Pieces are taken out before anything is done with them: what a panic leaves is right.
+        // No code that can panic runs while the state is inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -224,7 +224,7 @@ impl Shared {
                     return Found::Failed(error);
                 }
                 Content::Queued => {
-                    // What lies before is not what a reader in order comes back for.
+                    // The part before `at` is dropped: a sequential reader does not come back for it.
                     let rest = until..piece.end;
                     state.remove(source.id(), start);
                     if !rest.is_empty() {
@@ -237,7 +237,7 @@ impl Shared {
         }
     }
 
-    /// Keeps the memory of bytes that no other reader holds.
+    /// Keeps a buffer for reuse if no other reader holds it.
     fn give_back(&self, bytes: Arc<Vec<u8>>) {
         if let Some(bytes) = Arc::into_inner(bytes) {
             let mut state = self.lock();
@@ -248,7 +248,7 @@ impl Shared {
     }
 }
 
-/// Fetches until there is nothing to fetch for a while.
+/// The loop of a readahead thread: fetches pieces, and returns after [`IDLE`] without work.
 fn run(shared: &Shared) {
     let mut state = shared.lock();
     loop {
@@ -258,7 +258,7 @@ fn run(shared: &Shared) {
         if let Some((source, bytes, token)) = state.take(shared.budget) {
             let mut data = state.spare.pop().unwrap_or_default();
             drop(state);
-            // Bytes that are there already are overwritten, not zeroed again.
+            // `resize` zeroes only bytes beyond the old length; the others are overwritten.
             data.resize((bytes.end - bytes.start) as usize, 0);
             let fetched = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 source.fetch(&mut data, bytes.start)
@@ -287,12 +287,12 @@ fn run(shared: &Shared) {
     state.threads -= 1;
 }
 
-/// The same error for another reader.
+/// A copy of the error for one of several readers.
 fn again(error: &Arc<io::Error>) -> io::Error {
     io::Error::new(error.kind(), Shown(Arc::clone(error)))
 }
 
-/// An error that several readers get.
+/// An error that several readers share.
 #[derive(Debug)]
 pub(super) struct Shown(pub(super) Arc<io::Error>);
 
@@ -311,10 +311,10 @@ mod tests {
     use super::*;
     use crate::remote::file::PIECE_BYTES;
 
-    /// Opens for a read, or makes it fail.
+    /// Lets a fetch succeed, or makes it fail.
     type Gate = Result<(), &'static str>;
 
-    /// Bytes that say where they are, handed out when the test lets them go.
+    /// A source whose bytes depend on their offset. A fetch returns when the test sends a gate.
     struct Slow {
         len: u64,
         gates: Mutex<Option<Receiver<Gate>>>,
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_is_waited_for_and_each_byte_is_fetched_once() {
+    fn reads_wait_for_pieces_in_flight_and_fetch_once() {
         let ahead = ReadAhead::new(64 << 20, 1);
         let (source, open, begun) = slow(3 * PIECE_BYTES);
         ahead.will_need(&source, 0..2 * PIECE_BYTES);
@@ -378,7 +378,7 @@ mod tests {
         });
         assert_eq!(begun.recv().unwrap(), PIECE_BYTES..2 * PIECE_BYTES);
         open.send(Ok(())).unwrap();
-        // Across pieces, and beyond what was told.
+        // Reads across pieces, and beyond the announced range.
         open.send(Ok(())).unwrap();
         check(&ahead, &source, 2000..2 * PIECE_BYTES + 10);
         assert_eq!(begun.recv().unwrap(), 2 * PIECE_BYTES..2 * PIECE_BYTES + 10);
@@ -389,21 +389,21 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_holds_and_a_reader_never_waits_for_room() {
+    fn the_budget_holds_and_readers_never_wait_for_it() {
         let ahead = ReadAhead::new(2 * PIECE_BYTES, 4);
         let (source, open, begun) = slow(8 * PIECE_BYTES);
         drop(open);
         ahead.will_need(&source, 0..8 * PIECE_BYTES);
         let two: Vec<u64> = (0..2).map(|_| begun.recv().unwrap().start).collect();
         assert!(two.contains(&0) && two.contains(&PIECE_BYTES));
-        // The fourth piece has no room: who needs it reads it.
+        // The fourth piece does not fit into the budget, so the reader fetches the bytes itself.
         check(&ahead, &source, 3 * PIECE_BYTES..3 * PIECE_BYTES + 100);
         assert_eq!(
             begun.recv().unwrap(),
             3 * PIECE_BYTES..3 * PIECE_BYTES + 100
         );
         assert!(ahead.shared.lock().held <= 2 * PIECE_BYTES);
-        // In order, each that is read makes room for the next.
+        // Sequential reads: each piece that is read frees the budget for the next one.
         check(&ahead, &source, 0..3 * PIECE_BYTES);
         check(&ahead, &source, 3 * PIECE_BYTES + 100..8 * PIECE_BYTES);
         let mut fetched: Vec<Range<u64>> = begun.try_iter().collect();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_and_the_next_read_tries_again() {
+    fn a_failure_is_returned_and_the_next_read_retries() {
         let ahead = ReadAhead::new(64 << 20, 1);
         let (source, open, begun) = slow(PIECE_BYTES);
         ahead.will_need(&source, 0..PIECE_BYTES);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_makes_room() {
+    fn forgotten_pieces_free_the_budget() {
         let ahead = ReadAhead::new(64 << 20, 1);
         let (source, open, begun) = slow(4 * PIECE_BYTES);
         ahead.will_need(&source, 0..4 * PIECE_BYTES);
@@ -442,7 +442,7 @@ mod tests {
         ahead.forget(&source, 0..4 * PIECE_BYTES);
         drop(open);
         check(&ahead, &source, 0..4 * PIECE_BYTES);
-        // What was on its way is thrown away when it comes.
+        // The piece in flight is discarded when it arrives.
         while ahead.shared.lock().held > 0 {
             std::thread::yield_now();
         }

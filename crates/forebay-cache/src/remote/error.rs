@@ -1,4 +1,4 @@
-//! Errors of a store as shard readers see them: an `io::Error` that names no object, since the reader names the path.
+//! Converts store errors for shard readers: to an `io::Error` that does not name the object, since the reader names the path.
 
 use std::fmt;
 use std::io;
@@ -31,7 +31,7 @@ impl ReadError {
         }
     }
 
-    /// The error itself, also where several readers got it.
+    /// The inner error, without the wrapper for errors that several readers share.
     fn shown(&self) -> &Error {
         let mut shown = &self.0;
         while let Error::Shared(inner) = shown {
@@ -40,11 +40,11 @@ impl ReadError {
         shown
     }
 
-    /// The same for those who speak of `io::Error` only.
+    /// Wraps a store error in an `io::Error`.
     pub(crate) fn io(error: Error) -> io::Error {
         let kind = match &error {
             Error::TooLarge { .. } => Some(io::ErrorKind::FileTooLarge),
-            // `Interrupted` would mean: once more.
+            // `Interrupted` would make callers retry.
             Error::Cancelled { .. } => Some(io::ErrorKind::Other),
             _ => None,
         };
@@ -86,5 +86,5 @@ impl fmt::Display for ReadError {
     }
 }
 
-// Its source would say the same once more.
+// Without `source`, which would repeat the same message.
 impl std::error::Error for ReadError {}

@@ -1,4 +1,4 @@
-//! One object, pinned, and how ranges of it are read.
+//! Reads ranges of one version of an object.
 
 use std::fmt;
 use std::io;
@@ -14,19 +14,19 @@ use super::error::ReadError;
 use crate::{Cache, CachedObject, Filled};
 use forebay_store::{Object, Result, Store, for_each_parallel};
 
-/// Larger reads are made in pieces of this size at once: one connection gives only so much.
+/// Large reads are split into parallel pieces of at least this size, because one connection has a limited bandwidth.
 pub(super) const PIECE_BYTES: u64 = 4 << 20;
-/// Pieces of one read on their way at once.
+/// Pieces of one read in flight at once.
 const PIECES: usize = 8;
 
-/// An object as it was when it was opened.
+/// An object, pinned to the version that it had when it was opened.
 #[derive(Debug)]
 pub(super) struct Source {
     id: u64,
     store: Store,
     object: Object,
     cached: Option<(Arc<Cache>, CachedObject)>,
-    /// Cache hits of the readers of this storage.
+    /// Cache hits and misses of all readers of the storage.
     found: Arc<Mutex<CacheHits>>,
 }
 
@@ -39,7 +39,7 @@ impl Source {
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let cached = cache.and_then(|cache| {
-            // Without either nothing tells an object from its successor.
+            // Without an etag or a modification time, versions of an object cannot be distinguished: it is not cached.
             let modified = || {
                 let since = object.modified?.duration_since(UNIX_EPOCH).ok()?;
                 Some(format!("modified {}", since.as_nanos()))
@@ -58,14 +58,14 @@ impl Source {
         }
     }
 
-    /// Has the cache store these bytes; none without a cache, or an object that cannot be cached.
+    /// Stores these bytes in the cache; `None` without a cache, or if the object cannot be cached.
     pub(super) fn fill(&self, bytes: Range<u64>) -> Option<Result<Filled>> {
         let (cache, object) = self.cached.as_ref()?;
         let fetch = |bytes: Range<u64>, buf: &mut [u8]| self.fetch_far(buf, bytes.start);
         Some(cache.fill(object, bytes, &fetch))
     }
 
-    /// Says that these bytes will be read, or have been.
+    /// Calls `tell` ([`Cache::will_need`] or [`Cache::done_with`]) for these bytes, if the object is cached.
     fn tell(&self, bytes: Range<u64>, tell: fn(&Cache, &CachedObject, Range<u64>)) {
         if let Some((cache, object)) = &self.cached {
             tell(cache, object, bytes);
@@ -79,7 +79,7 @@ impl Source {
         self.store.read_at_if(&self.object, offset, buf)
     }
 
-    /// From the store itself.
+    /// Fetches bytes from the store, in parallel pieces if there are many.
     fn fetch_far(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if buf.len() as u64 <= 2 * PIECE_BYTES {
             return self.fetch_piece(buf, offset);
@@ -107,7 +107,7 @@ impl Fetch for Source {
         let fetch = |bytes: Range<u64>, buf: &mut [u8]| self.fetch_far(buf, bytes.start);
         let (read, found) = cache.read_counted(object, offset, buf, &fetch);
         {
-            // A sum stays right after a panic.
+            // A panic cannot leave the sum inconsistent.
             let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             *all = all.and(found);
         }
@@ -116,7 +116,7 @@ impl Fetch for Source {
     }
 }
 
-/// An object that is read.
+/// A file of the storage: reads through the cache and the readahead, if there are any.
 pub(super) struct RemoteFile {
     own: Arc<Source>,
     source: Arc<dyn Fetch>,

@@ -1,4 +1,4 @@
-//! Local files whose datasets may refer to places in stores.
+//! Local files, with datasets that may refer to locations in stores.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,7 +10,7 @@ use forebay_store::Location;
 
 use super::{ReadError, ReadOptions, read_storage};
 
-/// Local files. Mapped shards among them may have their records in a store.
+/// Local files. Mapped shards may have their records in a store.
 #[derive(Debug)]
 pub struct LocalStorage {
     files: LocalFiles,
@@ -18,7 +18,7 @@ pub struct LocalStorage {
 }
 
 impl LocalStorage {
-    /// Creates a storage that reads places in stores with these options.
+    /// Creates a storage that reads locations in stores with these options.
     pub fn new(options: ReadOptions) -> Self {
         Self {
             files: LocalFiles::within_limits(),

@@ -1,11 +1,11 @@
-//! Datasets read from wherever they are: the seam of `forebay-shard` over a [`Store`].
+//! Reading datasets at any location: implements `forebay_shard::Storage` on a [`Store`].
 //!
-//! - [`RemoteStorage`] opens objects (this file) and reads ranges of them ([`file`]).
-//! - [`ahead`] reads what readers say they will need, before they ask, within a budget of bytes.
-//! - [`open_dataset`], [`open_shard`] are what faces call: they take any location, and a local one costs what it always did.
+//! - [`RemoteStorage`] opens objects (this module) and reads ranges of them ([`file`]).
+//! - [`ahead`] prefetches the ranges that readers announce, within a byte budget.
+//! - [`open_dataset`] and [`open_shard`] take any location; local files are read directly.
 //!
-//! An object is pinned when it is opened: if it is replaced while it is being read, that is an error, never a mixture of two.
-//! [`Store`] handles retries and errors.
+//! The version of an object is pinned when it is opened: if the object is replaced while it is being read, reads fail and never
+//! return a mixture of two versions. [`Store`] handles retries.
 
 mod ahead;
 mod error;
@@ -30,29 +30,30 @@ use file::{RemoteFile, Source};
 use forebay_store::{Error, Location, Object, Result, Store, StoreOptions};
 pub use local::LocalStorage;
 
-/// Default readahead of all sequential readers together.
+/// Default readahead budget of all sequential readers together, in bytes.
 const DEFAULT_READ_AHEAD_BYTES: u64 = 128 << 20;
-/// Reads on their way at once: at 30 ms to the first byte and a few MiB each, enough for a fast network.
+/// Reads in flight at once: enough for a fast network, with 30 ms to the first byte and a few MiB per read.
 const PARALLEL: usize = 32;
-/// Two ranges this near each other are one read. At what object stores give one connection, reading over so much takes as long as
-/// a third of the wait for a first byte.
+/// Two ranges with at most this gap between them are read with one request. At the usual bandwidth of a connection, reading
+/// this many extra bytes takes a third of the latency of a request.
 const GAP_BYTES: u64 = 512 << 10;
-/// How far ahead one reader in order reaches.
+/// The largest readahead of one sequential reader, in bytes.
 const REACH_BYTES: u64 = 32 << 20;
-/// Holds the index of some thousand records. Not more: a dataset has a thousand shards.
+/// Bytes that are read from the end of a shard when it is opened. They contain the index of some thousand records; more would
+/// be too much for a dataset of a thousand shards.
 const TAIL_BYTES: u64 = 64 << 10;
-/// From this many files of a directory on, one listing replaces a request for each.
+/// If at least this many files of a directory are needed, one listing replaces a HEAD request for each.
 const WORTH_LISTING: usize = 8;
 
 /// How datasets are read.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ReadOptions {
-    /// How the store is reached, and how patiently.
+    /// The options of the store.
     pub store: StoreOptions,
-    /// The block cache, so that each block is fetched once; local directories do not use it.
+    /// The block cache, if any; local directories do not use it.
     pub cache: Option<Arc<Cache>>,
-    /// Bytes that readers in order may be ahead of themselves, all together. 0 if the caller reads ahead by itself, as
+    /// The readahead budget of all sequential readers together, in bytes. 0 if the caller prefetches by itself, as
     /// loaders do.
     pub read_ahead_bytes: u64,
     /// How shards are read.
@@ -71,7 +72,7 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    /// For a store that is reached like this.
+    /// Default options, with these store options.
     pub fn new(store: StoreOptions) -> Self {
         Self {
             store,
@@ -79,14 +80,14 @@ impl ReadOptions {
         }
     }
 
-    /// The same with a cache.
+    /// Sets the cache.
     #[must_use]
     pub fn with_cache(mut self, cache: Option<Arc<Cache>>) -> Self {
         self.cache = cache;
         self
     }
 
-    /// The same for a loader, which keeps reads on their way by itself, within its own budget.
+    /// Disables readahead, for a loader that prefetches within its own budget.
     #[must_use]
     pub fn for_loader(mut self) -> Self {
         self.read_ahead_bytes = 0;
@@ -97,7 +98,7 @@ impl ReadOptions {
 /// Opens the dataset at a location: a local directory, or one in a store.
 ///
 /// # Errors
-/// As [`Dataset::open`]. Where the store is at fault, [`ReadError::of`] tells what it was.
+/// As [`Dataset::open`]. If a store caused the error, [`ReadError::of`] returns it.
 pub fn open_dataset(location: &Location, options: &ReadOptions) -> forebay_shard::Result<Dataset> {
     let (root, storage) = read_storage(location, options)?;
     Dataset::options()
@@ -109,13 +110,13 @@ pub fn open_dataset(location: &Location, options: &ReadOptions) -> forebay_shard
 /// Opens the shard at a location: a local file, or an object in a store.
 ///
 /// # Errors
-/// As [`Shard::open_path`]. Where the store is at fault, [`ReadError::of`] tells what it was.
+/// As [`Shard::open_path`]. If a store caused the error, [`ReadError::of`] returns it.
 pub fn open_shard(location: &Location, options: &ReadOptions) -> forebay_shard::Result<Shard> {
     let (path, storage) = shard_storage(location, options)?;
     Shard::open_path_in(path, &options.shards, storage)
 }
 
-/// The storage that a shard is in, and the shard's path there: its index may lie beside it.
+/// The storage of the directory that a shard is in, where its index may be too, and the shard's path in it.
 ///
 /// # Errors
 /// As [`read_storage`].
@@ -130,16 +131,16 @@ pub fn shard_storage(
     };
     let (root, storage) = read_storage(dir.as_ref().unwrap_or(location), options)?;
     match dir {
-        // As `Path::join` has it, slashes and all.
+        // Below the root of the storage, as `Path::join` would build it.
         Some(_) => Ok((PathBuf::from(text), storage)),
         None => Ok((root, storage)),
     }
 }
 
-/// The storage that a location is in, and the location's path there.
+/// The storage for a location, and the location's path in it.
 ///
 /// # Errors
-/// As [`Store::open`], as an error about that path.
+/// The error of [`Store::open`], as an error about that path.
 pub fn read_storage(
     location: &Location,
     options: &ReadOptions,
@@ -158,7 +159,7 @@ pub fn read_storage(
     Ok((root, Arc::new(storage)))
 }
 
-/// The objects below a location, as shards want to read them.
+/// The objects below a location, for shard readers.
 ///
 /// Paths begin with the location as text: `s3://bucket/imagenet/forebay.json`.
 #[derive(Debug)]
@@ -168,14 +169,14 @@ pub struct RemoteStorage {
     parallel: usize,
     ahead: Option<Arc<ReadAhead>>,
     cache: Option<Arc<Cache>>,
-    /// Cache hits of the readers.
+    /// Cache hits and misses of all readers.
     found: Arc<Mutex<CacheHits>>,
     known: Mutex<Known>,
-    /// For the places that datasets refer to.
+    /// For locations that datasets refer to.
     options: ReadOptions,
 }
 
-/// Metadata of objects that was fetched already.
+/// Metadata of objects that was requested already.
 #[derive(Debug, Default)]
 struct Known {
     open: HashMap<PathBuf, Arc<RemoteFile>>,
@@ -184,7 +185,7 @@ struct Known {
 }
 
 impl RemoteStorage {
-    /// Opens the place; no request is made yet.
+    /// Opens the store at a location. This makes no request.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -193,7 +194,7 @@ impl RemoteStorage {
         Ok(Self::new(store, options))
     }
 
-    /// Reads from a store that is open.
+    /// Creates a storage on an open store.
     pub fn new(store: Store, options: &ReadOptions) -> Self {
         let parallel = PARALLEL.min(options.store.max_requests.max(1));
         let ahead = (options.read_ahead_bytes > 0)
@@ -216,7 +217,7 @@ impl RemoteStorage {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // A panic elsewhere leaves maps of what is known: still right.
+        // A panic cannot leave the maps inconsistent.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -238,7 +239,8 @@ impl RemoteStorage {
         Ok(key)
     }
 
-    /// Returns what the listing of its directory says about an object. None if the directory was not listed.
+    /// Looks an object up in the listing of its directory. `None` if the directory was not listed, `Some(None)` if the listing
+    /// does not contain the object.
     fn listed(&self, key: &str) -> Option<Option<Object>> {
         let dir = key.rsplit_once('/').map_or("", |(dir, _)| dir);
         let known = self.known();
@@ -247,7 +249,7 @@ impl RemoteStorage {
     }
 
     fn find(&self, key: &str) -> io::Result<Object> {
-        // An object that was not listed may have come since.
+        // An object that the listing does not contain may have been created since.
         if let Some(Some(object)) = self.listed(key)
             && object.etag.is_some()
         {
@@ -270,7 +272,7 @@ impl RemoteStorage {
         let source = Source::new(self.store.clone(), object, self.cache.as_ref(), &self.found);
         let file = RemoteFile::new(source, self.ahead.clone());
         let mut known = self.known();
-        // The first reader pinned the object.
+        // If another reader was faster, its file is used, so that all readers have the same version.
         let file = known
             .open
             .entry(path.to_owned())
@@ -278,11 +280,11 @@ impl RemoteStorage {
         Ok(Arc::clone(file))
     }
 
-    /// Has the cache store a part of a file, as far as there is room, and tells what came of it. None where nothing can be
-    /// cached: there is no cache, or the store does not tell one version of the object from the next.
+    /// Stores a part of a file in the cache, as far as there is room. `None` if it cannot be cached: there is no cache, or the
+    /// store reports no version of the object.
     ///
     /// # Errors
-    /// As [`Storage::open`], and where the bytes cannot be fetched.
+    /// As [`Storage::open`], and if the bytes cannot be fetched.
     pub fn fill(&self, path: &Path, bytes: Range<u64>) -> io::Result<Option<Filled>> {
         let filled = self.file(path)?.fill(bytes).transpose();
         filled.map_err(ReadError::io)

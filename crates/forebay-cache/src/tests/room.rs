@@ -1,15 +1,15 @@
-//! Eviction: which blocks stay when not everything fits.
+//! Evictions: which blocks stay if not everything fits.
 
 use super::*;
 
 #[test]
-fn what_is_in_stays_and_the_rest_is_read_around_it() {
+fn cached_blocks_stay_and_other_reads_bypass_the_cache() {
     for (dir, memory) in [(Some(tempfile::tempdir().unwrap()), 0), (None, 16)] {
         let dir = dir.as_ref().map(|dir| dir.path());
         let cache = Cache::open(&options(dir, 16, memory)).unwrap();
         let far = Far::new("a", 32 * BLOCK as usize);
         let object = far.open(&cache);
-        // Epochs in orders of their own: each reads every block once.
+        // Each epoch reads every block once, in a different order.
         for epoch in 0..6_usize {
             far.take_fetched();
             for i in 0..32 {
@@ -26,7 +26,7 @@ fn what_is_in_stays_and_the_rest_is_read_around_it() {
 }
 
 #[test]
-fn objects_that_nobody_has_open_make_room() {
+fn blocks_of_closed_objects_are_evicted() {
     for (dir, memory) in [(Some(tempfile::tempdir().unwrap()), 0), (None, 16)] {
         let dir = dir.as_ref().map(|dir| dir.path());
         let cache = Cache::open(&options(dir, 16, memory)).unwrap();
@@ -53,7 +53,7 @@ fn objects_that_nobody_has_open_make_room() {
 }
 
 #[test]
-fn what_is_read_no_more_makes_room_unless_it_will_be_needed() {
+fn blocks_not_read_again_are_evicted_unless_announced() {
     let cache = Cache::open(&options(None, 0, 16)).unwrap();
     let (old, new) = (Far::new("old", 16 * 4096), Far::new("new", 4 * 4096));
     let (kept, object) = (old.open(&cache), new.open(&cache));
@@ -75,7 +75,7 @@ fn what_is_read_no_more_makes_room_unless_it_will_be_needed() {
 }
 
 #[test]
-fn a_smaller_limit_is_kept_at_once() {
+fn a_smaller_limit_is_applied_on_open() {
     let dir = tempfile::tempdir().unwrap();
     let far = Far::new("a", 60 * 4096);
     {
@@ -92,7 +92,7 @@ fn a_smaller_limit_is_kept_at_once() {
 }
 
 #[test]
-fn too_small_is_refused_with_what_is_needed() {
+fn a_too_small_limit_is_refused_with_the_minimum() {
     let dir = tempfile::tempdir().unwrap();
     let mut small = options(Some(&dir.path().join("new")), 15, 0);
     let error = Cache::open(&small).unwrap_err();
@@ -124,7 +124,7 @@ fn too_small_is_refused_with_what_is_needed() {
 }
 
 #[test]
-fn a_full_disk_is_warned_of_once_and_read_around() {
+fn a_full_disk_is_reported_once_and_bypassed() {
     let dir = tempfile::tempdir().unwrap();
     let said = Arc::new(Mutex::new(Vec::new()));
     let to = Arc::clone(&said);
@@ -157,7 +157,7 @@ fn a_full_disk_is_warned_of_once_and_read_around() {
             .count(),
         0
     );
-    // Room again: it is used.
+    // With free space, blocks are stored again.
     cache
         .disk
         .as_ref()
@@ -171,7 +171,7 @@ fn a_full_disk_is_warned_of_once_and_read_around() {
 }
 
 #[test]
-fn what_the_directory_has_no_room_for_is_kept_in_memory() {
+fn blocks_beyond_the_directory_limit_go_to_memory() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(&options(Some(dir.path()), 16, 8)).unwrap();
     let far = Far::new("a", 24 * 4096);

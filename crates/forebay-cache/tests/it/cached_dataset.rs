@@ -1,4 +1,4 @@
-//! Datasets read through a store and a cache: the same records, and each byte fetched once.
+//! Datasets read through a store and a cache: the records are the same, and each byte is fetched once.
 
 use crate::packed;
 
@@ -21,7 +21,7 @@ fn cache(dir: &Path, disk_bytes: u64) -> Arc<Cache> {
     Arc::new(Cache::open(&options).unwrap())
 }
 
-/// A directory as a store has it, read through a cache.
+/// Opens a directory as a store, read through a cache.
 fn open(root: &Path, cache: &Arc<Cache>, read_ahead_bytes: u64) -> (Split, Arc<RemoteStorage>) {
     let store = Store::open(&Location::from(root), &StoreOptions::default()).unwrap();
     let mut options = ReadOptions::default().with_cache(Some(Arc::clone(cache)));
@@ -44,7 +44,7 @@ fn records(split: &Split) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn records_are_the_same_and_the_next_epoch_and_run_fetch_nothing() {
+fn later_epochs_and_runs_fetch_nothing() {
     for (format, read_ahead) in [(ShardFormat::Indexed, 0), (ShardFormat::TfRecord, 8 << 20)] {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("set");
@@ -59,7 +59,7 @@ fn records_are_the_same_and_the_next_epoch_and_run_fetch_nothing() {
             let cache = cache(&dir.path().join("cache"), 200 << 20);
             let (split, _) = open(&root, &cache, read_ahead);
             assert!(records(&split) == expected);
-            // What a small first touch left out comes in the second epoch.
+            // The second epoch stores the blocks of which the first one read only a small part.
             assert!(records(&split) == expected);
             let before = cache.stats();
             assert!(records(&split) == expected);
@@ -80,7 +80,7 @@ fn records_are_the_same_and_the_next_epoch_and_run_fetch_nothing() {
 }
 
 #[test]
-fn filled_before_it_is_read_and_replaced_after() {
+fn a_filled_dataset_that_is_replaced_is_fetched_again() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("set");
     std::fs::create_dir(&root).unwrap();
@@ -104,7 +104,7 @@ fn filled_before_it_is_read_and_replaced_after() {
     let expected: Vec<_> = (0..100).map(|i| packed::record(i, 40_000)).collect();
     assert!(records(&split) == expected);
     assert_eq!(cache.stats().fetches, before.fetches);
-    // The same names with other bytes: what is cached is of the objects that were there.
+    // New objects of the same names: the cached blocks belong to the old objects and must not be used.
     std::fs::remove_dir_all(&root).unwrap();
     std::fs::create_dir(&root).unwrap();
     packed::write(

@@ -1,4 +1,4 @@
-//! Objects of a store, read in every way that a cache changes, behave as files do.
+//! Objects of a store behave like local files, with and without cache and readahead.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn check(location: &Location, options: &StoreOptions) {
         let options = CacheOptions {
             dir,
             memory_bytes: memory,
-            // Some of the files are of several blocks.
+            // Small blocks, so that some of the files have several.
             block_bytes: 64 << 10,
             ..CacheOptions::default()
         };

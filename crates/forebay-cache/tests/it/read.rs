@@ -1,4 +1,4 @@
-//! Datasets read through a store: what a local reader finds is found, and nothing else.
+//! Datasets read through a store have the same content as with a local reader.
 
 use crate::packed;
 
@@ -11,7 +11,7 @@ use forebay_shard::{Dataset, ShardFormat, Split, Storage};
 use forebay_store::{Error, Location, Store, StoreOptions};
 use packed::Recipe;
 
-/// A directory as a store has it.
+/// Opens a directory as a store.
 fn storage(root: &Path, read_ahead_bytes: u64) -> Arc<RemoteStorage> {
     let location = Location::from(root);
     let store = Store::open(&location, &StoreOptions::default()).unwrap();
@@ -28,7 +28,7 @@ fn open(root: &Path, storage: &Arc<RemoteStorage>) -> forebay_shard::Result<Spli
         .split("train")
 }
 
-/// Everything that can be read of a split.
+/// All records, keys and labels of a split.
 fn contents(split: &Split) -> Vec<(Vec<u8>, Vec<u8>, Option<i64>)> {
     let mut all = Vec::new();
     for shard in split.shards() {
@@ -78,7 +78,7 @@ fn recipes() -> Vec<Recipe> {
 }
 
 #[test]
-fn a_store_gives_what_a_directory_gives() {
+fn a_store_and_a_directory_have_the_same_records() {
     for recipe in recipes() {
         let dir = tempfile::tempdir().unwrap();
         packed::write(dir.path(), &recipe);
@@ -94,7 +94,7 @@ fn a_store_gives_what_a_directory_gives() {
 }
 
 #[test]
-fn verification_finds_the_same() {
+fn verify_finds_the_same_problems_in_a_store() {
     for recipe in recipes() {
         let dir = tempfile::tempdir().unwrap();
         packed::write(dir.path(), &recipe);
@@ -118,7 +118,7 @@ fn verification_finds_the_same() {
             let options = VerifyOptions::default();
             let expected = verify_dataset(dir.path(), &options, &|_| {}).unwrap();
             assert_eq!(expected.is_ok(), round == 0);
-            // Each verification looks again.
+            // A new storage, which has no metadata of the round before.
             let far = storage(dir.path(), 8 << 20);
             let found = verify_dataset_in(dir.path(), &*far, &options, &|_| {}).unwrap();
             assert_eq!(findings(&found), findings(&expected), "{recipe:?} {round}");
@@ -135,7 +135,7 @@ fn a_shard_that_is_replaced_is_an_error() {
     let split = open(dir.path(), &storage).unwrap();
     let mut record = Vec::new();
     split.read(0, &mut record).unwrap();
-    // The same bytes, but another file.
+    // Replaces the file by another one with the same bytes.
     let path = dir.path().join(recipe.name(0));
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(dir.path().join("new"), bytes).unwrap();
@@ -153,7 +153,7 @@ fn a_shard_that_is_replaced_is_an_error() {
 }
 
 #[test]
-fn what_is_missing_has_a_name() {
+fn errors_name_missing_objects() {
     let dir = tempfile::tempdir().unwrap();
     let recipe = Recipe::default();
     let location = Location::from(dir.path());
@@ -181,7 +181,7 @@ fn what_is_missing_has_a_name() {
 }
 
 #[test]
-fn paths_outside_are_refused_and_locations_are_opened() {
+fn outside_paths_are_refused_and_locations_opened() {
     let dir = tempfile::tempdir().unwrap();
     let recipe = Recipe::default();
     packed::write(dir.path(), &recipe);

@@ -1,4 +1,4 @@
-//! Datasets read from a server that speaks HTTP, with good days and bad ones.
+//! Datasets read from a web server, with and without faults.
 
 use crate::packed;
 use crate::web;
@@ -48,9 +48,9 @@ fn read_all(split: &Split, most_bytes: u64) {
     assert_eq!(i, split.len());
 }
 
-/// Bytes, tries and what a cache did are counted for the caller.
+/// The storage counts fetched bytes, retries, and cache hits and misses.
 #[test]
-fn what_reading_took_is_counted() {
+fn reads_retries_and_cache_hits_are_counted() {
     let recipe = Recipe {
         records: 200,
         shards: 2,
@@ -86,7 +86,7 @@ fn what_reading_took_is_counted() {
             continue;
         };
         assert!(found.hits + found.misses > 0, "{stats:?}");
-        // The second to read through the cache counts what it read, not what was read before.
+        // The second storage on this cache counts its own reads only.
         assert!(
             found.hit_bytes + found.miss_bytes <= 2 * stored,
             "{stats:?}"
@@ -98,7 +98,7 @@ fn what_reading_took_is_counted() {
 }
 
 #[test]
-fn each_byte_is_asked_for_once_in_large_pieces() {
+fn each_byte_is_requested_once_in_large_pieces() {
     let recipe = Recipe {
         records: 400,
         shards: 2,
@@ -108,7 +108,7 @@ fn each_byte_is_asked_for_once_in_large_pieces() {
     let (_dir, web, location) = served(&recipe);
     let dataset = open_dataset(&location, &patient()).unwrap();
     let split = dataset.split("train").unwrap();
-    // The manifest, and for each shard one question and the read of its end.
+    // One request for the manifest, and for each shard a HEAD and a read of its end.
     let opening = web.state.take();
     assert_eq!(opening.len(), 1 + 2 * 2, "{opening:?}");
     read_all(&split, recipe.most_bytes);
@@ -120,7 +120,7 @@ fn each_byte_is_asked_for_once_in_large_pieces() {
         .map(|shard| shard.byte_range(0..shard.len()).unwrap())
         .map(|range| range.end - range.start)
         .sum();
-    // What lies between blocks may be left out.
+    // Bytes between the record blocks of a shard may be left out.
     assert!(
         bytes <= stored && bytes + (64 << 10) >= stored,
         "{bytes} of {stored}: {reads:?}"
@@ -129,7 +129,7 @@ fn each_byte_is_asked_for_once_in_large_pieces() {
 }
 
 #[test]
-fn a_bad_day_changes_nothing() {
+fn faults_do_not_change_the_records() {
     for format in [ShardFormat::Indexed, ShardFormat::TfRecord] {
         let recipe = Recipe {
             format,
@@ -154,7 +154,7 @@ fn a_bad_day_changes_nothing() {
 }
 
 #[test]
-fn an_outage_is_waited_for_and_a_long_one_is_an_error() {
+fn a_short_outage_is_bridged_and_a_long_one_fails() {
     let recipe = Recipe::default();
     let (_dir, web, location) = served(&recipe);
     let split = open_dataset(&location, &patient())
@@ -165,7 +165,7 @@ fn an_outage_is_waited_for_and_a_long_one_is_an_error() {
     web.state.away.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| read_all(&split, recipe.most_bytes));
-        // Until it was refused some times.
+        // Wait until some requests were refused.
         while web.state.requests.lock().unwrap().len() < 10 {
             std::thread::yield_now();
         }
@@ -191,7 +191,7 @@ fn an_outage_is_waited_for_and_a_long_one_is_an_error() {
 }
 
 #[test]
-fn a_shard_that_is_written_anew_is_noticed() {
+fn a_replaced_shard_is_detected() {
     let recipe = Recipe::default();
     let (dir, _web, location) = served(&recipe);
     let mut options = patient();
@@ -220,7 +220,7 @@ fn a_shard_that_is_written_anew_is_noticed() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn errors_name_missing_files() {
     let (dir, _web, location) = served(&Recipe::default());
     let elsewhere = location.join("nothing");
     let error = open_dataset(&elsewhere, &patient()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Which pieces there are of which object, and which is fetched next.
+//! The pieces of each object, and the queue of pieces to fetch.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use super::Fetch;
 use crate::remote::file::PIECE_BYTES;
 
-/// Pieces that no caller came for in this time make room for others.
+/// A fetched piece that no reader has used for this time may be dropped for another one.
 const STALE: Duration = Duration::from_secs(30);
-/// Pieces that are remembered for later, all together.
+/// Maximum number of queued pieces over all objects.
 const MOST_QUEUED: usize = 4096;
 
 #[derive(Default)]
 pub(super) struct State {
-    /// By object and first byte; they do not overlap.
+    /// By object id and first byte. Pieces do not overlap.
     pub(super) pieces: HashMap<u64, BTreeMap<u64, Piece>>,
     pub(super) queue: VecDeque<(Arc<dyn Fetch>, u64)>,
-    /// Bytes of pieces that are being fetched or here.
+    /// Bytes of pieces that are in flight or fetched, which count towards the budget.
     pub(super) held: u64,
     pub(super) next_token: u64,
     pub(super) threads: usize,
@@ -31,14 +31,14 @@ pub(super) struct State {
 pub(super) struct Piece {
     pub(super) end: u64,
     pub(super) content: Content,
-    /// Bytes that were not handed out yet.
+    /// Bytes that no reader has received yet.
     pub(super) unread: u64,
     pub(super) touched: Instant,
 }
 
 pub(super) enum Content {
     Queued,
-    /// Being fetched, by the reader that has this token.
+    /// In flight, fetched by the thread that has this token.
     Coming(u64),
     Here(Arc<Vec<u8>>),
     Failed(Arc<io::Error>),
@@ -58,7 +58,7 @@ impl State {
             .insert(bytes.start, piece);
     }
 
-    /// Takes a piece out. What is on its way is still held, until it is there and thrown away.
+    /// Removes a piece. A piece in flight counts towards the budget until it arrives and is discarded.
     pub(super) fn remove(&mut self, id: u64, start: u64) {
         let Some(pieces) = self.pieces.get_mut(&id) else {
             return;
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// Adds what is not there yet of these bytes, in pieces. How many pieces.
+    /// Queues pieces for those of these bytes that no piece covers yet. Returns the number of new pieces.
     pub(super) fn enqueue(&mut self, source: &Arc<dyn Fetch>, bytes: Range<u64>) -> usize {
         let mut missing = Vec::new();
         let mut at = bytes.start;
@@ -89,7 +89,7 @@ impl State {
         missing.push(at..bytes.end);
         let mut added = 0;
         for gap in missing.into_iter().filter(|gap| !gap.is_empty()) {
-            // Pieces of one size: none much shorter than the others.
+            // Pieces of about equal size, so that none is much shorter than the others.
             let count = (gap.end - gap.start).div_ceil(PIECE_BYTES);
             let len = (gap.end - gap.start).div_ceil(count);
             let mut start = gap.start;
@@ -104,7 +104,7 @@ impl State {
         added
     }
 
-    /// Drops pieces that no caller came for, as far as that makes room for `bytes`.
+    /// Drops stale pieces until `bytes` fit into the budget.
     pub(super) fn make_room(&mut self, bytes: u64, budget: u64) {
         let now = Instant::now();
         let mut stale: Vec<(Instant, u64, u64)> = Vec::new();
@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    /// The next piece to fetch, if there is one and room for it.
+    /// The next piece to fetch: source, range and token. `None` if the queue is empty or the budget is used up.
     pub(super) fn take(&mut self, budget: u64) -> Option<(Arc<dyn Fetch>, Range<u64>, u64)> {
         loop {
             let (source, start) = self.queue.front()?;
@@ -133,7 +133,7 @@ impl State {
             let piece = self.pieces.get(&id).and_then(|pieces| pieces.get(&start));
             let end = match piece {
                 Some(piece) if matches!(piece.content, Content::Queued) => piece.end,
-                // Taken back, or read by a reader that could not wait.
+                // The piece was forgotten, or a reader has fetched it itself.
                 _ => {
                     self.queue.pop_front();
                     continue;
@@ -156,7 +156,7 @@ impl State {
         }
     }
 
-    /// A piece came, or failed.
+    /// Records that a piece arrived, or that its fetch failed.
     pub(super) fn finish(
         &mut self,
         id: u64,
@@ -177,7 +177,7 @@ impl State {
                     }
                 };
             }
-            // It was taken back meanwhile.
+            // The piece was forgotten meanwhile.
             _ => self.held -= bytes.end - bytes.start,
         }
     }

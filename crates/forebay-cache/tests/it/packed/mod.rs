@@ -1,4 +1,4 @@
-//! A small dataset, written with the shard writers alone.
+//! Writes a small dataset with the shard writers, without `forebay-pack`.
 
 #![allow(unreachable_pub)]
 
@@ -14,9 +14,9 @@ pub struct Recipe {
     pub records: u64,
     pub shards: u64,
     pub format: ShardFormat,
-    /// TFRecord shards.
+    /// Whether TFRecord shards get sidecar indexes.
     pub sidecars: bool,
-    /// The longest record.
+    /// The upper bound of the length of a record.
     pub most_bytes: u64,
 }
 
@@ -40,7 +40,7 @@ impl Recipe {
     }
 }
 
-/// The bytes of a record: a length of its own, and no two alike.
+/// The bytes of record `i`: pseudo-random content and length.
 pub fn record(i: u64, most_bytes: u64) -> Vec<u8> {
     let mut state = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let len = 10 + state.rotate_left(17) % most_bytes;

@@ -1,4 +1,4 @@
-//! A web server of a directory: ranges, etags, conditions, and bad days. Its requests are counted.
+//! A web server for a directory, with ranges, etags, conditions and faults. It logs its requests.
 
 #![allow(unreachable_pub)]
 
@@ -10,32 +10,32 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The kind of an answer.
+/// The fault of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Good,
     Status(u16),
-    /// Half of the body, then the end of the connection.
+    /// Sends half of the body, and then closes the connection.
     Cut,
-    /// No answer, the connection ends.
+    /// Closes the connection without a response.
     Reset,
-    /// The body after a while.
+    /// Delays the body.
     Slow,
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Debug)]
 pub struct Request {
-    /// Length of a range.
+    /// The length of the requested range.
     pub range_bytes: Option<u64>,
 }
 
 /// The server's settings and its log of requests.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Every fifth answer is bad, of each kind in turn.
+    /// Every fifth response has a fault, of each kind in turn.
     pub faulty: AtomicBool,
-    /// Every answer is 503.
+    /// Every response is 503.
     pub away: AtomicBool,
     answers: AtomicU64,
     pub requests: Mutex<Vec<Request>>,
@@ -84,7 +84,7 @@ impl Web {
                     return;
                 }
                 let (state, root) = (Arc::clone(&shared), root.clone());
-                // A connection that ends is no error.
+                // A closed connection is not an error.
                 std::thread::spawn(move || drop(serve(&stream, &root, &state)));
             }
         });
