@@ -1,7 +1,7 @@
 //! One attempt to upload a file to its destination.
 //!
-//! A file is uploaded and its checksum compared, the journal's line written, and only then the local file deleted. What is
-//! not known after a failure is looked at before it is repeated.
+//! The order is: upload the file and verify its checksum, write the journal's line, delete the local file. After a failure the
+//! next attempt first checks whether the object exists at the destination already.
 
 use super::Shared;
 use super::queue::Entry;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Tries a file once, and writes down what came of it.
+/// Makes one attempt for a file, and records the outcome.
 pub(super) fn step(shared: &Shared, entry: &Arc<Entry>) -> Tried {
-    // A file whose upload panicked would be waited for for ever.
+    // A panic counts as a failure: otherwise callers would wait for the file for ever.
     let outcome = catch_unwind(AssertUnwindSafe(|| attempt(shared, entry)));
     let outcome = outcome
         .unwrap_or_else(|_| Err(shared.error("the upload of a file panicked, which is a bug")));
@@ -25,22 +25,22 @@ pub(super) fn step(shared: &Shared, entry: &Arc<Entry>) -> Tried {
     };
     let wait = entry.tries().after(&error, shared.options.patience);
     if shared.stop.is_cancelled() {
-        // The area is closed: the file is as it was.
+        // The area is being closed: the file stays queued.
         return Tried::Again(Duration::ZERO);
     }
     if let Some(wait) = wait {
         shared.ledger().trouble = Some(error.to_string());
-        // Files that failed together need not try again together.
+        // The wait varies with the file's id, so that files that failed together are not retried together.
         return Tried::Again(wait.mul_f64(0.75 + 0.05 * (entry.submitted.id % 10) as f64));
     }
-    // Messages of stores hold no secrets: no query, no header.
+    // Error messages of stores contain no secrets (no query, no header), so they may be written to the journal.
     let id = entry.submitted.id;
     let _ = entry.session.journal().failed(id, &error.to_string());
     shared.ledger().failed(entry, error);
     Tried::Over
 }
 
-/// The remote copy is verified: writes that down, and deletes the local one.
+/// Called when the remote copy is verified: writes the journal's line, and deletes the local file.
 fn finish(shared: &Shared, entry: &Entry) {
     let submitted = &entry.submitted;
     let mut journal = entry.session.journal();
@@ -50,7 +50,7 @@ fn finish(shared: &Shared, entry: &Entry) {
     let left = left
         .iter()
         .filter(|entry| !entry.is_stored.load(Ordering::Relaxed));
-    // If the line cannot be written, the file is removed all the same: the next session finds the remote copy.
+    // If the line cannot be written, the file is removed all the same: the next session will find the remote copy.
     let noted = noted.and_then(|()| journal.shorten(left.map(|entry| &entry.submitted)));
     drop(journal);
     let path = entry.session.path(submitted);
@@ -75,11 +75,11 @@ fn attempt(shared: &Shared, entry: &Entry) -> Result<()> {
     let tries = entry.tries().begin();
     let store = shared.store(submitted)?;
     if tries.is_unclean {
-        // The parts of unfinished uploads cost money until they are removed. Only those of the journal's own keys: other
-        // uploads may be live ones of other processes.
+        // The parts of unfinished uploads cost money until they are removed. Only uploads of the journal's own keys are
+        // aborted: other processes may have other uploads in progress.
         match store.abort_uploads_of(&submitted.key) {
             Err(error) if error.may_pass() => return Err(error),
-            // Who may not list uploads may still make them, and the upload itself says best what is wrong.
+            // Without the permission to list uploads an upload may still succeed; if not, its error is more helpful.
             _ => entry.tries().is_unclean = false,
         }
     }
@@ -92,7 +92,7 @@ fn attempt(shared: &Shared, entry: &Entry) -> Result<()> {
             && object.len == submitted.len
         {
             let sum = match object.crc32c {
-                // The file itself is no more: what exists has to be looked at.
+                // The local file is gone, and the object has no stored checksum: read the object.
                 None if !is_there => Some(read_back(&store, &object)?),
                 sum => sum,
             };
@@ -114,13 +114,13 @@ fn attempt(shared: &Shared, entry: &Entry) -> Result<()> {
         .with_crc32c(Some(submitted.crc32c))
         .with_progress(&counted)
         .with_limiter(shared.options.limiter.as_ref());
-    // Compares what the store received with the checksum.
+    // `upload_file` verifies that the store received bytes with this checksum.
     store
         .upload_file(&submitted.key, &path, &transfer)
         .map(drop)
 }
 
-/// The CRC32C of an object's bytes.
+/// Reads an object and returns its CRC32C.
 fn read_back(store: &Store, object: &Object) -> Result<u32> {
     const STEP_BYTES: u64 = 8 << 20;
     let (mut sum, mut at) = (0, 0);

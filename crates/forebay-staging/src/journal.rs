@@ -1,9 +1,9 @@
-//! The journal of a session: which files were handed in, and which of them are at their destinations.
+//! The journal of a session: which files were submitted, and which of them are at their destinations.
 //!
-//! One line each: the CRC32C of the text in eight hex digits, a space, JSON. A file's line is on disk before the call that handed
-//! it in returns; the line that it is stored comes after the remote copy was verified and before the local one is deleted.
-//! A crash can tear the last line: lines whose checksum is wrong are dropped. Whatever a line says is checked before it is
-//! followed, because anybody who can write to the disk may have written it.
+//! Each line consists of the CRC32C of the JSON text in eight hex digits, a space, and the JSON text. The line of a submitted
+//! file is on disk before `submit` returns. The line that a file is stored is written after the remote copy was verified and
+//! before the local file is deleted. A crash can truncate the last line, so lines with a wrong checksum are skipped. Paths and
+//! keys in a line are validated before use, because anyone with write access to the disk may have written the line.
 
 use forebay_store::{AtomicFile, Durability, Error, Result};
 use serde::{Deserialize, Serialize};
@@ -12,27 +12,27 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-/// Raised when older journals cannot be continued.
+/// The format version, raised when older journals cannot be continued.
 const VERSION: u32 = 1;
-/// A longer journal is no journal: it is rewritten long before.
+/// The largest number of bytes that are read; a journal is rewritten long before it has this size.
 const MAX_BYTES: u64 = 256 << 20;
-/// A journal is rewritten without what is done after this many lines that say so.
+/// A journal is rewritten without its finished files after this many lines other than `Submitted`.
 const REWRITE_AFTER_LINES: u64 = 4096;
-/// Longest key of an object that any store takes.
+/// The longest key that stores accept.
 const MAX_KEY_BYTES: usize = 1024;
 
-/// A file that was handed in.
+/// A submitted file, as the journal describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Submitted {
     pub(super) id: u64,
-    /// Relative to the session's directory of files.
+    /// The path, relative to the session's `data` directory.
     pub(super) file: String,
     pub(super) len: u64,
     pub(super) crc32c: u32,
-    /// The place that the key is relative to, as users write it: no credentials, no query.
+    /// The location that the key is relative to, without credentials and query.
     pub(super) location: String,
     pub(super) key: String,
-    /// How the store is reached, where that is not secret.
+    /// The endpoint without secrets, if the store's options have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) endpoint: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,7 @@ pub(super) struct Submitted {
 }
 
 impl Submitted {
-    /// Whether following the line leads nowhere but into the session and to an object.
+    /// Whether the path stays inside the session and the key is valid.
     fn is_sound(&self) -> bool {
         is_inside(Path::new(&self.file))
             && !self.key.is_empty()
@@ -51,13 +51,13 @@ impl Submitted {
             && !self.key.chars().any(char::is_control)
     }
 
-    /// The object, for messages.
+    /// The destination, for messages.
     pub(super) fn object(&self) -> String {
         format!("{}/{}", self.location.trim_end_matches('/'), self.key)
     }
 }
 
-/// A relative path of names only.
+/// Whether a path is relative and consists of normal names only (no `..`).
 pub(super) fn is_inside(path: &Path) -> bool {
     !path.as_os_str().is_empty()
         && path
@@ -68,7 +68,7 @@ pub(super) fn is_inside(path: &Path) -> bool {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    /// The first one.
+    /// The first line of a journal.
     Session {
         version: u32,
         title: String,
@@ -78,7 +78,7 @@ enum Line {
     Stored {
         id: u64,
     },
-    /// Given up by the process that handed it in.
+    /// The file was discarded by the process that submitted it.
     Dropped {
         id: u64,
     },
@@ -105,7 +105,7 @@ pub(super) struct Found {
     pub(super) stored: u64,
 }
 
-/// Reads a journal; one that is missing or without a first line says that nothing was handed in.
+/// Reads a journal. A missing or empty journal means that no file was submitted.
 pub(super) fn read(path: &Path) -> Result<Found> {
     let mut text = Vec::new();
     match File::open(path) {
@@ -158,7 +158,7 @@ pub(super) fn read(path: &Path) -> Result<Found> {
     Ok(found)
 }
 
-/// The journal of a session that this process has.
+/// The journal of an open session.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
@@ -166,14 +166,14 @@ pub(super) struct Journal {
     file: File,
     next_id: u64,
     done_lines: u64,
-    /// A write failed somewhere in a line: the next one begins on a new line.
+    /// A write failed, perhaps in the middle of a line: the next write begins with a line break.
     is_torn: bool,
-    /// A failed fsync is final: what the kernel dropped will not come back, whatever the next one says.
+    /// An fsync failed. This is final: the kernel may have dropped the bytes, even if a later fsync succeeds.
     is_lost: bool,
 }
 
 impl Journal {
-    /// Begins a journal, or continues it with what is left.
+    /// Begins a journal, or continues it with the files of `found` that are not stored yet.
     pub(super) fn begin(path: &Path, title: &str, found: &Found) -> Result<Self> {
         let title = if title.is_empty() {
             &found.title
@@ -197,24 +197,25 @@ impl Journal {
         })
     }
 
-    /// A number that no file of the session has had.
+    /// Returns a new id, unique within the session.
     pub(super) fn next_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id - 1
     }
 
-    /// Writes down that files were handed in. On disk when it returns.
+    /// Appends lines for submitted files. They are on disk when it returns.
     pub(super) fn submitted(&mut self, submitted: &[Submitted]) -> Result<()> {
         let lines: Vec<Line> = submitted.iter().cloned().map(Line::Submitted).collect();
         self.append(&lines, true)
     }
 
-    /// Writes down that a file is at its destination. It need not survive a power cut: the process that continues finds the object there.
+    /// Appends a line that a file is at its destination, without fsync: if a power cut loses the line, the next process finds the
+    /// object at the destination.
     pub(super) fn stored(&mut self, id: u64) -> Result<()> {
         self.append(&[Line::Stored { id }], false)
     }
 
-    /// Leaves out what is done, if that is most of it; `left` are those that are not at their destinations.
+    /// Rewrites a long journal without its finished files. `left` are the files that are not at their destinations.
     pub(super) fn shorten<'a>(&mut self, left: impl Iterator<Item = &'a Submitted>) -> Result<()> {
         if self.done_lines >= REWRITE_AFTER_LINES {
             self.file = rewrite(&self.path, &self.title, self.next_id, left)?;
@@ -223,12 +224,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes down that a file is not wanted any more.
+    /// Appends a line that a file was discarded.
     pub(super) fn dropped(&mut self, id: u64) -> Result<()> {
         self.append(&[Line::Dropped { id }], true)
     }
 
-    /// Writes down why a file is still here. For people: it need not survive a power cut.
+    /// Appends the error of a file, for users who inspect the area, without fsync.
     pub(super) fn failed(&mut self, id: u64, error: &str) -> Result<()> {
         let error = error.to_owned();
         self.append(&[Line::Failed { id, error }], false)
@@ -311,7 +312,8 @@ fn parse(line: &[u8]) -> Option<Line> {
     }
 }
 
-/// Lines of a journal with right checksums: what is followed leads nowhere but into the session and to an object.
+/// Fuzz target: parses lines with corrected checksums, and checks that accepted paths and keys stay inside the session and the
+/// destination.
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz(bytes: &[u8]) {
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_survives_every_cut_and_every_flipped_byte() {
+    fn truncated_and_damaged_lines_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let mut journal = Journal::begin(&path, "title", &Found::default()).unwrap();
@@ -387,7 +389,7 @@ mod tests {
         for at in 0..text.len() {
             std::fs::write(&path, &text[..at]).unwrap();
             let found = read(&path).unwrap();
-            // Whatever is cut off: what is read is what was written.
+            // At any length, every file that is read is one that was written.
             assert!(
                 found
                     .left
@@ -407,7 +409,7 @@ mod tests {
                 "flip at {at}"
             );
         }
-        // A torn tail is not in the way of what comes after it.
+        // A truncated last line does not affect lines that are appended later.
         std::fs::write(&path, &text[..text.len() - 3]).unwrap();
         let found = read(&path).unwrap();
         let mut journal = Journal::begin(&path, "", &found).unwrap();
@@ -419,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_elsewhere_are_not_followed() {
+    fn unsafe_paths_and_keys_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         for (file, key) in [
@@ -439,11 +441,11 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_grow_for_ever() {
+    fn a_long_journal_is_rewritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let mut journal = Journal::begin(&path, "", &Found::default()).unwrap();
-        // Without the syncs of `stored`, which are not what is tested.
+        // `failed` appends lines without fsync, which is fast.
         for _ in 0..REWRITE_AFTER_LINES {
             journal.failed(0, "x").unwrap();
         }

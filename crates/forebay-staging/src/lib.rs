@@ -1,13 +1,13 @@
-//! The staging area: a bounded directory on a fast disk from which finished files are uploaded to their destinations.
+//! The staging area: a directory of limited size on a fast disk, from which finished files are uploaded in the background.
 //!
-//! A process that writes takes room with [`StagingArea::reserve`], which waits while the area is full, writes a file, and hands it in with
-//! [`StagingArea::submit`]. From then on the file is safe: it, its name and a line in a journal are on disk before the call
-//! returns. Threads upload it behind, compare checksums, and only then delete the local one. What a killed process leaves
-//! is uploaded by the next session of that name, or by [`StagingArea::recover`].
+//! A writer reserves bytes with [`StagingArea::reserve`], which waits while the area is full, writes a file, and submits it with
+//! [`StagingArea::submit`]. When that call returns, the file, its name and a line in a journal are on disk. Background threads
+//! upload the file, verify its checksum, and then delete the local file. Files of a killed process are uploaded by the next
+//! session of the same name, or by [`StagingArea::recover`].
 //!
-//! Any number of processes may share an area. Each has a *session*: a directory with a lock that dies with the process. The bound is on all of
-//! them together. Any directory will do, one on a tmpfs too (`/dev/shm/stage`): that is staging in memory, which survives
-//! a killed process, but neither a reboot nor a power cut, whatever "on disk" says below.
+//! Any number of processes may share an area. Each opens a *session*: a directory with a lock that the kernel releases when the
+//! process ends. The size limit applies to all sessions together. The area may be on a tmpfs (`/dev/shm/stage`): then files
+//! survive a killed process, but neither a reboot nor a power cut, even where the documentation says "on disk".
 
 mod drain;
 mod journal;
@@ -41,45 +41,46 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tasks::{TaskQueue, Tried};
 
-/// The environment variable of the default area, which is else `forebay/stage` in the user's cache directory.
+/// The environment variable with the default area. If it is not set, the area is `forebay/stage` in the user's cache directory.
 pub const STAGING_VARIABLE: &str = "FOREBAY_STAGING";
-/// The area in the user's cache directory.
+/// The path of the default area below the user's cache directory.
 const BELOW_CACHE: &str = "forebay/stage";
-/// Files that are uploaded at the same time; large ones go in parallel parts besides.
+/// Files that are uploaded at once. Large files are also split into parallel parts.
 const UPLOADS: usize = 4;
-/// How long a file is tried while its store does not answer.
+/// How long uploads of a file are retried.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
-/// The default bound is the free space of the disk divided by this.
+/// The default limit allows the free space of the disk, divided by this, in addition to the files in the area.
 const SHARE_OF_FREE: u64 = 2;
-/// Read at a time where a file is summed.
+/// Bytes of one read while a checksum is computed.
 const READ_BYTES: usize = 1 << 20;
 
 /// Options of a staging area.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AreaOptions {
-    /// The directory. It is made if it is not there, for this user alone.
+    /// The directory, created if necessary, with access for this user only.
     pub dir: PathBuf,
-    /// Bytes that all sessions together may hold; none: half of what is free on its disk, and what the area holds already.
+    /// Limit of all sessions together in bytes. `None`: the bytes in the area, plus half of the free space of its disk.
     pub max_bytes: Option<u64>,
-    /// A session of a name is continued when it is opened again, and refused while another process has it; none: a new one.
+    /// The name of the session. A named session continues when it is opened again, and cannot be opened while another process has
+    /// it open. `None` creates a new session.
     pub session: Option<String>,
     /// A description of the session.
     pub title: String,
-    /// How stores are reached. Endpoint, region and "anonymous" are written down for the process that recovers; nothing else is.
+    /// The options of the stores. The journal keeps endpoint, region and `anonymous` only, for recovery by another process.
     pub store: StoreOptions,
-    /// Files that are uploaded at the same time.
+    /// Files that are uploaded at once.
     pub uploads: usize,
-    /// How long a file is tried while its store does not answer, before that is an error.
+    /// How long uploads of a file are retried before the file counts as failed.
     pub patience: Duration,
-    /// The bandwidth of all uploads together; share it with others, or change it while uploads run.
+    /// The bandwidth limit of all uploads together. It can be shared with other transfers and changed while uploads run.
     pub limiter: Option<Limiter>,
-    /// Nothing is uploaded before [`StagingArea::resume`].
+    /// Whether uploads start only after [`StagingArea::resume`].
     pub paused: bool,
 }
 
 impl AreaOptions {
-    /// A new session in a directory, without a bandwidth limit.
+    /// Options for a new session in a directory, without a bandwidth limit.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -94,14 +95,14 @@ impl AreaOptions {
         }
     }
 
-    /// The directory that is used where none is named: [`lasting_dir`], else one in the directory for temporary files.
+    /// The default directory: [`lasting_dir`], or, if there is none, one in the system's temporary directory.
     pub fn default_dir() -> PathBuf {
         lasting_dir().unwrap_or_else(|| std::env::temp_dir().join(BELOW_CACHE))
     }
 }
 
-/// Returns `$FOREBAY_STAGING`, else `forebay/stage` in `$XDG_CACHE_HOME`, else in `~/.cache`; none where there is no home. Never a
-/// directory that is emptied at a reboot.
+/// Returns `$FOREBAY_STAGING`, else `forebay/stage` in `$XDG_CACHE_HOME`, else in `~/.cache`; `None` if `$HOME` is not set.
+/// Unlike the temporary directory, these are not emptied at a reboot.
 pub fn lasting_dir() -> Option<PathBuf> {
     let variable = |name| {
         std::env::var_os(name)
@@ -115,27 +116,28 @@ pub fn lasting_dir() -> Option<PathBuf> {
     })
 }
 
-/// A file to be brought to its place.
+/// A file to be uploaded.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// The file, in [`StagingArea::data_dir`]. It is the area's from now on: no process may write to it.
+    /// The path in [`StagingArea::data_dir`]. The area owns the file after the submission: no process may write to it.
     pub file: PathBuf,
-    /// The place that the key is relative to.
+    /// The location that the key is relative to.
     pub destination: Location,
     /// The object's key.
     pub key: String,
-    /// The CRC32C of the file, where it is known; else the file is read for it.
+    /// The CRC32C of the file, if it is known. Otherwise the file is read to compute it.
     pub crc32c: Option<u32>,
 }
 
-/// A session in a staging area. Dropping it stops uploads; what was handed in stays, for the process that continues or recovers.
+/// A session in a staging area. Dropping it stops uploads; submitted files stay for the process that continues or recovers it.
 #[derive(Debug)]
 pub struct StagingArea {
     shared: Arc<Shared>,
     is_open: bool,
 }
 
-/// The error of an area that cannot be made or written where it is: the remedy is another area, not another destination.
+/// Converts I/O errors of a directory that cannot be created or written to [`Error::AreaNotWritable`], whose hint names the
+/// staging area rather than the destination.
 pub fn of_area(error: Error) -> Error {
     use std::io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem};
     match error {
@@ -158,22 +160,22 @@ struct Shared {
     max_bytes: u64,
     options: AreaOptions,
     own: Arc<Session>,
-    /// In the area when it was opened, and not handed in yet.
+    /// Bytes of files that were in the session when it was opened and are not submitted yet.
     found_bytes: Mutex<u64>,
     queue: TaskQueue<Entry>,
     ledger: Mutex<Ledger>,
     stores: Mutex<BTreeMap<String, Store>>,
-    /// Ends uploads.
+    /// Cancels uploads.
     stop: Cancel,
     sent_bytes: AtomicU64,
     process: u32,
 }
 
 impl StagingArea {
-    /// Opens a session, and begins to upload what is left of it.
+    /// Opens a session, and starts to upload the files that an earlier process left in it.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process has the session of this name.
+    /// [`Error::Locked`] if another process has the session of this name open.
     pub fn open(options: &AreaOptions) -> Result<Self> {
         let dir = std::path::absolute(&options.dir)
             .map_err(|error| Error::io(&options.dir, "resolve", error))?;
@@ -187,7 +189,7 @@ impl StagingArea {
                 held.saturating_add(forebay_store::free_bytes(&dir)? / SHARE_OF_FREE)
             }
         };
-        // The queue's threads hold no area: one that is dropped ends.
+        // The queue's threads hold a weak reference, so that a dropped area is freed.
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| Shared {
             queue: TaskQueue::new("forebay-stage", options.uploads, options.paused, {
                 let shared = Weak::clone(shared);
@@ -214,11 +216,11 @@ impl StagingArea {
         })
     }
 
-    /// Brings to its place what processes that are gone left in an area. With `options.session`, only that session's.
-    /// Sessions of processes that still run are left alone.
+    /// Uploads the files that processes left in an area when they ended. With `options.session`, only the files of that session.
+    /// Skips sessions of running processes.
     ///
     /// # Errors
-    /// The first file's that could not be brought to its place; all others were tried too, and it stays.
+    /// The error of the first file that could not be uploaded, after all other files were tried; the file stays in the area.
     pub fn recover(options: &AreaOptions, cancel: &Cancel) -> Result<UploadProgress> {
         let dir = std::path::absolute(&options.dir)
             .map_err(|error| Error::io(&options.dir, "resolve", error))?;
@@ -240,7 +242,7 @@ impl StagingArea {
                 ..options.clone()
             };
             let area = match Self::open(&options) {
-                // Another process was faster.
+                // Another process recovers this session.
                 Err(Error::Locked { .. }) => continue,
                 other => other?,
             };
@@ -255,7 +257,7 @@ impl StagingArea {
         failure.map_or(Ok(sum), Err)
     }
 
-    /// Returns the sessions of an area, without opening one.
+    /// Returns the sessions of an area without opening any of them.
     pub fn look(dir: &Path) -> Result<AreaStatus> {
         status::look(dir)
     }
@@ -265,31 +267,31 @@ impl StagingArea {
         &self.shared.dir
     }
 
-    /// The directory that files to be handed in are written in.
+    /// The directory in which files must be written before they are submitted.
     pub fn data_dir(&self) -> PathBuf {
         self.shared.own.data()
     }
 
-    /// Bytes that all sessions together may hold.
+    /// The limit of all sessions together in bytes.
     pub fn max_bytes(&self) -> u64 {
         self.shared.max_bytes
     }
 
-    /// Begins a file in [`data_dir`](Self::data_dir), for which room was reserved.
+    /// Creates a file in [`data_dir`](Self::data_dir). The caller must have reserved its bytes.
     pub fn create(&self, name: &str) -> Result<StagedFile> {
         self.shared.check_process()?;
         StagedFile::create(&self.data_dir(), name)
     }
 
-    /// Begins to upload, if the area was opened paused.
+    /// Starts uploads, if the area was opened paused.
     pub fn resume(&self) {
         self.shared.queue.resume();
     }
 
-    /// Takes over a file that is written. When this returns, the file, its name and the fact that it was handed in are on disk.
+    /// Takes over a written file. When this returns, the file, its name and its line in the journal are on disk.
     ///
     /// # Errors
-    /// Also the error of an earlier file that could not be brought to its place, once.
+    /// Also returns the error of an earlier file that could not be uploaded, once.
     pub fn submit(&self, item: Item, room: Reservation) -> Result<Ticket> {
         let mut tickets = self.submit_all(vec![(item, room)])?;
         tickets
@@ -297,7 +299,7 @@ impl StagingArea {
             .ok_or_else(|| self.shared.error("a file was handed in and has no ticket"))
     }
 
-    /// As [`submit`](Self::submit), for several files: they wait for the disk once, and all of them are taken over or none.
+    /// As [`submit`](Self::submit), for several files: the journal is fsynced once, and all files are taken over or none.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -312,7 +314,7 @@ impl StagingArea {
         }
         dirs.iter().try_for_each(|dir| sync_dir(dir))?;
         let session = &shared.own;
-        // In the journal and in the queue in one step, so that a journal is never shortened in between.
+        // The journal stays locked until the files are queued, so that it is not rewritten without them in between.
         let mut journal = session.journal();
         for submitted in &mut described {
             submitted.id = journal.next_id();
@@ -329,28 +331,28 @@ impl StagingArea {
         Ok(tickets)
     }
 
-    /// Paths below [`data_dir`](Self::data_dir) of the files that were handed in and are not stored.
+    /// Paths, relative to [`data_dir`](Self::data_dir), of the submitted files that are not stored.
     pub fn files(&self) -> BTreeSet<PathBuf> {
         let left = self.shared.left();
         let files = left.iter().map(|entry| &entry.submitted.file);
         files.map(PathBuf::from).collect()
     }
 
-    /// An error if the area could never have this much room.
+    /// Fails if the area can never hold this many bytes.
     pub fn require(&self, bytes: u64) -> Result<()> {
         self.shared.require(bytes)
     }
 
-    /// Waits until everything that was handed in is at its destination.
+    /// Waits until all submitted files are at their destinations.
     ///
     /// # Errors
-    /// The error of the first file that could not be uploaded, after all others were; [`Error::Cancelled`].
+    /// The error of the first file that could not be uploaded, after all others have finished; [`Error::Cancelled`].
     pub fn wait(&self, cancel: &Cancel) -> Result<()> {
         self.shared.check_process()?;
         self.shared.wait_until(cancel, || self.shared.end())
     }
 
-    /// How far it is.
+    /// The progress of the uploads.
     pub fn progress(&self) -> UploadProgress {
         let sent_bytes = self.shared.sent_bytes.load(Ordering::Relaxed);
         UploadProgress {
@@ -364,7 +366,7 @@ impl StagingArea {
         status::look(&self.shared.dir)
     }
 
-    /// Gives up everything that was handed in and is not stored; the local files stay where they are.
+    /// Removes all submitted files that are not stored from the queue and the journal; the local files stay.
     pub fn discard(&self) -> Result<()> {
         let shared = &self.shared;
         let mut journal = shared.own.journal();
@@ -376,13 +378,12 @@ impl StagingArea {
         self.recount()
     }
 
-    /// Counts again what lies in the session, after its files were changed by a process other than the area. No
-    /// reservation may be held.
+    /// Recounts the bytes of the session, after its files were changed without the area's methods. No reservation may be held.
     pub fn recount(&self) -> Result<()> {
         self.shared.recount()
     }
 
-    /// Ends the session. If everything is stored, nothing stays of it, unless it has a name.
+    /// Closes the session. If all files are stored and it has no name, its directory is removed.
     pub fn close(mut self) -> Result<()> {
         self.stop();
         if self.shared.is_done() {
@@ -392,7 +393,7 @@ impl StagingArea {
         }
     }
 
-    /// Ends the session, and removes it with all that is in it, stored or not.
+    /// Closes the session, and removes it with all of its files, stored or not.
     pub fn remove(mut self) -> Result<()> {
         self.stop();
         self.shared.own.close(&self.shared.dir, true)
@@ -407,14 +408,14 @@ impl StagingArea {
 
 impl Drop for StagingArea {
     fn drop(&mut self) {
-        // The copy in a forked child has no threads, and the files are the parent's.
+        // In a forked child the queue has no threads, and the files belong to the parent.
         if self.shared.process != std::process::id() {
             return;
         }
         let was_open = self.is_open;
         self.stop();
         if was_open && self.shared.is_done() {
-            // A session that cannot be removed is an empty one, which the next recovery removes.
+            // If the removal fails, an empty session stays, which the next recovery removes.
             let _ = self.shared.own.close(&self.shared.dir, false);
         }
     }
@@ -430,7 +431,7 @@ impl Shared {
         matches!(self.end(), Some(Ok(())))
     }
 
-    /// Threads do not survive a fork: a call that waits for them would never return.
+    /// Fails in a forked child: threads do not survive a fork, so a call that waits for them would never return.
     fn check_process(&self) -> Result<()> {
         if self.process == std::process::id() {
             return Ok(());
@@ -447,7 +448,7 @@ impl Shared {
         }
     }
 
-    /// Continues with what an earlier process left of the session.
+    /// Queues the files that an earlier process left in the session.
     fn take_up(&self, found: journal::Found) {
         let mut bytes = 0u64;
         for left in found.left.into_values() {
@@ -462,12 +463,12 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner) = self.own.held().bytes.saturating_sub(bytes);
     }
 
-    /// The error of a file that could not be brought to its place, if no caller has seen it yet.
+    /// Returns the error of a file that could not be uploaded, if no caller has received it yet.
     fn tell_failure(&self) -> Result<()> {
         self.ledger().untold.take().map_or(Ok(()), Err)
     }
 
-    /// Returns the journal's line of an item, without its number. Syncs the file; its name is durable once `dirs` are synced.
+    /// Returns the journal's line of an item, without its id. Fsyncs the file; its name is durable once `dirs` are fsynced.
     fn describe(&self, item: &Item, dirs: &mut BTreeSet<PathBuf>) -> Result<Submitted> {
         let data = self.own.data();
         let path = data.join(&item.file);
@@ -515,18 +516,18 @@ impl Shared {
         })
     }
 
-    /// The store that a location is in, opened once.
+    /// The store of a file's location; each location is opened once.
     fn store(&self, submitted: &Submitted) -> Result<Store> {
         let mut stores = self.stores.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(store) = stores.get(&submitted.location) {
             return Ok(store.clone());
         }
         let mut options = self.options.store.clone();
-        // A process that recovers need not know how the store was reached, but may say it.
+        // A process that recovers the session may override endpoint and region; the defaults come from the journal.
         options.endpoint = options.endpoint.or_else(|| submitted.endpoint.clone());
         options.region = options.region.or_else(|| submitted.region.clone());
         options.anonymous |= submitted.anonymous;
-        // What the caller has raised ends the caller's waiting; uploads end with the area, and are put back.
+        // Uploads stop when the area is closed, not when the caller's flag is raised, which only ends its waits.
         options.cancel = Some(self.stop.clone());
         let store = Store::open(&Location::parse(&submitted.location)?, &options)?;
         stores.insert(submitted.location.clone(), store.clone());
@@ -534,7 +535,7 @@ impl Shared {
     }
 }
 
-/// Opens a file that is a file: what a link leads to may be anybody's.
+/// Opens a regular file. Refuses symbolic and hard links, which may refer to files outside the session.
 fn open_plain(path: &Path) -> Result<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -544,7 +545,7 @@ fn open_plain(path: &Path) -> Result<File> {
     let meta = file
         .metadata()
         .map_err(|error| Error::io(path, "look at", error))?;
-    // A second name would keep the bytes, and the process that has it could change them.
+    // With a second hard link the bytes would outlive the deletion, and could be changed through it.
     if !meta.is_file() || meta.nlink() != 1 {
         let odd = std::io::Error::other("it is no regular file of its own");
         return Err(Error::io(path, "open", odd));
@@ -552,7 +553,7 @@ fn open_plain(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// The CRC32C of a file.
+/// Reads a file and returns its CRC32C.
 fn sum_of(path: &Path, mut file: File) -> Result<u32> {
     let mut buffer = vec![0; READ_BYTES];
     let mut sum = 0;

@@ -1,4 +1,4 @@
-//! The files of an area that are not stored yet, and the outcome of each.
+//! The submitted files of an area that are not stored yet, and their outcomes.
 
 use super::Shared;
 use super::journal::Submitted;
@@ -11,17 +11,17 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A waiting call checks for a stop this often.
+/// How often a waiting call checks for cancellation.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// Attempts that may arrive damaged before that is an error.
+/// How many attempts may end with a wrong checksum before the file counts as failed.
 const DAMAGES: u32 = 3;
 
-/// A file that was handed in.
+/// A submitted file that is uploaded.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) session: Arc<Session>,
     pub(super) submitted: Submitted,
-    /// The journal says that it is at its destination.
+    /// The journal has the line that the file is at its destination.
     pub(super) is_stored: AtomicBool,
     tries: Mutex<Tries>,
 }
@@ -29,9 +29,9 @@ pub(super) struct Entry {
 /// The earlier attempts to upload a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tries {
-    /// Nothing of the file can be in the store yet.
+    /// No attempt was made yet, so the object cannot be in the store.
     pub(super) is_new: bool,
-    /// A killed process may have left unfinished uploads of it.
+    /// A killed process may have left unfinished uploads of this file.
     pub(super) is_unclean: bool,
     begin: Instant,
     count: u32,
@@ -39,7 +39,7 @@ pub(super) struct Tries {
 }
 
 impl Entry {
-    /// A new file, or one that an earlier process handed in and may have uploaded in part or whole.
+    /// A new file, or, if `is_found`, a file that an earlier process submitted and may have uploaded partly or completely.
     pub(super) fn new(session: Arc<Session>, submitted: Submitted, is_found: bool) -> Self {
         let tries = Tries {
             is_new: !is_found,
@@ -62,7 +62,7 @@ impl Entry {
 }
 
 impl Tries {
-    /// The time of an attempt counts from the first one.
+    /// Starts an attempt. The first attempt starts the time for the patience.
     pub(super) fn begin(&mut self) -> Self {
         if self.count == 0 {
             self.begin = Instant::now();
@@ -70,12 +70,12 @@ impl Tries {
         *self
     }
 
-    /// The wait before the next attempt; none if there is no use in one.
+    /// The wait before the next attempt; `None` if the file counts as failed.
     pub(super) fn after(&mut self, error: &Error, patience: Duration) -> Option<Duration> {
-        // What became of it on the way is not known.
+        // The failed attempt may have stored the object.
         self.is_new = false;
         self.count += 1;
-        // Bytes that a network or a store damaged are sent again; a local file that is damaged stays so.
+        // Bytes that were damaged in transit are sent again a few times. A damaged local file does not recover.
         let is_damage = matches!(error, Error::Checksum { .. });
         self.damages += u32::from(is_damage);
         let is_worth_it = error.may_pass() || (is_damage && self.damages <= DAMAGES);
@@ -86,11 +86,11 @@ impl Tries {
 /// The outcomes of the files of an area.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// Those that cannot be brought to their place, by their numbers.
+    /// Files that could not be uploaded, and their errors, by id.
     failed: BTreeMap<u64, (Arc<Entry>, Arc<Error>)>,
-    /// An error that no caller has seen yet.
+    /// An error that was not returned to any caller yet.
     pub(super) untold: Option<Error>,
-    /// Why the last attempt did not succeed, while it is repeated.
+    /// The error of the last failed attempt, while it is retried.
     pub(super) trouble: Option<String>,
     submitted: (u64, u64),
     stored: (u64, u64),
@@ -102,14 +102,14 @@ impl Ledger {
         self.submitted.1 += submitted.len;
     }
 
-    /// A file is at its destination.
+    /// Records that a file is at its destination.
     pub(super) fn stored(&mut self, submitted: &Submitted) {
         self.stored.0 += 1;
         self.stored.1 += submitted.len;
         self.trouble = None;
     }
 
-    /// A file cannot be brought to its place.
+    /// Records that a file could not be uploaded.
     pub(super) fn failed(&mut self, entry: &Arc<Entry>, error: Error) {
         let error = Arc::new(error);
         self.untold
@@ -134,7 +134,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets failures and these files.
+    /// Removes the failed files and the given ones from the counts, and returns both.
     pub(super) fn discard(&mut self, idle: Vec<Arc<Entry>>) -> Vec<Arc<Entry>> {
         let failed = std::mem::take(&mut self.failed);
         let failed = failed.into_values().map(|(entry, _)| entry);
@@ -166,10 +166,10 @@ fn undelivered(submitted: &Submitted, error: &Arc<Error>) -> Error {
 }
 
 impl Shared {
-    /// Files that are handed in and not stored.
+    /// The submitted files that are not stored, in order of their ids.
     pub(super) fn left(&self) -> Vec<Arc<Entry>> {
         let mut left = self.queue.tasks();
-        // One that failed is in the ledger before it leaves the queue.
+        // A failed file is added to the ledger before it leaves the queue, so no file is missing here.
         let ledger = self.ledger();
         left.extend(ledger.failures().map(Arc::clone));
         left.sort_by_key(|entry| entry.submitted.id);
@@ -177,7 +177,7 @@ impl Shared {
         left
     }
 
-    /// Whether everything has ended, and how.
+    /// The result for all files: `None` while files are queued, else the first failure.
     pub(super) fn end(&self) -> Option<Result<()>> {
         self.queue.is_empty().then(|| self.ledger().first_failure())
     }
@@ -190,7 +190,7 @@ impl Shared {
         Some(self.ledger().failure(id).map_or(Ok(()), Err))
     }
 
-    /// Waits until `done` says so, or a stop is requested.
+    /// Waits until `done` returns a result, or `cancel` is raised.
     pub(super) fn wait_until<T>(
         &self,
         cancel: &Cancel,
@@ -211,7 +211,7 @@ impl Shared {
     }
 }
 
-/// A file that was handed in, to be waited for.
+/// A handle to wait for a submitted file.
 #[derive(Debug, Clone)]
 pub struct Ticket {
     shared: Arc<Shared>,
@@ -233,7 +233,7 @@ impl Ticket {
         &self.object
     }
 
-    /// Whether the file is at its destination; an error if it could not be brought there.
+    /// Whether the file is at its destination. Fails if it could not be uploaded.
     pub fn is_stored(&self) -> Result<bool> {
         let end = self.shared.end_of(self.id);
         end.map_or(Ok(false), |end| end.map(|()| true))
@@ -242,7 +242,7 @@ impl Ticket {
     /// Waits until the file is at its destination.
     ///
     /// # Errors
-    /// Why it could not be brought there (it stays in the area for the next session); a stop that was requested.
+    /// The error of the upload (the file stays in the area for the next session); [`Error::Cancelled`].
     pub fn wait(&self, cancel: &Cancel) -> Result<()> {
         self.shared.check_process()?;
         self.shared

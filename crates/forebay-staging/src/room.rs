@@ -1,4 +1,4 @@
-//! Room in the area: taken before anything is written, given back when a file is stored and gone.
+//! Reservations: bytes of the area are reserved before a file is written, and released when the uploaded file is deleted.
 
 use super::queue::LOOK;
 use super::session::{AreaLock, Session, Usage, others};
@@ -10,26 +10,26 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of an area that the holder may write. Given back when dropped.
+/// Bytes of an area that the holder may write. Released on drop.
 #[derive(Debug)]
 pub struct Reservation {
     shared: Arc<Shared>,
     bytes: u64,
 }
 
-/// The result of a request for room.
+/// The result of an attempt to reserve.
 enum Answer {
     Taken,
-    /// Something will be stored, or given back.
+    /// There is no room now; it becomes free when files are stored or reservations released.
     Wait,
 }
 
 impl StagingArea {
-    /// Takes room for this many bytes, and waits while there is none.
+    /// Reserves this many bytes, and waits while the area is full.
     ///
     /// # Errors
-    /// [`Error::AreaTooSmall`] if the area could never have that much; the error of a file that could not be brought to its place,
-    /// once; a stop that was requested. Never because the area is full.
+    /// [`Error::AreaTooSmall`] if the area can never hold that many bytes; the error of a file that could not be uploaded, once;
+    /// [`Error::Cancelled`]. A full area is not an error.
     pub fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Reservation> {
         let taken = self.reserve_unless(bytes, &|| cancel.is_cancelled())?;
         taken.ok_or_else(|| Error::Cancelled {
@@ -38,7 +38,7 @@ impl StagingArea {
         })
     }
 
-    /// As [`reserve`](Self::reserve); none if `stopped` says so while it waits.
+    /// As [`reserve`](Self::reserve), but returns `None` if `stopped` returns true during the wait.
     pub fn reserve_unless(
         &self,
         bytes: u64,
@@ -54,16 +54,17 @@ impl StagingArea {
                     bytes,
                 }));
             }
-            // Asked only where there is no room: what a writer that stops still has goes in.
+            // Checked only if there is no room, so that a writer that stops can still stage its last files.
             if stopped() {
                 return Ok(None);
             }
-            // Other processes give back without a word: so it looks again after a moment.
+            // Other processes release bytes without a notification, so check again after a short wait.
             shared.queue.wait_a_moment(LOOK);
         }
     }
 
-    /// Room for files that were in the session when it was opened and are handed in only now: it is theirs already.
+    /// Reserves bytes for files that were in the session when it was opened and are submitted now. Their bytes are counted as
+    /// used already, so this does not wait.
     pub fn reserve_found(&self, bytes: u64) -> Result<Reservation> {
         let shared = &self.shared;
         let mut found = shared.found_bytes.lock().unwrap_or_else(|e| e.into_inner());
@@ -87,7 +88,7 @@ struct Others {
     dead: u64,
 }
 
-/// Bytes that all sessions hold, and checkpoints in the same directory.
+/// Bytes of all sessions and of all checkpoints in the area.
 pub(super) fn all_held(area: &Path, own: &Session) -> Result<u64> {
     let _lock = AreaLock::lock(area)?;
     let others = others(area, &BTreeSet::from([own.name.clone()]))?;
@@ -100,7 +101,7 @@ pub(super) fn all_held(area: &Path, own: &Session) -> Result<u64> {
         .saturating_add(checkpoints.promised))
 }
 
-/// Bytes that sessions may still write into an area. Hold the area's lock.
+/// Bytes that sessions have reserved and may still write. The caller must hold the area's lock.
 pub fn reserved(area: &Path) -> Result<u64> {
     let sessions = others(area, &BTreeSet::new())?;
     let reserved = sessions.iter().map(|seen| seen.held.reserved);
@@ -136,7 +137,7 @@ impl Shared {
         let mut checkpoints = unit::held_in(&self.dir)?;
         let mut held = sessions.saturating_add(checkpoints.all());
         if held.saturating_add(bytes) > left_for_living && checkpoints.copies > 0 {
-            // Copies of what is in a store already make room for what is not.
+            // Local copies of uploaded checkpoints are removed first.
             unit::drop_copies(&self.dir)?;
             checkpoints = unit::held_in(&self.dir)?;
             held = sessions.saturating_add(checkpoints.all());
@@ -148,7 +149,7 @@ impl Shared {
             }
             return Ok(Answer::Wait);
         }
-        // The disk may be fuller than the bound knows. What is reserved may not be written yet.
+        // Files outside the area may have filled the disk. Reserved bytes may not be written yet, so they are added.
         let promised = own
             .reserved
             .saturating_add(others.live.reserved)
@@ -170,7 +171,7 @@ impl Shared {
         Ok(Answer::Taken)
     }
 
-    /// Fails if the area could never have this much room. Files of dead processes stay until they are recovered.
+    /// Fails if the area can never hold this many bytes. Files of ended processes count as used until they are recovered.
     pub(super) fn require(&self, bytes: u64) -> Result<()> {
         let _lock = AreaLock::lock(&self.dir)?;
         let dead = self.others()?.dead;
@@ -199,9 +200,9 @@ impl Shared {
         Ok(())
     }
 
-    /// A file is gone from the area.
+    /// Releases the bytes of a file that was deleted from the area.
     pub(super) fn gone(&self, session: &Session, bytes: u64) {
-        // If this cannot be written, others take the area for fuller than it is, until the session ends.
+        // If the write fails, other processes count these bytes as used until the session ends.
         let _ = session.hold(|held| held.bytes = held.bytes.saturating_sub(bytes));
         self.queue.notify();
     }
@@ -213,7 +214,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Takes a part of it, or all there is.
+    /// Splits off at most `bytes` of the reservation.
     #[must_use]
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
@@ -224,7 +225,7 @@ impl Reservation {
         }
     }
 
-    /// The room is now that of a file of this many bytes, be they more or less than was reserved.
+    /// Converts the reservation into the usage of a file of `len` bytes, which may be more or less than was reserved.
     pub(super) fn becomes(mut self, len: u64) -> Result<()> {
         let reserved = std::mem::take(&mut self.bytes);
         self.shared.own.hold(|held| {

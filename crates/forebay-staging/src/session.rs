@@ -1,8 +1,8 @@
-//! Sessions: what one process has in a staging area, and how others see it.
+//! Sessions: the files of one process in a staging area.
 //!
-//! An area is a directory of sessions, each a directory with a lock that dies with its process, a journal, the files
-//! themselves, and a note of how many bytes it holds, which others add up. A process that changes which sessions there are, or
-//! takes room, holds the area's own lock for that moment.
+//! An area is a directory of sessions. A session is a directory with a lock that the kernel releases when its process ends, a
+//! journal, the files, and a file with the number of used bytes, which other processes add up. A process that creates or
+//! removes a session, or reserves bytes, holds the area's lock meanwhile.
 
 use super::journal::{self, Found, Journal, Submitted};
 use forebay_store::{DirLock, Error, FileLock, Result, sync_dir};
@@ -14,25 +14,25 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-/// The area's lock.
+/// The name of the area's lock file.
 const BOOKS: &str = ".forebay-stage";
 /// The files of a session.
 const DATA: &str = "data";
 const JOURNAL: &str = "journal";
-/// The usage of a session: two numbers of twenty digits.
+/// The file with the usage of a session: two numbers of twenty digits.
 const HELD: &str = "held";
 const HELD_BYTES: usize = 42;
-/// Names that sessions get which were not given one.
+/// The prefix of the names of sessions that were opened without a name.
 const UNNAMED: &str = "run-";
-/// Directories within directories of a session's files, at most.
+/// Maximum depth of directories in which a session's files are counted.
 const DEPTH: u32 = 8;
 
-/// The area's lock, held for a moment.
+/// The area's lock, which is held only briefly.
 #[derive(Debug)]
 pub struct AreaLock(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
 
 impl AreaLock {
-    /// Makes the area's directory if it is not there, for this user alone, and waits for its lock.
+    /// Creates the area's directory if necessary, with access for this user only, and waits for its lock.
     pub fn lock(area: &Path) -> Result<Self> {
         let path = area.join(BOOKS);
         let file = match FileLock::open(&path) {
@@ -49,16 +49,16 @@ impl AreaLock {
     }
 }
 
-/// Bytes that a session holds.
+/// The usage of a session in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Usage {
     /// Files and reservations.
     pub(super) bytes: u64,
-    /// Reservations alone: what may still be written.
+    /// The part of `bytes` that is reserved and may still be written.
     pub(super) reserved: u64,
 }
 
-/// A session that this process has.
+/// A session that this process has open.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) name: String,
@@ -69,7 +69,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Begins the session of this name, or continues it if its process is gone; without a name, a new one.
+    /// Opens the session of this name: creates it, or continues it if its process has ended. Without a name, creates a new one.
     pub(super) fn open(area: &Path, name: Option<&str>, title: &str) -> Result<(Self, Found)> {
         let _lock = AreaLock::lock(area)?;
         let name = match name {
@@ -133,15 +133,15 @@ impl Session {
         self.held.lock().unwrap_or_else(|e| e.into_inner()).0
     }
 
-    /// Changes what is held, so that other processes see it. They may see it late, when it is less; a process that takes more
-    /// holds the area's lock.
+    /// Changes the usage and writes it for other processes. A process that increases the usage must hold the area's lock; others
+    /// may see a decrease late.
     pub(super) fn hold(&self, change: impl FnOnce(&mut Usage)) -> Result<()> {
         let mut held = self.held.lock().unwrap_or_else(|e| e.into_inner());
         change(&mut held.0);
         write_held(&self.dir.join(HELD), &held.1, held.0)
     }
 
-    /// Ends a session that nothing is left of. One that was given a name may be continued, so it stays unless `forgets`.
+    /// Removes the session's directory. A named session may be continued later, so it is removed only if `forgets` is set.
     pub(super) fn close(&self, area: &Path, forgets: bool) -> Result<()> {
         if !forgets && !self.name.starts_with(UNNAMED) {
             return Ok(());
@@ -157,7 +157,7 @@ impl Session {
 }
 
 fn write_held(path: &Path, file: &File, held: Usage) -> Result<()> {
-    // One write of one length: the process that reads meanwhile sees the old or the new numbers.
+    // A single write of constant length: a concurrent reader sees the old or the new numbers.
     let text = format!("{:020} {:020}\n", held.bytes, held.reserved);
     file.write_all_at(text.as_bytes(), 0)
         .map_err(|error| Error::io(path, "write", error))
@@ -178,16 +178,16 @@ fn read_held(path: &Path) -> Option<Usage> {
     })
 }
 
-/// A session as others see it.
+/// A session as seen by other processes.
 #[derive(Debug)]
 pub(super) struct OtherSession {
     pub(super) name: String,
     pub(super) held: Usage,
-    /// The process that has it; none if it ended.
+    /// The process that has it open; `None` if that process has ended.
     pub(super) owner: Option<String>,
 }
 
-/// All sessions of an area but those named, in order of their names. Hold the area's lock.
+/// All sessions of an area except those in `own`, in order of their names. The caller must hold the area's lock.
 pub(super) fn others(area: &Path, own: &BTreeSet<String>) -> Result<Vec<OtherSession>> {
     let mut seen = Vec::new();
     for name in names(area)? {
@@ -195,11 +195,11 @@ pub(super) fn others(area: &Path, own: &BTreeSet<String>) -> Result<Vec<OtherSes
             continue;
         }
         let dir = area.join(&name);
-        // The lock is let go of at once: no other process looks while the area's lock is held.
+        // The lock is released at once. No other process can fail because of it, since the area's lock is held.
         let owner = match DirLock::acquire(&dir) {
             Ok(_) => None,
             Err(Error::Locked { holder, .. }) => Some(holder),
-            // It went away in this moment.
+            // The session was removed meanwhile.
             Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => continue,
             Err(error) => return Err(error),
         };
@@ -250,7 +250,7 @@ fn is_name(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
 }
 
-/// Bytes of all files below a directory. What goes away meanwhile counts as gone.
+/// Bytes of all files below a directory. Files that are removed meanwhile do not count.
 fn size_of(dir: &Path, depth: u32) -> Result<u64> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -270,7 +270,7 @@ fn size_of(dir: &Path, depth: u32) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Makes a directory and those above it, for this user alone, each durable.
+/// Creates a directory and its parents, with access for this user only, and fsyncs the parent of each.
 pub fn make_dirs(dir: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}
@@ -290,7 +290,7 @@ pub fn make_dirs(dir: &Path) -> Result<()> {
     dir.parent().map_or(Ok(()), sync_dir)
 }
 
-/// A file of a session that is being written, which knows its own checksum.
+/// A file of a session that is being written; its checksum is computed during the writes.
 #[derive(Debug)]
 pub struct StagedFile {
     path: PathBuf,
@@ -299,12 +299,12 @@ pub struct StagedFile {
     crc32c: u32,
 }
 
-/// A file that is written and on disk.
+/// A complete file that is on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealed {
     /// The location.
     pub path: PathBuf,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: u64,
     /// The CRC32C of its bytes.
     pub crc32c: u32,
@@ -347,7 +347,7 @@ impl StagedFile {
         self.len
     }
 
-    /// Forces the bytes to disk.
+    /// Fsyncs the file.
     ///
     /// # Errors
     /// A failed fsync is final: write the file again under another name.

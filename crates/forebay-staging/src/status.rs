@@ -1,4 +1,4 @@
-//! The state of an area, for people and programs.
+//! The state of an area and its sessions.
 
 use super::journal::Left;
 use super::session::{self, AreaLock};
@@ -6,21 +6,21 @@ use forebay_store::Result;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// How far a session is. Bytes and files of an earlier process that were taken up count as handed in.
+/// The progress of a session. Files of an earlier process that it continues count as submitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UploadProgress {
-    /// Files handed in.
+    /// Submitted files.
     pub submitted_files: u64,
     /// Their bytes.
     pub submitted_bytes: u64,
-    /// Files that are at their destinations, and gone from the area.
+    /// Files that are at their destinations and removed from the area.
     pub stored_files: u64,
     /// Their bytes.
     pub stored_bytes: u64,
-    /// Bytes that were sent, those of files on their way included.
+    /// Bytes that were sent, including those of unfinished uploads.
     pub sent_bytes: u64,
-    /// Why the last attempt did not succeed, while it is repeated.
+    /// The error of the last failed attempt, while it is retried.
     pub trouble: Option<String>,
 }
 
@@ -52,15 +52,15 @@ pub struct AreaStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionStatus {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its description.
+    /// The description.
     pub title: String,
-    /// The process that has it, for example "process 4711 on node12"; none if it ended.
+    /// The process that has it open, for example "process 4711 on node12"; `None` if that process has ended.
     pub owner: Option<String>,
-    /// Bytes of its files, and those reserved for more.
+    /// Bytes of its files and reservations.
     pub held_bytes: u64,
-    /// Files that are not at their destinations yet, in the order in which they were handed in.
+    /// Files that are not at their destinations yet, in the order of their submission.
     pub left: Vec<LeftFile>,
 }
 
@@ -68,13 +68,13 @@ pub struct SessionStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftFile {
-    /// Its path below the session's `data`.
+    /// The path, relative to the session's `data` directory.
     pub file: String,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: u64,
     /// The destination.
     pub object: String,
-    /// Why it could not be brought there, if that was tried.
+    /// The error of the last failed upload, if there is one.
     pub error: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl From<Left> for LeftFile {
     }
 }
 
-/// Looks at an area. A directory that does not exist is one without sessions.
+/// Returns the sessions of an area; none if the directory does not exist.
 pub(super) fn look(dir: &Path) -> Result<AreaStatus> {
     let mut sessions = Vec::new();
     if dir.is_dir() {

@@ -1,7 +1,7 @@
-//! The one queue of uploads: tasks in their order, each tried by threads until it is over.
+//! A queue of retried tasks, such as uploads: threads try the tasks in order, and retry each until it is finished.
 //!
-//! A task whose try failed waits for its time, and others have their turn meanwhile: a store that does not answer delays only
-//! what goes there. Threads are there while there is something to do.
+//! A failed task waits for its backoff while other tasks are tried: a store that does not respond delays only its own
+//! uploads. Threads exist only while there are tasks.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The wait before the second try of a task; it doubles with each up to the longest.
+/// The wait before the second try of a task; it doubles with each try up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -22,17 +22,17 @@ pub fn backoff(tries: u32) -> Duration {
 /// The outcome of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tried {
-    /// The task leaves the queue.
+    /// The task is finished, successful or not, and leaves the queue.
     Over,
     /// The task is tried again after this time.
     Again(Duration),
 }
 
-/// Whether two tasks may not be tried at the same time.
+/// Whether two tasks must not be tried at the same time.
 type Conflicts<T> = fn(&T, &T) -> bool;
 type Step<T> = Box<dyn Fn(&Arc<T>) -> Tried + Send + Sync>;
 
-/// Tasks and the threads that work on them. Threads go on after the queue was dropped, unless it is closed.
+/// Tasks and the threads that try them. Dropping the queue does not stop the threads; [`close`](Self::close) does.
 pub struct TaskQueue<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
@@ -68,7 +68,8 @@ impl<T> std::fmt::Debug for TaskQueue<T> {
 }
 
 impl<T: Send + Sync + 'static> TaskQueue<T> {
-    /// A queue whose tasks `step` tries, on this many threads of this name. A paused one begins with [`resume`](Self::resume).
+    /// Creates a queue that calls `step` for each try, on at most `most_threads` threads called `name`. A paused queue starts
+    /// with [`resume`](Self::resume).
     pub fn new(
         name: &'static str,
         most_threads: usize,
@@ -78,8 +79,8 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
         Self::with_conflicts(name, most_threads, is_paused, |_, _| false, step)
     }
 
-    /// The same, where tasks that `conflicts` names are never tried at the same time: the older one comes first, unless it
-    /// waits for its time.
+    /// As [`new`](Self::new), but two tasks for which `conflicts` is true are never tried at the same time. The older one is
+    /// tried first, unless it waits for its backoff.
     pub fn with_conflicts(
         name: &'static str,
         most_threads: usize,
@@ -104,7 +105,7 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
         }))
     }
 
-    /// Adds a task behind all others.
+    /// Adds a task at the end of the queue.
     pub fn add(&self, task: Arc<T>) {
         let mut state = self.0.state();
         let slot = Slot {
@@ -119,7 +120,7 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
         self.0.changed.notify_all();
     }
 
-    /// Returns the tasks that are not over, the oldest first.
+    /// Returns the unfinished tasks, the oldest first.
     pub fn tasks(&self) -> Vec<Arc<T>> {
         let state = self.0.state();
         state
@@ -129,39 +130,40 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
             .collect()
     }
 
-    /// Whether every task is over.
+    /// Whether all tasks are finished.
     pub fn is_empty(&self) -> bool {
         self.0.state().tasks.is_empty()
     }
 
-    /// Takes out the tasks that no thread is working on.
+    /// Removes and returns the tasks that no thread is trying.
     pub fn take_idle(&self) -> Vec<Arc<T>> {
         let mut state = self.0.state();
         let idle = state.tasks.extract_if(.., |_, slot| !slot.is_taken);
         idle.map(|(_, slot)| slot.task).collect()
     }
 
-    /// Begins to work, if the queue is paused.
+    /// Starts a paused queue.
     pub fn resume(&self) {
         let mut state = self.0.state();
         state.is_paused = false;
         self.0.start(&mut state);
     }
 
-    /// Wakes up those in [`wait_a_moment`](Self::wait_a_moment).
+    /// Wakes up the callers of [`wait_a_moment`](Self::wait_a_moment).
     pub fn notify(&self) {
         self.0.changed.notify_all();
     }
 
-    /// Waits until something changes, at most so long.
+    /// Waits until a task changes its state, at most for `most`.
     pub fn wait_a_moment(&self, most: Duration) {
         let mut state = self.0.state();
-        // A thread that the system refused before.
+        // Starts threads that the system refused to create before.
         self.0.start(&mut state);
         drop(self.0.changed.wait_timeout(state, most));
     }
 
-    /// Ends the threads after the tries that they are at; the tasks stay. What stops these tries is the caller's.
+    /// Stops the threads after their current tries, and waits for them; unfinished tasks stay. The caller may cancel the current
+    /// tries by its own means.
     pub fn close(&self) {
         let threads = {
             let mut state = self.0.state();
@@ -170,7 +172,7 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
             std::mem::take(&mut state.threads)
         };
         for thread in threads {
-            // Panics are caught in it.
+            // The thread catches panics of tries, so `join` does not fail.
             let _ = thread.join();
         }
     }
@@ -183,7 +185,7 @@ impl<T> Inner<T> {
 }
 
 impl<T: Send + Sync + 'static> Inner<T> {
-    /// Starts threads, as many as there is work for.
+    /// Starts threads: one per task, up to the maximum.
     fn start(self: &Arc<Self>, state: &mut State<T>) {
         if state.is_paused || state.is_closing {
             return;
@@ -193,7 +195,7 @@ impl<T: Send + Sync + 'static> Inner<T> {
             let inner = Arc::clone(self);
             let thread = std::thread::Builder::new().name(self.name.to_owned());
             let Ok(thread) = thread.spawn(move || inner.work()) else {
-                // The next caller that adds or waits tries again.
+                // The next call that adds a task or waits tries again.
                 return;
             };
             state.running += 1;
@@ -201,7 +203,7 @@ impl<T: Send + Sync + 'static> Inner<T> {
         }
     }
 
-    /// Works until no task is left for this thread.
+    /// The loop of a thread: tries due tasks, and returns when none is left.
     fn work(&self) {
         let mut state = self.state();
         while !state.is_closing {
@@ -237,7 +239,7 @@ impl<T: Send + Sync + 'static> Inner<T> {
                 continue;
             }
             let waiting = state.tasks.values().filter(|slot| !slot.is_taken);
-            // The thread that tries a conflicting task takes those up that are due and wait for it.
+            // Due tasks that conflict with a running one are left to the thread that runs that one.
             let times = waiting.filter_map(|slot| slot.not_before);
             let Some(next) = times.filter(|at| *at > now).min() else {
                 break;
@@ -254,7 +256,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A number, and how often it was tried.
+    /// A number, and the count of its tries.
     type Task = (u32, AtomicU32);
 
     /// A paused queue, and the numbers of the tasks that it tried.
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_waits_holds_up_no_other() {
+    fn a_task_in_backoff_does_not_delay_others() {
         let (queue, log) = queue(1, |task, tries| match (task, tries) {
             (0, 0) => Tried::Again(Duration::from_millis(1)),
             _ => Tried::Over,
@@ -312,10 +314,10 @@ mod tests {
     }
 
     #[test]
-    fn conflicting_tasks_take_turns_in_order() {
+    fn conflicting_tasks_run_one_at_a_time_in_order() {
         let log: Arc<Mutex<Vec<u32>>> = Arc::default();
         let (inside, ran) = (AtomicU32::new(0), Arc::clone(&log));
-        // Of even tasks one at a time; an odd one goes beside any.
+        // Even tasks conflict with each other; odd tasks conflict with none.
         let conflicts = |a: &Task, b: &Task| a.0.is_multiple_of(2) && b.0.is_multiple_of(2);
         let queue =
             TaskQueue::with_conflicts("tasks", 4, true, conflicts, move |task: &Arc<Task>| {
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_are_spread_out() {
+    fn backoff_doubles_up_to_its_maximum() {
         let waits: Vec<Duration> = (1..12).map(backoff).collect();
         assert_eq!(waits[0], FIRST_WAIT);
         assert_eq!(waits[1], FIRST_WAIT * 2);

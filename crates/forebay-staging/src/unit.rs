@@ -1,11 +1,11 @@
-//! Checkpoints in a staging area, as they are on its disk.
+//! Units: the checkpoints in a staging area, on disk.
 //!
-//! An entry is a directory: the files as they were saved, two lock files, and a marker. The marker is written last and
-//! is durable before a save is acknowledged; an entry without one was never acknowledged. Once the checkpoint is where it
-//! belongs the marker has another name, and what is left is a local copy for fast loading.
+//! A unit is a directory with the files of one checkpoint, two lock files, and a marker. The marker is written last and is
+//! durable before a save is acknowledged; a unit without a marker was never acknowledged. Once the checkpoint is uploaded, the
+//! marker is renamed, and the files are a local copy for fast loading.
 //!
-//! A process that builds or drains an entry holds its `owner` lock, a process that reads its files shares its `readers` lock. Both die
-//! with their process, however that ends.
+//! A process that writes or uploads a unit holds its `owner` lock exclusively; a process that reads its files shares its
+//! `readers` lock. The kernel releases both locks when the process ends.
 
 use crate::session::make_dirs;
 use forebay_store::{AtomicFile, Durability, Error, FileLock, Result, sync_dir};
@@ -22,37 +22,37 @@ const ENTRIES: &str = ".forebay-checkpoints";
 const FILES: &str = "files";
 const OWNER: &str = "owner";
 const READERS: &str = "readers";
-/// Acknowledged, and not yet at its destination.
+/// The name of the marker of an acknowledged checkpoint that is not at its destination yet.
 const STAGED: &str = "staged.json";
-/// Uploaded; the files are a copy.
+/// The name of the marker of an uploaded checkpoint, whose files are a copy.
 const STORED: &str = "stored.json";
-/// How often a directory is removed that others still put lock files into.
+/// How often the removal of a directory is tried in which other processes create lock files.
 const REMOVE_TRIES: u32 = 10;
-/// Why the last try to drain it failed.
+/// The file with the error of the last upload attempt.
 const ERROR: &str = "error";
-/// Bytes that its writer said it will write.
+/// The file with the number of bytes that the writer has announced.
 const ROOM: &str = "room";
-/// A lock on a file of an entry, held until it is dropped.
+/// A lock on a file of a unit, held until it is dropped.
 #[derive(Debug)]
 pub struct UnitLock(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
 
-/// How far an entry is.
+/// The state of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitState {
-    /// Being written, or left by a process that never acknowledged it.
+    /// It is being written, or was left by a process that ended before it acknowledged the save.
     Unfinished,
-    /// Acknowledged, and not yet at its destination.
+    /// The save was acknowledged, and the checkpoint is not at its destination yet.
     Staged,
-    /// The store has it; the files are a local copy.
+    /// The checkpoint is at its destination; the files are a local copy.
     Stored,
 }
 
-/// The directory of an entry.
+/// A unit, identified by its directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit(PathBuf);
 
 impl Unit {
-    /// Makes a new entry behind all others, and takes it.
+    /// Creates a new unit with a higher number than all others, and locks it as its owner.
     pub fn create(area: &Path) -> Result<(Self, UnitLock)> {
         let entries = area.join(ENTRIES);
         make_dirs(&entries)?;
@@ -65,7 +65,7 @@ impl Unit {
             match DirBuilder::new().mode(0o700).create(&dir) {
                 Ok(()) => {
                     let entry = Self(dir);
-                    // A process that cleans up may have been faster: then this entry is gone, and the next one is tried.
+                    // A process that cleans up may have removed the unit before the lock; then the next number is tried.
                     match entry.lock(OWNER, FlockOperation::NonBlockingLockExclusive) {
                         Ok(Some(lock)) if entry.0.join(OWNER).exists() => {
                             make_dirs(&entry.files())?;
@@ -85,7 +85,7 @@ impl Unit {
         }
     }
 
-    /// All entries of an area, the oldest first.
+    /// All units of an area, the oldest first.
     pub fn all(area: &Path) -> Result<Vec<Self>> {
         let entries = area.join(ENTRIES);
         let mut numbers = numbers(&entries)?;
@@ -111,25 +111,25 @@ impl Unit {
         self.0.join(FILES).join(name)
     }
 
-    /// Whether this user made it. Others' entries are left alone.
+    /// Whether the unit belongs to this user. Units of other users are not touched.
     pub fn is_own(&self) -> bool {
         std::fs::symlink_metadata(&self.0)
             .is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw())
     }
 
-    /// Takes the entry, if it is still there and no process has it.
+    /// Locks the unit as its owner; `None` if it was removed or another process owns it.
     pub fn own(&self) -> Result<Option<UnitLock>> {
         self.lock_while_there(OWNER, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Keeps the files from being removed while they are read; none if they are about to be.
+    /// Locks the files against removal while they are read; `None` if they are being removed.
     pub fn read(&self) -> Result<Option<UnitLock>> {
         let lock = self.lock_while_there(READERS, FlockOperation::NonBlockingLockShared)?;
-        // Removal begins with this file's name: a lock on a file without one keeps nothing.
+        // Removal unlinks the lock file first: a lock on an unlinked file does not prevent the removal.
         Ok(lock.filter(|_| self.0.join(READERS).exists()))
     }
 
-    /// None as well if another process has removed the entry.
+    /// As [`lock`](Self::lock), but also returns `None` if another process has removed the unit.
     fn lock_while_there(&self, file: &str, operation: FlockOperation) -> Result<Option<UnitLock>> {
         match self.lock(file, operation) {
             Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => Ok(None),
@@ -147,7 +147,7 @@ impl Unit {
         }
     }
 
-    /// Returns how far the unit is, by the name of its marker.
+    /// Returns the unit's state, which follows from the name of its marker.
     pub fn stage(&self) -> UnitState {
         if self.0.join(STORED).exists() {
             UnitState::Stored
@@ -158,7 +158,7 @@ impl Unit {
         }
     }
 
-    /// Returns the marker's path and bytes, at most `limit`; none if the unit was never acknowledged.
+    /// Returns the marker's path and at most `limit` of its bytes; `None` if the unit was never acknowledged.
     pub fn marker(&self, limit: u64) -> Result<Option<(PathBuf, Vec<u8>)>> {
         for name in [STAGED, STORED] {
             let path = self.0.join(name);
@@ -177,7 +177,7 @@ impl Unit {
         Ok(None)
     }
 
-    /// Acknowledges the entry. Its files are on disk already.
+    /// Writes the marker, which acknowledges the unit. The files must be on disk already.
     pub fn acknowledge(&self, marker: &[u8]) -> Result<()> {
         let path = self.0.join(STAGED);
         let mut file = AtomicFile::create(&path)?;
@@ -186,7 +186,7 @@ impl Unit {
         file.commit(Durability::Synced)
     }
 
-    /// Says that the checkpoint is at its destination. Saying it twice is no error.
+    /// Marks the checkpoint as uploaded. A second call has no effect.
     pub fn stored(&self) -> Result<()> {
         if self.stage() != UnitState::Staged {
             return Ok(());
@@ -196,13 +196,13 @@ impl Unit {
         sync_dir(&self.0)
     }
 
-    /// Removes the entry unless another process reads it. Its owner's lock is held by the caller.
+    /// Removes the unit unless another process reads it, and returns whether it is gone. The caller must hold the owner lock.
     pub fn remove(&self) -> Result<bool> {
         let alone = self.lock_while_there(READERS, FlockOperation::NonBlockingLockExclusive)?;
         let Some(_alone) = alone else {
             return Ok(!self.0.exists());
         };
-        // The markers first: a removal that a crash cuts short leaves an entry that was never acknowledged.
+        // The markers first: after a crash in the middle, the rest looks like a unit that was never acknowledged.
         for name in [STAGED, STORED, READERS] {
             remove_file(&self.0.join(name))?;
         }
@@ -210,7 +210,7 @@ impl Unit {
             match std::fs::remove_dir_all(&self.0) {
                 Ok(()) => break,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                // A process that looked whether it is taken made a lock file again.
+                // A process that checked the locks has created a lock file again.
                 Err(error) if left > 0 && error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
                 Err(error) => return Err(Error::io(&self.0, "remove", error)),
             }
@@ -218,7 +218,7 @@ impl Unit {
         Ok(true)
     }
 
-    /// Removes the files alone; the marker stays.
+    /// Removes the files and keeps the marker. Returns false if another process reads them.
     pub fn remove_files(&self) -> Result<bool> {
         let Some(_alone) = self.lock(READERS, FlockOperation::NonBlockingLockExclusive)? else {
             return Ok(false);
@@ -231,12 +231,12 @@ impl Unit {
         }
     }
 
-    /// Writes down why a try failed, for people who look at the area. What cannot be written is lost without harm.
+    /// Stores the error of an upload attempt, for users who inspect the area. A failure to store it is ignored.
     pub fn note_error(&self, error: &str) {
         let _ = std::fs::write(self.0.join(ERROR), error);
     }
 
-    /// Why the last try failed.
+    /// The error of the last upload attempt.
     pub fn last_error(&self) -> Option<String> {
         let mut text = String::new();
         File::open(self.0.join(ERROR))
@@ -247,7 +247,7 @@ impl Unit {
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// How long ago it was acknowledged, by the clock of this machine.
+    /// The time since the unit was acknowledged, by the clock of this machine.
     pub fn age(&self) -> Option<Duration> {
         let marker = [STAGED, STORED]
             .iter()
@@ -257,45 +257,47 @@ impl Unit {
             .ok()
     }
 
-    /// Bytes that its files take.
+    /// Bytes of the unit's files.
     pub fn held_bytes(&self) -> u64 {
         held(&self.files(), 64)
     }
 
-    /// Says how much will be written, so that others leave that room. What cannot be said is not reserved.
+    /// Announces how many bytes will be written, so that other processes reserve less. If the announcement cannot be stored, the
+    /// bytes are not reserved.
     pub fn promise(&self, bytes: u64) {
         let _ = std::fs::write(self.0.join(ROOM), bytes.to_string());
     }
 
-    /// Bytes that may still be written.
+    /// The announced bytes that are not written yet.
     fn promised(&self, held: u64) -> u64 {
         let mut text = String::new();
-        // What cannot be read promises nothing; a number has at most twenty digits.
+        // A file that cannot be read counts as 0. A number has at most twenty digits.
         let _ =
             File::open(self.0.join(ROOM)).and_then(|file| file.take(20).read_to_string(&mut text));
         text.parse::<u64>().unwrap_or(0).saturating_sub(held)
     }
 }
 
-/// Bytes of an area that units take.
+/// Bytes of an area that units use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UnitUsage {
     /// Bytes of files.
     pub bytes: u64,
-    /// Bytes of these that are copies of what is at its destination.
+    /// Bytes among `bytes` that are local copies of uploaded checkpoints.
     pub copies: u64,
-    /// Bytes that will be written, of checkpoints that are being saved.
+    /// Announced bytes of checkpoints that are being saved.
     pub promised: u64,
 }
 
 impl UnitUsage {
-    /// Returns the bytes that are taken, now or soon.
+    /// Returns the used and the announced bytes together.
     pub fn all(&self) -> u64 {
         self.bytes.saturating_add(self.promised)
     }
 }
 
-/// Returns the bytes that units take. Hold the [`AreaLock`](crate::AreaLock): units are locked for a moment, to see which are in use.
+/// Returns the bytes that units use. The caller must hold the [`AreaLock`](crate::AreaLock): units are locked for a moment to
+/// see which have an owner.
 pub fn held_in(area: &Path) -> Result<UnitUsage> {
     let mut sum = UnitUsage::default();
     for entry in Unit::all(area)? {
@@ -304,7 +306,7 @@ pub fn held_in(area: &Path) -> Result<UnitUsage> {
         match entry.stage() {
             UnitState::Unfinished => {
                 let promised = entry.promised(bytes);
-                // What a process that is gone has promised will not be written.
+                // The announcement of a process that has ended does not count.
                 if promised > 0 && (!entry.is_own() || entry.own()?.is_none()) {
                     sum.promised = sum.promised.saturating_add(promised);
                 }
@@ -316,7 +318,7 @@ pub fn held_in(area: &Path) -> Result<UnitUsage> {
     Ok(sum)
 }
 
-/// Removes copies of what is at its destination, but for those that another process has or reads.
+/// Removes local copies of uploaded checkpoints, except those that another process owns or reads.
 pub fn drop_copies(area: &Path) -> Result<()> {
     for entry in Unit::all(area)?.into_iter().filter(Unit::is_own) {
         if entry.stage() == UnitState::Stored
@@ -328,7 +330,7 @@ pub fn drop_copies(area: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of checkpoints that processes left which are gone: they stay until another process takes them up.
+/// Bytes of staged checkpoints whose process has ended. They stay until another process uploads them.
 pub fn left_behind(area: &Path) -> Result<u64> {
     let mut bytes = 0_u64;
     for entry in Unit::all(area)? {
@@ -339,7 +341,7 @@ pub fn left_behind(area: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Bytes of all files below a directory. What goes away meanwhile counts as gone.
+/// Bytes of all files below a directory, down to `depth` levels. Files that are removed meanwhile do not count.
 pub fn held(dir: &Path, depth: u32) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return 0;
@@ -386,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_goes_through_its_stages() {
+    fn a_unit_goes_through_its_states() {
         let area = tempfile::tempdir().unwrap();
         assert!(Unit::all(area.path()).unwrap().is_empty());
         let (entry, lock) = Unit::create(area.path()).unwrap();
