@@ -1,4 +1,4 @@
-//! [`LoaderBuilder`]: a loader from a source and named options.
+//! [`LoaderBuilder`] creates a loader from a source and named options.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::mix::Mix;
 use crate::options::Options;
 use crate::source::PageCache;
 
-/// The samples of a loader: a dataset, by path or opened, one of its splits, or a [`Mix`] of several.
+/// The samples of a loader: a dataset (by path or already open), one of its splits, or a [`Mix`] of several.
 #[derive(Debug, Clone)]
 pub struct LoaderSource(Kind);
 
@@ -64,9 +64,9 @@ impl From<Mix> for LoaderSource {
     }
 }
 
-/// A value that an option of type `T` takes.
+/// A value that can be passed for an option of type `T`.
 pub trait IntoOption<T> {
-    /// Returns the value as the option has it.
+    /// Converts the value to the type of the option.
     fn into_option(self) -> T;
 }
 
@@ -112,7 +112,7 @@ impl IntoOption<Transforms> for BatchTransform {
     }
 }
 
-/// Builds a [`Loader`]. Each option of a job file, of a flag and of Python is a setter of the same name.
+/// Builds a [`Loader`]. Each option of job files, command-line flags and Python has a setter of the same name.
 ///
 /// ```no_run
 /// use forebay_loader::{Loader, TrainTransform, Transform};
@@ -145,7 +145,7 @@ pub struct LoaderBuilder {
 }
 
 impl Loader {
-    /// Builds a loader of a dataset, by path or opened, one of its splits, or a [`Mix`], with options by name.
+    /// Creates the builder of a loader for a dataset (by path or already open), one of its splits, or a [`Mix`].
     pub fn builder(source: impl Into<LoaderSource>) -> LoaderBuilder {
         LoaderBuilder::new(source.into())
     }
@@ -167,43 +167,43 @@ impl LoaderBuilder {
         }
     }
 
-    /// Adds these options: setters that were called before win.
+    /// Adds these options. Options that were set before take precedence.
     pub fn options(mut self, options: &LoaderOptions) -> Self {
         self.options = self.options.or(options);
         self
     }
 
-    /// Threads that decode; by default as many as the cores of this process, shared with its other loaders.
+    /// Sets the number of decode threads; by default the cores of this process, shared with its other loaders.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Threads that read; by default what the storage needs.
+    /// Sets the number of read threads; by default chosen by the type of storage.
     pub fn readers(mut self, readers: usize) -> Self {
         self.readers = readers;
         self
     }
 
-    /// Budget in bytes for records and batches together; by default 1 GiB.
+    /// Sets the budget in bytes for records and batches together; by default 1 GiB.
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = bytes;
         self
     }
 
-    /// Whether records stay in the page cache after they were read.
+    /// Sets whether records stay in the page cache after they were read.
     pub fn page_cache(mut self, page_cache: PageCache) -> Self {
         self.page_cache = page_cache;
         self
     }
 
-    /// Begins at `position` of `epoch`, as [`Loader::current_epoch`] and [`Loader::position`] said when a run ended.
+    /// Begins at `position` of `epoch`, as returned by [`Loader::current_epoch`] and [`Loader::position`] when a run ended.
     pub fn start_at(mut self, epoch: u64, position: u64) -> Self {
         self.start = (epoch, position);
         self
     }
 
-    /// The pool of batch buffers; loaders may share one.
+    /// Sets the pool of batch buffers; loaders may share one.
     pub fn pool(mut self, pool: BufferPool) -> Self {
         self.pool = Some(pool);
         self
@@ -213,7 +213,7 @@ impl LoaderBuilder {
     ///
     /// # Errors
     ///
-    /// A dataset that cannot be opened, options that are not possible, threads that cannot be started.
+    /// A dataset that cannot be opened, invalid options, threads that cannot be started.
     pub fn build(self) -> Result<Loader> {
         let mut options = Options::from_schema(&self.options)?;
         options.threads = self.threads;
@@ -241,7 +241,7 @@ impl LoaderBuilder {
     }
 }
 
-/// The named split, or the only one.
+/// Returns the named split, or without a name the only one.
 fn choose(dataset: &Dataset, name: Option<&str>) -> Result<Split> {
     if let Some(name) = name {
         return Ok(dataset.split(name)?);

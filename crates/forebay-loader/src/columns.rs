@@ -1,7 +1,7 @@
-//! The columns that a loader adds to its batches: which there are, and their values.
+//! The columns that a loader adds to its batches, and their values.
 //!
-//! A thread that decodes a sample also reads its columns, into the bytes that the batch will hold.
-//! When all samples of a batch are there, their bytes are copied behind its images.
+//! A thread that decodes a sample also reads its columns, already in the byte format of the batch. When all
+//! samples of a batch are complete, these bytes are copied behind the images.
 
 mod placement;
 
@@ -18,7 +18,7 @@ use forebay_shard::{Column, ColumnType, ColumnValue, ExampleView, Schema, some_o
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// Largest value of a column whose size the schema gives, in bytes.
+/// Maximum size in bytes of a column's value whose size is given by the schema.
 const MAX_ROW_BYTES: usize = 1 << 30;
 
 /// The columns of one loader.
@@ -26,7 +26,7 @@ pub(crate) struct Columns {
     formats: Vec<Format>,
     /// The columns of each part of the source, in the order of `formats`.
     parts: Vec<Vec<Column>>,
-    /// Whether one of them depends on the place of pixels.
+    /// Whether the transform changes the values of a column: boxes, masks or keypoints.
     moves: bool,
 }
 
@@ -36,11 +36,11 @@ struct Format {
     kind: ColumnKind,
     /// Whether samples differ in their number of rows.
     ragged: bool,
-    /// Element and dimensions of a row of each array.
+    /// Element type and shape of a row, for each array.
     arrays: Vec<(Element, Vec<usize>)>,
-    /// Whether it is one label, which may be missing.
+    /// Whether the column is a single label, which may be missing.
     label: bool,
-    /// Whether it is a mask.
+    /// Whether the column is a mask.
     mask: bool,
 }
 
@@ -48,15 +48,15 @@ struct Format {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct SampleColumns {
     bytes: Vec<u8>,
-    /// For each array its number of rows, and its end in `bytes`.
+    /// Number of rows of each array, and the end of the array in `bytes`.
     arrays: Vec<(usize, usize)>,
 }
 
-/// The parts of a record that [`Columns::read`] needs besides its features.
+/// The data of a record that [`Columns::read`] needs besides its features.
 pub(crate) struct RecordContext<'a> {
     /// Number of the record's dataset in a mix.
     pub(crate) part: usize,
-    /// The features of its image and its label.
+    /// The names of the features that hold its image and its label.
     pub(crate) features: &'a RecordFeatures,
     /// Its image.
     pub(crate) image: &'a [u8],
@@ -67,13 +67,13 @@ pub(crate) struct RecordContext<'a> {
 }
 
 impl<'a> RecordContext<'a> {
-    /// Returns the value of a column, with labels as batches have them.
+    /// Returns the value of a column, with labels converted to those in batches.
     fn value(
         &self,
         column: &Column,
         example: ExampleView<'a>,
     ) -> Result<Option<ColumnValue<'a>>, String> {
-        // The image and the label as the loader takes them, also where a record has several.
+        // For a record with several images or labels: the ones that the loader selected.
         match &column.column_type {
             ColumnType::Image if column.feature == self.features.image => {
                 return Ok(Some(ColumnValue::Bytes(self.image)));
@@ -179,18 +179,18 @@ impl Format {
         }
     }
 
-    /// Size of a row of array `number` in bytes; `None` beyond what memory can hold.
+    /// Returns the size of a row of array `number` in bytes; `None` if it exceeds the address space.
     fn row_bytes(&self, number: usize) -> Option<usize> {
         let (element, row) = self.arrays.get(number)?;
         ColumnArray::new(*element, row.clone()).bytes()
     }
 
-    /// Whether array `number` has one row for each sample.
+    /// Returns whether array `number` has exactly one row per sample.
     fn is_by_sample(&self, number: usize) -> bool {
         !self.ragged || (self.kind == ColumnKind::Tensors && number == 1)
     }
 
-    /// Adds the value of a sample without one: -1 for a label, zeros, or an empty list.
+    /// Adds the value of a sample that has none: -1 for a label, zeros, or an empty list.
     fn add_none(&self, to: &mut SampleColumns) {
         for number in 0..self.arrays.len() {
             let rows = usize::from(self.is_by_sample(number));
@@ -201,7 +201,7 @@ impl Format {
         }
     }
 
-    /// Adds a value that its column has checked.
+    /// Adds a value that was validated by its column.
     fn add(
         &self,
         value: &ColumnValue<'_>,
@@ -291,7 +291,7 @@ fn element(number: NumberType) -> Result<Element, String> {
 }
 
 impl SampleColumns {
-    /// Returns its size in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -313,7 +313,7 @@ impl SampleColumns {
         self.end(values.len());
     }
 
-    /// Number of rows and bytes of array `number`.
+    /// Returns the number of rows and the bytes of array `number`.
     fn array(&self, number: usize) -> (usize, &[u8]) {
         let start = match number.checked_sub(1) {
             Some(before) => self.arrays.get(before).map_or(0, |&(_, end)| end),
@@ -401,12 +401,12 @@ impl Columns {
         }
     }
 
-    /// Whether a column depends on the place of pixels.
+    /// Returns whether the transform changes the values of a column: boxes, masks or keypoints.
     pub(crate) fn moves(&self) -> bool {
         self.moves
     }
 
-    /// Bytes of a sample in columns whose values have one size.
+    /// Returns the size of a sample in columns of constant size, in bytes.
     pub(crate) fn sample_bytes(&self) -> u64 {
         let dense = self.formats.iter().filter(|format| !format.ragged);
         dense
@@ -415,11 +415,11 @@ impl Columns {
             .sum()
     }
 
-    /// Reads the values of a record, one of each column.
+    /// Reads the values of a record, one per column.
     ///
     /// # Errors
     ///
-    /// The column that is damaged, in words.
+    /// The name of a damaged column, with the problem.
     pub(crate) fn values<'a>(
         &self,
         record: &'a [u8],
@@ -434,11 +434,11 @@ impl Columns {
         columns.iter().map(value).collect()
     }
 
-    /// Converts the values of a record, whose image went to its place.
+    /// Converts the values of a record to the format of batches, with `placement` as the mapping of its pixels.
     ///
     /// # Errors
     ///
-    /// The column that is missing or does not fit the image, in words.
+    /// The name of a column that is missing or does not fit the image, with the problem.
     pub(crate) fn convert(
         &self,
         values: &[Option<ColumnValue<'_>>],
@@ -464,7 +464,7 @@ impl Columns {
         Ok(sample)
     }
 
-    /// Returns the values that stand for a sample that failed.
+    /// Returns the values of a sample that failed.
     pub(crate) fn none(&self) -> SampleColumns {
         let mut sample = SampleColumns::default();
         for format in &self.formats {
@@ -473,8 +473,8 @@ impl Columns {
         sample
     }
 
-    /// Describes the columns of a batch of `samples`, behind `pixels` bytes of images. Also returns
-    /// the size of the whole payload; `None` beyond what memory can hold.
+    /// Returns the layout of the columns of a batch of `samples`, which begin after `pixels` bytes of images, and
+    /// the size of the whole payload; `None` if it exceeds the address space.
     pub(crate) fn place(
         &self,
         samples: &[&SampleColumns],
@@ -513,8 +513,8 @@ impl Columns {
         Some((columns, bytes))
     }
 
-    /// Writes the values of a batch to the places that [`Columns::place`] gave them; `payload` has
-    /// `pixels` bytes of images. Bytes between the arrays are zeros.
+    /// Writes the values of a batch at the offsets that [`Columns::place`] returned. The first `pixels` bytes of
+    /// `payload` are the images. Bytes between the arrays become zeros.
     pub(crate) fn write(
         columns: &[BatchColumn],
         samples: &[&SampleColumns],
@@ -556,7 +556,7 @@ fn without_boxes(op: &str) -> Error {
     )
 }
 
-/// Refuses columns that cannot follow the pixels.
+/// Refuses columns whose values the transform cannot move along with the pixels.
 fn check_geometry(column: &Column, options: &Options) -> Result<(), String> {
     let moves = matches!(
         column.column_type,

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why there is no batch.
+/// The reason why a loader returns no batch.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// The largest weight; its reciprocal is the smallest.
+/// The largest weight; the smallest one is its reciprocal.
 const MOST_WEIGHT: f64 = 1e4;
 
 /// A share of the cores, or of a network, relative to other shares.
@@ -74,18 +74,18 @@ impl FairShare {
         }))
     }
 
-    /// Returns its weight.
+    /// Returns the weight.
     #[must_use]
     pub fn weight(&self) -> f64 {
         self.0.weight
     }
 
-    /// Returns whether the share may be used again, given that a queue still holds it.
+    /// Returns whether a caller can still use this share: it has a key, or a clone exists outside the queue.
     fn may_return(&self) -> bool {
         self.0.key.is_some() || Arc::strong_count(&self.0) > 1
     }
 
-    /// The path from the outermost share to this one.
+    /// Returns the path from the outermost share to this one.
     fn path(&self) -> Vec<&FairShare> {
         let mut path: Vec<&FairShare> =
             std::iter::successors(Some(self), |share| share.0.parent.as_ref()).collect();
@@ -328,8 +328,8 @@ impl<T> Node<T> {
 mod tests {
     use super::*;
 
-    /// How often each share is served in `rounds` rounds, if all of them always wait and each item
-    /// has this cost.
+    /// Returns how often each share is served in `rounds` rounds, if all shares always wait and the items
+    /// of each share have the given cost.
     fn served(shares: &[(&FairShare, f64)], rounds: usize) -> Vec<usize> {
         let mut queue = FairQueue::default();
         for (who, (share, _)) in shares.iter().enumerate() {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn many_streams_of_one_client_have_one_client_s_share() {
+    fn streams_of_one_client_divide_the_share_of_the_client() {
         let name = FairShare::default();
         let (greedy, good) = (name.part_of("10.0.0.1"), name.part_of("10.0.0.2"));
         let streams: Vec<FairShare> = (0..60).map(|_| greedy.part()).collect();
@@ -396,7 +396,7 @@ mod tests {
         queue.join(&two);
         queue.push(&one, 1);
         assert_eq!(queue.pop(|_| 100.0), Some(1));
-        // Returns immediately under the same key.
+        // The client with the key 1 returns at once.
         queue.push(&name.part_of("1"), 1);
         for _ in 0..50 {
             queue.push(&two, 2);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_nothing_to_do_has_nothing_saved_up() {
+    fn idle_shares_save_nothing_up() {
         let mut queue = FairQueue::default();
         let (early, late) = (FairShare::default(), FairShare::default());
         queue.join(&early);
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_brought_within_reason() {
+    fn weights_are_clamped() {
         assert_eq!(FairShare::new(f64::NAN).weight(), 1.0);
         assert_eq!(FairShare::new(-3.0).weight(), 1e-4);
         assert_eq!(FairShare::new(f64::INFINITY).weight(), 1e4);

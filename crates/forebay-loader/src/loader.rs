@@ -1,4 +1,4 @@
-//! The loader: batches of one rank, epoch after epoch.
+//! The loader, which makes the batches of one rank, epoch after epoch.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ use crate::stats::{Queues, ReadTimes, Stats};
 
 /// Makes the batches of one rank, in order, ahead of the consumer.
 ///
-/// Its threads read, decode and transform until the memory budget or the number of batches ahead stops them,
-/// across the ends of epochs. The batches are a pure function of the split and of the
-/// [resolved](Options::resolve) options, whatever the threads and the memory.
+/// Its threads read, decode and transform until the memory budget or the limit on prefetched batches is reached;
+/// they continue across the ends of epochs. The batches depend only on the split and the
+/// [resolved](Options::resolve) options, not on the number of threads or the memory.
 ///
 /// ```no_run
 /// use forebay_image::{TrainTransform, Transform};
@@ -47,10 +47,10 @@ pub struct Loader {
     classes: Classes,
     records: u64,
     bytes: u64,
-    /// Samples of an epoch.
+    /// Samples per epoch.
     samples: u64,
     epoch: u64,
-    /// Position of the next global batch.
+    /// Position of the next global batch in the epoch, in samples of all ranks.
     position: u64,
     digests: Digests,
 }
@@ -62,24 +62,24 @@ pub(crate) struct Identity {
     pub(crate) samples: Option<String>,
 }
 
-/// Stops a loader, or looks at its counters, from another thread. Holding one keeps no thread alive.
+/// Stops a loader or reads its counters from another thread. A monitor keeps no thread of the loader alive.
 #[derive(Clone)]
 pub struct Monitor {
     shared: Arc<Shared>,
 }
 
 impl Loader {
-    /// A loader that begins with the first batch of epoch 0.
+    /// Creates a loader that begins with the first batch of epoch 0.
     ///
     /// # Errors
     ///
-    /// Options that cannot be, an empty split, threads that cannot be started.
+    /// Invalid options, an empty split, threads that cannot be started.
     pub fn new(split: Split, options: Options) -> Result<Self> {
         Self::resume(split, options, (0, 0), None)
     }
 
-    /// A loader that begins at `(epoch, position)`, as [`Loader::current_epoch`] and [`Loader::position`] said, with any
-    /// world size and batch size. `pool` is where batch buffers come from and go back to; loaders may share one.
+    /// Creates a loader that begins at `(epoch, position)`, as returned by [`Loader::current_epoch`] and [`Loader::position`];
+    /// world size and batch size may differ from then. `pool` provides the batch buffers; loaders may share a pool.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Loader {
         Self::from_source(source, name, identity, options, at, pool)
     }
 
-    /// A loader of several datasets, that begins with the first batch of epoch 0.
+    /// Creates a loader of several datasets that begins with the first batch of epoch 0.
     ///
     /// # Errors
     ///
@@ -186,12 +186,12 @@ impl Loader {
         })
     }
 
-    /// The next batch, or `None` at the end of an epoch; asked again, the next epoch begins.
+    /// Returns the next batch, or `None` at the end of an epoch. The call after that begins the next epoch.
     ///
     /// # Errors
     ///
-    /// Error of the first sample that cannot be read or decoded; batches before it were handed out. It stays
-    /// so until [`Loader::seek`]. [`Error::Interrupted`] after [`Monitor::interrupt`].
+    /// The error of the first sample that cannot be read or decoded, after all batches before it were returned. Every later
+    /// call returns the same error until [`Loader::seek`]. [`Error::Interrupted`] after [`Monitor::interrupt`].
     pub fn next_batch(&mut self) -> Result<Option<Batch>> {
         self.next_until(None)
     }
@@ -200,8 +200,8 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// As [`Loader::next_batch`]; [`Error::Timeout`], which says who waits for whom. The loader works on, and a later
-    /// call gives the batch.
+    /// As [`Loader::next_batch`]; [`Error::Timeout`], which names the stage that is waited for. The loader keeps working,
+    /// and a later call returns the batch.
     pub fn next_batch_within(&mut self, timeout: Duration) -> Result<Option<Batch>> {
         self.next_until(Instant::now().checked_add(timeout))
     }
@@ -253,8 +253,8 @@ impl Loader {
         }
     }
 
-    /// Goes on with the batch that begins at `position` of `epoch`. What was made ahead is thrown away. Also the way
-    /// on after an error.
+    /// Continues with the batch that begins at `position` of `epoch`, and discards prefetched batches. Also clears
+    /// the error of a failed loader.
     ///
     /// # Errors
     ///
@@ -267,7 +267,7 @@ impl Loader {
         Ok(())
     }
 
-    /// The batches of an epoch, from its beginning, unless the loader is inside it already: then those that are left.
+    /// Returns the batches of an epoch: all of them, or the remaining ones if the loader is within this epoch already.
     ///
     /// # Errors
     ///
@@ -282,108 +282,108 @@ impl Loader {
         })
     }
 
-    /// Epoch of the next batch.
+    /// Returns the epoch of the next batch.
     #[must_use]
     pub fn current_epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Samples of this epoch that all ranks together were given, padding not counted.
+    /// Returns the number of samples of this epoch that all ranks together have received, without padding.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Digest of the delivered part of the last batch's epoch, for ranks and runs to compare. An epoch that began elsewhere,
-    /// or was left by [`Loader::seek`], has a part.
+    /// Returns the digest of the delivered part of the last batch's epoch, for comparison across ranks and runs. It covers
+    /// only a part of an epoch that did not begin at position 0 or that was left by [`Loader::seek`].
     #[must_use]
     pub fn epoch_digest(&self) -> EpochDigest {
         self.digests.latest()
     }
 
-    /// Batches of a whole epoch, the same on every rank.
+    /// Returns the number of batches per epoch, the same on every rank.
     #[must_use]
     pub fn batches_per_epoch(&self) -> u64 {
         self.batches.per_epoch()
     }
 
-    /// Batches from here to the end of this epoch.
+    /// Returns the number of batches up to the end of this epoch.
     #[must_use]
     pub fn batches_left(&self) -> u64 {
         self.batches.remaining(self.position)
     }
 
-    /// Records of the split, or of all splits of a [`Mix`].
+    /// Returns the number of records of the split, or of all splits of a [`Mix`].
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Samples of an epoch, all ranks together and padding not counted: the records of the split, if
-    /// [`Sampling`](crate::Sampling) does not say otherwise.
+    /// Returns the number of samples per epoch of all ranks together, without padding: the number of records of the split,
+    /// unless [`Sampling`](crate::Sampling) selects others.
     #[must_use]
     pub fn epoch_samples(&self) -> u64 {
         self.samples
     }
 
-    /// Bytes of all records of the split as stored.
+    /// Returns the stored size of all records of the split, in bytes.
     #[must_use]
     pub fn dataset_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes that are planned to be held: windows of records, reads on their way and batches, handed out ones left aside.
-    /// Never more than the budget, and often much less.
+    /// Returns the planned memory in bytes: windows of records, reads in flight and batches, without batches that were
+    /// returned to the caller. Never above the budget, and often far below it.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.pipeline.shared().planned_bytes
     }
 
-    /// The options with everything filled in that shapes batches.
+    /// Returns the options, with the defaults of all options that affect batches filled in.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The resolved options as the schema has them, with the split. They say nothing of a [`Mix`], which no server makes.
+    /// Returns the resolved options and the split in the form of the schema. A [`Mix`] is left out, since no server makes one.
     #[must_use]
     pub fn schema(&self) -> LoaderOptions {
         self.options.to_schema().with_split(&self.split)
     }
 
-    /// Identity of the dataset, or [of the mix](Mix::fingerprint).
+    /// Returns the fingerprint of the dataset, or [of the mix](Mix::fingerprint).
     #[must_use]
     pub fn fingerprint(&self) -> &str {
         &self.identity.fingerprint
     }
 
-    /// Identity of the samples, or [of those of the mix](Mix::sample_fingerprint), where manifests say: a conversion
-    /// that keeps the samples keeps it.
+    /// Returns the fingerprint of the samples, or [of those of the mix](Mix::sample_fingerprint), if the manifests have one.
+    /// It does not change in a conversion that keeps the samples.
     #[must_use]
     pub fn sample_fingerprint(&self) -> Option<&str> {
         self.identity.samples.as_deref()
     }
 
-    /// Returns the label of the first class in batches; `None` for a [`Mix`] of stored labels that count from different numbers.
+    /// Returns the label of the first class in batches; `None` for a [`Mix`] of stored labels with different first labels.
     #[must_use]
     pub fn label_base(&self) -> Option<i64> {
         self.classes.first
     }
 
-    /// Returns the names of classes in the order of the labels of batches, from [`Loader::label_base`] on. Empty where the
-    /// manifest has none, or a label of a [`Mix`] stands for several classes.
+    /// Returns the class names in the order of the labels in batches, from [`Loader::label_base`] on. Empty if the
+    /// manifest has none, or if a label of a [`Mix`] stands for several classes.
     #[must_use]
     pub fn classes(&self) -> &Arc<[String]> {
         &self.classes.names
     }
 
-    /// Times and waits of each stage so far.
+    /// Returns the times and waits of each stage since the start.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.pipeline.shared().stats()
     }
 
-    /// A view for another thread.
+    /// Returns a handle for use from another thread.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         Monitor {
@@ -399,7 +399,7 @@ fn check_position(position: u64, samples: u64) -> Result<()> {
     Ok(())
 }
 
-/// The batches of one epoch: see [`Loader::epoch`]. Ends after an error.
+/// The batches of one epoch, see [`Loader::epoch`]. The iterator ends after an error.
 #[derive(Debug)]
 pub struct EpochBatches<'a> {
     loader: &'a mut Loader,
@@ -431,25 +431,25 @@ impl std::fmt::Debug for Loader {
 }
 
 impl Monitor {
-    /// Ends the loader: threads that wait in [`Loader::next_batch`] get [`Error::Interrupted`], now and from now on,
-    /// and its threads end.
+    /// Stops the loader: its threads end, and current and later calls of [`Loader::next_batch`] return
+    /// [`Error::Interrupted`].
     pub fn interrupt(&self) {
         self.shared.stop();
     }
 
-    /// Times and waits of each stage so far.
+    /// Returns the times and waits of each stage since the start.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
-    /// Numbers of items in the pipeline's queues now.
+    /// Returns the current number of items in the pipeline's queues.
     #[must_use]
     pub fn queues(&self) -> Queues {
         self.shared.queues()
     }
 
-    /// How long reads took so far.
+    /// Returns the times of all reads since the start.
     #[must_use]
     pub fn reads(&self) -> ReadTimes {
         self.shared.reads.read()

@@ -47,7 +47,7 @@ use crate::source::{
 pub struct Mix {
     /// The splits, in the order in which their records are numbered.
     pub splits: Vec<Split>,
-    /// One per split; `None`: each record once.
+    /// One weight per split; `None` for each record once.
     pub weights: Option<Vec<f64>>,
     /// The conversion of labels.
     pub labels: MixLabels,
@@ -93,7 +93,7 @@ impl Mix {
         starts.collect()
     }
 
-    /// Returns the name of the splits: the common one, or else all of them.
+    /// Returns the names of the splits, or the name that all of them share.
     #[must_use]
     pub fn split(&self) -> String {
         let mut names: Vec<&str> = self.splits.iter().map(Split::name).collect();
@@ -108,8 +108,8 @@ impl Mix {
         self.identity(self.splits.iter().map(Split::fingerprint))
     }
 
-    /// Returns its identity by samples, if all manifests have a sample fingerprint. Conversions
-    /// that keep the samples keep it.
+    /// Returns the same identity computed from sample fingerprints, if all manifests have one. It does not change in conversions
+    /// that keep the samples.
     #[must_use]
     pub fn sample_fingerprint(&self) -> Option<String> {
         let samples: Option<Vec<&str>> =
@@ -207,7 +207,7 @@ impl Mix {
                 clear &= *by_label.entry(label).or_insert(&class.name) == &class.name;
             }
         }
-        // A name is usable for a label only if no other dataset has another class, or none, with
+        // A name can be used for a label only if every dataset has the same class at
         // that label.
         let names = |at: usize| lists[at].1.iter().map(|class| &class.name);
         let agree = (1..lists.len()).all(|at| lists[at].0 == lists[0].0 && names(at).eq(names(0)));
@@ -234,7 +234,7 @@ impl Mix {
         })
     }
 
-    /// The same for labels by class name.
+    /// As [`Mix::relabel`], for [`MixLabels::ByName`].
     fn relabel_classes(&self, label_base: LabelBase) -> Result<Names> {
         let first = label_base.or_stored(self.splits.first().map_or(0, Split::label_base));
         let mut by_name = BTreeMap::new();
@@ -275,7 +275,7 @@ impl Mix {
     }
 }
 
-/// Records that `label` belongs to class `name`.
+/// Notes that class `name` has this label in a dataset.
 fn call(by_name: &mut BTreeMap<String, Class>, name: &str, label: i64) {
     by_name
         .entry(name.to_owned())

@@ -1,7 +1,7 @@
-//! Options of a loader, and the values that they resolve to for one split.
+//! Options of a loader, and their resolution for one split.
 //!
-//! Owns defaults and validation. Where a value shapes the order of samples, its default is in
-//! [`plan::defaults`] and depends on the dataset alone.
+//! This module owns defaults and validation. Defaults that affect the order of samples are in
+//! [`plan::defaults`] and depend on the dataset alone.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::sampling::Sampling;
 use crate::source::{DEFAULT_READERS, PageCache};
 use forebay_options::{LabelBase, OnError};
 
-/// Memory that a loader may hold when nothing is said: the windows of the default shuffle (at most 512 MiB),
-/// what is being read ahead, and a few batches.
+/// Default memory budget of a loader: the windows of the default shuffle (at most 512 MiB), reads in flight,
+/// and a few batches.
 pub const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
-/// Batches in the making or ready when nothing is said.
+/// Default number of batches that are in progress or ready.
 const DEFAULT_BATCHES_AHEAD: usize = 4;
-/// One is being finished while the next is being begun.
+/// Minimum: one batch is finished while the next one is started.
 const MIN_BATCHES_AHEAD: usize = 2;
 const MAX_THREADS: usize = 1024;
-/// Batches of encoded images that there is room for besides: one is there twice while it is put together, and some are
-/// larger than others.
+/// Additional batches of encoded images to reserve memory for: a batch exists twice while it is assembled, and some
+/// batches are larger than others.
 pub(crate) const RAW_EXTRA: u64 = 2;
 
 /// Options of a loader. The number 0 selects a value automatically.
@@ -39,74 +39,74 @@ pub(crate) const RAW_EXTRA: u64 = 2;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Samples in a batch of this rank.
+    /// Samples per batch of this rank.
     pub batch_size: u64,
-    /// This rank, from 0.
+    /// Rank of this loader, from 0.
     pub rank: u64,
-    /// How many ranks share an epoch.
+    /// Number of ranks that share an epoch.
     pub world_size: u64,
-    /// Parts of the epoch that are read side by side, a multiple of `world_size`; 0 for
-    /// [`defaults::VIRTUAL_RANKS`]. Part of the order.
+    /// Parts of the epoch that are read in parallel, a multiple of `world_size`; 0 for
+    /// [`defaults::VIRTUAL_RANKS`]. Changes the order of samples.
     pub virtual_ranks: u64,
     /// Seed of the order and of random transforms.
     pub seed: u64,
-    /// In which order samples come.
+    /// Order of the samples.
     pub shuffle: Shuffle,
-    /// How an image becomes pixels.
+    /// Conversion of an image to pixels.
     pub transform: Transform,
-    /// Order of the axes of a batch, type of its numbers, normalisation.
+    /// Axis order, element type and normalization of a batch.
     pub output: Output,
-    /// How the samples of a batch are mixed with each other, if they are.
+    /// Mixing of the samples within a batch, if any.
     pub batch_transform: Option<BatchTransform>,
-    /// Whether the last, short batch of an epoch is left out rather than filled up with padding.
+    /// Whether to leave out the last, incomplete batch of an epoch instead of padding it.
     pub drop_last: bool,
-    /// Which records epochs are made of.
+    /// Selection of the records of each epoch.
     pub sampling: Sampling,
     /// Policy for samples that cannot be read or decoded.
     pub on_error: OnError,
-    /// The label of the first class, in batches and in `sampling`.
+    /// Label of the first class, in batches and in `sampling`.
     pub label_base: LabelBase,
-    /// Threads that decode; 0 for as many as this process may use (CPU affinity and cgroup limits count), which then
-    /// are shared with all its other loaders that were left the choice, sample by sample.
+    /// Decode threads. 0 selects the number of cores of this process (CPU affinity and cgroup limits count); all its loaders
+    /// with 0 then share these cores, sample by sample.
     pub threads: usize,
-    /// Which part of the cores this loader has beside others of its process. With one, threads take turns whatever their number;
-    /// `None` for a part of its own, as large as any other's.
+    /// Share of the cores, relative to other loaders of this process. If set, threads take turns whatever their number;
+    /// `None` creates a new share of weight 1.
     pub share: Option<FairShare>,
-    /// Threads that read, most of the time waiting for storage; 0 for [`DEFAULT_READERS`], or as many as storage behind a network
-    /// is worth, if the memory allows.
+    /// Read threads, which mostly wait for storage; 0 for [`DEFAULT_READERS`], or for remote storage the number that its
+    /// latency calls for, if the memory allows.
     pub readers: usize,
-    /// Batches in the making or ready; 0 for 4, or fewer where they would take more than
+    /// Batches in progress or ready; 0 for 4, or for fewer if 4 would take more than
     /// half of the memory.
     pub batches_ahead: usize,
-    /// Budget in bytes for records and batches together; 0 for [`DEFAULT_MEMORY_BYTES`]. Batches that were
-    /// handed out are not counted. A single record or batch that is larger is still made; memory that is used again may be
-    /// somewhat larger than what it holds.
+    /// Budget in bytes for records and batches together; 0 for [`DEFAULT_MEMORY_BYTES`]. Batches that the caller holds
+    /// are not counted. A single record or batch above the budget is still made, and reused buffers may be somewhat
+    /// larger than their contents.
     pub memory_bytes: u64,
     /// Page cache policy for records.
     pub page_cache: PageCache,
-    /// How images are decoded: whose pixels, EXIF orientation, scaled decoding, limits against decompression bombs.
+    /// Decoding: which library's pixels to reproduce, EXIF orientation, scaled decoding, limits against decompression bombs.
     pub decode: DecodeOptions,
-    /// Names of the columns that batches have besides images and labels.
+    /// Names of the columns in batches, in addition to images and labels.
     pub columns: Arc<[String]>,
-    /// Keep boxes of which less than a pixel is left.
+    /// Whether to keep boxes that are less than a pixel after the transform.
     pub keep_empty_boxes: bool,
-    /// Memory to expect of batches that vary in size.
+    /// Expected sizes of batches that vary in size.
     pub(crate) raw: RawSizes,
 }
 
-/// Batches of [`Transform::KeepEncoded`] are as large as their images, those with columns as large as these.
+/// Sizes of batches of [`Transform::KeepEncoded`], which depend on the images, and of batches with columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RawSizes {
-    /// Bytes of an encoded image on average, once that is resolved.
+    /// Average size of an encoded image in bytes, once resolved.
     pub(crate) typical: u64,
-    /// Bytes of a sample in columns of one size, once they are resolved.
+    /// Size of a sample in columns of constant size, in bytes, once resolved.
     pub(crate) columns: u64,
-    /// Most bytes of a batch.
+    /// Maximum size of a batch in bytes.
     pub(crate) most: u64,
 }
 
 impl Options {
-    /// Batches of `batch_size` samples for a single rank, everything else by default.
+    /// Creates options for batches of `batch_size` samples on a single rank, with defaults for everything else.
     #[must_use]
     pub fn new(batch_size: u64, transform: Transform) -> Self {
         Options {
@@ -140,30 +140,30 @@ impl Options {
         }
     }
 
-    /// Whether images stay encoded: then batches have no pixels, and sizes of their own.
+    /// Returns whether images stay encoded; then batches have no pixels and vary in size.
     #[must_use]
     pub fn is_raw(&self) -> bool {
         matches!(self.transform, Transform::KeepEncoded)
     }
 
-    /// Whether batches vary in size: those with encoded images or with columns.
+    /// Returns whether batches vary in size: those with encoded images or with columns.
     #[must_use]
     pub fn varies(&self) -> bool {
         self.is_raw() || !self.columns.is_empty()
     }
 
-    /// The same options with everything filled in that shapes batches (not what concerns this machine: threads
-    /// and memory), for epochs of `records` records in `bytes` bytes: a split, or what [`Sampling`] leaves or draws of it. Two loaders with the same resolved
-    /// options give the same batches.
+    /// Returns the same options with the defaults of all options that affect batches filled in (threads and memory, which
+    /// concern this machine, are left as they are). `records` and `bytes` describe an epoch: a split, or the records that
+    /// [`Sampling`] selects. Two loaders with the same resolved options make the same batches.
     ///
     /// # Errors
     ///
-    /// Every option that cannot be, with what is possible.
+    /// Any invalid option, with the allowed values.
     pub fn resolve(&self, records: u64, bytes: u64) -> Result<Options> {
         self.resolve_within(records, bytes, None)
     }
 
-    /// [`Options::resolve`] for a split whose manifest says how many records a block may have,
+    /// As [`Options::resolve`], for a split whose manifest limits the number of records per block,
     /// see [`Split::block_records`](forebay_shard::Split::block_records).
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Options {
         Ok(resolved)
     }
 
-    /// Refuses what is about pixels where there are none.
+    /// Refuses options that concern pixels, since images stay encoded.
     fn check_raw(&self) -> Result<()> {
         let refused = |name, found: String| {
             let expected = "nothing: with KeepEncoded images stay as they are";
@@ -231,14 +231,14 @@ impl Options {
         Ok(())
     }
 
-    /// A batch that varies in size and is larger than allowed.
+    /// Returns the error for a batch of varying size that is larger than allowed.
     pub(crate) fn too_large(&self, bytes: u64) -> Error {
         let found = format!("{}, for a batch of {bytes} bytes", self.batch_size);
         let expected = format!("batches of at most {} bytes", self.raw.most);
         Error::option("batch_size", found, expected)
     }
 
-    /// Which positions of an epoch of `records` samples this rank's batches hold.
+    /// Returns the positions of an epoch of `records` samples in the batches of this rank.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ impl Options {
         )
     }
 
-    /// Bytes of the image of a sample; with [`Transform::KeepEncoded`] those of one on average, once they are resolved.
+    /// Returns the size of a sample's image in bytes; with [`Transform::KeepEncoded`] the average, once resolved.
     #[must_use]
     pub fn sample_bytes(&self) -> usize {
         if self.is_raw() {
@@ -262,7 +262,7 @@ impl Options {
         self.transform.output_values() * self.output.dtype.bytes()
     }
 
-    /// Bytes of pixels of a batch; 0 where images stay encoded.
+    /// Returns the size of a batch's pixels in bytes; 0 if images stay encoded.
     pub(crate) fn pixel_bytes(&self) -> usize {
         if self.is_raw() {
             return 0;
@@ -271,8 +271,8 @@ impl Options {
         size.saturating_mul(self.sample_bytes())
     }
 
-    /// Bytes of one batch: of pixels, or with [`Transform::KeepEncoded`] what images have on average, and of columns whose values
-    /// have one size, once they are resolved. Other columns come in addition.
+    /// Returns the size of a batch in bytes: its pixels (with [`Transform::KeepEncoded`] the average size of its images), and
+    /// its columns of constant size, once resolved. Columns of varying size are not included.
     ///
     /// # Errors
     ///
@@ -293,23 +293,23 @@ impl Options {
     }
 }
 
-/// Cores that this process may use: affinity and cgroup limits count.
+/// Returns the number of cores that this process may use: CPU affinity and cgroup limits count.
 pub(crate) fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MAX_THREADS))
 }
 
-/// How a loader uses this machine: threads, and how its memory is divided.
+/// The use of this machine by a loader: threads, and the division of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Machine {
     pub(crate) threads: usize,
     pub(crate) readers: usize,
     pub(crate) batches_ahead: usize,
-    /// For encoded records.
+    /// Memory for encoded records.
     pub(crate) record_bytes: u64,
 }
 
 impl Machine {
-    /// Divides memory: at most half for batches but two of them at least, the rest for records.
+    /// Divides the memory: at most half of it for batches, but at least two batches; the rest for records.
     pub(crate) fn new(options: &Options) -> Result<Self> {
         let count = |name, found: usize, default: usize| {
             if found > MAX_THREADS {
@@ -332,7 +332,7 @@ impl Machine {
         let batches_ahead = wanted.max(MIN_BATCHES_AHEAD);
         let extra = if options.varies() { RAW_EXTRA } else { 0 };
         let for_batches = batch_bytes.saturating_mul(batches_ahead as u64 + extra);
-        // A default budget grows with the batches; one that was chosen is kept.
+        // A default budget grows with the batches; a budget that the caller set is kept.
         let budget = match options.memory_bytes {
             0 => budget.max(for_batches.saturating_mul(2)),
             bytes => bytes,
@@ -386,12 +386,12 @@ mod tests {
         small.memory_bytes = 50 << 20;
         let error = Machine::new(&small).unwrap_err().to_string();
         assert!(error.contains("77070337"), "{error}");
-        // Batches of 9.6 GB: the default budget follows.
+        // Batches of 9.6 GB, for which the default budget grows.
         assert!(Machine::new(&options(1 << 16)).is_ok());
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_options_are_refused() {
         let resolve = |change: &dyn Fn(&mut Options)| {
             let mut options = options(8);
             change(&mut options);

@@ -1,7 +1,7 @@
-//! Which records the epochs of a stream are made of: options, checked against a split, become a [`Selection`].
+//! Selection of the records of each epoch: converts the options, checked against a split, to a [`Selection`].
 //!
-//! Owns what the options mean together: `indices` and `labels` both have to let a record through, `limit` cuts what they
-//! leave, weights draw from that. Labels come from the open index; no record is read.
+//! This module defines how the options combine: a record has to pass both `indices` and `labels`, `limit` applies to the
+//! records that pass, and weights draw from the result. Labels come from the open index; no record is read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::plan::{Key, MAX_REPEATS, Selection};
 use crate::source::{Portions, Source};
 
-/// Draws of an epoch that are always allowed; more only up to [`MAX_DRAWS_A_RECORD`].
+/// Number of draws per epoch that is always allowed. More draws are limited to [`MAX_DRAWS_A_RECORD`] per record.
 const MAX_DRAWS: u64 = 1 << 24;
 const MAX_DRAWS_A_RECORD: u64 = 16;
 
-/// Which records epochs are made of, and how often. By default all of a split, each once.
+/// The records of each epoch, and how often each occurs. By default every record of a split occurs once.
 ///
 /// ```
 /// use forebay_loader::{Sampling, Weights};
@@ -31,36 +31,36 @@ pub struct Sampling {
     pub indices: Arc<[u64]>,
     /// Only records of these classes, by their names in the manifest.
     pub classes: Vec<String>,
-    /// Only records with these labels, as batches have them. With `classes`: and those of these labels.
+    /// Only records with these labels, as in batches. The records of `classes` are selected in addition.
     pub labels: Vec<i64>,
-    /// Only the first this many, in storage order, of the records that are left; 0 for all.
+    /// Only the first `limit` of the selected records, in storage order; 0 for all.
     pub limit: u64,
-    /// How likely each of the records that are left is, if they are drawn.
+    /// The weights for drawing from the selected records, if any.
     pub weights: Weights,
-    /// Samples drawn for each epoch, where there are weights, also those of a [`Mix`](crate::Mix); 0 for as many as records are left.
+    /// Samples drawn per epoch, if there are weights (here or in a [`Mix`](crate::Mix)); 0 for the number of selected records.
     pub num_samples: u64,
-    /// How often each sample comes in an epoch, transformed differently each time; 0 for once.
+    /// Occurrences of each sample per epoch, each with other random transforms; 0 for once.
     pub repeats: u64,
 }
 
-/// Whether samples are drawn with replacement, and by which weights.
+/// Whether samples are drawn with replacement, and with which weights.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Weights {
-    /// Not drawn: each record comes once.
+    /// No draws: each record occurs once.
     #[default]
     None,
-    /// Each class as often as any other, on average.
+    /// All classes are equally frequent on average.
     Balanced,
-    /// The weight of a record by its label, as batches have it; labels that are not named weigh 1.
+    /// The weight of a record by its label, as in batches; labels that are not listed have weight 1.
     ByLabel(Vec<(i64, f64)>),
-    /// The same, by the names of classes.
+    /// As `ByLabel`, with names of classes.
     ByClass(Vec<(String, f64)>),
     /// The weight of each record of the split.
     BySample(Arc<[f32]>),
 }
 
-/// The records that the options select from each part, as often as its weight says.
+/// Selects records of each part with a quota by the weight of the part.
 fn portion(num_samples: u64, list: Vec<u32>, portions: &Portions) -> Result<Selection> {
     let below = |&end: &u64| list.partition_point(|&record| u64::from(record) < end);
     let starts: Vec<usize> = portions.starts.iter().map(below).collect();
@@ -78,7 +78,7 @@ fn refused<T>(name: &'static str, found: impl ToString, expected: impl ToString)
 }
 
 impl Sampling {
-    /// Whether every record comes, once.
+    /// Returns whether every record is selected, without draws.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         let once = Sampling {
@@ -88,14 +88,14 @@ impl Sampling {
         self.repeats <= 1 && *self == once
     }
 
-    /// How often each sample comes in an epoch: at least once.
+    /// Returns how often each sample occurs per epoch: at least once.
     #[must_use]
     pub fn times(&self) -> u64 {
         self.repeats.max(1)
     }
 
-    /// A fingerprint of these options for states that are resumed: of
-    /// [resolved](crate::Loader::options) options.
+    /// Returns a fingerprint of [resolved](crate::Loader::options) options, for comparison with the state of a run that is
+    /// resumed.
     #[must_use]
     pub fn identity(&self) -> String {
         if self.is_everything() {
@@ -112,7 +112,7 @@ impl Sampling {
         format!("{:016x}", key.bits())
     }
 
-    /// The same options with names and defaults replaced by what they come to, and what epochs are made of.
+    /// Returns the same options with names and defaults replaced by labels and numbers, and the selection that they describe.
     pub(crate) fn resolve(&self, source: &dyn Source) -> Result<(Sampling, Selection)> {
         let records = source.records();
         let portions = source.portions();
@@ -205,7 +205,7 @@ impl Sampling {
         }
     }
 
-    /// The records that are let through, ascending.
+    /// Returns the records that pass all filters, in ascending order.
     fn list(&self, source: &dyn Source) -> Result<Vec<u32>> {
         let limit = match self.limit {
             0 => usize::MAX,
@@ -250,7 +250,7 @@ impl Sampling {
                 return Selection::drawn(self.num_samples, starts, list, &weights);
             }
             Weights::ByLabel(weights) => Some(weights),
-            // Names were resolved before.
+            // `resolve` has replaced class names by labels.
             Weights::Balanced | Weights::ByClass(_) | Weights::None => None,
         };
         let labels = labels_of(&list, source)?;
@@ -272,7 +272,7 @@ impl Sampling {
             };
             *of_class = weight * f64::from(sizes[label]);
         }
-        // The members of each label, one label after the other, in storage order.
+        // All members grouped by label, each group in storage order.
         let mut starts = vec![0u32];
         let mut next = BTreeMap::new();
         for (&label, &size) in &sizes {
@@ -292,7 +292,7 @@ impl Sampling {
     }
 }
 
-/// The label of each record of an ascending list.
+/// Returns the label of each record of an ascending list.
 fn labels_of(list: &[u32], source: &dyn Source) -> Result<Vec<i64>> {
     let mut labels = Vec::with_capacity(list.len());
     let mut without = None;

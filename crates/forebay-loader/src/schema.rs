@@ -1,7 +1,7 @@
-//! A loader's options from the schema that every interface reads, and back: [`LoaderOptions`].
+//! Conversion of a loader's options from and to [`LoaderOptions`], the schema that all interfaces share.
 //!
-//! Owns the defaults of what is not given. Options may come from a peer: values are checked here or when the options are
-//! resolved, and nothing is allocated from them before.
+//! This module owns the defaults of options that are not given. Options may come from a peer: values are checked here
+//! or when the options are resolved, and no memory is allocated for them before.
 
 use forebay_image::{
     BatchTransform, Compose, EvalTransform, Limits, Mixing, Normalize, Op, Transform, ops,
@@ -19,13 +19,13 @@ use crate::options::Options;
 use crate::plan::Shuffle;
 use crate::sampling::{Sampling, Weights};
 
-/// Largest batch of a request by default.
+/// Default maximum size in bytes of a batch that a peer requests.
 pub const MAX_BATCH_BYTES: u64 = 1 << 30;
 
 impl Options {
-    /// The options that are given, the defaults for all others. The transform has none, and decides those of `shuffle` and
-    /// `drop_last`: both true for training, with a random operation, and both false for `eval`. For other transforms `shuffle`
-    /// has to be given, and `drop_last` is true where it shuffles.
+    /// Converts options, with defaults for those that are not given. `transform` is required. For transforms with a
+    /// random operation (training), `shuffle` and `drop_last` default to true; for `eval`, to false. Other transforms require
+    /// `shuffle`, and `drop_last` defaults to true if it shuffles.
     ///
     /// ```
     /// use forebay_loader::{Options, Shuffle};
@@ -39,7 +39,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// A value that is not possible, with those that are; no transform, no shuffle where the transform does not decide it.
+    /// An invalid value, with the allowed ones; no transform; no shuffle for a transform that has no default for it.
     pub fn from_schema(given: &LoaderOptions) -> Result<Options> {
         let transform = match &given.transform {
             None => {
@@ -92,17 +92,17 @@ impl Options {
         Ok(options)
     }
 
-    /// The options of a stream that a peer requests, of at most `max_batch_bytes` of pixels a batch
-    /// ([`MAX_BATCH_BYTES`] is a good bound).
+    /// Converts the options of a stream that a peer requests, with at most `max_batch_bytes` of pixels per batch
+    /// (for example [`MAX_BATCH_BYTES`]).
     ///
     /// # Errors
     ///
-    /// A value that is not possible; a batch that is larger.
+    /// An invalid value; a batch above the maximum.
     pub fn from_request(given: &LoaderOptions, max_batch_bytes: u64) -> Result<Options> {
         let mut options = Options::from_schema(given)?;
         options.transform.validate().map_err(Error::Transform)?;
         if options.varies() {
-            // How large batches are is known once there is a split, and of each when it is made.
+            // The batch size in bytes is known only for an open split; each batch is checked when it is made.
             options.raw.most = options.raw.most.min(max_batch_bytes);
         }
         let bytes = options.batch_bytes()? as u64;
@@ -114,8 +114,8 @@ impl Options {
         Ok(options)
     }
 
-    /// These options as the schema has them, in one form for the same options: defaults are spelled out, numbers that are 0 to be
-    /// chosen are left out. How this machine makes batches is not a part of it, and neither is the split.
+    /// Converts these options to the schema, in a canonical form: defaults are written out, and numbers that are 0 (automatic)
+    /// are left out. The result includes neither the split nor options that concern only this machine.
     #[must_use]
     pub fn to_schema(&self) -> LoaderOptions {
         let chosen = |number: u64| (number > 0).then_some(number);
@@ -153,7 +153,7 @@ impl Options {
 }
 
 impl Sampling {
-    /// These options alone, for the schema.
+    /// Returns these options alone in the form of the schema.
     pub(crate) fn schema(&self) -> LoaderOptions {
         let mut schema = LoaderOptions::default();
         self.put_into(&mut schema);
@@ -183,7 +183,7 @@ impl Sampling {
     }
 }
 
-/// The name of a transform, with all of its parameters.
+/// Returns the specification of a transform: its name with all of its parameters.
 fn spec(kind: &str, params: impl Serialize) -> TransformSpec {
     match serde_json::to_value(params) {
         Ok(Value::Object(params)) => TransformSpec {
@@ -216,7 +216,7 @@ pub(crate) fn batch_transform_spec(transform: &BatchTransform) -> Transforms {
     Transforms::List(specs.collect())
 }
 
-/// The numbers that pixels are normalized with: an option, or an op of a list.
+/// Returns the mean and standard deviation that pixels are normalized with: from an option, or from an op of a list.
 fn normalize(given: &LoaderOptions, transform: &Transform) -> Result<Option<Normalize>> {
     let listed = match transform {
         Transform::List(list) => list.normalize(),
@@ -238,7 +238,7 @@ fn invalid(name: &'static str, error: String) -> Error {
     Error::Invalid { name, error }
 }
 
-/// The shuffle; `trains` is what the transform says, if it does.
+/// Returns the shuffle; `trains` is the default that follows from the transform, if there is one.
 fn shuffle(given: &LoaderOptions, trains: Option<bool>) -> Result<Shuffle> {
     let by_transform = trains.map(ShuffleSpec::from);
     let Some(ShuffleSpec(name)) = given.shuffle.as_ref().or(by_transform.as_ref()) else {
@@ -275,7 +275,7 @@ fn shuffle(given: &LoaderOptions, trains: Option<bool>) -> Result<Shuffle> {
     Ok(shuffle)
 }
 
-/// Reads the parameters of a transform that is no op.
+/// Reads the parameters of a transform that is not an op of a list.
 fn params<T: DeserializeOwned>(spec: &TransformSpec) -> Result<T, String> {
     T::deserialize(Value::Object(spec.params.clone())).map_err(|e| format!("{}: {e}", spec.kind))
 }
@@ -313,7 +313,7 @@ fn transform(transforms: &Transforms) -> Result<Transform, String> {
     Ok(Transform::List(list))
 }
 
-/// One way to mix a batch, or a choice of several with their weights.
+/// Reads one way of mixing a batch, or several with their weights.
 fn batch_transform(transforms: &Transforms) -> Result<BatchTransform, String> {
     #[derive(Deserialize)]
     #[serde(default, deny_unknown_fields)]
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transform_alone_is_the_defaults() {
+    fn a_transform_alone_gives_the_defaults() {
         let expected = Options::new(32, Transform::Train(TrainTransform::new(224)));
         assert_eq!(options(json!({"transform": "train"})).unwrap(), expected);
     }

@@ -14,24 +14,24 @@ use forebay_shard::{ReadProfile, RecordBlock, Schema, Shard, Split, StorageStats
 use crate::error::{Error, Place, Result};
 use crate::labels::Relabel;
 
-/// Maximum gap between two records of local files, in bytes, up to which the gap is read too
-/// instead of reading the records separately.
+/// Maximum gap in bytes between two requested records of a local file up to which one read covers both
+/// records and the gap.
 pub(crate) const MAX_GAP_BYTES: u64 = 64 << 10;
-/// Reads in flight when nothing is said: enough for local disks to be busy and for a network to be worth it.
+/// Default number of concurrent reads: enough to keep local disks busy, and to hide some of the latency of a network.
 pub const DEFAULT_READERS: usize = 4;
 
 /// Page cache policy for records that were read from local files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum PageCache {
-    /// The system decides. Right where the dataset fits into memory, or nothing else wants it.
+    /// The operating system decides. Suits datasets that fit into memory, and machines without other users of the cache.
     #[default]
     Keep,
-    /// Given up as soon as they were read. Right where a dataset larger than memory would drive out what others read.
+    /// Pages are dropped as soon as they were read. Suits datasets larger than memory, which would evict the pages of others.
     Drop,
 }
 
-/// Records by number, read in pieces, by several threads concurrently.
+/// Numbered records that several threads read concurrently, in pieces.
 pub(crate) trait Source: Send + Sync {
     /// Returns the number of records.
     fn records(&self) -> u64;
@@ -189,12 +189,12 @@ impl SplitSource {
         })
     }
 
-    /// Returns the same source with another use of the system's page cache.
+    /// Returns the same source with another page cache policy.
     pub(crate) fn keeping(self, page_cache: PageCache) -> Self {
         SplitSource { page_cache, ..self }
     }
 
-    /// Returns the same source with labels that count from `label_base`.
+    /// Returns the same source with the first class labeled as `label_base` says.
     pub(crate) fn counting_from(self, label_base: LabelBase) -> Self {
         let stored = self.split.label_base();
         SplitSource {

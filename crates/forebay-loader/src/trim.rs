@@ -21,10 +21,10 @@ mod glibc {
         fn malloc_trim(pad: usize) -> c_int;
     }
 
-    /// Delay, during which other loaders that end are included.
+    /// Delay of a trim, which then covers all loaders that end in the meantime.
     const DELAY: Duration = Duration::from_millis(500);
 
-    /// Id of the process that has a thread about to trim; a process forked from it has none.
+    /// Id of the process that has a pending trim thread; it differs after a fork, where that thread does not exist.
     static PENDING: AtomicU32 = AtomicU32::new(0);
 
     pub(super) fn soon() {
@@ -36,7 +36,7 @@ mod glibc {
             thread::sleep(DELAY);
             // Loaders that end from here on need another trim.
             PENDING.store(0, Ordering::Release);
-            // SAFETY: it may be called at any time from any thread.
+            // SAFETY: malloc_trim may be called at any time from any thread.
             unsafe { malloc_trim(0) };
         };
         let name = "forebay-trim".to_owned();

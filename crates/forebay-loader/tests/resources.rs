@@ -1,5 +1,5 @@
-//! Threads and memory of a process that loads, measured from outside. A single test, so that
-//! nothing else runs.
+//! Threads and memory of a process that loads, measured from outside. There is a single test, so that
+//! nothing else runs in the process.
 
 #![cfg(target_os = "linux")]
 
@@ -28,7 +28,7 @@ fn resident_bytes() -> u64 {
 }
 
 #[test]
-fn threads_and_memory_are_flat_and_go_with_the_loader() {
+fn threads_and_memory_are_bounded_and_released() {
     let (_directory, split) = dataset::split(&Recipe {
         records: 600,
         ..Recipe::default()
@@ -57,7 +57,7 @@ fn threads_and_memory_are_flat_and_go_with_the_loader() {
     assert!(grown < 2 << 20, "{resident:?}");
 
     drop(loader);
-    // The kernel may list a joined thread for a moment.
+    // The kernel may list a joined thread for a short time.
     let begun = Instant::now();
     while !threads().is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", threads());

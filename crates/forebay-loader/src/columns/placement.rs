@@ -1,14 +1,14 @@
-//! Boxes, masks and keypoints of a sample, where the pixels of its image went.
+//! Maps the boxes, masks and keypoints of a sample in the way in which the transform moved its pixels.
 
 use forebay_image::geometry::{MaskIds, SpatialMap};
 use forebay_image::{Limits, decode_mask};
 
-/// The way of the pixels of a sample.
+/// The mapping of the pixels of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Placement<'a> {
     /// The image stays encoded. Width and height as stored; 0 if unknown.
     Stored(u32, u32),
-    /// The transform moved them.
+    /// The transform moved the pixels.
     Moved {
         map: &'a SpatialMap,
         keep_empty_boxes: bool,
@@ -21,7 +21,7 @@ impl Placement<'_> {
         matches!(self, Placement::Moved { .. })
     }
 
-    /// Moves boxes to pixels; labels follow those that are left.
+    /// Maps boxes to pixel coordinates. The labels of boxes that are left out are left out too.
     pub(super) fn boxes(
         self,
         boxes: &[[f32; 4]],
@@ -45,7 +45,7 @@ impl Placement<'_> {
         }
     }
 
-    /// Moves keypoints to pixels; those outside are no longer visible.
+    /// Maps keypoints to pixel coordinates. Keypoints outside of the image become invisible.
     pub(super) fn keypoints(
         self,
         points: &[[f32; 2]],
@@ -64,7 +64,7 @@ impl Placement<'_> {
         }
     }
 
-    /// Decodes and moves a mask; one that stays encoded is no numbers.
+    /// Decodes and maps a mask. An image that stays encoded has no pixels to map a mask to.
     pub(super) fn mask(self, encoded: &[u8]) -> Result<Vec<i32>, String> {
         let Placement::Moved { map, limits, .. } = self else {
             return Err("a mask that stays encoded has no pixels".to_owned());
@@ -77,7 +77,7 @@ impl Placement<'_> {
     }
 }
 
-/// Width and height of an image as factors of coordinates.
+/// Returns width and height as factors for relative coordinates.
 fn known(width: u32, height: u32) -> Result<(f32, f32), String> {
     match (width, height) {
         (0, _) | (_, 0) => {

@@ -35,7 +35,7 @@ pub(super) struct Slot {
 }
 
 impl BatchBuffer {
-    /// Divides the first `slots * slot_bytes` bytes of a buffer into slots, in order. `None` if it is
+    /// Divides the first `slots * slot_bytes` bytes of a buffer into slots, in order. Returns `None` if the buffer is
     /// shorter.
     pub(super) fn cut(
         mut buffer: Buffer,
@@ -59,7 +59,7 @@ impl BatchBuffer {
         Some((buffer, slots))
     }
 
-    /// Returns the buffer, if no slot is left.
+    /// Returns the buffer once all slots are dropped.
     pub(super) fn whole(buffer: Arc<BatchBuffer>) -> Option<Buffer> {
         Arc::into_inner(buffer).map(|buffer| buffer.buffer)
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn no_buffer_while_a_slot_is_out() {
+    fn the_buffer_is_kept_while_a_slot_exists() {
         let pool = BufferPool::new(1 << 20);
         let (buffer, mut slots) = BatchBuffer::cut(pool.take(8), 2, 4).unwrap();
         let last = slots.pop();

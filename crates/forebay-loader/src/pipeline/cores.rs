@@ -2,9 +2,9 @@
 //!
 //! A loader without an explicit number of threads has a decode thread per core. Several loaders,
 //! such as one for training and one for validation, or the streams of a server, would then have
-//! several times as many threads as cores. So their threads acquire a *permit*, a permit of a
-//! semaphore with one per core, before they work. Uncontended permits are free: a thread keeps its
-//! permit from one sample to the next until another thread waits.
+//! several times as many threads as cores. So their threads acquire a *permit* before they work, from a semaphore with
+//! one permit per core. Uncontended permits are free: a thread keeps its permit from one sample to the next until another
+//! thread waits.
 //!
 //! Permits are assigned by the tree of [`FairShare`]s (see [`crate::fair`]), in which each loader has its
 //! own part. The cost is time in a permit, not samples, so large images get no more CPU time than
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::fair::{FairQueue, FairShare};
 
-/// Expected cost of a loader's first sample.
+/// Expected duration of a loader's first sample.
 const FIRST_GUESS: Duration = Duration::from_millis(1);
 /// Permits, and the threads that wait for one.
 pub(super) struct Cores {
@@ -42,7 +42,7 @@ struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter for the current thread.
+    /// Creates a waiter for the current thread.
     fn new(expected: f64) -> Arc<Self> {
         Arc::new(Waiter {
             thread: std::thread::current(),
@@ -174,7 +174,7 @@ pub(super) struct CpuShares {
 }
 
 impl CpuShares {
-    /// Registers a loader of this process, with a part of this share.
+    /// Registers a loader of this process, with a new part of `share`; `None` creates a new share.
     pub(super) fn new(share: Option<&FairShare>) -> Self {
         CpuShares::among(
             of_this_process(),
@@ -212,7 +212,7 @@ impl Drop for CpuShares {
     }
 }
 
-/// A thread's permit for a core; without a place it always has one.
+/// A thread's permit for a core. Without `CpuShares`, threads need no permits.
 pub(super) struct CpuPermit<'a> {
     place: Option<&'a CpuShares>,
     /// Start of the work in the permit, and the seconds charged for it.
@@ -224,7 +224,7 @@ impl<'a> CpuPermit<'a> {
         CpuPermit { place, taken: None }
     }
 
-    /// Waits for a core, for one piece of work. Keeps the current one unless another thread waits.
+    /// Acquires a permit for one piece of work. The thread keeps the permit that it has unless another thread waits.
     pub(super) fn take(&mut self) {
         let Some(place) = self.place else { return };
         let expected = match self.taken.take() {
@@ -244,7 +244,7 @@ impl<'a> CpuPermit<'a> {
         self.taken = Some((Instant::now(), expected));
     }
 
-    /// Returns the core.
+    /// Releases the permit.
     pub(super) fn leave(&mut self) {
         if let (Some(place), Some((since, expected))) = (self.place, self.taken.take()) {
             let took = place.cores.is_wanted().then(|| since.elapsed());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_work_at_once_than_there_are_cores() {
+    fn concurrent_work_is_limited_to_the_cores() {
         let cores = Arc::new(Cores::new(3));
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_party_seats_go_to_those_who_wait_longest() {
+    fn permits_of_a_loader_go_to_its_longest_waiting_thread() {
         let cores = Arc::new(Cores::new(1));
         let place = place(&cores);
         let mut mine = CpuPermit::new(Some(&place));
@@ -339,8 +339,8 @@ mod tests {
         }
     }
 
-    /// How often each of these shares gets a permit if all of them always want one, with pieces of
-    /// work of this many milliseconds.
+    /// Returns how often each share gets a permit if all of them always wait for one, and the pieces of work of
+    /// each share take the given number of milliseconds.
     fn seatings_of(
         shares: &[FairShare],
         milliseconds: &[u64],
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_many_streams_has_no_more_than_one_of_few() {
+    fn many_streams_do_not_increase_the_share_of_a_client() {
         let name = FairShare::default();
         let greedy = name.part_of("greedy");
         let mut shares: Vec<FairShare> = (0..60).map(|_| greedy.part()).collect();

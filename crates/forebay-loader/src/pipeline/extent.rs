@@ -1,9 +1,9 @@
-//! Encoded records in memory, and their budget.
+//! Encoded records in memory, and the memory budget for them.
 //!
 //! An [`Extent`] is a range of consecutive records that is read at once. It is referenced by the
 //! virtual rank whose window contains it, by each sample that waits to be decoded, and by encoded
-//! images until they are in their batch. References are released with [`Store::release`] under the pipeline's lock, so the last release is detected and
-//! its memory accounted for immediately.
+//! images until they are in their batch. References are released with [`Store::release`] under the pipeline's lock, so
+//! the last release is detected and the memory is accounted for immediately.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,16 +15,16 @@ use forebay_shard::RecordBlock;
 use super::raw::RawImage;
 use crate::error::{Error, Result};
 
-/// Memory that is kept for the next reads: at most the budget divided by this, in addition to the
-/// budget, or what was in use before and is not any more.
+/// Limit of the spare memory for later reads: the difference between peak and current use, or if that is larger
+/// the budget divided by this number. The latter comes in addition to the budget.
 const SPARE_PART: u64 = 12;
 
 /// Consecutive records: to be read, being read, or in memory.
 pub(super) struct Extent {
     pub(super) id: u64,
     pub(super) records: Range<u64>,
-    /// Bytes counted in the budget: first those to be read, later those of the memory that holds
-    /// them.
+    /// Bytes counted in the budget: first the size of the read, later the size of the memory that holds
+    /// the records.
     bytes: AtomicU64,
     data: OnceLock<Result<RecordBlock>>,
 }
@@ -45,7 +45,7 @@ impl Extent {
         self.records.end - self.records.start == 1
     }
 
-    /// Returns whether it was read without an error.
+    /// Returns whether the extent was read without an error.
     pub(super) fn has_records(&self) -> bool {
         matches!(self.data.get(), Some(Ok(_)))
     }
@@ -83,12 +83,12 @@ impl Store {
         }
     }
 
-    /// Bytes held or about to be read.
+    /// Returns the bytes held or about to be read.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Returns whether `bytes` more fit into the budget.
+    /// Returns whether `bytes` more bytes fit into the budget.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         self.used.saturating_add(bytes) <= self.budget
     }
@@ -100,7 +100,7 @@ impl Store {
         extent
     }
 
-    /// Creates an extent that cannot be read.
+    /// Creates an extent that holds an error instead of records.
     pub(super) fn refuse(&mut self, records: Range<u64>, error: Error) -> Arc<Extent> {
         self.extent(records, 0, OnceLock::from(Err(error)))
     }
@@ -126,15 +126,15 @@ impl Store {
         !self.reads.is_empty()
     }
 
-    /// Takes the next extent to read, with memory for it.
+    /// Takes the next extent to read, with a memory block for its records.
     pub(super) fn next_read(&mut self) -> Option<(Arc<Extent>, RecordBlock)> {
         let extent = self.reads.pop_front()?;
         self.announced = self.announced.saturating_sub(1);
-        // Of similar size: excess memory would count in the budget without being used.
+        // The block must be of similar size: excess memory would count in the budget without being used.
         let bytes = extent.bytes.load(Ordering::Relaxed);
         let sizes = self.spare.iter().map(|block| block.memory_bytes() as u64);
         let near = sizes.enumerate().filter(|&(_, size)| size / 2 <= bytes);
-        // A buffer that is too small is freed and allocated again, so that the next one may fit.
+        // A block that is too small is freed and allocated again, so that a later read may fit.
         let spare = near
             .min_by_key(|&(_, size)| (size < bytes, size.abs_diff(bytes)))
             .map(|(at, _)| at);
@@ -164,7 +164,7 @@ impl Store {
         }
     }
 
-    /// Returns the records of the next `ahead` reads that have not been announced, each once.
+    /// Returns the records of those of the next `ahead` reads that were not announced before.
     pub(super) fn announce(&mut self, ahead: usize) -> Vec<Range<u64>> {
         let end = self.reads.len().min(ahead);
         let first = self.announced;
@@ -173,15 +173,15 @@ impl Store {
         next.map(|extent| extent.records.clone()).collect()
     }
 
-    /// Records that an extent was read, or could not be.
+    /// Stores the result of reading an extent.
     pub(super) fn finish(&mut self, extent: &Extent, data: Result<RecordBlock>) {
-        // Decompressed records take more memory than was read; so does a buffer that was larger
-        // before.
+        // Decompressed records take more memory than was read, and a reused block may be larger than
+        // its contents.
         let held = data.as_ref().map_or(0, |block| block.memory_bytes() as u64);
         let more = held.saturating_sub(extent.bytes.fetch_max(held, Ordering::Relaxed));
         self.used += more;
         self.hold(more);
-        // Each extent is read once, by one reader, so it is not set before.
+        // Each extent is read once, by one reader, so this never fails.
         let _ = extent.data.set(data);
     }
 
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn spare_memory_is_what_was_in_use_before_or_a_small_part_of_the_budget() {
+    fn spare_memory_is_limited_by_peak_use_or_budget() {
         const BLOCK: u64 = 1000;
         let budget = 3 * BLOCK * SPARE_PART;
         for (most, blocks, kept) in [(100, 8, 8), (2, 8, 2), (100, 2, 2)] {
@@ -243,8 +243,8 @@ mod tests {
             }
             assert_eq!(store.spare.len(), kept);
             assert_eq!((store.used(), store.held), (0, 0));
-            // Each of these replaces one of those, which are too small. The rest is freed as far as it
-            // would come in addition to the most that was in use.
+            // Each large read replaces one small block. The rest is freed down to
+            // the limit.
             let large: Vec<_> = (0..2).map(|_| read(&mut store, 3 * BLOCK)).collect();
             assert_eq!(store.spare.len(), kept.saturating_sub(2).min(3));
             assert_eq!(store.spare_bytes, store.spare.len() as u64 * BLOCK);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_read_gets_memory_that_it_fits_into() {
+    fn the_next_read_reuses_memory_of_similar_size() {
         let mut store = Store::new(1 << 20, 4);
         for bytes in [900, 1500, 1100] {
             let mut block = RecordBlock::default();
@@ -265,7 +265,7 @@ mod tests {
             store.spare_bytes += bytes as u64;
             store.spare.push(block);
         }
-        // The nearest is too small; memory of twice the size would count without being used.
+        // The nearest block is too small; a block of twice the size would count without being used.
         for (wanted, given) in [(1000, 1100), (1000, 1500), (1000, 900), (10, 0)] {
             let extent = store.admit(0..1, wanted);
             let (_, block) = store.next_read().unwrap();

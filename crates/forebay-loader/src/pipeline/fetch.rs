@@ -14,8 +14,8 @@ use super::state::Working;
 use crate::error::{Error, Result};
 use crate::stats::Activity;
 
-/// Number of reads announced to the system beyond those in progress: enough for a disk to have a
-/// queue, and few enough that the prefetched bytes are still cached when they are read.
+/// Number of reads announced to the system beyond those in progress: enough to fill the queue of a disk,
+/// and few enough that prefetched bytes are still cached when they are read.
 const TOLD_AHEAD: usize = 8;
 
 /// Reads until the pipeline is stopped, as reader number `me`.

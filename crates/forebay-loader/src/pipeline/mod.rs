@@ -45,21 +45,21 @@ use raw::Gathered;
 use sizes::Sizes;
 use state::{PendingBatch, State};
 
-/// Timeout for joining the threads when a loader is dropped. Only a blocked read takes longer, and
-/// it cannot be interrupted: its thread is left behind, and ends with the read.
+/// Timeout for joining the threads when a loader is dropped. Only a blocked read takes longer. It
+/// cannot be interrupted, so its thread is left behind and ends with the read.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// State shared by the threads.
 pub(crate) struct Shared {
     source: Box<dyn Source>,
-    /// With all defaults filled in.
+    /// Resolved options, with all defaults filled in.
     options: Options,
-    /// The columns that batches have, if any.
+    /// The columns of batches, if any.
     columns: Option<Columns>,
     selection: Selection,
     batches: Batches,
     reach: Reach,
-    /// Planned maximum of the bytes held in records and batches.
+    /// Planned maximum number of bytes in records and batches.
     pub(crate) planned_bytes: u64,
     pool: BufferPool,
     /// Size of the pixels that samples are decoded into; 0 if images stay encoded.
@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     machine_before: MachineCpu,
     trainer: Clock,
     began: Instant,
-    /// The cores shared with other loaders of this process, unless the number of threads was given
+    /// The cores shared with other loaders of this process; `None` if the number of threads was given
     /// without a share.
     cores: Option<CpuShares>,
     usable_cores: usize,
@@ -105,7 +105,7 @@ pub(crate) struct FinishedBatch {
 }
 
 impl FinishedBatch {
-    /// Replaces each failed sample by the next good one, or by the first after the last.
+    /// Replaces each failed sample by the next good one, wrapping around at the end of the batch.
     fn fill_gaps(&mut self, pixel_bytes: usize) {
         let count = self.flags.len();
         let bytes = pixel_bytes / count.max(1);
@@ -126,7 +126,7 @@ impl FinishedBatch {
         }
     }
 
-    /// Gives padding the label that losses ignore.
+    /// Sets the label of padding to the value that losses ignore.
     fn label_padding(&mut self) {
         for (label, flag) in self.labels.iter_mut().zip(&self.flags) {
             if flag & FLAG_PADDING != 0 {
@@ -135,8 +135,8 @@ impl FinishedBatch {
         }
     }
 
-    /// Mixes samples with each other, if the options say so. Padding and failed samples do not take
-    /// part.
+    /// Mixes samples with each other, if the options have a batch transform. Padding and failed samples are
+    /// excluded.
     fn mix(&mut self, options: &Options) {
         let Some(transform) = &options.batch_transform else {
             return;
@@ -168,8 +168,8 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Starts threads that make batches from `position` of `epoch` on. `options` have all defaults
-    /// filled in, and `selection` is made from them; `mean_bytes` is the mean size of a sample.
+    /// Starts threads that make batches from `position` of `epoch` on. `options` must be resolved, `selection` is
+    /// made from them, and `mean_bytes` is the mean size of a sample.
     pub(crate) fn start(
         source: Box<dyn Source>,
         options: Options,
@@ -214,7 +214,7 @@ impl Pipeline {
         let placed = placed.saturating_mul(if reach.single { mean_bytes } else { 0 });
         let for_records = reach.bytes.saturating_add(placed);
         let planned_bytes = for_batches.saturating_add(for_records.min(machine.record_bytes));
-        // In addition to those in progress, one or two batches are at the trainer.
+        // Buffers to keep: those in progress, and one or two that the trainer still uses.
         let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
         let shares = options.threads == 0 || options.share.is_some();
         let cores = shares.then(|| CpuShares::new(options.share.as_ref()));
@@ -258,7 +258,7 @@ impl Pipeline {
             shared,
             threads: Vec::new(),
         };
-        // On an error the pipeline is dropped, which ends the threads that were started.
+        // On an error the pipeline is dropped, which ends the threads started so far.
         for i in 0..machine.readers {
             pipeline.spawn(format!("fb-read-{i}"), move |shared| fetch::run(shared, i))?;
         }
@@ -315,7 +315,7 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        // Dropped last, after this function has freed memory.
+        // Declared first, so that it is dropped last, after the memory was freed.
         let _trim = crate::trim::Soon;
         self.shared.stop();
         let until = Instant::now() + JOIN_TIMEOUT;
@@ -329,7 +329,7 @@ impl Drop for Pipeline {
                 Err(poisoned) => poisoned.into_inner().0,
             };
         }
-        // Handles may outlive the pipeline; records and batches must not.
+        // `Arc`s of `Shared` may outlive the pipeline, but records and batches are freed here.
         state.clear();
         drop(state);
         for thread in self.threads.drain(..) {
@@ -339,7 +339,7 @@ impl Drop for Pipeline {
     }
 }
 
-/// Records that a thread has ended, and whether it panicked.
+/// Reports the end of a thread when dropped, and whether it panicked.
 struct Ending<'a>(&'a Shared);
 
 impl Drop for Ending<'_> {
@@ -359,7 +359,7 @@ impl Drop for Ending<'_> {
 }
 
 impl Shared {
-    /// Locks the state. It stays usable after a panic in another thread, which `crashed` reports.
+    /// Locks the state. A panic in another thread does not make it unusable, and is reported by `crashed`.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -381,7 +381,7 @@ impl Shared {
         }
     }
 
-    /// Stops the pipeline: all threads end, and a waiting `next` returns.
+    /// Stops the pipeline: all threads end, and a waiting call of `next` returns.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.to_readers.notify_all();

@@ -1,7 +1,7 @@
 //! Walks the plan ahead of the pipeline: determines the next samples and the reads that they need.
 //!
-//! Owns the position up to which samples are planned, and the extents of each virtual rank's current
-//! window.
+//! The planner owns the position up to which samples are planned, and the extents of each virtual rank's
+//! current window.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::source::{DEFAULT_READERS, Source};
 /// the plan itself.
 const MAX_PLANNED: u64 = 1 << 16;
 
-/// Memory per record for its location within the memory that it was read into.
+/// Memory per record for its offset in the memory block.
 const PLACE_BYTES: u64 = 48;
 
-/// A sample without a place in a batch buffer.
+/// A planned sample that has no slot in a batch buffer yet.
 pub(super) struct Planned {
     /// Running number of its batch.
     pub(super) batch: u64,
@@ -32,7 +32,7 @@ pub(super) struct Planned {
     pub(super) extent: Arc<Extent>,
 }
 
-/// How far to plan ahead, and how to read.
+/// How far to plan ahead, and how to read the records.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reach {
     /// Samples planned beyond those with a place in a batch.
@@ -59,7 +59,7 @@ impl Reach {
     ) -> Self {
         let records = num_samples.max(1);
         let readers = readers as u64;
-        // Two reads in progress per reader, and as many queued.
+        // Two reads per reader in progress, and two in the queue.
         let reads = readers * 4;
         let world_size = options.world_size.max(1);
         let Footprint {
@@ -91,8 +91,8 @@ impl Reach {
             .saturating_mul(2)
             .max(if fits { ahead_samples } else { reads })
             .min(MAX_PLANNED.max(options.batch_size));
-        // When virtual ranks change windows, the old and the new one are held together, within the planned
-        // range; and some memory is kept for the next reads.
+        // When a virtual rank changes its window, the old and the new window are held together, within the planned
+        // range, and some memory is kept for the next reads.
         let kept = run_records.saturating_mul(readers + 2);
         let most = match held.filter(|_| fits) {
             Some(held) => held.saturating_add(ahead_records.saturating_mul(2)),
@@ -108,8 +108,8 @@ impl Reach {
     }
 }
 
-/// Returns the number of readers that suits the storage, if the windows of the order fit into
-/// `budget` beside their reads; otherwise fewer, down to the number for local files. If the windows
+/// Returns the number of readers and the reach. With `wanted` readers, the windows of the order may not fit into the
+/// budget beside the reads; then the number decreases down to that for local files. If the windows
 /// never fit, records are read one by one and take little memory.
 pub(super) fn most_readers(wanted: usize, reach: impl Fn(usize) -> Reach) -> (usize, Reach) {
     let mut readers = wanted;
@@ -168,8 +168,8 @@ impl Planner {
         Ok(planner)
     }
 
-    /// Plans the next sample; `None` if its extent does not fit into memory now. With `urgent` it
-    /// is planned regardless, because nothing else would free memory.
+    /// Plans the next sample. Returns `None` if its extent does not fit into memory now. With `urgent` it
+    /// is planned regardless, because no work in progress would free memory.
     pub(super) fn next(
         &mut self,
         source: &dyn Source,
@@ -177,9 +177,9 @@ impl Planner {
         urgent: bool,
     ) -> Result<Option<Planned>> {
         let (position, padding) = self.batches.position(self.start, self.index);
-        // Padding belongs to windows that were released, or to other ranks. The first batch is also
-        // read one by one: it would otherwise wait for the windows of all virtual ranks, which are hundreds
-        // of megabytes and are read after it.
+        // Padding belongs to windows that were released, or to other ranks. The records of the first batch are also
+        // read one by one: waiting for the windows of all virtual ranks, hundreds of megabytes, would delay it.
+        // The windows are read after it.
         let single = self.reach.single || padding || self.batch == 0;
         let (planned, extent) = if single {
             let planned = self.plan.at(position);
@@ -219,7 +219,7 @@ impl Planner {
         Ok(Some(planned))
     }
 
-    /// Running number of the batch that [`Planner::next`] belongs to.
+    /// Returns the running number of the batch of the next sample.
     pub(super) fn batch(&self) -> u64 {
         self.batch
     }
@@ -242,7 +242,7 @@ impl Planner {
         }
     }
 
-    /// Returns the extent of a sample and its run, which is held until the virtual rank enters another
+    /// Returns the extent that contains a sample of a run. It is held until the virtual rank enters another
     /// window.
     fn held(
         &mut self,

@@ -1,8 +1,8 @@
-//! Encoded images and columns: from the records of a batch to one payload.
+//! Assembles the encoded images and columns of a batch into one payload.
 //!
 //! The size of such a batch is known only when all its samples have been read. Until then images
-//! stay in the records that were read, so each is copied once, by the thread that finishes the last
-//! sample. If memory for records is short, images are copied out of the records, which can then be
+//! stay in the records that were read, and the thread that finishes the last sample copies each image once. If memory
+//! for records is short, images are copied out of their records earlier, so that the records can be
 //! released.
 
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::columns::{Columns, SampleColumns};
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// An image as stored, with the size in its header.
+/// An encoded image, with the width and height from its header.
 #[derive(Default)]
 pub(super) struct RawImage {
     bytes: Stored,
@@ -31,7 +31,7 @@ pub(super) struct RawImage {
 /// The bytes of an image.
 enum Stored {
     Own(Vec<u8>),
-    /// A part of a record of an extent, which is released after the image was copied.
+    /// A part of a record. The extent is released after the image was copied.
     Held {
         extent: Arc<Extent>,
         sample: u64,
@@ -46,9 +46,9 @@ impl Default for Stored {
 }
 
 impl RawImage {
-    /// Describes the image `bytes`, a part of `record` if that was read into `extent`; otherwise it
-    /// is copied. Only its header is read; an unknown format is passed on, since the receiver may
-    /// support it.
+    /// Creates the image `bytes`. If `bytes` is a part of `record` and `extent` is given, the extent is referenced;
+    /// otherwise the image is copied. Only the header is parsed. An image of unknown format is passed on, since the
+    /// receiver may support it.
     pub(super) fn new(
         bytes: &[u8],
         (sample, record): (u64, &[u8]),
@@ -64,7 +64,7 @@ impl RawImage {
             }
             Err(error) => return Err(error),
         };
-        // A restored image is in memory of its own, so it is no part of the record.
+        // A restored image is in its own memory, so it is not a part of the record.
         let held = extent.and_then(|extent| {
             Some(Stored::Held {
                 extent: Arc::clone(extent),
@@ -80,12 +80,12 @@ impl RawImage {
         })
     }
 
-    /// Returns its width and height; 0 if unknown.
+    /// Returns width and height; 0 if unknown.
     pub(super) fn size(&self) -> (u32, u32) {
         (self.width, self.height)
     }
 
-    /// Returns its size in bytes.
+    /// Returns the size of the encoded image in bytes.
     pub(super) fn len(&self) -> u64 {
         match &self.bytes {
             Stored::Own(bytes) => bytes.len() as u64,
@@ -93,7 +93,7 @@ impl RawImage {
         }
     }
 
-    /// Returns the bytes that it holds besides records.
+    /// Returns the number of bytes in memory of its own, outside of extents.
     pub(super) fn own_len(&self) -> u64 {
         match &self.bytes {
             Stored::Own(bytes) => bytes.len() as u64,
@@ -101,7 +101,7 @@ impl RawImage {
         }
     }
 
-    /// Returns the extent that it holds, to be released.
+    /// Returns the referenced extent, which the caller releases.
     pub(super) fn into_extent(self) -> Option<Arc<Extent>> {
         match self.bytes {
             Stored::Own(_) => None,
@@ -121,18 +121,18 @@ impl RawImage {
     }
 }
 
-/// Returns where `part` is in `whole`.
+/// Returns the range of `part` within `whole`, if it lies inside.
 fn part_of(whole: &[u8], part: &[u8]) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
     let at = start..start.checked_add(part.len())?;
     (at.end <= whole.len()).then_some(at)
 }
 
-/// A batch whose samples are complete, but not yet in one payload.
+/// A batch whose samples are complete and whose payload is still to be assembled.
 pub(super) struct Gather {
     pub(super) generation: u64,
     pub(super) batch: u64,
-    /// Its pixels, if images are decoded.
+    /// The pixels, if images are decoded.
     pub(super) buffer: Option<Arc<BatchBuffer>>,
     /// The encoded image of each sample; empty if it failed, or if images are decoded.
     pub(super) images: Vec<RawImage>,
@@ -141,22 +141,22 @@ pub(super) struct Gather {
     pub(super) flags: Vec<u8>,
 }
 
-/// The payload of a batch that varies in size.
+/// The assembled payload of a batch that varies in size.
 pub(super) struct Gathered {
     pub(super) payload: Buffer,
     pub(super) encoded: Option<EncodedImages>,
     pub(super) columns: Vec<BatchColumn>,
 }
 
-/// Returns the replacement of sample `i`: itself, or if it failed the next good one, or the first
-/// after the last.
+/// Returns the index of the sample that is used for sample `i`: `i` itself, or if it failed the next good one, wrapping
+/// around at the end of the batch.
 pub(super) fn stand_in(flags: &[u8], i: usize) -> Option<usize> {
     let mut others = (i..flags.len()).chain(0..i);
     others.find(|&other| flags[other] & FLAG_FAILED == 0)
 }
 
 impl Gather {
-    /// Makes the payload: images, and `columns` behind them, in memory of `pool`.
+    /// Assembles the payload in memory of `pool`: images, followed by `columns`.
     pub(super) fn run(
         &mut self,
         options: &Options,
@@ -243,8 +243,8 @@ fn take(pool: &BufferPool, bytes: usize) -> Result<Buffer> {
     })
 }
 
-/// Returns a buffer of `bytes` that begins with the `pixels` bytes of `buffer`. Usually the buffer
-/// has room for columns; otherwise its pixels are copied.
+/// Returns a buffer of `bytes` that begins with the `pixels` bytes of `buffer`. Usually `buffer` itself
+/// is large enough for the columns; otherwise its pixels are copied.
 fn enlarged(
     buffer: Option<Buffer>,
     pixels: usize,
@@ -261,7 +261,7 @@ fn enlarged(
     Ok(larger)
 }
 
-/// The error of a buffer that a sample still writes to.
+/// Returns the error for a buffer that a sample still writes to.
 pub(super) fn unfinished() -> Error {
     Error::System {
         what: "hand out a batch",

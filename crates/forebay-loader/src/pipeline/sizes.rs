@@ -2,7 +2,7 @@
 
 use crate::options::{Machine, Options, RAW_EXTRA};
 
-/// Sizes for a new state.
+/// Sizes from which a new state is created.
 pub(super) struct Sizes {
     pub(super) readers: usize,
     pub(super) threads: usize,
@@ -17,7 +17,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the sizes for resolved options, whose batches take `batch_bytes`.
+    /// Returns the sizes for resolved options with batches of `batch_bytes`.
     pub(super) fn new(
         options: &Options,
         machine: &Machine,

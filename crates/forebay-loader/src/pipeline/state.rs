@@ -1,8 +1,8 @@
 //! State shared by the threads of a pipeline, under one lock.
 //!
 //! All operations here are short: threads release the lock to read, decode and allocate. A sample
-//! is first planned (its record may still be on disk), then a task (it has a place in a batch
-//! buffer), then runnable (its record is in memory), then done. Batches are returned in order, when
+//! is first *planned* (its record may still be on disk), then a *task* (it has a slot in a batch
+//! buffer), then *runnable* (its record is in memory), then *done*. Batches are returned in order, when
 //! all their samples are done.
 
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -25,10 +25,10 @@ use crate::stats::{Activity, Queues};
 
 /// Number of errors kept from replaced samples, for statistics.
 const FAILURES_KEPT: usize = 16;
-/// Most memory blocks kept for the next reads, in addition to one per reader: enough for the windows
+/// Maximum number of memory blocks kept for later reads, in addition to one per reader: enough for the windows
 /// of 64 virtual ranks, and few enough to be searched at each read.
 const SPARE_BLOCKS: usize = 512;
-/// Least room for columns behind the pixels of a batch, in bytes.
+/// Minimum space in bytes reserved for columns after the pixels of a batch.
 const MIN_ROOM: u64 = 4096;
 /// Samples planned per call, so that the lock is not held for long.
 const PLAN_AT_ONCE: usize = 512;
@@ -37,7 +37,7 @@ const PLAN_AT_ONCE: usize = 512;
 pub(super) struct PendingBatch {
     pub(super) epoch: u64,
     pub(super) start: u64,
-    /// Its pixels, until they are in the payload.
+    /// The pixels, until they are part of the payload.
     pub(super) buffer: Option<Arc<BatchBuffer>>,
     slots: std::vec::IntoIter<Slot>,
     pub(super) labels: Vec<i64>,
@@ -49,12 +49,12 @@ pub(super) struct PendingBatch {
     gathering: bool,
     /// Encoded images, until they are concatenated.
     images: Vec<RawImage>,
-    /// Columns of each sample, until they are concatenated; `None` for one that failed.
+    /// Columns of each sample, until they are concatenated; `None` for a failed sample.
     columns: Vec<Option<SampleColumns>>,
     pub(super) gathered: Option<Gathered>,
     /// Size of encoded images and columns in bytes.
     varying_bytes: u64,
-    /// The part of them that is not in extents.
+    /// The part of `varying_bytes` that is not in extents.
     own_bytes: u64,
 }
 
@@ -84,13 +84,13 @@ pub(super) struct Failure {
 
 /// A job for a decode thread.
 pub(super) enum Job {
-    /// Decode a sample; whether its batch may hold its record until it is concatenated.
+    /// Decode a sample. The flag says whether an encoded image may reference its record until it is concatenated.
     Sample(Task, bool),
     /// Allocate a buffer for the next batch.
     Buffer {
         /// Generation of the state that requested it.
         generation: u64,
-        /// Room behind the pixels for columns, in bytes.
+        /// Space in bytes after the pixels, for columns.
         room: u64,
     },
 }
@@ -125,17 +125,17 @@ pub(super) struct State {
     batches_ahead: usize,
     batch_size: usize,
     pixel_bytes: u64,
-    /// The least that encoded images and columns of a batch are expected to take.
+    /// Minimum expected size of the encoded images and columns of a batch.
     varying_bytes: u64,
     is_raw: bool,
     has_columns: bool,
-    /// For batches that vary in size: memory for all of them, in bytes.
+    /// Memory in bytes for all batches, if batches vary in size.
     varying_budget: Option<u64>,
-    /// The expected size of encoded images and columns: the largest recent one.
+    /// Expected size of the encoded images and columns of a batch: the largest recent one.
     varying_batch: u64,
     allocating: bool,
     failure: Option<Failure>,
-    /// Number of replaced samples, and the last errors.
+    /// Number of failed samples, followed by the last errors.
     pub(super) failed: u64,
     pub(super) failures: VecDeque<String>,
     pub(super) peak_bytes: u64,
@@ -190,7 +190,7 @@ impl State {
         }
     }
 
-    /// Clears the state and continues at the planner's position.
+    /// Clears the state, and continues at the planner's position.
     pub(super) fn restart(&mut self, planner: Planner) {
         self.clear();
         self.planner = planner;
@@ -217,14 +217,14 @@ impl State {
         self.failure = None;
     }
 
-    /// Plans as far as memory and `ahead` allow, and gives samples their places.
+    /// Plans samples as far as memory and `ahead` allow, and assigns slots to them.
     pub(super) fn advance(&mut self, source: &dyn Source) {
         self.assign();
         for _ in 0..PLAN_AT_ONCE {
             if self.stopped || self.planned.len() >= self.reach.ahead {
                 break;
             }
-            // A batch with a failure is finished, so that its first failure is known; later batches
+            // Batches up to the first failure are finished, since an earlier sample may still fail. Later batches
             // are not planned.
             if self.is_beyond_failure(self.planner.batch()) {
                 break;
@@ -249,7 +249,7 @@ impl State {
         self.peak_bytes = self.peak_bytes.max(self.bytes());
     }
 
-    /// Gives planned samples their places in the batches that have a buffer.
+    /// Assigns slots to planned samples, in the batches that have a buffer.
     fn assign(&mut self) {
         while let Some(planned) = self.planned.front() {
             let at = usize::try_from(planned.batch.wrapping_sub(self.front)).unwrap_or(usize::MAX);
@@ -287,7 +287,7 @@ impl State {
 
     /// Takes a job for a decode thread.
     pub(super) fn next_job(&mut self) -> Option<Job> {
-        // A buffer is requested before decode threads run out of places.
+        // A buffer is requested before decode threads run out of slots.
         if self.wants_buffer() && self.runnable.len() < 2 * self.decoding.len() {
             self.allocating = true;
             let generation = self.generation;
@@ -298,7 +298,7 @@ impl State {
         if self.is_beyond_failure(first.batch) {
             return None;
         }
-        // Without room for records that later samples of these batches need, they would wait.
+        // Referencing records needs free memory for the records of later samples; otherwise reads would stall.
         let holds = self.is_raw && self.store.has_room(self.varying_batch.saturating_mul(2));
         self.runnable.pop().map(|task| Job::Sample(task, holds))
     }
@@ -324,7 +324,7 @@ impl State {
             && !self.is_beyond_failure(next)
     }
 
-    /// Room for columns behind the pixels. The same for similar batches, so that buffers are reused.
+    /// Returns the space for columns after the pixels. It is equal for similar batches, so that buffers are reused.
     fn room_for_columns(&self) -> u64 {
         if self.is_raw || !self.has_columns {
             return 0;
@@ -333,9 +333,9 @@ impl State {
         aligned.checked_next_power_of_two().unwrap_or(0)
     }
 
-    /// Batches may be larger than expected; then fewer are prepared. At least one is always in
-    /// progress. The next one starts when the size of those before it is mostly known, and there is
-    /// memory to concatenate one.
+    /// Returns whether memory allows to start another batch. If batches are larger than expected, fewer are prepared.
+    /// At least one is always in progress. The next one starts when the sizes of the earlier ones are mostly known, and
+    /// there is memory to concatenate one.
     fn has_room_to_vary(&self) -> bool {
         let Some(budget) = self.varying_budget else {
             return true;
@@ -354,7 +354,7 @@ impl State {
             .is_some_and(|failure| failure.batch < batch)
     }
 
-    /// Why a decode thread has no job: no records yet, or no memory.
+    /// Returns why a decode thread has no job: no record was read yet, or memory is short.
     pub(super) fn reason_to_wait(&self) -> Activity {
         let no_room = self.making.len() >= self.batches_ahead || !self.planned.is_empty();
         if self.waiting.is_empty() && no_room {
@@ -421,8 +421,8 @@ impl State {
         self.failures.push_back(what);
     }
 
-    /// Finishes a task; `result` is the sample, or the error for which it is replaced. Its slot has
-    /// been dropped already. Returns the images to concatenate if this was the last one of them.
+    /// Finishes a task. `result` is the sample, or the error that replaces it. The caller has dropped its slot
+    /// before. Returns the batch to assemble if this was the last sample of a batch that varies in size.
     pub(super) fn finish(
         &mut self,
         (generation, batch, index): (u64, u64, usize),
@@ -461,11 +461,11 @@ impl State {
             Err(error) => Some(error),
         };
         let gather = (making.gathering && making.left == 0).then(|| {
-            // Expects large batches for a while.
+            // The expectation rises at once, and falls slowly.
             let bytes = making.varying_bytes.max(self.varying_bytes);
             let fading = self.varying_batch - self.varying_batch / 8 + bytes / 8;
             self.varying_batch = bytes.max(fading);
-            // The samples' own, and those in the payload.
+            // Bytes outside of extents now exist twice: in the samples and in the payload.
             making.varying_bytes += making.own_bytes;
             Gather {
                 generation,
@@ -482,7 +482,7 @@ impl State {
         gather
     }
 
-    /// Finishes the payload of a batch, whose samples have been dropped already.
+    /// Stores the payload of a batch. The caller has dropped its samples before.
     pub(super) fn finish_gathering(
         &mut self,
         (generation, batch): (u64, u64),
@@ -519,7 +519,7 @@ impl State {
         }
     }
 
-    /// Takes the next batch, or the reason why there is none: `None` while neither is known.
+    /// Takes the next batch, or returns the error that prevents it; `None` while its samples are in progress.
     pub(super) fn take_front(&mut self) -> Option<Result<PendingBatch, Error>> {
         if let Some(making) = self.making.front()
             && !making.is_whole()
@@ -536,7 +536,7 @@ impl State {
         Some(Ok(making))
     }
 
-    /// Returns whether [`State::take_front`] would return something.
+    /// Returns whether [`State::take_front`] would return a result.
     pub(super) fn has_front(&self) -> bool {
         match self.making.front() {
             Some(making) => making.is_whole(),
@@ -547,7 +547,7 @@ impl State {
         }
     }
 
-    /// The next batch to be returned, if it was started.
+    /// Returns the next batch in order, if it was started.
     pub(super) fn front(&self) -> Option<&PendingBatch> {
         self.making.front()
     }
@@ -566,13 +566,13 @@ impl State {
         }
     }
 
-    /// Bytes in records and batches.
+    /// Returns the bytes in records and batches.
     pub(super) fn bytes(&self) -> u64 {
         self.store.used() + self.making_bytes()
     }
 
-    /// Bytes in batches. Of encoded images and columns: those in memory, but for an incomplete batch
-    /// at least their expected size.
+    /// Returns the bytes in batches. The encoded images and columns of an incomplete batch count with at least their
+    /// expected size.
     fn making_bytes(&self) -> u64 {
         let pixels = self.pixel_bytes * self.making.len() as u64;
         if self.varying_budget.is_none() {

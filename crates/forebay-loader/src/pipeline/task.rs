@@ -24,7 +24,7 @@ impl Task {
     }
 }
 
-/// The greatest element of the heap is the one that is needed first.
+/// Reversed, so that the heap returns the sample first that is needed first.
 impl Ord for Task {
     fn cmp(&self, other: &Self) -> Ordering {
         other.rank().cmp(&self.rank())

@@ -1,4 +1,4 @@
-//! Describes which thread waits for which, for the message of a timeout.
+//! Describes which stage waits for which, for the message of a timeout.
 
 use super::state::{State, Working};
 use crate::source::Source;

@@ -68,7 +68,7 @@ fn take(shared: &Shared, me: usize, permit: &mut CpuPermit<'_>) -> Option<Job> {
         let reason = state.reason_to_wait();
         shared.workers[me].switch(reason);
         if std::mem::replace(&mut state.idle_reason, reason) != reason {
-            // Threads that already sleep wait for the same reason from now on.
+            // Wakes the other waiting threads, so that they record the new reason.
             shared.to_workers.notify_all();
         }
         permit.leave();
@@ -100,7 +100,7 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task, hol
         decode(shared, decoder, &mut task, holds)
     }));
     let result = result.unwrap_or_else(|panic| {
-        // After a panic its scratch memory may be in any state.
+        // After a panic the scratch memory of the decoder may be in any state.
         *decoder = Decoder::with_options(shared.options.decode);
         let message = panic
             .downcast_ref::<String>()
@@ -144,7 +144,7 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task, hol
         slot,
         ..
     } = task;
-    // Before the batch counts as done: its buffer can be taken only when no slots are left.
+    // The slot is dropped before the sample counts as done: the buffer can be taken only when no slots are left.
     drop(slot);
     let mut state = shared.lock();
     state.decoding[me] = None;
@@ -170,7 +170,7 @@ fn gather(shared: &Shared, mut samples: Gather) {
     shared.wake(&state);
 }
 
-/// Returns the record of a sample, on its own in `alone` if it failed together with its neighbors.
+/// Returns the record of a sample. If a read of several records failed, the record is read again alone, into `alone`.
 fn read_record<'a>(
     shared: &Shared,
     extent: &'a Extent,
@@ -178,7 +178,7 @@ fn read_record<'a>(
     alone: &'a mut RecordBlock,
 ) -> Result<&'a [u8]> {
     match extent.record(sample) {
-        // Its neighbors may be at fault: a read of several records fails as a whole.
+        // A read of several records fails as a whole, so another record may be the damaged one.
         Some(Err(_)) if shared.options.on_error != OnError::Raise && !extent.is_of_one_record() => {
             shared.source.read(&(sample..sample + 1), alone)?;
             Ok(alone.get(0))
@@ -195,12 +195,12 @@ fn read_record<'a>(
 struct Decoded {
     done: Done,
     timing: Timing,
-    /// Whether its record stores a fast image.
+    /// Whether its record holds a fast image.
     is_fast: bool,
 }
 
-/// Decodes a sample into its slot. An image that stays encoded is held in its extent with `holds`,
-/// and copied otherwise.
+/// Decodes a sample into its slot. An image that stays encoded references its extent if `holds` is set,
+/// and is copied otherwise.
 fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) -> Result<Decoded> {
     let mut alone = RecordBlock::default();
     let whole = read_record(shared, &task.extent, task.sample, &mut alone)?;
@@ -252,7 +252,7 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) 
         columns.map(convert).transpose().map_err(bad_record)
     };
     if keeps_encoded {
-        // A record that was read on its own is not in the extent.
+        // A record that was read again alone is not in the extent.
         let extent = Some(&task.extent).filter(|extent| holds && extent.has_records());
         let record = (task.sample, whole);
         let image = RawImage::new(&image, record, extent, &options.decode.limits);
@@ -298,7 +298,7 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) 
     })
 }
 
-/// Decodes and transforms an image into `out`, and records how the boxes among `values` move.
+/// Decodes and transforms an image into `out`, and returns how its pixels moved, for the boxes among `values`.
 fn transform<'v>(
     shared: &Shared,
     decoder: &mut Decoder,

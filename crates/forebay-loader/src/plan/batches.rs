@@ -26,7 +26,7 @@ impl Batches {
     /// Creates batches of `batch_size` samples for `rank` of `world_size`, over an epoch of
     /// `records`.
     ///
-    /// `drop_last`: the remainder of an epoch is left out; otherwise it becomes one more batch,
+    /// With `drop_last`, the remainder of an epoch is left out; otherwise it becomes one more batch,
     /// filled up with padding.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_sizes_are_refused() {
         assert!(Batches::new(10, 0, 0, 1, false).is_err());
         assert!(Batches::new(10, 1, 0, 0, false).is_err());
         assert!(Batches::new(10, 1, 4, 4, false).is_err());

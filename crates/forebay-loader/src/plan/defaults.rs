@@ -40,7 +40,7 @@ pub fn block_records(records: u64, bytes: u64, virtual_ranks: u64) -> u64 {
     )
 }
 
-/// The same with a given upper bound, a power of two. Manifests store it, so that an order survives
+/// As [`block_records`], with an upper bound, a power of two. Manifests store the bound, so that an order survives
 /// a conversion that changes the sizes of records.
 #[must_use]
 pub fn block_records_within(most: u64, records: u64, virtual_ranks: u64) -> u64 {
@@ -58,7 +58,7 @@ mod tests {
     fn blocks_fit_their_datasets() {
         // ImageNet: 1,281,167 images of 110 KB.
         assert_eq!(block_records(1_281_167, 1_281_167 * 110_000, 64), 32);
-        // A thousand of them are mixed finely.
+        // A thousand of these images are mixed finely.
         assert_eq!(block_records(1000, 110_000_000, 64), 4);
         assert_eq!(block_records(100, 11_000_000, 64), 1);
         // A million tiny records.

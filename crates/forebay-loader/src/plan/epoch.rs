@@ -203,7 +203,7 @@ mod tests {
             }
         }
 
-        /// A single repetition of all records is the plan itself.
+        /// A single repetition of all records gives the order of the plan.
         #[test]
         fn without_options_nothing_changes(records in 1u64..2000, virtual_ranks in 1u64..65) {
             let selection = Selection::first(records);
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// The contract of draws; the values were also computed by `tools/golden/epoch_order.py`.
+    /// Draws are a contract; the values were also computed by `tools/golden/epoch_order.py`.
     #[test]
     fn golden_draws() {
         let members = vec![0, 3, 5, 6, 1, 2, 4, 7, 8, 9];
@@ -259,7 +259,7 @@ mod tests {
         (2, 9),
     ];
 
-    /// The contract of portions; the values were also computed by `tools/golden/epoch_order.py`.
+    /// Portions are a contract; the values were also computed by `tools/golden/epoch_order.py`.
     #[test]
     fn golden_portions() {
         let members = vec![0, 1, 2, 4, 6, 7, 8, 9];
@@ -275,7 +275,7 @@ mod tests {
         [(0, 1), (2, 1), (0, 0), (2, 0), (9, 0), (6, 0), (1, 0)];
 
     #[test]
-    fn each_epoch_draws_anew() {
+    fn each_epoch_draws_independently() {
         let selection = Selection::drawn(100, vec![0, 50], (0..50).collect(), &[1.0]).unwrap();
         let indices = |seed, epoch| {
             let options = PlanOptions {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_selections_are_refused() {
         let options = PlanOptions {
             records: 10,
             seed: 0,

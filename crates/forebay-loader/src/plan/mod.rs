@@ -2,7 +2,7 @@
 //!
 //! Nothing here does IO, waits, or uses a clock. A position is a number in `0..records`;
 //! [`EpochPlan::sample_at`] returns the sample at a position, in constant memory and time. So the
-//! state of a run is a number, and any process can make any batch of any rank.
+//! state of a run is a single number, and any process can make any batch of any rank.
 //!
 //! # The arithmetic, which is a contract
 //!
@@ -82,7 +82,7 @@ pub struct PlanOptions {
     pub virtual_ranks: u64,
     /// The shuffle. Its sizes must not be 0: a plan has no defaults.
     pub shuffle: Shuffle,
-    /// Records read together if the order does not determine it (no shuffle). Changes reads only,
+    /// Records read together if the order itself does not group them (no shuffle). Changes reads only,
     /// never the order; 0 counts as 1.
     pub run_records: u64,
 }
@@ -209,7 +209,7 @@ mod tests {
         Shuffle::blocks(block_records, window_blocks)
     }
 
-    /// The contract of an epoch's order; the values were also computed by `tools/golden/epoch_order.py`.
+    /// The order of an epoch is a contract; the values were also computed by `tools/golden/epoch_order.py`.
     #[test]
     fn golden_order() {
         let small = plan(30, 1, 2, 4, blocks(4, 2));
@@ -243,7 +243,7 @@ mod tests {
     ];
 
     proptest! {
-        /// The ranks of any world, interleaved, give the same order of the epoch.
+        /// Interleaving the ranks of any world gives the same order of the epoch.
         #[test]
         fn any_world_gives_the_same_global_batches(
             records in 1u64..1500, seed: u64, epoch in 0u64..5, block in 1u64..50, window in 1u64..5,
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// A virtual rank reads nearly a block at once, although windows and virtual ranks divide some.
+    /// A virtual rank reads nearly a block at once, although windows and virtual ranks split some blocks.
     #[test]
     fn reads_are_long() {
         let (records, mean) = (200_000u64, 110_000u64);
@@ -316,7 +316,7 @@ mod tests {
 
     /// At any time about one window per virtual rank is in use, never two.
     #[test]
-    fn lanes_begin_their_windows_one_after_another() {
+    fn virtual_ranks_start_windows_at_different_times() {
         let (records, virtual_ranks, block, window) = (100_000u64, 64, 32, 4);
         let plan = plan(records, 9, 1, virtual_ranks, blocks(block, window));
         let mut begun = vec![0u64; (records / virtual_ranks / 16 + 1) as usize];
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_that_does_not_fit_learns_which_do() {
+    fn world_size_error_lists_the_possible_sizes() {
         check_world(64, 64).unwrap();
         let error = check_world(64, 48).unwrap_err().to_string();
         assert!(error.contains("1, 2, 4, 8, 16, 32, 64"), "{error}");

@@ -131,7 +131,7 @@ impl Permutation {
     }
 }
 
-/// `(x + y) mod n` for `x, y < n`.
+/// Returns `(x + y) mod n` for `x, y < n`.
 const fn add(x: u64, y: u64, n: u64) -> u64 {
     let sum = x + y;
     if sum >= n { sum - n } else { sum }
@@ -150,13 +150,13 @@ mod tests {
         (0..n).map(|x| permutation.at(x)).collect()
     }
 
-    /// The first output of SplitMix64 for seed 0, as published.
+    /// The published first output of SplitMix64 for seed 0.
     #[test]
     fn mix_is_the_published_finaliser() {
         assert_eq!(mix(GOLDEN), 0xe220_a839_7b1d_cdaf);
     }
 
-    /// The contract. Changing these numbers breaks every resumed run; they were also computed by
+    /// The permutation is a contract: changing these numbers breaks every resumed run. They were also computed by
     /// `tools/golden/epoch_order.py`.
     #[test]
     fn golden_orders() {

@@ -186,7 +186,7 @@ impl Portions {
     }
 }
 
-/// How often each of `members` members occurs among the `count` samples of an epoch.
+/// Returns how often each of `members` members occurs among the `count` samples of an epoch.
 fn times(members: usize, key: Key, epoch: u64, count: u64) -> Vec<u32> {
     let mut times = vec![0u32; members];
     let size = members as u128;
@@ -197,7 +197,7 @@ fn times(members: usize, key: Key, epoch: u64, count: u64) -> Vec<u32> {
         let (pass, first) = (at / size, at % size);
         let until = end.min((pass + 1) * size);
         if until - at == size {
-            // Whole cycles are the same in any order.
+            // A whole cycle counts each member once, in any order.
             let passes = (end - at) / size;
             times.iter_mut().for_each(|times| *times += passes as u32);
             at += passes * size;
@@ -297,8 +297,8 @@ impl Alias {
     /// Builds columns of equal probability. With `p[i] = weights[i] * n / sum`, groups with `p < 1`
     /// and the others are two stacks, filled in ascending order. While neither is empty, `s` and
     /// `l` are popped from them, column `s` keeps `p[s]` (times 2^32, rounded down) and gets the
-    /// alias `l`, and `l`, with `p[l] = (p[l] + p[s]) - 1`, is pushed to the stack that it belongs
-    /// to. The remaining columns keep everything.
+    /// alias `l`, and `l`, with `p[l] = (p[l] + p[s]) - 1`, is pushed to the stack for its new value. Columns
+    /// that remain at the end always select their own group.
     fn new(weights: &[f64]) -> Result<Self> {
         let sum = checked_sum(weights)?;
         let n = weights.len();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_knows_the_earlier_ones_of_its_record() {
+    fn indices_count_earlier_occurrences_of_their_record() {
         let selection = Selection::drawn(50, vec![0, 3], vec![2, 5, 9], &[1.0]).unwrap();
         let indices = selection.indices(1, 0);
         let mut seen = [0u64; 10];
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pass_has_an_order_of_its_own() {
+    fn each_pass_has_its_own_order() {
         let members = (0..100).collect();
         let selection = Selection::portioned(50, vec![0, 100], members, &[2.0]).unwrap();
         let half = |epoch| match selection.indices(8, epoch) {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_cannot_be_are_refused() {
+    fn invalid_weights_are_refused() {
         for bad in [
             &[][..],
             &[0.0],

@@ -1,8 +1,8 @@
-//! Lanes (virtual ranks): the epoch divided into equal parts that are read in parallel.
+//! Virtual ranks: equal parts of the epoch that are read in parallel.
 //!
-//! Position `p` of the epoch belongs to virtual rank `p % virtual_ranks` and is its position `p / virtual_ranks`. A virtual rank
-//! owns one contiguous segment of the shuffled sequence, so it reads large ranges on any rank; a
-//! rank of any world size that divides the virtual ranks owns whole virtual ranks.
+//! Position `p` of the epoch belongs to virtual rank `p % virtual_ranks`, at position `p / virtual_ranks` within it. A
+//! virtual rank owns one contiguous segment of the shuffled sequence, so it reads large ranges on any rank. The world
+//! size divides the number of virtual ranks, so each rank owns whole virtual ranks.
 
 /// The division of `records` into `virtual_ranks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl VirtualRanks {
         self.virtual_ranks
     }
 
-    /// Returns the virtual rank of position `p`, and its position there.
+    /// Returns the virtual rank of position `p`, and the position within it.
     pub(crate) fn of(self, p: u64) -> (u64, u64) {
         (p % self.virtual_ranks, p / self.virtual_ranks)
     }

@@ -1,4 +1,4 @@
-//! Options resolved for a split of a few labels.
+//! Resolution of the options for a split with a few labels.
 
 use std::ops::Range;
 
@@ -63,12 +63,12 @@ impl Source for Labelled {
     }
 }
 
-/// 40 records: label 1 (cat) for one in four, 2 (dog) for two, 3 for one.
+/// Returns 40 records: one quarter has label 1 (cat), half have label 2 (dog), one quarter has label 3.
 fn source() -> Labelled {
     Labelled((0..40).map(|i| Some([1, 2, 2, 3][i % 4])).collect())
 }
 
-/// All samples of an epoch, in storage order.
+/// Returns all samples of an epoch, in storage order.
 fn samples(sampling: &Sampling, epoch: u64) -> Vec<u64> {
     let (resolved, selection) = sampling.resolve(&source()).unwrap();
     let options = PlanOptions {
@@ -130,7 +130,7 @@ fn classes_are_balanced_and_weighted() {
         balanced[1..].iter().all(|&n| n.abs_diff(2000) < 219),
         "{balanced:?}"
     );
-    // Weights are of records: the twenty dogs weigh 10 in all, the ten cats 30, the others 10.
+    // Weights apply to records: the twenty dogs weigh 10 together, the ten cats 30, the ten others 10.
     sampling.weights = Weights::ByLabel(vec![(1, 3.0), (2, 0.5)]);
     let weighted = count(&sampling);
     assert!(
@@ -151,7 +151,7 @@ fn classes_are_balanced_and_weighted() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_options_are_refused_by_name() {
     let refused = |change: &dyn Fn(&mut Sampling)| {
         let mut sampling = Sampling::default();
         change(&mut sampling);

@@ -1,20 +1,22 @@
 //! Detects the bottleneck of a loader and describes it in one sentence.
 //!
-//! Waits are examined from the end of the pipeline. If the trainer hardly waits, or the decode
-//! threads wait for room most of the time, the trainer is the bottleneck and nothing before it
-//! matters; unless handing over a batch takes longer than what the trainer does with it. Handing over
-//! that takes longer than both that and the waits is the bottleneck however long the trainer waits. If the
-//! trainer waits for a thread that copies batches to its device and rarely waits itself, that copy is. Otherwise, if
-//! the decode threads work all the time, decoding is, or those who use the cores that the threads
-//! lack; if they wait for records, storage is. If a server sends batches while the trainer waits, and
-//! hardly waits for them itself, the network is, or the thread that receives them.
+//! Waits are examined from the end of the pipeline; the first rule that applies determines the bottleneck:
+//!
+//! 1. The trainer hardly waits, or handing over batches takes longer than both its steps and its waits: the trainer, or
+//!    the handover if it takes longer than the steps.
+//! 2. The thread that copies batches to a device copies most of the time: this copy.
+//! 3. A server sends during most of the trainer's waits and rarely waits for batches: the network, or the receiving
+//!    thread if it keeps a core busy.
+//! 4. The decode threads mostly wait for room: as in rule 1, since the trainer's waits are wake-up times.
+//! 5. The decode threads wait for records: storage.
+//! 6. Otherwise: decoding, or the processes that use the cores that the decode threads lack.
 
 use std::fmt;
 
 use super::levels::{self, Best};
 use super::{Bound, CoresElsewhere, Network, Stats};
 
-/// The bottleneck with measurements. Displayed, it is a sentence.
+/// The bottleneck with measurements. Its `Display` form is a sentence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bottleneck {
     /// The bottleneck.
@@ -30,7 +32,7 @@ pub struct Bottleneck {
     /// Fraction of their time during which the readers read.
     pub fetch_busy: f64,
     /// Possible throughput of the decode threads relative to the current one, if nothing else
-    /// limited them: as many of them can work concurrently as there are cores.
+    /// limited them. At most as many threads as there are cores work concurrently.
     pub decode_headroom: f64,
     /// Possible throughput of storage relative to the current demand: the best observed throughput,
     /// with any observed number of concurrent reads. `None` without any demand.
@@ -38,20 +40,20 @@ pub struct Bottleneck {
     /// Fraction of the trainer's own time that handing batches over took: waiting for an interpreter,
     /// wrapping, copying.
     pub handover: f64,
-    /// Fraction of its time during which the thread that copies batches to the trainer's device did
-    /// so, waits for room left out; 0 without a device.
+    /// Fraction of the time, without waits for room, during which the thread that copies batches to the trainer's
+    /// device copied; 0 without a device.
     pub copying: f64,
     /// Fraction of the time during which the thread that receives batches from a server used a core.
     pub receiving: f64,
-    /// The cores that decode threads got, if that is much less than they could have used and the
-    /// rest of this process did not use them either: other processes did, or a CPU limit applies.
+    /// The cores that decode threads got, if they could have used many more and the
+    /// rest of this process did not use those: other processes did, or a CPU limit applies.
     pub cores_elsewhere: Option<CoresElsewhere>,
     /// Fraction of their time during which the decode threads waited for room.
     decode_blocked: f64,
-    /// Whether storage could deliver still more than was observed.
+    /// Whether `storage_headroom` is a lower bound.
     at_least: bool,
     threads: usize,
-    /// 0 if unknown.
+    /// Number of usable cores; 0 if unknown.
     cores: usize,
     readers: usize,
     bytes_per_s: f64,
@@ -59,10 +61,10 @@ pub struct Bottleneck {
     storage: Option<String>,
 }
 
-/// Handing over a batch that takes more than this fraction of the trainer's own time takes longer
-/// than what the trainer does with it.
+/// If handing over batches takes more than this fraction of the trainer's own time, it takes longer
+/// than the training steps.
 const HANDOVER: f64 = 0.5;
-/// A thread that copies to a device for more than this fraction is slower than what gives it batches.
+/// A thread that copies to a device for more than this fraction of its time is slower than the stages before it.
 const COPYING: f64 = 0.5;
 /// A thread that uses a core for more than this fraction cannot receive much faster.
 const RECEIVING: f64 = 0.7;
@@ -140,7 +142,7 @@ pub(super) fn judge(stats: &Stats) -> Bottleneck {
 }
 
 impl Bottleneck {
-    /// Returns what limits.
+    /// Returns the limiting stage.
     fn find(&self) -> Bound {
         let blocked = self.decode_blocked;
         let trainer = match self.handover > HANDOVER {
@@ -231,7 +233,7 @@ impl fmt::Display for Bottleneck {
                 "the trainer waited {} % of its time for batches",
                 percent(self.trainer_waits)
             ),
-            // What the threads could give did not reach the trainer, so no factor is claimed.
+            // The trainer did not get what the threads could have delivered, so no factor is stated.
             Bound::Trainer => write!(
                 f,
                 "trainer-bound: decode threads waited for room {} % of their time; the trainer waited {} % of its time all the \
@@ -286,7 +288,7 @@ impl fmt::Display for Bottleneck {
                 percent(self.trainer_waits),
                 times(self.decode_headroom),
             ),
-            // Several ranks are compared by a server; one loader does not see the others.
+            // Only a server compares several ranks; one loader does not see the others.
             Bound::Straggler => write!(f, "straggler-bound: one rank is slower than the others"),
             Bound::Network => {
                 let network = self.network.unwrap_or_default();
@@ -327,7 +329,7 @@ mod tests {
     use super::super::{CpuTaker, DeviceCopy, MachineCpu, ReadLevel, StageStats, Stats};
     use super::*;
 
-    /// Ten seconds of two decode threads, four readers and a trainer.
+    /// Returns the statistics of ten seconds of two decode threads, four readers and a trainer.
     fn stats(fetch: [f64; 3], decode: [f64; 3], transform: f64, trainer: [f64; 2]) -> Stats {
         let stage = |name, threads, [busy_s, starved_s, blocked_s]: [f64; 3]| StageStats {
             name,
@@ -355,7 +357,7 @@ mod tests {
             device: None,
             storage: None,
             traffic: None,
-            // A disk that delivers 4 GB/s to one reader, and no more to two.
+            // A disk that delivers 4 GB/s to one reader, and no more than that to two.
             reads: [(0.9, 3.61e9), (0.1, 0.39e9), (0.0, 0.0), (0.0, 0.0)]
                 .map(|(seconds, bytes)| ReadLevel { seconds, bytes })
                 .to_vec(),
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_that_other_processes_have_are_named() {
+    fn cores_used_by_other_processes_are_reported() {
         // Two threads on two cores, always busy.
         let judge = |decode_cpu_s, process_cpu_s| {
             let mut stats = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
@@ -402,7 +404,7 @@ mod tests {
                 "{why}"
             );
         }
-        // Threads that sleep while they work are not kept from a core.
+        // Decode threads that sleep during their work do not lack a core.
         for (delay_s, bound) in [(1.0, Bound::Decode), (9.0, Bound::Neighbor)] {
             let mut asleep = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
             (asleep.cores, asleep.decode_cpu_s, asleep.process_cpu_s) = (2, 5.0, 6.0);
@@ -416,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_the_system_tell_who_has_the_cores() {
+    fn system_counters_identify_who_uses_the_cores() {
         let taker = |busy_s, stolen_s, throttled_s| {
             let mut stats = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
             stats.cores = 2;
@@ -461,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn handing_over_is_found_where_it_takes_longer_than_the_steps() {
+    fn handover_that_takes_longer_than_the_steps_is_found() {
         let judge = |handover_s, waits| {
             let mut stats = stats(
                 [2.0, 0.0, 38.0],
@@ -484,7 +486,7 @@ mod tests {
             Bound::Trainer,
             "the steps take longer"
         );
-        // A loop that is late for other reasons.
+        // A training loop that is late for other reasons.
         let mut decode = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
         decode.handover_s = 0.4;
         assert_eq!(decode.bottleneck().bound, Bound::Decode);
@@ -499,7 +501,7 @@ mod tests {
     #[test]
     fn a_slow_copy_to_the_device_is_found() {
         let judge = |busy_s, starved_s, waits| {
-            // Two threads of three are busy, and the thread that copies takes what they make.
+            // Two of three threads are busy, and the copying thread keeps up with them.
             let mut stats = stats([2.0, 0.0, 38.0], [9.0, 0.2, 6.8], 4.0, [8.0, 2.0]);
             stats.device = Some(DeviceCopy {
                 busy_s,
@@ -518,14 +520,14 @@ mod tests {
         );
         // The thread that copies waits for batches: decoding is slower.
         assert_eq!(judge(3.0, 7.0, 3.0).bound, Bound::Decode);
-        // The trainer itself hardly waits, however long the thread before it does.
+        // The trainer itself hardly waits, however long the copying thread waits.
         assert_eq!(judge(3.0, 7.0, 0.2).sentence(), None);
         let (early, late) = (judge(1.0, 1.0, 0.0), judge(8.0, 2.0, 3.0));
         assert!(early.copying < late.copying);
     }
 
     #[test]
-    fn a_network_is_blamed_only_for_what_it_took() {
+    fn the_network_is_named_only_if_sending_takes_the_time() {
         let judge = |sending, waiting, decode, waits| {
             let mut stats = stats([2.0, 0.0, 38.0], decode, 2.0, [10.0 - waits, waits]);
             stats.network = Some(Network {
@@ -537,14 +539,14 @@ mod tests {
         };
         let ahead = [3.0, 0.1, 14.9];
         assert_eq!(judge(0.8, 0.1, ahead, 7.0), Bound::Network);
-        // The server waits for the credit of a trainer that sleeps, and for its storage at times.
+        // The server waits for the credit of a sleeping trainer, and at times for its storage.
         assert_eq!(judge(0.02, 0.06, ahead, 0.8), Bound::Trainer);
         // The trainer waits as long as the server does.
         assert_eq!(judge(0.4, 0.5, [13.0, 0.2, 0.4], 5.0), Bound::Decode);
     }
 
     #[test]
-    fn a_thread_that_receives_all_the_time_is_found() {
+    fn a_saturated_receiving_thread_is_found() {
         let mut stats = stats([2.0, 0.0, 38.0], [3.0, 0.1, 14.9], 2.0, [2.0, 8.0]);
         stats.network = Some(Network {
             sending: 0.9,
@@ -622,7 +624,7 @@ mod tests {
         );
         assert_eq!(trainer.bottleneck().sentence(), None);
         assert_eq!(trainer.bottleneck().bound, Bound::Trainer);
-        // Two threads on one core do no more than one.
+        // Two threads on one core do no more work than one.
         trainer.cores = 1;
         assert_eq!(trainer.bottleneck().decode_headroom, 2.0);
         // On a busy machine waking up takes a while, and more resources before the trainer would
@@ -634,7 +636,7 @@ mod tests {
             "trainer-bound: decode threads waited for room 93 % of their time; the trainer waited 7 % of its time all the same, \
              at the start of an epoch or in bursts"
         );
-        // Threads that are hardly busy could give more, but the trainer waits: no factor is claimed.
+        // Threads that are hardly busy could deliver more, but the trainer waits: no factor is stated.
         let idle = stats([2.0, 0.0, 38.0], [1.1, 7.0, 11.8], 1.1, [7.0, 3.0]).bottleneck();
         assert_eq!(idle.bound, Bound::Trainer);
         assert!(!idle.to_string().contains("could give"), "{idle}");

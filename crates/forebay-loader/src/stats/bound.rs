@@ -10,7 +10,7 @@ macro_rules! bounds {
         }
 
         impl Bound {
-            /// All of them.
+            /// All bottlenecks.
             pub const ALL: &'static [Bound] = &[$(Bound::$bound),*];
 
             /// Returns its name, as in `/api/status` and at the start of the sentence.
@@ -21,7 +21,7 @@ macro_rules! bounds {
                 }
             }
 
-            /// Returns a heading for people.
+            /// Returns a heading for display.
             #[must_use]
             pub fn heading(self) -> &'static str {
                 match self {
@@ -35,7 +35,7 @@ macro_rules! bounds {
 bounds! {
     /// Nothing was measured yet.
     Unknown = "unknown", "Measuring";
-    /// The consumer of the batches: the best case.
+    /// The consumer of the batches, which is the best case.
     Trainer = "trainer", "The trainers set the pace";
     /// Handing finished batches to the consumer.
     Handover = "handover", "Handing over batches is the limit";
@@ -43,7 +43,7 @@ bounds! {
     Device = "device", "Copying to the device is the limit";
     /// Decoding and transforming.
     Decode = "decode", "Decoding is the limit";
-    /// Decoding, because others use the processors.
+    /// Decoding, because other processes use the cores.
     Neighbor = "neighbor", "Others use the processors";
     /// Reading.
     Storage = "storage", "Storage is the limit";

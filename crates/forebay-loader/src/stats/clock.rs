@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time of several threads together, and the time that they waited for a core.
+/// Total CPU time of several threads, and the time that they waited for a core.
 #[derive(Debug, Default)]
 pub(crate) struct CpuTime {
     used_ns: AtomicU64,
     delayed_ns: AtomicU64,
 }
 
-/// The part of one thread that [`CpuTime`] has.
+/// The time of one thread that is already counted in [`CpuTime`].
 pub(crate) struct ThreadTime {
     used: Duration,
     delayed_ns: u64,
-    /// `None` on systems without it.
+    /// `/proc/thread-self/schedstat`; `None` on systems without it.
     schedstat: Option<File>,
 }
 
 impl ThreadTime {
-    /// The time of the calling thread.
+    /// Starts to count the time of the calling thread.
     pub(crate) fn of_this_thread() -> Self {
         ThreadTime {
             used: Duration::ZERO,
@@ -33,7 +33,7 @@ impl ThreadTime {
         }
     }
 
-    /// Time that the thread was ready to run and had no core, in nanoseconds; 0 if it is unknown.
+    /// Returns the time in nanoseconds that the thread was ready to run without a core; 0 if unknown.
     fn delay(&self) -> u64 {
         let mut text = [0; 64];
         let read = self
@@ -43,7 +43,7 @@ impl ThreadTime {
         let Some(Ok(len)) = read else {
             return 0;
         };
-        // Time on a core, time in a queue of one, number of slices.
+        // Fields: time on a core, time in a run queue, number of time slices.
         let text = std::str::from_utf8(&text[..len]).unwrap_or_default();
         let field = text.split_ascii_whitespace().nth(1);
         field.and_then(|field| field.parse().ok()).unwrap_or(0)
@@ -51,7 +51,7 @@ impl ThreadTime {
 }
 
 impl CpuTime {
-    /// Adds the time of the calling thread since the last call, which `noted` stores.
+    /// Adds the time of the calling thread since the last call, and stores it in `noted`.
     pub(crate) fn note(&self, noted: &mut ThreadTime) {
         let now = cpu_time(ClockId::ThreadCPUTime);
         let more = now.saturating_sub(noted.used);
@@ -68,7 +68,7 @@ impl CpuTime {
         Duration::from_nanos(self.used_ns.load(Ordering::Relaxed))
     }
 
-    /// Time that threads were ready to run and had no core; zero if it is unknown.
+    /// Returns the time that the threads were ready to run without a core; zero if unknown.
     pub(crate) fn delay(&self) -> Duration {
         Duration::from_nanos(self.delayed_ns.load(Ordering::Relaxed))
     }
@@ -153,7 +153,7 @@ impl Clock {
         ledger.since = at;
     }
 
-    /// Returns all time so far.
+    /// Returns the times up to now.
     pub(crate) fn read(&self) -> Times {
         let ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times = ledger.times;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_without_work_take_no_core() {
+    fn sleeping_threads_use_no_cpu_time() {
         let (cpu, mut noted) = (CpuTime::default(), ThreadTime::of_this_thread());
         cpu.note(&mut noted);
         let before = cpu.read();
@@ -179,7 +179,7 @@ mod tests {
         }
         assert!(idle < Duration::from_millis(30), "{idle:?}");
         assert!(process_cpu_time() >= cpu.read());
-        // Sleeping is no wait for a core, whatever else runs here.
+        // Sleeping does not count as waiting for a core, whatever else runs here.
         assert!(cpu.delay() < Duration::from_secs(60));
     }
 

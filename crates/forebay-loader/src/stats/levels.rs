@@ -7,12 +7,12 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Minimum fraction of all reading time behind a rate.
+/// Minimum fraction of the total reading time that a measured rate must cover.
 const EVIDENCE: f64 = 0.05;
-/// Minimum factor by which a rate counts as higher than that with fewer reads.
+/// Minimum factor by which a rate must exceed the rate with fewer reads to count as higher.
 const GROWTH: f64 = 1.15;
 
-/// The time during which this number of reads was in progress, and the bytes read meanwhile.
+/// The time during which a given number of reads was in progress, and the bytes read meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ReadLevel {
     /// Seconds.
@@ -38,7 +38,7 @@ pub(crate) struct Levels(Mutex<Ledger>);
 struct Ledger {
     under_way: usize,
     since: Instant,
-    /// The first is for one read at a time.
+    /// Index 0 is for one read at a time.
     levels: Vec<ReadLevel>,
 }
 
@@ -46,7 +46,7 @@ struct Ledger {
 #[derive(Debug)]
 pub(crate) struct ReadStart {
     at: Instant,
-    /// Time spent in each level when the read began.
+    /// Time spent in each level up to the start of the read.
     seconds: Vec<f64>,
 }
 
@@ -111,7 +111,7 @@ impl Ledger {
     }
 }
 
-/// Returns the best throughput, with any number of concurrent reads. `None` if storage was hardly
+/// Returns the best throughput with any number of concurrent reads. `None` if storage was hardly
 /// used.
 pub(super) fn best(levels: &[ReadLevel]) -> Option<Best> {
     let all: f64 = levels.iter().map(|level| level.seconds).sum();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn more_reads_at_once_may_or_may_not_give_more() {
+    fn best_throughput_depends_on_concurrent_reads() {
         // A saturated disk, regardless of the number of readers.
         let disk = best(&levels(&[
             (4.0, 400.0),
@@ -176,7 +176,7 @@ mod tests {
             (disk.bytes_per_s - 100.0).abs() < 2.0 && !disk.is_least,
             "{disk:?}"
         );
-        // A network, where each read takes its time.
+        // A network, on which each read has its own latency.
         let far = best(&levels(&[
             (4.0, 40.0),
             (2.0, 40.0),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_shared_out_over_the_time_of_their_read() {
+    fn bytes_are_spread_over_the_duration_of_their_read() {
         let levels_seen = Levels::new(2);
         let pause = || std::thread::sleep(Duration::from_millis(3));
         let first = levels_seen.begin();
@@ -217,7 +217,7 @@ mod tests {
             found[0].seconds >= 0.006 && found[1].seconds >= 0.003,
             "{found:?}"
         );
-        // Each read was alone for a part of its time; in the rest both were in progress.
+        // Each read was alone for a part of its time, and concurrent with the other one for the rest.
         assert!(found[0].bytes > 1.0 && found[1].bytes > 1.0, "{found:?}");
         let later = levels_seen.read();
         assert_eq!(

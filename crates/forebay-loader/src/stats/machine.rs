@@ -1,4 +1,4 @@
-//! CPU time of the machine and of the control group, to name the taker of missing cores.
+//! CPU time of the machine and of the control group, to find out what uses the cores that decode threads lack.
 
 use std::fmt;
 use std::fs;
@@ -19,7 +19,7 @@ pub struct MachineCpu {
     pub throttled_s: f64,
 }
 
-/// `/proc/stat` of a machine with many cores takes a millisecond, and each stream of a server asks.
+/// Reading `/proc/stat` takes a millisecond on a machine with many cores, and each stream of a server reads it.
 const FRESH: Duration = Duration::from_millis(50);
 
 impl MachineCpu {
@@ -64,12 +64,12 @@ impl MachineCpu {
     }
 }
 
-/// Decode threads with a smaller fraction of the cores that they could have used were limited from
+/// Decode threads that got a smaller fraction of the cores that they could have used were limited from
 /// outside.
 const CORES_GOT: f64 = 0.75;
-/// If the process used a larger fraction of the cores, it used them itself.
+/// A process that used a larger fraction of the cores was limited by its own use.
 const CORES_USED: f64 = 0.85;
-/// Least fraction of the missing cores that a taker must have to be named.
+/// Minimum fraction of the missing cores that must have been taken to name the taker.
 const MOST: f64 = 0.5;
 
 /// Cores that decode threads could not use.
@@ -77,13 +77,13 @@ const MOST: f64 = 0.5;
 pub struct CoresElsewhere {
     /// Average number of cores that decode threads got.
     pub got: f64,
-    /// Number of cores that they could have used: they always had enough work for as many.
+    /// Number of cores that they could have used: they had enough work for this many at any time.
     pub wanted: f64,
-    /// The taker of most of the missing cores, and its number of cores, if the system's counters tell.
+    /// What used most of the missing cores, and how many, if the system's counters show it.
     pub taker: Option<(CpuTaker, f64)>,
 }
 
-/// A taker of cores that decode threads lack.
+/// What used the cores that decode threads lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuTaker {
@@ -105,7 +105,7 @@ impl CoresElsewhere {
         let got = stats.decode_cpu_s / stats.wall_s;
         let process = stats.process_cpu_s / stats.wall_s;
         let machine = &stats.machine;
-        // Threads that sleep lack no core.
+        // Threads that sleep do not lack a core.
         let delay = (stats.decode_delay_s + machine.stolen_s) / stats.wall_s;
         let is_delayed = stats.decode_delay_s == 0.0 || delay >= MOST * (wanted - got);
         let is_kept = got < CORES_GOT * wanted && process < CORES_USED * cores && is_delayed;
@@ -169,7 +169,7 @@ fn machine(stat: &str, ticks_per_s: f64) -> (f64, f64) {
     )
 }
 
-/// The files that may count throttling: of the process's group, then of the root of the mount, which is
+/// Returns the files that may count throttling: of the process's group, then of the root of the mount, which is
 /// the group of a container.
 fn group_files(groups: &str) -> Vec<String> {
     let mut files = Vec::new();
@@ -237,12 +237,12 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn work_here_is_part_of_the_work_of_the_machine() {
+    fn the_machine_counters_include_this_process() {
         let before = MachineCpu::now();
         let own = super::super::process_cpu_time();
         while super::super::process_cpu_time() < own + Duration::from_millis(60) {}
         let did = MachineCpu::now().since(&before);
-        // Ticks of 10 ms; a sandbox may report nothing at all.
+        // One tick is 10 ms. A sandbox may report zeros.
         assert!(before.busy_s == 0.0 || did.busy_s >= 0.03, "{did:?}");
     }
 }

@@ -54,7 +54,7 @@ pub struct Stats {
     pub trainer: StageStats,
     /// Images decoded.
     pub images: u64,
-    /// Those of them whose records store fast images.
+    /// Decoded images whose records hold fast images.
     pub fast_images: u64,
     /// Batches returned.
     pub batches: u64,
@@ -69,22 +69,22 @@ pub struct Stats {
     pub single_reads: bool,
     /// Samples that could not be read or decoded and were replaced.
     pub failed: u64,
-    /// Errors of the last of them, with shard and key; the latest one last.
+    /// The most recent of their errors, with shard and key; the latest one last.
     pub failures: Vec<String>,
-    /// Transport of batches, if a server makes them and they come over a network: `None` for memory
-    /// that the server shares, which no network limits.
+    /// Transport of batches from a server over a network; `None` for shared memory,
+    /// which no network limits.
     pub network: Option<Network>,
     /// The copy of batches to a device, if there is one. Its thread is then the consumer that
     /// `trainer` counts.
     pub device: Option<DeviceCopy>,
     /// The storage of the records, if it is remote.
     pub storage: Option<String>,
-    /// Counters of that storage since the dataset was opened, if it has any, over all readers of
+    /// Counters of that storage since the dataset was opened, if it has any. They include all readers of
     /// this dataset object.
     pub traffic: Option<StorageStats>,
     /// Storage throughput with one read at a time, with two concurrent reads, and so on.
     pub reads: Vec<ReadLevel>,
-    /// Whether other streams read concurrently that `reads` does not include; then it is a lower
+    /// Whether other streams read concurrently without being counted in `reads`, which is then a lower
     /// bound of the throughput.
     pub among_others: bool,
     /// Cores that decode threads may use; 0 if unknown.
@@ -93,9 +93,9 @@ pub struct Stats {
     pub decode_cpu_s: f64,
     /// Seconds that decode threads were ready to run and had no core; 0 if unknown.
     pub decode_delay_s: f64,
-    /// CPU seconds of all threads of the process meanwhile.
+    /// CPU seconds of all threads of the process in the same period.
     pub process_cpu_s: f64,
-    /// CPU time of the machine meanwhile.
+    /// CPU time of the machine in the same period.
     pub machine: MachineCpu,
     /// Seconds of `trainer.busy_s` during which finished batches were handed to the consumer's code:
     /// waiting for an interpreter, wrapping, copying.
@@ -108,21 +108,21 @@ pub struct Stats {
 /// bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Queues {
-    /// Samples that are planned but have no place in a batch.
+    /// Planned samples without a slot in a batch.
     pub planned_samples: u64,
-    /// Samples with a place whose record has not been read.
+    /// Samples with a slot whose record has not been read.
     pub unread_samples: u64,
     /// Samples whose record was read and that wait for a decode thread.
     pub undecoded_samples: u64,
     /// Batches in progress.
     pub making_batches: u64,
-    /// Complete batches that wait for their trainer.
+    /// Complete batches that the trainer has not taken.
     pub ready_batches: u64,
     /// Bytes of records and batches held.
     pub memory_bytes: u64,
 }
 
-/// Time of the thread that takes finished batches and copies them to a device, and of the trainer
+/// Times of the threads that take finished batches and copy them to a device, and of the trainer
 /// that takes the copies.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DeviceCopy {
@@ -147,13 +147,13 @@ impl DeviceCopy {
     }
 }
 
-/// Time of a server's stream, apart from making batches.
+/// Times of a server's stream, without the making of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Network {
-    /// Fraction of the time during which it was sending. Waits for the client's credit do not count:
-    /// a trainer that is slow causes them too.
+    /// Fraction of the time during which the server was sending. Waits for the client's credit do not count, because
+    /// a slow trainer causes them too.
     pub sending: f64,
-    /// Fraction of the time during which it waited for a batch.
+    /// Fraction of the time during which the server waited for a batch to send.
     pub waiting: f64,
     /// Payload bytes received per second.
     pub bytes_per_s: f64,
@@ -166,7 +166,7 @@ impl Stats {
         [self.fetch, self.decode, self.transform, self.trainer]
     }
 
-    /// Returns the difference to an earlier snapshot. Memory is that of this one.
+    /// Returns the difference to an earlier snapshot. Memory values are those of this snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
         let stage = |now: StageStats, then: StageStats| StageStats {
@@ -204,7 +204,7 @@ impl Stats {
         }
     }
 
-    /// Marks the counters as those of one of several concurrent streams: their combined storage
+    /// Marks the counters as those of one of several concurrent streams, whose combined storage
     /// throughput is higher than each one shows.
     #[must_use]
     pub fn among_others(self) -> Stats {
@@ -214,7 +214,7 @@ impl Stats {
         }
     }
 
-    /// Returns the bottleneck and its extent.
+    /// Returns the bottleneck with its measurements.
     #[must_use]
     pub fn bottleneck(&self) -> Bottleneck {
         bottleneck::judge(self)

@@ -2,33 +2,33 @@
 
 use std::fmt;
 
-/// Activity of one rank of a job in a window of time.
+/// Activity of one rank of a job in a time window.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RankPace {
-    /// Its rank.
+    /// The rank.
     pub rank: u64,
-    /// Seconds of the window during which it took batches.
+    /// Seconds of the window during which the rank took batches.
     pub seconds: f64,
-    /// Images that it took.
+    /// Images that the rank took.
     pub images: u64,
-    /// Batches that it took.
+    /// Batches that the rank took.
     pub batches: u64,
     /// Fraction of its time during which it waited for batches.
     pub waits: f64,
 }
 
-/// A rank that is slower than the others. Displayed, it is a sentence.
+/// A rank that is slower than the others. Its `Display` form is a sentence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Straggler {
-    /// Its rank.
+    /// The rank.
     pub rank: u64,
-    /// Images that it takes per second.
+    /// Images per second that the rank takes.
     pub images_per_s: f64,
     /// Fraction of its time during which it waits for batches.
     pub waits: f64,
-    /// Images per second of the other ranks, median.
+    /// Median of the other ranks' images per second.
     pub others_images_per_s: f64,
-    /// Fraction of their time during which the other ranks wait for batches, median.
+    /// Median of the fraction of time during which the other ranks wait for batches.
     pub others_wait: f64,
 }
 
@@ -38,16 +38,16 @@ const WAITS: f64 = 0.15;
 const HARDLY_WAITS: f64 = 0.05;
 /// A rank below this fraction of the others' rate is slower.
 const SLOWER: f64 = 0.8;
-/// Fewer batches of difference are chance: batches are taken one by one.
+/// Smaller differences in the number of batches are noise, since batches are taken one by one.
 const BATCHES: f64 = 4.0;
 
 impl Straggler {
     /// Returns the rank that the others wait for, if there is one.
     ///
-    /// Ranks that synchronize after each step all take batches at the pace of the slowest. If batches
-    /// are late, it alone waits for them, and the others wait for it, in their steps. If ranks do not
-    /// synchronize, the slowest one takes fewer batches. A rank whose own steps are slow, in a job that
-    /// synchronizes, looks like all others.
+    /// Ranks that synchronize after each step all take batches at the pace of the slowest rank. If its batches
+    /// are late, only this rank waits for batches, and the others wait for it within their steps. If ranks do not
+    /// synchronize, the slowest one takes fewer batches. A rank with slow training steps in a job that
+    /// synchronizes cannot be told from the others.
     #[must_use]
     pub fn find(ranks: &[RankPace]) -> Option<Straggler> {
         let longest = ranks.iter().map(|rank| rank.seconds).fold(0.0, f64::max);
@@ -76,7 +76,7 @@ impl Straggler {
                 && behind >= BATCHES;
             (is_starved || is_slower).then_some(straggler)
         });
-        // The one that loses most.
+        // The rank that loses the most time.
         let loss = |straggler: &Straggler| {
             straggler.waits - straggler.images_per_s / straggler.others_images_per_s
         };
@@ -123,7 +123,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// Ranks that took so many batches of 100 images in ten seconds, and waited so long.
+    /// Finds the straggler among ranks that took the given numbers of batches of 100 images in ten seconds, with these waits.
     fn find(ranks: &[(u64, f64)]) -> Option<Straggler> {
         let pace = |(rank, &(batches, waits)): (usize, &(u64, f64))| RankPace {
             rank: rank as u64,
@@ -150,7 +150,7 @@ mod tests {
             slow.to_string()
                 .ends_with("compare its machine with theirs")
         );
-        // One that waits because it is faster is none.
+        // A rank that waits because it is faster is not a straggler.
         let fast = find(&[(40, 0.0), (90, 0.5)]);
         assert_eq!(fast.map(|found| found.rank), Some(0));
         // If two are late, the one that waits longer is found.
@@ -159,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_are_alike_have_no_straggler() {
+    fn similar_ranks_have_no_straggler() {
         for ranks in [
             &[(40, 0.0), (40, 0.02), (40, 0.01)][..],
-            // All wait: the source of the batches is slow.
+            // All ranks wait, because the source of the batches is slow.
             &[(40, 0.5), (40, 0.6), (40, 0.55)],
-            // A few batches are chance.
+            // A difference of a few batches is noise.
             &[(4, 0.0), (3, 0.0), (4, 0.0)],
             &[(40, 0.9)],
             &[],

@@ -1,4 +1,4 @@
-//! Announcements of reads to the source.
+//! Announcement of upcoming reads to the source.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,9 +7,9 @@ use super::dataset::Recipe;
 use super::{Gate, SOON, gated, options};
 use crate::Shuffle;
 
-/// During the first read, the subsequent reads are announced in order, each once.
+/// During the first read, the following reads are announced in order, each once.
 #[test]
-fn the_source_is_told_what_will_be_read() {
+fn upcoming_reads_are_announced_to_the_source() {
     for shuffle in [options().shuffle, Shuffle::NONE, Shuffle::FULL] {
         let gate = Arc::new(Gate::default());
         gate.close(0..100);

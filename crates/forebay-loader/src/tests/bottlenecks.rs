@@ -1,6 +1,5 @@
 //! The detected bottleneck is correct: storage, decoding and the trainer are slowed down in turn,
-//! and the estimated throughput of the others matches their simulated one.
-//! were made to give.
+//! and the estimated throughput of the other stages matches the simulated one.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use super::dataset::Recipe;
 use super::{Gate, gated, hold, options};
 use crate::{Bound, Loader, Stats};
 
-/// Wall time equals the sum of each thread's activities.
+/// Checks that the activities of each thread add up to the wall time.
 fn assert_accounted(stats: &Stats) {
     let spent = |stage: crate::StageStats| stage.busy_s + stage.starved_s + stage.blocked_s;
     let threads = |stage: crate::StageStats| stage.threads as f64 * stats.wall_s;
@@ -38,7 +37,7 @@ fn slow_storage_is_found() {
 
 #[test]
 fn slow_decoding_is_found() {
-    // Larger images, one thread, and a trainer without work.
+    // Larger images, one decode thread, and a trainer that does nothing.
     let recipe = Recipe {
         image: |i| {
             let pixels: Vec<u8> = (0..300 * 300 * 3u32)
@@ -56,7 +55,7 @@ fn slow_decoding_is_found() {
     while loader.next_batch().unwrap().is_some() {}
     let stats = loader.stats();
     let mut decoding = stats.since(&begun);
-    // Other processes may use this machine's cores, which is another bottleneck.
+    // Other processes may use the cores of this machine, which would be reported as another bottleneck.
     decoding.decode_cpu_s = 0.0;
     let bottleneck = decoding.bottleneck();
     assert_eq!(bottleneck.bound, Bound::Decode, "{bottleneck}");
@@ -92,7 +91,7 @@ fn throttled(gate: &Arc<Gate>) -> (tempfile::TempDir, Loader) {
     gated(&Recipe::default(), options, gate)
 }
 
-/// Within a factor of two, because machines are busy.
+/// Checks for equality within a factor of two, because machines may be busy.
 fn assert_near(found: Option<f64>, expected: f64, stats: &Stats) {
     let found = found.unwrap_or(0.0);
     let right = found > expected / 2.0 && found < expected * 2.0;
@@ -107,10 +106,10 @@ fn seconds(held: &Mutex<Duration>) -> f64 {
     held.lock().unwrap().as_secs_f64()
 }
 
-/// A disk has a fixed throughput: four waiting readers do not mean that it could deliver four times
-/// as much.
+/// A disk has a fixed throughput: it delivers no more to four waiting readers than
+/// to one.
 #[test]
-fn what_a_disk_could_give_is_what_it_gives() {
+fn storage_headroom_of_a_disk_ignores_waiting_readers() {
     let gate = Arc::new(Gate {
         delay: milliseconds(3),
         serial: Some(Mutex::default()),
@@ -132,7 +131,7 @@ fn what_a_disk_could_give_is_what_it_gives() {
 
 /// Over a network each read has its latency, and four concurrent reads take no longer than one.
 #[test]
-fn what_a_network_could_give_is_what_all_readers_get() {
+fn storage_headroom_of_a_network_counts_all_readers() {
     let gate = Arc::new(Gate {
         delay: milliseconds(20),
         decode_delay: milliseconds(5),
@@ -148,7 +147,7 @@ fn what_a_network_could_give_is_what_all_readers_get() {
 }
 
 #[test]
-fn what_decoding_could_give_where_storage_is_slow() {
+fn decode_headroom_is_found_with_slow_storage() {
     let gate = Arc::new(Gate {
         delay: milliseconds(20),
         serial: Some(Mutex::default()),
@@ -165,7 +164,7 @@ fn what_decoding_could_give_where_storage_is_slow() {
 }
 
 #[test]
-fn what_both_could_give_where_the_trainer_is_slow() {
+fn both_headrooms_are_found_with_a_slow_trainer() {
     let gate = Arc::new(Gate {
         delay: milliseconds(4),
         serial: Some(Mutex::default()),

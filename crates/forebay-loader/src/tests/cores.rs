@@ -11,7 +11,7 @@ use crate::options::usable_cores;
 /// Two loaders have a thread per core each, but decode no more samples concurrently than there are
 /// cores.
 #[test]
-fn two_loaders_decode_no_more_at_once_than_one() {
+fn two_loaders_decode_no_more_concurrently_than_one() {
     let decoding = Crowd {
         patience: 20,
         ..Crowd::default()
@@ -36,7 +36,7 @@ fn two_loaders_decode_no_more_at_once_than_one() {
     assert!((1..=usable_cores()).contains(&most), "{most} at once");
 }
 
-/// If two loaders are busy, the one with eight times the weight gets more, even on a busy machine.
+/// Of two busy loaders, the one with eight times the weight decodes more, even on a busy machine.
 #[test]
 fn shares_of_the_cores_follow_weights() {
     let decoding = Crowd {
@@ -50,7 +50,7 @@ fn shares_of_the_cores_follow_weights() {
     let with = |weight| {
         let mut options = options();
         options.threads = 0;
-        // More samples in progress than cores.
+        // More samples in progress than there are cores.
         options.batches_ahead = usable_cores().max(8);
         options.share = Some(FairShare::new(weight));
         gated(&Recipe::default(), options, &gate)
@@ -65,7 +65,7 @@ fn shares_of_the_cores_follow_weights() {
             }
             light.stats().images
         });
-        // Images beyond those made before the other loader started.
+        // Counts images beyond those that were decoded before the other loader started.
         let begun = heavy.stats().images;
         while heavy.stats().images < begun + 400 {
             heavy.next_batch().unwrap();

@@ -8,7 +8,7 @@ use super::dataset::{self, Recipe, picture};
 use super::{Gate, gated, options, plan};
 use crate::{Error, Loader, Options};
 
-/// Position of a sample in epoch 0.
+/// Returns the position of a sample in epoch 0.
 fn position_of(sample: u64, options: &Options) -> u64 {
     let plan = plan(options, 100);
     (0..100).find(|&p| plan.sample_at(p) == sample).unwrap()
@@ -75,7 +75,7 @@ fn a_bad_image_is_named_after_the_batches_before_it() {
 }
 
 #[test]
-fn of_several_bad_samples_the_first_in_order_is_told() {
+fn the_first_of_several_bad_samples_is_reported() {
     let (_directory, split) = dataset::split(&Recipe {
         image: |i| (i % 3 != 0).then(|| picture(i)),
         ..Recipe::default()
@@ -115,7 +115,7 @@ fn a_damaged_record_is_found_by_its_checksum() {
         let split = dataset::open(directory.path());
         let mut loader = Loader::new(split, options()).unwrap();
         let (batches, error) = run_into_error(&mut loader);
-        // Detected by the read that contains it, so no later than its own batch.
+        // The read that contains the record detects the damage, at the latest for the batch of the record.
         assert!(batches <= position_of(43, &options()) / 8);
         let Error::Shard(source) = &error else {
             panic!("{error}");
@@ -128,7 +128,7 @@ fn a_damaged_record_is_found_by_its_checksum() {
 }
 
 #[test]
-fn a_shard_that_vanishes_is_an_error_and_not_a_hang() {
+fn a_vanished_shard_is_an_error_and_not_a_hang() {
     let (directory, split) = dataset::split(&Recipe::default());
     for shard in split.shards() {
         std::fs::File::options()
@@ -158,7 +158,7 @@ fn a_panic_is_an_error_of_its_record() {
 }
 
 #[test]
-fn samples_of_a_bad_read_fail_at_the_first_of_them_in_order() {
+fn a_failed_read_is_reported_at_its_first_sample() {
     let (directory, split) = dataset::split(&Recipe::default());
     let shard = &split.shards()[0];
     let damaged = shard.byte_range(3..4).unwrap();

@@ -8,17 +8,17 @@ use super::dataset::Recipe;
 use super::{BATCH_BYTES, Gate, gated, options, plan, until};
 use crate::Shuffle;
 
-/// Larger than any record here, including its frame.
+/// More than the size of any record here, including its frame.
 const RECORD_BYTES: u64 = 2000;
 
 /// The batches of the next epoch are prepared before the current one ends.
 #[test]
-fn the_next_epoch_is_made_ahead() {
+fn prefetch_continues_into_the_next_epoch() {
     let (_directory, mut loader) = gated(&Recipe::default(), options(), &Arc::default());
     for _ in 0..loader.batches_per_epoch() {
         loader.next_batch().unwrap().unwrap();
     }
-    // Batches that were not requested, of an epoch that has not begun.
+    // The loader makes batches that were not requested, of an epoch that has not begun.
     let stats = until(&loader, "read beyond the epoch", |stats| {
         stats.images >= (12 + 4) * 8
     });
@@ -29,7 +29,7 @@ fn the_next_epoch_is_made_ahead() {
 }
 
 #[test]
-fn a_trainer_that_takes_nothing_stops_the_pipeline_within_its_budget() {
+fn a_stalled_trainer_stops_the_pipeline_within_its_budget() {
     let recipe = Recipe {
         records: 2000,
         ..Recipe::default()
@@ -74,7 +74,7 @@ fn a_trainer_that_takes_nothing_stops_the_pipeline_within_its_budget() {
 }
 
 #[test]
-fn the_next_epoch_is_made_ahead_of_the_end_of_this_one() {
+fn batches_ahead_are_made_across_the_end_of_an_epoch() {
     let (_directory, mut loader) = gated(&Recipe::default(), options(), &Arc::default());
     for _ in 0..loader.batches_per_epoch() {
         loader.next_batch().unwrap().unwrap();
@@ -88,7 +88,7 @@ fn the_next_epoch_is_made_ahead_of_the_end_of_this_one() {
 }
 
 #[test]
-fn no_more_is_read_than_an_epoch_and_the_next() {
+fn no_more_than_an_epoch_and_a_half_is_read_ahead() {
     let formats = [
         (ShardFormat::TfRecord, Codec::NONE),
         (ShardFormat::Indexed, Codec::ZSTD),
@@ -108,7 +108,7 @@ fn no_more_is_read_than_an_epoch_and_the_next() {
             let bytes = loader.dataset_bytes();
             while loader.next_batch().unwrap().is_some() {}
             let read = loader.stats().bytes_read;
-            // Reads ahead into the next epoch, and compressed blocks contain neighbors.
+            // The loader reads ahead into the next epoch, and compressed blocks contain unwanted neighbors.
             assert!(read >= bytes, "{shuffle:?} {codec:?}: {read} of {bytes}");
             if codec == Codec::NONE {
                 assert!(read <= bytes * 5 / 2, "{shuffle:?}: {read} of {bytes}");
@@ -119,7 +119,7 @@ fn no_more_is_read_than_an_epoch_and_the_next() {
 
 /// A slow read of one block does not delay the decoding of samples from others.
 #[test]
-fn a_slow_read_stalls_only_what_needs_it() {
+fn a_slow_read_stalls_only_the_samples_that_need_it() {
     let gate = Arc::new(Gate::default());
     let mut options = options();
     options.batches_ahead = 5;
@@ -154,7 +154,7 @@ fn encoded_images_stay_within_the_budget() {
     // Ten batches of about 24,500 bytes, and some 200,000 for records.
     options.memory_bytes = 450_000;
     let (_directory, mut loader) = gated(&recipe, options, &Arc::default());
-    // Five batches of 40,000 bytes fit, eight do not.
+    // Five batches of 40,000 bytes fit; eight do not.
     let stats = until(&loader, "five batches", |stats| stats.images >= 5 * 8);
     assert!(stats.images <= 6 * 8, "{stats:?}");
     let mut bytes = 0;

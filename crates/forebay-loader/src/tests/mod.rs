@@ -39,7 +39,7 @@ struct Gated {
 
 #[derive(Default)]
 struct Gate {
-    /// Reads of these records block.
+    /// Reads of these records block until the gate is opened.
     closed: Mutex<Option<Range<u64>>>,
     opened: Condvar,
     /// Delay before each read.
@@ -48,26 +48,26 @@ struct Gate {
     serial: Option<Mutex<()>>,
     /// Delay before each sample is decoded.
     decode_delay: Duration,
-    /// Total actual delays of reads and samples.
+    /// Total of the actual delays of reads, and of decoding samples.
     read_held: Mutex<Duration>,
     decode_held: Mutex<Duration>,
     /// A read of this record panics.
     broken: Option<u64>,
     /// Announced reads.
     announced: Mutex<Vec<Range<u64>>>,
-    /// Reads.
+    /// Completed reads.
     read: Mutex<Vec<Range<u64>>>,
     decoding: Crowd,
 }
 
-/// Number of samples in decoding, over all loaders with this gate.
+/// Number of samples being decoded, over all loaders with this gate.
 #[derive(Default)]
 struct Crowd {
     now: AtomicUsize,
     most: AtomicUsize,
-    /// How often a decode thread yields while it is counted.
+    /// How often a decode thread yields while it counts as decoding.
     patience: usize,
-    /// Number of additions that simulate its work.
+    /// Number of additions that simulate the work of decoding.
     work: u64,
 }
 
@@ -186,7 +186,7 @@ fn options() -> Options {
     options
 }
 
-/// The order of epoch 0.
+/// Returns the order of epoch 0.
 fn plan(options: &Options, records: u64) -> EpochPlan {
     EpochPlan::new(&PlanOptions {
         records,

@@ -8,7 +8,7 @@ use super::{Gate, SOON, gated, options, until};
 use crate::Error;
 
 #[test]
-fn a_wait_that_takes_too_long_says_who_waits_for_whom() {
+fn a_timeout_names_what_is_waited_for() {
     let gate = Arc::new(Gate::default());
     gate.close(0..100);
     let (_directory, mut loader) = gated(&Recipe::default(), options(), &gate);
@@ -25,7 +25,7 @@ fn a_wait_that_takes_too_long_says_who_waits_for_whom() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    // Nothing is lost by a timeout.
+    // A timeout loses no batch.
     gate.open();
     assert_eq!(loader.next_batch().unwrap().unwrap().step, 0);
     let batch = loader.next_batch_within(SOON).unwrap().unwrap();
@@ -74,9 +74,9 @@ fn dropping_at_any_moment_is_quick() {
     }
 }
 
-/// A blocked read cannot be interrupted; the loader ends without its thread.
+/// A blocked read cannot be interrupted. Dropping the loader leaves its thread behind.
 #[test]
-fn a_read_that_hangs_does_not_keep_the_loader() {
+fn a_hanging_read_does_not_block_dropping() {
     let gate = Arc::new(Gate::default());
     gate.close(0..100);
     let (_directory, loader) = gated(&Recipe::default(), options(), &gate);
@@ -89,7 +89,7 @@ fn a_read_that_hangs_does_not_keep_the_loader() {
 }
 
 #[test]
-fn seeking_while_reads_hang_goes_on_from_there() {
+fn seeking_works_while_reads_hang() {
     let gate = Arc::new(Gate::default());
     gate.close(0..100);
     let mut options = options();

@@ -1,4 +1,4 @@
-//! Batches contain the plan's samples, decoded, and are the same on every machine.
+//! Batches contain the samples of the plan, decoded, and are the same on every machine.
 
 use crate::dataset;
 
@@ -30,7 +30,7 @@ fn options(batch_size: u64) -> Options {
     options
 }
 
-/// All shuffles.
+/// Returns all shuffles.
 fn shuffles() -> Vec<Shuffle> {
     let sizes = options(1).shuffle;
     let sized = |name| match Shuffle::named(name).unwrap() {
@@ -42,7 +42,7 @@ fn shuffles() -> Vec<Shuffle> {
     Shuffle::names().map(sized).collect()
 }
 
-/// Everything in a batch that can be compared.
+/// The comparable content of a batch.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     epoch: u64,
@@ -83,7 +83,7 @@ fn epochs(split: &Split, options: &Options, count: usize) -> Vec<Seen> {
     (0..count).flat_map(|_| epoch(&mut loader)).collect()
 }
 
-/// The expected epoch, from the plan, the records and the transform alone.
+/// Computes the expected epoch from the plan, the records and the transform alone.
 fn expected(split: &Split, options: &Options, epoch: u64) -> Vec<(Vec<u8>, i64, u64)> {
     let plan = EpochPlan::new(&PlanOptions {
         records: split.len(),
@@ -328,7 +328,7 @@ fn small_and_odd_datasets_work() {
 }
 
 #[test]
-fn an_order_may_stay_while_crops_differ() {
+fn crops_differ_between_epochs_with_the_same_order() {
     let (_directory, split) = dataset::split(&Recipe::default());
     let order = |batches: &[Seen]| {
         batches
@@ -369,7 +369,7 @@ fn a_resolved_spec_gives_the_same_batches() {
     assert_eq!(epoch(&mut loader), epochs(&split, &again, 1));
 }
 
-/// The sizes of records matter only without a manifest entry.
+/// The block size follows the manifest; sizes of records matter only if it has no entry.
 #[test]
 fn blocks_are_those_of_the_manifest() {
     let directory = tempfile::tempdir().unwrap();

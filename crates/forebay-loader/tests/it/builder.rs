@@ -1,4 +1,4 @@
-//! The builder makes the loaders that [`Options`] make.
+//! A loader from the builder equals a loader from [`Options`].
 
 use forebay_loader::{
     EvalTransform, Loader, LoaderOptions, LoaderSource, Mix, Mixing, Options, Result, Transform,
@@ -32,7 +32,7 @@ fn a_builder_makes_the_batches_of_its_options() {
     let order = samples(&mut expected, 0);
     assert_eq!(order.len(), 112, "100 samples, padded to whole batches");
     assert_eq!(samples(&mut built, 0), order);
-    // Whatever the source is.
+    // All kinds of sources give the same samples.
     let dataset = Dataset::open(directory.path()).unwrap();
     for source in [
         directory.path().to_str().unwrap().into(),
@@ -58,7 +58,7 @@ fn epochs_are_taken_in_any_order_and_from_their_middle() {
     let epochs: Vec<_> = (0..3).map(|epoch| samples(&mut loader, epoch)).collect();
     assert_ne!(epochs[0], epochs[1]);
     assert_eq!(samples(&mut loader, 1), epochs[1]);
-    // An iterator that is dropped leaves the rest of its epoch.
+    // After an iterator was dropped, the rest of its epoch follows.
     let first = loader.epoch(2).unwrap().next().unwrap().unwrap();
     assert_eq!(first.samples, epochs[2][..10]);
     assert_eq!(samples(&mut loader, 2), epochs[2][10..]);
@@ -68,7 +68,7 @@ fn epochs_are_taken_in_any_order_and_from_their_middle() {
 }
 
 #[test]
-fn values_are_taken_as_they_are_at_hand() {
+fn setters_accept_convenient_types() {
     let (_directory, split) = dataset::split(&Recipe::default());
     let given: LoaderOptions = serde_json::from_str(
         r#"{"batch_size": 4, "seed": 3, "shuffle": "full", "transform": "train"}"#,
@@ -91,7 +91,7 @@ fn values_are_taken_as_they_are_at_hand() {
 }
 
 #[test]
-fn sources_and_options_that_do_not_fit_are_refused() {
+fn invalid_sources_and_options_are_refused() {
     let (directory, split) = dataset::split(&Recipe::default());
     let refused = |builder: forebay_loader::LoaderBuilder| builder.build().unwrap_err().to_string();
     let nowhere = refused(Loader::builder("/nowhere/at/all").transform("eval"));

@@ -1,4 +1,4 @@
-//! Columns: batches have the values that records have, whatever the transform and the order.
+//! Columns: batches have the values of their records, whatever the transform and the order.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ const COLUMNS: [(&str, &str); 15] = [
     ("boxes", "boxes"),
     ("points", "keypoints"),
 ];
-/// Those that do not depend on the place of pixels.
+/// The columns that a transform does not change.
 const PLAIN: [&str; 12] = [
     "caption", "image", "label", "class2", "age", "score", "tags", "pair", "ids", "cloud", "grid",
     "flags",
@@ -42,7 +42,7 @@ fn schema() -> Schema {
     Schema::new(COLUMNS.iter().map(column).collect()).unwrap()
 }
 
-/// The values of a record, in the form of the arrays of a batch: rows, and bytes of each array.
+/// The values of a record, as in the arrays of a batch: the number of rows, and the bytes of each array.
 #[derive(Debug, Clone, PartialEq)]
 struct Value(usize, Vec<Vec<u8>>);
 
@@ -90,12 +90,12 @@ fn grid(i: u64) -> ([u64; 2], Vec<u8>) {
     )
 }
 
-/// Width and height of [`picture`].
+/// Returns width and height of [`picture`].
 fn size(i: u64) -> [f32; 2] {
     [8.0 + (i % 5) as f32 * 3.0, 8.0 + (i % 3) as f32 * 7.0]
 }
 
-/// The values that a batch should have of a record, with labels that count from 0.
+/// Returns the expected values of a record in a batch, with labels that count from 0.
 fn expected(i: u64, name: &str) -> Value {
     let shifted = |label: i64| if label < 0 { label } else { label - 1 };
     let bytes = |bytes: &[u8]| Value(bytes.len(), vec![bytes.to_vec()]);
@@ -132,7 +132,7 @@ fn expected(i: u64, name: &str) -> Value {
     }
 }
 
-/// A record; `without` is a column that it lacks.
+/// Encodes a record that lacks the column `without`.
 fn record(i: u64, without: &str) -> Vec<u8> {
     let (image, text, (shape, numbers)) = (picture(i), caption(i), grid(i));
     let raw = i.to_le_bytes();
@@ -185,7 +185,7 @@ fn record(i: u64, without: &str) -> Vec<u8> {
     builder.to_vec()
 }
 
-/// Writes records as one split, `train`, with this schema.
+/// Writes records as the only split, `train`, with this schema.
 pub(super) fn write(root: &Path, records: impl Iterator<Item = Vec<u8>>, columns: Schema) -> Split {
     let path = root.join("train-00000-of-00001.fbs");
     let file = std::fs::File::create(&path).unwrap();
@@ -213,7 +213,7 @@ pub(super) fn write(root: &Path, records: impl Iterator<Item = Vec<u8>>, columns
     Dataset::open(root).unwrap().split("train").unwrap()
 }
 
-/// A dataset of 60 records; record 21 lacks the column `without`.
+/// Writes a dataset of 60 records of which record 21 lacks the column `without`.
 fn split(without: &str) -> (tempfile::TempDir, Split) {
     let directory = tempfile::tempdir().unwrap();
     let lacking = |i| record(i, if i == 21 { without } else { "" });
@@ -241,7 +241,7 @@ pub(super) fn epoch(loader: &mut Loader) -> Vec<Batch> {
     batches
 }
 
-/// The values of sample `i` in a column.
+/// Returns the values of sample `i` in a column.
 fn value(batch: &Batch, column: &BatchColumn, i: usize) -> Value {
     let range = |by_sample: bool| match &column.offsets {
         Some(offsets) if !by_sample => offsets[i] as usize..offsets[i + 1] as usize,
@@ -307,7 +307,7 @@ fn batches_are_those_without_columns() {
     };
     for transform in [eval(), Transform::KeepEncoded] {
         let plain = epoch_of(&[], 2, transform.clone());
-        // The image makes columns much larger than the room that is first left for them.
+        // The image makes columns much larger than the space that is reserved for them at first.
         let with = epoch_of(&PLAIN, 2, transform.clone());
         let again = epoch_of(&PLAIN, 1, transform.clone());
         assert_eq!(plain.len(), 8);
@@ -331,7 +331,7 @@ fn batches_are_those_without_columns() {
 }
 
 #[test]
-fn a_loader_continues_with_the_columns_of_its_place() {
+fn a_resumed_loader_continues_with_its_columns() {
     let (_directory, split) = split("");
     let options = options(eval(), &["caption", "age"]);
     let all = epoch(&mut Loader::new(split.clone(), options.clone()).unwrap());
@@ -345,7 +345,7 @@ fn a_loader_continues_with_the_columns_of_its_place() {
 }
 
 #[test]
-fn labels_of_columns_count_as_labels_of_batches_do() {
+fn label_columns_use_the_label_base_of_batches() {
     let (_directory, split) = split("");
     for (base, by) in [(LabelBase::One, 1), (LabelBase::Stored, 1)] {
         let mut options = options(Transform::KeepEncoded, &["label", "tags", "boxes"]);
@@ -363,7 +363,7 @@ fn labels_of_columns_count_as_labels_of_batches_do() {
             }
         }
     }
-    // Labels below the first class are damage, in columns too.
+    // Labels below the first class count as damage in columns too.
     let directory = tempfile::tempdir().unwrap();
     let zero = |i: u64| {
         let mut builder = ExampleBuilder::new();
@@ -383,7 +383,7 @@ fn labels_of_columns_count_as_labels_of_batches_do() {
 }
 
 #[test]
-fn records_without_a_value() {
+fn missing_values_are_empty_or_errors() {
     // Lists, text and labels may be missing.
     for name in ["tags", "ids", "cloud", "grid", "caption", "raw", "class2"] {
         let (_directory, split) = split(name);
@@ -480,7 +480,7 @@ fn damaged_columns_are_damaged_samples() {
 }
 
 #[test]
-fn columns_that_there_are_not_are_refused() {
+fn unknown_columns_are_refused() {
     let (_directory, split) = split("");
     let refused = |transform, columns: &[&str], said: &str| {
         let error = Loader::new(split.clone(), options(transform, columns))
@@ -515,7 +515,7 @@ fn columns_that_there_are_not_are_refused() {
 }
 
 #[test]
-fn datasets_of_a_mix_agree_about_their_columns() {
+fn datasets_of_a_mix_must_agree_about_their_columns() {
     let (_a, first) = split("");
     let directory = tempfile::tempdir().unwrap();
     let column = |name: &str, text: &str| Column::new(name, text.parse().unwrap());

@@ -1,4 +1,4 @@
-//! A dataset behind a simulated network: more concurrent reads, the same batches.
+//! A dataset behind a simulated network is read with more concurrent reads, and gives the same batches.
 
 use crate::dataset;
 
@@ -13,10 +13,10 @@ use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
 use forebay_shard::{Dataset, LocalFiles, ReadAt, ReadProfile, Split, Storage};
 
-/// Number of reads that must be in progress before the first one is answered.
+/// Number of concurrent reads that the simulated storage waits for before it answers the first one.
 const AT_ONCE: usize = 12;
 
-/// Local files with the profile of a remote storage.
+/// Local files with the read profile of remote storage.
 #[derive(Debug)]
 struct Far {
     files: LocalFiles,
@@ -30,7 +30,7 @@ struct Line {
 }
 
 impl Line {
-    /// Waits once until this many reads are in progress.
+    /// Blocks until this many reads have been in progress together for the first time.
     fn wait(&self) {
         let mut state = self.state.lock().unwrap();
         state.0 += 1;
@@ -86,7 +86,7 @@ impl Storage for Far {
     }
 }
 
-/// Labels, samples and a checksum of the pixels of two epochs.
+/// Returns labels, samples and a checksum of the pixels of each batch of two epochs.
 fn batches(split: Split, options: &Options) -> Vec<(Vec<i64>, Vec<u64>, u64)> {
     let mut loader = Loader::new(split, options.clone()).unwrap();
     let mut found = Vec::new();
@@ -100,7 +100,7 @@ fn batches(split: Split, options: &Options) -> Vec<(Vec<i64>, Vec<u64>, u64)> {
 }
 
 #[test]
-fn more_is_read_at_once_and_batches_are_the_same() {
+fn remote_storage_is_read_with_more_concurrency() {
     let dir = tempfile::tempdir().unwrap();
     let recipe = Recipe {
         records: 400,

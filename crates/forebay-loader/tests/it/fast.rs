@@ -1,4 +1,4 @@
-//! Fast images in records: the batches of their JPEGs, and damaged ones handled by policy.
+//! Fast images give the batches of their JPEGs, and damaged ones are handled by the `on_error` policy.
 
 use crate::dataset::{self, Recipe};
 
@@ -32,7 +32,7 @@ fn is_damaged(i: u64) -> bool {
     i % 5 == 2
 }
 
-/// Cut short, with another checksum of the header, and with a length of a tile that is too large.
+/// Returns a fast image that is truncated, has another header checksum, or has a tile length that is too large.
 fn damaged(i: u64) -> Vec<u8> {
     let mut bytes = fast(i, FastCoding::Coded);
     match i % 3 {
@@ -49,7 +49,7 @@ fn epoch(recipe: &Recipe, on_error: OnError) -> (Vec<Seen>, Stats) {
     let (_directory, split) = dataset::split(recipe);
     let mut options = Options::new(BATCH, Transform::Train(TrainTransform::new(32)));
     (options.threads, options.on_error) = (2, on_error);
-    // Other shuffles depend on the size of the records.
+    // The other shuffles depend on the size of records, which differs here.
     options.shuffle = Shuffle::NONE;
     let mut loader = Loader::new(split, options).unwrap();
     let batches = std::iter::from_fn(|| loader.next_batch().unwrap())
@@ -77,7 +77,7 @@ fn fast_images_give_the_same_batches_and_are_counted() {
     };
     let (found, stats) = epoch(&recipe(half), OnError::Raise);
     assert!(found == base);
-    // The loader decodes ahead, in the same order.
+    // The loader decodes ahead of the returned batches, in the same order.
     assert!(stats.images >= RECORDS && stats.fast_images.abs_diff(stats.images / 2) <= 2);
     let (found, stats) = epoch(
         &recipe(|i| Some(fast(i, FastCoding::Coded))),

@@ -1,4 +1,4 @@
-//! Boxes, masks and keypoints of a batch are where its pixels are.
+//! Boxes, masks and keypoints of a batch match its pixels.
 
 use forebay_batch::{Batch, FLAG_FAILED};
 use forebay_image::{BatchTransform, Compose, Mixing, Transform, encode_png, ops};
@@ -8,26 +8,26 @@ use serde_json::{Value, json};
 
 use crate::columns::{epoch, options, write};
 
-/// Width and height of the images, by which binary32 coordinates are exact.
+/// Width and height of the images: powers of two, so that relative coordinates are exact in binary32.
 const SIZE: (usize, usize) = (64, 32);
 const RECORDS: u64 = 48;
 const BACKGROUND: [u8; 3] = [10, 20, 30];
 const BOX: [u8; 3] = [200, 0, 0];
 const POINT: [u8; 3] = [0, 200, 0];
 
-/// The place of the box of record `i` in pixels; some of them are cut by a crop, some are outside.
+/// Returns the box of record `i` in pixels. A crop cuts some boxes, and leaves others outside.
 fn corners(i: u64) -> [usize; 4] {
     let (x, y) = ((i * 7 % 58) as usize, (i * 5 % 25) as usize);
     [x, y, x + 2 + i as usize % 4, y + 3]
 }
 
-/// The pixel with the keypoint of record `i`, beside its box.
+/// Returns the pixel of the keypoint of record `i`, which is beside its box.
 fn point(i: u64) -> [usize; 2] {
     let [x, _, _, _] = corners(i);
     [(x + 15) % SIZE.0, (i as usize * 11) % SIZE.1]
 }
 
-/// A picture whose box and keypoint have their own colors. It is also its own mask.
+/// Draws a picture whose box and keypoint have their own colors. The same file is also its mask.
 fn picture(i: u64) -> Vec<u8> {
     let ([x0, y0, x1, y1], [px, py]) = (corners(i), point(i));
     let mut pixels = Vec::new();
@@ -55,7 +55,7 @@ fn schema() -> Schema {
     Schema::new(columns.into_iter().map(column).collect()).unwrap()
 }
 
-/// A record; in its mask the last bytes may be missing.
+/// Encodes a record with the given mask, which may be truncated.
 fn record(i: u64, mask: Vec<u8>) -> Vec<u8> {
     let image = picture(i);
     let part = |at: usize, side: usize| at as f32 / side as f32;
@@ -103,7 +103,7 @@ fn list(ops: &[(&str, Value)]) -> Transform {
     Transform::List(Compose::new(ops.collect()).unwrap())
 }
 
-/// Pixels that keep their values: a crop, and flips.
+/// Returns a transform that moves pixels without changing their values: a crop and flips.
 fn moving() -> Transform {
     list(&[
         ("CenterCrop", json!({"size": [24, 28]})),
@@ -120,7 +120,7 @@ fn detection() -> Transform {
     ])
 }
 
-/// The rows of sample `i` in an array of a column, each of `N` values of four bytes.
+/// Returns the rows of sample `i` in the first array of a column, each of `N` values of four bytes.
 fn rows<const N: usize>(batch: &Batch, name: &str, i: usize) -> Vec<[[u8; 4]; N]> {
     let column = batch.column(name).unwrap();
     let offsets = column.offsets.as_ref().unwrap();
@@ -133,7 +133,7 @@ fn floats<const N: usize>(row: &[[u8; 4]; N]) -> [f32; N] {
     row.map(f32::from_le_bytes)
 }
 
-/// The second array of a column: labels or visibility.
+/// Returns the values of sample `i` in the second array of a column: labels or visibility.
 fn integers(batch: &Batch, name: &str, i: usize) -> Vec<i64> {
     let column = batch.column(name).unwrap();
     let offsets = column.offsets.as_ref().unwrap();
@@ -145,7 +145,7 @@ fn integers(batch: &Batch, name: &str, i: usize) -> Vec<i64> {
         .collect()
 }
 
-/// The smallest box around the pixels of a color, with borders between pixels.
+/// Returns the smallest box around the pixels of a color, in coordinates between pixels.
 fn around(pixels: &[[u8; 3]], width: usize, color: [u8; 3]) -> Option<[f32; 4]> {
     let found = |at: &(usize, &[u8; 3])| *at.1 == color;
     let places = pixels.iter().enumerate().filter(found);
@@ -181,7 +181,7 @@ fn boxes_masks_and_keypoints_are_where_the_pixels_are() {
             let pixels = &pixels[i * 24 * 28..][..24 * 28];
             let boxes: Vec<[f32; 4]> = rows(&batch, "boxes", i).iter().map(floats).collect();
             let labels = integers(&batch, "boxes", i);
-            // The keypoint may cover a pixel of the box, never all of a side.
+            // The keypoint may cover a pixel of the box, but never a whole side.
             let seen = around(pixels, 28, BOX);
             match seen {
                 Some(place) => {
@@ -200,7 +200,7 @@ fn boxes_masks_and_keypoints_are_where_the_pixels_are() {
                     gone += 1;
                 }
             }
-            // The second box is narrower than a pixel.
+            // The second box is narrower than a pixel, so it is dropped.
             assert!(!labels.contains(&899));
             let [x, y] = floats(&rows(&batch, "points", i)[0]);
             match (around(pixels, 28, POINT), integers(&batch, "points", i)[0]) {
@@ -245,7 +245,7 @@ fn refused(split: &Split, options: Options) -> String {
 }
 
 #[test]
-fn transforms_that_objects_cannot_follow_are_refused() {
+fn transforms_that_cannot_move_boxes_are_refused() {
     let (_directory, split) = split(RECORDS, &[]);
     let augment = list(&[
         ("RandomResizedCrop", json!({"size": 16})),

@@ -1,4 +1,4 @@
-//! Several datasets as one: samples, frequencies, and labels.
+//! Several datasets read as one: samples, frequencies, and labels.
 
 use crate::dataset;
 
@@ -125,13 +125,13 @@ fn weights_are_shares_of_the_epoch() {
             counts[sample.2 as usize] += 1;
         }
     }
-    // 100 samples of 100 records, and 300 of 37.
+    // 100 samples are drawn from 100 records, and 300 from 37.
     assert!(counts[..100].iter().all(|&count| count == 1), "{counts:?}");
     assert!(
         counts[100..].iter().all(|count| [8, 9].contains(count)),
         "{counts:?}"
     );
-    // By default as many as there are records; after a selection, as many as remain.
+    // The default is the number of records, or of selected records.
     options.sampling.num_samples = 0;
     assert_eq!(mixed(&mix, options.clone()).epoch_samples(), 137);
     options.sampling.labels = vec![1, 2];
@@ -180,7 +180,7 @@ fn any_world_and_any_machine_give_the_same_batches() {
 }
 
 #[test]
-fn a_mix_goes_on_where_it_was() {
+fn a_mix_resumes_at_its_position() {
     let pair = pair();
     let mix = weighted(&pair.splits, &[0.2, 0.8]);
     let mut loader = mixed(&mix, options(8));
@@ -214,7 +214,7 @@ const LETTERS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 const OTHERS: [&str; 10] = ["j", "i", "x", "h", "y", "g", "f", "e", "d", "c"];
 
 #[test]
-fn labels_follow_the_choice() {
+fn labels_follow_the_option_of_the_mix() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let recipe = Recipe {
         records: 20,
@@ -248,7 +248,7 @@ fn labels_follow_the_choice() {
         let expected = [twice(&own), twice(&second)].concat();
         assert_eq!(labels(&mix, &|_| ()), expected, "{:?}", mix.labels);
     }
-    // Names select classes if they mean the same in all datasets.
+    // Names select classes if they have the same labels in all datasets.
     let of = |names: &[&str]| {
         names
             .iter()
@@ -286,7 +286,7 @@ fn datasets_of_a_mix_may_store_different_bases() {
         shards: 1,
         ..Recipe::default()
     };
-    // Both store labels from 1 on, each for its own first class.
+    // Each dataset stores labels from 1 on; the first class of one has label 1, of the other 0.
     let one = with_classes(directories[0].path(), &recipe, &LETTERS, 1);
     let names = ["z", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
     let zero = with_classes(directories[1].path(), &recipe, &names, 0);
@@ -322,7 +322,7 @@ fn datasets_of_a_mix_may_store_different_bases() {
         mix.labels = choice;
         assert_eq!(labels(&mix, base), expected, "{:?} {base:?}", mix.labels);
     }
-    // Options by label use the labels in batches.
+    // Options by label refer to the labels in batches.
     for (base, label) in [(LabelBase::Zero, 0), (LabelBase::One, 1)] {
         let mut options = options(2);
         options.label_base = base;
@@ -334,7 +334,7 @@ fn datasets_of_a_mix_may_store_different_bases() {
 }
 
 #[test]
-fn a_label_that_is_no_class_has_no_label_in_the_mix() {
+fn a_label_without_a_class_is_an_error_of_its_sample() {
     let directory = tempfile::tempdir().unwrap();
     let recipe = Recipe {
         records: 20,
@@ -363,7 +363,7 @@ fn a_label_that_is_no_class_has_no_label_in_the_mix() {
 }
 
 #[test]
-fn mixes_are_told_apart() {
+fn different_mixes_have_different_fingerprints() {
     let pair = pair();
     let mut mixes = vec![
         Mix::new(pair.splits.clone()),
@@ -395,7 +395,7 @@ fn mixes_are_told_apart() {
 }
 
 #[test]
-fn mixes_that_cannot_be_are_refused() {
+fn invalid_mixes_are_refused() {
     let pair = pair();
     let plain = Mix::new(pair.splits.clone());
     let error = |mix: &Mix| refusal(mix, |_| ());

@@ -15,7 +15,7 @@ fn options(batch_size: u64) -> Options {
     options
 }
 
-/// All batches of an epoch.
+/// Returns all batches of an epoch.
 fn epoch(loader: &mut Loader) -> Vec<Batch> {
     let mut batches = Vec::new();
     while let Some(batch) = loader.next_batch().unwrap() {
@@ -49,7 +49,7 @@ fn a_batch_is_the_images_of_its_records() {
             let others = epoch(&mut decoded);
             assert_eq!(batches.len(), 7);
             for (batch, other) in batches.iter().zip(&others) {
-                // The same samples at the same positions.
+                // Samples and positions are those of the decoded batch.
                 assert_eq!(batch.digest, other.digest);
                 assert_eq!(batch.samples, other.samples);
                 assert_eq!(batch.labels, other.labels);
@@ -76,7 +76,7 @@ fn a_batch_is_the_images_of_its_records() {
 }
 
 #[test]
-fn a_place_is_gone_on_from() {
+fn resuming_continues_at_a_position() {
     let (_directory, split) = split(&Recipe::default());
     let mut all = Loader::new(split.clone(), options(10)).unwrap();
     let all = epoch(&mut all);
@@ -89,8 +89,8 @@ fn a_place_is_gone_on_from() {
     }
 }
 
-/// Record 7 is not an Example, the header of record 21's image is truncated, and 30's format is
-/// unknown.
+/// Record 7 is not an Example, the image of record 21 has a truncated header, and that of record 30 has an
+/// unknown format.
 fn damaged(i: u64) -> Option<Vec<u8>> {
     match i {
         7 => None,
@@ -101,7 +101,7 @@ fn damaged(i: u64) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn damaged_samples_are_replaced_as_is_asked_for() {
+fn damaged_samples_are_handled_by_policy() {
     let recipe = Recipe {
         image: damaged,
         ..Recipe::default()
@@ -165,7 +165,7 @@ fn a_batch_without_a_good_sample_is_empty() {
 }
 
 #[test]
-fn what_is_about_pixels_is_refused() {
+fn pixel_options_are_refused_for_encoded_images() {
     let (_directory, split) = split(&Recipe::default());
     let refused = |change: &dyn Fn(&mut Options)| {
         let mut options = options(10);
@@ -186,7 +186,7 @@ fn what_is_about_pixels_is_refused() {
 }
 
 #[test]
-fn strangers_get_no_larger_batches_than_allowed() {
+fn batches_requested_by_a_peer_are_limited_in_size() {
     let (_directory, split) = split(&Recipe::default());
     let spec = options(10).to_schema();
     let open = |most: u64, spec| {
@@ -194,8 +194,8 @@ fn strangers_get_no_larger_batches_than_allowed() {
         options.threads = 1;
         Loader::new(split.clone(), options)
     };
-    // A batch that is too large on average is refused when the stream opens, a single large one
-    // when it is made.
+    // If batches are too large on average, the stream is refused when it opens; a single large batch
+    // is refused when it is made.
     assert!(open(1 << 20, &spec).is_ok());
     let error = open(100, &spec).unwrap_err().to_string();
     assert!(error.contains("at most 100 bytes"), "{error}");
@@ -215,12 +215,12 @@ fn strangers_get_no_larger_batches_than_allowed() {
 }
 
 #[test]
-fn one_batch_of_large_images_among_small_ones_is_refused_when_it_comes() {
+fn a_single_oversized_batch_is_refused_when_it_is_made() {
     let recipe = Recipe {
         image: |i| {
             let mut image = picture(i);
             if (40..50).contains(&i) {
-                // Bytes after the end of an image are part of the stored bytes.
+                // Bytes after the end of an image count as a part of the image.
                 image.resize(20_000, 0);
             }
             Some(image)
@@ -239,14 +239,14 @@ fn one_batch_of_large_images_among_small_ones_is_refused_when_it_comes() {
     }
     let error = loader.next_batch().unwrap_err().to_string();
     assert!(error.contains("a batch of 200000 bytes"), "{error}");
-    // Later batches are available.
+    // The batches after it are available.
     loader.seek(0, 50).unwrap();
     let batch = loader.next_batch().unwrap().unwrap();
     assert_eq!(batch.image(0).unwrap(), picture(50));
 }
 
 #[test]
-fn the_memory_of_a_batch_goes_back_to_its_pool() {
+fn the_memory_of_a_batch_returns_to_its_pool() {
     let (_directory, split) = split(&Recipe::default());
     let pool = forebay_batch::BufferPool::new(1 << 20);
     let mut loader = Loader::resume(split, options(10), (0, 0), Some(pool.clone())).unwrap();

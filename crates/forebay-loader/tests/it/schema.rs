@@ -1,4 +1,4 @@
-//! Options as the schema has them, there and back.
+//! Conversion of options to the schema and back.
 
 use forebay_image::{
     BatchTransform, Compose, Dtype, EvalTransform, Layout, Mixing, Normalize, Op, ResizeLike,
@@ -133,7 +133,7 @@ prop_compose! {
         label_base in prop::sample::select(vec![LabelBase::Zero, LabelBase::One, LabelBase::Stored]),
     ) -> Options {
         if let Transform::List(list) = &transform {
-            // A list says by itself how it normalizes.
+            // A list contains its own normalization.
             options.output.normalize = list.normalize().or(options.output.normalize);
         }
         options.transform = transform;
@@ -161,7 +161,7 @@ proptest! {
 }
 
 #[test]
-fn options_of_strangers_are_checked() {
+fn options_requested_by_a_peer_are_validated() {
     let refused = |more: serde_json::Value| {
         let more: LoaderOptions = serde_json::from_value(more).unwrap();
         let mut good = Options::new(8, Transform::Train(TrainTransform::new(64)));

@@ -1,4 +1,4 @@
-//! Seek points in records are used and never change a batch.
+//! Seek points in records are used, and never change a batch.
 
 use crate::dataset;
 
@@ -30,7 +30,7 @@ fn batches(recipe: &Recipe, transform: Transform) -> Vec<(Vec<u8>, Vec<i64>)> {
     let (_directory, split) = dataset::split(recipe);
     let mut options = Options::new(6, transform);
     options.threads = 2;
-    // Other shuffles depend on the size of the records, to which seek points add.
+    // The other shuffles depend on the size of records, which grows with seek points.
     options.shuffle = Shuffle::NONE;
     let mut loader = Loader::new(split, options).unwrap();
     std::iter::from_fn(|| loader.next_batch().unwrap())
@@ -47,7 +47,7 @@ fn recipe(seek_points: fn(u64, &[u8]) -> Option<Vec<u8>>) -> Recipe {
     }
 }
 
-/// Correct points, none, truncated ones, damaged ones, another image's, and garbage.
+/// Returns correct points, none, truncated ones, damaged ones, those of another image, or garbage.
 fn of_all_kinds(i: u64, jpeg_of_i: &[u8]) -> Option<Vec<u8>> {
     let mut points = build_seek_points(jpeg_of_i).unwrap();
     match i % 6 {
@@ -73,7 +73,7 @@ fn seek_points_of_any_kind_give_the_same_batches() {
     }
 }
 
-/// Points with a valid checksum but a wrong first predictor: if they are used, pixels change, which
+/// Returns points with a valid checksum but a wrong first predictor. If a decoder uses them, pixels change, which
 /// proves their use.
 fn forged(_: u64, jpeg: &[u8]) -> Option<Vec<u8>> {
     let mut points = build_seek_points(jpeg).unwrap();
@@ -86,14 +86,14 @@ fn forged(_: u64, jpeg: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn seek_points_are_followed() {
+fn seek_points_are_used() {
     let transform = Transform::Eval(EvalTransform::new(32, 32));
     let without = batches(&recipe(|_, _| None), transform.clone());
     assert_ne!(batches(&recipe(forged), transform), without);
 }
 
 #[test]
-fn a_feature_of_that_name_that_is_something_else_is_left_alone() {
+fn a_feature_of_the_same_name_and_another_type_is_ignored() {
     let mut example = ExampleBuilder::new();
     example
         .add_bytes("image/encoded", b"image")

@@ -68,7 +68,7 @@ struct Window {
 }
 
 impl Windows {
-    /// The number of records and the sizes of blocks are at least 1.
+    /// Creates the windows. The number of records and the block sizes must be at least 1.
     pub(super) fn new(make: &Make, order: Option<Permutation>) -> Self {
         let Shuffle {
             block_records,
@@ -92,7 +92,7 @@ impl Windows {
         let (virtual_rank, j) = self.virtual_ranks.of(position);
         let segment = self.virtual_ranks.start(virtual_rank);
         let records = self.window_blocks * self.block_records;
-        // Below `records`, so window 0 is never empty.
+        // Smaller than the window size `records`, so window 0 is never empty.
         let skipped = segment % self.block_records
             + self.block_records * (self.window_blocks * virtual_rank / self.virtual_ranks.count());
         let number = (j + skipped) / records;

@@ -1,7 +1,7 @@
 //! A permutation of all samples: the best shuffle, and the worst access pattern.
 //!
-//! Records that are neighbors in storage are not used together, so each record is read on its own.
-//! For datasets that fit into memory or are on fast local disks.
+//! Neighbors in storage are not used together, so each record is read on its own. Suits datasets that fit into memory
+//! or are on fast local disks.
 
 use super::super::permutation::{Domain, Permutation};
 use super::{Footprint, Kind, Make, Order, Reading, Run, Shuffle};

@@ -116,7 +116,7 @@ impl Shuffle {
         self.kind.has_blocks()
     }
 
-    /// The epoch whose order `epoch` has.
+    /// Returns the number of the epoch whose order is used for `epoch`.
     pub(super) fn order_of(&self, epoch: u64) -> u64 {
         if self.reshuffle { epoch } else { 0 }
     }
@@ -187,7 +187,7 @@ impl Hash for Shuffle {
 }
 
 impl fmt::Display for Shuffle {
-    /// The shuffle as one word, as stored in the state of loaders.
+    /// Writes the shuffle as one word, as stored in the state of loaders.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         if self.has_blocks() {
@@ -292,7 +292,7 @@ pub(super) struct Make {
 const MAX_BLOCK_RECORDS: u64 = 1 << 32;
 const MAX_WINDOW_BLOCKS: u64 = 1 << 20;
 
-/// Windows of `window_blocks` blocks, one per virtual rank of the rank.
+/// Returns the footprint of windows of `window_blocks` blocks, one for each virtual rank of this rank.
 fn windows(shuffle: &Shuffle, reading: &Reading) -> Footprint {
     let window = shuffle.window_blocks.saturating_mul(shuffle.block_records);
     Footprint {
@@ -305,7 +305,7 @@ pub(super) fn order(make: &Make) -> Result<Box<dyn Order>> {
     make.shuffle.kind.order(make)
 }
 
-/// Properties of every shuffle; a line in the table includes a new one in the tests.
+/// Properties of every shuffle. The tests include each shuffle of the `shuffles!` table.
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;

@@ -15,7 +15,7 @@ impl Kind for Storage {
         1
     }
 
-    /// One block at a time, if the records of the other ranks are close enough to be read too.
+    /// Reads one block at a time, if reading the records of other ranks in between is cheaper than separate reads.
     fn footprint(&self, _: &Shuffle, reading: &Reading) -> Footprint {
         let Reading {
             records,
@@ -57,7 +57,7 @@ impl Order for InStorage {
         position
     }
 
-    /// Aligned runs, each a separate group: a reader in another group has finished the last one.
+    /// Returns aligned runs, each in its own group: a virtual rank in the next group no longer needs the last run.
     fn run(&self, position: u64) -> Run {
         let group = position / self.run_records;
         let start = group * self.run_records;

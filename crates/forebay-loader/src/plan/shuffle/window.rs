@@ -1,9 +1,9 @@
 //! Windows over storage order: each virtual rank reads its part of the records front to back, and mixes the
 //! records that it holds.
 //!
-//! As [`blocks`](super::blocks) with the blocks in storage order. A record moves by at most a
+//! As [`blocks`](super::blocks), with the blocks in storage order. A record moves by at most one
 //! window within its virtual rank; a different rotation in each epoch moves the boundaries of virtual ranks and
-//! windows. For records that are stored in random order: reads are as sequential as without a
+//! windows. Suits records that are stored in random order: reads are as sequential as without a
 //! shuffle, with the memory of `blocks`.
 
 use super::blocks::Windows;

@@ -1,4 +1,4 @@
-//! Batches of selected, failing and mixed samples, and of records with features of other names.
+//! Batches of selected, failing and mixed samples, and of records whose features have other names.
 
 use forebay_batch::FLAG_PADDING;
 
@@ -41,9 +41,9 @@ fn labels_below_the_first_class_are_damaged_samples() {
     assert_eq!(stored.labels[6..10], [7, 0, 9, -1]);
 }
 
-/// Epochs with selection, draws and repetition: their content depends on the options alone.
+/// Epochs with selection, draws and repetition depend on the options alone.
 #[test]
-fn epochs_of_selected_samples_are_as_reproducible_as_others() {
+fn epochs_of_selected_samples_are_reproducible() {
     let (_directory, split) = dataset::split(&Recipe::default());
     let changes: [fn(&mut Sampling); 6] = [
         |s| s.limit = 61,
@@ -139,7 +139,7 @@ fn samples_that_fail_are_replaced_and_marked() {
             13 => Some(b"GIF89a no picture".to_vec()),
             _ => Some(dataset::picture(i)),
         },
-        // Shards with many records per block, which are read at once.
+        // Shards with many records per block, so that several records are read together.
         block_bytes: 4000,
         ..Recipe::default()
     });
@@ -233,7 +233,7 @@ fn a_damaged_record_does_not_fail_its_neighbours() {
 }
 
 #[test]
-fn mixing_is_done_to_the_batches_that_would_have_been() {
+fn mixing_is_applied_to_the_same_batches() {
     let (_directory, split) = dataset::split(&Recipe::default());
     let mut options = options(16);
     options.drop_last = false;
@@ -277,10 +277,10 @@ fn mixing_is_done_to_the_batches_that_would_have_been() {
     }
 }
 
-/// TFRecords of TensorFlow Datasets, whose features for images and labels have other names than
-/// those of `forebay pack`.
+/// TFRecords of TensorFlow Datasets name their image and label features differently from
+/// `forebay pack`.
 #[test]
-fn batches_take_the_features_that_the_manifest_names() {
+fn batches_use_the_features_that_the_manifest_names() {
     let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../testdata/tfrecord-foreign/tfds");
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,5 @@
 //! Small datasets of generated images, written with the shard writers alone.
 
-// Each test binary uses a part of this file.
 #![allow(dead_code, unreachable_pub)] // Several test binaries include this file; each uses a part of it.
 
 use std::path::Path;
@@ -11,7 +10,7 @@ use forebay_shard::{
     Codec, Dataset, ExampleBuilder, RecordMeta, ShardFormat, ShardWriter, Split, indexed, tfrecord,
 };
 
-/// All formats of shards, with all codecs of blocks.
+/// Returns all shard formats, with all block codecs.
 pub fn formats() -> impl Iterator<Item = (ShardFormat, Codec)> {
     let indexed = Codec::all().map(|codec| (ShardFormat::Indexed, codec));
     std::iter::once((ShardFormat::TfRecord, Codec::NONE)).chain(indexed)
@@ -49,7 +48,7 @@ impl Default for Recipe {
     }
 }
 
-/// A PNG that is different for each record, 8 to 22 pixels wide and high.
+/// Returns a PNG that is different for each record, 8 to 22 pixels wide and high.
 pub fn picture(i: u64) -> Vec<u8> {
     let (width, height) = (8 + (i % 5) as u32 * 3, 8 + (i % 3) as u32 * 7);
     let pixels: Vec<u8> = (0..width * height)
@@ -61,7 +60,7 @@ pub fn picture(i: u64) -> Vec<u8> {
     encode_png(&pixels, width, height)
 }
 
-/// The key of record `i`.
+/// Returns the key of record `i`.
 pub fn key(i: u64) -> String {
     format!("class{}/{i}.png", i % 10)
 }
