@@ -4,7 +4,7 @@
 //! cargo bench -p forebay-shard --bench shards
 //! ```
 //!
-//! Files are in the page cache, records have 110 KB as ImageNet's median, and both checksums of
+//! Files are in the page cache, records have 110 KB (ImageNet's median), and both checksums of
 //! every record are verified.
 
 use std::fs::File;
@@ -127,7 +127,7 @@ fn write(criterion: &mut Criterion, directory: &Path, records: &[Vec<u8>]) {
     group.finish();
 }
 
-/// Tiny records, to measure the cost per record.
+/// Uses tiny records, to measure the cost per record.
 fn tiny(criterion: &mut Criterion, directory: &Path) {
     const COUNT: u64 = 100_000;
     let path = directory.join("tiny.fbs");

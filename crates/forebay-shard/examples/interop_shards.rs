@@ -79,7 +79,7 @@ fn write(path: &Path, compression: Compression, records: &[Record]) -> Result<()
     Ok(())
 }
 
-/// Bytes as hex, floats by their bits, since JSON has neither infinities nor bytes.
+/// Returns the expected values as JSON: bytes as hex and floats by their bits, since JSON has neither bytes nor infinities.
 fn expected(record: &Record) -> Value {
     let hex = |bytes: &Vec<u8>| {
         bytes
@@ -107,7 +107,7 @@ fn expected(record: &Record) -> Value {
     Value::Array(record.iter().map(feature).collect())
 }
 
-/// An ImageNet sample; its image is noise of `number` KiB and some bytes.
+/// Returns an ImageNet sample whose image is noise of slightly more than `number` KiB.
 fn image(number: i64) -> Record {
     let noise = (0..number as u32 * 1024 + 13).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8);
     let boxes: Vec<f32> = (0..number % 4).map(|i| i as f32 / 7.0).collect();
@@ -131,7 +131,7 @@ fn image(number: i64) -> Record {
     ]
 }
 
-/// Values at the ends of their ranges, empty lists, unusual names.
+/// Returns extreme values, empty lists, and unusual names.
 fn edges() -> Record {
     let ints = vec![0, 1, -1, 127, 128, i64::MAX, i64::MIN];
     let floats = vec![
@@ -158,7 +158,7 @@ fn edges() -> Record {
     ]
 }
 
-/// One long value, and a list whose length takes several bytes.
+/// Returns one long value, and a list whose encoded length takes several bytes.
 fn long() -> Record {
     vec![
         ("long".to_owned(), Values::Bytes(vec![vec![7; 3 << 20]])),

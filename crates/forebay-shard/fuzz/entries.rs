@@ -1,8 +1,8 @@
-//! Properties of each parser for arbitrary input: no panic, no endless loop, and everything it
-//! accepts is consistent. The fuzz targets check them, and so does the test `corpus`, without a
+//! Properties of each parser for arbitrary input: it does not panic or loop forever, and everything it
+//! accepts is consistent. The fuzz targets check these properties; the test `corpus` does so without a
 //! fuzzer.
 //!
-//! A fuzzer does not guess checksums. So each input is tried twice: unchanged, and with corrected
+//! A fuzzer cannot guess checksums, so each input is tried twice: unchanged, and with corrected
 //! checksums.
 
 use std::ffi::OsString;
@@ -105,7 +105,7 @@ fn open(kind: FileKind, bytes: &[u8]) {
         Ok(Found::Need(_)) => panic!("the whole file is there"),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
-    // With a part of the bytes, the parser asks for more or gives the same result.
+    // Given only a part of the bytes, the parser requests more or returns the same result.
     let half = &bytes[bytes.len() / 2..];
     if let Ok(Found::Need(range)) = parse_suffix(path, kind, len, MAX_RECORD, half) {
         assert!(range.end == len && range.start < len - half.len() as u64 || half.len() < 64);
@@ -173,7 +173,7 @@ pub(crate) fn mapped(bytes: &[u8]) {
     open_mapped(&seal_index(&bytes));
 }
 
-/// The source of mapped shards: a dataset refers to a location in the same storage.
+/// A storage whose datasets refer to a source in the same storage.
 #[derive(Debug)]
 struct Places(Arc<MemoryStorage>);
 
@@ -217,7 +217,7 @@ fn open_mapped(bytes: &[u8]) {
         format: "webdataset".to_owned(),
     });
     let json = manifest.to_json().unwrap();
-    // The name and the length of the source in the seeds.
+    // The name and the length of the source match those in the seeds.
     let source = [b'b'; 512];
     let files = [
         ("set/forebay.json", json.as_bytes()),
@@ -280,7 +280,7 @@ fn seal_pages(bytes: &mut [u8]) {
 
 /// DALI's text index.
 pub(crate) fn text_index(bytes: &[u8]) {
-    // The length that the last line implies, so that some inputs are accepted.
+    // The length that follows from the last line, so that some inputs are accepted.
     let text = String::from_utf8_lossy(bytes);
     let last = text.lines().last().and_then(|line| line.split_once(' '));
     let sum =

@@ -1,6 +1,6 @@
 //! CRC32C: TensorFlow's masked form, and combination of the checksums of consecutive pieces.
 //!
-//! A shard's whole-file checksum is nearly free: each payload is summed once, for its own frame,
+//! A shard's whole-file checksum is nearly free: each payload is checksummed once, for its own frame,
 //! and [`Crc32c::combine`] merges that checksum into the file's with polynomial arithmetic instead
 //! of reading the bytes again.
 
@@ -9,7 +9,7 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// TensorFlow's constant. It keeps the checksum of data that contain checksums from degenerating
 /// (tensorflow/core/lib/hash/crc32c.h).
 const MASK_DELTA: u32 = 0xa282_ead8;
-/// Below this length, summing again is cheaper than combining.
+/// Below this length in bytes, checksumming the bytes again is cheaper than combining.
 const JOIN_FROM: usize = 2048;
 
 /// Returns the CRC32C of `bytes`.
@@ -75,7 +75,7 @@ impl Crc32c {
         self.len += len;
     }
 
-    /// Adds the next bytes, whose checksum is `crc`, in the cheaper of the two ways.
+    /// Adds the next bytes, whose checksum is `crc`, with the cheaper of `update` and `combine`.
     pub(crate) fn join_bytes(&mut self, crc: u32, bytes: &[u8]) {
         if bytes.len() < JOIN_FROM {
             self.update(bytes);
@@ -107,7 +107,7 @@ const POWERS: [u32; 64] = {
     powers
 };
 
-/// x^(8 len) modulo the polynomial.
+/// Returns x^(8 len) modulo the polynomial.
 fn x_to_the_bytes(mut len: u64) -> u32 {
     let mut product = 1 << 31;
     while len != 0 {
@@ -118,13 +118,13 @@ fn x_to_the_bytes(mut len: u64) -> u32 {
     product
 }
 
-/// The product of two reflected polynomials modulo the CRC's.
+/// Returns the product of two reflected polynomials modulo the CRC's polynomial.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = 32;
     while bit != 0 {
         bit -= 1;
-        // All ones where a has the bit, without a branch.
+        // All ones if `a` has the bit; avoids a branch.
         product ^= b & ((a >> bit) & 1).wrapping_neg();
         b = (b >> 1) ^ (POLYNOMIAL & (b & 1).wrapping_neg());
     }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_pieces_sum_to_the_whole() {
+    fn combined_checksums_equal_the_checksum_of_the_whole() {
         let bytes: Vec<u8> = (0..70_000u32)
             .map(|i| (i.wrapping_mul(i) >> 3) as u8)
             .collect();

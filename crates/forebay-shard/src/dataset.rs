@@ -1,4 +1,4 @@
-//! A dataset: a manifest, its shards, their indexes.
+//! A dataset: a manifest, its shards, and their indexes.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use crate::shard::{OpenOptions, Shard, ShardFormat, find_sidecar_in};
 use crate::storage::{self, LocalFiles, Storage};
 
 /// Subdirectory of a dataset for sidecar indexes. They are not beside the shards, because some
-/// readers take every `train-*` file for data.
+/// readers treat every `train-*` file as data.
 pub const INDEX_DIRECTORY: &str = "index";
 
 /// An open dataset.
@@ -31,12 +31,12 @@ struct Inner {
     manifest: Manifest,
     options: OpenOptions,
     storage: Arc<dyn Storage>,
-    /// The place of the records of mapped shards.
+    /// The location of the records of mapped shards.
     source: Option<mapped::Source>,
     splits: Vec<OnceLock<Split>>,
 }
 
-/// Options of an open [`Dataset`].
+/// Options for opening a [`Dataset`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -120,12 +120,12 @@ impl Dataset {
         Self::options().open(root)
     }
 
-    /// Returns options to open a dataset with: another storage, another limit, no verification.
+    /// Returns options for opening a dataset, such as another storage or another limit.
     pub fn options() -> DatasetOptions {
         DatasetOptions::default()
     }
 
-    /// Returns the directory.
+    /// Returns the directory of the dataset.
     pub fn root(&self) -> &Path {
         &self.inner.root
     }
@@ -145,8 +145,8 @@ impl Dataset {
         &self.inner.manifest.fingerprint
     }
 
-    /// Returns the identity of its samples, if the manifest has one. A conversion that keeps the
-    /// samples keeps it.
+    /// Returns the identity of the samples, if the manifest has one. It does not change in a conversion that keeps
+    /// the samples.
     pub fn sample_fingerprint(&self) -> Option<&str> {
         self.inner.manifest.sample_fingerprint.as_deref()
     }
@@ -185,10 +185,10 @@ impl Dataset {
     }
 }
 
-/// Names of the same split in different datasets.
+/// Names that datasets use for the validation split.
 const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
 
-/// Finds a split by name. "val", "valid", "validation" and "dev" stand for each other where only
+/// Finds a split by name. "val", "valid", "validation" and "dev" are equivalent if only
 /// one of them exists.
 ///
 /// ```
@@ -264,7 +264,7 @@ impl Split {
         })
     }
 
-    /// Returns its name.
+    /// Returns the name of the split.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -274,22 +274,22 @@ impl Split {
         self.inner.starts.last().copied().unwrap_or(0)
     }
 
-    /// Returns whether it has no records.
+    /// Returns whether the split has no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the identity of its dataset.
+    /// Returns the identity of the dataset.
     pub fn fingerprint(&self) -> &str {
         &self.inner.fingerprint
     }
 
-    /// Returns the columns of the records of its dataset: see [`Manifest::schema`].
+    /// Returns the columns of the dataset's records: see [`Manifest::schema`].
     pub fn schema(&self) -> &Schema {
         &self.inner.schema
     }
 
-    /// Returns the identity of the samples of its dataset, if the manifest has one.
+    /// Returns the identity of the dataset's samples, if the manifest has one.
     pub fn sample_fingerprint(&self) -> Option<&str> {
         self.inner.sample_fingerprint.as_deref()
     }
@@ -320,13 +320,13 @@ impl Split {
         &self.inner.shards
     }
 
-    /// Returns the number, in the split, of a shard's first record; for the number of shards, the
+    /// Returns the number of a shard's first record in the split; if `shard` is the number of shards, the total
     /// number of records.
     pub fn shard_start(&self, shard: usize) -> Option<u64> {
         self.inner.starts.get(shard).copied()
     }
 
-    /// Returns the shard of a record, and its number there; `None` beyond the last record.
+    /// Returns the shard of a record, and the record's number in the shard; `None` beyond the last record.
     pub fn locate(&self, record: u64) -> Option<(usize, u64)> {
         let shard = self
             .inner

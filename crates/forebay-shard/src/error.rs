@@ -1,6 +1,6 @@
 //! Errors of shards, each with its location.
 //!
-//! One enum for the crate. A variant exists if a caller would act on it; damage is always a
+//! There is one enum for the crate. It has a variant for each case that a caller may handle. Damage is always a
 //! [`Corruption`], which names the shard, the record, the byte, and the expected value.
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::example::ExampleError;
 
-/// The result of all fallible functions here.
+/// The result of all fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of a shard, an index, a manifest or a dataset.
@@ -225,7 +225,7 @@ impl Corruption {
         }
     }
 
-    /// A checksum that does not match.
+    /// Creates the damage of a checksum that does not match.
     pub(crate) fn checksum(offset: u64, what: &str, expected: u32, found: u32) -> Self {
         Self::new(
             offset,
@@ -236,7 +236,7 @@ impl Corruption {
         .kind(CorruptionKind::Checksum)
     }
 
-    /// A file or a piece that ends too early.
+    /// Creates the damage of a file or a piece that ends too early.
     pub(crate) fn truncated(
         offset: u64,
         what: &str,

@@ -1,7 +1,7 @@
-//! The frame around a record, the same in both formats: TFRecord's.
+//! The frame around a record, which is TFRecord's in both formats.
 //!
 //! `u64 length | u32 masked crc32c of the length | payload | u32 masked crc32c of the payload`,
-//! little-endian. This file encodes and checks frames; the readers know their positions.
+//! little-endian. This file encodes and verifies frames; the readers locate them.
 
 use std::io::{self, Read};
 
@@ -14,10 +14,10 @@ pub(crate) const HEAD_BYTES: usize = 12;
 pub(crate) const TAIL_BYTES: usize = 4;
 /// Bytes that a frame adds to its payload.
 pub const OVERHEAD_BYTES: usize = HEAD_BYTES + TAIL_BYTES;
-/// The longest record that is written, and the default limit when reading.
+/// Maximum length of a record when writing, and the default limit when reading.
 pub const MAX_RECORD_BYTES: u64 = 256 << 20;
 
-/// The error for a record above [`MAX_RECORD_BYTES`].
+/// Returns the error for a record above [`MAX_RECORD_BYTES`].
 pub(crate) fn too_long(len: u64) -> Error {
     Error::invalid(format!(
         "a record of {len} bytes: the longest is {MAX_RECORD_BYTES}"
@@ -33,7 +33,7 @@ pub(crate) fn encode_head(len: u64) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// Verifies a head and returns its payload length. `offset` is the head's position, for the error.
+/// Verifies a head and returns its payload length. `offset` is the offset of the head, for the error.
 pub(crate) fn decode_head(head: &[u8; HEAD_BYTES], offset: u64) -> Result<u64, Corruption> {
     let (length, stored) = split_head(head);
     let found = mask(crc32c(&head[..8]));
@@ -43,7 +43,7 @@ pub(crate) fn decode_head(head: &[u8; HEAD_BYTES], offset: u64) -> Result<u64, C
     Ok(length)
 }
 
-/// Length and checksum fields of a head, not verified.
+/// Returns the length and the checksum of a head, not verified.
 pub(crate) fn split_head(head: &[u8; HEAD_BYTES]) -> (u64, u32) {
     let [a, b, c, d, e, f, g, h, i, j, k, l] = *head;
     (
@@ -52,8 +52,8 @@ pub(crate) fn split_head(head: &[u8; HEAD_BYTES]) -> (u64, u32) {
     )
 }
 
-/// Verifies a payload against the four bytes after it. `offset` is the frame's position, for the
-/// error.
+/// Verifies a payload against its checksum in the four bytes after it. `offset` is the offset of the frame, for
+/// the error.
 pub(crate) fn check_payload(
     payload: &[u8],
     tail: [u8; TAIL_BYTES],
@@ -72,7 +72,7 @@ pub(crate) fn check_payload(
     Ok(())
 }
 
-/// Verifies a whole frame, whose length is known from the index, and returns its payload.
+/// Verifies a whole frame, whose length comes from the index, and returns its payload.
 pub(crate) fn check(frame: &[u8], offset: u64, verify: bool) -> Result<&[u8], Corruption> {
     let (Some((head, rest)), true) = (frame.split_first_chunk(), frame.len() >= OVERHEAD_BYTES)
     else {
@@ -112,9 +112,9 @@ pub(crate) fn check(frame: &[u8], offset: u64, verify: bool) -> Result<&[u8], Co
 
 /// A buffer in which frames are built, each payload in its final position.
 ///
-/// Written data is held only here: a payload is appended (or read directly from a file) after space
-/// for its head, then head and tail are filled in, and the checksum of all frames is updated by
-/// combining theirs.
+/// Written data exists only here: space for the head is reserved, the payload is appended (or read directly from
+/// a file), then head and tail are filled in. The checksum of all frames is updated by combining it with that of
+/// the frame.
 #[derive(Debug, Default)]
 pub(crate) struct FrameBuffer {
     bytes: Vec<u8>,
@@ -126,7 +126,7 @@ pub(crate) struct FrameBuffer {
 
 impl FrameBuffer {
     /// Empties the buffer, leaving `reserve` zero bytes at its start for data that is not a frame
-    /// and not in the checksum.
+    /// and not covered by the checksum.
     pub(crate) fn reset(&mut self, reserve: usize) {
         self.bytes.clear();
         self.bytes.resize(reserve, 0);
@@ -134,7 +134,7 @@ impl FrameBuffer {
         self.sum = Crc32c::default();
     }
 
-    /// The whole buffer: the reserved bytes, then finished frames.
+    /// Returns the whole buffer: the reserved bytes, followed by finished frames.
     pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -147,7 +147,7 @@ impl FrameBuffer {
         self.sum
     }
 
-    /// Opens a frame and drops one that was not closed.
+    /// Starts a frame, and drops one that was not committed.
     pub(crate) fn begin(&mut self) -> Payload<'_> {
         self.rollback();
         let open = self.bytes.len();
@@ -166,20 +166,20 @@ impl FrameBuffer {
         }
     }
 
-    /// Appends finished frames with their checksum.
+    /// Appends finished frames; `sum` is their checksum.
     pub(crate) fn append(&mut self, frames: &[u8], sum: Crc32c) {
         self.rollback();
         self.bytes.extend_from_slice(frames);
         self.sum.combine(sum.value(), sum.len());
     }
 
-    /// Length of the open payload.
+    /// Returns the length of the open payload.
     pub(crate) fn open_len(&self) -> Option<u64> {
         self.open
             .map(|open| (self.bytes.len() - open - HEAD_BYTES) as u64)
     }
 
-    /// Closes the open frame.
+    /// Ends the open frame.
     pub(crate) fn commit(&mut self) {
         let Some(open) = self.open.take() else { return };
         let payload = &self.bytes[open + HEAD_BYTES..];
@@ -207,7 +207,7 @@ impl Payload<'_> {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends exactly `len` bytes from a reader, directly into place.
+    /// Appends exactly `len` bytes from a reader, without an intermediate copy.
     ///
     /// # Errors
     /// The reader's error, or `UnexpectedEof` if it ends before `len` bytes.
@@ -231,27 +231,27 @@ impl Payload<'_> {
         self.bytes
     }
 
-    /// Removes the bytes so far, to start the payload again.
+    /// Removes the bytes added so far, to start the payload again.
     pub fn clear(&mut self) {
         self.bytes.truncate(self.start);
     }
 
-    /// Returns the number of bytes so far.
+    /// Returns the number of bytes added so far.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    /// Returns whether it is empty.
+    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the bytes so far, to overwrite some of them in place.
+    /// Returns the bytes added so far, to overwrite some of them in place.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..]
     }
 
-    /// Returns the bytes so far.
+    /// Returns the bytes added so far.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_sums_what_it_holds() {
+    fn the_buffer_has_the_checksum_of_its_frames() {
         let mut buffer = FrameBuffer::default();
         buffer.reset(64);
         for len in [0usize, 1, 2047, 2048, 100_000] {

@@ -1,4 +1,4 @@
-//! Records that are framed apart from any shard, and then appended to one unchanged.
+//! Records that are framed separately from a shard, and then appended to it unchanged.
 //!
 //! A shard is one sequence, but several threads can read, check and frame its records concurrently:
 //! each fills its own [`Frames`], and the thread with the shard's writer appends them in order,
@@ -10,7 +10,7 @@ use crate::checksum::{Crc32c, combine};
 use crate::error::{Error, Result};
 use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload, too_long};
 
-/// Maximum capacity that a reused buffer keeps: one huge record must not hold its memory until the
+/// Maximum capacity that a reused buffer keeps, so that one huge record does not occupy its memory until the
 /// end.
 pub(crate) const KEEP_BYTES: usize = 4 << 20;
 
@@ -42,7 +42,7 @@ impl Frames {
         Self::default()
     }
 
-    /// Starts a record and drops one that was not committed.
+    /// Starts a record, and drops one that was not committed.
     pub fn begin(&mut self) -> Payload<'_> {
         self.buffer.begin()
     }
@@ -50,7 +50,7 @@ impl Frames {
     /// Ends the record that was started last.
     ///
     /// # Errors
-    /// If none was started, or it is longer than 256 MiB (it is dropped then).
+    /// If no record was started, or the record is longer than 256 MiB (then it is dropped).
     pub fn commit(&mut self) -> Result<()> {
         let len = self.buffer.open_len();
         let len = len.ok_or_else(|| Error::invalid("no record was started"))?;
@@ -74,19 +74,19 @@ impl Frames {
         self.ends.len()
     }
 
-    /// Returns whether it has no records.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Removes all records. The buffer is kept, up to `keep_bytes` of it.
+    /// Removes all records. The buffer keeps a capacity of up to `keep_bytes`.
     pub fn clear(&mut self, keep_bytes: usize) {
         self.buffer.reset(0);
         self.buffer.bytes_mut().shrink_to(keep_bytes);
         self.ends.clear();
     }
 
-    /// Payload length of a record.
+    /// Returns the payload length of a record.
     pub(crate) fn record_len(&self, record: usize) -> Option<u64> {
         let end = self.ends.get(record)?.0;
         (end.checked_sub(self.start(record).0)?
@@ -107,8 +107,8 @@ impl Frames {
         let bytes = self.buffer.bytes().get(from..to).unwrap_or_default();
         let len = bytes.len() as u64;
         let mut sum = Crc32c::default();
-        // The checksum of the whole is the shifted one of its start plus that of the rest, so it
-        // can be solved for the rest.
+        // The checksum of everything combines that of the start, shifted, and that of the rest by XOR, so the latter
+        // can be computed from the other two.
         sum.combine(combine(before, after, len), len);
         (bytes, sum)
     }
@@ -120,7 +120,7 @@ mod tests {
     use crate::checksum::crc32c;
 
     #[test]
-    fn the_sum_of_any_part_is_that_of_its_bytes() {
+    fn the_checksum_of_any_part_is_that_of_its_bytes() {
         let mut frames = Frames::new();
         for len in [0usize, 5, 3000, 1, 100_000] {
             frames.begin().push(&vec![len as u8; len]);

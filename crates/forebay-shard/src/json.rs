@@ -1,13 +1,13 @@
 //! JSON from files and peers: its nesting is bounded before a value is built.
 //!
 //! A parser takes a stack frame for each level, and the stack of a thread may be smaller than the
-//! 128 levels that `serde_json` allows. Code that reads JSON of others calls these functions
+//! 128 levels that `serde_json` allows. Code that reads JSON from outside calls these functions
 //! instead of those of `serde_json`.
 
 use serde::Deserialize;
 use serde::de::Error as _;
 
-/// Most levels of lists and objects in a document.
+/// Maximum nesting depth of arrays and objects in a document.
 pub const MAX_DEPTH: usize = 32;
 
 /// Reads a document.

@@ -33,7 +33,7 @@ pub fn escape_key(key: &[u8]) -> impl fmt::Display + '_ {
     Escaped(key)
 }
 
-/// Decodes a key that [`escape_key`] wrote; `None` for any other text.
+/// Decodes a key that was encoded by [`escape_key`]; `None` for any other text.
 pub fn unescape_key(text: &str) -> Option<Vec<u8>> {
     let mut key = Vec::new();
     let mut rest = text.as_bytes();

@@ -8,13 +8,13 @@
 //! - [`Shard`]: random access to one shard of either format.
 //! - [`Dataset`], [`Split`], [`manifest`]: the shards of a dataset.
 //! - [`ExampleView`], [`ExampleBuilder`]: `tensorflow.Example` without copies.
-//! - [`schema`]: the columns that the features of a record make up, and their types.
+//! - [`schema`]: the columns of a dataset, which the features of its records form, and their types.
 //! - [`mod@verify`]: verification of every byte.
 //! - [`json`]: JSON from files and peers, bounded in depth.
-//! - [`storage`]: the interface to the places where files are. Local files are built in; implement
-//!   [`Storage`] for others.
+//! - [`storage`]: the interface to file storage. Local files are built in; implement
+//!   [`Storage`] for other kinds.
 //!
-//! FORMAT.md specifies the bytes. Functions from bytes to records do no IO; blocking positioned
+//! FORMAT.md specifies the bytes. Functions that convert bytes to records do no IO; blocking positioned
 //! reads are built on top of them.
 
 #[cfg(doctest)]

@@ -29,7 +29,7 @@ pub use account::{Account, RoleAccount, SplitAccount};
 
 /// The file name of a manifest.
 pub const FILE_NAME: &str = "forebay.json";
-/// The value of its field `format`.
+/// The value of the field `format`.
 pub const FORMAT: &str = "forebay-dataset";
 /// The version that is written and read.
 pub const VERSION: u64 = 2;
@@ -54,8 +54,8 @@ pub struct Manifest {
     pub format: String,
     /// Format version.
     pub version: u64,
-    /// Names of features that a reader must know to read the dataset correctly; a manifest that
-    /// lists an unknown one is refused. `to_json` adds "record-features" if
+    /// Names of features that a reader must know to read the dataset correctly. A reader refuses a manifest that
+    /// lists an unknown feature. `to_json` adds "record-features" if
     /// [`record_features`](Self::record_features) are not the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
@@ -70,7 +70,7 @@ pub struct Manifest {
     /// Whole-file compression of TFRecord shards: "none", "gzip", "zlib".
     #[serde(default, with = "compression", skip_serializing_if = "is_plain")]
     pub compression: Compression,
-    /// The place of the records, if the shards are mapped.
+    /// The location of the records, if the shards are mapped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<MappedFrom>,
     /// The label of the first class: 0 or 1.
@@ -86,7 +86,7 @@ pub struct Manifest {
     /// The features of a record, sorted by name.
     #[serde(default)]
     pub features: Vec<FeatureEntry>,
-    /// The columns that the features make up; if it is omitted, [`schema`](Self::schema) infers
+    /// The columns that the features form; if omitted, [`schema`](Self::schema) infers
     /// them.
     #[serde(default, skip_serializing_if = "Schema::is_empty")]
     pub columns: Schema,
@@ -96,13 +96,13 @@ pub struct Manifest {
     /// The options with which the dataset was packed: everything needed to pack it again.
     #[serde(default)]
     pub pack: BTreeMap<String, serde_json::Value>,
-    /// The account of the dataset. It belongs to neither fingerprint.
+    /// The account of the pack. Neither fingerprint covers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
 }
 
 /// Parameters of epochs that do not follow from the samples. A conversion that keeps the samples
-/// keeps them, so that runs continue with the same epochs.
+/// keeps these parameters, so that runs continue with the same order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochOrder {
     /// For each split, the maximum number of consecutive records that a shuffled epoch reads
@@ -110,10 +110,10 @@ pub struct EpochOrder {
     pub block_records: BTreeMap<String, u64>,
 }
 
-/// The place of the records of mapped shards.
+/// The location of the records of mapped shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MappedFrom {
-    /// The absolute path of a directory, or the URL of a place in a store.
+    /// The absolute path of a directory, or the URL of a prefix in an object store.
     pub location: String,
     /// The format of the files there: "webdataset", "mds", "parquet", "tfrecord".
     pub format: String,
@@ -324,8 +324,8 @@ impl Manifest {
         samples::fingerprint(self.label_base, splits.into_iter())
     }
 
-    /// Sets whether records may have [fast images](crate::example::IMAGE_FAST), which a reader must
-    /// know.
+    /// Sets whether records may have [fast images](crate::example::IMAGE_FAST), a feature that readers must
+    /// support.
     pub fn set_fast_images(&mut self, may_have: bool) {
         self.requires.retain(|name| name != FAST_IMAGES);
         if may_have {
@@ -344,7 +344,7 @@ impl Manifest {
         self.order.as_ref()?.block_records.get(split).copied()
     }
 
-    /// Returns the columns of its records: as listed, or inferred from the features.
+    /// Returns the columns of the dataset's records: as listed, or inferred from the features.
     pub fn schema(&self) -> Schema {
         match self.columns.is_empty() {
             true => Schema::infer(&self.features, &self.record_features),
@@ -352,7 +352,7 @@ impl Manifest {
         }
     }
 
-    /// Opens the place of the records, if the shards are mapped.
+    /// Opens the location of the records, if the shards are mapped.
     pub(crate) fn open_source(
         &self,
         root: &Path,
@@ -479,7 +479,7 @@ impl SplitEntry {
     }
 }
 
-/// The last field of a manifest, and the end of the file.
+/// Returns the last field of a manifest, and the end of the file.
 fn sum_field(crc32c: u32) -> String {
     format!("{SUM_FIELD}{crc32c:08x}{SUM_END}")
 }
@@ -487,8 +487,8 @@ fn sum_field(crc32c: u32) -> String {
 const SUM_FIELD: &str = "  \"crc32c\": \"";
 const SUM_END: &str = "\"\n}\n";
 
-/// Verifies the checksum at the end of a manifest: that of the whole file with the eight digits of
-/// the checksum as zeros.
+/// Verifies the checksum at the end of a manifest. It covers the whole file, with zeros for the eight digits of
+/// the checksum itself.
 fn check_sum(path: &Path, bytes: &[u8]) -> Result<()> {
     let digits = bytes
         .strip_suffix(SUM_END.as_bytes())
@@ -536,7 +536,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The fields that are checked first.
+/// The fields that are checked before all others.
 #[derive(Deserialize)]
 struct Head {
     format: String,
@@ -549,7 +549,7 @@ fn is_plain(compression: &Compression) -> bool {
     *compression == Compression::None
 }
 
-/// Eight hexadecimal digits.
+/// Serializes a checksum as eight hexadecimal digits.
 mod hex32 {
     use serde::{Deserialize, Deserializer, Serializer, de};
 
@@ -565,7 +565,7 @@ mod hex32 {
     }
 }
 
-/// A compression, by its name.
+/// Serializes a compression by its name.
 mod compression {
     use serde::{Deserialize, Deserializer, Serializer, de};
 

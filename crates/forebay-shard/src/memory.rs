@@ -1,4 +1,4 @@
-//! Memory that stored bytes are read into.
+//! Memory for stored bytes.
 //!
 //! If one thread allocates blocks of a few megabytes in varying sizes and another one frees them,
 //! the allocator's heap becomes fragmented: a process that read shards for hours held twice the
@@ -13,7 +13,7 @@ use memmap2::Advice;
 #[cfg(feature = "mmap")]
 use memmap2::{MmapMut, MmapOptions};
 
-/// From this size on, memory is a separate mapping.
+/// Minimum size in bytes of a buffer that is a separate mapping.
 #[cfg(feature = "mmap")]
 const PAGES_FROM: usize = 512 << 10;
 /// Sizes of mappings are rounded up to a multiple of the next power of two divided by this, so that
@@ -38,7 +38,7 @@ impl Memory {
         if self.len() >= len {
             return;
         }
-        // Freed first, so that both are never held together.
+        // The old buffer is freed first, so that both never exist together.
         *self = Self::default();
         *self = Self::new(len);
     }
@@ -59,8 +59,8 @@ impl Memory {
         let step = len.checked_next_power_of_two()? / STEPS;
         let size = len.checked_next_multiple_of(step)?;
         let pages = MmapOptions::new().len(size).map_anon().ok()?;
-        // All of it is written next: a fault for each page costs more than the read itself. A kernel
-        // without support for the advice maps pages when they are first written.
+        // All pages are written next, and a fault for each page costs more than the read itself. Kernels
+        // without support for the advice map pages when they are first written.
         #[cfg(target_os = "linux")]
         {
             if size >= HUGE_PAGE {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_and_never_shrinks() {
+    fn buffers_grow_and_never_shrink() {
         let mut memory = Memory::default();
         assert!(memory.is_empty());
         let mut before = 0;

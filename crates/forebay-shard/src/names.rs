@@ -1,11 +1,11 @@
-//! Lists of names for messages, of a length that does not depend on the data.
+//! Lists of names for messages, of bounded length.
 
-/// More names than this are counted, not listed.
+/// Maximum number of listed names; further names are counted.
 const MOST: usize = 10;
-/// Characters of a name.
+/// Maximum number of characters per name.
 const MOST_CHARS: usize = 200;
 
-/// Joins names for a message: `a, b and 12 more`. Names come from data, which may have any number of them.
+/// Joins names for a message: `a, b and 12 more`. The result is short even if the data contains very many names.
 ///
 /// ```
 /// use forebay_shard::some_of;

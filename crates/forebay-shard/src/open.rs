@@ -1,4 +1,4 @@
-//! Opens files that a user names, without blocking on the open.
+//! Opens files whose paths a user gives, without blocking.
 //!
 //! Opening a FIFO blocks until it has a writer, and reading a terminal blocks until its user types.
 //! A dataset's directory may come from elsewhere, so a FIFO with the name of one of its files must
@@ -25,7 +25,7 @@ pub fn open_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a small text for reading: as [`open_file`], but accepts a pipe too, such as a shell's
+/// Opens a small text file for reading. As [`open_file`], but also accepts a pipe, such as a shell's
 /// `<(command)`.
 ///
 /// # Errors
@@ -58,7 +58,7 @@ fn open_now(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
     match options.clone().custom_flags(flags as i32).open(path) {
-        // Another process holds a lease on the file; a blocking open would ask it to release the lease.
+        // Another process holds a lease on the file. A blocking open makes it release the lease.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock && path.is_file() => {
             options.open(path)
         }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_make_a_reader_wait_are_refused() {
+    fn files_that_would_block_a_reader_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -125,7 +125,7 @@ mod tests {
     fn small_inputs_may_be_pipes() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path());
-        // Without a writer: at its end at once.
+        // A pipe without a writer is at its end immediately.
         let mut text = String::new();
         open_input(&path)
             .unwrap()

@@ -1,8 +1,8 @@
 //! Parallel work on many items, with a separate rayon pool for each call.
 //!
-//! The pool is separate because work that waits for storage must not block other work of the
+//! The pool is separate, so that work that waits for storage does not block other work of the
 //! process. Items are started in order, so a source that is read from front to back stays
-//! sequential, and a slow item delays no other.
+//! sequential. A slow item does not delay the others.
 
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -53,16 +53,16 @@ pub fn map_parallel<T: Sync, S, R: Send>(
         *slot = Some(work(state, item));
         Ok(())
     });
-    // A stop is visible as slots that stayed empty.
+    // An item that was not started because of a stop leaves its slot empty.
     let (Ok(()) | Err(())) = ended;
     results
 }
 
-/// Runs all `workers` in parallel, which may wait for one another, and `here` on this thread
-/// meanwhile.
+/// Runs all `workers` in parallel, each on its own thread so that they may wait for one another, and `here` on this
+/// thread at the same time.
 ///
 /// # Errors
-/// If the system cannot start threads for them; then nothing was run.
+/// If the system cannot start the threads. Then nothing was run.
 pub fn run_beside<W: FnOnce() + Send, R>(
     workers: Vec<W>,
     here: impl FnOnce() -> R,
@@ -76,7 +76,7 @@ pub fn run_beside<W: FnOnce() + Send, R>(
     }))
 }
 
-/// Threads that take parts of the work of other threads, as these have some.
+/// A pool of threads that take over parts of the work of other threads.
 #[derive(Debug)]
 pub struct Helpers(ThreadPool);
 
@@ -84,13 +84,13 @@ impl Helpers {
     /// Starts the threads.
     ///
     /// # Errors
-    /// If the system cannot.
+    /// If the system cannot start them.
     pub fn new(threads: usize) -> io::Result<Self> {
         pool(threads.max(1)).map(Self)
     }
 
-    /// Runs `work` on all items on these threads, and `here` on this thread meanwhile. Several threads may call it at the
-    /// same time.
+    /// Runs `work` on all items on the threads of the pool, and `here` on this thread at the same time. Several threads may
+    /// call it concurrently.
     pub fn run_beside<T: Send, R>(
         &self,
         items: &mut [T],
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_made_for_threads_not_for_items() {
+    fn states_are_created_per_thread() {
         let states = AtomicUsize::new(0);
         let state = || states.fetch_add(1, Ordering::SeqCst);
         let done = for_each_parallel(0..1000, 4, state, |_, _| Ok::<_, ()>(()));

@@ -1,4 +1,4 @@
-//! Records that were read together, in reusable buffers.
+//! Records that were read together, in buffers that are reused.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub struct RecordBlock {
     pub(crate) stored_len: usize,
     /// Frames of compressed blocks, expanded.
     pub(crate) expanded: Vec<u8>,
-    /// A block before its records are copied to `expanded`.
+    /// An expanded block whose records are then copied to `expanded`.
     pub(crate) scratch: Vec<u8>,
     pub(crate) records: Vec<Place>,
     pub(crate) first: u64,
@@ -36,7 +36,7 @@ impl RecordBlock {
         self.records.is_empty()
     }
 
-    /// Returns the number, in the shard, of the first record.
+    /// Returns the number of the first record in the shard.
     pub fn first(&self) -> u64 {
         self.first
     }
@@ -66,7 +66,7 @@ impl RecordBlock {
         self.stored.len() + self.expanded.capacity() + self.scratch.capacity() + places
     }
 
-    /// Returns a buffer for `len` stored bytes, to be filled before
+    /// Returns a buffer for `len` stored bytes. Fill it before
     /// [`Shard::decode`](crate::Shard::decode).
     pub fn stored_mut(&mut self, len: usize) -> &mut [u8] {
         self.stored.reserve(len);

@@ -2,7 +2,7 @@
 //! format.
 //!
 //! A dataset keeps its samples when it is converted to another format or divided into other shards.
-//! [`SampleDigest`] therefore can be concatenated: the digest of a split is that of its shards in
+//! A [`SampleDigest`] can therefore be combined with another one: the digest of a split is that of its shards in
 //! order, independent of the boundaries between shards. Each sample is hashed to a number *e*, and
 //! a sequence of samples is the polynomial `e1 * G^(n-1) + ... + en` modulo 2^127 - 1; appending to
 //! it takes two multiplications.
@@ -17,7 +17,7 @@ pub(crate) const NO_LABEL: i64 = i64::MIN;
 
 /// The modulus: a Mersenne prime, so that reduction needs shifts only.
 const MODULUS: u128 = (1 << 127) - 1;
-/// The base of the polynomial. Any large number without a pattern would do.
+/// The base of the polynomial, an arbitrary large number without a pattern.
 const FACTOR: u128 = 0x5851_f42d_4c95_7f2d_1405_7b7e_f767_814f;
 /// The key of the hash of a sample.
 #[cfg(feature = "blake3")]
@@ -25,12 +25,12 @@ const HASH_KEY: &[u8; 32] = b"forebay samples: labels and keys";
 /// The context of the hash of a dataset.
 #[cfg(feature = "blake3")]
 const CONTEXT: &str = "forebay sample fingerprint v1";
-/// Labels and keys up to this many bytes are concatenated on the stack.
+/// Labels and keys of up to this total length in bytes are concatenated on the stack.
 #[cfg(feature = "blake3")]
 const SHORT_BYTES: usize = 256;
 
 /// Digest of the labels and keys of consecutive samples. It is known only if every sample has a
-/// key, because without keys different samples could look the same. Needs the feature `blake3`;
+/// key, because without keys different samples could have equal digests. Needs the feature `blake3`;
 /// without it, the digest is never known.
 ///
 /// ```
@@ -52,7 +52,7 @@ const SHORT_BYTES: usize = 256;
 #[serde(into = "String", try_from = "String")]
 pub struct SampleDigest {
     records: u64,
-    /// Samples with a label, which is 0 or more.
+    /// Number of samples with a label of 0 or more.
     labelled: u64,
     /// `None` after a sample without a key.
     value: Option<u128>,
@@ -96,7 +96,7 @@ impl SampleDigest {
         self.records
     }
 
-    /// Returns the number of samples with a label, which is 0 or more.
+    /// Returns the number of samples with a label of 0 or more.
     pub fn labelled(&self) -> u64 {
         self.labelled
     }
@@ -221,7 +221,7 @@ fn add(a: u128, b: u128) -> u128 {
     reduce(a + b)
 }
 
-/// Returns the product of two reduced numbers, by halves of 64 bits: 2^127 is 1, so 2^128 is 2.
+/// Returns the product of two reduced numbers, from halves of 64 bits: 2^127 is 1 modulo the modulus, so 2^128 is 2.
 fn multiply(a: u128, b: u128) -> u128 {
     const LOW: u128 = u64::MAX as u128;
     let (a_high, a_low, b_high, b_low) = (a >> 64, a & LOW, b >> 64, b & LOW);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_join_wherever_they_are_cut() {
+    fn digests_can_be_combined_at_any_boundary() {
         let samples = samples(23);
         let whole = digest(&samples);
         for cut in 0..=samples.len() {

@@ -8,7 +8,7 @@ use crate::shard::Shard;
 use crate::storage::Ahead;
 use crate::tfrecord::{Record, RecordInfo};
 
-/// Bytes per read. Small enough to stay in a core's cache between the read and the checksum.
+/// Bytes per read: small enough to stay in a core's cache between the read and the checksum.
 const READ_BYTES: u64 = 512 << 10;
 
 /// Iterates over the records of a shard, in reusable buffers.
@@ -87,12 +87,12 @@ impl Scan {
         Ok(Some(Record { info, bytes }))
     }
 
-    /// Announces the next reads to the storage, up to its readahead.
+    /// Announces the next reads to the storage, as far as its readahead allows.
     fn tell(&mut self, run: &Range<u64>) {
         let ahead = self.ahead.get_or_insert_with(|| {
             let profile = self.shard.storage().read_profile();
             let records = self.rest.start..self.rest.end.min(self.shard.len());
-            // An error here will occur again in the read itself, which reports it.
+            // An error here occurs again in the read itself, which reports it.
             match (self.shard.byte_range(records), self.shard.file()) {
                 (Ok(bytes), Ok(file)) if profile.readahead_bytes > 0 => {
                     Ahead::new(&file, profile, bytes.start, bytes.end)
@@ -107,8 +107,8 @@ impl Scan {
         }
     }
 
-    /// As many of the remaining records as fit into one read; whole blocks if these are compressed,
-    /// so that none is expanded twice.
+    /// Returns as many of the remaining records as fit into one read. If blocks are compressed, the range ends at a block
+    /// boundary, so that no block is expanded twice.
     fn next_run(&self) -> Range<u64> {
         let index = self.shard.index();
         let first = self.rest.start;
@@ -121,7 +121,7 @@ impl Scan {
             .start(first)
             .unwrap_or(0)
             .saturating_add(READ_BYTES);
-        // Finds the last record that starts below the limit, by bisection.
+        // Bisection finds the last record that starts below the limit.
         let (mut low, mut high) = (first + 1, self.rest.end);
         while low < high {
             let middle = low + (high - low) / 2;

@@ -1,9 +1,9 @@
-//! Columns: what the features of a record mean to a reader.
+//! Columns, which give the features of a record a meaning for readers.
 //!
 //! A record is a `tensorflow.Example` with features of bytes, integers and floats. A [`Schema`]
-//! names the columns that these features make up, and gives each a [`ColumnType`]. It reads the
+//! names the columns that these features form, and gives each a [`ColumnType`]. It reads the
 //! columns of a record ([`Schema::column`], [`Column::read`]) and adds them to a new record
-//! ([`Column::add`]), so that every format, writer and loader agrees on both.
+//! ([`Column::add`]), so that all formats, writers and loaders agree.
 
 mod column_type;
 mod feature;
@@ -33,7 +33,7 @@ pub const BOXES_FEATURE: &str = "image/object/bbox";
 pub const OBJECT_LABELS: &str = "image/object/class/label";
 /// The sides of a box, each a feature after the prefix of a column.
 pub const BOX_SIDES: [&str; 4] = ["/xmin", "/ymin", "/xmax", "/ymax"];
-/// Longest name of a column, in bytes.
+/// Maximum length of the name of a column, in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
 
 /// One column.
@@ -137,11 +137,11 @@ impl Schema {
         Ok(schema)
     }
 
-    /// Finds the columns of records by their features, for datasets whose manifest lists none.
+    /// Infers the columns of records from their features, for datasets whose manifest lists no columns.
     ///
-    /// Image, label and boxes have their names of [`Column::new`]; every other feature is a column
-    /// of its own name: bytes, integers or floats, as lists where a record may have several.
-    /// Features that Forebay adds for itself, such as seek points, are no columns.
+    /// Image, label and boxes get the names of [`Column::new`]. Every other feature becomes a column
+    /// with the name of the feature, of bytes, integers or floats; a list if a record may have several values.
+    /// Features that Forebay adds for its own use, such as seek points, do not become columns.
     pub fn infer(features: &[FeatureEntry], record_features: &RecordFeatures) -> Self {
         let has = |name: &str| features.iter().any(|feature| feature.name == name);
         let mut columns = Vec::new();
@@ -187,7 +187,7 @@ impl Schema {
                     len,
                     number: NumberType::Float32,
                 },
-                // Lists of byte strings have no type of column.
+                // There is no column type for lists of byte strings.
                 (FeatureKind::Bytes | FeatureKind::Unset, _) => continue,
             };
             if !taken.contains(&feature.name) {

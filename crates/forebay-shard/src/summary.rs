@@ -44,7 +44,7 @@ impl ShardSummary {
         self.index.as_ref().map(|index| index.to_fbi(self.crc32c))
     }
 
-    /// Writes that sidecar without building it in memory. Returns the checksum of its bytes; `None`
+    /// Writes the sidecar `.fbi` without building it in memory. Returns the checksum of its bytes; `None`
     /// without an index.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl ShardSummary {
             .transpose()
     }
 
-    /// Writes the text index `.idx` of a TFRecord file, in the same way.
+    /// Writes the text index `.idx` without building it in memory. Returns the checksum of its bytes.
     ///
     /// # Errors
     /// Errors of the writer.

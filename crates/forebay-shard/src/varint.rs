@@ -1,4 +1,4 @@
-//! Variable-length integers: seven bits a byte, the lowest first, as protobuf and others have them.
+//! Variable-length integers: seven bits per byte, the lowest first, as in protobuf.
 
 /// Appends a number, in up to ten bytes.
 ///
@@ -18,7 +18,7 @@ pub fn put(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Takes a number from the front; `None` if it is cut short or has more than 64 bits.
+/// Takes a number from the front; `None` if the input ends within it, or it has more than 64 bits.
 pub fn read(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for shift in (0..64).step_by(7) {

@@ -1,4 +1,4 @@
-//! A writer of either format, for code that does not depend on it.
+//! A writer of either format, for code that handles both.
 
 use std::io::Write;
 

@@ -35,7 +35,7 @@ fn sixteen_bytes_a_record() {
     }
 }
 
-/// Records of a typical size, because the table of blocks counts too.
+/// Uses records of a typical size, because the table of blocks counts too.
 #[test]
 fn blocks_are_few() {
     let directory = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ fn needs(error: Error, feature: &str) {
 }
 
 #[test]
-fn raw_and_pure_rust_codecs_are_read_and_others_name_their_feature() {
+fn unavailable_codecs_name_their_feature() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.fbs");
     for codec in Codec::all().filter(|&codec| codec != Codec::ZSTD) {
@@ -31,7 +31,7 @@ fn raw_and_pure_rust_codecs_are_read_and_others_name_their_feature() {
         assert_eq!((record, shard.label(0)), (vec![7; 1000], Some(1)));
     }
     needs(shard(Codec::ZSTD).unwrap_err(), "zstd");
-    // The shard of the document, compressed with zstd.
+    // The shard of the format document, compressed with zstd.
     let document = include_str!("../../../docs/format/compressed-shards.md");
     let (_, fence) = document.split_once("```hex zstd.fbs\n").unwrap();
     let (fence, _) = fence.split_once("```").unwrap();

@@ -1,4 +1,4 @@
-//! LZ4: one block of its block format.
+//! LZ4, in its block format: one LZ4 block per block of a shard.
 //!
 //! Our block header already has the expanded length and a checksum, so LZ4's frame format would
 //! only add bytes. The library is pure Rust and needs no C compiler.

@@ -2,8 +2,8 @@
 //!
 //! To add a codec, write a file that defines a [`BlockCodec`] and its constant `Codec::NAME`, add
 //! a line to [`TABLE`], and describe its payload in FORMAT.md. Writers, readers, verification,
-//! the pack and the command line take names, ids and feature bits from the table. The tests of
-//! this crate iterate over [`Codec::all`].
+//! the pack and the command line take names, ids and feature bits from the table. The unit tests of
+//! this crate cover every codec of [`Codec::all`].
 
 mod lz4;
 mod snappy;
@@ -51,7 +51,7 @@ struct Engine {
     decompress: fn(stored: &[u8], raw_len: usize, out: &mut Vec<u8>) -> io::Result<()>,
 }
 
-/// Appends the compressed form of a block to a buffer. Equal blocks give equal bytes.
+/// Appends the compressed form of a block to a buffer. Equal blocks must give equal bytes.
 pub(crate) type Compressor = Box<dyn FnMut(&[u8], &mut Vec<u8>) -> io::Result<()> + Send>;
 
 /// How the blocks of an indexed shard are stored.
@@ -79,7 +79,7 @@ impl Codec {
         std::iter::once(Self::NONE).chain(compressing)
     }
 
-    /// Returns the name: "none", "zstd".
+    /// Returns the name, such as "none" or "zstd".
     pub fn name(self) -> &'static str {
         self.entry().map_or("none", |codec| codec.name)
     }
@@ -317,7 +317,7 @@ impl FromStr for BlockCompression {
 mod tests {
     use super::*;
 
-    /// Behavior that every codec must have.
+    /// Checks the behavior that every codec must have.
     fn suite(codec: Codec) {
         assert_eq!(Codec::from_id(codec.id().into()), Some(codec));
         assert_eq!(codec.name().parse::<Codec>().unwrap(), codec);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_codec_that_was_not_built_names_its_feature() {
+    fn a_missing_codec_names_its_cargo_feature() {
         let codec = BlockCodec {
             engine: None,
             ..zstd::CODEC

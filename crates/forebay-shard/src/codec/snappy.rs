@@ -1,4 +1,4 @@
-//! Snappy: one raw block, as Parquet's pages have it.
+//! Snappy, in its raw format (as in pages of Parquet): one Snappy block per block of a shard.
 
 use std::io;
 

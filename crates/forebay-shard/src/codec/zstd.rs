@@ -43,7 +43,7 @@ mod library {
     const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
     thread_local! {
-        /// A context is expensive to create and cheap to keep: one per thread.
+        /// Creating a context is expensive and keeping it is cheap, so each thread keeps one.
         static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     }
 

@@ -177,7 +177,7 @@ impl List<'_> {
         }
     }
 
-    /// Field number of the list in a Feature, if it has one.
+    /// Returns the field number of the list in a Feature, if it has one.
     fn number(&self) -> Option<u32> {
         match self {
             Self::One(_) | Self::Bytes(_) | Self::Hole(_) => Some(1),

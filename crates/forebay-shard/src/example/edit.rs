@@ -17,7 +17,7 @@ pub enum FeatureEdit<'a> {
 }
 
 /// Copies a record to `out`, which is cleared first, with some bytes features set or removed.
-/// `edits` are names in ascending order with the new value, or `None` to remove the feature.
+/// `edits` are names in ascending order, each with the new value, or `None` to remove the feature.
 /// [`edit_features`] also sets integers.
 ///
 /// All other features keep their bytes and their order, and unknown fields are kept too. A new
@@ -55,7 +55,7 @@ pub fn set_bytes(
 }
 
 /// Copies a record to `out`, which is cleared first, with some features changed. `edits` are names
-/// in ascending order.
+/// in ascending order, each with its change.
 ///
 /// All other features keep their bytes and their order: see [`set_bytes`].
 ///
@@ -110,7 +110,7 @@ pub fn edit_features(
 }
 
 impl<'a> FeatureEdit<'a> {
-    /// The new values; `None` to remove the feature.
+    /// Returns the new values; `None` to remove the feature.
     fn list(self) -> Option<List<'a>> {
         match self {
             Self::Remove => None,
@@ -120,7 +120,7 @@ impl<'a> FeatureEdit<'a> {
     }
 }
 
-/// Copies the entries of a `Features` message, with the new ones only in the last message.
+/// Copies the entries of a `Features` message. New features are added only to the last message.
 fn change(
     features: Piece<'_>,
     edits: &[(&str, FeatureEdit<'_>)],
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_give_what_the_builder_would() {
+    fn edited_records_equal_built_records() {
         let build = |features: &[(&'static str, &'static [u8])]| {
             let mut builder = ExampleBuilder::new();
             builder.add_int64("m", 5).add_floats("f", &[1.0, 2.0]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_replaced_by_an_integer() {
+    fn a_bytes_feature_can_become_an_integer() {
         let mut builder = ExampleBuilder::new();
         builder
             .add_bytes("label", b"cat")
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_changed_keeps_bytes_and_order() {
+    fn other_features_keep_their_bytes_and_order() {
         // Two Features messages, unsorted and duplicate features, and unknown fields.
         let entry = |name: &str, value: &[u8]| {
             let mut out = Vec::new();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_example_is_refused() {
+    fn records_that_are_not_examples_are_refused() {
         let record = ExampleBuilder::new().add_bytes("a", b"value").to_vec();
         for cut in 1..record.len() {
             assert!(set_bytes(&record[..cut], &[("b", None)], &mut Vec::new()).is_err());

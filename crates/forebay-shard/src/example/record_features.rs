@@ -11,9 +11,9 @@ use super::{ExampleError, ExampleView, IMAGE_ENCODED, IMAGE_FAST, IMAGE_LABEL, I
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImageRecord<'a> {
-    /// The encoded image; a fast image where the record has [one](IMAGE_FAST).
+    /// The encoded image; a fast image if the record has a feature [`IMAGE_FAST`].
     pub image: &'a [u8],
-    /// The image's seek points, not validated; their reader does that.
+    /// The image's seek points, not validated: the decoder does that.
     pub seek_points: Option<&'a [u8]>,
     /// The class label as stored.
     pub label: Option<i64>,
@@ -63,8 +63,8 @@ impl RecordFeatures {
     /// Seek points are optional: a feature of that name with another kind is ignored.
     ///
     /// # Errors
-    /// If the record is not an Example, has no image, has image or label of other kinds, or several
-    /// of one.
+    /// If the record is not an Example, has no image, or has an image or a label of another kind or
+    /// several of them.
     ///
     /// ```
     /// use forebay_shard::{ExampleBuilder, example::RecordFeatures};
@@ -108,8 +108,8 @@ impl RecordFeatures {
         }
     }
 
-    /// Returns the encoded image; `None` if the record has none. It is a fast image where the record
-    /// has [one](IMAGE_FAST) in place of the feature with the image.
+    /// Returns the encoded image; `None` if the record has none. It is a fast image if the record has a feature
+    /// [`IMAGE_FAST`] instead of the image feature.
     ///
     /// # Errors
     /// If the feature holds numbers or several images, or is invalid.
@@ -153,7 +153,7 @@ pub fn image_record(record: &[u8]) -> Result<ImageRecord<'_>, ExampleError> {
     STANDARD.image_record(record)
 }
 
-/// Returns the encoded image and the label of a record: [`image_record`] for readers that need no more.
+/// Returns the encoded image and the label of a record, as [`image_record`] does.
 ///
 /// # Errors
 /// As [`image_record`].
@@ -176,7 +176,7 @@ mod tests {
     use crate::ExampleBuilder;
 
     #[test]
-    fn a_fast_image_takes_the_place_of_the_image() {
+    fn a_fast_image_replaces_the_image() {
         let features = RecordFeatures {
             image: "picture".to_owned(),
             ..RecordFeatures::default()
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn several_images_or_labels_are_an_error_unless_the_first_counts() {
+    fn several_images_or_labels_are_refused_by_default() {
         let mut builder = ExampleBuilder::new();
         builder
             .add_bytes_list("image", &[b"one", b"two"])

@@ -55,8 +55,8 @@ impl<'a> ExampleView<'a> {
         self.walk()
     }
 
-    /// Returns whether it has a field that makes it a `tensorflow.SequenceExample`, whose context
-    /// reads as an Example.
+    /// Returns whether the record is a `tensorflow.SequenceExample`: it has feature lists, and its context is readable
+    /// as an Example.
     pub fn has_feature_lists(self) -> bool {
         let mut fields = self.root.fields();
         fields.any(|field| matches!(field, Ok((2, Value::Bytes(_)))))
@@ -97,7 +97,7 @@ impl<'a> ExampleView<'a> {
     }
 }
 
-/// Walks the features of a record that has not been validated.
+/// Iterates over the features of a record that was not validated.
 pub(super) fn walk(record: &[u8]) -> Features<'_> {
     let root = Piece {
         bytes: record,
@@ -137,7 +137,7 @@ impl<'a> Features<'a> {
 impl<'a> Iterator for Features<'a> {
     type Item = FeatureView<'a>;
 
-    /// Returns the next feature. The view was parsed before, so its encoding is valid.
+    /// Returns the next feature. The view was validated by `parse`, so this cannot fail.
     fn next(&mut self) -> Option<Self::Item> {
         self.step().ok().flatten()
     }
@@ -197,7 +197,7 @@ impl<'a> FeatureView<'a> {
         self.name
     }
 
-    /// Returns the kind of its values.
+    /// Returns the kind of the values.
     ///
     /// # Errors
     /// If its encoding is invalid.
@@ -251,7 +251,7 @@ impl<'a> FeatureView<'a> {
         Ok(values)
     }
 
-    /// Returns its byte string; an error if there are several, unless `first_counts`.
+    /// Returns the byte string; an error if there are several, unless `first_counts`.
     pub(crate) fn one_bytes(self, first_counts: bool) -> Result<Option<&'a [u8]>, ExampleError> {
         let (mut first, mut values) = (None, 0);
         self.values(FeatureKind::Bytes, |value| match value {
@@ -265,7 +265,7 @@ impl<'a> FeatureView<'a> {
         Ok(first)
     }
 
-    /// Returns its integer; an error if there are several, unless `first_counts`.
+    /// Returns the integer; an error if there are several, unless `first_counts`.
     pub(crate) fn one_int64(self, first_counts: bool) -> Result<Option<i64>, ExampleError> {
         let (mut first, mut values) = (None, 0);
         self.numbers(FeatureKind::Int64, |value| match value {
@@ -290,8 +290,8 @@ impl<'a> FeatureView<'a> {
         Ok(())
     }
 
-    /// Calls `each` for every list that the feature sets. Protobuf merges lists of one kind, and
-    /// the last kind wins.
+    /// Calls `each` for every list that the feature contains. Protobuf merges lists of one kind, and
+    /// a later list of another kind overrides earlier ones.
     fn each_list(
         self,
         mut each: impl FnMut(FeatureKind, Piece<'a>) -> Result<(), ExampleError>,
@@ -366,7 +366,7 @@ impl<'a> FeatureView<'a> {
         })
     }
 
-    /// Reads numbers in packed form, or as one field each, as old writers encoded them.
+    /// Reads numbers in packed form, or, from old writers, as one field per number.
     fn numbers(
         self,
         kind: FeatureKind,

@@ -18,7 +18,7 @@ pub(super) enum Value<'a> {
     Fixed32(u32),
 }
 
-/// Bytes of a record, with their offset in it.
+/// A part of a record, with its offset in the record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Piece<'a> {
     pub(super) bytes: &'a [u8],
@@ -51,7 +51,7 @@ impl<'a> Piece<'a> {
         Some(taken)
     }
 
-    /// Takes a varint from the front: at most ten bytes or 64 bits.
+    /// Takes a varint from the front: at most ten bytes, and a value of at most 64 bits.
     pub(super) fn varint(&mut self) -> Result<u64, ExampleError> {
         let mut value = 0u64;
         for (i, &byte) in self.bytes.iter().take(10).enumerate() {
@@ -95,7 +95,7 @@ impl<'a> Fields<'a> {
         self.rest.offset
     }
 
-    /// The error for the last field if it has the wrong type.
+    /// Returns the error for the last field, which has the wrong wire type.
     pub(super) fn wrong_type(&self) -> ExampleError {
         self.rest
             .error("the field before this byte has the wrong wire type")

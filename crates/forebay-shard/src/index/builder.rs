@@ -33,10 +33,10 @@ impl<'a> RecordMeta<'a> {
         }
     }
 
-    /// Checks that an index can store both.
+    /// Checks that an index can store the label and the key.
     ///
     /// # Errors
-    /// If the key is longer than 65,535 bytes, or the label is the number that stands for none.
+    /// If the key is longer than 65,535 bytes, or the label is the value reserved for "no label".
     pub fn check(&self) -> Result<()> {
         if self.key.len() > MAX_KEY_BYTES {
             return Err(Error::invalid(format!(
@@ -227,7 +227,6 @@ impl IndexBuilder {
     ///
     /// # Errors
     /// Errors of the writer.
-    /// The writer's own.
     pub fn write_fbi(&self, data_crc32c: u32, out: &mut impl Write) -> io::Result<Crc32c> {
         let features = Features::default();
         let header = Header {

@@ -12,7 +12,7 @@ use crate::error::{Corruption, Error, Result};
 
 /// Length of the file header, the block header, the index head and the trailer.
 pub const PIECE_BYTES: usize = 64;
-/// Raw blocks start at multiples of this.
+/// Raw blocks start at multiples of this offset.
 pub const BLOCK_ALIGN: u64 = 4096;
 /// Number of keys per page.
 pub const KEY_PAGE_RECORDS: u64 = 256;
@@ -21,7 +21,7 @@ pub(crate) const BLOCK_ENTRY_BYTES: u64 = 32;
 /// The format version that is written, and the newest that is supported.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The incompatible feature bit of mapped shards that have the version of their source.
+/// The incompatible feature bit of mapped shards that store the version of their source.
 pub(crate) const SOURCE_VERSION_BIT: u32 = 1 << 16;
 
 pub(crate) const BLOCK_MAGIC: [u8; 4] = *b"FBBK";
@@ -35,7 +35,7 @@ pub enum FileKind {
     Shard,
     /// An index of a TFRecord file.
     Sidecar,
-    /// A mapped shard: the places of its frames in a source, then its index.
+    /// A mapped shard: the locations of its frames in a source, followed by its index.
     Map,
 }
 
@@ -58,7 +58,7 @@ impl FileKind {
         }
     }
 
-    /// Returns the number of the indexed data in the index head.
+    /// Returns the number that stands for this kind of indexed data in the index head.
     const fn code(self) -> u32 {
         match self {
             Self::Shard => 1,
@@ -186,7 +186,7 @@ fn escape(bytes: &[u8]) -> String {
 }
 
 /// Refuses versions and features that this release does not know. Called after the piece's checksum
-/// was verified, so the version is not an accident.
+/// was verified, so an unknown version is not the result of damage.
 fn check_version(path: &Path, kind: FileKind, version: u32, features: Features) -> Result<()> {
     if version != FORMAT_VERSION {
         return Err(Error::Version {
@@ -325,12 +325,12 @@ pub(crate) struct IndexHead {
     /// Length of the indexed data: of the TFRecord file, or of everything before the keys of an
     /// indexed shard.
     pub(crate) data_len: u64,
-    /// Their CRC32C.
+    /// CRC32C of the indexed data.
     pub(crate) data_crc: u32,
     /// Offset of the key pages in this file.
     pub(crate) keys_offset: u64,
     pub(crate) keys_len: u64,
-    /// Their CRC32C.
+    /// CRC32C of the key pages.
     pub(crate) keys_crc: u32,
     /// Whether records have keys.
     pub(crate) keys: bool,

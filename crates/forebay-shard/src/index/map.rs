@@ -9,18 +9,18 @@ use crate::codec::{self, Codec};
 use crate::error::Corruption;
 use crate::varint;
 
-/// A page is closed by the segment that reaches this size.
+/// Size in bytes at which a page is closed. The segment that reaches it is the last one of the page.
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// The longest literal of one segment.
+/// Maximum length of the literal of one segment, in bytes.
 pub(crate) const MAX_LITERAL_BYTES: usize = 32 << 10;
-/// Upper bound of a page: a checksum, the size that closes it, and its last segment.
+/// Upper bound of the size of a page: a checksum, the size that closes the page, and the last segment.
 const MAX_PAGE_BYTES: u64 = 4 + (PAGE_BYTES + MAX_LITERAL_BYTES + 32) as u64;
 /// Upper bound of a block of the source, stored or expanded.
 pub(crate) const MAX_BLOCK_BYTES: u64 = 256 << 20;
-/// The longest name of a source.
+/// Maximum length of the name of a source, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 4096;
 
-/// The longest version of a source.
+/// Maximum length of the version of a source, in bytes.
 pub(crate) const MAX_VERSION_BYTES: usize = 1024;
 
 pub(crate) const LITERAL: u64 = 0;
@@ -32,9 +32,9 @@ pub(crate) const BLOCK: u64 = 2;
 pub struct SourceBlock {
     /// Offset in the source.
     pub offset: u64,
-    /// Bytes in the source.
+    /// Compressed size, in bytes.
     pub stored_len: u64,
-    /// Bytes when expanded.
+    /// Decompressed size, in bytes.
     pub expanded_len: u64,
     /// The compression.
     pub codec: Codec,
@@ -50,7 +50,7 @@ impl SourceBlock {
         entry
     }
 
-    /// Returns the bytes that it takes in the source.
+    /// Returns the byte range in the source.
     pub(crate) fn stored(&self) -> Range<u64> {
         self.offset..self.offset + self.stored_len
     }
@@ -59,7 +59,7 @@ impl SourceBlock {
 /// Locates the pages, and names the source.
 #[derive(Debug, Clone)]
 pub(crate) struct Map {
-    /// First byte of the frames of each page, and the offset of the page in the file; then the
+    /// Start of each page in the frames, and offset of the page in the file; followed by the
     /// ends of both.
     pages: Vec<(u64, u64)>,
     pub(crate) blocks: Vec<SourceBlock>,
@@ -67,14 +67,14 @@ pub(crate) struct Map {
     pub(crate) source_len: u64,
     /// Path of the source below the location in the manifest.
     pub(crate) source_name: String,
-    /// Version of the source, which a file that replaces it does not have.
+    /// Version of the source; a file that replaces the source has another version.
     pub(crate) source_version: Option<String>,
 }
 
-/// A range of bytes of the frames, and where they are.
+/// A byte range of the frames, and the location of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Segment {
-    /// In the page: their position in the bytes that were read.
+    /// In the page: their range in the bytes that were read.
     Literal(Range<usize>),
     /// In the source.
     Copy { offset: u64, len: usize },
@@ -94,7 +94,7 @@ impl Segment {
         }
     }
 
-    /// Leaves out bytes at the start and at the end.
+    /// Removes bytes from the start and from the end.
     pub(crate) fn trim(&mut self, front: usize, back: usize) {
         match self {
             Self::Literal(range) => {
@@ -184,7 +184,7 @@ impl Map {
         })
     }
 
-    /// Returns the pages of a range of bytes of the frames: their numbers, and where they are in
+    /// Returns the pages of a byte range of the frames: their numbers, and their byte range in
     /// the file.
     pub(crate) fn pages(&self, frames: &Range<u64>) -> (Range<usize>, Range<u64>) {
         let first = self.pages.partition_point(|page| page.0 <= frames.start);
@@ -194,7 +194,7 @@ impl Map {
         (first..end, offset(first)..offset(end))
     }
 
-    /// Returns the segments of a range of bytes of the frames, whose pages are `bytes`.
+    /// Returns the segments of a byte range of the frames. `bytes` holds the pages of the range.
     pub(crate) fn segments(
         &self,
         frames: &Range<u64>,
@@ -377,7 +377,7 @@ fn block(entry: &[u8], at: u64, source_len: u64) -> Result<SourceBlock, Corrupti
     })
 }
 
-/// Whether a name is a relative path that stays below its root.
+/// Returns whether a name is a relative path that stays below its root.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_part = |part: &str| !matches!(part, "" | "." | "..");
     !name.is_empty()
@@ -386,7 +386,7 @@ pub(crate) fn is_name(name: &str) -> bool {
         && name.split('/').all(is_part)
 }
 
-/// Whether a text can be the version of a source.
+/// Returns whether a text is a valid version of a source.
 pub(crate) fn is_version(version: &str) -> bool {
     (1..=MAX_VERSION_BYTES).contains(&version.len())
 }

@@ -46,7 +46,7 @@ pub struct Index {
     pub(crate) data_crc: Option<u32>,
     /// Checksum of the shard's whole file, including its index.
     pub(crate) shard_crc: Option<u32>,
-    /// The places of the frames of a mapped shard.
+    /// The locations of the frames of a mapped shard.
     pub(crate) map: Option<Arc<Map>>,
 }
 
@@ -72,9 +72,9 @@ impl Block {
 /// Location of the pages of keys.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyPlace {
-    /// Offset in the file that holds the index.
+    /// Offset of the first page in the file that contains the index.
     pub(crate) offset: u64,
-    /// Start of each page relative to it, followed by the end of the last one.
+    /// Start of each page relative to `offset`, followed by the end of the last page.
     pub(crate) directory: Vec<u64>,
 }
 
@@ -111,13 +111,13 @@ impl Index {
         self.data_len
     }
 
-    /// Returns the CRC32C of those bytes, if known.
+    /// Returns the CRC32C of the indexed data, if known.
     pub fn data_crc32c(&self) -> Option<u32> {
         self.data_crc
     }
 
     /// Returns the CRC32C of the shard's whole file, if known. For an indexed shard it is combined
-    /// from those of its parts, so opening a shard shows whether it is the one in a manifest.
+    /// from the checksums of the parts, so opening a shard shows whether it is the one in a manifest.
     pub fn shard_crc32c(&self) -> Option<u32> {
         self.shard_crc
     }
@@ -205,7 +205,7 @@ impl Index {
         }
     }
 
-    /// An error for an index that contradicts itself.
+    /// Creates the damage of an index that contradicts itself.
     pub(crate) fn inconsistent(
         offset: u64,
         what: &str,

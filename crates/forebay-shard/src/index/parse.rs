@@ -1,4 +1,4 @@
-//! Parses the index at the end of a file, without doing any IO.
+//! Parses the index at the end of a file, without IO.
 
 use std::ops::Range;
 use std::path::Path;
@@ -196,7 +196,7 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
     })
 }
 
-/// Checks what the head of the index of a TFRecord file says of that file.
+/// Checks the properties of the TFRecord file that the head of its index contains.
 fn check_sidecar(
     head: &IndexHead,
     at: u64,
@@ -232,7 +232,7 @@ fn shard_crc(head: &IndexHead, trailer: &Trailer) -> u32 {
     sum.value()
 }
 
-/// Data, keys, index and trailer must follow each other without a gap.
+/// Checks that data, keys, index and trailer follow each other without a gap.
 fn check_place(head: &IndexHead, trailer: &Trailer) -> Result<(), Corruption> {
     let keys_offset = match head.kind {
         FileKind::Shard | FileKind::Map => head.data_len,

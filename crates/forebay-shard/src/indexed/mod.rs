@@ -1,5 +1,5 @@
 //! The indexed shard `.fbs`: the frames of a TFRecord in checksummed blocks, with the index at the
-//! file's end.
+//! end of the file.
 //!
 //! This module writes and walks blocks; [`crate::Shard`] opens a shard for random access.
 //!

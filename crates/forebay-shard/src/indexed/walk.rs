@@ -1,4 +1,4 @@
-//! Walks the blocks of an indexed shard by their headers, without the index: for verification, and
+//! Reads the blocks of an indexed shard in order by their headers, without the index: for verification, and
 //! for recovery if the end of the file is missing.
 
 use std::io::{self, Read};
@@ -8,7 +8,7 @@ use crate::codec::Codec;
 use crate::error::Corruption;
 use crate::index::layout::{BLOCK_ALIGN, BlockHeader, PIECE_BYTES};
 
-/// A block of the walk, with its payload in the walk's buffer.
+/// A block header, with the offset of the block. The payload is in the buffer of the caller of `next`.
 #[derive(Debug)]
 pub(crate) struct BlockAt {
     pub(crate) offset: u64,
@@ -39,7 +39,7 @@ impl<R: Read> Walk<R> {
         self.position
     }
 
-    /// Returns the next block's header and payload, the latter not verified; `None` at the end.
+    /// Returns the next block's header, and reads its payload, which is not verified; `None` at the end.
     /// Padding must be zero.
     pub(crate) fn next(
         &mut self,
@@ -50,7 +50,7 @@ impl<R: Read> Walk<R> {
         if self.position >= self.end {
             return Ok(Ok(None));
         }
-        // Compressed blocks follow directly, raw ones at the next multiple of the alignment.
+        // Compressed blocks follow directly; raw ones start at the next multiple of the alignment.
         let room = (self.end - self.position).min(PIECE_BYTES as u64);
         if self.read(&mut piece, room as usize)? < PIECE_BYTES {
             return Ok(Err(self.cut(PIECE_BYTES as u64, room)));

@@ -30,7 +30,7 @@ impl WriterBuilder {
         Self::default()
     }
 
-    /// Sets how blocks are stored: a [`Codec`], or one with a level. A block that would not shrink
+    /// Sets how blocks are stored: a [`Codec`], or a codec with a level. A block that compression does not shrink
     /// is stored raw.
     pub fn compression(&mut self, compression: impl Into<BlockCompression>) -> &mut Self {
         self.compression = compression.into();
@@ -44,7 +44,7 @@ impl WriterBuilder {
         self
     }
 
-    /// Writes to any writer; `name` is its name in errors. The writer is buffered here. The file is
+    /// Writes to any writer; `name` is its name in errors. Output is buffered here, so `writer` needs no buffer. The file is
     /// complete once [`Writer::finish`] returns.
     ///
     /// # Errors
@@ -114,9 +114,9 @@ pub struct Writer<W: Write> {
     compressor: Option<BlockCompressor>,
     compressed: Vec<u8>,
     block_bytes: usize,
-    /// Frames of the open block that were built here.
+    /// Frames of the open block that were built by this writer.
     frames: FrameBuffer,
-    /// Frames that follow in the open block, each from this record on.
+    /// Frames after those in the open block, each with the number of its first record to write.
     parts: Vec<(Frames, usize)>,
     /// Buffers whose frames have been written.
     spent: Vec<Frames>,
@@ -139,7 +139,7 @@ impl<W: Write> Writer<W> {
         self.commit(meta)
     }
 
-    /// Starts a record in the block's buffer, and drops one that was not committed.
+    /// Starts a record in the block's buffer, and drops a record that was not committed.
     pub fn begin(&mut self) -> Payload<'_> {
         for (frames, from) in std::mem::take(&mut self.parts) {
             let (bytes, sum) = frames.part(from..frames.len());
@@ -188,12 +188,12 @@ impl<W: Write> Writer<W> {
         self.spent.push(frames);
     }
 
-    /// Ends the record that was started last. Its offset is the one in the concatenated frames of
+    /// Ends the record that was started last. The returned offset is its position in the concatenated frames of
     /// all blocks.
     ///
     /// # Errors
-    /// If none was started, it is longer than 256 MiB, its key cannot be indexed (it is dropped
-    /// then), or writing fails.
+    /// If no record was started, it is longer than 256 MiB or its key cannot be indexed (then it is dropped), or
+    /// writing fails.
     pub fn commit(&mut self, meta: &RecordMeta<'_>) -> Result<RecordInfo> {
         let len = self
             .frames
@@ -296,7 +296,7 @@ impl<W: Write> Writer<W> {
 
     fn write_block(&mut self, more: Option<(&Frames, Range<usize>)>) -> io::Result<()> {
         self.start()?;
-        // The checksum of the frames is known already: raw blocks need no other.
+        // The checksum of the frames is known already, and raw blocks need no other one.
         let mut frames = self.frames.sum();
         let mut pieces: Vec<&[u8]> = Vec::with_capacity(self.parts.len() + 2);
         pieces.push(self.frames.bytes());
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn records_put_together_elsewhere_give_the_same_bytes() {
+    fn separately_framed_records_give_the_same_bytes() {
         for codec in Codec::all() {
             let (expected, _) = write(codec, &[(false, 60)]);
             let all = (expected, 60);
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_keys_are_as_many_as_records() {
+    fn the_number_of_labels_and_keys_must_match_the_records() {
         for count in [0, 2] {
             let mut writer = WriterBuilder::new().from_writer(Vec::new(), "x").unwrap();
             let mut frames = Frames::new();

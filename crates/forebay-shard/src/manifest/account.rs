@@ -1,4 +1,4 @@
-//! The account of a dataset: what was read to make it, and what became of it.
+//! The account of a dataset: the number of items that were read to make it, and what was done with each of them.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use super::Manifest;
 
-/// Counts of what was read to make a dataset, by what became of it. They add up: everything that
+/// Numbers of the items that were read to make a dataset, by outcome. They add up: every item that
 /// was read is packed, left out, ignored, or outside of the selection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Account {
     /// The unit of the counts: "files", "records" or "samples".
     pub unit: String,
-    /// How many were read.
+    /// Number of items that were read.
     pub read: u64,
     /// The samples of each split.
     pub packed: BTreeMap<String, SplitAccount>,
-    /// How many should have been packed and could not be, by reason.
+    /// Number of items that should have been packed and could not be, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, u64>,
-    /// How many were never meant to be packed, by reason.
+    /// Number of items that were not meant to be packed, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ignored: BTreeMap<String, u64>,
-    /// How many the options do not select.
+    /// Number of items that the options do not select.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub outside: u64,
     /// The sources of images and labels.
@@ -43,18 +43,18 @@ pub struct Account {
 /// The samples of one split.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitAccount {
-    /// How many there are.
+    /// Number of samples.
     pub samples: u64,
-    /// How many of them have a label.
+    /// Number of samples with a label.
     pub labelled: u64,
 }
 
-/// The source of the values of a role.
+/// The source of the images or of the labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleAccount {
-    /// The column of the source, or what took its place: "directory".
+    /// The column of the source, or "directory" if the directory name is used instead.
     pub source: String,
-    /// How its values are read: "text", "one-hot".
+    /// How its values are interpreted: "text", "one-hot".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<String>,
 }
@@ -79,19 +79,19 @@ impl Account {
         self.packed.values().map(|split| split.samples).sum()
     }
 
-    /// Returns how many were left out, for all reasons.
+    /// Returns the number of items that were left out, for any reason.
     #[must_use]
     pub fn left_out_count(&self) -> u64 {
         self.left_out.values().sum()
     }
 
-    /// Returns how many were ignored, for all reasons.
+    /// Returns the number of items that were ignored, for any reason.
     #[must_use]
     pub fn ignored_count(&self) -> u64 {
         self.ignored.values().sum()
     }
 
-    /// Notes the samples of a split without a label, if most of its samples have one: those lost it.
+    /// Records a problem if some samples of a split have no label although most have one.
     pub fn note_unlabelled(&mut self, name: &str, split: SplitAccount) {
         if split.labelled > split.samples / 2 && split.labelled < split.samples {
             let what = format!("samples of {name:?} without a label, which others have");
@@ -99,7 +99,7 @@ impl Account {
         }
     }
 
-    /// Checks that everything that was read is accounted for.
+    /// Checks that the counts add up to the number of items that were read.
     ///
     /// # Errors
     /// The counts, if they do not add up.
@@ -122,8 +122,8 @@ impl Account {
         }
     }
 
-    /// Compares the account with the splits of its dataset; `labelled` are the samples with a label in
-    /// each split, as far as they were counted.
+    /// Compares the account with the splits of its dataset. `labelled` is the number of samples with a label in
+    /// each split, as far as it was counted.
     ///
     /// # Errors
     /// The first count that differs.
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_read_is_accounted_for() {
+    fn every_item_read_is_accounted_for() {
         assert_eq!(account().check_sum(), Ok(()));
         let lost = Account {
             read: 14,

@@ -10,7 +10,7 @@ impl Manifest {
     /// are not included.
     ///
     /// Needs the feature `blake3`. Without it, the field
-    /// [`fingerprint`](Self#structfield.fingerprint) is returned unverified.
+    /// [`fingerprint`](Self#structfield.fingerprint) is returned without verification.
     #[cfg(feature = "blake3")]
     pub fn fingerprint(&self) -> String {
         let mut hash = blake3::Hasher::new_derive_key("forebay dataset fingerprint v1");

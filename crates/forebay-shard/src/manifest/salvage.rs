@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::storage::{self, Storage};
 
 impl Manifest {
-    /// Recovers the parts that a correct fingerprint proves of a manifest that
-    /// [`parse`](Self::parse) refuses: its shards, format, label base, record features and the
-    /// names of its classes. All other parts are left out. Returns `None` without the feature
+    /// Recovers a manifest that [`parse`](Self::parse) refuses, as far as a correct fingerprint proves it to be
+    /// intact: the shards, the format, the label base, the record features and the
+    /// names of the classes. All other parts are left out. Returns `None` without the feature
     /// `blake3`, which computes the fingerprint.
     pub fn salvage(bytes: &[u8]) -> Option<Self> {
         let mut manifest: Self = crate::json::from_slice(bytes).ok()?;
@@ -37,10 +37,10 @@ impl Manifest {
         manifest.check().is_ok().then_some(manifest)
     }
 
-    /// [`salvage`](Self::salvage) of `forebay.json` of a dataset in any storage.
+    /// As [`salvage`](Self::salvage), for `forebay.json` of a dataset in any storage.
     ///
     /// # Errors
-    /// If it exists and cannot be read.
+    /// If the manifest exists and cannot be read.
     pub fn salvage_in(root: impl AsRef<Path>, storage: &dyn Storage) -> Result<Option<Self>> {
         let path = root.as_ref().join(FILE_NAME);
         match storage::read_whole(storage, &path, MAX_BYTES, "a manifest") {

@@ -1,4 +1,4 @@
-//! The frames of a mapped shard as one file, assembled from its pages and the source.
+//! Presents the frames of a mapped shard as one file, assembled from its pages and the source.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -11,11 +11,11 @@ use crate::error::{Corruption, Error, Result};
 use crate::index::{Map, Segment};
 use crate::storage::ReadAt;
 
-/// Gap between two parts of the source, in bytes, up to which the gap is read too.
+/// Maximum gap in bytes between two parts of the source up to which one read covers both and the gap.
 const GAP_BYTES: u64 = 16 << 10;
-/// Buffers that one read fills at most: systems allow 1024.
+/// Maximum number of buffers that one read fills: systems allow 1024.
 const MAX_PARTS: usize = 512;
-/// Expanded blocks that are kept for the next reads.
+/// Maximum number of expanded blocks that are kept for later reads.
 const KEPT_BLOCKS: usize = 4;
 const KEPT_BLOCK_BYTES: usize = 64 << 20;
 
@@ -25,7 +25,7 @@ pub(crate) struct SourceFile {
     source: Source,
     path: PathBuf,
     map: Arc<Map>,
-    /// Blocks that were expanded last, the latest at the back.
+    /// The most recently expanded blocks, the latest at the back.
     expanded: Mutex<VecDeque<(usize, Arc<Vec<u8>>)>>,
 }
 
@@ -61,7 +61,7 @@ impl SourceFile {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        // A storage that tells no version now has nothing to compare.
+        // If the storage returns no version, there is nothing to compare.
         if let (Some(expected), Some(found)) = (self.map.source_version.as_deref(), file.version())
             && expected != found
         {
@@ -122,13 +122,13 @@ pub(crate) struct MappedFile {
     pub(crate) len: u64,
 }
 
-/// Segments of a range, and the bytes of the pages that hold its literals.
+/// The segments of a range, and the pages that contain its literals.
 struct Plan {
     segments: Vec<Segment>,
     pages: Vec<u8>,
 }
 
-/// Consecutive copies, which are read with one call.
+/// Consecutive copies that are read with one call.
 struct Run<'d> {
     start: u64,
     end: u64,
@@ -156,7 +156,7 @@ impl MappedFile {
         Ok(Plan { segments, pages })
     }
 
-    /// Returns the gap before each segment that is read together with the copy before it.
+    /// Returns for each segment the gap before it, if it is read together with the preceding copy.
     fn gaps(&self, segments: &[Segment]) -> Vec<Option<u64>> {
         let most = self.source.source.storage.read_profile().gap_bytes;
         let most = most.max(GAP_BYTES);
@@ -168,7 +168,7 @@ impl MappedFile {
             let end = offset + *len as u64;
             let gap = run.and_then(|(end, useful, parts)| {
                 let gap = offset.checked_sub(end)?;
-                // Gaps take no more reads than the requested bytes.
+                // The gaps of a read are never longer than its requested bytes (plus a constant).
                 (gap <= most.min(useful + GAP_BYTES) && parts < MAX_PARTS).then_some(gap)
             });
             let before = run
@@ -180,7 +180,7 @@ impl MappedFile {
         joined.collect()
     }
 
-    /// Returns the position in the source of a byte of the frames; the next one that is there.
+    /// Returns the offset in the source of the first byte of `frames` that is stored there.
     pub(crate) fn source_offset(&self, frames: Range<u64>) -> Option<u64> {
         let plan = self.plan(&frames).ok()?;
         plan.segments.iter().find_map(|segment| match segment {
@@ -220,7 +220,7 @@ impl MappedFile {
     }
 }
 
-/// Damage of the shard, whose path the caller adds.
+/// Describes damage of the shard. The caller adds the path.
 fn text_of(found: &Corruption) -> String {
     format!(
         "offset {}: {}: expected {}, found {}",
@@ -228,14 +228,14 @@ fn text_of(found: &Corruption) -> String {
     )
 }
 
-/// Buffers that are filled from front to back.
+/// A list of buffers that is filled from front to back.
 struct Buffers<'d, I: Iterator<Item = &'d mut [u8]>> {
     current: &'d mut [u8],
     rest: I,
 }
 
 impl<'d, I: Iterator<Item = &'d mut [u8]>> Buffers<'d, I> {
-    /// Returns the next bytes to fill: `most` of them or, at the end of a buffer, fewer.
+    /// Returns the next bytes to fill: `most` of them, or fewer at the end of a buffer.
     fn take(&mut self, most: usize) -> &'d mut [u8] {
         while self.current.is_empty() {
             match self.rest.next() {
@@ -249,7 +249,7 @@ impl<'d, I: Iterator<Item = &'d mut [u8]>> Buffers<'d, I> {
         now
     }
 
-    /// Fills the next bytes with these.
+    /// Copies `bytes` to the next bytes to fill.
     fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let to = self.take(bytes.len());

@@ -1,8 +1,8 @@
 //! Mapped shards (`.fbm`): an index of records whose bytes stay in a file of another format.
 //!
 //! A mapped shard has the labels, keys and offsets of an indexed shard, but no frames. Its pages
-//! say for each byte of the frames whether it is in the page itself (heads of frames, small
-//! features, seek points) or in the *source*: a tar, an MDS shard, a Parquet file. A reader
+//! record for each byte of the frames whether it is in the page itself (heads of frames, small
+//! features, seek points) or in the *source*: a tar file, an MDS shard, or a Parquet file. A reader
 //! assembles the frames of any range of records and verifies them like those of a TFRecord, so
 //! every record has a checksum although the source has none.
 
@@ -20,7 +20,7 @@ pub(crate) use file::{MappedFile, SourceFile};
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 
-/// Shortest part of a record, in bytes, that is read from the source. Shorter ones are copied into
+/// Minimum length in bytes of a part of a record that is read from the source. Shorter parts are copied into
 /// the shard.
 pub const MIN_EXTENT_BYTES: usize = 32;
 
@@ -32,7 +32,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Opens the storage of a location: a local directory, or what `storage` knows.
+    /// Opens the storage of a location: a local directory, or a URL that `storage` supports.
     pub(crate) fn open(location: &str, dataset: &Path, storage: &dyn Storage) -> Result<Self> {
         let (root, storage) = storage
             .open_location(location)

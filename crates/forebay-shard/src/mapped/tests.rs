@@ -9,14 +9,14 @@ use crate::index::Map;
 use crate::manifest::{Manifest, MappedFrom, ShardEntry, SplitEntry};
 use crate::{Codec, Dataset, RecordBlock, RecordMeta, Shard, ShardFormat, tfrecord, verify};
 
-/// The parts of a record of the tests: their bytes and, if they are in the source, the gap before
-/// them there.
+/// The parts of a record: their bytes, and for a part in the source the gap before it
+/// there.
 type Parts = Vec<(Vec<u8>, Option<u64>)>;
 
 /// A record, and the parts of it that are in the source.
 type Mapped = (Vec<u8>, Vec<Extent>);
 
-/// Writes a dataset of one mapped shard, and returns it with the bytes of the same TFRecord.
+/// Writes a dataset of one mapped shard. Returns its path, and the bytes of a TFRecord with the same records.
 fn dataset(root: &Path, source: &[u8], records: &[Mapped]) -> (std::path::PathBuf, Vec<u8>) {
     dataset_of_version(root, source, records, None)
 }
@@ -78,7 +78,7 @@ fn noise(len: usize, seed: u32) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Records of literals and copies; the source has their copies in order, with gaps.
+/// Builds records of literals and copies. The source contains their copies in order, with gaps.
 fn records(parts: &[Parts]) -> (Vec<u8>, Vec<Mapped>) {
     let mut source = Vec::new();
     let mut records = Vec::new();
@@ -179,7 +179,7 @@ fn extents_that_overlap_are_resolved_by_length() {
 }
 
 #[test]
-fn blocks_are_expanded_where_records_need_them() {
+fn blocks_are_expanded_if_records_need_them() {
     let dir = tempfile::tempdir().unwrap();
     let text: Vec<Vec<u8>> = (0..6).map(|seed| noise(64, seed).repeat(50)).collect();
     let mut source = noise(100, 1);
@@ -221,7 +221,7 @@ fn blocks_are_expanded_where_records_need_them() {
         .read_exact_at(&mut bytes, 0)
         .unwrap();
     assert!(bytes == plain);
-    // A block that is damaged is an error of its records alone.
+    // A damaged block causes errors of its own records only.
     source[120] ^= 0xff;
     fs::write(dir.path().join("data/deep/source.bin"), &source).unwrap();
     let report = verify::verify_dataset(&root, &verify::VerifyOptions::default(), &|_| {}).unwrap();
@@ -245,7 +245,7 @@ fn a_changed_source_is_an_error_that_names_it() {
     assert!(error.contains("offset 5020"), "{error}");
     let report = verify::verify_dataset(&root, &verify::VerifyOptions::default(), &|_| {}).unwrap();
     assert_eq!((report.records, report.lost.len()), (2, 1), "{report}");
-    // Other lengths are refused before anything is read.
+    // A file of another length is refused before it is read.
     fs::write(&path, &source[..source.len() - 1]).unwrap();
     let error = Dataset::open(&root)
         .unwrap()
@@ -280,7 +280,7 @@ fn sources_stay_below_their_location() {
     assert!(error.unwrap_err().to_string().contains("not in the source"));
 }
 
-/// Files of one version, as a store has them.
+/// Files with a version, as in an object store.
 #[derive(Debug)]
 struct VersionedStorage(crate::LocalFiles, Option<&'static str>);
 
@@ -320,8 +320,8 @@ impl crate::ReadAt for VersionedFile {
     }
 }
 
-/// A source of another version is refused when the dataset is opened. Where the index or the
-/// storage has no version, there is nothing to compare.
+/// A source of another version is refused when the dataset is opened, unless the index or the
+/// storage has no version.
 #[test]
 fn a_replaced_source_is_refused_by_its_version() {
     let dir = tempfile::tempdir().unwrap();
@@ -361,7 +361,7 @@ fn a_replaced_source_is_refused_by_its_version() {
     }
 }
 
-/// Every single changed byte of a mapped shard is found, by reading or by verifying, and none
+/// Every single changed byte of a mapped shard is detected by reading or by verification, and never
 /// makes a reader panic or allocate without bound.
 #[test]
 fn damage_of_the_shard_is_found() {
@@ -381,7 +381,7 @@ fn damage_of_the_shard_is_found() {
     }
 }
 
-/// Maps that were crafted with right checksums.
+/// Invalid maps with correct checksums are refused.
 #[test]
 fn crafted_maps_are_refused() {
     let versioned = |edit: &dyn Fn(&mut Vec<u8>), has_version| {

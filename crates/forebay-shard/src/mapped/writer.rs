@@ -18,28 +18,28 @@ use crate::index::{Features, FileKind, IndexBuilder, RecordMeta};
 use crate::summary::ShardSummary;
 use crate::varint;
 
-/// Bytes of a record that are in the source too.
+/// A byte range of a record that is also in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
-    /// Their position in the record.
+    /// The byte range in the record.
     pub record: Range<usize>,
-    /// Their position in the source.
+    /// The location in the source.
     pub start: ExtentStart,
 }
 
-/// The file that a mapped shard is about.
+/// The file that contains the records of a mapped shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceIdentity {
     /// Its path below the location in the manifest.
     pub name: String,
     /// Its length in bytes.
     pub len: u64,
-    /// Its [`ReadAt::version`](crate::ReadAt::version), which a file that replaces it does not have.
+    /// Its [`ReadAt::version`](crate::ReadAt::version); a file that replaces the source has another version.
     pub version: Option<String>,
 }
 
 impl SourceIdentity {
-    /// A file of which only name and length are known.
+    /// Creates the identity of a file with a known name and length, and without a version.
     pub fn new(name: impl Into<String>, len: u64) -> Self {
         Self {
             name: name.into(),
@@ -72,16 +72,16 @@ impl SourceIdentity {
     }
 }
 
-/// Position of bytes in the source.
+/// Location of bytes in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtentStart {
-    /// They are in the source at this offset.
+    /// Directly in the source, at this offset.
     File(u64),
-    /// They are in a compressed block of the source, at this offset when it is expanded.
+    /// In a compressed block of the source, at this offset of the expanded block.
     Block(SourceBlock, u64),
 }
 
-/// Bytes of the frames that are not in a page yet.
+/// Bytes of the frames that are not part of a page yet.
 enum Pending {
     Literal(Vec<u8>),
     Copy { offset: u64, len: u64 },
@@ -98,7 +98,7 @@ pub struct Writer<W: Write> {
     /// Bytes of the frames up to the end of the last segment in a page.
     frames_len: u64,
     pending: Pending,
-    /// End of the last copy, and the last block, of the open page.
+    /// End of the last copy and number of the last block in the open page.
     copied: u64,
     last_block: u64,
     blocks: Vec<SourceBlock>,
@@ -112,7 +112,7 @@ impl<W: Write> Writer<W> {
     /// in errors.
     ///
     /// # Errors
-    /// If the name of the source is no relative path without `..`, its version is empty or longer
+    /// If the name of the source is not a relative path without `..`, its version is empty or longer
     /// than 1 KiB, or writing fails.
     pub fn new(writer: W, name: impl AsRef<Path>, source: SourceIdentity) -> Result<Self> {
         source.check()?;
@@ -140,7 +140,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Writes a record. Of extents that overlap, the longest is used; bytes without one are stored
+    /// Writes a record. If extents overlap, the longest one is used. Bytes without an extent are stored
     /// in the shard.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl<W: Write> Writer<W> {
         self.literal(&tail)
     }
 
-    /// Selects extents that do not overlap, in the order of the record.
+    /// Selects extents that do not overlap, in the order of their position in the record.
     fn choose(&mut self, record: &[u8], extents: &[Extent]) -> Result<()> {
         let mut all: Vec<&Extent> = extents
             .iter()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::example::FeatureKind;
 
-/// Most dimensions of a tensor.
+/// Maximum number of dimensions of a tensor.
 const MAX_DIMENSIONS: usize = 8;
 
 /// The type of a column.
@@ -45,7 +45,7 @@ pub enum ColumnType {
     Bytes,
     /// "boxes": rectangles as (xmin, ymin, xmax, ymax) from 0 to 1, each with a label.
     Boxes,
-    /// "mask": an encoded image of one channel whose pixels are numbers of classes or instances.
+    /// "mask": an encoded image of one channel whose pixels are ids of classes or instances.
     Mask,
     /// "keypoints": points as (x, y) from 0 to 1, each with COCO's visibility.
     Keypoints,
@@ -126,7 +126,7 @@ impl NumberType {
             .find(|number| number.name() == name)
     }
 
-    /// The kind of feature that holds a vector of these numbers.
+    /// Returns the kind of feature that holds a vector of these numbers.
     pub(super) fn kind(self) -> FeatureKind {
         match self {
             Self::Int64 => FeatureKind::Int64,
@@ -135,7 +135,7 @@ impl NumberType {
     }
 }
 
-/// Why a text is not the type of a column.
+/// The error for a text that is not a column type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "column type {text:?}: expected image, label, labels, int, float, vector[LENGTH], vector[LENGTH,int64], tensor[SHAPE,DTYPE], text, bytes, boxes, mask or keypoints, with * for a length that varies"

@@ -1,4 +1,4 @@
-//! The features of a record as a manifest lists them.
+//! The features of a record, as listed in a manifest.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

@@ -1,4 +1,4 @@
-//! The values of columns, read from records and added to them.
+//! Values of columns: reads them from records, and adds them to records.
 
 use super::{Column, ColumnType, FeatureEntry, NumberType};
 use crate::example::{ExampleBuilder, ExampleError, ExampleView, FeatureView};
@@ -41,8 +41,8 @@ pub enum ColumnValue<'a> {
 }
 
 impl Column {
-    /// Reads the value of this column; `None` if the record has none. A single value that is stored
-    /// as an empty list is none, too.
+    /// Reads the value of this column; `None` if the record has none. An empty list in a feature of a single value
+    /// also counts as none.
     ///
     /// # Errors
     /// If the features of the record do not fit the type of the column.
@@ -134,7 +134,7 @@ impl Column {
         Ok(Some(value))
     }
 
-    /// Adds a value to a record; `features` are the column's [`features`](Self::features), made
+    /// Adds a value to a record. `features` are the column's [`features`](Self::features), which the caller computes
     /// once for all records.
     ///
     /// # Errors
@@ -306,7 +306,7 @@ fn expected_value(column_type: &ColumnType) -> &'static str {
     }
 }
 
-/// Whether a record has this feature, with a value or as an empty list of a kind.
+/// Returns whether a record has this feature, with values or as an empty list with a kind.
 fn has_values(feature: Option<FeatureView<'_>>) -> Result<bool, ExampleError> {
     use crate::example::FeatureKind;
     match feature {

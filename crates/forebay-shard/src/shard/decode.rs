@@ -49,7 +49,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Expands a compressed block and takes the records of `run` from it.
+    /// Expands a compressed block, and adds its records that lie in `within`.
     fn expand(
         &self,
         block: &index::Block,
@@ -112,7 +112,7 @@ impl Shard {
     }
 }
 
-/// Upper bound of the expanded size of a block: the record that makes it long enough is its last.
+/// Returns the maximum expanded size of a block: the record that reaches the block size is its last one.
 pub(crate) fn indexed_block_limit(max_record: u64) -> u64 {
     (crate::indexed::MAX_BLOCK_BYTES as u64 + OVERHEAD_BYTES as u64).saturating_add(max_record)
 }

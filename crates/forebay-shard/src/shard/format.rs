@@ -1,4 +1,4 @@
-//! Detection of a file's format and of its sidecars.
+//! Detection of the format of a file and of its sidecars.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl ShardFormat {
         }
     }
 
-    /// Detects the format of a file by its first bytes: 8 or more, if it has them.
+    /// Detects the format of a file by its first bytes: at least 8, unless the file is shorter.
     pub fn detect(start: &[u8]) -> Self {
         if start.starts_with(&FileKind::Shard.magic()) {
             Self::Indexed
@@ -81,7 +81,7 @@ pub fn find_sidecar(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// [`find_sidecar`] among files for which `is_there` returns true.
+/// As [`find_sidecar`], among files for which `is_there` returns true.
 pub(crate) fn find_sidecar_in(path: &Path, is_there: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let name = path.file_name()?;
     ["fbi", "idx"].into_iter().find_map(|extension| {

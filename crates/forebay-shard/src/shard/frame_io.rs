@@ -1,4 +1,4 @@
-//! Reads a frame with one call, its payload directly into place.
+//! Reads a frame with one call, with the payload directly in its destination.
 
 use std::io::{self, IoSliceMut};
 
@@ -23,7 +23,7 @@ pub(super) fn read_frame_at(
     file.read_parts_at(&mut parts, offset)
 }
 
-/// [`frame::check`] for a frame whose head and tail are separate from its payload.
+/// As [`frame::check`], for a frame whose head and tail are separate from its payload.
 pub(super) fn check_split_frame(
     ends: &[u8; OVERHEAD_BYTES],
     payload: &[u8],

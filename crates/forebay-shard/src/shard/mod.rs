@@ -77,20 +77,20 @@ struct Inner {
     index: Index,
     options: OpenOptions,
     storage: Arc<dyn Storage>,
-    /// The file that has the records of a mapped shard.
+    /// The file that contains the records of a mapped shard.
     source: Option<Arc<SourceFile>>,
 }
 
-/// Advice to the storage about bytes.
+/// Advice to the storage about a byte range.
 enum Advice {
     Forget,
     WillNeed,
 }
 
 impl Shard {
-    /// Opens a shard. An indexed shard contains its index; for a TFRecord file `sidecar` is the
-    /// path of one (`.fbi`, or DALI's text `.idx`). Without one the file is scanned once, frame
-    /// head by frame head, and labels and keys are unknown.
+    /// Opens a shard. An indexed shard contains its index. For a TFRecord file, `sidecar` is the
+    /// path of its index (`.fbi`, or DALI's text `.idx`). Without a sidecar, the heads of all frames are read
+    /// once, and labels and keys are unknown.
     ///
     /// # Errors
     /// If the file or its index cannot be read or is damaged, or they do not belong together.
@@ -119,7 +119,7 @@ impl Shard {
         Self::open_path_in(path, &OpenOptions::default(), files)
     }
 
-    /// [`open_path`](Self::open_path) in any storage.
+    /// As [`open_path`](Self::open_path), in any storage.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -139,7 +139,7 @@ impl Shard {
         Self::open_in(path, format, sidecar.as_deref(), options, storage)
     }
 
-    /// [`open`](Self::open) in any storage.
+    /// As [`open`](Self::open), in any storage.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -200,10 +200,10 @@ impl Shard {
         })
     }
 
-    /// Opens a mapped shard, whose records are in files of `source`.
+    /// Opens a mapped shard, whose records are in a file of `source`.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and if the source cannot be opened or has another length.
+    /// As [`open`](Self::open); if the source cannot be opened or has another length.
     pub(crate) fn open_mapped(
         path: &Path,
         options: &OpenOptions,
@@ -229,7 +229,7 @@ impl Shard {
         })
     }
 
-    /// Returns the path of the file that has the records of a mapped shard.
+    /// Returns the path of the file that contains the records of a mapped shard.
     pub fn source_path(&self) -> Option<&Path> {
         self.inner.source.as_deref().map(SourceFile::path)
     }
@@ -259,7 +259,7 @@ impl Shard {
         self.inner.file_len
     }
 
-    /// Returns the index of its records.
+    /// Returns the index of the records.
     pub fn index(&self) -> &Index {
         &self.inner.index
     }
@@ -291,7 +291,7 @@ impl Shard {
         Ok(key)
     }
 
-    /// Calls `each` with every record number and key, in order; not at all if the index has no
+    /// Calls `each` with the number and the key of every record, in order. Makes no call if the index has no
     /// keys.
     ///
     /// # Errors
@@ -366,7 +366,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Returns the stored bytes that are needed for these records: their frames, or whole blocks if
+    /// Returns the byte range that is needed to decode these records: their frames, or whole blocks if
     /// these are compressed.
     ///
     /// # Errors
@@ -462,7 +462,7 @@ impl Shard {
         }
     }
 
-    /// Opens the file that has the frames.
+    /// Opens the file that contains the frames.
     pub(crate) fn file(&self) -> Result<Arc<dyn ReadAt>> {
         let file = storage::open(&*self.inner.storage, &self.inner.path)?;
         let Some(source) = &self.inner.source else {
@@ -480,7 +480,7 @@ impl Shard {
         }
     }
 
-    /// Names the file and, if the bytes are in the source of a mapped shard, their place there.
+    /// Adds the path of the file, or for bytes in the source of a mapped shard the path and offset of the source.
     fn damaged(&self, mut damage: Corruption) -> Error {
         let inner = &*self.inner;
         if let Some(source) = &inner.source
@@ -513,7 +513,7 @@ pub(crate) fn key_pages(
     Ahead::new(file, storage.read_profile(), keys.offset, end)
 }
 
-/// Size limit of a text index: some ten million records.
+/// Size limit of a text index in bytes, enough for some ten million records.
 const MAX_IDX_BYTES: u64 = 256 << 20;
 
 /// Reads the index from the end of a file.

@@ -1,4 +1,4 @@
-//! A conformance test of the behavior that every [`Storage`] must have, for implementors.
+//! A conformance test for implementations of [`Storage`].
 //!
 //! Enable the feature `conformance` in `[dev-dependencies]`, put [`files`] where your storage finds
 //! them, and call [`check`].
@@ -17,7 +17,7 @@ use std::path::Path;
 
 use super::{ReadAt, Storage};
 
-/// Returns the files that [`check`] expects: their names below its root, and their content.
+/// Returns the files that [`check`] expects: their names below its root, and their contents.
 pub fn files() -> [(&'static str, Vec<u8>); 3] {
     [
         ("bytes", (0..50).collect()),
@@ -34,13 +34,13 @@ fn large() -> Vec<u8> {
 /// Checks that `storage` reads [`files`] below `root` according to its contract.
 ///
 /// # Panics
-/// If it does not.
+/// If the storage violates the contract.
 pub fn check(storage: &dyn Storage, root: &Path) {
     check_as(storage, root, &files());
 }
 
-/// As [`check`], for a storage that has files of its own: their names below `root`, and their bytes. None is called
-/// `missing`.
+/// As [`check`], for a storage with other files: their names below `root`, and their contents. No file may be
+/// called `missing`.
 ///
 /// # Panics
 /// As [`check`].
@@ -92,7 +92,7 @@ fn check_names(storage: &dyn Storage, root: &Path, files: &[(&str, Vec<u8>)]) {
                     "{names:?}"
                 );
             }
-            // An object store has no directories, only names that begin alike.
+            // An object store has no directories, only names with a common prefix.
             let none = storage.list(&missing).map_err(kind);
             assert!(
                 none == Err(ErrorKind::NotFound) || none == Ok(Vec::new()),
@@ -115,7 +115,7 @@ fn check_ranges(file: &dyn ReadAt, expected: &[u8]) {
         let error = read.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{more} at {offset}");
     }
-    // Advice about any range is accepted without an error.
+    // Advice about any range must be accepted.
     let len = len as u64;
     file.will_need(0..len);
     file.will_need(len / 2..len + 1000);
@@ -147,7 +147,7 @@ fn check_parts(file: &dyn ReadAt, expected: &[u8]) {
     }
 }
 
-/// Many threads read one file at once.
+/// Checks that several threads can read one file concurrently.
 fn check_threads(storage: &dyn Storage, path: &Path, expected: &[u8]) {
     const PIECE: usize = 10_000;
     let Some(last) = expected.len().checked_sub(PIECE) else {

@@ -1,7 +1,7 @@
-//! Local files: a bounded number of open files, and prefetch hints when they help.
+//! Local files: limits the number of open files, and gives prefetch hints when they help.
 //!
-//! A dataset has thousands of shards, a process a thousand descriptors. Each shard opens its file
-//! through this cache, which closes the least recently used file when there are too many.
+//! A dataset has thousands of shards, and a process about a thousand descriptors. Each shard opens its file
+//! through this cache, which closes the least recently used file when the limit is reached.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -18,9 +18,9 @@ use super::{ReadAt, ReadProfile, Storage};
 
 const PART_OF_LIMIT: u64 = 4;
 
-/// Number of prefetch hints after a read that had to wait. The next read then goes without a hint,
-/// to check whether it still waits. A hint costs a third of a read from the page cache; reads from
-/// a disk need it to keep the disk busy.
+/// Number of prefetch hints that are given after a read that had to wait. The next read then goes without a hint,
+/// to test whether it still waits. A hint costs a third of a read from the page cache; disks need hints
+/// to stay busy.
 const TOLD: u32 = 256;
 
 /// Local files, with a limit of open files.
@@ -31,7 +31,7 @@ pub struct LocalFiles {
     hints: Arc<Hints>,
 }
 
-/// Decides whether the system gets prefetch hints.
+/// Decides whether the system is given prefetch hints.
 #[derive(Debug, Default)]
 struct Hints {
     /// Remaining hints. At 0, reads go without a hint and are observed.
@@ -53,7 +53,7 @@ impl Hints {
         self.left.load(Ordering::Relaxed) == 0
     }
 
-    /// Records a read that had to wait, or may have.
+    /// Notes that a read had to wait, or may have.
     #[cfg(target_os = "linux")]
     fn had_to_wait(&self) {
         self.left.store(TOLD, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl LocalFiles {
         Self::new(most.min(Self::MOST_FILES))
     }
 
-    /// Returns the number of files that it keeps open at most.
+    /// Returns the maximum number of files that it keeps open.
     pub fn most_files(&self) -> usize {
         self.most
     }
@@ -95,7 +95,7 @@ impl LocalFiles {
 
 impl Storage for LocalFiles {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadAt>> {
-        // After a panic elsewhere the map of open files is still valid.
+        // The map of open files is valid even after a panic in another thread.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.clock += 1;
         let now = open.clock;
@@ -156,8 +156,8 @@ impl LocalFile {
         Ok(Self { file, len, hints })
     }
 
-    /// While reads are observed: reads the bytes that are in the page cache; for others a read
-    /// would have to wait.
+    /// If reads are observed, reads the bytes that are in the page cache without waiting, and returns their number.
+    /// Reading the remaining bytes may have to wait, which is noted.
     #[cfg(target_os = "linux")]
     fn read_present(&self, parts: &mut [IoSliceMut<'_>], offset: u64) -> usize {
         if !self.hints.are_watching() {
@@ -165,7 +165,7 @@ impl LocalFile {
         }
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
         let flags = rustix::io::ReadWriteFlags::NOWAIT;
-        // A file system without support for this may have to wait.
+        // Without support by the file system, the read counts as one that has to wait.
         let read = rustix::io::preadv2(&self.file, parts, offset, flags).unwrap_or(0);
         let end = offset.saturating_add(read as u64);
         if read < wanted && end < self.len {
@@ -238,9 +238,9 @@ impl ReadAt for LocalFile {
 mod tests {
     use super::*;
 
-    /// After a read that had to wait, a number of hints follow, then one is left out.
+    /// After a read that had to wait, a number of reads get a hint, and the next one gets none.
     #[test]
-    fn the_system_is_told_while_reads_have_to_wait() {
+    fn hints_are_given_while_reads_have_to_wait() {
         let hints = Hints::default();
         assert!(hints.are_watching() && !hints.take());
         for _ in 0..2 {
@@ -252,10 +252,10 @@ mod tests {
         }
     }
 
-    /// In any state of the hints, and with any answer of the system, reads return the bytes of the
+    /// In any state of the hints, and whatever the system returns, reads return the bytes of the
     /// file.
     #[test]
-    fn reads_are_the_same_watched_or_not() {
+    fn reads_do_not_depend_on_hints() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let bytes: Vec<u8> = (0..100_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
@@ -272,7 +272,7 @@ mod tests {
             let mut beyond = [0; 11];
             let error = file.read_exact_at(&mut beyond, 99_990).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-            // Recently written bytes are in the page cache: no hints are needed.
+            // Bytes that were just written are in the page cache, so no hints are needed.
             file.will_need(0..100_000);
         }
     }

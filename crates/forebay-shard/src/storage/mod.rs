@@ -27,14 +27,14 @@ pub use stream::FileStream;
 
 use crate::error::{Corruption, Error, Result};
 
-/// Bytes to read first from a file's end: enough for the index of some ten thousand records, and
-/// about as much as storage returns at the cost of one byte.
+/// Bytes to read first from the end of a file: enough for the index of some ten thousand records, and
+/// few enough to take hardly longer than reading one byte.
 pub const SUFFIX_BYTES: u64 = 256 << 10;
 
-/// A place that holds files.
+/// A collection of files, identified by paths.
 ///
 /// A path is composed of the dataset's root and a name, such as `/data/imagenet/forebay.json` or
-/// `s3://bucket/imagenet/forebay.json`. Errors show it, and each storage interprets its own paths.
+/// `s3://bucket/imagenet/forebay.json`. Each storage interprets its own paths; errors contain them.
 pub trait Storage: fmt::Debug + Send + Sync {
     /// Opens a file for reading. Called before every read: a second call for the same path must be
     /// cheap.
@@ -69,12 +69,12 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// [`Unsupported`](io::ErrorKind::Unsupported) if names cannot be listed.
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>>;
 
-    /// Announces that `files` files of a directory will be opened, so that a single listing may
-    /// replace many lookups. Advisory.
+    /// Announces that `files` files of a directory will be opened, so that the storage may list the directory once
+    /// instead of looking up each file. Advisory.
     fn expect(&self, _dir: &Path, _files: usize) {}
 
     /// Opens the storage of a location that a dataset refers to: a directory, or a URL that this
-    /// storage knows. Returns the path of the location there.
+    /// storage supports. Returns the path of the location in that storage.
     ///
     /// # Errors
     /// [`Unsupported`](io::ErrorKind::Unsupported) for a URL of another storage.
@@ -86,7 +86,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
         Ok((location.into(), Arc::new(LocalFiles::within_limits())))
     }
 
-    /// Returns counts of the reads so far, for a storage behind a network.
+    /// Returns counters of the reads since the start, if the storage is remote.
     fn stats(&self) -> Option<StorageStats> {
         None
     }
@@ -102,13 +102,13 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     /// Returns the length in bytes.
     fn len(&self) -> u64;
 
-    /// Returns whether it is empty.
+    /// Returns whether the file is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns what tells this version of the file from any other, such as the ETag of an object.
-    /// `None` where a copy of the same bytes would have another, as the times of local files.
+    /// Returns an identifier of this version of the file, such as the ETag of an object. `None` if a copy
+    /// of the same bytes would have another identifier, as with the modification times of local files.
     fn version(&self) -> Option<&str> {
         None
     }
@@ -150,7 +150,7 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     fn forget(&self, _bytes: Range<u64>) {}
 }
 
-/// The access pattern that suits a storage; readers adapt to it.
+/// The access pattern that suits a storage, to which readers adapt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadProfile {
@@ -162,12 +162,12 @@ pub struct ReadProfile {
     /// Readahead that a sequential reader announces, in bytes; 0 if the system detects sequential
     /// reads itself.
     pub readahead_bytes: u64,
-    /// Bytes to read first from a file's end for its index, before its length is known.
+    /// Bytes to read first from the end of a file to find its index, when its length is unknown.
     pub tail_bytes: u64,
 }
 
 impl ReadProfile {
-    /// Returns whether each read waits for a network, so that many have to be in flight at once.
+    /// Returns whether each read has network latency, so that many reads must be in flight.
     pub fn is_remote(&self) -> bool {
         self.gap_bytes > 0
     }
@@ -185,7 +185,7 @@ impl Default for ReadProfile {
     }
 }
 
-/// A length that may be read into memory.
+/// Returns the length as `usize`, if the file may be read into memory.
 fn checked_len(len: u64, limit: u64) -> io::Result<usize> {
     let fits = usize::try_from(len).ok().filter(|_| len <= limit);
     fits.ok_or_else(|| {
@@ -201,7 +201,7 @@ pub(crate) fn open(storage: &dyn Storage, path: &Path) -> Result<Arc<dyn ReadAt>
         .map_err(|error| Error::io(path, "open", error))
 }
 
-/// Reads bytes at an offset of a file; a file that ends before them is damaged.
+/// Reads bytes at an offset. A file that ends before them counts as truncated.
 pub(crate) fn read_exact_at(
     file: &dyn ReadAt,
     path: &Path,

@@ -3,27 +3,27 @@
 /// Counters of a storage since it was opened, in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StorageStats {
-    /// Bytes fetched over the network; hedged reads count once.
+    /// Bytes fetched over the network. A hedged read counts once.
     pub fetched_bytes: u64,
     /// Requests that were repeated after a failure.
     pub retries: u64,
-    /// Requests that were duplicated because the answer was late.
+    /// Requests that were sent a second time because the response was late.
     pub hedges: u64,
-    /// Counters of the cache in front of it, if any.
+    /// Counters of the cache in front of the storage, if any.
     pub cache: Option<CacheHits>,
 }
 
 /// Cache hits and misses of the readers of a storage. A block that is read in three parts counts
-/// three times.
+/// as three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheHits {
-    /// Blocks found.
+    /// Block reads served by the cache.
     pub hits: u64,
-    /// Blocks not found.
+    /// Block reads not served by the cache.
     pub misses: u64,
-    /// Bytes that came from the cache.
+    /// Bytes served by the cache.
     pub hit_bytes: u64,
-    /// Requested bytes of blocks that were not found.
+    /// Requested bytes not served by the cache.
     pub miss_bytes: u64,
 }
 

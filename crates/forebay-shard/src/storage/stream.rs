@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::{ReadAt, ReadProfile};
 
-/// A reader announces its readahead in this many pieces, so that the storage can read large pieces.
+/// Number of announcements per readahead window; large steps allow the storage to use large reads.
 const STEPS: u64 = 4;
 
 /// Announces to a file the bytes that a sequential reader will need, up to the readahead of the
-/// storage, if it has one. Announced bytes that were not read are revoked at the end.
+/// storage, if it has one. When dropped, it revokes announced bytes that were not read.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     /// `None` for a storage without readahead.
@@ -21,7 +21,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Creates it for a reader of the bytes up to `end`.
+    /// Creates the readahead of a reader of the bytes `start..end`.
     pub(crate) fn new(file: &Arc<dyn ReadAt>, profile: ReadProfile, start: u64, end: u64) -> Self {
         Self {
             file: (profile.readahead_bytes > 0).then(|| Arc::clone(file)),
@@ -37,7 +37,7 @@ impl Ahead {
         self.file.is_some()
     }
 
-    /// Records that the reader is at offset `at`.
+    /// Notes that the reader is at offset `at`, and announces further bytes.
     pub(crate) fn advance(&mut self, at: u64) {
         let Some(file) = &self.file else { return };
         self.read = at;
@@ -63,8 +63,8 @@ impl Drop for Ahead {
 
 /// A sequential reader of a file that implements [`Read`].
 ///
-/// The length is that at the time of opening: bytes that were appended since are not read, and
-/// missing bytes are [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
+/// The length is determined when the file is opened: bytes appended later are not read, and
+/// missing bytes are an [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) error.
 #[derive(Debug)]
 pub struct FileStream {
     file: Arc<dyn ReadAt>,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_told_once_and_taken_back() {
+    fn readahead_is_announced_once_and_revoked_at_the_end() {
         let file = Arc::new(Told::default());
         let far = ReadProfile {
             readahead_bytes: 400,
@@ -146,7 +146,7 @@ mod tests {
         let told = file.needed.lock().unwrap().clone();
         assert_eq!(told, [100..500, 500..628]);
         drop(stream);
-        // As far as the last read had announced.
+        // Up to the end of the last announcement.
         let forgotten = file.forgotten.lock().unwrap().clone();
         assert_eq!(forgotten, vec![292..628]);
 

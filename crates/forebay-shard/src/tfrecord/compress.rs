@@ -1,4 +1,4 @@
-//! Whole-file GZIP and ZLIB, as in TensorFlow's TFRecordOptions.
+//! Whole-file GZIP and ZLIB compression, as in TensorFlow's TFRecordOptions.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -29,9 +29,9 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Detects the compression of a file by its first bytes; 12 or more, if the file has them.
+    /// Detects the compression of a file by its first bytes: at least 12, unless the file is shorter.
     /// Bytes that are neither a frame nor one of the two formats count as uncompressed, so that the
-    /// reader reports them.
+    /// reader of frames reports the error.
     pub fn detect(start: &[u8]) -> Self {
         let frame = start.first_chunk::<HEAD_BYTES>();
         if frame.is_some_and(|head| decode_head(head, 0).is_ok()) {
@@ -165,7 +165,7 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-/// Compresses bytes for a writer. The GZIP header contains no time and no name: equal records give
+/// Compresses bytes for a writer. The GZIP header contains neither time nor name, so equal records give
 /// equal files.
 #[derive(Debug)]
 pub(super) enum Encoder<W: Write> {
@@ -199,7 +199,7 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Writes bytes whose checksum is known, if they are written uncompressed.
+    /// Writes bytes, whose checksum is used if they are written uncompressed.
     pub(super) fn write_summed(&mut self, bytes: &[u8], sum: Crc32c) -> io::Result<()> {
         match self {
             Self::Plain(plain) => {

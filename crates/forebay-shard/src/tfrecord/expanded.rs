@@ -1,4 +1,4 @@
-//! A storage of local files that decompresses files that are compressed as a whole.
+//! A storage of local files that decompresses compressed TFRecord files.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,17 +12,17 @@ use super::Compression;
 use super::compress::Decoder;
 use crate::storage::{LocalFiles, ReadAt, Storage};
 
-/// Maximum number of decoders kept per file, each at another position.
+/// Maximum number of decoders kept per file, each at a different position.
 const STREAMS_MAX: usize = 8;
-/// Bytes decoded and discarded at a time.
+/// Bytes decoded and discarded per step.
 const SKIP_BYTES: usize = 64 << 10;
-/// Number of first bytes that identify a compressed file.
+/// Number of bytes at the start of a file that identify its compression.
 const START_BYTES: u64 = 12;
 
 /// Local files; GZIP and ZLIB files appear with their decompressed bytes and length.
 ///
-/// Sequential reading costs one decompression of the file, after another one that determines and
-/// verifies its length. Reading backwards starts over. Memory is limited to a few buffers.
+/// Opening a file decompresses it once to determine and verify its length, and reading it sequentially decompresses it a
+/// second time. Reading backwards starts over. Memory is limited to a few buffers.
 #[derive(Debug)]
 pub struct ExpandedFiles {
     plain: LocalFiles,
@@ -72,7 +72,7 @@ fn compression_of(path: &Path) -> io::Result<Compression> {
     Ok(Compression::detect(&start))
 }
 
-/// A compressed file that appears uncompressed.
+/// A compressed file that is presented uncompressed.
 struct ExpandedFile {
     path: PathBuf,
     compression: Compression,
@@ -115,7 +115,7 @@ impl ExpandedFile {
         })
     }
 
-    /// Returns the stream with the closest position before an offset, or a new one.
+    /// Returns the stream with the closest position at or before an offset, or a new stream.
     fn stream_before(&self, offset: u64) -> io::Result<Stream> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let before = streams.iter().enumerate();
@@ -147,7 +147,7 @@ impl ReadAt for ExpandedFile {
         stream.position += buf.len() as u64;
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if streams.len() == STREAMS_MAX {
-            // Evicts the one that is cheapest to create again.
+            // Evicts the stream that is cheapest to create again: the one that is closest to the start.
             let least = streams.iter().enumerate();
             if let Some((at, _)) = least.min_by_key(|(_, stream)| stream.position) {
                 streams.swap_remove(at);
@@ -165,7 +165,7 @@ mod tests {
     use crate::{OpenOptions, Shard};
 
     #[test]
-    fn compressed_files_have_the_records_of_plain_ones_in_any_order() {
+    fn compressed_files_give_the_same_records_in_any_order() {
         let dir = tempfile::tempdir().unwrap();
         let record = |number: u32| number.to_le_bytes().repeat(5000);
         for compression in [Compression::None, Compression::Gzip, Compression::Zlib] {

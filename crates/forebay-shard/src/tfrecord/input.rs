@@ -1,10 +1,10 @@
-//! A window over a stream: large reads into one reused buffer, from which records are returned in
-//! place.
+//! A window over a stream: large reads into one reused buffer, from which records are returned without
+//! a copy.
 
 use std::io::{self, Read};
 
-/// Initial size of a buffer. Small enough to stay in a core's cache between the read that fills it
-/// and the checksum over it.
+/// Initial size of a buffer: small enough to stay in a core's cache between the read that fills it
+/// and the computation of the checksum.
 pub(super) const BUFFER_BYTES: usize = 512 << 10;
 
 /// The buffer and the underlying stream.
@@ -45,9 +45,9 @@ impl<R: Read> Input<R> {
         self.buffer.get(self.start..self.end).unwrap_or(&[])
     }
 
-    /// Ensures that `len` bytes are buffered, fewer only at the end of the stream, and returns
-    /// their number. The buffer grows as data arrives, never by a length that the input merely
-    /// claims.
+    /// Ensures that `len` bytes are buffered, or fewer at the end of the stream, and returns
+    /// their number. The buffer grows as data arrives, never by a length that is only claimed by the
+    /// input.
     pub(super) fn fill(&mut self, len: usize) -> io::Result<usize> {
         while self.end - self.start < len && !self.ended {
             if self.start > 0 && (self.end == self.buffer.len() || self.start == self.end) {
@@ -57,7 +57,7 @@ impl<R: Read> Input<R> {
             }
             if self.end == self.buffer.len() {
                 let grown = (self.buffer.len() * 2).clamp(BUFFER_BYTES, len.max(BUFFER_BYTES));
-                // Fresh zeros come from the system untouched: a small file costs only the pages
+                // Zeroed memory comes from the system without being touched: a small file uses only the pages
                 // that it fills.
                 let mut buffer = vec![0; grown];
                 buffer[..self.end].copy_from_slice(&self.buffer[..self.end]);
@@ -80,7 +80,7 @@ impl<R: Read> Input<R> {
         self.position += len as u64;
     }
 
-    /// Returns `len` bytes that start `back` bytes before the current position; both must lie
+    /// Returns `len` bytes that start `back` bytes before the current position. The range must lie
     /// within the bytes consumed last.
     pub(super) fn consumed(&self, back: usize, len: usize) -> &[u8] {
         let from = self.start.saturating_sub(back);

@@ -98,7 +98,7 @@ impl ReaderBuilder {
         self
     }
 
-    /// Opens a file.
+    /// Opens a file for reading.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -134,7 +134,7 @@ impl ReaderBuilder {
 
 type Stream<R> = Decoder<io::Chain<io::Cursor<Vec<u8>>, R>>;
 
-/// The stream is set up at the first read, when its first bytes are known.
+/// The decoder is created at the first read, when the first bytes are known.
 enum Stage<R: Read> {
     Start(Option<R>),
     Open(Input<Stream<R>>),
@@ -296,7 +296,7 @@ fn open<R: Read>(mut reader: R, known: Option<Compression>) -> io::Result<Input<
     Ok(Input::new(decoder))
 }
 
-/// Why there is no frame.
+/// The reason why there is no frame.
 pub(super) enum FrameError {
     Damage(Corruption),
     Io(io::Error),
@@ -308,19 +308,19 @@ impl From<Corruption> for FrameError {
     }
 }
 
-/// Takes frames off an input.
+/// Reads frames from an input.
 pub(super) struct Frames<'a, R: Read> {
     pub(super) input: &'a mut Input<Decoder<R>>,
     /// Length of the stream, if known.
     pub(super) limit: Option<u64>,
     pub(super) max_record: u64,
     pub(super) verify: bool,
-    /// Payload bytes that salvage has summed without success so far.
+    /// Payload bytes that salvage has checksummed in vain so far.
     pub(super) vain: &'a mut u64,
 }
 
 impl<R: Read> Frames<'_, R> {
-    /// Ensures that bytes are buffered. Bytes that the decoder refuses count as damage.
+    /// Ensures that bytes are buffered. An error of the decoder counts as damage.
     pub(super) fn fill(&mut self, len: usize) -> Result<usize, FrameError> {
         let compression = self.input.reader().compression();
         self.input.fill(len).map_err(|error| match error.kind() {
@@ -337,7 +337,7 @@ impl<R: Read> Frames<'_, R> {
         })
     }
 
-    /// Consumes the next frame; returns its offset and its payload's length.
+    /// Consumes the next frame; returns its offset and the length of its payload.
     fn next(&mut self) -> Result<Option<(u64, u64)>, FrameError> {
         let offset = self.input.position();
         let Some(len) = self.check()? else {
@@ -411,7 +411,7 @@ impl<R: Read> Frames<'_, R> {
         }
     }
 
-    /// Returns the claimed length of the frame if the head is valid.
+    /// Returns the claimed length of a frame if its head is valid.
     pub(super) fn plausible(&self, head: &[u8; HEAD_BYTES]) -> Option<u64> {
         let (len, stored) = split_head(head);
         // The cheap check comes first, and nothing is allocated: this runs at every byte of a

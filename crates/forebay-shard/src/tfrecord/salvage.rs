@@ -1,6 +1,6 @@
 //! Continues reading after damage.
 //!
-//! An invalid frame is left out. If its length is intact and another frame (or the end) follows at
+//! An invalid frame is left out. If its length is intact and another frame (or the end of the file) follows at
 //! exactly that distance, only its payload is damaged. Otherwise salvage searches for the next
 //! position at which a length, its checksum, a payload and its checksum are consistent.
 
@@ -11,14 +11,14 @@ use super::reader::{FrameError, Frames};
 use crate::error::Corruption;
 use crate::frame::{HEAD_BYTES, OVERHEAD_BYTES};
 
-/// Payload bytes that may be summed without success per file, in addition to [`VAIN_FACTOR`] for
-/// each byte of it. Only a crafted file exceeds this; further candidates are then skipped, so that
+/// Payload bytes per file that may be checksummed in vain, in addition to [`VAIN_FACTOR`] per
+/// byte of the file. Only a crafted file exceeds this; further candidates are then skipped, so that
 /// the work stays linear in the file's length.
 const VAIN_BYTES: u64 = 1 << 30;
-/// Payload bytes that may be summed without success per byte of the file.
+/// Payload bytes that may be checksummed in vain per byte of the file.
 const VAIN_FACTOR: u64 = 8;
-/// Decompressed bytes of a compressed file to search at once without finding a valid frame, in
-/// addition to twice the longest record. A few kilobytes can expand to any number of zeros.
+/// Maximum number of decompressed bytes of a compressed file that are searched without finding a valid frame, in
+/// addition to twice the longest record. The limit is needed because a few kilobytes can expand to any number of zeros.
 const BARREN_BYTES: u64 = 64 << 20;
 
 /// A range that salvage had to leave out.
@@ -29,7 +29,7 @@ pub struct LostRange {
     pub offset: u64,
     /// Length of the range.
     pub len: u64,
-    /// Number of records found before.
+    /// Number of records found before the range.
     pub records_before: u64,
     /// The damage at the start of the range.
     pub cause: Corruption,
@@ -75,12 +75,12 @@ impl<R: Read> Frames<'_, R> {
             match self.skip_frame_with_bad_payload() {
                 Ok(false) => {}
                 Ok(true) => match self.check() {
-                    // The next frame is intact, or damaged in its payload too.
+                    // The next frame is intact, or its payload is damaged too.
                     Ok(found) => return Ok(found),
                     Err(FrameError::Damage(_)) => continue,
                     Err(error) => return Err(error),
                 },
-                // The compressed stream itself ends here.
+                // The compressed stream itself is damaged here.
                 Err(FrameError::Damage(_)) => return Ok(self.abandon()),
                 Err(error) => return Err(error),
             }
@@ -92,14 +92,14 @@ impl<R: Read> Frames<'_, R> {
         }
     }
 
-    /// Leaves out all buffered bytes if nothing more can be read.
+    /// Skips all buffered bytes, because nothing more can be read.
     fn abandon(&mut self) -> Option<usize> {
         let rest = self.input.window().len();
         self.input.consume(rest);
         None
     }
 
-    /// If a valid head is here and another head or the end follows at its length, moves there.
+    /// If there is a valid head here, and another head or the end follows at its length, skips the frame.
     fn skip_frame_with_bad_payload(&mut self) -> Result<bool, FrameError> {
         let Ok(Some(len)) = self.check_head() else {
             return Ok(false);
@@ -121,7 +121,7 @@ impl<R: Read> Frames<'_, R> {
         Ok(follows)
     }
 
-    /// Tries every byte after this one. `start` is the beginning of the damage.
+    /// Tries every following byte. `start` is the beginning of the damage.
     fn search(&mut self, start: u64) -> Result<Option<usize>, FrameError> {
         self.fill(1)?;
         self.input.consume(1);
@@ -150,7 +150,7 @@ impl<R: Read> Frames<'_, R> {
         }
     }
 
-    /// Maximum number of bytes to search without finding a valid frame.
+    /// Returns the maximum number of bytes to search without finding a valid frame.
     fn barren_limit(&self) -> u64 {
         match self.input.reader().compression() {
             Compression::None => u64::MAX,
@@ -170,7 +170,7 @@ fn candidate(
     let mut at = 0;
     while let Some(head) = window.get(at..).and_then(<[u8]>::first_chunk) {
         if *head == [0; HEAD_BYTES] {
-            // Lost pages often read as zeros, which never contain a head.
+            // Lost pages often read as zeros, which cannot contain a valid head.
             let run = window[at..].iter().position(|&byte| byte != 0);
             at += run.unwrap_or(window.len() - at) + 1 - HEAD_BYTES;
             continue;
@@ -187,7 +187,7 @@ fn candidate(
 mod tests {
     use super::*;
 
-    /// The checksum of a head is not computed at each zero, only where other bytes begin.
+    /// The checksum of a head is not computed at every zero, only before other bytes.
     #[test]
     fn zeros_are_skipped_without_checks() {
         let mut window = vec![0; 1 << 20];

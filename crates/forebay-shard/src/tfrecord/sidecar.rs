@@ -1,4 +1,4 @@
-//! Builds an index for a TFRecord file without one.
+//! Builds the index of a TFRecord file that has none.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::storage::{self, Ahead, ReadAt, Storage};
 
 /// Reads and verifies a whole TFRecord file and indexes it. Returns the index and the CRC32C of the
 /// file. Labels come from the feature `label_feature` of records that are Examples and have it,
-/// keys from the bytes feature `key_feature`. `check` receives every record, and may refuse it.
+/// keys from the bytes feature `key_feature`. `check` is called with every record, and may refuse it.
 ///
 /// # Errors
 /// If the file cannot be read, is damaged, or is compressed as a whole; and for a refused record.
@@ -65,8 +65,8 @@ fn sum_frame(sum: &mut Crc32c, payload: &[u8]) {
     sum.update(&crate::checksum::mask(crc).to_le_bytes());
 }
 
-/// Finds the frames of a TFRecord file by their heads, whose checksums are verified. Labels and keys
-/// are unknown. Payloads are not read, unless a separate read costs more than the bytes between two
+/// Finds the frames of a TFRecord file by reading only their heads, whose checksums are verified. Labels and keys
+/// are unknown. Payloads are skipped, unless a separate read costs more than reading the bytes between two
 /// heads.
 pub(crate) fn scan_heads(
     storage: &dyn Storage,
@@ -106,7 +106,7 @@ pub(crate) fn scan_heads(
     Ok(index)
 }
 
-/// Small reads of a file at increasing offsets.
+/// Reads small pieces of a file at increasing offsets.
 struct Heads<'a> {
     path: &'a Path,
     file: Arc<dyn ReadAt>,
@@ -158,7 +158,7 @@ impl<'a> Heads<'a> {
     }
 }
 
-/// Refuses compressed TFRecords where offsets of records are needed.
+/// Refuses a compressed TFRecord, because offsets of records are needed.
 fn refuse_compressed(path: &Path, start: &[u8]) -> Result<()> {
     match Compression::detect(start) {
         Compression::None => Ok(()),

@@ -11,7 +11,7 @@ use crate::frames::{Frames, KEEP_BYTES};
 use crate::index::{IndexBuilder, RecordMeta};
 use crate::summary::ShardSummary;
 
-/// Frames are collected up to this size before they are written.
+/// Size in bytes up to which frames are collected before they are written.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Options of a [`Writer`].
@@ -49,7 +49,7 @@ impl WriterBuilder {
         self
     }
 
-    /// Writes to any writer; `name` is its name in errors. The writer is buffered here.
+    /// Writes to any writer; `name` is its name in errors. Output is buffered here, so `writer` needs no buffer.
     pub fn from_writer<W: Write>(&self, writer: W, name: impl AsRef<Path>) -> Writer<W> {
         let mut frames = FrameBuffer::default();
         frames.reset(0);
@@ -98,7 +98,7 @@ impl<W: Write> Writer<W> {
         self.commit(meta)
     }
 
-    /// Starts a record in the writer's buffer, and drops one that was not committed.
+    /// Starts a record in the writer's buffer, and drops a record that was not committed.
     pub fn begin(&mut self) -> Payload<'_> {
         self.frames.begin()
     }
@@ -106,8 +106,8 @@ impl<W: Write> Writer<W> {
     /// Ends the record that was started last, and writes it.
     ///
     /// # Errors
-    /// If none was started, it is longer than 256 MiB, its key cannot be indexed (it is dropped
-    /// then), or writing fails.
+    /// If no record was started, it is longer than 256 MiB or its key cannot be indexed (then it is dropped), or
+    /// writing fails.
     pub fn commit(&mut self, meta: &RecordMeta<'_>) -> Result<RecordInfo> {
         let len = self
             .frames
@@ -137,14 +137,12 @@ impl<W: Write> Writer<W> {
     }
 
     /// Appends records that were framed elsewhere, with metadata for each. Their bytes are written
-    /// without a copy. Returns `Frames` whose bytes have been written, emptied but with their
-    /// buffer: these, or earlier ones; `None` if it still needs them.
+    /// without a copy. Returns `Frames` for reuse, emptied but with their buffer: these or earlier ones, whose bytes have
+    /// been written. Returns `None` if the bytes are still needed.
     ///
     /// # Errors
-    /// If the number of `metas` differs from that of the records, a key cannot be indexed, or
+    /// If the number of `metas` differs from the number of records, a key cannot be indexed, or
     /// writing fails. The shard is then unusable.
-    /// When there are not as many of `metas` as records, a key cannot be
-    /// indexed, or writing fails. The shard is of no use then.
     pub fn append_frames<'m>(
         &mut self,
         mut frames: Frames,

@@ -1,4 +1,4 @@
-//! Verifies a dataset: every shard, and all of them against the manifest.
+//! Verifies a dataset: every shard, and the shards against the manifest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -27,7 +27,7 @@ pub fn verify_dataset(
     verify_dataset_in(root, &LocalFiles::within_limits(), options, observer)
 }
 
-/// [`verify_dataset`] in any storage. If names cannot be listed, files that do not belong to the
+/// As [`verify_dataset`], in any storage. If the storage cannot list names, files that do not belong to the
 /// dataset are not found.
 ///
 /// # Errors
@@ -129,7 +129,7 @@ fn verify_entry(
                 entry.bytes,
                 check.report.bytes,
             );
-            // Otherwise the report already has the damage and the number of records that it hides.
+            // After damage, the report already contains the number of lost records.
             if check.report.lost.is_empty() {
                 check.compare(
                     "records, against the manifest",
@@ -193,7 +193,7 @@ fn other_account(
     }))
 }
 
-/// Files whose names look like shards of a split, to readers that select by name.
+/// Finds files that are not in the manifest, but have names like shards, so readers that select by name use them.
 fn strays(place: &Place<'_>) -> Result<Vec<VerifyFinding>> {
     let Place { root, manifest, .. } = *place;
     let names = match place.storage.list(root) {

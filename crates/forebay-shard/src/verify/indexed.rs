@@ -1,4 +1,4 @@
-//! Verifies an indexed shard by its index, or without one by the headers of its blocks.
+//! Verifies an indexed shard by its index, or by the headers of its blocks if the index is damaged.
 
 use std::ops::Range;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
     if check.stopped() {
         return Ok(());
     }
-    // The index may be damaged, so the checksum is that of the file as it is.
+    // The rest of the file is read too, because the whole-file checksum covers the index even if it is damaged.
     let (summed, sums) = summed;
     let rest = FileStream::new(file, check.storage.read_profile(), summed);
     let sums = SummedFile::new(rest, sums, &|_| {})
@@ -56,7 +56,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Verifies by the index. Returns the checksums of everything up to an offset, which need not be
+/// Verifies a shard by its index. Returns the checksums of everything up to an offset; bytes before it need not be
 /// read again.
 fn by_index(
     check: &mut ShardCheck<'_>,
@@ -74,7 +74,7 @@ fn by_index(
     sums.update(&header);
     for (at, block) in index.blocks.iter().enumerate() {
         let payload = block.payload();
-        // The padding before the block is read with it.
+        // The padding before the block is read together with it.
         let len = usize::try_from(payload.end - end);
         bytes.resize(
             len.map_err(|_| Error::invalid("a block longer than memory"))?,
@@ -191,7 +191,7 @@ fn check_block(
     if let Some(run) = lost {
         lose(check, index, block, run);
     }
-    // Damage to the payload would have shown in a record, so the checksum in header and index is
+    // Damage to the payload would have been found in a record, so the checksum in header and index is
     // wrong.
     let found = crc32c(stored);
     if found != block.crc && check.report.findings.len() == known {
@@ -210,7 +210,7 @@ fn lose(check: &mut ShardCheck<'_>, index: &Index, block: &Block, records: Range
     check.lost(Some(records), bytes);
 }
 
-/// Without an index: follows block headers, and continues at the next header after damage.
+/// Verifies a shard without an index: follows block headers, and searches for the next header after damage.
 fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> Result<()> {
     let most = indexed_block_limit(check.options.max_record);
     let stored_in = check.storage;
@@ -240,7 +240,7 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
                 check.damaged(damage);
                 let from = before.max(unsearched);
                 let Some(met) = next_block(&**file, check.path, from..len, next, most)? else {
-                    // The blocks end where keys and index begin, and those are damaged.
+                    // The blocks end where keys and index begin, which are damaged.
                     match check.expected_records {
                         Some(records) if records > next => {
                             check.lost(Some(next..records), before..len);
@@ -294,7 +294,7 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
     }
 }
 
-/// Verifies a block found without an index. A raw one with a wrong checksum may still contain
+/// Verifies a block that was found without an index. A raw block with a wrong checksum may still contain
 /// intact records.
 fn walked_block(check: &mut ShardCheck<'_>, met: &BlockAt, payload: &[u8]) {
     let header = &met.header;
@@ -335,7 +335,7 @@ fn salvage_frames(check: &mut ShardCheck<'_>, met: &BlockAt, payload: &[u8]) {
     while let Ok(found) = reader.read_into(&mut record) {
         for lost in reader.lost().iter().skip(known) {
             let bytes = start + lost.offset..start + lost.offset + lost.len;
-            // One record for each gap; records missing at the end are added to the last one.
+            // Each gap counts as one record; records missing at the end are added to the last gap.
             check.lost(Some(number..number + 1), bytes);
             number += 1;
         }
@@ -370,7 +370,7 @@ fn cut_block(
         check.lost(Some(met.records()), bytes);
         return Ok(());
     }
-    // At most the longest block, since its header claims more than this.
+    // The header claims more bytes than the file has, so this is shorter than the longest block.
     let len = usize::try_from(bytes.end - bytes.start).unwrap_or(usize::MAX);
     let mut payload = vec![0; len];
     storage::read_exact_at(file, check.path, &mut payload, bytes.start)?;
@@ -378,7 +378,7 @@ fn cut_block(
     Ok(())
 }
 
-/// Returns the next block whose header lies in `bytes`, with records from `record` on that expand
+/// Returns the next block whose header lies in `bytes`, whose records begin at `record` or later and expand
 /// to at most `most` bytes.
 fn next_block(
     file: &dyn ReadAt,

@@ -11,7 +11,7 @@ use crate::index::{FileKind, Index};
 use crate::mapped::{MappedFile, SourceFile};
 use crate::storage::{self, FileStream, ReadAt};
 
-/// Bytes of frames that are read at once.
+/// Number of bytes of frames per read.
 const READ_BYTES: u64 = 1 << 20;
 
 pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
@@ -91,7 +91,7 @@ fn records(check: &mut ShardCheck<'_>, frames: &MappedFile, index: &Index) {
     }
 }
 
-/// Verifies records whose frames were read from `start` on.
+/// Verifies records whose frames were read together, beginning at `start`.
 fn group(
     check: &mut ShardCheck<'_>,
     frames: &MappedFile,

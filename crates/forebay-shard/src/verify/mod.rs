@@ -1,7 +1,7 @@
 //! Verifies that every byte is as it was written.
 //!
-//! Verification reads everything once: every checksum, zero padding, the index against the data,
-//! and all of it against the manifest. It does not stop at the first finding: a [`VerifyReport`] lists
+//! Verification reads everything once: every checksum, the zero padding, the index compared with the data,
+//! and all of it compared with the manifest. It does not stop at the first finding: a [`VerifyReport`] lists
 //! all findings, and the records that are lost.
 //!
 //! ```
@@ -47,7 +47,7 @@ use crate::storage::{self, LocalFiles, Storage};
 /// becomes a finding.
 pub type RecordCheck<'a> = dyn Fn(&Path, u64, &[u8]) -> Result<(), String> + Sync + 'a;
 
-/// Returns whether to stop.
+/// Returns whether the verification should stop.
 pub type StopCheck<'a> = dyn Fn() -> bool + Sync + 'a;
 
 /// Options of a verification.
@@ -57,13 +57,13 @@ pub struct VerifyOptions<'a> {
     pub max_record: u64,
     /// Number of shards to verify in parallel; `None` for one per core.
     pub threads: Option<NonZero<usize>>,
-    /// The integer feature to compare with the index's labels, in records that have it; for a
-    /// dataset, the one in its manifest.
+    /// The integer feature to compare with the label in the index, in records that have the feature. For a
+    /// dataset, the label feature in its manifest.
     pub label_feature: Option<&'a str>,
     /// An additional check of every record, such as decoding its image.
     pub record_check: Option<&'a RecordCheck<'a>>,
-    /// Called often, by every thread. After a stop the report says so, and contains the findings
-    /// until then.
+    /// Called often, by every thread. After a stop, the report is marked as stopped and contains the findings
+    /// so far.
     pub stop: Option<&'a StopCheck<'a>>,
 }
 
@@ -91,7 +91,7 @@ impl std::fmt::Debug for VerifyOptions<'_> {
     }
 }
 
-/// Work since the last call. Calls come from several threads.
+/// Work done since the last call. Calls come from several threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyProgress {
@@ -118,7 +118,7 @@ pub fn verify_shard(
     verify_shard_in(path, &LocalFiles::within_limits(), options, observer)
 }
 
-/// [`verify_shard`] in any storage.
+/// As [`verify_shard`], in any storage.
 ///
 /// # Errors
 /// As [`verify_shard`].
@@ -138,7 +138,7 @@ pub fn verify_shard_in(
     };
     let mut check = ShardCheck::new(path, storage, options, observer);
     match check.verify(format, sidecar.as_deref()) {
-        // A read that was interrupted by the stop says nothing about the shard.
+        // A read error after a stop does not mean that the shard is damaged.
         Err(Error::Io { .. }) if check.stopped() => {}
         other => other?,
     }
@@ -163,7 +163,7 @@ struct ShardCheck<'a> {
     expected_records: Option<u64>,
     /// The receiver of intact records.
     salvage: Option<salvage::Salvage<'a>>,
-    /// The place of the records of a mapped shard.
+    /// The location of the records of a mapped shard.
     source: Option<crate::mapped::Source>,
 }
 
@@ -209,7 +209,7 @@ impl<'a> ShardCheck<'a> {
         self.report
     }
 
-    /// Returns whether to stop. After that, the report covers only the bytes that were read.
+    /// Returns whether to stop. After a stop, the report covers only the bytes that were read.
     fn stopped(&mut self) -> bool {
         self.report.stopped |= self.options.stop.is_some_and(|stop| stop());
         self.report.stopped
@@ -226,13 +226,13 @@ impl<'a> ShardCheck<'a> {
             salvage.failure = Some(error);
             return;
         }
-        // A read that was interrupted by the stop says nothing about the file.
+        // A read error after a stop does not mean that the file is damaged.
         if !(matches!(error, Error::Io { .. }) && self.stopped()) {
             self.report.findings.push(VerifyFinding::from(error));
         }
     }
 
-    /// Adds damage of this shard.
+    /// Adds a finding about damage of this shard.
     fn damaged(&mut self, damage: Corruption) {
         self.found(damage.shard(self.path));
     }
@@ -275,8 +275,8 @@ impl<'a> ShardCheck<'a> {
     fn keys(&mut self, path: &Path, index: &Index) {
         let Some(place) = &index.keys else {
             self.samples = index.is_empty().then(SampleDigest::default);
-            // A text index has no information about keys; a binary index without pages says that
-            // there are none.
+            // A text index has no information about keys. A binary index without pages means that no record has a
+            // key.
             if let Some(salvage) = &mut self.salvage {
                 salvage.keys.are_none = true;
             }
@@ -334,7 +334,7 @@ impl<'a> ShardCheck<'a> {
         Some(index)
     }
 
-    /// Compares a value with the one in another file.
+    /// Compares a value of this file with the expected one, and adds a finding if they differ.
     fn compare(&mut self, what: &str, expected: impl ToString, found: impl ToString) {
         let (expected, found) = (expected.to_string(), found.to_string());
         if expected != found {
@@ -348,7 +348,7 @@ impl<'a> ShardCheck<'a> {
         }
     }
 
-    /// Records that are lost with this range of the concatenated frames.
+    /// Adds lost records, with their range in the concatenated frames.
     fn lost(&mut self, records: Option<std::ops::Range<u64>>, bytes: std::ops::Range<u64>) {
         self.report.lost.push(Lost {
             path: self.path.to_owned(),
@@ -358,8 +358,8 @@ impl<'a> ShardCheck<'a> {
     }
 }
 
-/// Checks for a header that is not zero-padded or does not belong to this file; readers that start
-/// from the end never look at it.
+/// Checks that the header of a file is zero-padded and belongs to this file. Readers that start
+/// at the end of a file never read the header.
 fn check_header(
     check: &mut ShardCheck<'_>,
     path: &Path,

@@ -20,7 +20,7 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// The problems.
     pub findings: Vec<VerifyFinding>,
-    /// The records that cannot be read because of them.
+    /// The records that cannot be read because of these problems.
     pub lost: Vec<Lost>,
     /// Whether the verification was stopped early; the state of unread parts is unknown.
     pub stopped: bool,
@@ -32,7 +32,7 @@ impl VerifyReport {
         self.findings.is_empty() && !self.stopped
     }
 
-    /// Returns the number of lost records, as far as the indexes tell.
+    /// Returns the number of lost records, as far as it is known from indexes.
     pub fn lost_records(&self) -> u64 {
         let known = self.lost.iter().filter_map(|lost| lost.records.as_ref());
         known.map(|records| records.end - records.start).sum()
@@ -68,12 +68,12 @@ impl fmt::Display for VerifyReport {
     }
 }
 
-/// A problem.
+/// A problem that the verification found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyFinding {
     /// The file.
     pub path: PathBuf,
-    /// The record's number in the shard, if it concerns a record.
+    /// The record's number in the shard, if the problem concerns a record.
     pub record: Option<u64>,
     /// Offset in the file, if known.
     pub offset: Option<u64>,
@@ -166,7 +166,7 @@ impl fmt::Display for VerifyFinding {
 pub struct Lost {
     /// The shard.
     pub path: PathBuf,
-    /// Their numbers in the shard, if an index tells.
+    /// Their numbers in the shard, if known from an index.
     pub records: Option<Range<u64>>,
     /// Their byte range in the file.
     pub bytes: Range<u64>,

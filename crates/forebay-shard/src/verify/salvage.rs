@@ -12,8 +12,8 @@ use crate::storage::Storage;
 /// An intact record.
 #[derive(Debug, Clone, Copy)]
 pub struct IntactRecord<'a> {
-    /// Its number in the shard. Without an index or block headers, only the preceding records that
-    /// were found are counted.
+    /// The record's number in the shard. Without an index or block headers, it is the number of records found
+    /// before.
     pub number: u64,
     /// Its payload.
     pub payload: &'a [u8],
@@ -77,7 +77,7 @@ pub(super) struct Salvage<'a> {
 }
 
 impl Salvage<'_> {
-    /// Returns whether an index belongs to this shard, as far as the manifest tells.
+    /// Returns whether an index belongs to this shard, as far as the manifest shows.
     pub(super) fn trusts(&self, index: &Index) -> bool {
         match (self.crc32c, index.shard_crc32c()) {
             (Some(expected), Some(found)) => expected == found,
@@ -95,7 +95,7 @@ impl Salvage<'_> {
     }
 }
 
-/// The keys of a shard in memory, by record; those of damaged pages are unknown.
+/// The keys of a shard in memory, by record. Keys of damaged pages are unknown.
 #[derive(Default)]
 pub(super) struct Keys {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Computes checksums of a file while it is read, and reports progress.
+//! Computes the checksums of a file while it is read, and reports progress.
 
 use std::io::{self, Read};
 
@@ -6,7 +6,7 @@ use super::{VerifyObserver, VerifyProgress};
 use crate::checksum::Crc32c;
 use crate::storage::FileStream;
 
-/// Bytes per read if only the checksums need them.
+/// Bytes per read in the parts that are read only for their checksums.
 const DRAIN_BYTES: usize = 512 << 10;
 
 /// Running checksums.
@@ -17,7 +17,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// `blake3` says whether that hash is requested; it is left out without the feature `blake3`.
+    /// Creates empty checksums. `blake3` requests a BLAKE3 hash, which is left out without the feature `blake3`.
     #[cfg_attr(not(feature = "blake3"), allow(unused_variables))]
     pub(super) fn new(blake3: bool) -> Self {
         Self {
@@ -54,7 +54,7 @@ pub(super) struct SummedFile<'a> {
 }
 
 impl<'a> SummedFile<'a> {
-    /// `sums` are the checksums of the bytes before the stream's position.
+    /// Creates the reader; `sums` are the checksums of the bytes before the stream's position.
     pub(super) fn new(file: FileStream, sums: Sums, observer: &'a VerifyObserver<'a>) -> Self {
         Self {
             file,

@@ -37,7 +37,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>, sidecar: Option<&Path>) -> Resu
     Ok(())
 }
 
-/// Result of walking over the frames.
+/// Result of reading all frames.
 #[derive(Default)]
 struct Walked {
     compression: Compression,
@@ -76,7 +76,7 @@ fn walk(
         let at = number(index, info.offset, info.index);
         let frame = info.offset..info.offset + info.len + crate::frame::OVERHEAD_BYTES as u64;
         if index.is_some_and(|index| index.offsets.frame(at).as_ref() != Some(&frame)) {
-            // After damage this may be a frame inside a record that contains frames; otherwise the
+            // After damage, this may be a frame inside a record that itself contains frames. Otherwise the
             // index belongs to another file.
             if walked.damaged.is_empty() {
                 walked.misplaced.get_or_insert((at, frame));
@@ -100,7 +100,7 @@ fn walk(
     Ok(())
 }
 
-/// The number of the record at an offset, by the index if there is one, since preceding records may
+/// Returns the number of the record at an offset. If there is an index, it is used, since preceding records may
 /// be lost.
 fn number(index: Option<&Index>, offset: u64, counted: u64) -> u64 {
     let Some(index) = index else { return counted };

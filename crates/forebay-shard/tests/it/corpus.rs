@@ -1,4 +1,4 @@
-//! The fuzz targets without a fuzzer.
+//! Runs the entries of the fuzz targets without a fuzzer.
 
 #[path = "../../fuzz/entries.rs"]
 mod entries;
@@ -18,7 +18,7 @@ fn frames() {
     replay("frames", entries::frames);
 }
 
-/// The inputs of the target `mapped`: their names, and what the writer writes.
+/// Returns the inputs for the target `mapped`: their names, and shards from the writer.
 fn mapped_seeds() -> [(&'static str, Vec<u8>); 3] {
     use forebay_shard::mapped::{Extent, ExtentStart, SourceBlock, SourceIdentity, Writer};
     use forebay_shard::{Codec, RecordMeta};

@@ -93,7 +93,7 @@ impl Small {
         verify_dataset(self.root(), &options, &|_| {}).unwrap()
     }
 
-    /// Opening and reading returns the written records, or an error.
+    /// Checks that opening and reading returns the written records, or an error.
     fn read_all(&self) {
         let Ok(split) = Dataset::open(self.root()).unwrap().split("train") else {
             return;
@@ -113,7 +113,7 @@ impl Small {
         }
     }
 
-    /// Damages `file` at every byte and length.
+    /// Damages `file` at every byte, and truncates it to every length.
     fn damage(&self, file: &Path) {
         let bytes = std::fs::read(file).unwrap();
         let check = |damaged: &[u8], how: String| {
@@ -185,7 +185,7 @@ fn an_indexed_shard_of_raw_blocks() {
 }
 
 #[test]
-fn strangers_among_the_shards_are_told() {
+fn unknown_files_among_the_shards_are_reported() {
     let small = small(ShardFormat::TfRecord, Codec::NONE);
     std::fs::write(small.root().join("train-00001-of-00002"), b"").unwrap();
     let report = small.verify();

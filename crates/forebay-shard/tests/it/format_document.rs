@@ -1,4 +1,4 @@
-//! The example bytes of FORMAT.md and of its pages in docs/format equal those that the code writes and reads.
+//! The example bytes in FORMAT.md and in the pages of docs/format equal those that the code writes and reads.
 //!
 //! A fence "```hex NAME" holds lines `OFFSET  BYTES | meaning`; a line `*` stands for zeros up to
 //! the next line's offset. NAME selects the tests of the fence.
@@ -22,7 +22,7 @@ const INDEXED: &str = "train-00000-of-00001.fbs";
 const MAPPED: &str = "train-00000-of-00001.fbm";
 const SOURCE: &str = "train-000000.tar";
 
-/// The pages whose bytes this crate writes and reads, as one text.
+/// Returns the pages whose bytes this crate writes and reads, as one text.
 fn document() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     [
@@ -34,7 +34,7 @@ fn document() -> String {
     .concat()
 }
 
-/// The fences of one language: name to text.
+/// Returns the fences of one language, from name to text.
 fn fences(language: &str) -> BTreeMap<String, String> {
     let document = document();
     let mut fences = BTreeMap::new();
@@ -75,7 +75,7 @@ fn bytes(dump: &str) -> Vec<u8> {
     bytes
 }
 
-/// The two records of the document.
+/// Writes the two records of the document.
 fn write(format: ShardFormat, codec: Codec) -> (Vec<u8>, ShardSummary) {
     let mut writer: ShardWriter<Vec<u8>> = match format {
         ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
@@ -205,12 +205,12 @@ fn compressing() -> impl Iterator<Item = Codec> {
     Codec::all().filter(|&codec| codec != Codec::NONE)
 }
 
-/// The document's shard of this codec.
+/// Returns the name of the document's shard for this codec.
 fn document_shard(codec: Codec) -> String {
     format!("{codec}.fbs")
 }
 
-/// The bytes of this shard: the page shows one codec and links to files with those of the others.
+/// Returns the bytes of this shard. The page shows one codec, and links to files for the others.
 fn compressed_shard(codec: Codec) -> Vec<u8> {
     let name = document_shard(codec);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -220,7 +220,7 @@ fn compressed_shard(codec: Codec) -> Vec<u8> {
 }
 
 /// A later version of a codec's library may compress a block differently, but a block always
-/// expands to the same bytes. So these shards are only read.
+/// expands to the same bytes. So these shards are read, and not compared with written ones.
 #[test]
 fn the_code_reads_the_documents_compressed_shards() {
     let directory = tempfile::tempdir().unwrap();
@@ -241,12 +241,12 @@ fn the_code_reads_the_documents_compressed_shards() {
     }
 }
 
-/// The source of the document's mapped shard: 128 bytes, of which the last 64 are record 1.
+/// Returns the source of the document's mapped shard: 128 bytes, of which the last 64 are record 1.
 fn source() -> Vec<u8> {
     [[b'-'; 64], [b'b'; 64]].concat()
 }
 
-/// The document's mapped shard: record 0 is in it, record 1 is in the source.
+/// Writes the document's mapped shard, which contains record 0; record 1 is in the source.
 fn write_mapped() -> (Vec<u8>, ShardSummary) {
     let source = source();
     let identity = mapped::SourceIdentity::new(SOURCE, source.len() as u64);

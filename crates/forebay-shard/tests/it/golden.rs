@@ -1,4 +1,4 @@
-//! Known answers: files written by TensorFlow (tools/golden/make_golden_tfrecords.py).
+//! Compares with files that TensorFlow wrote (tools/golden/make_golden_tfrecords.py).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn records(path: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_file_is_read_and_its_compression_found() {
+fn every_file_is_read_and_its_compression_detected() {
     let golden = golden();
     assert_eq!(golden.len(), 8);
     for file in golden {
@@ -156,7 +156,7 @@ fn examples_are_encoded_to_the_same_bytes() {
                     }
                 }
             }
-            // Python's protobuf sorts a name after longer ones that start with it, C++'s and ours
+            // Python's protobuf sorts a name after longer names that start with it; C++ and this crate sort it
             // before them.
             let names: Vec<_> = example.iter().map(FeatureView::name).collect();
             if names.is_sorted() {
@@ -165,7 +165,7 @@ fn examples_are_encoded_to_the_same_bytes() {
             }
             assert_eq!(builder.encoded_len(), bytes.len());
             assert_eq!(builder.to_vec().len(), bytes.len());
-            // The generated types agree.
+            // The generated types give the same result.
             let owned = forebay_proto::tensorflow::Example::decode(&bytes[..]).unwrap();
             let again = forebay_proto::tensorflow::Example::decode(&builder.to_vec()[..]);
             assert_eq!(owned, again.unwrap());
@@ -203,7 +203,7 @@ fn frames_and_text_indexes_are_written_to_the_same_bytes() {
 }
 
 #[test]
-fn compressed_files_hold_the_same_records_and_have_no_places() {
+fn compressed_files_hold_the_same_records_without_an_index() {
     let plain = records(&directory().join("plain.tfrecord"));
     for (name, compression) in [("gzip", Compression::Gzip), ("zlib", Compression::Zlib)] {
         let path = directory().join(format!("{name}.tfrecord"));
@@ -218,7 +218,7 @@ fn compressed_files_hold_the_same_records_and_have_no_places() {
             .to_string();
         assert!(error.contains("an index cannot point into it"), "{error}");
 
-        // Written by this crate and read again, with the compression detected.
+        // A file that this crate wrote is read again, with its compression detected.
         let mut builder = WriterBuilder::new();
         let mut writer = builder
             .compression(compression)
@@ -234,7 +234,7 @@ fn compressed_files_hold_the_same_records_and_have_no_places() {
             reader.records().map(Result::unwrap).collect::<Vec<_>>(),
             plain
         );
-        // Every truncation is an error, not a shorter file; so are bytes after the end.
+        // Every truncation is an error, not a shorter file, and so are bytes after the end.
         for len in 1..bytes.len() {
             let reader = ReaderBuilder::new().from_reader(&bytes[..len], "cut");
             assert!(
@@ -252,7 +252,7 @@ fn compressed_files_hold_the_same_records_and_have_no_places() {
 }
 
 #[test]
-fn chosen_features_come_out_without_a_copy() {
+fn features_are_read_without_a_copy() {
     let record = &records(&directory().join("plain.tfrecord"))[3];
     let (image, label) = forebay_shard::image_and_label(record).unwrap();
     assert_eq!((image.len(), label), (206, Some(3)));

@@ -1,4 +1,4 @@
-//! One binary for all tests of the public interface, because linking costs more than compiling
+//! One binary for all tests of the public interface, because linking takes longer than compiling
 //! here.
 
 mod corpus;

@@ -1,5 +1,5 @@
 //! Readers refuse files that they do not support or that do not belong together, with errors that
-//! say where and why.
+//! name the location and the reason.
 
 use std::path::Path;
 
@@ -114,7 +114,7 @@ fn write(root: &Path, name: &str, (file, summary): &(Vec<u8>, ShardSummary)) -> 
 }
 
 #[test]
-fn shards_that_the_manifest_does_not_mean() {
+fn shards_that_do_not_match_the_manifest() {
     type Write = fn(&[&[u8]]) -> (Vec<u8>, ShardSummary);
     let formats: [(ShardFormat, &str, Write); 2] = [
         (ShardFormat::TfRecord, "train-00000-of-00001", tfrecord),
@@ -131,7 +131,7 @@ fn shards_that_the_manifest_does_not_mean() {
             2
         );
 
-        // First the same number and length of records with other bytes, then another number.
+        // First equal numbers and lengths of records with other bytes, then another number.
         for (records, expected) in [
             (
                 &[&b"one"[..], b"TWO"][..],
@@ -175,7 +175,7 @@ fn a_stale_index() {
         error.contains("its index is stale, or another file's"),
         "{error}"
     );
-    // The same length, but other frame offsets than in the index.
+    // The file has the same length, but other frame offsets than the index.
     std::fs::write(&path, tfrecord(&[b"o", b"twotw"]).0).unwrap();
     let shard = Shard::open_path(&path).unwrap();
     let error = shard.read(0, &mut Vec::new()).unwrap_err().to_string();
@@ -221,7 +221,7 @@ fn lengths_beyond_the_limit() {
 }
 
 #[test]
-fn a_length_that_the_file_does_not_have() {
+fn a_frame_longer_than_its_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("shard");
     let file = tfrecord(&[&[1; 1 << 20]]).0;
@@ -235,7 +235,7 @@ fn a_length_that_the_file_does_not_have() {
 }
 
 #[test]
-fn what_cannot_be_written() {
+fn records_that_cannot_be_written() {
     let mut writer = tfrecord::WriterBuilder::new().from_writer(Vec::new(), "shard");
     let long = vec![b'k'; 65_536];
     writer
@@ -253,7 +253,7 @@ fn what_cannot_be_written() {
     assert_eq!((file.len(), summary.records), (20, 1));
 }
 
-/// The manifest with a correct checksum, so that only the tested problem remains.
+/// Returns the manifest with a corrected checksum, so that only the tested problem remains.
 fn sealed(json: &str) -> String {
     let Some((rest, end)) = json.rsplit_once("  \"crc32c\": \"") else {
         return json.to_owned();
@@ -263,7 +263,7 @@ fn sealed(json: &str) -> String {
     with(crc32c(with(0).as_bytes()))
 }
 
-/// A manifest with every kind of field.
+/// Returns a manifest with every kind of field.
 fn full_manifest() -> String {
     let shard = ShardEntry {
         name: "train-00000-of-00001".to_owned(),
@@ -321,7 +321,7 @@ fn every_changed_byte_of_a_manifest_is_found() {
 }
 
 #[test]
-fn a_wrong_checksum_of_a_manifest_is_told_with_both_values() {
+fn a_wrong_manifest_checksum_is_reported_with_both_values() {
     let json = full_manifest();
     let sum = json.rsplit('"').nth(1).unwrap();
     let changed = json.replace("tench", "trout");
@@ -331,7 +331,7 @@ fn a_wrong_checksum_of_a_manifest_is_told_with_both_values() {
         "d/forebay.json: crc32c of the manifest (it was changed by hand or damaged): expected {sum}, found "
     );
     assert!(error.starts_with(&expected), "{error}");
-    // No other checksum covers the description of a class.
+    // No other checksum covers the description of a class, so the changed manifest is valid.
     Manifest::parse(Path::new("forebay.json"), sealed(&changed).as_bytes()).unwrap();
 }
 

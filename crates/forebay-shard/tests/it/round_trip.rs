@@ -1,4 +1,4 @@
-//! Both formats, from the writer to every reader.
+//! Records round-trip in both formats, through the writer and every reader.
 
 use forebay_shard::indexed::Codec;
 use forebay_shard::{
@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn what_is_written_is_read(
+    fn written_records_are_read_back(
         samples in samples(),
         block in 1usize..20_000,
         cuts in proptest::collection::vec(any::<usize>(), 2..8),
@@ -125,7 +125,7 @@ proptest! {
 }
 
 #[test]
-fn without_a_sidecar_heads_are_walked() {
+fn without_a_sidecar_frame_heads_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("foreign");
     let samples: Vec<Sample> = (0..5)

@@ -35,7 +35,7 @@ fn salvage(bytes: &[u8]) -> (Vec<Vec<u8>>, Vec<LostRange>) {
     (found, reader.lost().to_vec())
 }
 
-/// Start and end of each range.
+/// Returns start and end of each range.
 fn ranges(lost: &[LostRange]) -> Vec<(u64, u64)> {
     lost.iter()
         .map(|lost| (lost.offset, lost.offset + lost.len))
@@ -87,15 +87,15 @@ fn a_cut_costs_the_cut_record() {
 }
 
 #[test]
-fn bytes_that_go_missing_or_come_between_cost_their_neighbours() {
+fn removed_or_inserted_bytes_cost_the_adjacent_records() {
     let records: Vec<_> = (0..6).map(|i| noise(i, 100)).collect();
     let whole = file(&records);
-    // A hole from the middle of record 1 to the middle of record 3.
+    // Bytes are removed from the middle of record 1 to the middle of record 3.
     let holed = [&whole[..180], &whole[400..]].concat();
     let (found, lost) = salvage(&holed);
     assert_eq!(found, [&records[..1], &records[4..]].concat());
     assert_eq!(ranges(&lost), [(116, 244)]);
-    // Garbage between two records.
+    // Garbage is inserted between two records.
     let garbage = noise(99, 333);
     let stuffed = [&whole[..232], &garbage, &whole[232..]].concat();
     let (found, lost) = salvage(&stuffed);
@@ -108,7 +108,7 @@ fn several_damages_are_several_ranges() {
     let records: Vec<_> = (0..8).map(|i| noise(i, 84)).collect();
     let mut bytes = file(&records);
     bytes[130] ^= 1; // payload of record 1
-    bytes[230] ^= 1; // and of its neighbour 2
+    bytes[230] ^= 1; // payload of record 2, which follows it
     bytes[501] ^= 1; // length of record 5
     let (found, lost) = salvage(&bytes);
     let left = [0, 3, 4, 6, 7].map(|i| records[i].clone());
@@ -138,7 +138,7 @@ fn strict_mode_names_the_record_and_the_byte() {
     assert_eq!(reader.read_into(&mut record).unwrap(), None);
 }
 
-/// 64 KiB of zeros in a shard of some MiB: exactly the records that they overlap are lost.
+/// Overwrites 64 KiB of a shard of some MiB with zeros: exactly the records that they overlap are lost.
 fn zeroed(format: ShardFormat, codec: Codec) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("train-00000-of-00001");
@@ -190,7 +190,7 @@ fn zeroed(format: ShardFormat, codec: Codec) {
     }
 }
 
-/// Reads every record separately.
+/// Reads every record separately, and returns the numbers of those that fail.
 fn unreadable(path: &Path) -> Vec<u64> {
     let shard = forebay_shard::Shard::open_path(path).unwrap();
     let mut record = Vec::new();
@@ -205,7 +205,7 @@ fn zeroed_bytes_lose_exactly_the_records_they_touch() {
     Codec::all().for_each(|codec| zeroed(ShardFormat::Indexed, codec));
 }
 
-/// A record that contains frames: after a damaged head they look like records, but the index shows
+/// A record may contain frames. After a damaged head they look like records, but the index shows
 /// that they are not.
 #[test]
 fn frames_inside_a_record_are_not_records() {
@@ -229,8 +229,8 @@ fn frames_inside_a_record_are_not_records() {
 }
 
 #[test]
-fn a_crafted_file_does_not_take_for_ever() {
-    // A valid head every twelve bytes, each claiming nearly all of the rest.
+fn a_crafted_file_takes_linear_time() {
+    // There is a valid head every twelve bytes, each of which claims nearly all of the remaining bytes.
     let len = 1u32 << 20;
     let mut bytes = vec![0xff];
     while bytes.len() < len as usize {
@@ -246,7 +246,7 @@ fn a_crafted_file_does_not_take_for_ever() {
     assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
 }
 
-/// `len` bytes of valid heads, each claiming `claim` bytes.
+/// Returns `len` bytes of valid heads, each of which claims `claim` bytes.
 fn heads(len: usize, claim: u64) -> Vec<u8> {
     let head = claim.to_le_bytes();
     let crc = forebay_shard::checksum::mask(forebay_shard::checksum::crc32c(&head));
@@ -254,9 +254,9 @@ fn heads(len: usize, claim: u64) -> Vec<u8> {
     head.iter().copied().cycle().take(len).collect()
 }
 
-/// More zeros than any buffer holds.
+/// Records are found after more zeros than a buffer holds.
 #[test]
-fn records_behind_zeros_are_found() {
+fn records_after_zeros_are_found() {
     let before = file(&[noise(1, 100)]);
     let after = file(&[noise(2, 100)]);
     let bytes = [&before[..], &vec![0; 64 << 20], &after].concat();
@@ -265,9 +265,9 @@ fn records_behind_zeros_are_found() {
     assert_eq!(ranges(&lost), [(116, 116 + (64 << 20))]);
 }
 
-/// Each range of crafted heads may cost little more than its length, for any number of them.
+/// Each range of crafted heads costs little more than its length, however many ranges there are.
 #[test]
-fn many_crafted_stretches_take_linear_time() {
+fn many_crafted_ranges_take_linear_time() {
     let mut bytes = Vec::new();
     let whole = file(&[noise(3, 10)]);
     let claim = 6 << 20;
@@ -292,7 +292,7 @@ fn a_compressed_stream_without_records_is_given_up() {
         encoder.finish().unwrap()
     };
     let member = gzip(&vec![0; 16 << 20]);
-    // Expands to four gibibytes.
+    // The members expand to 4 GiB.
     let bomb = [gzip(&file(&[noise(4, 50)])), member.repeat(256)].concat();
     let mut builder = ReaderBuilder::new();
     builder.mode(Mode::Salvage).max_record(1 << 20);

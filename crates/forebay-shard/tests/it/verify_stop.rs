@@ -46,7 +46,7 @@ fn dataset(root: &Path, format: ShardFormat) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn what_was_not_read_is_no_damage() {
+fn unread_parts_are_not_reported_as_damage() {
     for format in [ShardFormat::TfRecord, ShardFormat::Indexed] {
         let dir = tempfile::tempdir().unwrap();
         let shards = dataset(dir.path(), format);
