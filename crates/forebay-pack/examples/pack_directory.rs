@@ -1,4 +1,4 @@
-//! Packs a directory and prints how fast that was:
+//! Packs a directory and prints the throughput:
 //! `cargo run --release -p forebay-pack --example pack_directory -- SRC DST [tfrecord|indexed|zstd] [JOBS] [cached]`
 
 use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};

@@ -1,7 +1,7 @@
-//! The account of a dataset: what was read to make it, and what became of it.
+//! The account of a dataset: the number of items that were read, and the outcome of each.
 //!
-//! Counts come from two sides that do not know each other: what was read is counted by the source, what was packed by the
-//! files that were written. [`Account::check_sum`] compares them before anything is published.
+//! The counts come from two independent places: the source counts the items that it reads, and the writers count the
+//! samples in the files that they write. [`Account::check_sum`] compares both before anything is published.
 
 use crate::destination::ShardLine;
 use crate::error::{Error, Result};
@@ -12,10 +12,10 @@ use forebay_shard::schema::{ColumnType, IMAGE, LABEL, Schema};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Features that say more about the image or the label of a record: no columns of their own.
+/// Prefix of features that describe the image or the label of a record; they do not become separate columns.
 const OF_ROLES: &str = "image/";
 
-/// Counts findings.
+/// Counts findings by reason.
 #[derive(Debug, Default)]
 pub(crate) struct FindingCounts {
     left_out: BTreeMap<String, u64>,
@@ -27,7 +27,7 @@ pub(crate) struct FindingCounts {
 impl FindingCounts {
     pub(crate) fn add(&mut self, action: Action, reason: Reason, count: u64) {
         let text = || reason.text().to_owned();
-        // An empty directory is a finding about no file.
+        // A finding about an empty directory concerns no file.
         if count == 0 {
             return;
         }
@@ -35,7 +35,7 @@ impl FindingCounts {
             self.outside += count;
             return;
         }
-        // Neither files that no index names nor bytes are among what is counted.
+        // Files that the index does not list, and bytes after the end of an archive, are not items that are counted.
         let is_counted = !matches!(reason, Reason::NotIndexed | Reason::BehindEnd);
         if is_counted && action.leaves_out() {
             *self.left_out.entry(text()).or_default() += count;
@@ -64,14 +64,14 @@ impl FindingCounts {
         counts
     }
 
-    /// How many are not among the samples: they were left out, ignored or not selected.
+    /// Returns the number of items that did not become samples: they were left out, ignored or not selected.
     pub(crate) fn passed_over(&self) -> u64 {
         let counts = self.left_out.values().chain(self.ignored.values());
         counts.sum::<u64>() + self.outside
     }
 }
 
-/// The account of the splits of a manifest, of which `read` were read.
+/// Creates the account of the splits of a manifest, for which `read` items were read.
 pub(crate) fn account<'a>(
     unit: &str,
     read: u64,
@@ -97,7 +97,7 @@ pub(crate) fn account<'a>(
     account
 }
 
-/// Adds where image, label and key of converted records come from, and the other columns.
+/// Adds the source columns of image, label and key of converted records, and the other columns.
 pub(crate) fn add_columns(account: &mut Account, facts: &SourceFacts) {
     add_schema(account, &facts.columns());
     if let (Some(label), Some(role)) = (&facts.label, account.roles.get_mut("label")) {
@@ -106,7 +106,7 @@ pub(crate) fn add_columns(account: &mut Account, facts: &SourceFacts) {
     }
 }
 
-/// Adds the columns of records: where image and label are, and the others.
+/// Adds the columns of records: the columns of image and label as roles, and the others.
 pub(crate) fn add_schema(account: &mut Account, schema: &Schema) {
     for column in schema.columns() {
         let role = match (column.name.as_str(), &column.column_type) {
@@ -126,7 +126,7 @@ pub(crate) fn add_schema(account: &mut Account, schema: &Schema) {
     account.columns.sort();
 }
 
-/// Checks that nothing that was read is missing from an account, and that a part of it was packed.
+/// Checks that the counts of an account add up, and that at least one sample was packed.
 pub(crate) fn check(account: &Account, root: &Path) -> Result<()> {
     let left_out = account.left_out_count();
     if left_out > 0 && account.packed_samples() == 0 {

@@ -1,11 +1,11 @@
-//! The count of bad images and records, which ends a run that goes wrong.
+//! Counts bad images and records, and ends a run that has too many of them.
 
 use crate::error::{Error, Result};
 use crate::options::MaxBad;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The images or records of a run that were left out as bad, and how many may be.
+/// The number of images or records of a run that were left out as bad, and its limit.
 #[derive(Debug)]
 pub(crate) struct BadCount {
     count: AtomicU64,
@@ -13,7 +13,7 @@ pub(crate) struct BadCount {
 }
 
 impl BadCount {
-    /// Nothing is left out yet, of so many.
+    /// Creates a count of 0 for a run of `all` images or records.
     pub(crate) fn new(max: MaxBad, all: u64) -> Self {
         Self {
             count: AtomicU64::new(0),
@@ -21,7 +21,7 @@ impl BadCount {
         }
     }
 
-    /// Counts what was left out, which `what` names.
+    /// Adds `count` bad images or records, which `what` describes; an error above the limit.
     pub(crate) fn add(&self, count: u64, what: &dyn fmt::Display) -> Result<()> {
         let count = self.count.fetch_add(count, Ordering::Relaxed) + count;
         match count > self.limit {
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_ends_after_too_many_bad_ones() {
+    fn a_run_ends_after_too_many_bad_samples() {
         for (max, all, allowed) in [
             (MaxBad::Usual, 500, 100),
             (MaxBad::Usual, 50_000, 500),

@@ -6,20 +6,20 @@ use forebay_shard::some_of;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The result of this crate's calls.
+/// The result of the functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of this crate. [`hint`](Error::hint) says what to do about it, where something can be done.
+/// An error of this crate. [`hint`](Error::hint) gives advice, if there is any.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The options make no sense together.
+    /// Options that contradict each other.
     #[error("{0}")]
     Options(String),
     /// The source, its labels or its classes cannot be used.
     #[error(transparent)]
     Source(forebay_formats::Error),
-    /// The destination cannot take this dataset: it holds something else, or lies inside the source.
+    /// The destination cannot be used for this dataset: it holds something else, or lies inside the source.
     #[error("{}: {what}", path.display())]
     Destination {
         /// The destination.
@@ -35,14 +35,14 @@ pub enum Error {
         /// Differences, each as `name: then X, now Y`.
         differences: Vec<String>,
     },
-    /// The parts of a pack do not agree: on the arguments, or on what the source holds.
+    /// The parts of a pack differ in their arguments or in the content of the source.
     #[error("{}: {part} differs from the plan that the parts share: {}", path.display(), differences.join("; "))]
     DifferentPart {
         /// The destination.
         path: PathBuf,
-        /// Which part, or what else, differs.
+        /// The part that differs, or another description.
         part: String,
-        /// Differences, each as `name: then X, now Y`: then in the plan, now in that part.
+        /// Differences, each as `name: then X, now Y`; X is the value in the plan, Y that of the part.
         differences: Vec<String>,
     },
     /// A pack cannot be finished: shards are missing or damaged.
@@ -50,38 +50,38 @@ pub enum Error {
     Missing {
         /// The destination.
         path: PathBuf,
-        /// Their names.
+        /// Names of the missing or damaged shards.
         missing: Vec<String>,
-        /// The parts that write them, if all were started with one number of parts.
+        /// The parts that write them, if all parts were started with the same count.
         parts: Vec<Part>,
-        /// Shards of the plan.
+        /// Number of shards of the plan.
         total: u64,
     },
-    /// Another pack writes into the destination, or began to and did not finish.
+    /// Another pack is writing to the destination, or has not finished.
     #[error("{} is claimed by an unfinished dataset{} ({by})", path.display(), of_what(differences))]
     Claimed {
         /// The destination.
         path: PathBuf,
         /// Process and machine that claimed it.
         by: String,
-        /// How that pack differs from this one; nothing if it is the same one, with another staging area.
+        /// Differences from that pack; empty if it is the same pack with another staging area.
         differences: Vec<String>,
     },
-    /// A file vanished, or changed its size, between the census and its reading: the plan is no longer that of the source.
+    /// A file was removed or has another size than in the census, so the plan does not match the source any more.
     #[error("the source changed while it was packed: {0}")]
     SourceChanged(Box<Finding>),
-    /// A store did not give the bytes of an image, however often it was asked. Leaving the image out, as one that is damaged,
-    /// would make a dataset of whatever the store gave that day.
+    /// A store did not return the bytes of an image, despite retries. The image is not left out as damaged images are,
+    /// because the dataset would then depend on the state of the store.
     #[error("the source failed while it was packed: {0}")]
     SourceFailed(Box<Finding>),
-    /// The destination has too little room.
+    /// The destination has too little free space.
     #[error("{} has {free_bytes} bytes free, and the shards need about {needed_bytes}", path.display())]
     NoSpace {
         /// The destination.
         path: PathBuf,
-        /// Bytes that are free.
+        /// Free space in bytes.
         free_bytes: u64,
-        /// Bytes that the shards need.
+        /// Space in bytes that the shards need.
         needed_bytes: u64,
     },
     /// The limit on open files is too low for even one worker.
@@ -89,9 +89,9 @@ pub enum Error {
         "the limit of {limit} open files is too low: at least {needed} are needed (ulimit -n {needed})"
     )]
     OpenFiles {
-        /// The limit of this process.
+        /// The limit of open files of this process.
         limit: u64,
-        /// Files that a pack with one worker needs.
+        /// Number of open files that a pack with one worker needs.
         needed: u64,
     },
     /// A bad image, with [`OnBad::Fail`](crate::OnBad::Fail).
@@ -100,25 +100,25 @@ pub enum Error {
     /// More images or records are bad than [`MaxBad`](crate::MaxBad) allows.
     #[error("more than {limit} bad samples, the last one is {last}")]
     TooManyBad {
-        /// How many were allowed.
+        /// The maximum number of bad samples.
         limit: u64,
-        /// The one that was too many.
+        /// The sample that exceeded the limit.
         last: String,
     },
-    /// A record cannot become a file or another record: no Example, no image, or a key that is no safe path.
+    /// A record cannot be exported or converted: not an Example, no image, or a key that is not a safe path.
     #[error("{}: {}{what}", shard.display(), record.map_or(String::new(), |record| format!("record {record}: ")))]
     Export {
         /// The shard.
         shard: PathBuf,
-        /// Number of the record in the shard; none if it is about the whole shard.
+        /// Number of the record in the shard; `None` if the error concerns the whole shard.
         record: Option<u64>,
         /// Description of the error.
         what: String,
     },
-    /// A sample that does not fit the schema of its writer.
+    /// A sample that does not match the schema of its writer.
     #[error(transparent)]
     Sample(Box<SampleError>),
-    /// A resumed writer was given other samples than the one before.
+    /// A resumed writer got other samples than the writer before.
     #[error("{}: the samples are not those of the earlier run: {what}", path.display())]
     DifferentSamples {
         /// The destination.
@@ -138,7 +138,7 @@ pub enum Error {
         /// The destination.
         path: PathBuf,
     },
-    /// The writer has ended.
+    /// The writer is already closed.
     #[error("the writer of {} is closed", path.display())]
     Closed {
         /// The destination.
@@ -147,30 +147,30 @@ pub enum Error {
     /// The run was cancelled.
     #[error("interrupted {}", how_far(*finished, *total))]
     Interrupted {
-        /// Shards that are finished, those of earlier runs included.
+        /// Number of finished shards, including those of earlier runs.
         finished: u64,
-        /// Shards of the plan; none before there was one.
+        /// Number of shards of the plan; 0 if there was no plan yet.
         total: u64,
     },
     /// The system refused an operation on a path.
     #[error("cannot {op} {}: {source}", path.display())]
     Io {
-        /// The path that was worked on.
+        /// The path of the operation.
         path: PathBuf,
         /// The operation.
         op: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A place or a file of the destination.
+    /// An error of the destination's store or of its files.
     #[error(transparent)]
     Store(#[from] forebay_store::Error),
-    /// A shard, index or manifest.
+    /// An error of a shard, an index or a manifest.
     #[error(transparent)]
     Shard(#[from] forebay_shard::Error),
 }
 
-/// A sample that does not fit the schema of its writer.
+/// A sample that does not match the schema of its writer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "sample {number} of split {split:?}, key {key:?}{}: {problem}",
@@ -184,9 +184,9 @@ pub struct SampleError {
     pub number: u64,
     /// Its key; bytes that are not UTF-8 are written `\xNN`, and `\` is doubled.
     pub key: String,
-    /// The column; none if it is about the whole sample.
+    /// The column; `None` if the error concerns the whole sample.
     pub column: Option<String>,
-    /// Description of the error, with what was expected and found.
+    /// Description of the error, with the expected and the found value.
     pub problem: String,
 }
 
@@ -223,7 +223,7 @@ impl Error {
         }
     }
 
-    /// Advice for the user, in one line.
+    /// Returns advice for the user, in one line.
     pub fn hint(&self) -> Option<String> {
         let io_kind = match self {
             Self::Io { source, .. } => Some(source.kind()),
@@ -287,7 +287,7 @@ fn of_what(differences: &[String]) -> String {
 }
 
 impl From<forebay_formats::Error> for Error {
-    /// Errors that sources and destinations share are one variant here.
+    /// Converts errors that sources and destinations have in common to a single variant.
     fn from(error: forebay_formats::Error) -> Self {
         use forebay_formats::Error as Source;
         match error {

@@ -1,6 +1,6 @@
-//! Invariants of each parser of untrusted bytes: no panic, no endless loop, and accepted input is
-//! consistent. The fuzz targets call these, and so does the test below, which needs no fuzzer. Parsers of files get a
-//! directory to put the file into.
+//! Invariants of each parser of untrusted bytes: it does not panic or loop forever, and accepted input is
+//! consistent. The fuzz targets call these functions; the test below does so without a fuzzer. Parsers of files get a
+//! directory for the file.
 
 pub use crate::destination::fuzzing::{journal, plan};
 

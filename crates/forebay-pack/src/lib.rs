@@ -1,8 +1,8 @@
-//! The converter: a directory of images becomes shards.
+//! Converts a directory of images to shards.
 //!
-//! `census -> plan -> shards`: the [`Census`] knows every file with its size, the [`Plan`] decides which file goes to
-//! which shard in which order, and only then is the first byte written. So any thread can write any shard on its
-//! own, a continued run writes the same bytes, and the output is the same for any number of jobs.
+//! `census -> plan -> shards`: the [`Census`] lists every file with its size, and the [`Plan`] assigns the files to
+//! shards in a fixed order, before the first byte is written. So any thread can write any shard
+//! independently, a continued run writes the same bytes, and the output does not depend on the number of jobs.
 
 mod account;
 mod against;

@@ -11,22 +11,22 @@ pub use forebay_store::Cancel;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
-    /// The source is listed and measured.
+    /// The source is listed, and file sizes are determined.
     Census,
-    /// Shards that an interrupted run finished are read and compared with the journal.
+    /// The shards that an interrupted run finished are read and compared with the journal.
     Checking,
-    /// The images of compressed archives are decoded into a file from which they can be read in any order.
+    /// The images of compressed archives are decoded into a temporary file, from which they can be read in any order.
     Decoding,
     /// Shards are written.
     Writing,
-    /// All shards are written; what is left of them is uploaded.
+    /// All shards are written, and the remaining ones are uploaded.
     Uploading,
     /// The manifest is published.
     Publishing,
 }
 
 impl Stage {
-    /// The stage in a word, for people.
+    /// Returns the name of the stage for display.
     pub fn name(self) -> &'static str {
         match self {
             Self::Census => "census",
@@ -39,7 +39,7 @@ impl Stage {
     }
 }
 
-/// A shard that is finished and in the journal.
+/// A shard that is finished and listed in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardDone {
     /// The file's name.
@@ -48,43 +48,43 @@ pub struct ShardDone {
     pub records: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Whether an earlier, interrupted run wrote it.
+    /// Whether an earlier, interrupted run wrote the shard.
     pub resumed: bool,
 }
 
-/// Receives what happens. Every call may come from any worker thread, so keep them short; all do nothing by default.
+/// Receives progress. Every method may be called from any worker thread, so it must be quick; by default, methods do nothing.
 pub trait Observer: Sync {
     /// A stage begins.
     fn stage(&self, _stage: Stage) {}
-    /// The census has seen this many more image files of this many bytes together.
+    /// The census has found `files` further image files with `bytes` bytes in total.
     fn counted(&self, _files: u64, _bytes: u64) {}
-    /// An archive is read through, in the census or while its images are decoded: this far, of this many bytes of its file.
+    /// An archive is being read by the census or for decoding: `bytes` of `len` bytes of its file were read so far.
     fn archive_read(&self, _bytes: u64, _len: u64) {}
-    /// The plan stands. Comes before the first shard.
+    /// The plan is complete. Called before the first shard.
     fn planned(&self, _census: &Census, _plan: &Plan) {}
-    /// The source is not what it was when an earlier, unfinished pack of it began: its shards are removed, and everything
-    /// is packed again from the start. `differences` lists the changes.
+    /// The source has changed since an earlier, unfinished pack of it: the shards of that pack are removed, and everything
+    /// is packed from the start. `differences` lists the changes.
     fn begins_anew(&self, _differences: &[String]) {}
-    /// This run writes a part of the plan, of this many files and bytes (sizes as in the census). Comes before the
+    /// This run writes a part of the plan, with this many files and bytes (sizes as in the census). Called before the
     /// first shard.
     fn assigned(&self, _files: u64, _bytes: u64) {}
-    /// This many more files of the plan are dealt with, of this many bytes (sizes as in the census): packed,
-    /// found bad, or found finished by an earlier run. They add up to the plan's totals.
+    /// `files` further files of the plan with `bytes` bytes (sizes as in the census) are done: packed,
+    /// found bad, or found finished by an earlier run. The numbers add up to the plan's totals.
     fn advanced(&self, _files: u64, _bytes: u64) {}
     /// A shard is finished.
     fn shard_done(&self, _shard: &ShardDone) {}
-    /// How far the upload is that runs behind. Comes a few times a second, where there is one.
+    /// Progress of uploads, which run concurrently. Called a few times per second if there are uploads.
     fn uploaded(&self, _uploaded: &Uploaded) {}
-    /// A file was left out, or packed with a remark.
+    /// A file was left out, or was packed with a remark.
     fn finding(&self, _finding: &Finding) {}
     /// An export left a record out.
     fn record_skipped(&self, _skipped: &SkippedRecord) {}
 }
 
-/// An observer that looks away.
+/// An observer that ignores all calls.
 impl Observer for () {}
 
-/// Tells an observer of a pack how far a source is read.
+/// Forwards the progress of reading a source to the observer of a pack.
 pub(crate) struct SourceProgress<'a>(pub(crate) &'a dyn Observer);
 
 impl Progress for SourceProgress<'_> {

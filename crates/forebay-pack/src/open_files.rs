@@ -1,32 +1,32 @@
-//! The limit on open files, and how many threads write and read within it.
+//! The limit of open files, and the number of threads that it allows.
 
 use crate::error::{Error, Result};
 
-/// Files that a thread opens ahead of the one that it reads.
+/// Number of files that a thread opens in advance of the file that it reads.
 pub(crate) const AHEAD_FILES: usize = 8;
-/// Images that a thread has open at once.
+/// Number of image files that a thread has open at the same time.
 const FILES_PER_THREAD: u64 = 1 + AHEAD_FILES as u64;
-/// Shards that a worker has open, the finisher's share included: one in the works, a finished one that waits, a sidecar.
+/// Number of files per shard that is being written: the shard itself, a finished shard that waits, and a sidecar.
 const SHARDS_PER_JOB: u64 = 3;
-/// Files that the process has open besides.
+/// Number of other open files of the process.
 const FILES_BESIDE: u64 = 24;
-/// Threads that read where files are slow: enough requests in flight for a disk or a network.
+/// Number of threads that read slow files: enough concurrent requests for a disk or a network.
 pub(crate) const SLOW_THREADS: usize = 32;
-/// Threads that read from a store, whose answers take tens of milliseconds whatever their number.
+/// Number of threads that read from a store, whose responses take tens of milliseconds regardless of their number.
 pub(crate) const STORE_THREADS: usize = 64;
 
-/// Refuses to begin where even one thread may not have the files open that it needs.
+/// Returns an error if the limit of open files is too low for even one thread.
 pub(crate) fn check() -> Result<()> {
     threads_within(limit(), 1, 1, 1, SLOW_THREADS).map(|_| ())
 }
 
-/// The limit on open files.
+/// Returns the limit of open files.
 pub(crate) fn limit() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// How many threads work, and how many more read where files are slow, within a limit on open files.
+/// Returns the number of working threads, and the number of further threads that read slow files, within the limit.
 pub(crate) fn threads_within(
     limit: u64,
     jobs: usize,
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_stay_within_the_limit_on_open_files() {
+    fn threads_stay_within_the_limit_of_open_files() {
         for limit in [37, 64, 100, 256, 1024, u64::MAX] {
             for jobs in [1, 2, 16, 100, 100_000] {
                 let (jobs, readers) = threads_within(limit, jobs, 5, 1, SLOW_THREADS).unwrap();

@@ -12,28 +12,28 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Default size of a shard, image bytes: large enough for sequential reading from any storage, small enough that
+/// Default size of a shard in image bytes: large enough for sequential reading from any storage, and small enough that
 /// a retry is cheap.
 pub(crate) const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
 
-/// More shards than this in one split do not fit the five digits of `train-00000-of-00004`.
+/// Maximum number of shards in a split: the five digits of `train-00000-of-00004`.
 pub(crate) const MAX_SHARDS: u32 = 99_999;
 
-/// The kind of shard to write.
+/// The format of the written shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DatasetFormat {
     /// Plain TFRecord, with sidecar indexes in `index/`.
     TfRecord,
-    /// Indexed shards (`.fbs`) whose blocks are stored in this way.
+    /// Indexed shards (`.fbs`), with this compression of blocks.
     Indexed(BlockCompression),
 }
 
 impl DatasetFormat {
-    /// Indexed shards whose blocks are stored as they are.
+    /// Indexed shards with uncompressed blocks.
     pub const INDEXED: Self = Self::Indexed(BlockCompression::NONE);
 
-    /// Returns every format, with each codec of blocks at its default level.
+    /// Returns every format, with each block codec at its default level.
     pub fn all() -> impl Iterator<Item = Self> {
         let indexed = Codec::all().map(|codec| Self::Indexed(codec.into()));
         std::iter::once(Self::TfRecord).chain(indexed)
@@ -47,7 +47,7 @@ impl DatasetFormat {
         }
     }
 
-    /// Returns the entries of a manifest that tell how to write the same shards again.
+    /// Returns the manifest entries with which the same shards can be written again.
     pub(crate) fn arguments(self, index_text: bool) -> [(&'static str, String); 2] {
         let format = ("format", self.shard_format().name().to_owned());
         match self {
@@ -57,17 +57,17 @@ impl DatasetFormat {
     }
 }
 
-/// Under this name a manifest keeps the encoding in which JPEGs were to be stored, if it is not their own.
+/// Manifest entry with the requested encoding of JPEGs, if it is not `jpeg`.
 pub(crate) const IMAGES_KEY: &str = "images";
 
 /// The encoding in which JPEGs are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ImageForm {
-    /// Their own bytes.
+    /// JPEGs are stored unchanged.
     #[default]
     Jpeg,
-    /// [Fast images](forebay_image::FastEncoder), which decode faster and from which the JPEGs are restored. Those that
-    /// cannot be restored exactly, or would grow too much, stay JPEGs.
+    /// [Fast images](forebay_image::FastEncoder), which decode faster and from which the JPEGs can be restored. JPEGs that
+    /// cannot be restored exactly, or would grow too much, are stored unchanged.
     Fast(FastCoding),
 }
 
@@ -81,7 +81,7 @@ impl ImageForm {
         }
     }
 
-    /// Upper bound of the bytes of images that had so many before.
+    /// Returns the maximum size of images in this encoding, whose files have `bytes` bytes in total.
     pub(crate) fn most_bytes(self, bytes: u64) -> u64 {
         match self {
             Self::Jpeg => bytes,
@@ -91,7 +91,7 @@ impl ImageForm {
     }
 }
 
-/// The error of fast images in shards of this format, if they do not belong there.
+/// Returns an error if shards of this format cannot hold images in this encoding.
 pub(crate) fn check_private(images: ImageForm, format: DatasetFormat) -> Result<(), String> {
     if images == ImageForm::Jpeg || format != DatasetFormat::TfRecord {
         return Ok(());
@@ -102,26 +102,26 @@ pub(crate) fn check_private(images: ImageForm, format: DatasetFormat) -> Result<
     )
 }
 
-/// How many shards a split gets.
+/// Division of a split into shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharding {
-    /// This many for each split, with equal numbers of records; never more than a split has images.
+    /// This many shards per split, with equal numbers of records; never more shards than images.
     Count(u32),
-    /// As many as it takes for shards of about this many bytes, with equal numbers of bytes.
+    /// Shards of about this many bytes, all of equal size.
     Bytes(u64),
 }
 
-/// Which splits are shuffled as a whole before they are cut into shards.
+/// Which splits are shuffled before they are divided into shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShuffleWhen {
-    /// Every split but `validation` and `test`, as TensorFlow's tool does.
+    /// Every split except `validation` and `test`, as in TensorFlow's tool.
     #[default]
     Training,
     /// All splits.
     Always,
-    /// None: records are in the byte order of their keys.
+    /// No split: records are in the byte order of their keys.
     Never,
 }
 
@@ -129,18 +129,18 @@ pub enum ShuffleWhen {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnBad {
-    /// Leave it out, and say so in the summary and in the report file.
+    /// The image is left out, and listed in the summary and in the report.
     #[default]
     Skip,
-    /// Stop at the first one.
+    /// The pack stops at the first bad image.
     Fail,
-    /// Leave it out, and copy it into this directory under the path that it has in the source. Existing files are never
-    /// replaced. Files that cannot be read, or are too large for a record, are only left out.
+    /// The image is left out, and copied to this directory under its path in the source. Existing files are never
+    /// replaced. Files that cannot be read, or are too large for a record, are left out without a copy.
     Quarantine(PathBuf),
 }
 
 impl OnBad {
-    /// The policy of readers of records, which leave records out or stop.
+    /// Returns the policy for readers of records, which either leave records out or stop.
     pub(crate) fn of_records(&self) -> OnBadRecord {
         match self {
             Self::Fail => OnBadRecord::Fail,
@@ -149,23 +149,23 @@ impl OnBad {
     }
 }
 
-/// How many images or records may be left out as bad before a run ends with an error.
+/// Maximum number of images or records that may be left out as bad before a run ends with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum MaxBad {
-    /// One in a hundred of all, and at least a hundred.
+    /// One percent of all, but at least 100.
     #[default]
     Usual,
-    /// So many.
+    /// This number.
     Count(u64),
-    /// A share of all, from 0 to 1.
+    /// A fraction of all, from 0 to 1.
     Share(f64),
 }
 
 impl MaxBad {
-    /// The least number that is allowed of so many by [`MaxBad::Usual`].
+    /// Minimum number that [`MaxBad::Usual`] allows.
     const USUAL: u64 = 100;
 
-    /// Returns how many of `all` may be left out.
+    /// Returns the number that may be left out of `all`.
     pub fn of(self, all: u64) -> u64 {
         match self {
             Self::Usual => (all / 100).max(Self::USUAL),
@@ -178,7 +178,7 @@ impl MaxBad {
 impl FromStr for MaxBad {
     type Err = String;
 
-    /// Reads `250`, `0.5%` or `0.005`.
+    /// Parses `250`, `0.5%` or `0.005`.
     fn from_str(text: &str) -> Result<Self, String> {
         let refused =
             || format!("{text:?} is neither a number such as 250 nor a share such as 0.5%");
@@ -198,32 +198,32 @@ impl FromStr for MaxBad {
     }
 }
 
-/// Everything that a pack can be told. Start from [`PackOptions::new`] and change fields.
+/// The options of a pack. Start from [`PackOptions::new`] and change fields.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PackOptions {
-    /// The directory of images, or an archive of them; also in a store.
+    /// The directory of images, or an archive of them; local or in a store.
     pub src: Location,
-    /// How the store of `src` is reached, if it is in one.
+    /// Access to the store of `src`, if it is in one.
     pub src_store: StoreOptions,
-    /// Destination: a directory that is missing, empty, or holds the unfinished work of the same pack.
+    /// Destination: a directory that is missing, is empty, or holds the unfinished work of the same pack.
     pub dst: Location,
-    /// The kind of shard.
+    /// The format of the shards.
     pub format: DatasetFormat,
-    /// How many shards.
+    /// The division into shards.
     pub sharding: Sharding,
-    /// With splits in the source: pack only this one. Without: the name of the split that is written.
+    /// If the source has splits: pack only this one. Otherwise: the name of the split to write.
     pub split: Option<String>,
-    /// Reads the source as this layout; by default it is recognised by looking.
+    /// The layout of the source; by default it is detected.
     pub layout: Option<SourceLayout>,
-    /// The class list: one class a line in label order, optionally followed by a space and its text. By default
-    /// `synset_labels.txt`, `LOC_synset_mapping.txt` or `classes.txt` in the source, else the class directories.
+    /// The class list: one class per line in label order, optionally followed by a space and a description. By default
+    /// `synset_labels.txt`, `LOC_synset_mapping.txt` or `classes.txt` in the source, or else the class directories.
     pub classes: Option<PathBuf>,
-    /// The order of classes that no list numbers; none: as text, with a warning where all names are numbers that stand in
-    /// another order then.
+    /// The order of classes that no list numbers. `None` sorts them as text, with a warning if all names are numbers and
+    /// would be sorted differently as numbers.
     pub class_order: Option<ClassOrder>,
-    /// A file of labels, CSV, TSV or JSON lines: a path, a label or class, and further columns that become features.
-    /// Directories are no classes then.
+    /// A file of labels (CSV, TSV or JSON lines) with a path, a label or class, and further columns that become features.
+    /// Directories do not define classes then.
     pub labels: Option<PathBuf>,
     /// The label of the first class: 0 or 1.
     pub label_base: u8,
@@ -231,48 +231,48 @@ pub struct PackOptions {
     pub shuffle: ShuffleWhen,
     /// The seed of the shuffle.
     pub seed: u64,
-    /// Seek points that are stored with each JPEG: loaders then reach a crop without decoding all above it. None: no
-    /// seek points, which spares about as much CPU time as a third of decoding each image.
+    /// Seek points to store with each JPEG, which let loaders reach a crop without decoding everything above it. `None`
+    /// stores none, which saves about a third of the CPU time of decoding each image.
     pub seek_points: Option<SeekDensity>,
-    /// Stores progressive JPEGs as baseline ones of the same pixels, of which [`export`](crate::export()) makes the original
-    /// files again; those that would not come back byte for byte stay as they are.
+    /// Stores progressive JPEGs as baseline JPEGs with the same pixels, from which [`export`](crate::export()) restores the
+    /// original files. Files that could not be restored byte for byte are stored unchanged.
     pub progressive_to_baseline: bool,
-    /// The encoding in which JPEGs are stored. Fast images have no seek points.
+    /// The encoding for storing JPEGs. Fast images have no seek points.
     pub images: ImageForm,
     /// Policy for bad images.
     pub on_bad: OnBad,
-    /// How many bad images end the pack.
+    /// Number of bad images that ends the pack.
     pub max_bad: MaxBad,
-    /// Transcodes to RGB JPEG the images that other readers stumble over: PNG or WebP under a JPEG's name, CMYK and YCCK, JPEGs
-    /// without their end. As TensorFlow's ImageNet tool does.
+    /// Transcodes images that some readers cannot handle to RGB JPEG, as TensorFlow's ImageNet tool does: PNG or WebP files
+    /// named `.jpg`, CMYK and YCCK, truncated JPEGs.
     pub transcode_nonstandard: bool,
-    /// Makes images smaller whose short side has more pixels than this, so that it has this many.
+    /// Shrinks images whose short side has more pixels than this to this size.
     pub resize_short: Option<u32>,
-    /// Makes images smaller whose long side has more pixels than this, so that it has this many.
+    /// Shrinks images whose long side has more pixels than this to this size.
     pub max_side: Option<u32>,
-    /// The JPEG quality, 1 to 100, of transcoded images; by default 100 for odd images and 95 for images that are made
-    /// smaller.
+    /// The JPEG quality of transcoded images, 1 to 100; by default 100 for nonstandard images and 95 for images that are
+    /// shrunk.
     pub quality: Option<u8>,
     /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
     pub index_text: bool,
-    /// Adds a BLAKE3 hash of each shard to the manifest. Costs CPU time, changes nothing else.
+    /// Adds a BLAKE3 hash of each shard to the manifest, which takes CPU time.
     pub blake3: bool,
-    /// Threads that read, put records together and write; none: what the machine, the process's affinity and its
-    /// cgroup's CPU quota (v1 or v2) allow. Where files are slow to come some more only read, up to 32 in all. Never
+    /// Number of threads that read, build records and write; `None`: as the machine, the process's affinity and its
+    /// cgroup's CPU quota (v1 or v2) allow. If files are slow to read, further threads only read, up to 32 in total. Never
     /// changes the output.
     pub jobs: Option<usize>,
-    /// Whether finished files are forced to disk. Never changes the output.
+    /// Whether finished files are synced to disk. Never changes the output.
     pub durability: Durability,
-    /// Refuses to start when the destination has too little room.
+    /// Refuses to start if the destination has too little free space.
     pub check_space: bool,
-    /// Removes the dataset (or the unfinished pack) that is in the destination first.
+    /// Removes an existing dataset (or an unfinished pack) from the destination first.
     pub overwrite: bool,
-    /// Staging of shards on their way to an object store, and access to the store.
+    /// Staging of shards before their upload to an object store, and access to the store.
     pub upload: UploadOptions,
 }
 
 impl PackOptions {
-    /// The defaults: TFRecord, shards of 256 MiB, labels from 1, shuffled training split, bad images skipped.
+    /// Creates the default options: TFRecord, shards of 256 MiB, labels from 1, shuffled training split, bad images skipped.
     pub fn new(src: impl Into<Location>, dst: impl Into<Location>) -> Self {
         Self {
             src: src.into(),
@@ -307,12 +307,12 @@ impl PackOptions {
         }
     }
 
-    /// The source as a path: of one in a store, its URL, which messages and the paths of images begin with.
+    /// Returns the source as a path. For a source in a store it is the URL, with which messages and paths of images begin.
     pub(crate) fn place(&self) -> PathBuf {
         self.source().root()
     }
 
-    /// The source, as a reader of sources takes it.
+    /// Returns the options for opening the source.
     pub(crate) fn source(&self) -> SourceOptions {
         let mut source = SourceOptions::new(self.src.clone());
         source.store = self.src_store.clone();
@@ -323,19 +323,19 @@ impl PackOptions {
         source
     }
 
-    /// Threads that will be used.
+    /// Returns the number of threads to use.
     pub(crate) fn decided_jobs(&self) -> usize {
         // available_parallelism respects affinity and cgroup quotas.
         let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
         self.jobs.unwrap_or_else(machine).max(1)
     }
 
-    /// Whether some images may be transcoded.
+    /// Returns whether some images may be transcoded.
     pub(crate) fn remakes(&self) -> bool {
         self.transcode_nonstandard || self.resize_short.is_some() || self.max_side.is_some()
     }
 
-    /// Says what is wrong with the options by themselves, before anything is looked at.
+    /// Checks that the options are valid and consistent, before the source is read.
     pub(crate) fn validate(&self) -> Result<(), String> {
         if self.label_base > 1 {
             return Err(format!("the label base is 0 or 1, not {}", self.label_base));
@@ -376,27 +376,27 @@ impl PackOptions {
     }
 }
 
-/// How a destination in a store is reached, and where shards lie until they are there.
+/// Access to a destination in a store, and staging of shards until they are uploaded.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct UploadOptions {
-    /// The staging area; none: [`AreaOptions::default_dir`]. Given with a local destination, that is written through the area too.
+    /// The staging area; `None`: [`AreaOptions::default_dir`]. If set for a local destination, it is used for that too.
     pub staging_dir: Option<PathBuf>,
-    /// Bytes that the area may hold; none: half of what is free on its disk.
+    /// Maximum number of bytes in the area; `None`: half of the free space of its disk.
     pub staging_bytes: Option<u64>,
-    /// How the store is reached.
+    /// Access to the store.
     pub store: StoreOptions,
-    /// The bandwidth of all uploads together.
+    /// Limits the total bandwidth of all uploads.
     pub limiter: Option<Limiter>,
 }
 
 impl UploadOptions {
-    /// Whether a destination is written through a staging area.
+    /// Returns whether a destination is written through a staging area.
     pub(crate) fn are_for(&self, dst: &Location) -> bool {
         dst.is_remote() || self.staging_dir.is_some()
     }
 
-    /// The area that is used.
+    /// Returns the directory of the staging area.
     pub(crate) fn area_dir(&self) -> PathBuf {
         self.staging_dir
             .clone()
@@ -404,7 +404,7 @@ impl UploadOptions {
     }
 }
 
-/// Seek points as the manifest names them.
+/// Returns the name of a density of seek points in manifests.
 pub(crate) fn seek_points_argument(density: Option<SeekDensity>) -> &'static str {
     match density {
         None => "off",
@@ -414,7 +414,7 @@ pub(crate) fn seek_points_argument(density: Option<SeekDensity>) -> &'static str
     }
 }
 
-/// Seek points by their name in a manifest.
+/// Parses the name of a density of seek points in a manifest.
 pub(crate) fn seek_points_named(name: &str) -> Option<SeekDensity> {
     [SeekDensity::Auto, SeekDensity::Rows, SeekDensity::Fine]
         .into_iter()
@@ -427,7 +427,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn senseless_options_are_refused() {
+    fn contradictory_options_are_refused() {
         let good = PackOptions::new(Path::new("a"), Path::new("b"));
         assert_eq!(good.validate(), Ok(()));
         assert!(good.decided_jobs() >= 1);

@@ -1,15 +1,15 @@
-//! The image that a record was made of.
+//! Restores the image file from which a record was made.
 
 use forebay_image::{Limits, restore_progressive, standard_image};
 use forebay_shard::example::{IMAGE_FAST, IMAGE_PROGRESSIVE, RecordFeatures};
 use forebay_shard::{ExampleError, ExampleView};
 use std::borrow::Cow;
 
-/// The bytes of the file that a record was made of: its image; the JPEG of a fast image; the original of a progressive
-/// JPEG that is stored as a baseline one. None if the record has no image.
+/// Returns the bytes of the file from which a record was made: its image, or restored from it the JPEG of a fast image or
+/// the original of a progressive JPEG that is stored as baseline. `None` if the record has no image.
 ///
 /// # Errors
-/// The error, where image and recipe do not give the original.
+/// If image and recipe do not give the original.
 pub fn original_image<'a>(
     example: &ExampleView<'a>,
     features: &RecordFeatures,

@@ -1,4 +1,4 @@
-//! From options to a plan that can be looked at, before anything is written.
+//! Turns options into a plan, before anything is written.
 
 use crate::bad_count::BadCount;
 use crate::census::Census;
@@ -11,7 +11,7 @@ use forebay_store::Location;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A pack that is ready to run: all that a dry run shows.
+/// A pack that is ready to run, with everything that a dry run shows.
 #[derive(Debug)]
 pub struct Prepared {
     pub(crate) options: PackOptions,
@@ -19,40 +19,40 @@ pub struct Prepared {
     pub(crate) census: Census,
     pub(crate) plan: Plan,
     pub(crate) census_time: Duration,
-    /// Images that were left out as bad.
+    /// Counts the images that were left out as bad.
     pub(crate) bad: BadCount,
 }
 
 impl Prepared {
-    /// The census of the source.
+    /// Returns the census of the source.
     pub fn census(&self) -> &Census {
         &self.census
     }
 
-    /// Which file goes where.
+    /// Returns the plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The directory that it is packed into.
+    /// Returns the destination directory.
     pub fn destination(&self) -> &Path {
         &self.dst
     }
 
-    /// The options that it was prepared from.
+    /// Returns the options from which the pack was prepared.
     pub fn options(&self) -> &PackOptions {
         &self.options
     }
 
-    /// The staging area that shards go through, and the bytes that it needs at least; none where they stay where they are
-    /// written.
+    /// Returns the staging area and the number of bytes that it needs at least; `None` if shards are written directly to the
+    /// destination.
     pub fn staging(&self) -> Option<(PathBuf, u64)> {
         let options = &self.options;
         let is_staged = options.upload.are_for(&options.dst);
         is_staged.then(|| (options.upload.area_dir(), self.staging_bytes()))
     }
 
-    /// Bytes that the largest shard takes, and the images of compressed archives.
+    /// Returns the size in bytes of the largest shard, plus that of the images of compressed archives.
     pub(crate) fn staging_bytes(&self) -> u64 {
         let shards = self.plan.shards();
         let largest = shards
@@ -63,13 +63,13 @@ impl Prepared {
             .saturating_add(self.census.spool_bytes())
     }
 
-    /// Time that the census and the plan took.
+    /// Returns the time that the census and the plan took.
     pub fn census_time(&self) -> Duration {
         self.census_time
     }
 }
 
-/// Takes the census and makes the plan. Reads the source, writes nothing.
+/// Takes the census and makes the plan. Reads the source, and writes nothing.
 pub fn prepare(
     options: &PackOptions,
     observer: &dyn Observer,
@@ -85,13 +85,13 @@ pub fn prepare(
     let src = place.as_path();
     let dst = crate::upload::shown(&options.dst);
     refuse_remote_nesting(options)?;
-    // Before the census: it may take long, and this is a mistake in the arguments.
+    // Wrong arguments are reported before the census, which may take long.
     for dir in crate::upload::written(&options.dst, &options.upload)? {
         refuse_nesting(src, &dir)?;
     }
     if let OnBad::Quarantine(dir) = &options.on_bad {
         refuse_inside(src, dir, "the quarantine lies in the source")?;
-        // A dataset is a directory of its own, and may not be there yet.
+        // The destination is a separate directory, which may not exist yet.
         let absolute =
             |path: &Path| std::path::absolute(path).map_err(|e| Error::io(path, "resolve", e));
         if absolute(dir)?.starts_with(absolute(&dst)?) {
@@ -115,7 +115,7 @@ pub fn prepare(
     })
 }
 
-/// The same for two places in one store.
+/// Refuses a destination inside the source if both are in a store.
 fn refuse_remote_nesting(options: &PackOptions) -> Result<()> {
     let slashed = |place: &Location| format!("{}/", place.to_string().trim_end_matches('/'));
     let both = options.src.is_remote() && options.dst.is_remote();
@@ -126,14 +126,14 @@ fn refuse_remote_nesting(options: &PackOptions) -> Result<()> {
     Ok(())
 }
 
-/// The next pack would read files inside the source as images.
+/// Refuses a destination inside the source, because the next pack would read its files as images.
 pub(crate) fn refuse_nesting(src: &Path, dst: &Path) -> Result<()> {
     refuse_inside(src, dst, "the destination lies in the source")
 }
 
 fn refuse_inside(src: &Path, dst: &Path, problem: &str) -> Result<()> {
     let Ok(real_src) = src.canonicalize() else {
-        // Whatever is wrong with the source, the census says it better.
+        // The census reports problems of the source with better messages.
         return Ok(());
     };
     let mut existing = std::path::absolute(dst).map_err(|e| Error::io(dst, "resolve", e))?;
@@ -144,7 +144,7 @@ fn refuse_inside(src: &Path, dst: &Path, problem: &str) -> Result<()> {
                 return Err(Error::destination(dst, what));
             }
             Ok(_) => return Ok(()),
-            // Not there yet: where it would be made decides.
+            // If the destination does not exist yet, its closest existing parent is checked.
             Err(_) if existing.pop() => {}
             Err(_) => return Ok(()),
         }

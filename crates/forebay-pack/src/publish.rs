@@ -1,4 +1,4 @@
-//! The end of a pack: the report, the manifest, and the summary of the dataset.
+//! The end of a pack: writes the report and the manifest, and returns the summary of the dataset.
 
 use crate::account::{self, FindingCounts};
 use crate::destination::{
@@ -22,23 +22,23 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// Under this name the manifest keeps the digest of the plan, so that the same command finds its work done.
+/// Manifest entry with the digest of the plan, by which the same command recognizes a finished dataset.
 const PLAN_KEY: &str = "plan";
-/// And under these ones how many images have seek points, and the bytes of these.
+/// Manifest entries with the number of images that have seek points, and the size of the seek points in bytes.
 const SEEK_POINT_IMAGES_KEY: &str = "seek_point_images";
 const SEEK_POINT_BYTES_KEY: &str = "seek_point_bytes";
-/// Under these ones how many records have fast images, how many JPEGs were left, and how many were progressive.
+/// Manifest entries with the number of fast images, of JPEGs that could not become fast images, and of progressive ones.
 const FAST_IMAGES_KEY: &str = "fast_images";
 const FAST_LEFT_KEY: &str = "fast_left";
 pub(crate) const FAST_PROGRESSIVE_KEY: &str = "fast_progressive";
-/// And under these ones how many progressive JPEGs became baseline ones, and how many did not.
+/// Manifest entries with the number of progressive JPEGs that were transcoded to baseline, and of those that were not.
 const PROGRESSIVE_CHANGED_KEY: &str = "progressive_changed";
 const PROGRESSIVE_LEFT_KEY: &str = "progressive_left";
-/// And under this one the bytes of all images.
+/// Manifest entry with the total size of the images in bytes.
 pub(crate) const IMAGE_BYTES_KEY: &str = "image_bytes";
-/// And the layout of the source.
+/// Manifest entry with the layout of the source.
 const LAYOUT_KEY: &str = "layout";
-/// And the name of the file of labels, if there was one.
+/// Manifest entry with the name of the file of labels, if one was used.
 pub(crate) const LABELS_KEY: &str = "labels";
 
 /// A published dataset.
@@ -47,7 +47,7 @@ pub(crate) struct Published {
     pub(crate) tally: Tally,
 }
 
-/// Writes the report, then publishes the dataset. All `shards`, in the order of the plan, are there and durable.
+/// Writes the report, then publishes the dataset. All `shards` must be finished and durable; they are in plan order.
 pub(crate) fn publish(
     destination: &dyn Destination,
     outline: &Outline,
@@ -56,7 +56,7 @@ pub(crate) fn publish(
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<Published> {
-    // Shards come in the order of the plan, not in that of their completion.
+    // Lines are in the order of the plan, not in that of completion.
     let lines: Vec<&ShardLine> = shards.iter().filter_map(|name| done.get(name)).collect();
     let mut tally = Tally::default();
     for finding in findings(census, &lines) {
@@ -74,7 +74,7 @@ pub(crate) fn publish(
     for ((action, reason), count) in &tally.counts {
         counts.add(*action, *reason, *count);
     }
-    // Files that the census passed over are read too, and those of shards are among the plan's.
+    // Files that the census left out were read too. Files that were left out of shards are part of the plan.
     let before = FindingCounts::of_list(census);
     let read = outline.files + before.passed_over();
     let mut account = account::account("files", read, counts, &manifest, |name| done.get(name));
@@ -98,7 +98,7 @@ pub(crate) fn publish(
     Ok(Published { manifest, tally })
 }
 
-/// Counts findings, and keeps the first of the files that were left out.
+/// Counts findings, and keeps the first findings about files that were left out.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) counts: BTreeMap<(Action, Reason), u64>,
@@ -116,7 +116,7 @@ impl Tally {
         }
     }
 
-    /// Counts an earlier report. Lines that a newer version wrote are passed over.
+    /// Counts the findings of an existing report. Lines that a newer version wrote are ignored.
     pub(crate) fn of_report(path: &Path) -> Result<Self> {
         let mut tally = Self::default();
         let file = match forebay_shard::open_file(path) {
@@ -142,12 +142,12 @@ fn findings<'a>(
     census.iter().chain(of_shards)
 }
 
-/// Whether a pack wrote a dataset.
+/// Returns whether a dataset was written by a pack.
 pub(crate) fn is_of_pack(manifest: &Manifest) -> bool {
     manifest.pack.contains_key(PLAN_KEY)
 }
 
-/// Whether a dataset is what the plan of this digest would give.
+/// Returns whether a dataset is the result of the plan with this digest.
 pub(crate) fn is_of_plan(manifest: &Manifest, plan: &str) -> bool {
     manifest
         .pack
@@ -156,11 +156,11 @@ pub(crate) fn is_of_plan(manifest: &Manifest, plan: &str) -> bool {
         == Some(plan)
 }
 
-/// Options whose change says nothing more where the format is another one.
+/// Options whose changes are not reported if the format has changed too.
 const FOLLOW_FORMAT: [&str; 2] = ["index_text", "codec"];
 
-/// How options that a manifest records differ from these, in words. `optional` are names of options that are compared also
-/// if they are not given now.
+/// Returns the differences between the options in a manifest and those of this run, as text. `optional` options are compared
+/// even if they are not set in this run.
 pub(crate) fn changed_options(
     manifest: &Manifest,
     now: &BTreeMap<String, String>,
@@ -181,7 +181,7 @@ pub(crate) fn changed_options(
     changed.collect()
 }
 
-/// The refusal of a destination that holds a whole dataset of other options, or of another source.
+/// Returns the error for a destination with a complete dataset of other options or another source.
 pub(crate) fn other_dataset(shown: &Path, changed: &[String]) -> Error {
     let what = match changed {
         [] => "the destination holds another dataset, or this one of other options or of a source that has changed since".to_owned(),
@@ -196,7 +196,7 @@ pub(crate) fn other_dataset(shown: &Path, changed: &[String]) -> Error {
     )
 }
 
-/// The summary of a published dataset at `root`. What this run did is left at "nothing".
+/// Returns the summary of a published dataset at `root`. The counts of this run are 0.
 pub(crate) fn summary(root: &Path, manifest: &Manifest, tally: Tally) -> Summary {
     let splits = manifest.splits.iter().map(SplitSummary::of);
     let has_report = !tally.counts.is_empty();
@@ -249,7 +249,7 @@ pub(crate) fn write_report(
     Ok(report.commit(dir.durability())?)
 }
 
-/// A finished shard in the words of the manifest.
+/// Converts a finished shard to its manifest entry.
 pub(crate) fn shard_entry(line: &ShardLine) -> ShardEntry {
     ShardEntry {
         name: line.name.clone(),
@@ -270,7 +270,7 @@ impl SeekPointCount {
         }
     }
 
-    /// Says in a manifest that the records have these seek points, and no others.
+    /// Records these counts in a manifest, in place of earlier ones.
     pub(crate) fn record(self, manifest: &mut Manifest) {
         manifest
             .features
@@ -300,7 +300,7 @@ impl ProgressiveCount {
         }
     }
 
-    /// Says in a manifest that these became baseline ones, besides those that were already.
+    /// Records these counts in a manifest, and adds the feature for recipes if there are any.
     pub(crate) fn record(self, manifest: &mut Manifest) {
         for (name, value) in [
             (PROGRESSIVE_CHANGED_KEY, self.changed),
@@ -313,7 +313,7 @@ impl ProgressiveCount {
         }
     }
 
-    /// Says in a manifest that all are what they were.
+    /// Removes the counts from a manifest whose images are all restored.
     pub(crate) fn remove(manifest: &mut Manifest) {
         manifest.pack.remove(PROGRESSIVE_CHANGED_KEY);
         manifest.pack.remove(PROGRESSIVE_LEFT_KEY);
@@ -333,7 +333,7 @@ impl FastCount {
         }
     }
 
-    /// Says in a manifest that the records have these fast images, and no others.
+    /// Records these counts in a manifest, in place of earlier ones.
     pub(crate) fn record(self, manifest: &mut Manifest) {
         for (name, value) in [
             (FAST_IMAGES_KEY, self.images),
@@ -358,7 +358,7 @@ impl FastCount {
     }
 }
 
-/// Lists a bytes feature that Forebay adds to records.
+/// Adds a bytes feature that Forebay writes to the features of a manifest.
 fn add_own_feature(manifest: &mut Manifest, name: &str) {
     if manifest.features.iter().all(|feature| feature.name != name) {
         manifest.features.push(FeatureEntry {
@@ -382,7 +382,7 @@ impl SplitSummary {
     }
 }
 
-/// The outline with its shards.
+/// Returns the manifest: the outline with its shards.
 fn manifest(outline: &Outline, shards: &[String], done: &BTreeMap<String, ShardLine>) -> Manifest {
     let mut manifest = outline.manifest.clone();
     let mut names = shards.iter();
@@ -400,12 +400,12 @@ fn manifest(outline: &Outline, shards: &[String], done: &BTreeMap<String, ShardL
     manifest
         .pack
         .insert(IMAGE_BYTES_KEY.into(), image_bytes.into());
-    // Which images have seek points is known only when they are written.
+    // The number of images with seek points is known only after the shards are written.
     let seek_points: SeekPointCount = done.values().map(|line| line.seek_points).sum();
     seek_points.record(&mut manifest);
     let fast: FastCount = done.values().map(|line| line.fast).sum();
     fast.record(&mut manifest);
-    // An argument of the pack: without it, there is nothing to count.
+    // Progressive JPEGs are counted only if the pack transcodes them.
     if manifest.pack.contains_key("progressive") {
         let count: ProgressiveCount = done.values().map(|line| line.progressive).sum();
         count.record(&mut manifest);
@@ -413,7 +413,7 @@ fn manifest(outline: &Outline, shards: &[String], done: &BTreeMap<String, ShardL
     manifest
 }
 
-/// Says in a manifest with all of its shards which samples they hold, and how epochs order them.
+/// Adds the sample fingerprint and the order of epochs to a manifest that has all of its shards.
 pub(crate) fn identify_samples(manifest: &mut Manifest, done: &BTreeMap<String, ShardLine>) {
     let order = manifest.splits.iter().map(|split| {
         let lines = split
@@ -430,7 +430,7 @@ pub(crate) fn identify_samples(manifest: &mut Manifest, done: &BTreeMap<String, 
         manifest.sample_fingerprint_of(|shard| done.get(shard).map(|line| line.samples));
 }
 
-/// All that the manifest will hold but the shards.
+/// Returns the manifest without its shards.
 pub(crate) fn outline(prepared: &Prepared) -> Outline {
     let (census, plan) = (&prepared.census, &prepared.plan);
     let format = prepared.options.format.shard_format();
@@ -475,7 +475,7 @@ pub(crate) fn outline(prepared: &Prepared) -> Outline {
     }
 }
 
-/// The sources of images and labels.
+/// Returns the sources of images and labels.
 fn roles(prepared: &Prepared) -> BTreeMap<String, RoleAccount> {
     let role = |source: &str| RoleAccount {
         source: source.to_owned(),
@@ -488,7 +488,7 @@ fn roles(prepared: &Prepared) -> BTreeMap<String, RoleAccount> {
         None => None,
     };
     roles.extend(labels.map(|source| ("label".to_owned(), role(source))));
-    // Directories with other names for a split, such as `val` or `dev`.
+    // Directories whose names differ from the names of their splits, such as `val` or `dev`.
     let splits = prepared.census.splits().iter();
     let renamed = splits
         .filter(|split| !split.dir().is_empty() && base(split.dir()) != split.name().as_bytes());
@@ -501,13 +501,13 @@ fn roles(prepared: &Prepared) -> BTreeMap<String, RoleAccount> {
     roles
 }
 
-/// The columns of files of labels and annotations.
+/// Returns the columns of files of labels and annotations.
 fn columns(prepared: &Prepared) -> Vec<String> {
     let features = prepared.census.extra_features().features();
     features.into_iter().map(|(name, ..)| name).collect()
 }
 
-/// The features that the records have, by name.
+/// Returns the features of the records, sorted by name.
 fn features(prepared: &Prepared) -> Vec<FeatureEntry> {
     let classes = prepared.census.classes();
     let mut features = Vec::new();

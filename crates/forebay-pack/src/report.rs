@@ -7,17 +7,17 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The seek points that were stored.
+/// Counts of the stored seek points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SeekPointCount {
-    /// Images that have them.
+    /// Number of images with seek points.
     pub images: u64,
-    /// Their bytes.
+    /// Size of all seek points in bytes.
     pub bytes: u64,
 }
 
 impl SeekPointCount {
-    /// Counts an image, whose seek points take this many bytes if it has any.
+    /// Counts an image. `bytes` is the size of its seek points, if it has any.
     pub(crate) fn add(&mut self, bytes: Option<u64>) {
         if let Some(bytes) = bytes {
             self.images += 1;
@@ -26,17 +26,17 @@ impl SeekPointCount {
     }
 }
 
-/// Outcome of progressive JPEGs that were to become baseline ones.
+/// Counts of progressive JPEGs that should become baseline JPEGs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProgressiveCount {
-    /// They are baseline now, and their originals can be restored.
+    /// Number of those that were transcoded, and can be restored.
     pub changed: u64,
-    /// Left alone, because their originals could not be.
+    /// Number of those that are unchanged, because they could not have been restored.
     pub left: u64,
 }
 
 impl ProgressiveCount {
-    /// Counts an image; none is one that this is not about.
+    /// Counts an image; `None` for an image that is not progressive.
     pub(crate) fn add(&mut self, is_baseline_now: Option<bool>) {
         match is_baseline_now {
             Some(true) => self.changed += 1,
@@ -46,20 +46,20 @@ impl ProgressiveCount {
     }
 }
 
-/// JPEGs as fast images.
+/// Counts of JPEGs that should become fast images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FastCount {
-    /// Records with a fast image.
+    /// Number of records with a fast image.
     pub images: u64,
-    /// JPEGs that were to become fast images and stay as they are: they could not be restored exactly, or would grow too
+    /// Number of JPEGs that are unchanged, because they could not have been restored exactly, or would have grown too
     /// much.
     pub left: u64,
-    /// Fast images of progressive JPEGs.
+    /// Number of fast images of progressive JPEGs.
     pub progressive: u64,
 }
 
 impl FastCount {
-    /// Counts of one image: whether it is a fast one; none is one that this is not about.
+    /// Returns the counts of one image: whether it became a fast image; `None` if it should not.
     pub(crate) fn of_image(is_fast: Option<bool>, is_progressive: bool) -> Self {
         Self {
             images: u64::from(is_fast == Some(true)),
@@ -105,13 +105,13 @@ impl std::iter::Sum for SeekPointCount {
 /// Summary of one split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitSummary {
-    /// The split's name.
+    /// The name of the split.
     pub name: String,
-    /// Records in it.
+    /// Number of records.
     pub records: u64,
-    /// Its shards.
+    /// Number of shards.
     pub shards: u64,
-    /// Bytes of its shards.
+    /// Size of the shards in bytes.
     pub bytes: u64,
 }
 
@@ -121,11 +121,11 @@ pub struct SplitSummary {
 pub struct Uploaded {
     /// Files that this run uploaded.
     pub files: u64,
-    /// Their bytes.
+    /// Size of these files in bytes.
     pub bytes: u64,
-    /// Bytes handed in so far.
+    /// Size of all files submitted for upload so far, in bytes.
     pub submitted_bytes: u64,
-    /// Why nothing moves, while that is so.
+    /// The reason why uploads currently make no progress, if they do not.
     pub trouble: Option<String>,
 }
 
@@ -135,37 +135,37 @@ pub struct Uploaded {
 pub struct Summary {
     /// Root of the dataset.
     pub root: PathBuf,
-    /// The dataset's fingerprint, as the manifest has it.
+    /// The dataset's fingerprint, as in the manifest.
     pub fingerprint: String,
     /// The splits in the order of the manifest.
     pub splits: Vec<SplitSummary>,
-    /// Image bytes in all records.
+    /// Total size of the images in the records, in bytes.
     pub image_bytes: u64,
-    /// Seek points in all records.
+    /// Counts of seek points in all records.
     pub seek_points: SeekPointCount,
-    /// Outcome of progressive JPEGs that were to become baseline ones.
+    /// Counts of progressive JPEGs that should become baseline JPEGs.
     pub progressive: ProgressiveCount,
-    /// Fast images in all records.
+    /// Counts of fast images in all records.
     pub fast: FastCount,
-    /// Classes that labels refer to.
+    /// Number of classes.
     pub classes: u64,
-    /// Their names in the order of their labels.
+    /// The names of the classes in the order of their labels.
     pub class_names: Vec<String>,
-    /// Shards that an earlier, interrupted run had finished.
+    /// Number of shards that an earlier, interrupted run had finished.
     pub resumed_shards: u64,
-    /// Image bytes that this run read and wrote: the base of its MB/s.
+    /// Image bytes that this run read and wrote, from which MB/s are computed.
     pub packed_bytes: u64,
-    /// Files that this run read and wrote.
+    /// Number of files that this run read and wrote.
     pub packed_files: u64,
-    /// The dataset was there already, packed with the same arguments from the same source: nothing was done.
+    /// Whether the dataset existed already, packed with the same arguments from the same source, so nothing was done.
     pub already_complete: bool,
-    /// How many files met which fate, in a fixed order.
+    /// Number of files per kind of finding, in a fixed order.
     pub findings: Vec<((Action, Reason), u64)>,
-    /// Uploads of this run, where the destination is written through a staging area.
+    /// Uploads of this run, if the destination is written through a staging area.
     pub uploaded: Option<Uploaded>,
     /// The first files that were skipped or quarantined, up to [`Summary::EXAMPLES`].
     pub skipped_examples: Vec<Finding>,
-    /// All findings, one JSON object a line; none if there was nothing to say.
+    /// Path of the report with all findings, one JSON object per line; `None` if there are none.
     pub report: Option<PathBuf>,
     /// Warnings for the user.
     pub warnings: Vec<String>,
@@ -178,20 +178,20 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// How many skipped files a summary lists by name.
+    /// Maximum number of skipped files that a summary lists by name.
     pub const EXAMPLES: usize = 10;
 
-    /// Records of all splits.
+    /// Returns the number of records of all splits.
     pub fn records(&self) -> u64 {
         self.splits.iter().map(|s| s.records).sum()
     }
 
-    /// Bytes of all shards.
+    /// Returns the size of all shards in bytes.
     pub fn shard_bytes(&self) -> u64 {
         self.splits.iter().map(|s| s.bytes).sum()
     }
 
-    /// Files that should have been packed and could not be, those in quarantine included.
+    /// Returns the number of files that should have been packed and could not be, including those in quarantine.
     pub fn skipped(&self) -> u64 {
         self.findings
             .iter()
@@ -207,7 +207,7 @@ impl Summary {
 pub struct SkippedRecord {
     /// The shard.
     pub shard: PathBuf,
-    /// Number of the record in the shard; none if it is about the whole shard.
+    /// Number of the record in the shard; `None` if the problem concerns the whole shard.
     pub record: Option<u64>,
     /// The problem.
     pub what: String,

@@ -1,4 +1,4 @@
-//! Shards of an interrupted run that are still intact.
+//! Finds the shards of an interrupted run that are still intact.
 
 use crate::destination::{Destination, INDEX_DIR, ShardLine};
 use crate::error::{Error, Result};
@@ -10,11 +10,11 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes read at a time while a file is summed.
+/// Number of bytes per read when computing a checksum.
 const READ_BYTES: usize = 1 << 20;
 
-/// Those of the shards `wanted` that are there with the size and checksum that a line says, by name. The others have
-/// to be written again. Several journals may have a line for one shard: one that is true is enough.
+/// Returns the shards of `wanted` that exist with the size and checksum of a line, by name. The others have
+/// to be written again. Several journals may have a line for a shard; one matching line is enough.
 pub(crate) fn check(
     destination: &dyn Destination,
     wanted: &BTreeSet<&str>,
@@ -47,8 +47,8 @@ pub(crate) fn check(
     Ok(good.map(|(line, _)| (line.name.clone(), line)).collect())
 }
 
-/// Whether all files of a shard are here, or where they are uploaded to. What cannot be read here counts as missing; a store that
-/// does not answer is an error.
+/// Returns whether all files of a shard are in the directory or at the final destination. A local file that cannot be read
+/// counts as missing; a store that does not respond is an error.
 fn is_intact(destination: &dyn Destination, line: &ShardLine, buffer: &mut [u8]) -> Result<bool> {
     let mut intact = |key: &str, bytes: u64, crc32c: u32| {
         if sum(&destination.dir().path(key), bytes, buffer).is_ok_and(|found| found == Some(crc32c))
@@ -69,7 +69,7 @@ fn is_intact(destination: &dyn Destination, line: &ShardLine, buffer: &mut [u8])
     Ok(true)
 }
 
-/// The checksum of a file, if it has this size.
+/// Returns the checksum of a file, if it has this size.
 fn sum(path: &Path, bytes: u64, buffer: &mut [u8]) -> io::Result<Option<u32>> {
     let mut file = forebay_shard::open_file(path)?;
     if file.metadata()?.len() != bytes {

@@ -1,4 +1,4 @@
-//! Running a prepared pack: take the destination, continue or begin, write, publish.
+//! Runs a prepared pack: claims the destination, starts or continues, writes shards, and publishes.
 
 use crate::destination::{
     BeginState, Destination, Header, INDEX_DIR, LocalDestination, Request, ShardLine, telling,
@@ -19,10 +19,10 @@ use forebay_shard::{BlockCompression, Manifest};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Beside the shards: indexes, manifest, journal.
+/// Estimated space for indexes, manifest and journal.
 const SPACE_BESIDE_BYTES: u64 = 1 << 20;
 
-/// Finished shards before they are published.
+/// The finished shards before publication.
 struct Work {
     done: BTreeMap<String, ShardLine>,
     resumed: u64,
@@ -33,7 +33,7 @@ struct Work {
 /// Packs a directory of images: [`prepare`], then [`Prepared::run`].
 ///
 /// # Errors
-/// See [`Error`]. Whatever the error, the destination has no manifest then, and the same call again continues.
+/// See [`Error`]. After an error, the destination has no manifest, and the same call continues the pack.
 ///
 /// # Examples
 /// ```no_run
@@ -51,7 +51,7 @@ pub fn pack(options: &PackOptions, observer: &dyn Observer, cancel: &Cancel) -> 
 }
 
 impl Prepared {
-    /// Writes the dataset, or what is missing of it after an interruption.
+    /// Writes the dataset, or what is missing after an interruption.
     ///
     /// # Errors
     /// As [`pack`].
@@ -120,7 +120,7 @@ impl Prepared {
         })
     }
 
-    /// A dataset that is about to be written. What earlier runs left of a source that has changed since is removed.
+    /// Creates the request for the destination. Unfinished work from a source that has changed since is removed.
     fn request<'a>(
         &'a self,
         header: &'a Header,
@@ -135,7 +135,7 @@ impl Prepared {
         }
     }
 
-    /// Checks what earlier runs finished, and writes the rest.
+    /// Verifies the shards that earlier runs finished, and writes the others.
     fn finish_shards(
         &self,
         destination: &dyn Destination,
@@ -167,7 +167,7 @@ impl Prepared {
         })
     }
 
-    /// Records the plan in the destination, so that parts begin with it. Says whether it was there already.
+    /// Stores the plan in the destination, so that parts can use it. Returns whether it was stored already.
     ///
     /// # Errors
     /// As [`pack`].
@@ -185,7 +185,7 @@ impl Prepared {
         Ok(false)
     }
 
-    /// Parts meet in a directory that all of them see.
+    /// Refuses parts with a destination that is not a directory shared by all of them.
     pub(crate) fn refuse_parts_elsewhere(&self) -> Result<()> {
         if !self.options.upload.are_for(&self.options.dst) {
             return Ok(());
@@ -193,7 +193,7 @@ impl Prepared {
         Err(Error::Options(upload::NO_PARTS.into()))
     }
 
-    /// A dataset that is whole stays what it is.
+    /// Refuses to replace a complete dataset of another plan.
     pub(crate) fn refuse_other(&self, manifest: &Manifest) -> Result<()> {
         if publish::is_of_plan(manifest, self.plan.digest()) {
             return Ok(());
@@ -205,7 +205,7 @@ impl Prepared {
         Err(publish::other_dataset(&self.dst, &changed))
     }
 
-    /// Stops for the first bad image that the census passed over, if that is to be done.
+    /// Returns an error for the first bad image that the census found, if the policy is to fail.
     pub(crate) fn check_findings(&self) -> Result<()> {
         let findings = self.census.findings();
         for finding in findings.filter(|found| found.reason.is_bad_image()) {
@@ -219,7 +219,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// The shards of `lines` that are still good, by name, and how many those are.
+    /// Returns the shards of `lines` that are still valid, by name, and their number.
     pub(crate) fn check(
         &self,
         destination: &dyn Destination,
@@ -239,7 +239,7 @@ impl Prepared {
         Ok((good, resumed))
     }
 
-    /// Writes the shards that are not done, and keeps the journal meanwhile.
+    /// Writes the unfinished shards, and updates the journal.
     pub(crate) fn write(
         &self,
         destination: &dyn Destination,
@@ -261,7 +261,7 @@ impl Prepared {
         write_shards(self, destination, journal, &missing, observer, cancel)
     }
 
-    /// Tells the observer what earlier runs did.
+    /// Reports the work of earlier runs to the observer.
     fn announce(
         &self,
         shards: &[PlannedShard],
@@ -292,8 +292,8 @@ impl Prepared {
     }
 
     fn check_space(&self, missing: &[PlannedShard]) -> Result<()> {
-        // How far compression goes is not known before.
-        // Where shards go on from here, they wait for room.
+        // The effect of compression is unknown in advance.
+        // Shards in a staging area wait for free space.
         let is_staged = self.options.upload.are_for(&self.options.dst);
         if !self.options.check_space
             || is_staged
@@ -302,13 +302,13 @@ impl Prepared {
             return Ok(());
         }
         let shard_bytes: u64 = missing.iter().map(|shard| shard.bytes).sum();
-        // What seek points take at most, or nearly always.
+        // Upper bounds of the size of seek points, which are hardly ever exceeded.
         let extra_bytes = match self.options.seek_points {
             None => 0,
             Some(SeekDensity::Fine) => shard_bytes / 20,
             Some(_) => shard_bytes / 100,
         };
-        // Images of compressed archives lie there twice for a while.
+        // Images of compressed archives temporarily exist twice there.
         let spool_bytes = if shard_bytes > 0 {
             self.census.spool_bytes()
         } else {

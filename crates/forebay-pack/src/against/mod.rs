@@ -1,7 +1,8 @@
-//! A dataset against its source: the bytes of each file are in exactly one record, and each record is of one file.
+//! Compares a dataset with its source: the bytes of each file must be in exactly one record, and each record must belong
+//! to a file.
 //!
-//! Records are found by their keys, so it does not matter how the set was shuffled, cut or packed. For each file there
-//! is what the census keeps, one byte that counts its records, and for each record the number of its file.
+//! Records are matched to files by key, so shuffling, sharding and the format do not matter. Memory holds the census,
+//! one byte per file for its number of records, and for each record the number of its file.
 
 mod report;
 mod source;
@@ -30,10 +31,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering as Memory};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The number of a record that is of no file.
+/// Stands for the file number of a record without a file.
 const NO_FILE: u32 = u32::MAX;
 
-/// A comparison of a dataset with its source. Records are shown to it one by one, in any order, by any thread.
+/// A comparison of a dataset with its source. `check` is called with each record, in any order and from any thread.
 #[derive(Debug)]
 pub struct SourceComparison {
     census: Census,
@@ -47,30 +48,30 @@ pub struct SourceComparison {
     features: RecordFeatures,
 }
 
-/// Facts about the files of a split.
+/// The files of a split.
 #[derive(Debug)]
 struct SplitFiles {
-    /// Numbers of files in the order of keys, where the census has another one.
+    /// Numbers of the files in the order of their keys, if the census has another order.
     order: Option<Vec<u32>>,
-    /// How many records each file has; two stands for more.
+    /// Number of records of each file; 2 means two or more.
     records: Vec<AtomicU8>,
 }
 
-/// A shard, and the files that its records are of.
+/// A shard, and the files of its records.
 #[derive(Debug)]
 struct ShardFiles {
     path: PathBuf,
     split_name: String,
     split: Option<usize>,
-    /// The number of each record's file in the split; empty if the shard's keys cannot be read.
+    /// Number of the file of each record within the split; empty if the shard's keys cannot be read.
     files: OnceLock<Vec<u32>>,
 }
 
 impl SourceComparison {
-    /// Takes the census of a source, as the manifest of a dataset in a directory says that it was packed.
+    /// Takes the census of a source, with the options that the manifest of the dataset records.
     ///
     /// # Errors
-    /// When either cannot be read, or the records have no keys.
+    /// If either cannot be read, or the records have no keys.
     pub fn open(
         dataset: &Path,
         src: impl Into<Location>,
@@ -88,7 +89,7 @@ impl SourceComparison {
         )
     }
 
-    /// [`open`](Self::open) for a dataset in any storage; `src_store` says how the source is reached, where that is in a store.
+    /// As [`open`](Self::open), for a dataset in any storage. `src_store` configures access to a source in a store.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -106,7 +107,7 @@ impl SourceComparison {
         let packed = |name: &str| manifest.pack.get(name).and_then(|value| value.as_str());
         options.split = packed("split").map(str::to_owned);
         options.layout = packed("layout").and_then(SourceLayout::named);
-        // A file of labels takes files that the layout alone would not.
+        // A file of labels may list files that the layout alone would not include.
         observer.stage(Stage::Census);
         let progress = SourceProgress(observer);
         let census = match manifest.pack.contains_key(LABELS_KEY) {
@@ -119,7 +120,7 @@ impl SourceComparison {
             let mut known = census.splits().iter();
             let at = match census.layout().names_splits() {
                 true => known.position(|known| known.name() == split.name),
-                // Its one directory may have been divided by a column of splits.
+                // A column of splits may have divided the only directory of the source.
                 false => Some(0),
             };
             shards.extend(split.shards.iter().map(|shard| ShardFiles {
@@ -151,12 +152,12 @@ impl SourceComparison {
         })
     }
 
-    /// Files of the source.
+    /// Returns the number of files of the source.
     pub fn files(&self) -> u64 {
         self.census.files()
     }
 
-    /// Compares a record with its file. What is found is in the report at the end.
+    /// Compares a record with its file. Differences are in the report that `finish` returns.
     pub fn check(&self, shard: &Path, record: u64, payload: &[u8]) {
         let Some(shard) = self.by_path.get(shard).and_then(|at| self.shards.get(*at)) else {
             return;
@@ -164,7 +165,7 @@ impl SourceComparison {
         let files = self.files_of(shard);
         let file = usize::try_from(record).ok().and_then(|at| files.get(at));
         let (Some(file), Some(at)) = (file.filter(|file| **file != NO_FILE), shard.split) else {
-            // What has no file is listed at the end.
+            // Records without a file are listed by `finish`.
             return;
         };
         let split = &self.census.splits()[at];
@@ -205,7 +206,7 @@ impl SourceComparison {
                 }
                 return;
             }
-            // A progressive file that was made baseline comes back from its record byte for byte.
+            // A progressive file that was transcoded to baseline is restored byte for byte.
             let original = match ExampleView::parse(payload)
                 .map(|record| original_image(&record, &self.features))
             {
@@ -222,10 +223,10 @@ impl SourceComparison {
         });
     }
 
-    /// Returns the findings, once every record was compared.
+    /// Returns the report, after every record was checked.
     ///
     /// # Errors
-    /// When the keys of a shard cannot be read.
+    /// If the keys of a shard cannot be read.
     pub fn finish(self) -> Result<ComparisonReport> {
         for shard in &self.shards {
             let files = self.files_of(shard);
@@ -282,7 +283,7 @@ impl SourceComparison {
         self.report.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The files of a shard's records; counted when they are looked up first.
+    /// Returns the file of each record of a shard. The first call reads the keys and counts the records of each file.
     fn files_of<'a>(&self, shard: &'a ShardFiles) -> &'a [u32] {
         shard.files.get_or_init(|| {
             let mut files = Vec::new();
@@ -298,7 +299,7 @@ impl SourceComparison {
                     files.push(found.unwrap_or(NO_FILE));
                 })
             });
-            // The verification tells of a shard that is damaged; here the files behind the damage are missing.
+            // Verification reports the damage of the shard; here the files of the unreadable records count as missing.
             drop(keys);
             files
         })
@@ -323,7 +324,7 @@ impl SplitFiles {
         }
     }
 
-    /// The number of the file with this key.
+    /// Returns the number of the file with this key.
     fn find(&self, split: &SplitCensus, key: &[u8]) -> Option<u32> {
         let (mut low, mut high) = (0, self.records.len() as u64);
         while low < high {
@@ -345,7 +346,7 @@ impl SplitFiles {
     }
 }
 
-/// A transcoded image is no copy of its file, but its size in pixels follows from it.
+/// Checks a transcoded image, which differs from its file: its size in pixels follows from the file.
 fn check_remade(
     outcome: PackOutcome,
     record: &[u8],
@@ -369,7 +370,7 @@ fn check_remade(
         return Ok(());
     };
     let (from_width, from_height) = (i64::from(source.width), i64::from(source.height));
-    // A picture that is turned upright has its sides swapped.
+    // Turning an image upright may swap width and height.
     let fits = |from_width: i64, from_height: i64| match outcome {
         PackOutcome::Resized => {
             let (w, h) = (width * from_height, height * from_width);

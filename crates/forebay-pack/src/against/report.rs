@@ -1,4 +1,4 @@
-//! Findings of a comparison, joined with the pack's own report.
+//! The findings of a comparison, combined with the report of the pack.
 
 use crate::destination::{PACK_DIR, REPORT};
 use crate::error::{Error, Result};
@@ -9,25 +9,25 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How a dataset and its source differ.
+/// The kind of a difference between a dataset and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DifferenceKind {
-    /// A file is in no record, and the pack's report does not say why.
+    /// A file is in no record, and the report of the pack does not give a reason.
     Missing,
-    /// A record is of no file.
+    /// A record belongs to no file.
     Extra,
-    /// A file is in more than one record; each of them is listed.
+    /// A file is in several records, each of which is listed.
     Doubled,
-    /// A record's image is not the file's.
+    /// The image of a record differs from its file.
     Changed,
     /// A file cannot be read, so its record was not compared.
     Unreadable,
 }
 
 impl DifferenceKind {
-    /// The kind in a word.
+    /// Returns the name of the kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -43,11 +43,11 @@ impl DifferenceKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Difference {
-    /// How they differ.
+    /// The kind of difference.
     pub kind: DifferenceKind,
     /// The split.
     pub split: String,
-    /// The key, which is the path below the split's directory; odd bytes as reports write them.
+    /// The key: the path below the directory of the split, escaped as in reports.
     pub key: String,
     /// The shard of the record, if there is one.
     pub shard: Option<PathBuf>,
@@ -70,41 +70,41 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The whole comparison.
+/// The result of the comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComparisonReport {
     /// Files of the source.
     pub files: u64,
-    /// Records whose image is the file's, byte for byte.
+    /// Records whose image equals its file byte for byte.
     pub verbatim: u64,
-    /// Records whose image was transcoded when it was packed, and has the right size in pixels.
+    /// Records whose image was transcoded by the pack and has the expected size in pixels.
     pub remade: u64,
-    /// Files in no record, as the pack's report says.
+    /// Files that are in no record for a reason given in the report of the pack.
     pub left_out: u64,
-    /// How many differences there are of each kind.
+    /// Number of differences of each kind.
     pub counts: BTreeMap<DifferenceKind, u64>,
-    /// The first of each kind, up to [`ComparisonReport::KEPT`], in the order of kinds, shards and records.
+    /// The first differences of each kind, up to [`ComparisonReport::KEPT`], ordered by kind, shard and record.
     pub differences: Vec<Difference>,
 }
 
 impl ComparisonReport {
-    /// So many differences of a kind are kept.
+    /// Maximum number of differences of a kind that are kept.
     pub const KEPT: usize = 10_000;
 
-    /// Differences of one kind.
+    /// Returns the number of differences of one kind.
     pub fn count(&self, kind: DifferenceKind) -> u64 {
         self.counts.get(&kind).copied().unwrap_or(0)
     }
 
-    /// Whether every file that could be read is in one record, and every record is of one file.
+    /// Returns whether every readable file is in exactly one record, and every record belongs to a file.
     pub fn is_ok(&self) -> bool {
         let mut wrong = self.counts.keys();
         wrong.all(|kind| *kind == DifferenceKind::Unreadable)
     }
 }
 
-/// The report while it grows.
+/// A report under construction.
 #[derive(Debug, Default)]
 pub(super) struct ReportBuilder {
     pub(super) verbatim: u64,
@@ -140,25 +140,25 @@ impl ReportBuilder {
     }
 }
 
-/// Outcome of a file when it was packed, where the report has a line for it.
+/// Outcome of packing a file, if the report has a line for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PackOutcome {
-    /// In its record is an image that was made of it.
+    /// The record contains an image that was transcoded from the file.
     Converted,
-    /// And made smaller.
+    /// As `Converted`, and the image was made smaller.
     Resized,
-    /// It is in no record.
+    /// The file is in no record.
     LeftOut,
 }
 
-/// The outcomes of files by their paths, as the pack's report has them.
+/// Returns the outcomes of files by path, from the report of the pack.
 pub(super) fn pack_outcomes(
     dataset: &Path,
     storage: &dyn Storage,
 ) -> Result<HashMap<String, PackOutcome>> {
-    /// A line for each odd file of a source: longer ones are no reports.
+    /// Size limit of a report, which has one line per file with a finding.
     const MAX_BYTES: u64 = 4 << 30;
-    /// All that is wanted of a line.
+    /// The fields of a line that are needed here.
     #[derive(Deserialize)]
     struct Line {
         action: String,
@@ -173,7 +173,7 @@ pub(super) fn pack_outcomes(
         Err(error) => return Err(Error::io(&path, "read", error)),
     };
     let lines = bytes.split(|byte| *byte == b'\n');
-    // The last line ends as all others do.
+    // Every line, including the last one, ends with a newline.
     for (number, line) in (1..).zip(lines).filter(|(_, line)| !line.is_empty()) {
         let line: Line = forebay_shard::json::from_slice(line).map_err(|error| {
             Error::destination(
@@ -185,7 +185,7 @@ pub(super) fn pack_outcomes(
             "converted" => PackOutcome::Converted,
             "resized" => PackOutcome::Resized,
             "kept" => continue,
-            // Never meant to be an image, so no file of the census; there may be as many of these as of images.
+            // These files never were images, so the census does not list them; there may be as many of them as of images.
             "ignored" if line.reason != "unlisted" => continue,
             _ => PackOutcome::LeftOut,
         };

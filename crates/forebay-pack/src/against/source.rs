@@ -1,5 +1,5 @@
-//! The bytes of the source, to compare images with: read where they are, or, of archives that can only be decoded from
-//! their beginning, a digest of each image.
+//! The bytes of the source, for comparison with images. Files are read when they are needed. For archives that can only be
+//! decoded from their beginning, a digest of each image is computed in advance.
 
 use crate::census::Census;
 use crate::error::{Error, Result};
@@ -12,16 +12,16 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Half of a BLAKE3 hash: two images that differ have the same one as often as no hash at all would matter.
+/// Half of a BLAKE3 hash: 128 bits make a collision of two different images practically impossible.
 type Digest = [u8; 16];
 
 /// The open source.
 #[derive(Debug)]
 pub(super) struct SourceBytes {
-    /// The directory of each split; none where archives are the source.
+    /// The directory of each split; empty if the source consists of archives.
     dirs: Vec<PathBuf>,
     archives: OpenSource,
-    /// The digests of images by their position in ascending order, for each compressed archive.
+    /// The digests of images with their positions, in ascending order, for each compressed archive.
     digests: BTreeMap<u16, Vec<(u64, Digest)>>,
 }
 
@@ -29,14 +29,14 @@ pub(super) struct SourceBytes {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ImageComparison {
     Same,
-    /// How it differs.
+    /// The difference, in words.
     Differs(String),
-    /// Why the file cannot be read.
+    /// The reason why the file cannot be read.
     Unreadable(String),
 }
 
 impl SourceBytes {
-    /// Opens archives, and decodes those that are compressed as a whole once.
+    /// Opens archives, and decodes those once that are compressed as a whole.
     pub(super) fn open(census: &Census, observer: &dyn Observer, cancel: &Cancel) -> Result<Self> {
         let dirs = census.splits().iter();
         let dirs = dirs.map(|split| census.src().join(OsStr::from_bytes(split.dir())));
@@ -56,7 +56,7 @@ impl SourceBytes {
         })
     }
 
-    /// Reads a file into `buffer`, replacing what is in it. None where only a digest is known.
+    /// Replaces the content of `buffer` by a file. `None` if only a digest is known.
     pub(super) fn read(
         &self,
         split: usize,
@@ -64,7 +64,7 @@ impl SourceBytes {
         buffer: &mut Vec<u8>,
     ) -> Option<Result<(), String>> {
         buffer.clear();
-        // No record holds as much, and what a source says of its sizes may be anything.
+        // Larger files cannot be in a record, and the size claimed by a source may be arbitrary.
         if entry.size > MAX_RECORD_BYTES {
             let what = format!("{} bytes, more than a record holds", entry.size);
             return Some(Err(what));
@@ -120,7 +120,7 @@ impl SourceBytes {
     }
 }
 
-/// Reads a file that should have this many bytes, and no more than one beyond: a file that grew shows.
+/// Reads a file that should have `size` bytes, and at most one byte more, which shows that the file has grown.
 fn read_file(path: &std::path::Path, size: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
     let file = forebay_shard::open_file(path)?;
     buffer.reserve(
@@ -133,7 +133,7 @@ fn read_file(path: &std::path::Path, size: u64, buffer: &mut Vec<u8>) -> io::Res
     Ok(())
 }
 
-/// Lists the images of an archive as (position, size), in ascending order.
+/// Lists the images of an archive as (position, size), in ascending order of position.
 fn places(census: &Census, volume: u16) -> Vec<(u64, u64)> {
     let entries = census.splits().iter().flat_map(|split| split.iter());
     let mut places: Vec<(u64, u64)> = entries

@@ -1,4 +1,4 @@
-//! Bringing the files of a source and the lines of a file of labels together.
+//! Joins the files of a source with the lines of a file of labels.
 
 use super::{SplitCensus, UNLABELLED};
 use crate::error::{Error, Result};
@@ -13,11 +13,11 @@ pub(super) struct LabelJoin<'a> {
     classes: &'a ClassList,
     label_base: u8,
     used: Vec<bool>,
-    /// Images that a file has the exact name of, where names with several Unicode forms are among them.
+    /// Whether a file has exactly the name of each image, if names with several Unicode forms are listed.
     exact: Vec<bool>,
-    /// Files that only the Unicode form of their names tells.
+    /// Number of files that were matched only by the Unicode form of their names.
     other_forms: u64,
-    /// The first file without a line, for an error that helps.
+    /// The first file without a line, for the error message.
     unlisted: Option<Vec<u8>>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> LabelJoin<'a> {
         }
     }
 
-    /// The splits that the files of a directory are divided into.
+    /// Returns the splits into which the files of a directory are divided.
     pub(super) fn splits(
         &self,
         dir_split: &str,
@@ -60,7 +60,7 @@ impl<'a> LabelJoin<'a> {
         }
     }
 
-    /// Looks for the files of a chunk whose very names are listed: they come before those of the same form.
+    /// Marks the images that are listed with exactly the name of a file. These matches precede matches by Unicode form.
     pub(super) fn mark_exact(&mut self, dir: &[u8], chunk: &FileList) {
         if !self.labels.has_forms() {
             return;
@@ -76,10 +76,10 @@ impl<'a> LabelJoin<'a> {
         }
     }
 
-    /// Takes the files of a chunk that have a line into a split; the others are left out. Paths in the file are
-    /// relative to the source, or to the directory of the split, with or without the ending of the file's name.
-    /// Directories named like splits (`is_named`) and a column of splits must agree; without them the column decides.
-    /// A chunk is shown once for each split; the first call (`is_first`) reports files without a line.
+    /// Adds the files of a chunk that have a line to a split, and leaves out the others. Paths in the file of labels are
+    /// relative to the source or to the directory of the split, with or without the extension of the file's name.
+    /// If directories are named like splits (`is_named`), a column of splits must agree with them; otherwise the column decides.
+    /// Called once per split for each chunk; the first call (`is_first`) reports files without a line.
     pub(super) fn split(
         &mut self,
         split: &mut SplitCensus,
@@ -88,7 +88,7 @@ impl<'a> LabelJoin<'a> {
         findings: &mut FindingList,
     ) -> Result<()> {
         let mut kept = FileListBuilder::new(chunk.name());
-        // What has changed since, and when.
+        // Part of the identity of the source, so that a later run detects changed files.
         kept.changed_at(i128::from(chunk.times_digest()));
         if is_first {
             kept.leave_out_all_of(chunk);
@@ -153,7 +153,7 @@ impl<'a> LabelJoin<'a> {
             .find_map(|path| self.labels.image_of(path))
     }
 
-    /// The image whose path has the same Unicode form, if no file has the very path.
+    /// Returns the image whose path has the same Unicode form, unless a file has exactly the listed path.
     fn find_form(&self, path: &[u8], key: &[u8]) -> Result<Option<u32>> {
         for name in names_of(path, key) {
             if let Some(image) = self.labels.image_of_form(name)?
@@ -165,12 +165,12 @@ impl<'a> LabelJoin<'a> {
         Ok(None)
     }
 
-    /// The index of an image's class.
+    /// Returns the index of an image's class.
     fn class(&self, image: u32) -> Result<u32> {
         self.index_of(self.labels.line(image), self.labels.class(image))
     }
 
-    /// The index of a class that a line gives.
+    /// Returns the index of the class on a line.
     fn index_of(&self, line: u32, class: RowClass<'_>) -> Result<u32> {
         let file = self.labels.file();
         Ok(class_index(
@@ -182,7 +182,7 @@ impl<'a> LabelJoin<'a> {
         )?)
     }
 
-    /// Says which lines have no file, if all splits were looked at.
+    /// Reports the lines without a file, if all splits were joined.
     pub(super) fn finish(self, all_splits: bool, findings: &mut FindingList) -> Result<()> {
         if !self.used.contains(&true) {
             let listed = if self.labels.images() > 0 {
@@ -214,7 +214,7 @@ impl<'a> LabelJoin<'a> {
     }
 }
 
-/// The index of a class that a line of a file of labels gives.
+/// Returns the index of the class that a line of a file of labels gives.
 pub(super) fn class_index(
     file: &Path,
     classes: &ClassList,
@@ -245,18 +245,18 @@ pub(super) fn class_index(
     }
 }
 
-/// The names that a line may have for a file.
+/// Returns the names by which a line may refer to a file.
 fn names_of<'a>(path: &'a [u8], key: &'a [u8]) -> [&'a [u8]; 4] {
     [path, key, without_ending(path), without_ending(key)]
 }
 
-/// A path without the ending of its name.
+/// Returns a path without the extension of its name.
 fn without_ending(path: &[u8]) -> &[u8] {
     let name = path.len() - base(path).len();
     &path[..name + stem(base(path)).len()]
 }
 
-/// The columns of a file of labels, with the label of each line where images have several.
+/// Returns the columns of a file of labels, with the label of each line if images have several lines.
 pub(super) fn object_labels(
     labels: LabelTable,
     classes: &ClassList,

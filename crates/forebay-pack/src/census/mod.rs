@@ -1,8 +1,8 @@
-//! The census: every image file of the source with its size, before the first byte is written.
+//! The census lists every image file of the source with its size, before any byte is written.
 //!
-//! Owns walking, sorting and compact keeping (about six bytes and the name for each file, so a million files take
-//! some 25 MB). What a class is comes from the layout; whether a file with an image's name is one is
-//! found out when its bytes are read for the shard, so that they are read once.
+//! It walks and sorts the files, and stores them compactly (about six bytes plus the name per file, so a million files
+//! take some 25 MB). The layout defines the classes. Whether a file with the name of an image is an image is
+//! checked when its bytes are read for the shard, so that each file is read once.
 
 mod label_join;
 mod split;
@@ -42,11 +42,11 @@ pub struct Census {
     extra_features: Arc<ExtraFeatures>,
 }
 
-/// A file that a list of classes has no class for.
+/// Class index of a file to which a list of classes assigns no class.
 const UNLABELLED: u32 = u32::MAX;
 
 impl Census {
-    /// Walks the source. Directories are listed in parallel, the result is the same for any number of threads.
+    /// Walks the source. Directories are listed in parallel; the result does not depend on the number of threads.
     pub fn take(options: &PackOptions, progress: &dyn Progress, cancel: &Cancel) -> Result<Self> {
         let labels = match options.labels.as_deref() {
             Some(file) => Some(LabelTable::read(file, options.classes.is_some())?),
@@ -57,7 +57,7 @@ impl Census {
         Self::of(source, (labels, labelled), options, progress, cancel)
     }
 
-    /// The files that a pack with a file of labels chose from, where that file is not at hand.
+    /// Takes the census for a pack with a file of labels that is not available: lists all files that it may refer to.
     pub(crate) fn take_labelled(
         options: &PackOptions,
         progress: &dyn Progress,
@@ -132,7 +132,7 @@ impl Census {
         }
     }
 
-    /// The error of a source without images, which may be a dataset of another tool.
+    /// Returns the error for a source without images, which may be a dataset of another tool.
     fn without_images(self, survey: Option<Survey>) -> Error {
         if let Some(error) = survey.and_then(|survey| survey.into_foreign_tree(&self.src)) {
             return error.into();
@@ -144,7 +144,7 @@ impl Census {
         Error::source(self.src, what)
     }
 
-    /// Images in a format that is not packed are in quarantine when the pack is done.
+    /// Marks the findings about images of unsupported formats as quarantined, because the pack copies these to the quarantine.
     fn quarantine_left_out(&mut self) {
         let mut paths = BTreeSet::new();
         for split in &self.splits {
@@ -154,42 +154,42 @@ impl Census {
         self.findings.quarantine(&paths);
     }
 
-    /// The source.
+    /// Returns the path of the source.
     pub fn src(&self) -> &Path {
         &self.src
     }
 
-    /// The layout that the source has.
+    /// Returns the layout of the source.
     pub fn layout(&self) -> SourceLayout {
         self.layout
     }
 
-    /// The splits in the order of their names.
+    /// Returns the splits in the order of their names.
     pub fn splits(&self) -> &[SplitCensus] {
         &self.splits
     }
 
-    /// The classes in the order of their labels.
+    /// Returns the classes in the order of their labels.
     pub fn classes(&self) -> &ClassList {
         &self.classes
     }
 
-    /// Image files of all splits.
+    /// Returns the number of image files of all splits.
     pub fn files(&self) -> u64 {
         self.splits.iter().map(SplitCensus::len).sum()
     }
 
-    /// Their bytes.
+    /// Returns the total size of the image files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.splits.iter().map(|s| s.bytes).sum()
     }
 
-    /// Warnings for the user.
+    /// Returns warnings for the user.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Files that the census passed over, in a fixed order.
+    /// Returns findings about the files that are not part of the census, in a fixed order.
     pub fn findings(&self) -> impl Iterator<Item = Finding> + '_ {
         self.findings.iter()
     }
@@ -198,12 +198,12 @@ impl Census {
         &self.findings
     }
 
-    /// The archives that are the source; none for a directory.
+    /// Returns the archives of the source; empty for a directory.
     pub(crate) fn volumes(&self) -> &[Volume] {
         &self.volumes
     }
 
-    /// Bytes of the images in compressed archives, which are decoded into a file before they are packed.
+    /// Returns the size in bytes of the images in compressed archives, which are decoded into a temporary file before packing.
     pub(crate) fn spool_bytes(&self) -> u64 {
         let chunks = self.splits.iter().flat_map(|split| &split.chunks);
         let compressed = |chunk: &&FileList| {
@@ -215,7 +215,7 @@ impl Census {
         chunks.filter(compressed).map(FileList::bytes).sum()
     }
 
-    /// Facts about images beyond their files and classes.
+    /// Returns the data of images beyond their bytes and classes.
     pub(crate) fn extra_features(&self) -> &ExtraFeatures {
         &self.extra_features
     }
@@ -235,7 +235,7 @@ fn open(options: &PackOptions, progress: &dyn Progress, cancel: &Cancel) -> Resu
     Ok(Source::open(&source, progress, cancel)?)
 }
 
-/// The findings of the source and its layout.
+/// Reports the findings of the source and its layout.
 fn early_findings(
     source: &Source,
     survey: &Survey,
@@ -244,7 +244,7 @@ fn early_findings(
 ) -> FindingList {
     let mut findings = FindingList::default();
     for finding in source.findings().iter().chain(&survey.findings) {
-        // The lists of classes have done their part, and labels take in all that is in the directory of a split.
+        // Lists of classes were already used, and a file of labels includes all files in the directory of a split.
         let is_used = is_list_path(finding.path.as_bytes())
             || (labelled && finding.reason == Reason::Outside && is_in_split(finding, survey));
         if !is_used {
@@ -255,7 +255,7 @@ fn early_findings(
     findings
 }
 
-/// Whether a finding is about something in the directory of a split.
+/// Returns whether a finding is about a file in the directory of a split.
 fn is_in_split(finding: &Finding, survey: &Survey) -> bool {
     let mut dirs = survey.splits.iter().map(|split| escape(&split.dir));
     dirs.any(|dir| {
@@ -264,7 +264,7 @@ fn is_in_split(finding: &Finding, survey: &Survey) -> bool {
     })
 }
 
-/// The warning about classes that are numbers and are numbered as text, unless an option says that they are meant to be.
+/// Returns a warning if class names are numbers and sorted as text, unless an option sets the class order.
 fn numbers_as_text(classes: &ClassList, options: &PackOptions) -> Option<String> {
     if options.class_order.is_some() {
         return None;
@@ -281,7 +281,7 @@ fn numbers_as_text(classes: &ClassList, options: &PackOptions) -> Option<String>
     ))
 }
 
-/// The lists that were given, where they lie in a directory that is the source, as findings name them.
+/// Returns the paths of the given lists that lie in the source directory, escaped as in findings.
 fn lists_in(options: &PackOptions) -> BTreeSet<String> {
     let root = options
         .src
@@ -297,7 +297,7 @@ fn lists_in(options: &PackOptions) -> BTreeSet<String> {
     inside.collect()
 }
 
-/// Lists the files of a source that was surveyed.
+/// Lists the files of a source whose layout is known.
 struct Files<'a> {
     source: &'a Source,
     survey: &'a Survey,
@@ -308,7 +308,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// The splits of the layout. With `labelled` a file of labels that is not at hand has their classes.
+    /// Returns the splits of the layout. With `labelled`, classes come from a file of labels that is not available.
     fn splits(&self, labelled: bool, findings: &mut FindingList) -> Result<Vec<SplitCensus>> {
         let mut splits = Vec::new();
         for source in &self.survey.splits {
@@ -325,7 +325,7 @@ impl Files<'_> {
         Ok(splits)
     }
 
-    /// The splits that a file of labels makes of those of the layout.
+    /// Divides the splits of the layout as a file of labels says.
     fn labelled_splits(
         &self,
         labels: &LabelTable,
@@ -357,7 +357,7 @@ impl Files<'_> {
         Ok(splits)
     }
 
-    /// The files of a split, with the classes of their directories.
+    /// Returns the files of a split, with the classes of their directories.
     fn chunks(&self, split: &SplitSource, findings: &mut FindingList) -> Result<Vec<FileList>> {
         let listed = self.source.list(split, self.progress, self.cancel)?;
         let classes = &self.survey.classes;
@@ -387,7 +387,7 @@ impl Files<'_> {
     }
 }
 
-/// Says which files may hold labels and are not used.
+/// Adds warnings and findings about files that may hold labels and are not used.
 fn note_label_files(files: &[LabelFile], findings: &mut FindingList, warnings: &mut Vec<String>) {
     for file in files {
         let path = escape(&file.relative);
@@ -399,7 +399,7 @@ fn note_label_files(files: &[LabelFile], findings: &mut FindingList, warnings: &
     }
 }
 
-/// The further columns of a file of labels.
+/// Returns the further columns of a file of labels.
 fn columns_of(
     labels: Option<LabelTable>,
     classes: &ClassList,

@@ -14,12 +14,12 @@ pub struct SplitCensus {
     pub(super) name: String,
     pub(super) dir: Vec<u8>,
     pub(super) chunks: Vec<FileList>,
-    /// Number of the first entry of each chunk, and the number of all entries at the end.
+    /// Number of the first entry of each chunk, followed by the total number of entries.
     starts: Vec<u64>,
     pub(super) bytes: u64,
-    /// Classes of the entries of a split without class directories, from a list beside it; `UNLABELLED` for none.
+    /// Classes of the entries of a split without class directories, from a list of files; `UNLABELLED` for none.
     pub(super) listed_classes: Option<Vec<u32>>,
-    /// Rows of the entries in a file of labels, if there is one.
+    /// Row of each entry in the file of labels, if there is one.
     pub(super) rows: Vec<u32>,
     pub(super) extra_features: Arc<ExtraFeatures>,
 }
@@ -38,32 +38,32 @@ impl SplitCensus {
         }
     }
 
-    /// The split's name in the dataset.
+    /// Returns the name of the split in the dataset.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its directory relative to the source; empty for the source itself.
+    /// Returns the directory of the split relative to the source; empty for the source itself.
     pub fn dir(&self) -> &[u8] {
         &self.dir
     }
 
-    /// Image files in it.
+    /// Returns the number of image files.
     pub fn len(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Whether it has none.
+    /// Returns whether the split has no image files.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Their bytes.
+    /// Returns the total size of the image files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// File number `index` in the byte order of keys. Panics beyond the end, as a slice does.
+    /// Returns file number `index` in the byte order of keys. Panics beyond the last file, like a slice.
     pub fn get(&self, index: u64) -> EntryRef<'_> {
         let chunk = self.starts.partition_point(|start| *start <= index) - 1;
         let mut entry = self.chunks[chunk].get(index - self.starts[chunk]);
@@ -81,12 +81,12 @@ impl SplitCensus {
         entry
     }
 
-    /// All files in the byte order of their keys.
+    /// Returns all files in the byte order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> + '_ {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// Files of each class: (class index, files), in the order of the walk, or of the classes.
+    /// Returns the number of files per class: by ascending class index if classes come from a list, else one entry per chunk.
     pub fn class_counts(&self) -> Vec<(Option<u32>, u64)> {
         if let Some(listed) = &self.listed_classes {
             let mut counts = BTreeMap::new();
@@ -105,8 +105,8 @@ impl SplitCensus {
             .collect()
     }
 
-    /// Images that were left out because of their format, and that are not too large to be looked at; their names are
-    /// whole keys.
+    /// Returns the images that were left out because of their format and are small enough to be examined. The names of
+    /// these entries are whole keys.
     pub(crate) fn left_out(&self) -> impl Iterator<Item = EntryRef<'_>> {
         let entries = self.chunks.iter().flat_map(FileList::left_out);
         entries.filter(|entry| entry.size <= MAX_RECORD_BYTES)
@@ -116,7 +116,7 @@ impl SplitCensus {
         &self.chunks
     }
 
-    /// Feeds what is known of the entries to a hash.
+    /// Adds the further features of the entries to a hash.
     pub(crate) fn hash_extras(&self, hasher: &mut blake3::Hasher) {
         let mut record = Vec::new();
         for entry in self.iter() {
@@ -133,7 +133,7 @@ impl SplitCensus {
         }
     }
 
-    /// The classes of single files, for a split whose classes come from a list of files.
+    /// Returns the class of each file, for a split whose classes come from a list of files.
     pub(crate) fn listed_classes(&self) -> &[u32] {
         self.listed_classes.as_deref().unwrap_or_default()
     }
@@ -144,7 +144,7 @@ impl SplitCensus {
         self.chunks.push(chunk);
     }
 
-    /// A validation directory without classes gets them from a list beside it, where there is one.
+    /// Assigns classes from a list to the files of a validation directory without class directories, if there is a list.
     pub(super) fn attach_listed_classes(
         &mut self,
         classes: &ClassList,
@@ -156,7 +156,7 @@ impl SplitCensus {
             .filter(|c| c.class.is_none())
             .map(FileList::files)
             .sum();
-        // Others have no labels, as test splits.
+        // Other splits, such as test splits, have no labels.
         if let Some(listed) = listed
             && unlabelled > 0
             && self.name == "validation"

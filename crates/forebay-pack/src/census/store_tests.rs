@@ -1,5 +1,5 @@
-//! Packing from a store gives what packing the same files from a directory gives. A directory as a store stands for any:
-//! the same listing and the same ranged reads, without a server.
+//! Packing from a store gives the same result as packing the same files from a directory. The tests use a directory as
+//! the store, which does the same listings and ranged reads as a server.
 
 use super::*;
 use crate::options::DatasetFormat;
@@ -10,7 +10,7 @@ use forebay_store::{Location, Store, StoreOptions};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Files by their paths below a directory.
+/// Returns the files below a directory, by path.
 fn tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut out = BTreeMap::new();
     let mut open = vec![root.to_path_buf()];
@@ -71,7 +71,7 @@ fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images")
 }
 
-/// Some classes of the project's images, below `root`.
+/// Copies some classes of the repository's images to `root`.
 fn copy_images(root: &Path, classes: usize) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = tree(&testdata().join("train")).into_keys().collect();
     files.sort();
@@ -98,12 +98,12 @@ fn splits_and_classes_give_the_same_shards() {
 }
 
 #[test]
-fn odd_files_are_told_alike() {
+fn findings_about_odd_files_are_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     let files = copy_images(&src, 2);
     let class = src.join(files[0].parent().unwrap());
-    // An image without an image's name, one of another format, a text, something hidden, nothing at all.
+    // An image without an extension, one of an unsupported format, a text file, a hidden file, and an empty file.
     std::fs::copy(src.join(&files[0]), class.join("picture")).unwrap();
     std::fs::write(class.join("animation"), b"GIF89a and more").unwrap();
     std::fs::write(class.join("notes.txt"), b"text").unwrap();
@@ -137,7 +137,7 @@ fn odd_files_are_told_alike() {
 }
 
 #[test]
-fn what_is_no_part_of_the_dataset_is_told_alike() {
+fn findings_about_unrelated_files_are_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     let image = testdata()
@@ -197,7 +197,7 @@ fn an_object_that_changes_stops_the_pack() {
     let files = copy_images(&src, 1);
     let options = PackOptions::new(src.as_path(), dir.path().join("dst").as_path());
     let prepared = prepare_from_store(&options).unwrap();
-    // As many bytes as before, and others: a listing would not tell, the etag does.
+    // The object changes but keeps its size, so the ETag shows the change and a listing does not.
     let path = src.join(&files[0]);
     let mut bytes = std::fs::read(&path).unwrap();
     bytes.reverse();
@@ -211,7 +211,7 @@ fn an_object_that_changes_stops_the_pack() {
     assert!(!dir.path().join("dst/forebay.json").exists());
 }
 
-/// A tar of files by their paths.
+/// Builds a tar of files by path.
 fn tar_of(files: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (path, bytes) in files {
@@ -290,7 +290,7 @@ fn archives_in_a_store_give_the_same_shards() {
 }
 
 #[test]
-fn the_archives_of_ilsvrc_are_found_in_a_store() {
+fn ilsvrc_archives_are_found_in_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let images = dir.path().join("images");
     copy_images(&images, 2);
@@ -321,7 +321,7 @@ fn the_archives_of_ilsvrc_are_found_in_a_store() {
 }
 
 #[test]
-fn more_tars_in_a_store_than_stay_open_are_read_one_by_one() {
+fn tars_beyond_the_limit_of_open_files_are_read_in_turn() {
     let dir = tempfile::tempdir().unwrap();
     let images = dir.path().join("images");
     let files = copy_images(&images, 2);

@@ -1,8 +1,9 @@
-//! Records of one shard that several threads encode and change, in batches: one is read while the one before is encoded,
-//! and the one before that was written. So a source of one shard uses all cores, and the order of the records stays.
+//! Encodes and changes the records of one shard with several threads, in batches. While the threads encode a batch, the
+//! thread of the shard writes the previous batch and reads the next one. So a source of one shard uses all cores, and the
+//! order of the records does not change.
 //!
-//! Threads help only while fewer shards are written than there are cores; otherwise the thread of a shard does it all. At
-//! most three batches of a shard are in memory, and the record that ends each.
+//! The threads help only while fewer shards are written than there are cores; otherwise the thread of a shard does all of
+//! the work. At most three batches of a shard are in memory; the last record of each may exceed the batch size.
 
 use super::record::{Changes, Converted, Converter};
 use super::run::ShardInProgress;
@@ -16,9 +17,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-/// A batch ends with the record that brings it to this many bytes for each thread that works on it.
+/// Size in bytes, per thread that encodes it, at which a batch ends.
 const BATCH_BYTES: usize = 2 << 20;
-/// Or to this many records.
+/// Maximum number of records of a batch.
 const BATCH_RECORDS: usize = 256;
 
 /// The threads that encode records of all shards of a conversion.
@@ -26,20 +27,20 @@ pub(super) struct Batches<'a> {
     changes: Changes<'a>,
     features: &'a RecordFeatures,
     jobs: usize,
-    /// Whether reading goes on after a bad record.
+    /// Whether reading continues after a bad record.
     goes_on: bool,
-    /// Shards that are being written.
+    /// Number of shards that are being written.
     active: AtomicUsize,
-    /// Started by the first batch that needs them; none if the system cannot.
+    /// Started for the first batch that needs them; `None` if the system cannot start threads.
     helpers: OnceLock<Option<Helpers>>,
     converters: Mutex<Vec<Converter<'a>>>,
 }
 
-/// A record on its way.
+/// A record of a batch, with its changes.
 #[derive(Default)]
 struct BatchedRecord {
     record: OwnedRecord,
-    /// The bytes to write, if they are others than those of the record.
+    /// The bytes to write, if they differ from those of the record.
     changed: Option<Vec<u8>>,
     seek_point_bytes: Option<u64>,
     is_baseline_now: Option<bool>,
@@ -47,14 +48,14 @@ struct BatchedRecord {
     failure: Option<Failure>,
 }
 
-/// Why a record is not written.
+/// The reason why a record is not written.
 enum Failure {
     Source(SourceError),
-    /// It cannot be changed as was asked for.
+    /// The record cannot be changed as requested.
     Refused(String),
 }
 
-/// Counts a shard as long as it is written.
+/// Counts a shard as active until it is dropped.
 pub(super) struct ActiveShard<'a>(&'a AtomicUsize);
 
 impl Drop for ActiveShard<'_> {
@@ -86,12 +87,12 @@ impl<'a> Batches<'a> {
         ActiveShard(&self.active)
     }
 
-    /// Whether records of this file are worth handing them from thread to thread.
+    /// Returns whether encoding the records of this file takes long enough to distribute it to several threads.
     pub(super) fn are_for(&self, file: &dyn RecordFile) -> bool {
         self.jobs > 1 && (file.is_slow_to_encode() || self.changes.are_slow())
     }
 
-    /// Writes records of a file. Returns false if it was stopped.
+    /// Writes records of a file. Returns false if the conversion was stopped.
     pub(super) fn write(
         &self,
         file: &dyn RecordFile,
@@ -127,7 +128,7 @@ impl<'a> Batches<'a> {
         Ok(true)
     }
 
-    /// The threads that help, if there are cores for them.
+    /// Returns the helper threads, if there are idle cores for them.
     fn helpers(&self) -> Option<&Helpers> {
         if self.active.load(Ordering::Relaxed) >= self.jobs {
             return None;
@@ -136,7 +137,7 @@ impl<'a> Batches<'a> {
         self.helpers.get_or_init(start).as_ref()
     }
 
-    /// Reads a batch. What ends the reading is its last entry.
+    /// Reads a batch. If an error ends the reading, it is the last entry.
     fn read(&self, reader: &mut dyn RecordReader, is_over: &mut bool) -> Vec<BatchedRecord> {
         let threads = self.jobs / self.active.load(Ordering::Relaxed).max(1);
         let most = BATCH_BYTES * threads.max(1);

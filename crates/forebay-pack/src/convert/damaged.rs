@@ -1,4 +1,4 @@
-//! A damaged dataset as a source: what is whole in its shards, and what is known of them without a whole manifest.
+//! A damaged dataset as a source: its intact records, and what is known about it without an intact manifest.
 
 use super::found_features::{KEY_FEATURE, features, find_features, first_records, recover_key};
 use super::record::Converter;
@@ -35,7 +35,7 @@ pub(super) struct DamagedShard {
     format: ShardFormat,
     sidecar: Option<PathBuf>,
     storage: Arc<dyn Storage>,
-    /// As the manifest says.
+    /// Number of records in the manifest.
     pub(super) records: Option<u64>,
     crc32c: Option<u32>,
     /// Size of the file, or the size in the manifest if it is missing.
@@ -43,15 +43,15 @@ pub(super) struct DamagedShard {
     is_missing: bool,
 }
 
-/// A damaged dataset, open.
+/// An open damaged dataset.
 pub(super) struct Damaged {
     pub(super) source: Source,
     pub(super) format: DatasetFormat,
-    /// Losses in the manifest.
+    /// Descriptions of what is lost of the manifest.
     pub(super) notes: Vec<String>,
 }
 
-/// A shard by its name and what a manifest says of it.
+/// The name of a shard, and its entry in the manifest, if known.
 struct Entry {
     name: String,
     records: Option<u64>,
@@ -59,7 +59,7 @@ struct Entry {
     crc32c: Option<u32>,
 }
 
-/// Everything that is known of a dataset.
+/// What is known about a dataset.
 struct Known {
     manifest: Manifest,
     splits: BTreeMap<String, Vec<Entry>>,
@@ -67,7 +67,7 @@ struct Known {
     notes: Vec<String>,
 }
 
-/// Opens a dataset of which anything may be damaged. `label_base` counts where no manifest tells it.
+/// Opens a dataset that may be damaged anywhere. `label_base` is used if no manifest contains it.
 pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> Result<Damaged> {
     let (root, storage) = read_storage(location, read)?;
     let known = know(&root, &*storage, label_base)?;
@@ -154,7 +154,7 @@ pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> 
     })
 }
 
-/// The block size that loaders would take from the shards that can be opened.
+/// Returns the block size that loaders would compute from the readable shards.
 fn block_of_open_shards(shards: &[DamagedShard]) -> Result<u64> {
     let (mut records, mut bytes) = (0, 0);
     for shard in shards.iter().filter_map(DamagedShard::open) {
@@ -165,7 +165,7 @@ fn block_of_open_shards(shards: &[DamagedShard]) -> Result<u64> {
     Ok(block_records(records, bytes))
 }
 
-/// Takes what is known from the manifest, or else from the names of the files.
+/// Reads the manifest, or salvages it, or derives the shards from the names of the files.
 fn know(root: &Path, storage: &dyn Storage, label_base: i64) -> Result<Known> {
     let problem = match Manifest::load_in(root, storage) {
         Ok(manifest) => {
@@ -222,7 +222,7 @@ fn entries(manifest: &Manifest) -> BTreeMap<String, Vec<Entry>> {
     splits.collect()
 }
 
-/// The shards in a directory by their names, `SPLIT-NNNNN-of-NNNNN` with `.fbs` behind indexed ones.
+/// Finds the shards in a directory by name: `SPLIT-NNNNN-of-NNNNN`, followed by `.fbs` for indexed ones.
 fn by_names(
     root: &Path,
     storage: &dyn Storage,
@@ -274,7 +274,7 @@ fn by_names(
     }
 }
 
-/// Split, number and count of a shard by its name.
+/// Parses split, number and count from the name of a shard.
 fn take_apart(name: &str) -> Option<(&str, u32, u32)> {
     if !crate::destination::is_shard_name(name) {
         return None;
@@ -285,7 +285,7 @@ fn take_apart(name: &str) -> Option<(&str, u32, u32)> {
     Some((split, number.parse().ok()?, count.parse().ok()?))
 }
 
-/// The codec of indexed shards: as the manifest says, or as a shard's header says that is there.
+/// Returns the format with the codec of indexed shards, from the manifest or else from the header of a shard.
 fn indexed_format(manifest: &Manifest, splits: &[SourceSplit]) -> DatasetFormat {
     if let Some(codec) = manifest.pack.get("codec").and_then(|codec| codec.as_str()) {
         return DatasetFormat::Indexed(codec.parse().unwrap_or_default());
@@ -306,7 +306,7 @@ impl DamagedShard {
         let (bytes, is_missing) = match storage.open(&path) {
             Ok(file) => (file.len(), false),
             Err(error) if error.kind() == ErrorKind::NotFound => (entry.bytes, true),
-            // A disk that fails is not damage to be left out.
+            // A failing disk is not damage, so nothing may be left out because of it.
             Err(error) => return Err(Error::io(&path, "open", error)),
         };
         let sidecar = Some(sidecar_path(root, &entry.name)).filter(|sidecar| {
@@ -324,7 +324,7 @@ impl DamagedShard {
         })
     }
 
-    /// The problem and the losses of a missing file.
+    /// Returns the finding and the losses of a missing file.
     fn missing(&self) -> (Vec<VerifyFinding>, Vec<Lost>) {
         let error = forebay_shard::Error::Io {
             path: self.path.clone(),
@@ -339,7 +339,7 @@ impl DamagedShard {
         (vec![error.into()], vec![lost])
     }
 
-    /// The problem and the loss of a record that is whole and cannot be converted.
+    /// Returns the finding and the loss of an intact record that cannot be converted.
     fn refused(&self, number: u64, what: String) -> (VerifyFinding, Lost) {
         let records = number..number + 1;
         let range = self.open().and_then(|s| s.byte_range(records.clone()).ok());
@@ -359,7 +359,7 @@ impl DamagedShard {
         (finding, lost)
     }
 
-    /// Hashes the identity of the file: a run that continues must find the same.
+    /// Adds the identity of the file to a hash: a run that continues must find the same file.
     fn identify(&self, hasher: &mut blake3::Hasher) {
         let name = self.path.file_name().unwrap_or_default();
         let name = name.as_encoded_bytes();
@@ -375,7 +375,7 @@ impl DamagedShard {
         hasher.update(&since.map_or(0, |since| since.as_nanos()).to_le_bytes());
     }
 
-    /// The shard by its index, if that is whole.
+    /// Opens the shard by its index, if the index is intact.
     pub(super) fn open(&self) -> Option<Shard> {
         let (sidecar, storage) = (self.sidecar.as_deref(), Arc::clone(&self.storage));
         Shard::open_in(
@@ -405,7 +405,8 @@ impl DamagedShard {
         }
     }
 
-    /// Which records are lost, where `found` of them are whole. What no index tells, the manifest may.
+    /// Returns the lost records and their number, given that `found` records are intact. The number comes from the manifest
+    /// if possible.
     fn lost(&self, mut lost: Vec<Lost>, found: u64) -> (Vec<Lost>, u64) {
         let count = |records: &Option<Range<u64>>| records.as_ref().map_or(0, |r| r.end - r.start);
         let Some(records) = self.records else {
@@ -416,7 +417,7 @@ impl DamagedShard {
         if missing == 0 {
             lost.clear();
         } else if lost.is_empty() {
-            // The file ends between two records.
+            // The file is truncated between two records.
             lost.push(Lost {
                 path: self.path.clone(),
                 records: Some(found..records),
@@ -427,7 +428,7 @@ impl DamagedShard {
     }
 }
 
-/// A shard that is being salvaged.
+/// The state of salvaging a shard.
 struct Salvaging<'a, 's, W: std::io::Write> {
     features: &'a RecordFeatures,
     key_feature: Option<&'a str>,
@@ -438,7 +439,7 @@ struct Salvaging<'a, 's, W: std::io::Write> {
     fast: FastCount,
     record_bytes: u64,
     key: Vec<u8>,
-    /// Records that cannot be converted, with the reasons.
+    /// Records that cannot be converted, with the reason.
     refused: Vec<(u64, String)>,
 }
 
@@ -477,7 +478,7 @@ impl<W: std::io::Write> Salvaging<'_, '_, W> {
 }
 
 impl Run<'_> {
-    /// Writes what is whole in a shard. None if it was stopped.
+    /// Writes the intact records of a shard. `None` if the conversion was stopped.
     pub(super) fn salvage(
         &self,
         planned: &PlannedShard,

@@ -1,4 +1,4 @@
-//! The features of a damaged dataset: those that its records have, and those that hold image, label and key.
+//! Finds the features of the records of a damaged dataset, and those that hold image, label and key.
 
 use super::damaged::DamagedShard;
 use super::source::SourceSplit;
@@ -8,13 +8,13 @@ use forebay_shard::manifest::{FeatureEntry, Manifest};
 use forebay_shard::{ExampleView, index::MAX_KEY_BYTES};
 use std::collections::BTreeMap;
 
-/// The option in a manifest's `pack` that names the feature that keys come from.
+/// Name of the entry of `pack` in a manifest that names the feature with the keys.
 pub(super) const KEY_FEATURE: &str = "key_feature";
-/// The bytes features that make a key where no index knows it: `image/class/synset`, a slash, and this one.
+/// Features from which a key is composed if no index contains it: `image/class/synset`, a slash, and `image/filename`.
 const FILENAME: &str = "image/filename";
 const SYNSET: &str = "image/class/synset";
 
-/// The first record of each shard of which it can be read.
+/// Returns the first record of each shard, if it can be read.
 pub(super) fn first_records<'a>(
     shards: impl Iterator<Item = &'a DamagedShard>,
 ) -> impl Iterator<Item = Vec<u8>> {
@@ -25,8 +25,8 @@ pub(super) fn first_records<'a>(
     })
 }
 
-/// Finds the features that hold image, label and key in a record, as far as the manifest does not name them. Returns a
-/// note where they are not those that `pack` writes.
+/// Finds the features that hold image, label and key by a record, unless the manifest names them. Returns a
+/// note if they differ from those that `pack` writes.
 pub(super) fn find_features(manifest: &mut Manifest, record: &[u8]) -> Option<String> {
     let is_named = !manifest.fingerprint.is_empty();
     if is_named && manifest.record_features.is_standard() {
@@ -52,7 +52,7 @@ pub(super) fn find_features(manifest: &mut Manifest, record: &[u8]) -> Option<St
     Some(note)
 }
 
-/// The features of the first records that can be read.
+/// Returns the features that occur in the first readable record of each shard.
 pub(super) fn features(splits: &[SourceSplit]) -> Vec<FeatureEntry> {
     let mut features: BTreeMap<String, (FeatureKind, bool)> = BTreeMap::new();
     for record in first_records(splits.iter().flat_map(|split| &split.damaged)) {
@@ -68,8 +68,8 @@ pub(super) fn features(splits: &[SourceSplit]) -> Vec<FeatureEntry> {
     features.into_iter().map(entry).collect()
 }
 
-/// The key of a record of which no index tells it: what the feature says that keys come from or, as `pack` makes them,
-/// class and file.
+/// Computes the key of a record whose index is lost: from the feature that holds keys, or composed of class and file
+/// name, as `pack` does.
 pub(super) fn recover_key(example: &ExampleView<'_>, feature: Option<&str>, key: &mut Vec<u8>) {
     let bytes = |name: &str| example.bytes(name).ok().flatten();
     match feature {

@@ -1,4 +1,4 @@
-//! Mapped shards as the destination of a conversion: records stay in the files of the source.
+//! Mapped shards as the destination of a conversion; the records stay in the files of the source.
 
 use super::source::Source;
 use super::{ConvertOptions, OutputFormat};
@@ -13,18 +13,18 @@ use forebay_store::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The place of the records.
+/// The location of the records.
 #[derive(Debug)]
 pub(super) struct Mapping {
     pub(super) source: MappedFrom,
-    /// The location as the paths of files have it.
+    /// The location as a prefix of the paths of files.
     root: PathBuf,
-    /// The store of the records, and the location there.
+    /// The store of the records, and the path of the location in it.
     store: Option<(PathBuf, Arc<dyn Storage>)>,
 }
 
 impl Mapping {
-    /// Decides the location, where the options ask for mapped shards.
+    /// Determines the location, if the options request mapped shards.
     pub(super) fn of(options: &ConvertOptions, source: &Source) -> Result<Option<Self>> {
         if options.format != OutputFormat::Mapped {
             return Ok(None);
@@ -65,7 +65,7 @@ impl Mapping {
         let text = location.to_str().ok_or_else(|| {
             SourceError::source(&root, "its path is not UTF-8, which manifests are")
         })?;
-        // Paths have single slashes.
+        // Paths contain single slashes, so the double slash of a URL is restored.
         let location = match is_remote && !text.contains("://") {
             true => text.replacen(":/", "://", 1),
             false => text.to_owned(),
@@ -84,8 +84,8 @@ impl Mapping {
         }))
     }
 
-    /// Returns what identifies a file. Call it before records are read: every read compares the file with the one that was
-    /// opened first, so this version is that of the records.
+    /// Returns the identity of a file. Must be called before records are read: every read compares the file with its first
+    /// opened version, so the version returned here is that of the records.
     pub(super) fn identity(&self, file: &dyn RecordFile) -> Result<SourceIdentity> {
         let mut identity = SourceIdentity::new(self.name(file)?, file.bytes());
         if let Some((root, storage)) = &self.store {
@@ -97,7 +97,7 @@ impl Mapping {
         Ok(identity)
     }
 
-    /// Returns the name of a file below the location.
+    /// Returns the name of a file relative to the location.
     fn name(&self, file: &dyn RecordFile) -> Result<String> {
         let below = file.path().strip_prefix(&self.root).ok();
         let name = below.and_then(|path| path.to_str()).map(str::to_owned);
@@ -106,7 +106,7 @@ impl Mapping {
     }
 }
 
-/// The directory that two directories have in common.
+/// Returns the longest common prefix of two directories.
 fn common(a: &Path, b: &Path) -> PathBuf {
     let parts = a.components().zip(b.components());
     let same = parts.take_while(|(a, b)| a == b);
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_have_a_common_one() {
+    fn directories_have_a_common_prefix() {
         for (a, b, expected) in [
             ("/a/b", "/a/b", "/a/b"),
             ("/a/b/c", "/a/bc", "/a"),

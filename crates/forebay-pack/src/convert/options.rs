@@ -1,4 +1,4 @@
-//! Everything that a conversion can be told.
+//! The options of a conversion.
 
 use super::source::ConvertSource;
 use crate::options::{
@@ -16,36 +16,36 @@ use std::path::Path;
 /// Policy for seek points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SeekPointChange {
-    /// Records keep those that they have, and get no others.
+    /// Records keep their seek points, and no seek points are added.
     #[default]
     Keep,
-    /// They go.
+    /// Seek points are removed.
     Remove,
-    /// Every JPEG gets new ones.
+    /// Seek points are computed for every JPEG.
     Make(SeekDensity),
 }
 
 /// Policy for progressive JPEGs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProgressiveChange {
-    /// They stay as they are.
+    /// Progressive JPEGs are unchanged.
     #[default]
     Keep,
-    /// They become baseline ones with the same pixels, of which the original can be made again, byte for byte; those of
-    /// which it could not stay as they are.
+    /// Progressive JPEGs are transcoded to baseline JPEGs with the same pixels, from which the original can be restored byte for
+    /// byte. JPEGs for which this is impossible are unchanged.
     Baseline,
-    /// The originals come back.
+    /// The original progressive JPEGs are restored.
     Original,
 }
 
 /// Policy for the encoding of JPEGs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ImageChange {
-    /// They stay as they are; in files of other formats than indexed shards they are JPEGs.
+    /// Images are unchanged, except that formats that cannot hold fast images get JPEGs.
     #[default]
     Keep,
-    /// They are stored in this encoding. As JPEGs, fast images become the files that they were made of, and get the seek
-    /// points that these had.
+    /// Images are stored in this encoding. If it is JPEG, fast images are restored to their original files, with seek points
+    /// of the same density as before.
     To(ImageForm),
 }
 
@@ -53,9 +53,9 @@ pub enum ImageChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutputFormat {
-    /// Shards, which Forebay reads.
+    /// Shards that Forebay reads.
     Shards(DatasetFormat),
-    /// Files of another tool's format, and the compression of whole files.
+    /// Files of another tool's format, with the compression of whole files.
     Records(RecordFormat, BlockCompression),
     /// Mapped shards: records stay in the files of the source, where loaders read them.
     Mapped,
@@ -77,7 +77,7 @@ impl OutputFormat {
         }
     }
 
-    /// Returns the format of the shards in a manifest; that of files of another tool does not matter.
+    /// Returns the format of the shards in a manifest; an arbitrary one for files of another tool.
     pub(super) fn shard_format(self) -> ShardFormat {
         match self {
             Self::Shards(format) => format.shard_format(),
@@ -86,7 +86,7 @@ impl OutputFormat {
         }
     }
 
-    /// Returns the entries of a manifest that tell how to write the same files again.
+    /// Returns the manifest entries with which the same files can be written again.
     pub(crate) fn arguments(self, index_text: bool) -> Vec<(&'static str, String)> {
         match self {
             Self::Shards(format) => format.arguments(index_text).into(),
@@ -99,23 +99,23 @@ impl OutputFormat {
     }
 }
 
-/// Everything that a conversion can be told. Start from [`ConvertOptions::new`] and change fields.
+/// The options of a conversion. Start from [`ConvertOptions::new`] and change fields.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConvertOptions {
     /// Source of the conversion.
     pub src: ConvertSource,
-    /// Destination: a directory that is missing, empty, or holds the unfinished work of the same conversion.
+    /// Destination: a directory that is missing, is empty, or holds the unfinished work of the same conversion.
     pub dst: Location,
     /// The format of the files.
     pub format: OutputFormat,
-    /// Features that are left out of the records.
+    /// Features to remove from the records.
     pub drop_features: BTreeSet<String>,
     /// Policy for records that cannot be read, or that loaders could not use.
     pub on_bad: OnBad,
-    /// How many of them end the conversion.
+    /// Number of bad records that ends the conversion.
     pub max_bad: MaxBad,
-    /// How many shards; none: records stay together as they are.
+    /// Division into shards; `None` keeps the boundaries of the source files.
     pub sharding: Option<Sharding>,
     /// Policy for seek points.
     pub seek_points: SeekPointChange,
@@ -127,22 +127,22 @@ pub struct ConvertOptions {
     pub index_text: bool,
     /// Adds a BLAKE3 hash of each shard to the manifest.
     pub blake3: bool,
-    /// Shards written at the same time; none: what the machine and its cgroup allow. Never changes the output.
+    /// Number of shards written in parallel; `None`: as the machine and its cgroup allow. Never changes the output.
     pub jobs: Option<usize>,
-    /// Whether finished files are forced to disk. Never changes the output.
+    /// Whether finished files are synced to disk. Never changes the output.
     pub durability: Durability,
-    /// Refuses to start when the destination has too little room.
+    /// Refuses to start if the destination has too little free space.
     pub check_space: bool,
-    /// Removes the dataset (or the unfinished one) that is in the destination first.
+    /// Removes an existing dataset (or an unfinished one) from the destination first.
     pub overwrite: bool,
-    /// Staging of shards on their way to an object store, and access to the store.
+    /// Staging of shards before their upload to an object store, and access to the store.
     pub upload: UploadOptions,
-    /// How a source that is no local directory is read.
+    /// How to read a source that is not a local directory.
     pub read: ReadOptions,
 }
 
 impl ConvertOptions {
-    /// The same records in files of another format, and nothing else changed.
+    /// Creates options that write the same records in another format, without other changes.
     pub fn new(
         src: ConvertSource,
         dst: impl Into<Location>,
@@ -170,12 +170,12 @@ impl ConvertOptions {
         }
     }
 
-    /// The encoding of images that is written, if it is one for all.
+    /// Returns the encoding of the written images, if all of them get the same one.
     pub(super) fn image_form(&self) -> Result<Option<ImageForm>, String> {
         let holds_fast = match self.format {
             OutputFormat::Shards(DatasetFormat::Indexed(_)) => true,
             OutputFormat::Shards(DatasetFormat::TfRecord) | OutputFormat::Records(..) => false,
-            // Records stay as they are in the files of the source.
+            // Mapped shards leave the records in the files of the source unchanged.
             OutputFormat::Mapped => true,
         };
         let form = match (self.images, self.format) {
@@ -200,10 +200,10 @@ impl ConvertOptions {
         Ok(Some(form))
     }
 
-    /// The options of shards, in the words of a pack.
+    /// Returns the options for writing shards, as options of a pack.
     pub(super) fn of_shards(&self) -> PackOptions {
         let mut options = PackOptions::new(Path::new(""), self.dst.clone());
-        // Files of other formats have no sidecars either.
+        // The format is used for sidecars only, which files of other formats do not have.
         options.format = match self.format {
             OutputFormat::Shards(format) => format,
             OutputFormat::Records(..) | OutputFormat::Mapped => DatasetFormat::INDEXED,
@@ -211,7 +211,7 @@ impl ConvertOptions {
         options.index_text = self.index_text;
         (options.blake3, options.durability) = (self.blake3, self.durability);
         options.jobs = self.jobs;
-        // What may come to records that had no seek points.
+        // Seek points that may be added to records that had none.
         options.seek_points = match self.seek_points {
             SeekPointChange::Make(density) => Some(density),
             SeekPointChange::Keep | SeekPointChange::Remove => None,
@@ -225,7 +225,7 @@ impl ConvertOptions {
         options
     }
 
-    /// Arguments that decide the output, by name, as the manifest records them.
+    /// Returns the arguments that affect the output, by name, as recorded in the manifest.
     pub(super) fn arguments(&self) -> BTreeMap<String, String> {
         let mut arguments = BTreeMap::new();
         let mut set = |name: &str, value: String| arguments.insert(name.to_owned(), value);

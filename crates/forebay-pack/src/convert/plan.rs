@@ -7,16 +7,16 @@ use crate::plan::{PlannedShard, cut};
 use forebay_formats::key_path::is_split_name;
 use std::collections::BTreeMap;
 
-/// Raised when the same arguments come to give other bytes.
+/// Incremented when the same arguments lead to different output.
 const PLAN_VERSION: u32 = 2;
 
-/// Framing of a record, in bytes.
+/// Size of the framing of a record, in bytes.
 const FRAME_BYTES: u64 = 16;
 
-/// Every shard to write.
+/// All shards to write.
 pub(super) struct Plan {
     pub(super) shards: Vec<PlannedShard>,
-    /// Digest of the source and of everything that decides the output.
+    /// Digest of the source and of everything that affects the output.
     pub(super) digest: String,
 }
 
@@ -75,7 +75,7 @@ impl Plan {
     }
 }
 
-/// First position of each shard and the number of records at the end; and the bytes of each.
+/// Returns the first position of each shard, followed by the number of records, and the size of each shard in bytes.
 fn cut_split(split: &SourceSplit, sharding: Option<Sharding>) -> Result<(Vec<u64>, Vec<u64>)> {
     let Some(sharding) = sharding else {
         let bytes = split.file_bytes();

@@ -1,4 +1,4 @@
-//! One record, changed as little as was asked for.
+//! Converts one record, with no other changes than the requested ones.
 
 use super::{ImageChange, ProgressiveChange, SeekPointChange};
 use crate::options::ImageForm;
@@ -22,19 +22,19 @@ use std::collections::BTreeSet;
 pub(super) struct Changes<'s> {
     pub(super) seek_points: SeekPointChange,
     pub(super) progressive: ProgressiveChange,
-    /// The encoding of images, decided for the format that is written.
+    /// The encoding of images, resolved for the output format.
     pub(super) images: ImageChange,
-    /// Seek points of JPEGs that were fast images, if others are kept.
+    /// Seek points for JPEGs that are restored from fast images, if the seek points of other images are kept.
     pub(super) restored_seek_points: Option<SeekDensity>,
-    /// Whether recipes belong to progressive JPEGs that became baseline ones only for fast images.
+    /// Whether to restore progressive JPEGs from recipes, because they became baseline only to be stored as fast images.
     pub(super) restores_progressive: bool,
     pub(super) dropped: &'s BTreeSet<String>,
-    /// Whether images are examined as those of a pack are: records of other tools may hold anything.
+    /// Whether to examine images as a pack does, since records of other tools may hold anything.
     pub(super) examines_images: bool,
 }
 
 impl Changes<'_> {
-    /// Whether they take longer than reading and writing a record.
+    /// Returns whether the changes take longer than reading and writing a record.
     pub(super) fn are_slow(&self) -> bool {
         matches!(self.seek_points, SeekPointChange::Make(_))
             || self.progressive != ProgressiveChange::Keep
@@ -42,7 +42,7 @@ impl Changes<'_> {
     }
 }
 
-/// A worker's tools.
+/// The state of a thread that converts records.
 pub(super) struct Converter<'s> {
     features: &'s RecordFeatures,
     changes: Changes<'s>,
@@ -52,26 +52,26 @@ pub(super) struct Converter<'s> {
     record: Vec<u8>,
 }
 
-/// A record as it is to be written.
+/// A converted record.
 pub(super) struct Converted<'a> {
     pub(super) bytes: &'a [u8],
-    /// Bytes of its seek points, if it has any.
+    /// Size of its seek points in bytes, if it has any.
     pub(super) seek_point_bytes: Option<u64>,
-    /// Whether a progressive JPEG, which was to become a baseline one, is one now.
+    /// Whether its progressive JPEG was transcoded to baseline; `None` if this was not requested or it is not progressive.
     pub(super) is_baseline_now: Option<bool>,
-    /// Whether it has a fast image.
+    /// Counts its fast image, if it has one.
     pub(super) fast: FastCount,
 }
 
 /// The new form of an image.
 enum Image<'a> {
     Same,
-    /// Another one, in the feature with the image.
+    /// Another image, in the image feature.
     Jpeg(Cow<'a, [u8]>, Recipe),
     Fast(Vec<u8>, Recipe),
 }
 
-/// The recipe of a progressive JPEG.
+/// The recipe for restoring a progressive JPEG.
 enum Recipe {
     Keep,
     Drop,
@@ -80,7 +80,7 @@ enum Recipe {
 
 /// The image of a record.
 struct Stored<'a> {
-    /// As it is stored.
+    /// The stored bytes.
     bytes: &'a [u8],
     is_fast: bool,
     has_recipe: bool,
@@ -98,7 +98,7 @@ impl<'s> Converter<'s> {
         }
     }
 
-    /// The record to write. Records that hold no image stay as they are, whatever they are.
+    /// Returns the record to write. A record without an image may only lose features.
     pub(super) fn convert<'a>(&'a mut self, record: &'a [u8]) -> Result<Converted<'a>, String> {
         let mut converted = Converted {
             bytes: record,
@@ -163,7 +163,7 @@ impl<'s> Converter<'s> {
             (Some(density), Some(image)) => self.builder.build(image, density),
             _ => None,
         };
-        // Points are of an image's bytes: with these they go, if new ones were not asked for.
+        // Seek points refer to the bytes of an image, so they are removed if it changes, unless new ones are requested.
         let keeps_points = changes.seek_points == SeekPointChange::Keep && image.is_none();
         let has_points = example.get(IMAGE_SEEK_POINTS).is_some();
         let nothing_to_say = stored.is_none() && changes.seek_points != SeekPointChange::Remove;
@@ -189,8 +189,8 @@ impl<'s> Converter<'s> {
         Ok(converted)
     }
 
-    /// Checks that loaders can read an image: its header, its structure and its end. Pixels are decoded only where there is
-    /// reason to doubt that they can be.
+    /// Checks that loaders can read an image: its header, its structure and its end. Pixels are decoded only if these checks
+    /// leave doubts.
     fn examine(&self, image: &[u8]) -> Result<(), String> {
         let refused = |reason: Reason, detail: String| match detail.as_str() {
             "" => format!("its image: {}", reason.text()),
@@ -205,7 +205,7 @@ impl<'s> Converter<'s> {
         Ok(())
     }
 
-    /// Decides the new form of an image, and counts it.
+    /// Determines the new form of an image, and counts it.
     fn image<'a>(
         &mut self,
         stored: &Stored<'a>,

@@ -1,7 +1,7 @@
-//! Repair: a conversion of what is whole in a damaged dataset, and a list of what is lost.
+//! Repair: converts the intact records of a damaged dataset, and lists what is lost.
 //!
-//! Each shard becomes one of the same number, without its lost records. It runs as every conversion does: resumable,
-//! and published last.
+//! Each shard becomes a shard with the same number, without its lost records. A repair works as every conversion:
+//! it can be resumed, and the manifest is published last.
 
 use super::source::Source;
 use super::{ConvertOptions, ConvertSource, ConvertSummary, convert_source, damaged};
@@ -19,8 +19,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Under these names the manifest of a repaired dataset counts the records that were lost, the places in which they
-/// were, and what was damaged.
+/// Manifest entries of a repaired dataset that count the lost records, the places in which records were lost,
+/// and the findings of damage.
 const LOST_RECORDS_KEY: &str = "lost_records";
 const LOST_PLACES_KEY: &str = "lost_places";
 const DAMAGE_KEY: &str = "damage";
@@ -31,14 +31,14 @@ const DAMAGE_KEY: &str = "damage";
 pub struct RepairOptions {
     /// The damaged dataset.
     pub src: Location,
-    /// How the repaired one is written. Its format is the source's, whatever is given here.
+    /// Options for writing the repaired dataset. Their format is ignored: it is that of the source.
     pub convert: ConvertOptions,
-    /// The label of the first class, where the manifest is too damaged to tell it.
+    /// The label of the first class, for a manifest that is too damaged to contain it.
     pub label_base: i64,
 }
 
 impl RepairOptions {
-    /// Returns options that copy what is whole in `src` to `dst`.
+    /// Creates options that copy the intact records of `src` to `dst`.
     pub fn new(src: impl Into<Location>, dst: impl Into<Location>) -> Self {
         let src = src.into();
         let source = ConvertSource::Dataset(src.clone());
@@ -54,27 +54,27 @@ impl RepairOptions {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RepairSummary {
-    /// The dataset that was written.
+    /// The written dataset.
     pub converted: ConvertSummary,
-    /// Records that are lost, as far as the source's manifest or its indexes tell.
+    /// Number of lost records, as far as the source's manifest or its indexes show.
     pub lost_records: u64,
-    /// Places in which records are lost; 0 where nothing is.
+    /// Number of places in which records were lost.
     pub lost_places: u64,
     /// Number of findings of damage in the shards.
     pub damage: u64,
-    /// The lost records, as in the report; empty where the dataset was complete already and its report is not here.
+    /// The lost records, as in the report; empty if the dataset was already complete and its report is not available here.
     pub lost: Vec<Lost>,
-    /// Losses in the manifest that could not be recovered.
+    /// Descriptions of what is lost of the manifest.
     pub notes: Vec<String>,
-    /// The report of what was damaged and lost, if anything was.
+    /// The report about damaged and lost parts, if there are any.
     pub report: Option<PathBuf>,
 }
 
-/// Writes what is whole in a damaged dataset as a new one. Records, blocks, indexes and the manifest may be damaged,
+/// Writes the intact records of a damaged dataset as a new one. Records, blocks, indexes and the manifest may be damaged,
 /// and shards may be missing. Observers get the same calls as from [`convert`](super::convert).
 ///
 /// # Errors
-/// See [`Error`]. Damage is no error: it is in the summary and the report.
+/// See [`Error`]. Damage is not an error: it is in the summary and the report.
 pub fn repair(
     options: &RepairOptions,
     observer: &dyn Observer,
@@ -107,7 +107,7 @@ pub fn repair(
     })
 }
 
-/// The counts of a repair in the manifest of its result.
+/// The counts of a repair in the manifest of the repaired dataset.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     lost_records: u64,
@@ -126,7 +126,7 @@ impl Counts {
     }
 }
 
-/// Says in the manifest of a repaired dataset what was lost.
+/// Records the losses in the manifest of a repaired dataset.
 pub(super) fn record(source: &Source, done: &BTreeMap<String, ShardLine>, manifest: &mut Manifest) {
     for key in [LOST_RECORDS_KEY, LOST_PLACES_KEY, DAMAGE_KEY] {
         manifest.pack.remove(key);
@@ -154,7 +154,7 @@ enum ReportLine {
     },
     Lost {
         shard: PathBuf,
-        /// Number of the first lost record in the shard, and how many are lost; missing where no index tells.
+        /// Number of the first lost record in the shard, and number of lost records; missing if no index contains them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         record: Option<u64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -164,7 +164,7 @@ enum ReportLine {
     },
 }
 
-/// Writes the report of a repair, if there is anything to report, and gives its place.
+/// Writes the report of a repair, if there is anything to report, and returns its path.
 pub(super) fn write_report<'a>(
     dir: &WorkDir,
     source: &Source,
@@ -213,7 +213,7 @@ impl ReportLine {
     }
 }
 
-/// The lost records of a report, if it is here.
+/// Reads the lost records from a report, if it exists here.
 fn read_lost(path: &Path) -> Result<Vec<Lost>> {
     let file = match File::open(path) {
         Ok(file) => file,

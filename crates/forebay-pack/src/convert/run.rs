@@ -1,4 +1,4 @@
-//! Writing the files of a conversion in parallel.
+//! Writes the files of a conversion in parallel.
 
 use super::batches::Batches;
 use super::mapped::Mapping;
@@ -26,12 +26,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 
-/// A conversion that runs.
+/// A running conversion.
 pub(super) struct Run<'a> {
     pub(super) options: &'a PackOptions,
     pub(super) changes: Changes<'a>,
     pub(super) bad: Bad<'a>,
-    /// Whether a key that a shard has already makes a record a bad one.
+    /// Whether a record counts as bad if its key already occurs in the shard.
     pub(super) has_unique_keys: bool,
     pub(super) sink: Option<&'a dyn RecordSink>,
     pub(super) mapping: Option<&'a Mapping>,
@@ -42,7 +42,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Writes shards in parallel; this thread makes them durable in the order in which they come.
+    /// Writes shards in parallel; this thread makes them durable in the order in which they are finished.
     pub(super) fn write_all(
         &self,
         shards: &[&PlannedShard],
@@ -71,7 +71,7 @@ impl Run<'_> {
                 if !stopped()
                     && let Some(written) = self.write(shard, &batches, converter, stopped)?
                 {
-                    // The finisher hangs up only after an error, which it has reported.
+                    // The receiver is dropped only after an error, which it has reported.
                     let _ = sender.send(written);
                 }
                 Ok(())
@@ -104,7 +104,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes the records of a shard. None if it was stopped.
+    /// Writes the records of a shard. `None` if the conversion was stopped.
     fn write(
         &self,
         planned: &PlannedShard,
@@ -141,13 +141,13 @@ impl Run<'_> {
         Ok(Some(written.with_findings(shard.findings).in_room(room)))
     }
 
-    /// Begins the file of a shard.
+    /// Creates the file of a shard.
     fn begin(&self, planned: &PlannedShard) -> Result<RecordFileWriter> {
         let path = self.destination.dir().path(&planned.name);
         match (self.sink, self.mapping) {
             (None, None) => RecordFileWriter::shard(&path, self.options),
             (None, Some(mapping)) => {
-                // Each file is a shard.
+                // Each file of the source becomes a shard.
                 let split = &self.source.splits[planned.split];
                 let file = &*split.files[planned.number as usize];
                 RecordFileWriter::mapped(&path, mapping.identity(file)?, self.options)
@@ -166,7 +166,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes records of a file one by one, without copies of what does not change. Returns false if it was stopped.
+    /// Writes records of a file one by one, without copying unchanged ones. Returns false if the conversion was stopped.
     fn write_in_turn(
         &self,
         file: &dyn RecordFile,
@@ -218,7 +218,7 @@ pub(super) struct Bad<'a> {
     pub(super) durability: Durability,
 }
 
-/// The bytes of a record that was refused after it had been read; `None` if it cannot be read.
+/// Returns the bytes of a record that was read before and then refused; `None` if it cannot be read.
 fn stored_record(file: &dyn RecordFile, record: u64) -> Option<Vec<u8>> {
     let file = file.unchecked().unwrap_or(file);
     let mut reader = file.read(record..record + 1).ok()?;
@@ -229,7 +229,7 @@ fn stored_record(file: &dyn RecordFile, record: u64) -> Option<Vec<u8>> {
 /// A shard that is being written.
 pub(super) struct ShardInProgress<'a> {
     bad: Bad<'a>,
-    /// Hashes of the keys so far, where they have to differ.
+    /// Hashes of the keys so far, if keys must be unique.
     keys: Option<HashSet<u128>>,
     observer: &'a dyn Observer,
     writer: RecordFileWriter,
@@ -237,10 +237,10 @@ pub(super) struct ShardInProgress<'a> {
     seek_points: SeekPointCount,
     progressive: ProgressiveCount,
     fast: FastCount,
-    /// The lowest and the highest label.
+    /// The lowest and the highest label so far.
     labels: Option<(i64, i64)>,
     source_bytes: u64,
-    /// Records and bytes that the observer does not know of.
+    /// Records and bytes that were not reported to the observer yet.
     step: (u64, u64),
 }
 
@@ -261,7 +261,7 @@ impl<'a> ShardInProgress<'a> {
         }
     }
 
-    /// Writes a record in its new form. Returns whether that was the end of a step.
+    /// Writes a converted record. Returns whether a progress step is complete.
     pub(super) fn append(
         &mut self,
         file: &dyn RecordFile,
@@ -297,7 +297,7 @@ impl<'a> ShardInProgress<'a> {
         Ok(is_step)
     }
 
-    /// Leaves a record out, or returns its error.
+    /// Leaves out a bad record, or returns its error if the policy is to fail.
     pub(super) fn leave_out(&mut self, file: &dyn RecordFile, error: SourceError) -> Result<()> {
         let (path, record, what) = match error {
             SourceError::Record { path, record, what } if *self.bad.policy != OnBad::Fail => {
@@ -324,7 +324,7 @@ impl<'a> ShardInProgress<'a> {
         Ok(())
     }
 
-    /// Whether a record has a key of its own in this shard. One without a key has.
+    /// Returns whether a key is new in this shard. Empty keys always count as new.
     pub(super) fn is_new_key(&mut self, key: &[u8]) -> bool {
         let Some(keys) = self.keys.as_mut().filter(|_| !key.is_empty()) else {
             return true;
@@ -335,7 +335,7 @@ impl<'a> ShardInProgress<'a> {
         keys.insert(u128::from_le_bytes(half))
     }
 
-    /// Leaves out a record that cannot be converted or that the format cannot hold, or returns its error.
+    /// Leaves out a record that cannot be converted or that the format cannot hold, or returns the error.
     pub(super) fn refuse(
         &mut self,
         file: &dyn RecordFile,
@@ -349,7 +349,7 @@ impl<'a> ShardInProgress<'a> {
         self.leave_out(file, SourceError::Record { path, record, what })
     }
 
-    /// Tells the observer what was written since the last time.
+    /// Reports to the observer what was written since the last call.
     fn advance(&mut self) {
         let (records, bytes) = std::mem::take(&mut self.step);
         self.source_bytes += bytes;

@@ -1,4 +1,4 @@
-//! Files of other tools' formats as the destination of a conversion.
+//! Files in the formats of other tools as the destination of a conversion.
 
 use super::record::{Changes, Converter};
 use super::source::{Source, refused};
@@ -10,7 +10,7 @@ use forebay_formats::records::{RecordSink, SinkOptions};
 use forebay_shard::Manifest;
 use std::collections::BTreeMap;
 
-/// Prepares to write records, where the options ask for files of another tool's format.
+/// Prepares to write records, if the options request files in another tool's format.
 pub(super) fn open(
     options: &ConvertOptions,
     source: &Source,
@@ -26,12 +26,12 @@ pub(super) fn open(
     created.map(Some).map_err(Error::Options)
 }
 
-/// The first record that can be read, as it is to be written.
+/// Returns the first readable record, converted.
 fn first_record(source: &Source, changes: Changes<'_>, on_bad: &OnBad) -> Result<Option<Vec<u8>>> {
     let files = source.splits.iter().flat_map(|split| &split.files);
     let mut converter = Converter::new(changes, &source.facts.record_features);
     for file in files {
-        // One by one: only a damaged one needs the next.
+        // Records are read one by one, since the next one is needed only if this one is damaged.
         for number in 0..file.records() {
             let mut reader = file.read(number..number + 1)?;
             let record = match reader.next_record() {
@@ -49,7 +49,7 @@ fn first_record(source: &Source, changes: Changes<'_>, on_bad: &OnBad) -> Result
     Ok(None)
 }
 
-/// The lists of the files of each split.
+/// Returns the indexes that list the files of each split.
 pub(super) fn indexes(
     sink: &dyn RecordSink,
     manifest: &Manifest,

@@ -1,4 +1,4 @@
-//! The source of a conversion: records in order, with the boundaries of their files.
+//! The source of a conversion: records in order, with the boundaries of its files.
 
 use super::ConvertOptions;
 use super::damaged::DamagedShard;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// Source of the conversion.
 #[derive(Debug, Clone)]
 pub enum ConvertSource {
-    /// A dataset: a directory with a manifest, or one in a store.
+    /// A dataset: a directory with a manifest, local or in a store.
     Dataset(Location),
     /// TFRecord files that another tool wrote.
     Files(ForeignFiles),
@@ -25,19 +25,19 @@ pub enum ConvertSource {
     Records(RecordFormat, Box<RecordInput>),
 }
 
-/// TFRecord files without a manifest, and what a manifest would say.
+/// TFRecord files without a manifest, with the information that a manifest would contain.
 #[derive(Debug, Clone)]
 pub struct ForeignFiles {
-    /// The directory that they are from, for messages and to keep the destination out of it.
+    /// The directory of the files, for messages and to prevent a destination inside it.
     pub root: PathBuf,
     /// The files of each split, in order.
     pub splits: BTreeMap<String, Vec<PathBuf>>,
-    /// Which features hold image, label and key.
+    /// The features that hold image, label and key.
     pub records: ForeignRecords,
 }
 
 impl ForeignFiles {
-    /// Files whose features are found by looking.
+    /// Creates a source whose features are detected from its records.
     pub fn new(root: impl Into<PathBuf>, splits: BTreeMap<String, Vec<PathBuf>>) -> Self {
         Self {
             root: root.into(),
@@ -52,16 +52,16 @@ impl ConvertSource {
         match self {
             Self::Dataset(location) => location.local_path().unwrap_or(Path::new("")),
             Self::Files(files) => &files.root,
-            // Files that are named one by one may lie beside the destination.
+            // Files that were named individually may be next to the destination.
             Self::Records(_, input) if !input.files.is_empty() => Path::new(""),
             Self::Records(_, input) => input.location.local_path().unwrap_or(Path::new("")),
         }
     }
 }
 
-/// The source, open.
+/// An open source.
 pub(super) struct Source {
-    /// The name of its format.
+    /// The name of the source's format.
     pub(super) format: &'static str,
     pub(super) splits: Vec<SourceSplit>,
     pub(super) facts: SourceFacts,
@@ -71,9 +71,9 @@ pub(super) struct Source {
 pub(super) struct SourceSplit {
     pub(super) name: String,
     pub(super) files: Vec<Box<dyn RecordFile>>,
-    /// First record of each file, and the number of records at the end.
+    /// Number of the first record of each file, followed by the total number of records.
     pub(super) starts: Vec<u64>,
-    /// Instead of `files`, where what is whole of them is taken.
+    /// Used instead of `files` if the source may be damaged.
     pub(super) damaged: Vec<DamagedShard>,
 }
 
@@ -107,17 +107,17 @@ impl Source {
         })
     }
 
-    /// Whether only what is whole of it is taken.
+    /// Returns whether the source may be damaged, so that only intact records are taken.
     pub(super) fn is_damaged(&self) -> bool {
         self.splits.iter().any(|split| !split.damaged.is_empty())
     }
 
-    /// Records of all splits.
+    /// Returns the number of records of all splits.
     pub(super) fn len(&self) -> u64 {
         self.splits.iter().map(SourceSplit::len).sum()
     }
 
-    /// Bytes of all files.
+    /// Returns the size of all files in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.splits.iter().flat_map(SourceSplit::file_bytes).sum()
     }
@@ -133,7 +133,7 @@ impl SourceSplit {
         }
     }
 
-    /// Shards that may be damaged. Those of which nothing is known count as empty.
+    /// Creates a split of shards that may be damaged. A shard with an unknown number of records counts as empty.
     pub(super) fn damaged(name: String, damaged: Vec<DamagedShard>) -> Self {
         Self {
             name,
@@ -143,7 +143,7 @@ impl SourceSplit {
         }
     }
 
-    /// Bytes of each file.
+    /// Returns the size of each file in bytes.
     pub(super) fn file_bytes(&self) -> Vec<u64> {
         match self.damaged.is_empty() {
             true => self.files.iter().map(|file| file.bytes()).collect(),
@@ -151,18 +151,18 @@ impl SourceSplit {
         }
     }
 
-    /// Records of all files.
+    /// Returns the number of records of all files.
     pub(super) fn len(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Payload bytes of each record, in order.
+    /// Returns the payload size of each record in bytes, in order.
     pub(super) fn record_bytes(&self) -> impl Iterator<Item = u64> + '_ {
         let files = self.files.iter();
         files.flat_map(|file| (0..file.records()).map(|record| file.record_bytes(record)))
     }
 
-    /// The files in which records of the split lie, and their numbers there.
+    /// Returns the files that contain the given records of the split, with the range of records in each.
     pub(super) fn pieces(
         &self,
         records: Range<u64>,
@@ -175,7 +175,7 @@ impl SourceSplit {
     }
 }
 
-/// Leaves features out of what is said of the records, and the columns that they make up.
+/// Removes features from the description of the records, together with the columns that they form.
 fn drop_features(facts: &mut SourceFacts, dropped: &BTreeSet<String>) -> Result<()> {
     let RecordFeatures { image, label, .. } = &facts.record_features;
     if let Some(name) = [image, label]
@@ -199,7 +199,7 @@ fn drop_features(facts: &mut SourceFacts, dropped: &BTreeSet<String>) -> Result<
     Ok(())
 }
 
-/// The first record of each file, and the number of records at the end.
+/// Returns the number of the first record of each file, followed by the total number of records.
 fn starts(counts: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut starts = vec![0];
     for count in counts {
@@ -208,7 +208,7 @@ fn starts(counts: impl Iterator<Item = u64>) -> Vec<u64> {
     starts
 }
 
-/// The error of a record that cannot be converted.
+/// Returns the error for a record that cannot be converted.
 pub(super) fn refused(file: &dyn RecordFile, record: u64, what: String) -> Error {
     Error::Export {
         shard: file.path().to_path_buf(),

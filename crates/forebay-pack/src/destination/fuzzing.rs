@@ -1,7 +1,7 @@
-//! Invariants of the parsers of an unfinished destination for arbitrary bytes.
+//! Invariants of the parsers for unfinished destinations, for arbitrary bytes.
 //!
-//! A fuzzer does not guess checksums. So each input is tried twice: as it is, and with the checksum of each line made
-//! right.
+//! A fuzzer cannot guess checksums, so each input is tried twice: unchanged, and with corrected checksums of its
+//! lines.
 
 use super::journal::{Journal, line};
 use super::plan_file;
@@ -29,7 +29,7 @@ fn read_journal(bytes: &[u8], scratch: &Path) {
     let _: ProgressiveCount = found.shards.iter().map(|shard| shard.progressive).sum();
     let _: FastCount = found.shards.iter().map(|shard| shard.fast).sum();
     let _: SeekPointCount = found.shards.iter().map(|shard| shard.seek_points).sum();
-    // What is continued says the same.
+    // A journal that is written from the parsed lines is parsed to the same lines.
     let mut text = line(&path, &found.header).unwrap();
     for shard in &found.shards {
         text.extend(line(&path, shard).unwrap());
@@ -71,7 +71,7 @@ fn read_plan(bytes: &[u8], scratch: &Path) {
     assert!(again.unwrap() == text);
 }
 
-/// Makes the checksums of lines right.
+/// Corrects the checksums of lines.
 fn seal(bytes: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::new();
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {

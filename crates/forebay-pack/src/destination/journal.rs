@@ -1,8 +1,8 @@
-//! The journal: which shards are finished, so that an interrupted pack continues where it was.
+//! The journal lists the finished shards, so that an interrupted pack can continue.
 //!
-//! One line each: the CRC32C of the text in eight hex digits, a space, JSON. The first line says what is being packed. A
-//! shard's line is written and synced after the shard itself is synced under its name, so a line is never ahead of
-//! the truth. A crash can tear the last line, or leave garbage in its place: lines whose checksum is wrong are
+//! Each line consists of the CRC32C of the text in eight hex digits, a space, and JSON. The first line identifies the
+//! pack. The line of a shard is written and synced after the shard itself is synced under its final name, so a listed
+//! shard always exists. A crash can tear the last line, or leave garbage in its place: lines with a wrong checksum are
 //! dropped, and their shards are written again.
 
 use super::split_of_numbered;
@@ -21,16 +21,16 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Raised when older journals cannot be continued.
+/// Incremented when older journals can no longer be continued.
 const JOURNAL_VERSION: u32 = 3;
-/// More differences than this are counted, not listed.
+/// Maximum number of listed differences; further ones are counted.
 const DIFFERENCES_SHOWN: usize = 5;
 
-/// The first line.
+/// The first line of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
     version: u32,
-    /// Location of the source. Machines may see it under different paths, so it is not compared.
+    /// Location of the source. It is not compared, because machines may see the source under different paths.
     #[serde(default)]
     source: String,
     plan: String,
@@ -38,12 +38,12 @@ pub(crate) struct Header {
     classes: u64,
     pub(crate) shards: Vec<String>,
     parts: Vec<Directory>,
-    /// The number of shards is unknown: those that `shards` does not list are numbered.
+    /// Whether the number of shards is unknown in advance. Shards that `shards` does not list are numbered.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_open_ended: bool,
 }
 
-/// A class directory as the census saw it, so that a change of the source can be named.
+/// A class directory as listed by the census, so that messages can name a changed directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Directory {
     place: String,
@@ -53,14 +53,14 @@ struct Directory {
     times: u64,
 }
 
-/// How an earlier pack differs from this one, in words.
+/// The differences between an earlier pack and this one, as text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Difference {
-    /// Not at all: this one continues it.
+    /// No difference, so this pack continues the earlier one.
     None,
-    /// The same arguments and the same source, which is not what it was.
+    /// The arguments and the location of the source are equal, but the source has changed.
     Source(Vec<String>),
-    /// Other arguments, another source, or another version of this program.
+    /// Other arguments, another source, or another version of forebay.
     Arguments(Vec<String>),
 }
 
@@ -73,38 +73,38 @@ pub(crate) struct ShardLine {
     pub(crate) crc32c: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) blake3: Option<String>,
-    /// Image bytes in the records.
+    /// Size of the images in the records, in bytes.
     pub(crate) image_bytes: u64,
     /// Digest of the labels and keys of the records.
     pub(crate) samples: SampleDigest,
     /// Stored bytes of the records.
     pub(crate) record_bytes: u64,
-    /// Records that have seek points.
+    /// Number of records with seek points.
     #[serde(default)]
     pub(crate) seek_points: SeekPointCount,
-    /// Progressive JPEGs that were turned into baseline ones, and those that were not.
+    /// Number of progressive JPEGs that were transcoded to baseline, and of those that were not.
     #[serde(default)]
     pub(crate) progressive: ProgressiveCount,
-    /// Fast images.
+    /// Number of fast images.
     #[serde(default)]
     pub(crate) fast: FastCount,
-    /// The least and the greatest label of converted records, without those below 0.
+    /// The lowest and the highest label of converted records, ignoring negative ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) labels: Option<(i64, i64)>,
     pub(crate) sidecars: Vec<Sidecar>,
     pub(crate) findings: Vec<Finding>,
-    /// The shard was ended by the end of its split, not by its size.
+    /// Whether the shard ended with its split, rather than by reaching its size.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) ends_split: bool,
-    /// Damage in the shard that this one was salvaged from.
+    /// Damage in the shard from which this one was salvaged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) damage: Vec<verify::VerifyFinding>,
-    /// Records that are lost to it, and how many those are.
+    /// Ranges of records that were lost to the damage; `lost_records` is their number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lost: Vec<verify::Lost>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) lost_records: u64,
-    /// Entry of a file of another tool's format in the index of that format.
+    /// Entry of the file in the index of another tool's format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) entry: Option<serde_json::Value>,
 }
@@ -128,7 +128,7 @@ pub(crate) struct JournalContents {
     pub(crate) shards: Vec<ShardLine>,
 }
 
-/// The journal of the running pack.
+/// The open journal of a running pack.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
@@ -136,7 +136,7 @@ pub(crate) struct Journal {
     durability: Durability,
 }
 
-/// Identity of a dataset, as far as another writer could differ.
+/// Properties that distinguish a dataset from those of other writers to the same destination.
 pub(crate) struct Identity<'a> {
     pub(crate) plan: &'a str,
     pub(crate) arguments: &'a BTreeMap<String, String>,
@@ -145,7 +145,7 @@ pub(crate) struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    /// Whether the dataset has, or may have, a shard of this name.
+    /// Returns whether the dataset has, or may have, a shard with this name.
     pub(crate) fn owns(&self, shard: &str) -> bool {
         self.shards.iter().any(|name| name == shard)
             || self.is_open_ended && split_of_numbered(shard).is_some()
@@ -182,7 +182,7 @@ impl Header {
         }
     }
 
-    /// The first line of a dataset that is written sample by sample: its arguments decide it, together with the samples.
+    /// Creates the first line for a dataset that is written sample by sample; its arguments and samples determine it.
     pub(crate) fn of_writer(plan: &str, arguments: BTreeMap<String, String>) -> Self {
         Self {
             is_open_ended: true,
@@ -190,12 +190,12 @@ impl Header {
         }
     }
 
-    /// Whether shards may exist that [`shards`](Self::shards) does not list.
+    /// Returns whether there may be shards that [`shards`](Self::shards) does not list.
     pub(crate) fn is_open_ended(&self) -> bool {
         self.is_open_ended
     }
 
-    /// The first line of a conversion: its arguments, what it converts being among them, are all that decides it.
+    /// Creates the first line for a conversion, which its arguments (including the source) determine.
     pub(crate) fn of_conversion(
         plan: &str,
         arguments: BTreeMap<String, String>,
@@ -213,17 +213,17 @@ impl Header {
         }
     }
 
-    /// The value of an argument.
+    /// Returns the value of an argument.
     pub(super) fn argument(&self, name: &str) -> Option<&str> {
         self.arguments.get(name).map(String::as_str)
     }
 
-    /// Whether it is of a pack, whose source is a tree of images.
+    /// Returns whether this is the first line of a pack, whose source is a tree of images.
     pub(super) fn is_of_pack(&self) -> bool {
         !self.source.is_empty() || !self.parts.is_empty()
     }
 
-    /// Identity that a claim of the destination records.
+    /// Returns the identity that a claim of the destination records.
     pub(crate) fn identity(&self) -> Identity<'_> {
         Identity {
             plan: &self.plan,
@@ -260,7 +260,7 @@ impl Header {
         if all.is_empty()
             && (&self.plan, self.classes, &self.shards) != (&now.plan, now.classes, &now.shards)
         {
-            // Lists of classes and files of labels are arguments, though their content is not among the named ones.
+            // The class list or the file of labels has another content; the arguments contain only their paths.
             all.push("the class list was another".to_owned());
             same_arguments = false;
         }
@@ -314,7 +314,7 @@ impl Header {
 }
 
 impl Difference {
-    /// The words, whatever they are about.
+    /// Returns the differences as text.
     pub(crate) fn into_words(self) -> Vec<String> {
         match self {
             Self::None => Vec::new(),
@@ -324,8 +324,8 @@ impl Difference {
 }
 
 impl Journal {
-    /// Begins a journal with its first line in place, so that every journal identifies its pack. One
-    /// that is continued is rewritten with the lines that count, so that no torn tail is in the way.
+    /// Creates a journal with its first line, so that every journal identifies its pack. A continued journal
+    /// is rewritten with its valid lines, so that new lines do not follow a torn one.
     pub(crate) fn begin<'a>(
         path: &Path,
         header: &Header,
@@ -343,7 +343,7 @@ impl Journal {
         Self::open(path, durability)
     }
 
-    /// Adds a finished shard.
+    /// Appends a finished shard.
     pub(crate) fn append(&mut self, shard: &ShardLine) -> Result<()> {
         let line = line(&self.path, shard)?;
         self.file
@@ -357,7 +357,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Reads a journal. None if there is none, or if it has no readable first line: then no shard was finished.
+    /// Reads a journal. `None` if it does not exist or has no readable first line; then no shard was finished.
     pub(crate) fn read(path: &Path) -> Result<Option<JournalContents>> {
         let text = match forebay_shard::read_file(path) {
             Ok(text) => text,
@@ -370,7 +370,7 @@ impl Journal {
         };
         let mut shards: Vec<ShardLine> = Vec::new();
         for shard in lines.filter_map(parse::<ShardLine>) {
-            // Written twice only if it was lost in between: the later line is the true one.
+            // A shard is listed twice only if it was lost and written again, so the later line is valid.
             shards.retain(|known| known.name != shard.name);
             shards.push(shard);
         }
@@ -390,7 +390,7 @@ impl Journal {
     }
 }
 
-/// Canonical location of the source, as far as the system resolves it.
+/// Returns the canonical location of the source, as far as the system can resolve it.
 fn source_path(census: &Census) -> PathBuf {
     let path = census.src();
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_anywhere_it_gives_the_lines_before_the_cut() {
+    fn a_truncated_journal_gives_the_lines_before_the_cut() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let mut journal = Journal::begin(&path, &header(), [].iter(), Durability::Cached).unwrap();

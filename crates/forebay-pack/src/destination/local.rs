@@ -1,4 +1,4 @@
-//! A directory that shards are written into and stay in.
+//! A local directory as the final destination of shards.
 
 use super::{BeginState, Destination, Publication, Request, WorkDir, take};
 use crate::error::Result;
@@ -7,17 +7,17 @@ use crate::part::Part;
 use forebay_store::{Durability, write_file};
 use std::path::{Path, PathBuf};
 
-/// A destination that is a directory of this machine.
+/// A destination that is a directory on this machine.
 #[derive(Debug)]
 pub(crate) struct LocalDestination(WorkDir);
 
 impl LocalDestination {
-    /// Locks the directory, which is made if it is not there.
+    /// Locks the directory, creating it if necessary.
     pub(crate) fn open(root: &Path, durability: Durability) -> Result<Self> {
         Ok(Self(WorkDir::open(root, durability)?))
     }
 
-    /// Locks it for one part; others may be written at the same time.
+    /// Locks the directory for one part; other processes may write other parts concurrently.
     pub(crate) fn open_part(root: &Path, durability: Durability, part: Part) -> Result<Self> {
         Ok(Self(WorkDir::open_part(root, durability, part)?))
     }
@@ -55,7 +55,7 @@ impl Destination for LocalDestination {
     }
 
     fn end(self: Box<Self>, _plan: &str) -> Result<()> {
-        // The last run may have been killed between publishing and this.
+        // The last run may have been killed after publishing and before this call.
         self.0.finish()
     }
 }

@@ -1,4 +1,4 @@
-//! Locks of a destination: one process holds it alone, or the parts of one pack share it, each of them once.
+//! Locks of a destination: either one process holds it exclusively, or the parts of a pack share it, each part once.
 
 use super::WORK_DIR;
 use crate::error::Result;
@@ -7,23 +7,23 @@ use forebay_store::{DirLock, Error as StoreError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A process that is refused the whole destination takes each part's lock for a moment to name the holders. A part
-/// that begins in just that moment tries again.
+/// A process that is refused the exclusive lock briefly acquires the lock of each part to find out the holders. A part
+/// that starts at this moment retries.
 const TRIES: u32 = 3;
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 
 /// Held until dropped.
 #[derive(Debug)]
 pub(super) struct Locks {
-    // Dropped first: a process that sees no part lock may take the root.
+    // Dropped first, because a process that sees no part lock may acquire the root.
     _part: Option<DirLock>,
     _root: DirLock,
 }
 
-/// Has the destination alone.
+/// Locks the destination exclusively.
 pub(super) fn alone(root: &Path) -> Result<Locks> {
     let lock = DirLock::acquire(root);
-    // Parts share the root: they are the ones to name. And where there is no flock, only their own locks tell of them.
+    // If parts share the root, the error names them. Without flock, only the locks of the parts show that they exist.
     if (lock.is_ok() || matches!(lock, Err(StoreError::Locked { .. })))
         && let Some((part, holder)) = parts(root).find_map(|part| holder(root, part))
     {
@@ -35,13 +35,13 @@ pub(super) fn alone(root: &Path) -> Result<Locks> {
     })
 }
 
-/// First step of a part: no process holds the destination alone.
+/// Acquires the shared lock, the first step of a part: no process holds the destination exclusively.
 pub(super) fn share(root: &Path) -> Result<DirLock> {
     Ok(DirLock::share(root)?)
 }
 
-/// Second step: no other process writes the same part or divides the pack into another number of parts. The
-/// part's directory exists.
+/// Acquires the lock of a part, the second step: no other process writes the same part or divides the pack into another
+/// number of parts. The directory of the part must exist.
 pub(super) fn part(root: &Path, shared: DirLock, part: Part) -> Result<Locks> {
     let lock = acquire(root, part)?;
     shared.confirm()?;
@@ -80,21 +80,21 @@ fn refusal(root: &Path, part: Part, holder: &str) -> StoreError {
     }
 }
 
-/// Process that writes a part, if there is one.
+/// Returns the part and the process that writes it, if there is one.
 fn holder(root: &Path, part: Part) -> Option<(Part, String)> {
     match DirLock::acquire(&dir(root, part)) {
         Err(StoreError::Locked { holder, .. }) => Some((part, holder)),
-        // Any other error: no process writes it.
+        // Any other error means that no process writes the part.
         _ => None,
     }
 }
 
-/// The directory of a part.
+/// Returns the directory of a part.
 pub(super) fn dir(root: &Path, part: Part) -> PathBuf {
     root.join(WORK_DIR).join(part.dir_name())
 }
 
-/// The parts that have started, in order.
+/// Returns the parts that have started, in order.
 pub(super) fn parts(root: &Path) -> impl Iterator<Item = Part> {
     let names = std::fs::read_dir(root.join(WORK_DIR)).into_iter().flatten();
     let mut parts: Vec<Part> = names

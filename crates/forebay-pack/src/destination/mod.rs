@@ -1,7 +1,7 @@
-//! Destinations of datasets: the seam that packs and conversions write through.
+//! Destinations of datasets: the interface through which packs and conversions write.
 //!
-//! Shards are written in a [`WorkDir`]. A [`LocalDestination`] is that directory; a staged one hands finished shards on
-//! to a store (`upload`). Both begin, continue and publish the same way.
+//! Shards are written to a [`WorkDir`]. For a [`LocalDestination`], this directory is the final destination; a staged
+//! destination uploads finished shards to a store (`upload`). Both begin, continue and publish in the same way.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -30,53 +30,53 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
-/// Directory of sidecar indexes: never beside the shards, because readers glob `train-*`.
+/// Directory of sidecar indexes. They are not next to the shards, because readers glob `train-*`.
 pub(crate) const INDEX_DIR: &str = "index";
 /// Directory of the report.
 pub(crate) const PACK_DIR: &str = "pack";
-/// The report's name in [`PACK_DIR`].
+/// Name of the report in [`PACK_DIR`].
 pub(crate) const REPORT: &str = "report.jsonl";
-/// Directory of the journal while the pack is unfinished.
+/// Directory of the journal of an unfinished pack.
 const WORK_DIR: &str = ".forebay-pack";
 
-/// Room for a shard and its sidecars; nothing where files stay where they are written.
+/// Reserved space for a shard and its sidecars; `None` if files are not staged.
 #[derive(Debug, Default)]
 pub(crate) struct Room(pub(crate) Option<Reservation>);
 
-/// Destination of the shards of a dataset, which publishes the dataset once all are there.
+/// Destination of the shards of a dataset, which publishes the dataset when all shards are written.
 pub(crate) trait Destination: Debug + Send + Sync {
-    /// The locked directory that shards are written in.
+    /// Returns the locked directory to which shards are written.
     fn dir(&self) -> &WorkDir;
 
-    /// Takes the destination, and finds out what earlier runs left there.
+    /// Claims the destination, and determines what earlier runs left there.
     fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<BeginState>;
 
-    /// Continues with the shards of earlier runs, given by name.
+    /// Continues with the shards of earlier runs, by name.
     fn resume(&self, _done: &BTreeMap<String, ShardLine>) -> Result<()> {
         Ok(())
     }
 
-    /// Whether a file that is not in the directory is at its destination.
+    /// Returns whether a file that is missing in the directory is already at its final destination.
     fn holds(&self, _key: &str, _bytes: u64, _crc32c: u32) -> Result<bool> {
         Ok(false)
     }
 
-    /// Shards that are written at the same time.
+    /// Returns the number of shards to write concurrently.
     fn shards_at_once(&self, jobs: usize) -> usize {
         jobs
     }
 
-    /// Waits for room to write a shard of about this many bytes; none if `stopped` says so.
+    /// Waits for space to write a shard of about this many bytes; `None` if `stopped` returns true.
     fn reserve(&self, _bytes: u64, _stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
         Ok(Some(Room::default()))
     }
 
-    /// Takes a shard whose files are durable in the directory.
+    /// Accepts a shard whose files are durable in the directory.
     fn put_shard(&self, _line: &ShardLine, _room: Room) -> Result<()> {
         Ok(())
     }
 
-    /// Makes the dataset visible: the manifest last, after all shards and the report.
+    /// Publishes the dataset: first all shards and the report, then the manifest.
     fn publish(
         &self,
         dataset: &Publication<'_>,
@@ -84,61 +84,61 @@ pub(crate) trait Destination: Debug + Send + Sync {
         cancel: &Cancel,
     ) -> Result<()>;
 
-    /// A local copy of the published report, if there is one.
+    /// Returns the path of a local copy of the published report, if there is one.
     fn report(&self, cancel: &Cancel) -> Result<Option<PathBuf>>;
 
-    /// Uploads of this run, for a staged destination.
+    /// Returns the uploads of this run, for a staged destination.
     fn uploaded(&self) -> Option<Uploaded> {
         None
     }
 
-    /// Does the work, and reports uploads to the observer meanwhile.
+    /// Runs `work`, and reports uploads to the observer meanwhile.
     fn telling(&self, _observer: &dyn Observer, work: &mut dyn FnMut()) {
         work();
     }
 
-    /// Removes what only an unfinished dataset needs, once the dataset of this plan is published.
+    /// Removes the files that only an unfinished dataset needs, after the dataset of this plan was published.
     fn end(self: Box<Self>, plan: &str) -> Result<()>;
 }
 
 /// A dataset that is about to be written.
 pub(crate) struct Request<'a> {
     pub(crate) header: &'a Header,
-    /// Replaces any other dataset.
+    /// Whether to replace any other dataset.
     pub(crate) overwrite: bool,
-    /// Begins again where earlier runs had a source that has changed since.
+    /// Whether to start over if the source has changed since earlier runs.
     pub(crate) restarts: bool,
-    /// The destination, for messages.
+    /// The path of the destination for messages.
     pub(crate) shown: &'a Path,
-    /// Refuses a published dataset that is another one.
+    /// Returns an error for a published dataset that is a different one.
     pub(crate) refuse_other: &'a dyn Fn(&Manifest) -> Result<()>,
 }
 
 /// State of the destination at the start of a run.
 pub(crate) enum BeginState {
-    /// The dataset is whole.
+    /// The dataset is complete.
     Complete(Box<Manifest>),
-    /// These shards were finished by earlier runs, nothing if there were none.
+    /// The shards that earlier runs finished; empty if there were none.
     Lines {
         lines: Vec<ShardLine>,
-        /// An earlier run began this very plan.
+        /// Whether an earlier run began the same plan.
         is_continued: bool,
     },
 }
 
-/// A dataset whose shards are all there.
+/// A dataset of which all shards are written.
 pub(crate) struct Publication<'a> {
-    /// The file that is published last, by which a dataset is whole, and its name.
+    /// The manifest, which is published last and makes the dataset complete, and its name.
     pub(crate) manifest: &'a [u8],
     pub(crate) name: &'static str,
-    /// Files that are published before it, by name.
+    /// Files to publish before the manifest, by name.
     pub(crate) indexes: &'a [(String, Vec<u8>)],
-    /// The report in the directory, if there is one.
+    /// The local report, if there is one.
     pub(crate) report: Option<&'a Path>,
     pub(crate) shards: &'a BTreeMap<String, ShardLine>,
 }
 
-/// Does the work, and reports uploads to the observer meanwhile.
+/// Runs `work`, and reports uploads to the observer meanwhile.
 pub(crate) fn telling<T>(
     destination: &dyn Destination,
     observer: &dyn Observer,
@@ -149,8 +149,8 @@ pub(crate) fn telling<T>(
     result.unwrap_or_else(|| unreachable!("a destination does the work that it is given"))
 }
 
-/// Finds out what earlier runs left in the directory, and removes what is to be replaced. `discard` gives up what is on
-/// its way from there.
+/// Determines what earlier runs left in the directory, and removes what has to be replaced. `discard` cancels uploads
+/// from it.
 pub(crate) fn take(
     dir: &WorkDir,
     request: &Request<'_>,

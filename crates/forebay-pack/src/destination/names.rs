@@ -1,19 +1,19 @@
-//! The names of the files that a dataset is made of.
+//! The names of the files of a dataset.
 
 use forebay_formats::key_path::is_split_name;
 use forebay_formats::records::Conversion;
 use forebay_shard::manifest::FILE_NAME as MANIFEST;
 
-/// The files of which one is published last: a dataset with it is whole.
+/// The files that are published last, one per kind of dataset. A dataset that has one is complete.
 pub(crate) const LAST_FILES: [&str; 2] = [MANIFEST, Conversion::FILE_NAME];
-/// The list of the files of a split, in formats that have one.
+/// Name of the list of a split's files, in formats that have one.
 const SPLIT_INDEX: &str = "index.json";
-/// The extensions of files of other tools' formats that are numbered from 0.
+/// Extensions of other tools' formats whose files are numbered from 0.
 const NUMBERED: [&str; 5] = [".npz", ".safetensors", ".h5", ".lmdb", ".zarr.zip"];
 
-/// Whether a name is that of a file of records: `name-00000-of-00001` or `name-00000`, with or without `.fbs`,
-/// `name-00000-of-00001.fbm`, `name-00000-of-00001.array_record`, `name-000000.tar`, `name-00000.npz` and the like, `name/shard.00000.mds` or the same
-/// compressed, `data/name-00000-of-00001.parquet`.
+/// Returns whether a name is that of a file of records: `name-00000-of-00001` or `name-00000`, with or without `.fbs`,
+/// `name-00000-of-00001.fbm`, `name-00000-of-00001.array_record`, `name-000000.tar`, `name-00000` with an extension of
+/// [`NUMBERED`], `name/shard.00000.mds` (also compressed), or `data/name-00000-of-00001.parquet`.
 pub(crate) fn is_shard_name(name: &str) -> bool {
     let parquet = name.strip_prefix("data/");
     if let Some(stem) = parquet.and_then(|file| file.strip_suffix(".parquet")) {
@@ -38,7 +38,7 @@ pub(crate) fn is_shard_name(name: &str) -> bool {
     is_one_of_many(stem.unwrap_or(name)) || split_of_numbered(name).is_some()
 }
 
-/// Whether a name is `name-00000-of-00001`.
+/// Returns whether a name is `name-00000-of-00001`.
 fn is_one_of_many(stem: &str) -> bool {
     let parts: Vec<&str> = stem.rsplitn(4, '-').collect();
     match parts[..] {
@@ -49,8 +49,8 @@ fn is_one_of_many(stem: &str) -> bool {
     }
 }
 
-/// Split and number of `name-00000`, with or without `.fbs`: a shard of a dataset whose number of shards is unknown
-/// while it is written.
+/// Returns split and number of `name-00000`, with or without `.fbs`: a shard of a dataset that is written without knowing
+/// the number of shards.
 pub(crate) fn split_of_numbered(name: &str) -> Option<(&str, u32)> {
     let stem = name.strip_suffix(".fbs").unwrap_or(name);
     let (split, number) = stem.rsplit_once('-')?;
@@ -62,13 +62,13 @@ fn is_number(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether a name is that of the list of the files of a split.
+/// Returns whether a name is that of the list of a split's files.
 pub(crate) fn is_split_index(name: &str) -> bool {
     let parts = name.split_once('/');
     parts.is_some_and(|(split, file)| is_split_name(split) && file == SPLIT_INDEX)
 }
 
-/// The directory of the files of a split, and the list in it, where a shard is in a directory of its own.
+/// Returns the directory of a split and the path of its list of files, if shards are in a directory per split.
 pub(crate) fn split_dir(shard: &str) -> Option<(&str, String)> {
     let (dir, _) = shard.split_once('/')?;
     Some((dir, format!("{dir}/{SPLIT_INDEX}")))
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shard_names_are_told_from_others() {
+    fn shard_names_are_distinguished_from_others() {
         for name in [
             "train-00000-of-00001",
             "train-clean-100-00000-of-00001.fbs",

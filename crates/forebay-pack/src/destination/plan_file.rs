@@ -1,8 +1,8 @@
-//! The plan that parts share: what is packed, and all of the manifest but the shards, so that the parts can be joined
-//! without another look at the source.
+//! The plan that parts share: the description of the pack, and the manifest without its shards, so that the parts can be
+//! joined without reading the source again.
 //!
-//! Lines as in the journal. The first one is that of a journal, the second one the [`Outline`], then come the census's findings, and the last
-//! one counts them. The part that begins first publishes it; the others compare.
+//! Its lines have the format of the journal. The first line is that of a journal, the second one is the [`Outline`], then
+//! the findings of the census follow, and the last line has their number. The first part publishes the plan; the others compare.
 
 use super::journal::{Header, line, parse};
 use crate::error::{Error, Result};
@@ -15,16 +15,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// Parts of the census and the plan that the manifest and the summary need.
+/// The results of the census and the plan that the manifest and the summary need.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Outline {
-    /// The manifest with splits that have no shards yet.
+    /// The manifest, with splits without shards.
     pub(crate) manifest: Manifest,
-    /// The splits with the number of their shards, in the order in which the plan names those.
+    /// The splits with the number of their shards, in the order of the shards in the plan.
     pub(crate) splits: Vec<(String, u64)>,
     /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
-    /// The files that the plan packs.
+    /// Number of files that the plan packs.
     pub(crate) files: u64,
     /// The sources of images and labels.
     pub(crate) roles: BTreeMap<String, RoleAccount>,
@@ -32,7 +32,7 @@ pub(crate) struct Outline {
     pub(crate) columns: Vec<String>,
 }
 
-/// A plan as it was found.
+/// A plan that was read.
 #[derive(Debug)]
 pub(crate) struct PlanFile {
     pub(crate) header: Header,
@@ -45,7 +45,7 @@ struct End {
     findings: u64,
 }
 
-/// The content of the file.
+/// Encodes the content of the file.
 pub(super) fn encode(
     path: &Path,
     header: &Header,
@@ -64,7 +64,7 @@ pub(super) fn encode(
     Ok(text)
 }
 
-/// Reads a plan. None if there is none; a damaged one is an error, because it was published whole.
+/// Reads a plan. `None` if it does not exist. A damaged plan is an error, because it is published atomically.
 pub(super) fn read(path: &Path) -> Result<Option<PlanFile>> {
     let text = match forebay_shard::read_file(path) {
         Ok(text) => text,
@@ -87,7 +87,7 @@ pub(super) fn read(path: &Path) -> Result<Option<PlanFile>> {
     let end: End = parse(last).ok_or_else(damaged)?;
     let mut splits = outline.splits.iter();
     let shards = splits.try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
-    // Names become paths, and counts divide the names among the splits.
+    // Names become paths, and the counts divide the names among the splits, so both are validated.
     let is_sound = end.findings == findings.count() as u64
         && shards == Some(header.shards.len() as u64)
         && outline.splits.len() == outline.manifest.splits.len()

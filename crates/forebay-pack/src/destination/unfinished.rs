@@ -1,4 +1,4 @@
-//! The command or program that began an unfinished dataset, for messages: run again, it continues.
+//! The command or program that started an unfinished dataset, for messages that advise to run it again.
 
 use super::WORK_DIR;
 use super::journal::Journal;
@@ -11,7 +11,7 @@ use std::path::Path;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnfinishedBy {
-    /// [`pack`](crate::pack), or parts of one.
+    /// [`pack`](crate::pack), or parts of a pack.
     Pack,
     /// [`convert`](crate::convert).
     Convert,
@@ -24,7 +24,7 @@ pub enum UnfinishedBy {
 }
 
 impl UnfinishedBy {
-    /// Looks into a directory. None if no unfinished dataset is there, or its journal cannot be read.
+    /// Determines the origin from a directory. `None` if there is no unfinished dataset, or its journal cannot be read.
     pub fn of(root: &Path) -> Option<Self> {
         if !root.join(WORK_DIR).is_dir() {
             return None;
@@ -34,7 +34,7 @@ impl UnfinishedBy {
         }
         let header = Journal::read(&journal_path(root)).ok()??.header;
         let has = |name: &str| header.argument(name).is_some();
-        // The conversion of a writer's samples, which wait beside the destination.
+        // A writer that converts has its samples next to the destination.
         let samples = |name: &std::ffi::OsStr| {
             let name = format!(".{}.samples", name.to_string_lossy());
             root.with_file_name(name).is_dir()

@@ -1,10 +1,10 @@
-//! The directory that a pack or conversion writes: who owns it, what is in it, and how it is cleared.
+//! The directory to which a pack or conversion writes: its locks, its state, and its removal.
 //!
-//! While a pack runs it holds, besides finished shards, the lock, `.forebay-pack/journal` and temporary files; all of
-//! these are gone at the end. A reader finds no `forebay.json` before everything else is in place.
+//! While a pack runs, the directory contains the finished shards, and the lock, `.forebay-pack/journal` and temporary files,
+//! which are removed at the end. `forebay.json` is written after everything else is in place.
 //!
-//! If several machines share the work, each part has a directory `.forebay-pack/part-00003-of-00016` with a lock
-//! and a journal of its own, and all of them agree on `.forebay-pack/plan`.
+//! If several machines share the work, each part has a directory `.forebay-pack/part-00003-of-00016` with its own lock
+//! and journal, and all parts have the plan `.forebay-pack/plan` in common.
 
 use super::journal::{Difference, Header, Journal, JournalContents, ShardLine};
 use super::locks::{self, Locks};
@@ -31,46 +31,46 @@ use std::path::{Path, PathBuf};
 const JOURNAL: &str = "journal";
 /// The plan that parts share.
 const PLAN: &str = "plan";
-/// Decoded images of a compressed archive. The ending is that of temporary files, which `open` clears away.
+/// Decoded images of a compressed archive. It has the extension of temporary files, which `open` removes.
 const SPOOL: &str = ".spool.forebay-tmp";
-/// mkfs makes it at the top of a file system; it holds no data.
+/// Created by mkfs at the root of a file system; contains no data.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// The directory that is written, locked.
+/// The locked directory to which shards are written.
 #[derive(Debug)]
 pub(crate) struct WorkDir {
     root: PathBuf,
     durability: Durability,
-    /// The part that is written, if not all of it is.
+    /// The part that is written; `None` for the whole pack.
     part: Option<Part>,
     _locks: Locks,
 }
 
-/// Contents of the directory.
+/// State of the directory.
 pub(crate) enum State {
-    /// Nothing.
+    /// The directory is empty.
     Empty,
     /// An unfinished pack.
     Unfinished(Box<UnfinishedPack>),
-    /// A whole dataset.
+    /// A complete dataset.
     Complete(Box<Manifest>),
 }
 
-/// The work of earlier runs and of parts.
+/// The unfinished work of earlier runs and of parts.
 pub(crate) struct UnfinishedPack {
     pub(crate) plan: Option<PlanFile>,
-    /// Journals with the parts that wrote them; none for a run that had the destination alone.
+    /// Journals with the parts that wrote them; `None` for a run that held the destination exclusively.
     pub(crate) journals: Vec<(Option<Part>, JournalContents)>,
 }
 
 impl UnfinishedPack {
-    /// The first lines of all there is.
+    /// Returns the first lines of the plan and of all journals.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &Header> {
         let plan = self.plan.iter().map(|plan| &plan.header);
         plan.chain(self.journals.iter().map(|(_, found)| &found.header))
     }
 
-    /// How the work so far differs from what is wanted now; the gravest difference, if there are several.
+    /// Returns how the unfinished work differs from the current pack; the most severe difference, if there are several.
     pub(crate) fn difference(&self, now: &Header) -> Difference {
         let mut gravest = Difference::None;
         for header in self.headers() {
@@ -83,7 +83,7 @@ impl UnfinishedPack {
         gravest
     }
 
-    /// All finished shards.
+    /// Returns all finished shards.
     pub(crate) fn into_lines(self) -> Vec<ShardLine> {
         let journals = self.journals.into_iter();
         journals.flat_map(|(_, found)| found.shards).collect()
@@ -91,7 +91,7 @@ impl UnfinishedPack {
 }
 
 impl WorkDir {
-    /// Makes the directory if it is not there, locks it, and clears what a killed process left half-written.
+    /// Creates the directory if necessary, locks it, and removes the temporary files of a killed process.
     pub(crate) fn open(root: &Path, durability: Durability) -> Result<Self> {
         create_dirs(root, durability)?;
         let dir = Self {
@@ -111,17 +111,17 @@ impl WorkDir {
         Ok(dir)
     }
 
-    /// Makes the directory if it is not there, and locks it for one part: others may be written at the same time.
+    /// Creates the directory if necessary, and locks it for one part; other processes may write other parts concurrently.
     pub(crate) fn open_part(root: &Path, durability: Durability, part: Part) -> Result<Self> {
         create_dirs(root, durability)?;
         let shared = locks::share(root)?;
-        // Nothing is put into a directory that holds something else.
+        // A directory with unrelated files is refused.
         if locks::parts(root).next().is_none()
             && plan_file::read(&plan_path(root))?.is_none()
             && !LAST_FILES.iter().any(|name| root.join(name).exists())
             && Journal::read(&journal_path(root))?.is_none()
             && let Err(foreign) = refuse_foreign(root, &BTreeSet::new())
-            // Another part may have started in between: then the directory holds its shards.
+            // Another part may have started in between; then the files are its shards.
             && !plan_path(root).exists()
         {
             return Err(foreign);
@@ -129,7 +129,7 @@ impl WorkDir {
         let dir = locks::dir(root, part);
         create_dirs(&dir, durability)?;
         let locks = locks::part(root, shared, part)?;
-        // What this part left in the shards' own directory is replaced when the shard is written again.
+        // Temporary files outside of the part's directory are replaced when their shards are written again.
         clean_stale(&dir)?;
         Ok(Self {
             root: root.to_path_buf(),
@@ -159,7 +159,7 @@ impl WorkDir {
         self.root.join(PACK_DIR).join(REPORT)
     }
 
-    /// Directory of the files that only an unfinished pack needs.
+    /// Returns the directory of the files that only an unfinished pack needs.
     fn work_dir(&self) -> PathBuf {
         match self.part {
             Some(part) => locks::dir(&self.root, part),
@@ -171,8 +171,8 @@ impl WorkDir {
         self.work_dir().join(JOURNAL)
     }
 
-    /// Returns the state of the directory. Files that no pack put there are an error. A part does not read the journals of
-    /// others, of which there may be a thousand.
+    /// Returns the state of the directory. Files that no pack created are an error. A part does not read the journals of
+    /// other parts, of which there may be a thousand.
     pub(crate) fn state(&self) -> Result<State> {
         if self.path(MANIFEST).exists() {
             return Ok(State::Complete(Box::new(Manifest::load(&self.root)?)));
@@ -210,7 +210,7 @@ impl WorkDir {
         has_plan(&self.root)
     }
 
-    /// Publishes the plan for all parts. The first part wins; returns the plan that counts.
+    /// Publishes the plan for all parts. The plan of the first part is used; returns it.
     pub(crate) fn publish_plan(
         &self,
         header: &Header,
@@ -219,7 +219,7 @@ impl WorkDir {
     ) -> Result<PlanFile> {
         let target = plan_path(&self.root);
         create_dirs(&self.work_dir(), self.durability)?;
-        // On disk before it has its final name, under which parts find it.
+        // The file is synced before it gets the final name under which other parts find it.
         let own = self.work_dir().join(PLAN);
         let plan = plan_file::encode(&target, header, outline, findings)?;
         write_file(&own, &plan, self.durability)?;
@@ -227,7 +227,7 @@ impl WorkDir {
             match std::fs::hard_link(&own, &target) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                // Without links the last one wins, and the end detects a part that has read another one.
+                // Without hard links, the last plan replaces the others, and finishing detects a part that has used another one.
                 Err(_) => std::fs::rename(&own, &target)
                     .map_err(|error| Error::io(&target, "publish", error))?,
             }
@@ -238,8 +238,8 @@ impl WorkDir {
         published.ok_or_else(|| Error::io(&target, "read", io::ErrorKind::NotFound))
     }
 
-    /// Removes the dataset or unfinished pack that is there; refuses if there is anything else. `discard` gives up what
-    /// is on its way from here, before any file goes.
+    /// Removes the dataset or unfinished pack in the directory; refuses if there are other files. `discard` cancels uploads from
+    /// the directory, before any file is removed.
     pub(crate) fn clear(&self, state: State, discard: &dyn Fn() -> Result<()>) -> Result<()> {
         let shards: Vec<String> = match state {
             State::Empty => return Ok(()),
@@ -258,14 +258,14 @@ impl WorkDir {
                 .map(|shard| shard.name.clone())
                 .collect(),
         };
-        // The names come from a file that anybody may have written: only names of shards count.
+        // The names come from a file that is not trusted, so only valid names of shards are removed.
         let shards: BTreeSet<String> = shards
             .into_iter()
             .filter(|name| is_shard_name(name))
             .collect();
         refuse_foreign(&self.root, &shards)?;
         discard()?;
-        // The manifest first: from here on no reader takes what is left for a dataset.
+        // The manifest is removed first, so that no reader takes the remaining files for a dataset.
         for name in LAST_FILES {
             self.remove(&self.path(name))?;
         }
@@ -280,7 +280,7 @@ impl WorkDir {
             remove_empty(&self.path(dir))?;
         }
         self.remove(&self.report())?;
-        // A journal that is gone while a shard is still there would make that shard a foreign file.
+        // If the journal were removed before a shard, that shard would be an unknown file after a crash.
         for dir in [self.index_dir(), self.root.clone()] {
             if dir.is_dir() {
                 self.sync(&dir)?;
@@ -289,7 +289,7 @@ impl WorkDir {
         self.finish()
     }
 
-    /// Shards here whose names do not tell how many there are.
+    /// Returns the shards here whose names do not contain the number of shards.
     fn numbered_shards(&self) -> Result<Vec<String>> {
         let names = list(&self.root)?.into_iter();
         let names = names.filter_map(|name| name.into_string().ok());
@@ -298,7 +298,7 @@ impl WorkDir {
             .collect())
     }
 
-    /// Removes numbered shards but those to keep: a killed process leaves one that its journal does not list.
+    /// Removes numbered shards except those to keep. A killed process leaves a shard that its journal does not list.
     pub(crate) fn remove_numbered_but(&self, keep: &BTreeMap<String, ShardLine>) -> Result<()> {
         for name in self.numbered_shards()? {
             if !keep.contains_key(&name) {
@@ -317,7 +317,7 @@ impl WorkDir {
         Ok(())
     }
 
-    /// Begins the journal, or continues it: with the shards that are good.
+    /// Creates the journal, or continues it with the valid shards.
     pub(crate) fn begin_journal<'a>(
         &self,
         header: &Header,
@@ -327,16 +327,16 @@ impl WorkDir {
         Journal::begin(&self.journal(), header, shards, self.durability)
     }
 
-    /// A file for a while: it has no name, so whatever happens to this process, nothing of it stays.
+    /// Creates a temporary file without a name, which disappears when this process ends in any way.
     pub(crate) fn unnamed_file(&self) -> Result<File> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::open(self.work_dir(), flags, Mode::from_raw_mode(0o600)) {
             Ok(fd) => return Ok(fd.into()),
-            // Not every file system has such files.
+            // Not every file system supports unnamed files.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
             Err(errno) => return Err(Error::io(&self.root, "create an unnamed file in", errno)),
         }
-        // A crash between both lines leaves a name that the next run takes for what it is.
+        // After a crash before the removal, the next run recognizes the name as that of a temporary file and removes it.
         let path = self.work_dir().join(SPOOL);
         let file = File::options()
             .read(true)
@@ -353,7 +353,7 @@ impl WorkDir {
         create_dirs(&self.path(name), self.durability)
     }
 
-    /// Removes what only an unfinished pack needs, and directories that turned out empty.
+    /// Removes the files that only an unfinished pack needs, and empty directories.
     pub(crate) fn finish(&self) -> Result<()> {
         for part in locks::parts(&self.root) {
             let dir = locks::dir(&self.root, part);
@@ -397,17 +397,17 @@ fn plan_path(root: &Path) -> PathBuf {
     root.join(WORK_DIR).join(PLAN)
 }
 
-/// Whether parts of a pack have a plan here.
+/// Returns whether there is a plan of a pack in parts.
 pub(super) fn has_plan(root: &Path) -> bool {
     plan_path(root).exists()
 }
 
-/// The journal of a process that has the destination alone.
+/// Returns the path of the journal of a process that holds the destination exclusively.
 pub(super) fn journal_path(root: &Path) -> PathBuf {
     root.join(WORK_DIR).join(JOURNAL)
 }
 
-/// Removes a directory unless it holds something.
+/// Removes a directory if it is empty.
 fn remove_empty(dir: &Path) -> Result<()> {
     match std::fs::remove_dir(dir) {
         Err(error)
@@ -422,7 +422,7 @@ fn remove_empty(dir: &Path) -> Result<()> {
     }
 }
 
-/// An error if there are files that no pack with these shards put there.
+/// Returns an error if there are files that no pack with these shards creates.
 fn refuse_foreign(root: &Path, shards: &BTreeSet<String>) -> Result<()> {
     let dirs: BTreeMap<&str, String> = shards.iter().filter_map(|s| split_dir(s)).collect();
     let known = |name: &OsStr| {
@@ -460,7 +460,7 @@ fn refuse_foreign(root: &Path, shards: &BTreeSet<String>) -> Result<()> {
         );
     }
     if shards.is_empty() {
-        // Before any shard there is nothing in these directories either.
+        // If no shard is expected, these directories must be empty too.
         for dir in [INDEX_DIR, PACK_DIR] {
             foreign.extend(
                 list(&root.join(dir))?
@@ -498,13 +498,13 @@ fn list(dir: &Path) -> Result<Vec<OsString>> {
     }
 }
 
-/// Makes a directory and those above it, each durable.
+/// Creates a directory and its parents, and syncs each of them.
 fn create_dirs(dir: &Path, durability: Durability) -> Result<()> {
     match std::fs::create_dir(dir) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // Some file systems, such as /proc, answer so although the parent is there.
+            // Some file systems, such as /proc, return this error although the parent exists.
             let Some(parent) = dir
                 .parent()
                 .filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())

@@ -1,6 +1,6 @@
-//! The way back: a dataset becomes a directory of images again, byte for byte.
+//! Exports a dataset to a directory of images, byte for byte.
 //!
-//! Keys come from shards that anybody may have written, so they are never trusted as paths: see [`tree`].
+//! Keys come from shards that are not trusted, so they are never used as paths directly: see [`tree`].
 
 mod tree;
 
@@ -26,20 +26,20 @@ use tree::{Tree, WriteOutcome};
 pub struct ExportOptions {
     /// The dataset.
     pub dataset: Location,
-    /// The directory that the images go to; made if it is not there.
+    /// The directory for the images; created if necessary.
     pub dst: Location,
-    /// Only this split. Its files go directly to the destination; those of several splits go to a directory each.
+    /// Only this split, whose files go directly to the destination. With several splits, each gets a subdirectory.
     pub split: Option<String>,
-    /// Shards read at the same time; none: what the machine and its cgroup allow.
+    /// Number of shards read in parallel; `None`: as the machine and its cgroup allow.
     pub jobs: Option<usize>,
-    /// Whether the files are forced to disk at the end.
+    /// Whether the files are synced to disk at the end.
     pub durability: Durability,
-    /// How a dataset that is in no local directory is read.
+    /// How to read a dataset that is not in a local directory.
     pub read: ReadOptions,
 }
 
 impl ExportOptions {
-    /// All splits, synced.
+    /// Creates options that export all splits, synced.
     pub fn new(dataset: impl Into<Location>, dst: impl Into<Location>) -> Self {
         Self {
             dataset: dataset.into(),
@@ -56,32 +56,32 @@ impl ExportOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExportSummary {
-    /// The directory.
+    /// The destination directory.
     pub root: PathBuf,
-    /// Files written.
+    /// Number of files written.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of the files written.
     pub bytes: u64,
-    /// Files that were there already with the same content.
+    /// Number of existing files with the same content.
     pub unchanged: u64,
-    /// Records that could not become files and are intact: their keys are no paths here, or other files have them.
+    /// Intact records that could not become files: their keys are not usable as paths, or other files have these paths.
     pub skipped: u64,
-    /// Records that are damaged, and shards whose keys are.
+    /// Damaged records, and shards with damaged keys.
     pub damaged: u64,
-    /// The first of both, as shards and records come.
+    /// The first skipped or damaged record, in the order of shards and records.
     pub first_skipped: Option<SkippedRecord>,
 }
 
 /// Writes the images of a dataset to files named by their keys.
 ///
-/// A file that is there with other content is never overwritten. A record that cannot become a file (its key is refused, its
-/// file is there with other content, it is damaged or no image) is skipped and told to the observer; the others are
-/// written. Run again after an interruption it writes what is missing. One process writes a directory at a time: another
-/// is refused. Of the observer
-/// [`advanced`](Observer::advanced) and [`record_skipped`](Observer::record_skipped) are called.
+/// A file that exists with another content is never overwritten. A record that cannot become a file (its key is refused, its
+/// file exists with another content, it is damaged or not an image) is skipped and reported to the observer; all others
+/// are written. After an interruption, another run writes the missing files. Only one process may write to a directory at
+/// a time; others are refused. Of the observer, only [`advanced`](Observer::advanced) and
+/// [`record_skipped`](Observer::record_skipped) are called.
 ///
 /// # Errors
-/// See [`Error`]; [`Error::Export`] if not one record could become a file.
+/// See [`Error`]; [`Error::Export`] if not a single record could become a file.
 pub fn export(
     options: &ExportOptions,
     observer: &dyn Observer,
@@ -114,7 +114,7 @@ pub fn export(
     let jobs = options.jobs.unwrap_or_else(machine);
     let counts = Counts::default();
     let finished = AtomicU64::new(0);
-    // A shard that fails ends the others in their middle.
+    // When one shard fails, the others stop too.
     let failed = AtomicBool::new(false);
     let stopped = || failed.load(Ordering::Relaxed) || cancel.is_cancelled();
     for_each_parallel(
@@ -152,7 +152,7 @@ pub fn export(
         first_skipped: counts.first.into_inner().unwrap_or_else(|e| e.into_inner()),
     };
     match &summary.first_skipped {
-        // Nothing of it is here: that is no export.
+        // Not a single file was exported.
         Some(first) if summary.files + summary.unchanged == 0 => Err(Error::Export {
             shard: first.shard.clone(),
             record: first.record,
@@ -182,14 +182,14 @@ impl Counts {
         };
         count.fetch_add(1, Ordering::Relaxed);
         let mut first = self.first.lock().unwrap_or_else(|e| e.into_inner());
-        // The same one whatever the order in which threads find them.
+        // The result does not depend on the order in which threads find skipped records.
         if first.as_ref().is_none_or(|first| skipped < *first) {
             *first = Some(skipped);
         }
     }
 }
 
-/// Calls `each` with every record of a shard, or with the damage of one that cannot be read, until it gives false.
+/// Calls `each` with every record of a shard, or with the error of a damaged record, until it returns false.
 fn for_each_record(
     shard: &Shard,
     mut each: impl FnMut(u64, std::result::Result<&[u8], forebay_shard::Error>) -> Result<bool>,
@@ -211,7 +211,7 @@ fn for_each_record(
                 Err(error) => return Err(error.into()),
             }
         }
-        // A run of records fails as one: read alone they show which one it is.
+        // A read of several records fails as a whole, so they are read one by one to find the damaged one.
         let mut found = false;
         while next < shard.len() && !found {
             let number = next;
@@ -246,7 +246,7 @@ fn export_shard(
         };
         counts.skip(skipped, observer);
     };
-    // All keys at once: they are stored in pages, and a page is cheap to walk but not to find one key in.
+    // All keys are read at once: they are stored in pages, in which finding a single key means reading the whole page.
     let mut keys = Vec::new();
     let mut ends = Vec::new();
     let read = shard.for_each_key(|_, key| {
@@ -293,7 +293,7 @@ fn export_shard(
     })
 }
 
-/// Writes the image of a record, and gives its bytes; the inner error is why this record cannot become a file.
+/// Writes the image of a record, and returns its size. The inner error is the reason why this record cannot become a file.
 fn export_record(
     record: &[u8],
     (stored_key, label, number): (&[u8], Option<i64>, u64),
@@ -327,7 +327,7 @@ fn export_record(
     }
 }
 
-/// A key for a record without one, as those that other tools wrote: class and file name where they are known.
+/// Returns a key for a record without one, as written by other tools: class and file name, if known.
 fn make_key(
     example: &ExampleView<'_>,
     features: &RecordFeatures,

@@ -1,11 +1,11 @@
-//! Writing files below a directory and nowhere else.
+//! Writes files strictly below a directory.
 //!
 //! A key becomes a path component by component. `..`, `.`, empty components (so also absolute keys) and NUL are
-//! refused, and each directory is opened relative to the one above without following links: a link that lies in
-//! the destination, or is put there meanwhile, leads nowhere.
+//! refused. Each directory is opened relative to its parent without following links, so links in
+//! the destination have no effect, even if they are created concurrently.
 //!
-//! One process writes a tree at a time. Another one may write a part of it as a tree of its own, so no two have a
-//! temporary file in common.
+//! One process writes a tree at a time. Another process may write a subtree as a separate tree; temporary files of
+//! both never have the same name.
 
 use crate::error::{Error, Result};
 use forebay_store::{DirLock, clean_stale_at, create_temporary_at};
@@ -19,7 +19,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Bytes compared at a time with a file that is there.
+/// Number of bytes per step when comparing with an existing file.
 const COMPARE_BYTES: usize = 64 << 10;
 
 /// The destination.
@@ -27,12 +27,12 @@ const COMPARE_BYTES: usize = 64 << 10;
 pub(super) struct Tree {
     root: PathBuf,
     fd: OwnedFd,
-    /// Directories that hold no temporary file of a killed process any more.
+    /// Directories from which temporary files of killed processes were already removed.
     cleaned: Mutex<HashSet<Vec<u8>>>,
     _lock: DirLock,
 }
 
-/// One worker's way into the tree; the directory last written to stays open.
+/// The access of one thread to the tree. The directory of the last file stays open.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     tree: &'a Tree,
@@ -40,24 +40,24 @@ pub(super) struct Writer<'a> {
     path: Vec<u8>,
 }
 
-/// Outcome of a file.
+/// Outcome of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteOutcome {
     New,
-    /// It was there with the same content.
+    /// A file with the same content exists already.
     There,
 }
 
-/// Why a file was not written.
+/// The reason why a file was not written.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No file can have this key here. Others can have theirs.
+    /// This key cannot become a file here; other keys may.
     Key(String),
     Error(Error),
 }
 
 impl Failure {
-    /// Classifies an error of the system: about this file alone, or about the whole destination.
+    /// Classifies an error of the system: it concerns either this file only, or the whole destination.
     fn of(path: &Path, op: &'static str, errno: Errno) -> Self {
         let is_of_all = matches!(
             errno,
@@ -88,7 +88,7 @@ impl From<Error> for Failure {
 }
 
 impl Tree {
-    /// Makes the directory if it is not there, and locks it.
+    /// Creates the directory if necessary, and locks it.
     pub(super) fn open(root: &Path) -> Result<Self> {
         std::fs::create_dir_all(root).map_err(|e| Error::io(root, "create the directory", e))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -110,15 +110,15 @@ impl Tree {
         }
     }
 
-    /// Forces everything to disk: one call instead of one for each of a million files.
+    /// Syncs the whole file system: one call instead of one for each of a million files.
     pub(super) fn sync(&self) -> Result<()> {
         rustix::fs::syncfs(&self.fd)
             .map_err(|e| Error::io(&self.root, "sync the file system of", e))
     }
 
-    /// Removes temporary files of killed processes from a directory that is entered for the first time.
+    /// Removes temporary files of killed processes from a directory, the first time it is used.
     fn clean(&self, dir: &[u8], fd: &OwnedFd) -> Result<(), Errno> {
-        // Held while it is cleaned: where there are no locks, another worker's file looks like a leftover.
+        // The lock is held during the removal: without file locks, another thread's file would look like a leftover.
         let mut cleaned = self.cleaned.lock().unwrap_or_else(|e| e.into_inner());
         if !cleaned.contains(dir) {
             clean_stale_at(fd)?;
@@ -134,7 +134,7 @@ impl Tree {
 }
 
 impl Writer<'_> {
-    /// Writes a file below the tree's root. Never replaces one that differs.
+    /// Writes a file below the tree's root. Never replaces a file with another content.
     pub(super) fn put(
         &mut self,
         prefix: &[u8],
@@ -178,13 +178,13 @@ impl Writer<'_> {
             let path = self.tree.path(&self.path);
             return Err(Failure::Error(Error::io(path, "write", error)));
         }
-        // Renamed while it is open, and therefore locked: until then no process takes it for a leftover.
+        // The file is renamed while it is open and therefore locked, so that no process removes it as a leftover.
         let placed = rename_new(fd, &temporary, &name);
         drop(file);
         match placed {
             Ok(()) => Ok(WriteOutcome::New),
             Err(Errno::EXIST) => {
-                // Another record of the same key came first.
+                // Another record with the same key was written first.
                 remove();
                 match compare(fd, &name, content).map_err(at("read"))? {
                     Some(true) => Ok(WriteOutcome::There),
@@ -198,7 +198,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Opens a directory below the root, making what is missing.
+    /// Opens a directory below the root, and creates missing directories.
     fn enter(&mut self, dir: &[u8]) -> Result<(), Failure> {
         if self.open.as_ref().is_some_and(|(open, _)| open == dir) {
             return Ok(());
@@ -249,13 +249,13 @@ fn check_key(key: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether a file has this content; none if there is no file.
+/// Returns whether a file has this content; `None` if there is no file.
 fn compare(dir: &OwnedFd, name: &[u8], content: &[u8]) -> Result<Option<bool>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
-        // A link: whatever it leads to, it is not this file.
+        // A link is never the same as a file, whatever its target.
         Err(Errno::LOOP) => return Ok(Some(false)),
         Err(errno) => return Err(errno),
     };
@@ -280,11 +280,11 @@ fn compare(dir: &OwnedFd, name: &[u8], content: &[u8]) -> Result<Option<bool>, E
     Ok(Some(true))
 }
 
-/// Renames without replacing, also where the file system cannot do both at once.
+/// Renames without replacing an existing file, even if the file system cannot do this atomically.
 fn rename_new(dir: &OwnedFd, from: &Path, to: &[u8]) -> Result<(), Errno> {
     match rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => {
-            // link fails if the name is taken; the temporary name goes away either way.
+            // `link` fails if the name is taken. The caller removes the temporary name in that case.
             let linked = rustix::fs::linkat(dir, from, dir, to, AtFlags::empty());
             if linked.is_ok() {
                 rustix::fs::unlinkat(dir, from, AtFlags::empty())?;
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_differs_is_overwritten() {
+    fn existing_files_with_other_content_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(
             put(dir.path(), b"a/b.jpg", b"one").unwrap(),

@@ -1,7 +1,7 @@
-//! The plan: which file goes to which shard, in which order. A pure function of the census and the options.
+//! The plan assigns files to shards in a fixed order. It is a pure function of the census and the options.
 //!
-//! It stands before the first byte is written, so any thread or machine can write shard *k* on its own, and its
-//! digest tells a continued run whether it continues the same pack.
+//! The plan is complete before the first byte is written, so any thread or machine can write shard *k* independently. Its
+//! digest shows whether a run continues the same pack.
 
 mod shuffle;
 
@@ -15,14 +15,14 @@ use forebay_formats::images::EntryRef;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Raised when the same arguments come to give other bytes, so that a pack started by an older version is not
-/// continued by a newer one.
+/// Incremented when the same arguments lead to different output, so that a newer version does not continue a pack of an
+/// older one.
 const PLAN_VERSION: u32 = 2;
 
-/// Bytes of a record beyond the image: framing and the other features. Only for sizing shards.
+/// Estimated size of a record in addition to its image, in bytes: framing and other features. Only used to size shards.
 const RECORD_OVERHEAD_BYTES: u64 = 300;
 
-/// Which file goes where.
+/// The assignment of files to shards.
 #[derive(Debug)]
 pub struct Plan {
     splits: Vec<PlannedSplit>,
@@ -34,11 +34,11 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct PlannedSplit {
     name: String,
-    /// Entry numbers in writing order; none: as they are.
+    /// Entry numbers in writing order; `None` for the order of the census.
     order: Option<Vec<u32>>,
-    /// First position of each shard, and the number of records at the end.
+    /// First position of each shard, followed by the number of records.
     starts: Vec<u64>,
-    /// About how many bytes each shard will have.
+    /// Estimated size of each shard in bytes.
     bytes: Vec<u64>,
     extension: &'static str,
 }
@@ -52,14 +52,14 @@ pub struct PlannedShard {
     pub number: u32,
     /// The file's name.
     pub name: String,
-    /// The positions in the split that it holds.
+    /// The range of positions in the split that the shard contains.
     pub positions: Range<u64>,
-    /// About how many bytes it will have, uncompressed.
+    /// Estimated uncompressed size in bytes.
     pub bytes: u64,
 }
 
 impl Plan {
-    /// Decides everything.
+    /// Creates the plan for a census.
     pub fn make(census: &Census, options: &PackOptions) -> Result<Self> {
         let extension = options.format.shard_format().extension();
         let mut splits = Vec::new();
@@ -95,51 +95,51 @@ impl Plan {
         })
     }
 
-    /// The splits, in the order of the census.
+    /// Returns the splits, in the order of the census.
     pub fn splits(&self) -> &[PlannedSplit] {
         &self.splits
     }
 
-    /// All shards, split by split.
+    /// Returns all shards, split by split.
     pub fn shards(&self) -> impl Iterator<Item = PlannedShard> + '_ {
         self.splits.iter().enumerate().flat_map(|(index, split)| {
             (0..split.shard_count()).map(move |number| split.shard(index, number))
         })
     }
 
-    /// The number of all shards.
+    /// Returns the number of all shards.
     pub fn shard_count(&self) -> u64 {
         self.splits.iter().map(|s| u64::from(s.shard_count())).sum()
     }
 
-    /// About how many bytes all shards will have, uncompressed.
+    /// Returns the estimated uncompressed size of all shards in bytes.
     pub fn bytes(&self) -> u64 {
         self.splits.iter().flat_map(|s| &s.bytes).sum()
     }
 
-    /// The arguments that decide the output, as the manifest records them.
+    /// Returns the arguments that affect the output, as recorded in the manifest.
     pub fn arguments(&self) -> &BTreeMap<String, String> {
         &self.arguments
     }
 
-    /// A digest of all that decides the output: arguments, classes, names, sizes, order.
+    /// Returns a digest of everything that affects the output: arguments, classes, names, sizes, and order.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 }
 
 impl PlannedSplit {
-    /// The split's name.
+    /// Returns the name of the split.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many shards it has.
+    /// Returns the number of shards.
     pub fn shard_count(&self) -> u32 {
         self.bytes.len() as u32
     }
 
-    /// The number in the census of the file at a position. Panics beyond the end.
+    /// Returns the number of the file at a position in the census. Panics beyond the last position.
     pub fn entry_at(&self, position: u64) -> u64 {
         match &self.order {
             Some(order) => u64::from(order[position as usize]),
@@ -147,7 +147,7 @@ impl PlannedSplit {
         }
     }
 
-    /// The files of a range of positions.
+    /// Returns the files at a range of positions.
     pub(crate) fn entries<'a>(
         &'a self,
         census: &'a SplitCensus,
@@ -183,8 +183,8 @@ impl PlannedSplit {
     }
 }
 
-/// Cuts the records of a split, which have `total` bytes together, into shards. `bytes_of` is called for each position in
-/// turn. Gives the first position of each shard and the number of records at the end; and the bytes of each shard.
+/// Divides the records of a split, which have `total` bytes, into shards. `bytes_of` is called once for each position, in
+/// order. Returns the first position of each shard, followed by the number of records, and the size of each shard in bytes.
 pub(crate) fn cut(
     split: &str,
     records: u64,
@@ -208,7 +208,7 @@ pub(crate) fn cut(
     let (mut shard_bytes, mut done) = (0u64, 0u64);
     for position in 0..records {
         let next = starts.len() as u64;
-        // The next shard begins where its share of records or bytes begins, and no shard stays empty.
+        // The next shard begins at its proportional number of records or bytes. No shard is empty.
         let due = match sharding {
             Sharding::Count(_) => position * count >= next * records,
             Sharding::Bytes(_) => {
@@ -230,7 +230,7 @@ pub(crate) fn cut(
     Ok((starts, sizes))
 }
 
-/// Names of arguments that a pack may do without.
+/// Names of arguments that are not set in every pack.
 pub(crate) const OPTIONAL_ARGUMENTS: [&str; 10] = [
     "shards",
     "shard_size",
@@ -244,8 +244,8 @@ pub(crate) const OPTIONAL_ARGUMENTS: [&str; 10] = [
     "quality",
 ];
 
-/// The arguments that decide the output, by name. Neither the number of jobs nor the policy for bad images is among
-/// it: a pack that stopped at a bad image may be continued by one that skips it.
+/// Returns the arguments that affect the output, by name. The number of jobs and the policy for bad images are not
+/// included: a pack that stopped at a bad image may be continued with another policy.
 fn arguments(options: &PackOptions) -> BTreeMap<String, String> {
     let mut arguments = BTreeMap::new();
     let mut set = |name: &str, value: String| arguments.insert(name.to_owned(), value);
@@ -298,7 +298,7 @@ fn arguments(options: &PackOptions) -> BTreeMap<String, String> {
     arguments
 }
 
-/// Every item with its length first, so that no two plans hash the same bytes.
+/// Computes the digest. The length of every item is hashed before it, so that different plans never hash the same bytes.
 fn digest(
     census: &Census,
     splits: &[PlannedSplit],

@@ -1,14 +1,14 @@
 //! The order of a shuffled split.
 //!
-//! It is part of what a pack means, so it is spelled out here and left to no library: Fisher-Yates, with numbers
-//! from xoshiro256** (Blackman and Vigna, 2018), whose state is the BLAKE3 hash of seed and split.
+//! The order is part of the output of a pack, so it is implemented here instead of in a library: Fisher-Yates with numbers
+//! from xoshiro256** (Blackman and Vigna, 2018), whose initial state is the BLAKE3 hash of seed and split.
 
-/// A permutation of `0..count`, the same on every machine and in every version.
+/// Returns a permutation of `0..count`, the same on every machine and in every version.
 pub(super) fn order(count: u32, seed: u64, split: &str) -> Vec<u32> {
     let mut random = Random::new(seed, split);
     let mut order: Vec<u32> = (0..count).collect();
     for last in (1..order.len()).rev() {
-        // last + 1 <= u32::MAX, so the numbers below it fit.
+        // last + 1 <= u32::MAX, so the bound fits.
         let other = random.below(last as u32 + 1);
         order.swap(last, other as usize);
     }
@@ -48,7 +48,7 @@ impl Random {
         result
     }
 
-    /// Uniform in `0..bound`: the high bits of a product, with the few biased draws rejected (Lemire, 2019).
+    /// Returns a uniform number below `bound`: the high bits of a product, with biased draws rejected (Lemire, 2019).
     fn below(&mut self, bound: u32) -> u32 {
         let threshold = bound.wrapping_neg() % bound;
         loop {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn known_numbers_of_xoshiro() {
-        // From the reference implementation with the state 1, 2, 3, 4.
+        // Values from the reference implementation with the state 1, 2, 3, 4.
         let mut random = Random([1, 2, 3, 4]);
         let first: Vec<_> = (0..4).map(|_| random.next()).collect();
         assert_eq!(first, [11520, 0, 1509978240, 1215971899390074240]);

@@ -26,7 +26,7 @@ fn lengths(plan: &Plan) -> Vec<u64> {
 }
 
 #[test]
-fn every_file_is_in_exactly_one_shard_whatever_the_cut() {
+fn every_file_is_in_exactly_one_shard() {
     let sizes: Vec<usize> = (0..50).map(|n| n * n % 977).collect();
     let shardings = [1, 2, 7, 49, 50, 51, 99_999].map(Sharding::Count);
     let by_bytes = [1, 100, 1000, 10_000, 1 << 40].map(Sharding::Bytes);
@@ -94,7 +94,7 @@ fn an_unshuffled_split_keeps_the_order_of_keys() {
 }
 
 #[test]
-fn the_digest_tells_arguments_names_and_sizes_apart() {
+fn the_digest_depends_on_arguments_names_and_sizes() {
     let digest = |sizes: &[usize], change: &dyn Fn(&mut PackOptions)| {
         let (_dir, census, options) = census_of(sizes, change);
         Plan::make(&census, &options).unwrap().digest().to_owned()

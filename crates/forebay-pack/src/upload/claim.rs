@@ -1,8 +1,8 @@
 //! The claim: an object that names the owner of an unfinished dataset in a store.
 //!
-//! A conditional put creates it, so of two packers that begin at once one begins. The owner checks the claim again before
-//! each upload of a shard and before publishing the manifest: that detects a store that ignored the condition, and a
-//! packer that took the claim over, before the dataset becomes visible. The owner deletes it after publishing.
+//! A conditional put creates it, so only one of two concurrent packs succeeds. The owner checks the claim again before
+//! each upload of a shard and before publishing the manifest. This detects a store that ignored the condition, and a
+//! pack that took over the claim, before the dataset becomes visible. The owner deletes the claim after publishing.
 
 use crate::error::{Error, Result};
 use forebay_store::{Error as StoreError, Put, Store};
@@ -10,28 +10,28 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Its key. Hidden, and gone before anybody else looks.
+/// The key of the claim. The name is hidden, and the claim is deleted before the dataset is used.
 pub(crate) const CLAIM: &str = ".forebay-pack/claim";
-/// The directory of it.
+/// The directory of the claim.
 pub(crate) const CLAIM_DIR: &str = ".forebay-pack";
-/// A claim is smaller than this.
+/// Maximum size of a claim in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The owner of a destination, and its plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
-    /// Tells two packers of the same plan apart: random, and kept in the staging area.
+    /// Distinguishes packs of the same plan: a random id, kept in the staging area.
     pub(crate) id: String,
-    /// The digest of the plan.
+    /// Digest of the plan.
     pub(crate) plan: String,
-    /// The arguments that decide the plan, by name.
+    /// The arguments that determine the plan, by name.
     pub(crate) arguments: BTreeMap<String, String>,
-    /// The process and its machine.
+    /// The process and its machine, for messages.
     pub(crate) by: String,
 }
 
 impl Claim {
-    /// The claim in a store, with what tells it from a later one.
+    /// Reads the claim in a store, with the tag of this version of the object.
     pub(crate) fn read(store: &Store) -> Result<Option<(Self, Option<String>)>> {
         let Some(object) = store.head(CLAIM)? else {
             return Ok(None);
@@ -39,7 +39,7 @@ impl Claim {
         Ok(Self::fetch(store)?.map(|claim| (claim, object.etag)))
     }
 
-    /// The claim in a store, in one request.
+    /// Reads the claim in a store with one request.
     fn fetch(store: &Store) -> Result<Option<Self>> {
         let bytes = match store.get(CLAIM, MAX_BYTES) {
             Ok(bytes) => bytes,
@@ -55,7 +55,7 @@ impl Claim {
         Ok(Some(claim))
     }
 
-    /// Puts the claim where there is none, or in the place of one that has this tag.
+    /// Creates the claim, or replaces the one with the tag `instead_of`.
     pub(crate) fn put(&self, store: &Store, instead_of: Option<String>) -> Result<()> {
         let condition = instead_of.map_or(Put::IfAbsent, Put::IfMatch);
         let json =
@@ -67,12 +67,12 @@ impl Claim {
         }
     }
 
-    /// Whether both are of one pack, which may have been continued by another process.
+    /// Returns whether both belong to the same pack, which another process may have continued.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
         self.id == other.id && self.plan == other.plan
     }
 
-    /// An error if the claim in the store is another one.
+    /// Returns an error if the store contains another claim.
     pub(crate) fn check(&self, store: &Store) -> Result<()> {
         match Self::fetch(store)? {
             Some(found) if found.is_of(self) => Ok(()),
@@ -84,7 +84,7 @@ impl Claim {
         }
     }
 
-    /// Reports the other owner of the claim, and its plan.
+    /// Returns the error that names the other owner of the claim, and the differences between both plans.
     pub(crate) fn lost_to(&self, other: &Self, store: &Store) -> Error {
         let mut differences = Vec::new();
         let names = self.arguments.keys().chain(other.arguments.keys());
@@ -116,12 +116,12 @@ impl Claim {
     }
 }
 
-/// The destination, for messages.
+/// Returns the destination, for messages.
 pub(crate) fn place(store: &Store) -> PathBuf {
     PathBuf::from(store.location().to_string())
 }
 
-/// This process, as others read it.
+/// Describes this process, for other processes.
 pub(crate) fn this_process() -> String {
     let host = rustix::system::uname();
     format!(

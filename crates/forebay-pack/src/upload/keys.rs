@@ -1,8 +1,8 @@
-//! The names that a pack writes below its destination.
+//! The keys of the objects that a pack writes below its destination.
 
 use crate::destination::{INDEX_DIR, LAST_FILES, REPORT, ShardLine, is_shard_name, is_split_index};
 
-/// The files of a shard: key, bytes, CRC32C. The shard comes last, so that a reader who sees it sees its indexes.
+/// Returns key, size and CRC32C of the files of a shard. The shard comes last, so that its indexes exist when it is visible.
 pub(super) fn files(line: &ShardLine) -> impl Iterator<Item = (String, u64, u32)> {
     let sidecars = line.sidecars.iter();
     let sidecars = sidecars.map(|file| {
@@ -22,12 +22,12 @@ pub(super) fn files(line: &ShardLine) -> impl Iterator<Item = (String, u64, u32)
         .into_iter()
 }
 
-/// Probe of a store's support for conditional puts: it exists for a moment, or was left by a killed process.
+/// Returns whether a key is that of a probe for conditional puts, which is temporary or was left by a killed process.
 pub(super) fn is_probe(key: &str) -> bool {
     key.starts_with(".forebay-probe-")
 }
 
-/// Whether a key is one that a pack writes.
+/// Returns whether a pack writes objects with this key.
 pub(super) fn is_of_pack(key: &str) -> bool {
     let is_index = |name: &str| {
         let shard = name
@@ -43,7 +43,7 @@ pub(super) fn is_of_pack(key: &str) -> bool {
         || key.strip_prefix("pack/") == Some(REPORT)
 }
 
-/// Whether a key is one that a pack with these shards writes, its manifest aside.
+/// Returns whether a pack with these shards writes an object with this key, other than the manifest.
 pub(super) fn is_of_shards(key: &str, is_shard: &dyn Fn(&str) -> bool) -> bool {
     let name = key.strip_prefix("index/").map_or(key, |name| {
         name.strip_suffix(".fbi")
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_packs_are_told_from_others() {
+    fn keys_of_packs_are_distinguished_from_others() {
         for key in [
             "forebay.json",
             "train-00000-of-00001",

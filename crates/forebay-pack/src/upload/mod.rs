@@ -1,9 +1,9 @@
-//! A destination in an object store, or any other that is written through a staging area.
+//! A destination in an object store, or any other destination that is written through a staging area.
 //!
-//! Shards are written into a directory of the staging area as into any destination, with the same journal. As soon as a
-//! shard is finished it is handed in and goes to its place behind, and its local copy goes when the one in the store is verified. What an
-//! interrupted run left is found in both places: a shard counts that is here, or there with its size and checksum. The
-//! manifest goes last, alone, with a put that succeeds only if there is none, after every object was looked at once more.
+//! Shards are written into a directory of the staging area as into a local destination, with the same journal. A finished
+//! shard is uploaded in the background, and its local copy is deleted when the copy in the store is verified. A resumed run
+//! accepts a shard that exists either locally or in the store, with its size and checksum. The manifest is uploaded last,
+//! with a put that succeeds only if there is none, after every object was checked once more.
 
 mod claim;
 mod keys;
@@ -35,15 +35,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A manifest is smaller: a million shards take a tenth of this.
+/// Size limit of a manifest in bytes; one with a million shards has a tenth of this.
 const MANIFEST_MAX_BYTES: u64 = 1 << 30;
-/// Objects that are looked at at the same time.
+/// Number of objects that are checked concurrently.
 const LOOKS: usize = 16;
-/// Under this name the claim's id lies in the session.
+/// Name of the file with the claim's id, in the session of the staging area.
 const ID_FILE: &str = "claim";
 /// Interval of progress reports about uploads.
 const TELL: Duration = Duration::from_millis(200);
-/// Why parts and an upload do not go together.
+/// The error for parts with a staged destination.
 pub(crate) const NO_PARTS: &str = "parts of a pack meet in a directory that all machines see: pack them into one without a staging \
                                    area, finish it there, and copy the dataset with `forebay cp`";
 
@@ -53,14 +53,14 @@ pub(crate) struct StagedDestination {
     dir: WorkDir,
     store: Store,
     area: StagingArea,
-    /// Set once this pack owns the destination.
+    /// Set when this pack owns the destination.
     claim: Mutex<Option<Claim>>,
-    /// Bytes that the largest shard may take.
+    /// Maximum size of a shard in bytes.
     shard_bytes: u64,
 }
 
 impl StagedDestination {
-    /// Opens the store and the staging area, which must have room for the largest shard. Nothing is uploaded yet.
+    /// Opens the store and the staging area, which must have space for the largest shard. Uploads nothing.
     pub(crate) fn open(
         dst: &Location,
         options: &UploadOptions,
@@ -93,7 +93,7 @@ impl StagedDestination {
         })
     }
 
-    /// The dataset that is there, if it is whole.
+    /// Returns the manifest in the store, if the dataset there is complete.
     fn manifest(&self) -> Result<Option<Manifest>> {
         for name in LAST_FILES {
             let path = place(&self.store).join(name);
@@ -107,7 +107,7 @@ impl StagedDestination {
         Ok(None)
     }
 
-    /// Puts a small file that is not there yet, or is there with the same bytes.
+    /// Uploads a small file, unless it exists with the same bytes.
     fn put_new(&self, name: &str, bytes: &[u8]) -> Result<()> {
         match self.store.put(name, bytes, Put::IfAbsent) {
             Ok(_) => Ok(()),
@@ -123,8 +123,8 @@ impl StagedDestination {
         }
     }
 
-    /// Claims the destination for this pack, or continues its claim. `is_continued`: the staging area holds the work of an
-    /// earlier run of the same plan. `overwrite` removes an existing dataset, and takes over from any other owner.
+    /// Claims the destination for this pack, or continues its claim. `is_continued`: the staging area contains the work of an
+    /// earlier run of the same plan. `overwrite` removes an existing dataset, and takes the claim over from any other owner.
     fn claim(&self, identity: &Identity<'_>, is_continued: bool, overwrite: bool) -> Result<()> {
         let claim = Claim {
             id: self.id()?,
@@ -141,7 +141,7 @@ impl StagedDestination {
             Some((other, _)) if !is_own && !overwrite => {
                 return Err(claim.lost_to(other, &self.store));
             }
-            // Before the claim: where something else lies, nothing is put.
+            // Checked before the claim, so that nothing is written where other objects exist.
             None if !overwrite && !is_continued => self.refuse_objects(&|_| false)?,
             _ => self.refuse_objects(&is_of_pack)?,
         }
@@ -153,7 +153,7 @@ impl StagedDestination {
         if is_anew {
             self.clear()?;
         } else if self.manifest()?.is_some() {
-            // Published, and the claim gone, between the first look and the claim.
+            // Another process has published a dataset and deleted its claim since the first check.
             let what = "another process published a dataset there meanwhile: inspect it, or choose another destination";
             self.store.delete(CLAIM)?;
             return Err(Error::destination(place(&self.store), what));
@@ -163,7 +163,7 @@ impl StagedDestination {
         Ok(())
     }
 
-    /// An error if there are objects that are not `known`.
+    /// Returns an error if there are objects whose keys are not `known`.
     fn refuse_objects(&self, known: &dyn Fn(&str) -> bool) -> Result<()> {
         let mut foreign = Vec::new();
         let mut listing = self.store.list_dir("")?;
@@ -195,7 +195,7 @@ impl StagedDestination {
         }
     }
 
-    /// Waits for the uploads of all files that were handed in, of `finished` shards.
+    /// Waits for the uploads of all submitted files. `finished` is the number of finished shards, for the error.
     fn wait(&self, cancel: &Cancel, finished: usize) -> Result<()> {
         self.area.wait(cancel).map_err(|error| match error {
             StoreError::Cancelled { .. } => Error::Interrupted {
@@ -206,14 +206,14 @@ impl StagedDestination {
         })
     }
 
-    /// Whether a directory may be one that datasets have: for indexes, the report, or the files of a split.
+    /// Returns whether a directory may belong to a dataset: for indexes, the report, or the files of a split.
     fn is_own_dir(&self, dir: &str) -> bool {
         [INDEX_DIR, PACK_DIR].contains(&dir) || is_split_name(dir)
     }
 
-    /// Removes the dataset, or what there is of one.
+    /// Removes the dataset, complete or not.
     fn clear(&self) -> Result<()> {
-        // The manifest first: from here on no reader takes the rest for a dataset.
+        // The manifest is removed first, so that no reader takes the remaining objects for a dataset.
         for name in LAST_FILES {
             self.store.delete(name)?;
         }
@@ -231,9 +231,9 @@ impl StagedDestination {
         Ok(())
     }
 
-    /// Id of this pack among others of the same plan, on disk before it is used.
+    /// Returns the id of this pack, which distinguishes it from others with the same plan. It is stored before it is used.
     fn id(&self) -> Result<String> {
-        // Beside the directory that is written as a destination, which holds nothing else.
+        // The file is outside of the directory that serves as the destination, where other files are not allowed.
         let path = self.area.data_dir().with_file_name(ID_FILE);
         let found = forebay_shard::read_file(&path).map(String::from_utf8);
         if let Ok(Ok(text)) = found
@@ -285,7 +285,7 @@ impl StagedDestination {
         claim.map_or(Ok(()), |claim| claim.check(&self.store))
     }
 
-    /// Checks that no other writer replaced an object since its upload.
+    /// Checks that no other process replaced an object after its upload.
     fn look_at_all(&self, done: &BTreeMap<String, ShardLine>) -> Result<()> {
         let all: Vec<_> = done.values().flat_map(files).collect();
         for_each_parallel(
@@ -308,7 +308,7 @@ impl StagedDestination {
         )
     }
 
-    /// Uploads of this run.
+    /// Returns the uploads of this run.
     fn progress(&self) -> Uploaded {
         let progress = self.area.progress();
         Uploaded {
@@ -370,7 +370,7 @@ impl Destination for StagedDestination {
         }
         match object.crc32c {
             Some(sum) => Ok(sum == crc32c),
-            // Where the store knows no checksums the bytes are looked at.
+            // If the store does not return checksums, the bytes are read.
             None => Ok(self.sum(&object)? == crc32c),
         }
     }
@@ -388,7 +388,7 @@ impl Destination for StagedDestination {
 
     fn put_shard(&self, line: &ShardLine, mut room: Room) -> Result<()> {
         match self.check_claim() {
-            // A store that does not answer now is checked again at the end.
+            // If the store does not respond now, the claim is checked again at the end.
             Err(Error::Store(StoreError::Request { .. })) => {}
             other => other?,
         }
@@ -414,7 +414,7 @@ impl Destination for StagedDestination {
         let (manifest, done) = (dataset.manifest, dataset.shards);
         if let Some(report) = dataset.report {
             let key = format!("{PACK_DIR}/{REPORT}");
-            // A killed run may have handed in the same report: after its upload the file is gone.
+            // A killed run may have submitted the same report, which is deleted after its upload.
             self.wait(cancel, done.len())?;
             match std::fs::metadata(report) {
                 Ok(file) => {
@@ -476,14 +476,14 @@ impl Destination for StagedDestination {
         match Claim::read(&self.store)? {
             Some((claim, _)) if claim.id != own && claim.plan != plan => {}
             _ => {
-                // The claim, and what a killed process may have left of proving that claims work.
+                // Deletes the claim, and probes for conditional puts that a killed process may have left.
                 for object in self.store.list_dir(CLAIM_DIR)?.objects {
                     self.store.delete(&object.key)?;
                 }
                 if let Ok(root) = self.store.location().local_path() {
-                    // What a process that was killed left half-written, under names that no listing shows.
+                    // Removes temporary files of killed processes, which listings do not contain.
                     clean_stale_tree(root)?;
-                    // Directories are no objects: an empty one does no harm.
+                    // In a directory used as a store, an empty directory does no harm, so errors are ignored.
                     let _ = std::fs::remove_dir(root.join(CLAIM_DIR));
                 }
             }
@@ -494,7 +494,7 @@ impl Destination for StagedDestination {
     }
 }
 
-/// Ends the teller however the work ends.
+/// Stops the progress thread when the work ends for any reason.
 struct Done<'a>(&'a AtomicBool, &'a std::thread::Thread);
 
 impl Drop for Done<'_> {
@@ -504,8 +504,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Opens a destination as its options say. `shard_bytes` is what the largest shard takes, `beside_bytes` what else lies in
-/// a staging area meanwhile.
+/// Opens a destination according to its options. `shard_bytes` is the size of the largest shard, and `beside_bytes` that of
+/// other files in the staging area.
 pub(crate) fn open(
     dst: &Location,
     options: &UploadOptions,
@@ -520,7 +520,7 @@ pub(crate) fn open(
     Ok(Box::new(LocalDestination::open(&shown(dst), durability)?))
 }
 
-/// A destination as messages and summaries name it.
+/// Returns a destination as shown in messages and summaries.
 pub(crate) fn shown(dst: &Location) -> PathBuf {
     match dst.local_path() {
         Ok(path) => path.to_path_buf(),
@@ -528,7 +528,7 @@ pub(crate) fn shown(dst: &Location) -> PathBuf {
     }
 }
 
-/// The local directories that a pack writes to.
+/// Returns the local directories to which a pack writes.
 pub(crate) fn written(dst: &Location, options: &UploadOptions) -> Result<Vec<PathBuf>> {
     let mut dirs = Vec::new();
     if options.are_for(dst) {
@@ -540,7 +540,7 @@ pub(crate) fn written(dst: &Location, options: &UploadOptions) -> Result<Vec<Pat
     Ok(dirs)
 }
 
-/// One session for each destination, so that the same command finds it again.
+/// Returns the name of the staging session, one per destination, so that the same command finds it again.
 fn session_name(dst: &Location, options: &UploadOptions) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(dst.to_string().trim_end_matches('/').as_bytes());

@@ -1,15 +1,15 @@
-//! How much of the staging area a shard takes.
+//! The space that a shard needs in the staging area.
 
 use crate::options::{DatasetFormat, PackOptions};
 use crate::plan::PlannedShard;
 use forebay_image::SeekDensity;
 
-/// Bytes of a shard's sidecars for each record, at most in any usual dataset; more is held without being reserved.
+/// Reserved bytes per record for sidecars, enough for usual datasets; larger sidecars are stored without a reservation.
 const SIDECAR_RECORD_BYTES: u64 = 192;
-/// And for each shard.
+/// Reserved bytes per shard for sidecars.
 const SIDECAR_BYTES: u64 = 64 << 10;
 
-/// Bytes that a shard of this many bytes and records may take with all that belongs to it.
+/// Returns the space in bytes to reserve for a shard of this many bytes and records, with its sidecars.
 pub(crate) fn room_of(
     bytes: u64,
     records: u64,
@@ -30,7 +30,7 @@ pub(crate) fn room_of(
     bytes.saturating_add(points).saturating_add(sidecars)
 }
 
-/// The same for a planned shard of a pack.
+/// As [`room_of`], for a planned shard of a pack.
 pub(crate) fn room_of_planned(planned: &PlannedShard, options: &PackOptions) -> u64 {
     let has_fine_points = options.seek_points == Some(SeekDensity::Fine);
     let records = planned.positions.end - planned.positions.start;

@@ -1,7 +1,7 @@
 //! Examines an image file: its header, and its oddities.
 //!
-//! Headers and endings tell it, and of an ordinary file the last few bytes are all that is looked at beyond the header.
-//! Pixels are decoded only where there is reason to doubt that they can be.
+//! For ordinary files, only the header and the last few bytes are read.
+//! Pixels are decoded only if these leave doubts about whether they can be decoded.
 
 use forebay_formats::Reason;
 use forebay_formats::images::Refusal;
@@ -13,29 +13,29 @@ use forebay_image::{Color, Ending, Format, ImageError, Limits, Probe};
 pub(crate) struct Examined {
     pub(crate) probe: Probe,
     pub(super) oddities: Vec<Oddity>,
-    /// Whether the pixels may be missing or of a kind that no decoder here reads.
+    /// Whether pixels may be missing, or have an encoding that the decoders do not support.
     pub(crate) is_doubtful: bool,
 }
 
-/// Something odd about an image that may be in order for all that.
+/// Something unusual about an image, which may still be usable.
 #[derive(Debug)]
 pub(crate) struct Oddity {
     pub(super) reason: Reason,
     pub(super) detail: String,
-    /// Whether other readers are known to stumble over it, so that `--transcode-nonstandard` transcodes the image.
+    /// Whether other readers are known to fail on it, so that `--transcode-nonstandard` transcodes the image.
     pub(super) is_convertible: bool,
-    /// Whether transcoding to JPEG removes it.
+    /// Whether transcoding to JPEG removes the oddity.
     pub(super) ends_with_conversion: bool,
 }
 
-/// Examines a whole file, or says why it is no image that can be packed.
+/// Examines a whole file, or returns the reason why it is not an image that can be packed.
 pub(crate) fn examine(image: &[u8], name: &[u8], limits: &Limits) -> Result<Examined, Refusal> {
     if let ContentKind::OtherImage(format) = sniff::kind(image) {
         return Err((Reason::OtherFormat, format.into()));
     }
     let probe = forebay_image::probe(image, limits).map_err(bad_header)?;
     if probe.format == Format::Fast {
-        // Only records hold them, with the features that say so.
+        // Only records may contain fast images, together with the features that describe them.
         return Err((Reason::OtherFormat, "fast image of a record".into()));
     }
     let mut oddities = Vec::new();
@@ -82,7 +82,7 @@ pub(crate) fn examine(image: &[u8], name: &[u8], limits: &Limits) -> Result<Exam
     })
 }
 
-/// Why an image that has a header cannot be packed: its pixels cannot be decoded.
+/// Returns the reason why an image with a valid header cannot be packed: its pixels cannot be decoded.
 pub(super) fn bad_data(examined: &Examined, error: &ImageError) -> Refusal {
     let is_cut = |oddity: &Oddity| oddity.reason == Reason::NoEnd;
     let reason = if matches!(error, ImageError::Unsupported { .. }) {

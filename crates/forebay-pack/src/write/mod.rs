@@ -1,9 +1,9 @@
-//! Writing the plan's shards: in parallel, within a shard and across shards, the same bytes for any number of threads.
+//! Writes the shards of a plan in parallel, within and across shards, with the same bytes for any number of threads.
 //!
-//! Workers take runs of files (`scheduler`), put their records together (`piece`), and write pieces in order (`shard`);
-//! one more thread, the finisher, makes finished shards durable in the order in which they come: sidecars, shard,
-//! journal line. So workers go on while the disk catches up, and at most a few files wait. Where files are slow to come,
-//! more threads than cores read them. A handful of files are open for each thread, never more.
+//! Workers take runs of files (`scheduler`), build their records (`piece`), and write the pieces in order (`shard`).
+//! Another thread, the finisher, makes finished shards durable in the order in which they are finished: sidecars, shard,
+//! journal line. So workers continue while files are synced, and at most a few shards wait. If files are slow to read,
+//! more threads than cores read them. The number of open files is limited to a few per thread.
 
 mod examine;
 mod output;
@@ -39,7 +39,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// Writes all shards of the plan but those that are done. Returns the lines of the written ones.
+/// Writes all unfinished shards of the plan. Returns the journal lines of the written ones.
 pub(crate) fn write_shards(
     prepared: &Prepared,
     destination: &dyn Destination,
@@ -98,7 +98,7 @@ pub(crate) fn write_shards(
     });
     let workers: Vec<_> = workers.collect();
     drop(sender);
-    // The finisher is this thread. What was fully written before a stop is still kept.
+    // This thread is the finisher. Shards that were completely written before a stop are still published.
     let finisher = || {
         let mut journal = journal;
         for written in receiver {
@@ -146,7 +146,7 @@ impl Worker<'_, '_> {
             let Some(piece) = made else { break };
             self.stream.end_run();
             if let Some(written) = scheduler.put(&run, piece, destination, observer, stopped)? {
-                // The finisher hangs up only after an error, which it has reported.
+                // The finisher stops receiving only after an error, which it has reported.
                 if self.sender.send(written).is_err() {
                     break;
                 }
@@ -156,7 +156,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// A worker that ends, however it does, wakes those who wait for what it would have written.
+/// When a worker ends for any reason, wakes the workers that wait for pieces from it.
 struct WakeOnDrop<'a, 'b> {
     scheduler: &'a WriteScheduler<'b>,
     stop: &'a AtomicBool,

@@ -1,17 +1,17 @@
-//! The file of a shard as its writer sees it: aligned pieces out, hashed on their way if that was asked for.
+//! The output file of a shard: writes aligned pieces, and hashes them if requested.
 
 use forebay_store::AtomicFile;
 use std::io::{self, IoSlice, Write};
 
-/// Writes to the file end at multiples of this many bytes. Page caches take aligned writes in large pieces, which
-/// saves a tenth of all the CPU time of a pack against writes that end anywhere.
+/// Writes to the file end at multiples of this offset. Page caches handle large aligned writes better, which
+/// saves a tenth of the CPU time of a pack compared with unaligned writes.
 const ALIGN_BYTES: usize = 64 << 10;
 
-/// The file, written in aligned pieces, and hashed on its way if that was asked for.
+/// The output file, which is written in aligned pieces and hashed if requested.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(super) file: AtomicFile,
-    /// Bytes that do not fill a piece yet.
+    /// Bytes that do not fill an aligned piece yet.
     rest: Vec<u8>,
     pub(super) hasher: Option<blake3::Hasher>,
 }
@@ -35,7 +35,7 @@ impl Write for Output {
         if total < ALIGN_BYTES {
             self.rest.extend_from_slice(buf);
         } else {
-            // Less than a piece rests, so at least as much of the new bytes goes out as stays.
+            // The rest is shorter than a piece, so at most that many of the new bytes are copied.
             let (whole, tail) = buf.split_at(buf.len() - total % ALIGN_BYTES);
             write_both(&mut self.file, &self.rest, whole)?;
             self.rest.clear();
@@ -51,7 +51,7 @@ impl Write for Output {
     }
 }
 
-/// Writes two slices as one.
+/// Writes two slices with one call.
 fn write_both(file: &mut AtomicFile, first: &[u8], second: &[u8]) -> io::Result<()> {
     let mut written = 0;
     while written < first.len() {

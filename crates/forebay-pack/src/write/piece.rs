@@ -1,4 +1,4 @@
-//! The next few files of a shard, read and put together as records by one worker, ready to be written in their turn.
+//! A piece: the next few files of a shard, which one worker reads and builds records from, to be written in order.
 
 use super::read::{Clock, ReadAhead};
 use super::record::Recorder;
@@ -15,39 +15,39 @@ use forebay_formats::key_path::join;
 use forebay_shard::{Frames, RecordMeta};
 use std::rc::Rc;
 
-/// Bytes of reused memory that are kept.
+/// Number of bytes of reused memory to keep.
 const KEEP_BYTES: usize = 1 << 20;
 
-/// Records in the order of the plan, and what there is to say about their files.
+/// Records in the order of the plan, with the findings about their files.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     pub(super) frames: Frames,
-    /// One for each file, packed or not.
+    /// One entry per file, whether packed or not.
     pub(super) files: Vec<PieceFile>,
-    /// Keys of the records, one after the other.
+    /// Keys of the records, concatenated.
     keys: Vec<u8>,
-    /// Bytes of the files, as in the census.
+    /// Size of the files in bytes, as in the census.
     pub(super) source_bytes: u64,
 }
 
-/// Outcome of a file.
+/// Outcome of packing a file.
 #[derive(Debug)]
 pub(super) struct PieceFile {
-    /// Label and end of the key of its record, if it has one.
+    /// Label of its record and end of the record's key in `keys`, if it has a record.
     record: Option<(i64, usize)>,
-    /// Bytes of the image in the record.
+    /// Size of the image in the record, in bytes.
     pub(super) image_bytes: u64,
-    /// Bytes of its seek points, if it has any.
+    /// Size of its seek points in bytes, if it has any.
     pub(super) seek_point_bytes: Option<u64>,
-    /// Whether a progressive JPEG, which was to become a baseline one, is one now.
+    /// Whether its progressive JPEG was transcoded to baseline; `None` if this was not requested or it is not progressive.
     pub(super) is_baseline_now: Option<bool>,
-    /// Whether it has a fast image.
+    /// Counts its fast image, if it has one.
     pub(super) fast: FastCount,
     pub(super) findings: Vec<Finding>,
 }
 
 impl Piece {
-    /// Index entries of the records.
+    /// Returns the index entries of the records.
     pub(super) fn metas(&self) -> impl Iterator<Item = RecordMeta<'_>> {
         let records = self.files.iter().filter_map(|file| file.record);
         records.scan(0, |from, (label, end)| {
@@ -57,7 +57,7 @@ impl Piece {
         })
     }
 
-    /// An empty piece with the memory of this one and of `frames`.
+    /// Returns an empty piece that reuses the memory of this one and of `frames`.
     pub(super) fn recycle(mut self, mut frames: Frames) -> Self {
         frames.clear(KEEP_BYTES);
         self.files.clear();
@@ -69,14 +69,14 @@ impl Piece {
         }
     }
 
-    /// This piece, empty.
+    /// Returns this piece without its content.
     pub(super) fn emptied(mut self) -> Self {
         let frames = std::mem::take(&mut self.frames);
         self.recycle(frames)
     }
 }
 
-/// State of a worker that reads files and builds records.
+/// The state of a worker that reads files and builds records.
 pub(super) struct PieceBuilder<'a> {
     prepared: &'a Prepared,
     recorder: Recorder<'a>,
@@ -85,7 +85,7 @@ pub(super) struct PieceBuilder<'a> {
 }
 
 impl<'a> PieceBuilder<'a> {
-    /// For the thread that calls it.
+    /// Creates the state for the calling thread.
     pub(super) fn new(prepared: &'a Prepared, recorder: Recorder<'a>) -> Self {
         Self {
             prepared,
@@ -95,8 +95,8 @@ impl<'a> PieceBuilder<'a> {
         }
     }
 
-    /// Puts the records of a run together, in the memory of `piece`. None if it was stopped. `stream` is where the run
-    /// came from: files beyond it are opened ahead where files are slow.
+    /// Builds the records of a run, in the memory of `piece`. `None` if the pack was stopped. `stream` is the source of the
+    /// run; if files are slow to read, its next files are opened in advance.
     pub(super) fn make(
         &mut self,
         run: &Run,
@@ -131,7 +131,7 @@ impl<'a> PieceBuilder<'a> {
         Ok(Some(piece))
     }
 
-    /// Adds a file to a piece: its record, or why it has none.
+    /// Adds the outcome of a file to a piece: its record, or the reason why it has none.
     pub(super) fn add(
         &mut self,
         split: usize,
@@ -149,7 +149,7 @@ impl<'a> PieceBuilder<'a> {
                 Finding::new(action, reason, &join(dir, &self.recorder.key), detail)
             });
         let findings = findings.collect();
-        // A record that was started and not committed is dropped when the next one begins.
+        // If the record is not committed, the start of the next one drops it.
         let record = match outcome.label {
             Some(label) => {
                 piece.frames.commit()?;

@@ -1,5 +1,5 @@
-//! How fast a source is: a bounded sample of the plan's files, opened and read one by one, and put together as records
-//! as a pack would, without writing anything.
+//! Measures the speed of a source with a bounded sample of the plan's files: opens and reads them one by one, then builds
+//! records as a pack does, without writing anything.
 
 use super::piece::{Piece, PieceBuilder};
 use super::read::SLOW_FILE;
@@ -15,7 +15,7 @@ use forebay_shard::parallel::for_each_parallel;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The sample ends with the first of these.
+/// The sample ends when one of these limits is reached.
 const SAMPLE_FILES: u64 = 512;
 const SAMPLE_BYTES: u64 = 128 << 20;
 const SAMPLE_TIME: Duration = Duration::from_secs(2);
@@ -24,67 +24,67 @@ const SAMPLE_TIME: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SourceProbe {
-    /// Files opened and read one after the other by one thread.
+    /// Files opened and read one after another by one thread.
     pub alone: ProbeSample,
-    /// Files put together as records by all threads that a pack would use, the disk's or network's waits overlapped.
+    /// Files read and built into records by all threads that a pack would use, with overlapping waits.
     pub together: ProbeSample,
-    /// Threads of the second sample.
+    /// Number of threads of the second sample.
     pub threads: usize,
-    /// The part of the first sample's files that was in memory already; none if the system does not say.
+    /// Fraction of the first sample's files that were in the page cache; `None` if the system does not report it.
     pub cached_share: Option<f64>,
-    /// Time for all files at the pace of the second sample. Writing comes on top where the destination is slower.
+    /// Estimated time for all files at the rate of the second sample. A slow destination takes additional time.
     pub estimate: Duration,
 }
 
-/// Files that were read, and what they took.
+/// Measurements of reading some files.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ProbeSample {
-    /// How many.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Size of the files in bytes.
     pub bytes: u64,
-    /// The time from the first to the last.
+    /// Total time.
     pub time: Duration,
-    /// The part of it that went into finding and opening files; zero in the second sample.
+    /// The part of the time for finding and opening files; zero in the second sample.
     pub open_time: Duration,
 }
 
 impl ProbeSample {
-    /// Files a second.
+    /// Returns the number of files per second.
     pub fn files_per_second(&self) -> f64 {
         self.files as f64 / self.time.as_secs_f64().max(1e-9)
     }
 
-    /// Bytes a second.
+    /// Returns the number of bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.time.as_secs_f64().max(1e-9)
     }
 
-    /// Opens a second, were there nothing else.
+    /// Returns the number of files that could be opened per second without reading them.
     pub fn opens_per_second(&self) -> f64 {
         self.files as f64 / self.open_time.as_secs_f64().max(1e-9)
     }
 
-    /// The part of the time that went into finding and opening files, which a reader of shards does not have.
+    /// Returns the fraction of the time for finding and opening files, which readers of shards do not need.
     pub fn metadata_share(&self) -> f64 {
         self.open_time.as_secs_f64() / self.time.as_secs_f64().max(1e-9)
     }
 }
 
 impl Prepared {
-    /// Samples the source for a few seconds at most. None where a sample tells nothing: of compressed archives, whose
-    /// images are decoded in one pass before they are packed, and after a stop.
+    /// Samples the source for at most a few seconds. `None` if a sample would be meaningless: for compressed archives, whose
+    /// images are decoded in one pass before packing, and after a stop.
     ///
     /// # Errors
-    /// When the source cannot be opened. Files that cannot be read are part of the sample like others.
+    /// If the source cannot be opened. Files that cannot be read are part of the sample like others.
     pub fn probe_source(&self, cancel: &Cancel) -> Result<Option<SourceProbe>> {
         let Some(sources) = Sources::open_plain(self)? else {
             return Ok(None);
         };
         let total = self.census.files();
         let half = (SAMPLE_FILES / 2).min(total.div_ceil(2)).max(1);
-        // Two files of each stretch of the plan: one for each sample, so that the second finds nothing read.
+        // Takes two neighboring files at each position: one per sample, so that the second sample finds none in the cache.
         let entry_at = |number: u64, second: u64| {
             let at = (2 * number + second) * total / (2 * half);
             self.entry_in_plan(at)
@@ -110,7 +110,7 @@ impl Prepared {
             if let Ok(opened) = opened {
                 let is_cached = opened.is_in_memory();
                 cached = cached.zip(is_cached).map(|(n, more)| n + u64::from(more));
-                // What cannot be read shows in the pack; here only the time counts.
+                // The pack reports files that cannot be read; only the time counts here.
                 let _ = opened.append_to(entry.size, &mut buffer);
             }
             alone.files += 1;
@@ -120,7 +120,7 @@ impl Prepared {
         if cancel.is_cancelled() {
             return Ok(None);
         }
-        // As the pack does where it meets slow files.
+        // A pack adds readers under the same condition.
         let is_slow = alone.time > SLOW_FILE * alone.files as u32;
         let (jobs, readers) = threads(self, 1)?;
         let threads = if is_slow { jobs + readers } else { jobs };
@@ -161,7 +161,7 @@ impl Prepared {
         }))
     }
 
-    /// File number `at` of the plan, all splits one after the other; none beyond the last.
+    /// Returns file number `at` of the plan, counted over all splits; `None` beyond the last file.
     fn entry_in_plan(&self, mut at: u64) -> Option<(usize, EntryRef<'_>)> {
         let splits = self.census.splits().iter().zip(self.plan.splits());
         for (index, (census, split)) in splits.enumerate() {

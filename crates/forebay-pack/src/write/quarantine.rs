@@ -1,4 +1,4 @@
-//! The directory into which bad files are copied, under the paths that they have in the source.
+//! The directory to which bad files are copied, under their paths in the source.
 
 use super::source::Sources;
 use crate::census::Census;
@@ -12,13 +12,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Other files of the same name that are stepped around.
+/// Maximum number of different files with the same name; further ones are numbered up to this.
 const MAX_NAMESAKES: u32 = 1000;
-/// Names in archives may be longer than a file system's: those above this many bytes are cut, and a hash keeps them apart.
+/// Maximum length of a name in bytes. Names in archives may be longer: they are truncated, with a hash that keeps them distinct.
 const MAX_NAME_BYTES: usize = 200;
 const COMPARE_BYTES: usize = 64 << 10;
 
-/// Directory of bad files.
+/// The directory of bad files.
 #[derive(Debug)]
 pub(crate) struct Quarantine<'a> {
     dir: &'a Path,
@@ -30,7 +30,7 @@ impl<'a> Quarantine<'a> {
         Self { dir, durability }
     }
 
-    /// The quarantine of a pack, if it has one.
+    /// Returns the quarantine of a pack, if it has one.
     pub(super) fn of(options: &'a PackOptions) -> Option<Self> {
         match &options.on_bad {
             OnBad::Quarantine(dir) => Some(Self::new(dir, options.durability)),
@@ -38,7 +38,7 @@ impl<'a> Quarantine<'a> {
         }
     }
 
-    /// Puts there what the census left out because of its format.
+    /// Copies the images that the census left out because of their format.
     pub(super) fn keep_left_out(
         &self,
         census: &Census,
@@ -55,7 +55,7 @@ impl<'a> Quarantine<'a> {
                 let file = sources.entry(number, &entry);
                 let read = file.and_then(|file| file.append_to(entry.size, &mut content));
                 let path = join(split.dir(), &entry.key());
-                // The report says that it is there, and the next census may see it otherwise.
+                // The report says that the file is in quarantine, so a file that cannot be copied is an error.
                 read.map_err(|(reason, detail)| {
                     let (path, reason) = (escape(&path), reason.text());
                     let what = format!("{path}, which belongs into quarantine: {reason} {detail}");
@@ -67,8 +67,8 @@ impl<'a> Quarantine<'a> {
         Ok(())
     }
 
-    /// Puts a file there, whole or not at all, and replaces nothing: if another file has its name, it gets a number
-    /// behind it. The same file again changes nothing, so a run that is continued finds its work done.
+    /// Copies a file atomically, without replacing another file: if the name is taken by a different file, a number is appended
+    /// to the name. If the same file exists, nothing changes, so a continued run does not add copies.
     pub(crate) fn keep(&self, path: &[u8], content: &[u8]) -> Result<()> {
         let target = self.dir.join(below(path));
         let fail = |op: &'static str| {
@@ -103,7 +103,7 @@ impl<'a> Quarantine<'a> {
     }
 }
 
-/// A path of the source as one below the quarantine: never out of it, whatever an archive has.
+/// Returns the path of a source file below the quarantine. It never leads outside, whatever names an archive contains.
 fn below(path: &[u8]) -> PathBuf {
     let parts = path.split(|byte| *byte == b'/');
     let named = parts.filter(|part| !part.is_empty() && *part != b".");
@@ -123,7 +123,7 @@ fn name(part: &[u8]) -> OsString {
     OsString::from_vec(cut)
 }
 
-/// Whether a file has this content.
+/// Returns whether a file has this content.
 fn is_same(path: &Path, content: &[u8]) -> io::Result<bool> {
     let meta = std::fs::symlink_metadata(path)?;
     if !meta.is_file() || meta.len() != content.len() as u64 {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_replaced_and_the_same_is_kept_once() {
+    fn files_are_never_replaced_and_equal_files_kept_once() {
         let dir = tempfile::tempdir().unwrap();
         let quarantine = Quarantine::new(dir.path(), Durability::Cached);
         let read = |name: &str| std::fs::read(dir.path().join(name)).ok();
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(read("a/b.1").unwrap(), b"two");
         assert_eq!(read("a/b.2").unwrap(), b"");
         assert_eq!(std::fs::read_dir(dir.path().join("a")).unwrap().count(), 3);
-        // A link is something else, and not followed.
+        // A link is not the same as a file, and is not followed.
         std::fs::write(dir.path().join("victim"), "v").unwrap();
         std::os::unix::fs::symlink("victim", dir.path().join("link")).unwrap();
         quarantine.keep(b"link", b"v").unwrap();

@@ -1,4 +1,4 @@
-//! Reading image files ahead of time where the disk is slow.
+//! Opens and prefetches image files in advance if the disk is slow.
 
 use super::source::Opened;
 use crate::open_files::AHEAD_FILES;
@@ -8,23 +8,23 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A file that takes this long comes from a disk or a network, not from the page cache.
+/// A file that takes longer than this was not read from the page cache, but from a disk or a network.
 pub(super) const SLOW_FILE: Duration = Duration::from_micros(100);
-/// So many files decide whether they are slow.
+/// Number of files after which it is decided whether files are slow.
 const DECIDE_FILES: u32 = 32;
 
-/// How long files take to open and to read.
+/// Measures the time for opening and reading files.
 #[derive(Debug)]
 pub(super) struct Clock {
     files: Cell<u32>,
     time: Cell<Duration>,
-    /// When the first of these files began, and the time that the thread had been on a core or queued for one by then.
+    /// Start of the current group of files, and the time that the thread had run or been queued for a core by then.
     began: Cell<Instant>,
     busy: Cell<Duration>,
 }
 
 impl Clock {
-    /// For the thread that calls it.
+    /// Creates the clock for the calling thread.
     pub(super) fn of_this_thread() -> Self {
         Self {
             files: Cell::new(0),
@@ -38,13 +38,13 @@ impl Clock {
         Instant::now()
     }
 
-    /// Counts the time since `begin`.
+    /// Adds the time since `begin`.
     pub(super) fn end(&self, begin: Instant) {
         self.time.set(self.time.get() + begin.elapsed());
     }
 
-    /// Ends a file. Tells each time that enough files were slow: not because the thread had to share its core with
-    /// others, where more threads would not help, but because it waited.
+    /// Ends a file. Returns true after each group of files that was slow because the thread waited for files. Time in which
+    /// the thread was queued for a core does not count, since more threads would not help.
     pub(super) fn file_done(&self) -> bool {
         self.files.set(self.files.get() + 1);
         if self.files.get() < DECIDE_FILES {
@@ -54,14 +54,14 @@ impl Clock {
         let busy = now.saturating_sub(self.busy.replace(now));
         self.files.set(0);
         let began = self.began.replace(Instant::now());
-        // It waited while it was not busy, but for files no longer than it took to open and to read them: what it
-        // makes of them and writes may be most of the work.
+        // Waiting time is the time in which the thread neither ran nor was queued, but at most the time for opening and reading
+        // files: encoding and writing may also wait.
         let waited = began.elapsed().saturating_sub(busy);
         waited.min(self.time.replace(Duration::ZERO)) > SLOW_FILE * DECIDE_FILES
     }
 }
 
-/// How long this thread has been on a core or queued for one; zero where the system does not say.
+/// Returns the time that this thread has run or been queued for a core; zero if the system does not report it.
 fn busy_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text
@@ -71,8 +71,8 @@ fn busy_time() -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// Opens entries some way ahead of their reading and tells the kernel that they will be needed. What comes from the
-/// page cache gains nothing by that, so it is done only once files were slow.
+/// Opens entries before they are read, and tells the kernel that they will be needed. Files in the
+/// page cache do not benefit from this, so it begins only after files were slow.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead<'a> {
     open: VecDeque<Result<Opened<'a>, Refusal>>,
@@ -80,13 +80,13 @@ pub(super) struct ReadAhead<'a> {
 }
 
 impl<'a> ReadAhead<'a> {
-    /// Looks ahead from here on: it hides the slowness that it is there for, so there is no way back.
+    /// Begins to open files in advance. This cannot be undone, because it hides the slowness that is its condition.
     pub(super) fn begin(&mut self) {
         self.ahead = true;
     }
 
-    /// Opens the next file and, if it pays, some more. `next` opens the file after the last one it opened; none
-    /// if there is none now. One file is taken each time, in that order.
+    /// Returns the next file, and opens further files in advance if enabled. `next` opens the file after the last opened one,
+    /// or returns `None` if there is none now. Each call returns one file, in the order of opening.
     pub(super) fn take(
         &mut self,
         mut next: impl FnMut() -> Option<Result<Opened<'a>, Refusal>>,
@@ -113,7 +113,7 @@ mod tests {
     use forebay_formats::images::OpenFile;
 
     #[test]
-    fn waiting_for_files_is_seen_however_much_is_made_of_them() {
+    fn waits_for_files_are_measured_apart_from_the_work() {
         let clock = Clock::of_this_thread();
         let mut slow = false;
         for _ in 0..DECIDE_FILES {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn ahead_or_not_each_file_comes_once_and_in_order() {
+    fn each_file_is_returned_once_and_in_order() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), b"x").unwrap();
         let gone = |_| (Reason::Vanished, String::new());
@@ -157,7 +157,7 @@ mod tests {
         let clock = Clock::of_this_thread();
         for slow in [true, false, true] {
             for file in 1..=DECIDE_FILES {
-                // Far above what counts as slow, or below. What was waited for lies in the past as well.
+                // The time is far above the limit for slow files, or below it. The start is moved into the past accordingly.
                 let time = if slow { SLOW_FILE * 10 } else { SLOW_FILE / 2 };
                 clock.time.set(clock.time.get() + time);
                 let began = clock.began.get();

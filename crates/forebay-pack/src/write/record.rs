@@ -1,10 +1,10 @@
-//! One image becomes one record: TensorFlow's ImageNet keys around the bytes of the file, or of the image that was made
-//! of it.
+//! Builds a record from an image: TensorFlow's ImageNet features, with the bytes of the file or of an image that was made
+//! from it.
 //!
-//! A file that stays as it is goes straight into its place in the shard's buffer. What comes before it depends on
-//! what its header says, which is known only when it is there; so it is guessed (nearly every image is an RGB
-//! JPEG of a few hundred pixels a side): nearly always the guess has the right length, and in the rare other case the
-//! image is moved. Seek points, which are made of the image, stand behind it.
+//! An unchanged file is read directly into the buffer of the shard. The features before the image depend on
+//! the header of the image, which is known only after reading. So they are guessed: nearly every image is an RGB
+//! JPEG of a few hundred pixels per side, and then the guess has the right length. In other cases the
+//! image is moved. Seek points, which are computed from the image, follow it.
 
 use super::examine::{Examined, examine};
 use super::quarantine::Quarantine;
@@ -26,13 +26,13 @@ use forebay_image::{
 use forebay_shard::example::{IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES, Payload};
 
-/// Largest image: what a record may have, less room for the other features.
+/// Maximum size of an image in bytes: that of a record, minus space for the other features.
 const MAX_IMAGE_BYTES: u64 = MAX_RECORD_BYTES - (1 << 20);
 
 /// The feature that holds the image.
 const ENCODED: &str = "image/encoded";
 
-/// A worker's tools: the open source, and buffers that are used again for each record.
+/// The state of a worker: the open source, and buffers that are reused for each record.
 pub(super) struct Recorder<'a> {
     prepared: &'a Prepared,
     sources: &'a Sources,
@@ -48,23 +48,23 @@ pub(super) struct Recorder<'a> {
     moved: Vec<u8>,
 }
 
-/// Outcome of an entry.
+/// Outcome of packing an entry.
 pub(super) struct EntryOutcome {
-    /// The label of its record, which is in its place; none if the entry is left out.
+    /// The label of its record, which was written; `None` if the entry is left out.
     pub(super) label: Option<i64>,
-    /// Bytes of the image in the record.
+    /// Size of the image in the record, in bytes.
     pub(super) image_bytes: u64,
-    /// Bytes of its seek points, if the record has any.
+    /// Size of the record's seek points in bytes, if it has any.
     pub(super) seek_point_bytes: Option<u64>,
-    /// Whether a progressive JPEG, which was to become a baseline one, is one now.
+    /// Whether its progressive JPEG was transcoded to baseline; `None` if this was not requested or it is not progressive.
     pub(super) is_baseline_now: Option<bool>,
-    /// Whether it has a fast image.
+    /// Counts its fast image, if it has one.
     pub(super) fast: FastCount,
-    /// Findings about it.
+    /// Findings about the entry.
     pub(super) findings: Vec<(Action, Refusal)>,
 }
 
-/// The header's values, in the words of the features.
+/// The values of an image header, as stored in features.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Header {
     format: &'static str,
@@ -74,7 +74,7 @@ pub(super) struct Header {
     height: i64,
 }
 
-/// Any sizes of two varint bytes give the same lengths.
+/// The guess. Any width and height that take two bytes as varints give the same lengths.
 const GUESS: Header = Header {
     format: "JPEG",
     colorspace: "RGB",
@@ -101,7 +101,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Keeps no copies of bad images: for a trial.
+    /// Disables copies of bad images, for a trial run.
     pub(super) fn without_quarantine(self) -> Self {
         Self {
             quarantine: None,
@@ -114,10 +114,10 @@ impl<'a> Recorder<'a> {
         self.sources.entry(split, entry)
     }
 
-    /// Puts the record of a file into an open payload.
+    /// Builds the record of a file in an open payload.
     ///
     /// # Errors
-    /// Only what stops the pack; a file that cannot be packed is no error.
+    /// Errors that stop the pack. A file that cannot be packed is not an error.
     pub(super) fn put(
         &mut self,
         split: usize,
@@ -135,7 +135,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// An error comes with the place in the payload from which on it is the file's bytes, if they are there.
+    /// Reads and packs a file. An error contains the offset in the payload at which the file's bytes begin, if they were read.
     fn put_file(
         &mut self,
         file: Result<Opened<'_>, Refusal>,
@@ -168,7 +168,7 @@ impl<'a> Recorder<'a> {
         Ok(outcome)
     }
 
-    /// Completes the payload, whose bytes from `start` on are those of the file.
+    /// Completes the payload, in which the bytes of the file begin at `start`.
     fn put_image(
         &mut self,
         examined: Examined,
@@ -253,7 +253,7 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// Replaces the payload by the record of another image than the file's, or of its fast image.
+    /// Replaces the payload by a record with another image than the file's, or with its fast image.
     fn write(
         &mut self,
         entry: &EntryRef<'_>,
@@ -286,7 +286,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// A progressive JPEG as a baseline one, with its fast image. Unless it was asked for, only for a fast image.
+    /// Transcodes a progressive JPEG to baseline, with its fast image. If this was not requested, only for a fast image.
     fn baseline(
         &mut self,
         header: &Header,
@@ -298,7 +298,7 @@ impl<'a> Recorder<'a> {
         (is_asked_for || fast.is_some()).then_some((new, fast))
     }
 
-    /// The fast image of a JPEG, if it is to have one and can.
+    /// Returns the fast image of a JPEG, if requested and possible.
     fn fast(&mut self, header: &Header, image: &[u8]) -> Option<Vec<u8>> {
         match self.prepared.options.images {
             ImageForm::Fast(coding) if header.format == Format::Jpeg.name() => self
@@ -308,14 +308,14 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// The seek points of an image, if it is to have any.
+    /// Returns the seek points of an image, if requested and possible.
     fn points(&mut self, header: &Header, image: &[u8]) -> Option<Vec<u8>> {
         let is_jpeg = header.format == Format::Jpeg.name();
         let density = self.seek_points.filter(|_| is_jpeg)?;
         self.seek_point_builder.build(image, density)
     }
 
-    /// Leaves an entry out; `bytes` are its content if it could be read.
+    /// Leaves an entry out. `bytes` is its content, if it could be read.
     fn refuse(&self, split: usize, refusal: Refusal, bytes: Option<&[u8]>) -> Result<EntryOutcome> {
         let action = match (&self.quarantine, bytes) {
             (Some(quarantine), Some(bytes)) => {
@@ -335,7 +335,7 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// Bytes before and after an image of `len` bytes in a feature, which may have a recipe and seek points.
+    /// Encodes the features before and after an image of `len` bytes, including recipe and seek points if there are any.
     fn surround(
         &mut self,
         entry: &EntryRef<'_>,
@@ -359,7 +359,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Whether a file, or an image, of this many bytes can be in a record.
+/// Checks that a file or an image of this size fits into a record.
 pub(super) fn check_size(bytes: u64) -> Result<(), Refusal> {
     if bytes > MAX_IMAGE_BYTES {
         return Err((
@@ -380,7 +380,7 @@ impl Header {
             Color::GrayAlpha => (2, "GrayscaleAlpha"),
             Color::Rgba => (4, "RGBA"),
             Color::Cmyk | Color::Ycck => (4, "CMYK"),
-            // A palette is of RGB colours, and YCbCr is how JPEG stores RGB.
+            // Palettes contain RGB colors, and YCbCr is the JPEG representation of RGB.
             _ => (3, "RGB"),
         };
         Self {
@@ -393,7 +393,7 @@ impl Header {
     }
 }
 
-/// All features but the image.
+/// Returns all features except the image.
 fn example<'b>(
     entry: &EntryRef<'b>,
     label: i64,

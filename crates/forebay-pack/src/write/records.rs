@@ -1,4 +1,4 @@
-//! The file that a conversion writes: a shard, or one of another tool's format.
+//! The output file of a conversion: a shard, or a file in another tool's format.
 
 use super::output::Output;
 use super::shard;
@@ -12,7 +12,7 @@ use forebay_shard::{RecordMeta, SampleDigest, ShardSummary, ShardWriter};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that records are written to.
+/// A file to which records are written.
 pub(crate) enum RecordFileWriter {
     /// A shard.
     Shard(Box<ShardWriter<Output>>),
@@ -33,17 +33,17 @@ pub(crate) struct OtherFile {
     findings: Vec<Finding>,
 }
 
-/// A file that is written whole.
+/// A file that is completely written.
 pub(crate) struct WrittenFile {
     pub(super) output: Output,
     pub(super) summary: ShardSummary,
-    /// Records whose keys are others now.
+    /// Findings about records whose keys were changed.
     pub(super) findings: Vec<Finding>,
-    /// Its entry in the index of the format.
+    /// Entry of the file in the index of its format.
     pub(super) entry: Option<serde_json::Value>,
 }
 
-/// The checksum of what is written.
+/// Computes the checksum of the output.
 struct Summed {
     output: Output,
     sum: Crc32c,
@@ -62,12 +62,12 @@ impl Write for Summed {
 }
 
 impl RecordFileWriter {
-    /// Begins a shard.
+    /// Creates a shard.
     pub(crate) fn shard(path: &Path, options: &PackOptions) -> Result<Self> {
         Ok(Self::Shard(Box::new(shard::open(path, options)?)))
     }
 
-    /// Begins a mapped shard of the records in a file.
+    /// Creates a mapped shard of the records in a file.
     pub(crate) fn mapped(
         path: &Path,
         source: SourceIdentity,
@@ -78,7 +78,7 @@ impl RecordFileWriter {
         Ok(Self::Mapped(Box::new(writer)))
     }
 
-    /// Begins a file called `name` below the destination.
+    /// Creates a file with the path `name` below the destination.
     pub(crate) fn other(
         path: &Path,
         name: &str,
@@ -99,8 +99,8 @@ impl RecordFileWriter {
         })))
     }
 
-    /// Writes a record; a mapped shard needs the places of its bytes. The inner error is a record that the format cannot
-    /// hold.
+    /// Writes a record; a mapped shard needs the extents of its bytes. The inner error means that the format cannot hold the
+    /// record.
     pub(crate) fn append(
         &mut self,
         record: &SourceRecord<'_>,
@@ -131,7 +131,7 @@ impl RecordFileWriter {
         Ok(Ok(()))
     }
 
-    /// Writes what comes after the last record.
+    /// Writes the end of the file.
     pub(crate) fn finish(self) -> Result<WrittenFile> {
         let shard = |(output, summary)| WrittenFile {
             output,

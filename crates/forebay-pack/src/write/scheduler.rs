@@ -1,9 +1,9 @@
-//! Schedules writing: shards are cut into runs of files, workers take runs, and pieces are written in their order.
+//! Schedules the writing of shards: divides them into runs of files, which workers take, and writes pieces in order.
 //!
-//! Each worker begins a shard of its own as long as there are any, and helps with the others' after that: so one
-//! shard alone keeps all workers busy, and many shards do not make them wait for each other. A worker that has finished
-//! the piece that is due writes it, and those behind it that are ready. What is read and not yet written is bounded
-//! in bytes, whatever the number of workers.
+//! Each worker starts a new shard as long as there are any, and then helps with those of others. So a single shard
+//! keeps all workers busy, and workers of different shards do not wait for each other. A worker that has finished
+//! the next piece of a shard writes it, together with the finished pieces that follow it. The number of bytes that are read
+//! and not yet written is bounded, for any number of workers.
 
 use super::piece::Piece;
 use super::shard::{OpenShard, WrittenShard};
@@ -17,18 +17,18 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// A run ends with the file that brings it to this many bytes: a piece that is read, summed and written in turn stays
-/// in a core's second-level cache, which makes each of the three cheaper.
+/// Size in bytes at which a run ends. A piece of this size stays in a core's second-level cache while it is read,
+/// checksummed and written, which makes each step cheaper.
 const RUN_BYTES: u64 = 256 << 10;
-/// Or with this many files, each of which counts so much more for what is kept beside its bytes.
+/// Maximum number of files of a run. Each file counts `FILE_BYTES` in addition to its size, for its metadata.
 const RUN_FILES: u64 = 256;
 const FILE_BYTES: u64 = 512;
-/// Bytes that are being read or wait to be written.
+/// Maximum number of bytes that are being read or wait to be written.
 const IN_FLIGHT_BYTES: u64 = 48 << 20;
-/// Pieces whose memory is kept for the next runs.
+/// Maximum number of pieces whose memory is kept for later runs.
 const SPARE_PIECES: usize = 64;
 
-/// Some files of a shard that follow each other.
+/// Consecutive files of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Run {
     /// Index of the shard among those to write.
@@ -38,12 +38,12 @@ pub(super) struct Run {
     bytes: u64,
 }
 
-/// Which runs a worker may take.
+/// Determines which runs a worker may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Begins shards and helps with others.
+    /// Starts shards, and helps with others.
     Writer,
-    /// Only helps, and only where files are slow: one more that waits for the disk or the network.
+    /// Only helps, and only if files are slow to read: an additional thread that waits for the disk or the network.
     Reader,
 }
 
@@ -53,9 +53,9 @@ pub(super) struct WriteScheduler<'p> {
     shards: &'p [PlannedShard],
     open_max: usize,
     state: Mutex<State>,
-    /// There may be a run to take now.
+    /// Notified when there may be a run to take.
     changed: Condvar,
-    /// Readers are called in, or are not needed any more.
+    /// Notified when readers are needed, or no longer needed.
     called: Condvar,
     is_slow: AtomicBool,
 }
@@ -71,18 +71,18 @@ struct State {
 /// A shard that was started.
 struct ShardProgress {
     shard: usize,
-    /// Start of the next run, and the end of the last.
+    /// Start of the next run, and end of the last one.
     rest: Range<u64>,
     runs: u64,
     written: u64,
-    /// Pieces that are not due yet, with the bytes of their runs.
+    /// Finished pieces that are not next in order, with the bytes of their runs.
     waiting: BTreeMap<u64, (Piece, u64)>,
     open: Option<OpenShard>,
     is_writing: bool,
 }
 
 impl<'p> WriteScheduler<'p> {
-    /// At most `open_max` shards are open at once.
+    /// Creates the scheduler. At most `open_max` shards are open at the same time.
     pub(super) fn new(prepared: &'p Prepared, shards: &'p [PlannedShard], open_max: usize) -> Self {
         Self {
             prepared,
@@ -103,23 +103,23 @@ impl<'p> WriteScheduler<'p> {
         &self.shards[shard]
     }
 
-    /// Calls in the readers.
+    /// Activates the readers.
     pub(super) fn files_are_slow(&self) {
         if !self.is_slow.swap(true, Ordering::Relaxed) {
             self.wake();
         }
     }
 
-    /// Wakes those who wait, for a stop or an end.
+    /// Wakes all waiting threads, for a stop or at the end.
     pub(super) fn wake(&self) {
-        // With the lock held, so that no worker is between checking and waiting.
+        // The lock is held, so that no worker is between its check and its wait.
         let _state = self.lock();
         self.changed.notify_all();
         self.called.notify_all();
     }
 
-    /// The next run, preferably of the shard `home`. Waits until there is one if `waits`, else gives none; none as well
-    /// when there is none left, or it is stopped.
+    /// Returns the next run, preferably of the shard `home`. If there is none now, waits for one if `waits` is set. Returns
+    /// `None` if no run is left or the pack was stopped.
     pub(super) fn take(
         &self,
         home: &mut Option<usize>,
@@ -190,15 +190,15 @@ impl<'p> WriteScheduler<'p> {
             state.shards.push(progress);
             return run;
         }
-        // The shard with the most left to do; one that has no room now may not be the only one.
+        // Prefers the shard with the most work left. Others are tried too, because the memory limit may allow only the next run.
         let mut open: Vec<&mut ShardProgress> = state.shards.iter_mut().collect();
         open.sort_by_key(|progress| std::cmp::Reverse(progress.rest.end - progress.rest.start));
         open.into_iter()
             .find_map(|progress| self.cut_run(progress, in_flight))
     }
 
-    /// Cuts the next run off a shard, if there is one and there is room for it. The run that is due always has room:
-    /// nothing else makes any.
+    /// Cuts the next run off a shard, if there is one and the memory limit allows it. The run that is next to be written is
+    /// always allowed, because nothing else frees memory.
     fn cut_run(&self, progress: &mut ShardProgress, in_flight: u64) -> Option<Run> {
         let is_due = progress.runs == progress.written;
         if progress.rest.is_empty() || (!is_due && in_flight >= IN_FLIGHT_BYTES) {
@@ -224,7 +224,7 @@ impl<'p> WriteScheduler<'p> {
         Some(run)
     }
 
-    /// Takes the piece of a run, and writes what is due. Gives the shard if that was the last of it.
+    /// Stores the piece of a run, and writes the pieces that are next in order. Returns the shard after its last piece.
     pub(super) fn put(
         &self,
         run: &Run,
@@ -242,7 +242,7 @@ impl<'p> WriteScheduler<'p> {
             let Some(progress) = find(&mut state, run.shard) else {
                 return Ok(None);
             };
-            // Another one is at it, and takes this piece too when it is due.
+            // Another worker is writing this shard, and will write this piece too when it is next.
             if progress.is_writing {
                 return Ok(None);
             }
@@ -284,7 +284,7 @@ impl<'p> WriteScheduler<'p> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held.
+        // No code panics while the lock is held.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }

@@ -1,4 +1,4 @@
-//! One shard: its pieces in the order of the plan, then its publication.
+//! Writes one shard: its pieces in the order of the plan, then its publication.
 
 use super::output::Output;
 use super::piece::Piece;
@@ -18,11 +18,11 @@ use forebay_store::{AtomicFile, Durability};
 use std::io;
 use std::path::Path;
 
-/// So many files in a row that the system does not give: the source itself is gone, and leaving out the rest of it
-/// one by one would lose it all. Shuffled or not, single bad files do not come in such rows.
+/// Number of consecutive files with read errors that ends the pack: the source itself is not available, and leaving out
+/// the rest of it file by file would lose everything. Single bad files do not follow each other this often.
 const LOST_IN_A_ROW: u32 = 100;
 
-/// A shard that is being written, under its temporary name.
+/// A shard under construction, under its temporary name.
 #[derive(Debug)]
 pub(super) struct OpenShard {
     name: String,
@@ -39,7 +39,7 @@ pub(super) struct OpenShard {
 /// Result of writing an index: the checksum of its bytes.
 type Summed = io::Result<Option<Crc32c>>;
 
-/// A shard that is written whole, under its temporary name.
+/// A shard that is completely written, under its temporary name.
 pub(crate) struct WrittenShard {
     name: String,
     output: Output,
@@ -61,7 +61,7 @@ pub(crate) struct WrittenShard {
 }
 
 impl OpenShard {
-    /// Begins the file, when there is room for it; none if `stopped` says so before that.
+    /// Creates the file when there is space for it; `None` if `stopped` returns true before.
     pub(super) fn create(
         destination: &dyn Destination,
         prepared: &Prepared,
@@ -95,8 +95,8 @@ impl OpenShard {
         }))
     }
 
-    /// Writes the next piece, and tells what there is to say about its files. Gives back a piece whose memory can be
-    /// used again, if there is one.
+    /// Writes the next piece, and reports the findings about its files. Returns a piece whose memory can be
+    /// reused, if there is one.
     pub(super) fn append(
         &mut self,
         mut piece: Piece,
@@ -107,7 +107,7 @@ impl OpenShard {
             let mut lost = false;
             for found in file.findings.drain(..) {
                 observer.finding(&found);
-                // A dataset without the file would be that of no source there ever was.
+                // Without the file, the dataset would correspond to no state of the source.
                 if matches!(found.reason, Reason::Vanished | Reason::SizeChanged) {
                     return Err(Error::SourceChanged(Box::new(found)));
                 }
@@ -141,7 +141,7 @@ impl OpenShard {
         Ok(spent.map(|frames| piece.recycle(frames)))
     }
 
-    /// Writes what comes after the last piece.
+    /// Writes the end of the shard.
     pub(super) fn finish(self, options: &PackOptions) -> Result<WrittenShard> {
         let file = self.writer.finish()?;
         Ok(WrittenShard {
@@ -155,7 +155,7 @@ impl OpenShard {
 }
 
 impl WrittenShard {
-    /// A shard of whose records there is nothing to report.
+    /// Creates a written shard without findings.
     pub(crate) fn new(
         name: String,
         (output, summary): (Output, ShardSummary),
@@ -184,7 +184,7 @@ impl WrittenShard {
         }
     }
 
-    /// A file of a conversion.
+    /// Creates a written file of a conversion.
     pub(crate) fn converted(
         name: String,
         file: WrittenFile,
@@ -201,18 +201,18 @@ impl WrittenShard {
         }
     }
 
-    /// Adds what is to be said of records that were left out.
+    /// Adds findings about records that were left out.
     pub(crate) fn with_findings(mut self, findings: Vec<Finding>) -> Self {
         self.findings.extend(findings);
         self
     }
 
-    /// Says in which room it was written.
+    /// Sets the reserved space, which is kept until the shard is uploaded.
     pub(crate) fn in_room(self, room: Room) -> Self {
         Self { room, ..self }
     }
 
-    /// Says that it was ended by the end of its split.
+    /// Marks the shard as ended by the end of its split.
     pub(crate) fn ending_split(self) -> Self {
         Self {
             ends_split: true,
@@ -220,12 +220,12 @@ impl WrittenShard {
         }
     }
 
-    /// Keeps the least and the greatest label.
+    /// Sets the lowest and the highest label.
     pub(crate) fn with_labels(self, labels: Option<(i64, i64)>) -> Self {
         Self { labels, ..self }
     }
 
-    /// Says what became of progressive JPEGs.
+    /// Sets the counts of progressive JPEGs.
     pub(crate) fn with_progressive(self, progressive: ProgressiveCount) -> Self {
         Self {
             progressive,
@@ -233,12 +233,12 @@ impl WrittenShard {
         }
     }
 
-    /// Says how many fast images it has.
+    /// Sets the counts of fast images.
     pub(crate) fn with_fast(self, fast: FastCount) -> Self {
         Self { fast, ..self }
     }
 
-    /// Says what was damaged in its source, and which records are lost to it.
+    /// Sets the damage of its source, and the records that were lost to it.
     pub(crate) fn with_losses(
         self,
         damage: Vec<verify::VerifyFinding>,
@@ -253,7 +253,7 @@ impl WrittenShard {
         }
     }
 
-    /// Sidecars, then the shard, then the journal's line; each durable before the next. Then they go on, where they do not stay.
+    /// Publishes sidecars, then the shard, then the line of the journal; each is durable before the next. Then submits uploads.
     pub(crate) fn publish(
         mut self,
         destination: &dyn Destination,
@@ -268,7 +268,7 @@ impl WrittenShard {
                 let path = destination.dir().path(INDEX_DIR).join(&name);
                 let mut file = AtomicFile::create(&path)?;
                 let sum = write(&mut file).map_err(|error| Error::io(&path, "write", error))?;
-                // The files of a pack are never compressed as a whole, so they have an index.
+                // Files of a pack are never compressed as a whole, so they have an index.
                 if let Some(sum) = sum {
                     file.commit(durability)?;
                     sidecars.push(Sidecar {
@@ -284,7 +284,7 @@ impl WrittenShard {
                 sidecar("idx", &|file| summary.write_idx(file))?;
             }
         }
-        // Of a million records it is tens of megabytes, and the next shard's grows already.
+        // The index of a million records takes tens of megabytes, and that of the next shard is already growing.
         self.summary.index = None;
         let line = ShardLine {
             name: self.name,
@@ -317,7 +317,7 @@ impl WrittenShard {
     }
 }
 
-/// Begins a shard.
+/// Creates a shard.
 pub(crate) fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Output>> {
     let output = create(path, options)?;
     Ok(match options.format {
@@ -331,7 +331,7 @@ pub(crate) fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Out
     })
 }
 
-/// Begins the file of a shard, under its temporary name.
+/// Creates the file of a shard, under its temporary name.
 pub(super) fn create(path: &Path, options: &PackOptions) -> Result<Output> {
     let mut file = AtomicFile::create(path)?;
     if options.durability == Durability::Synced {

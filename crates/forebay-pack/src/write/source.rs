@@ -1,4 +1,4 @@
-//! The source of a pack, open for reading: once for all workers.
+//! The open source of a pack, shared by all workers.
 
 use super::read::Clock;
 use crate::destination::{Destination, Room};
@@ -9,11 +9,11 @@ use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use forebay_formats::images::{EntryRef, OpenFile, OpenSource, Refusal, Volume};
 
-/// The source of a pack, open for reading.
+/// The open source of a pack.
 #[derive(Debug)]
 pub(super) struct Sources {
     files: OpenSource,
-    /// For the decoded images of compressed archives.
+    /// Reserved space for the decoded images of compressed archives.
     _room: Room,
 }
 
@@ -25,8 +25,8 @@ pub(super) struct Opened<'a> {
 }
 
 impl Sources {
-    /// Opens what the shards need. Compressed archives are decoded into an unnamed file of the destination, which may
-    /// take a while; none if it was stopped.
+    /// Opens the files that the shards need. Compressed archives are decoded into an unnamed file of the destination, which may
+    /// take a while; `None` if the pack was stopped.
     pub(super) fn open(
         prepared: &Prepared,
         destination: &dyn Destination,
@@ -66,7 +66,7 @@ impl Sources {
         Ok(Some(Self { files, _room: room }))
     }
 
-    /// Opens a source that can be read as it is; none if it is of compressed archives.
+    /// Opens a source that can be read directly; `None` if it has compressed archives.
     pub(super) fn open_plain(prepared: &Prepared) -> Result<Option<Self>> {
         let mut volumes = prepared.census.volumes().iter();
         if volumes.any(Volume::is_compressed_stream) {
@@ -78,7 +78,7 @@ impl Sources {
         }))
     }
 
-    /// Whether each image comes over a network.
+    /// Returns whether images are read over a network.
     pub(super) fn is_remote(&self) -> bool {
         self.files.is_remote()
     }
@@ -95,7 +95,7 @@ fn open(prepared: &Prepared) -> Result<OpenSource> {
     Ok(OpenSource::open(census.src(), dirs, census.volumes())?)
 }
 
-/// The images of an archive that shards need, in the order in which they are in it: (position, bytes).
+/// Returns the images of an archive that the shards need, in the order of the archive: (position, bytes).
 fn places(prepared: &Prepared, shards: &[PlannedShard], volume: u16) -> Vec<(u64, u64)> {
     let mut places = Vec::new();
     for shard in shards {
@@ -124,17 +124,17 @@ impl<'a> From<OpenFile<'a>> for Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Tells the system that the bytes will be needed. Only a hint.
+    /// Tells the system that the bytes will be needed. This is only a hint.
     pub(super) fn will_need(&self) {
         self.file.will_need();
     }
 
-    /// Whether the beginning is in memory, so that reading it needs no disk; none if the system does not say.
+    /// Returns whether the beginning of the entry is in memory, so that reading needs no disk; `None` if the system does not say.
     pub(super) fn is_in_memory(&self) -> Option<bool> {
         self.file.is_in_memory()
     }
 
-    /// Has the reading timed.
+    /// Returns the entry with `clock` measuring its reads.
     pub(super) fn timed<'b>(self, clock: &'b Clock) -> Opened<'b>
     where
         'a: 'b,
@@ -145,7 +145,7 @@ impl<'a> Opened<'a> {
         }
     }
 
-    /// Appends all bytes of the entry to `buffer`. It must still have the size that it had in the census.
+    /// Appends all bytes of the entry to `buffer`. Its size must still be that in the census.
     pub(super) fn append_to(&self, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
         let begin = Clock::begin();
         let read = self.file.append_to(size, buffer);

@@ -1,4 +1,4 @@
-//! The runs of one worker, one after the other, and the files that it opens ahead of them.
+//! The sequence of runs of one worker, and the files that it opens in advance.
 
 use super::piece::Piece;
 use super::scheduler::{Role, Run, WriteScheduler};
@@ -6,15 +6,15 @@ use crate::plan::PlannedShard;
 use forebay_formats::images::EntryRef;
 use std::collections::VecDeque;
 
-/// A worker's way to its work.
+/// The sequence of runs of one worker.
 pub(super) struct Stream<'a, 'b> {
     scheduler: &'b WriteScheduler<'a>,
     role: Role,
     home: Option<usize>,
     stopped: &'b dyn Fn() -> bool,
-    /// The run in the works, and those that were taken to open their files ahead.
+    /// The current run, followed by the runs that were taken to open their files in advance.
     taken: VecDeque<(Run, Piece)>,
-    /// The run of the next file to open, counted from the one in the works, and its position.
+    /// The next file to open: the index of its run in `taken`, and its position.
     to_open: (usize, u64),
 }
 
@@ -34,7 +34,7 @@ impl<'a, 'b> Stream<'a, 'b> {
         }
     }
 
-    /// The next run to work on, with memory for its piece; none when all is taken or it is stopped.
+    /// Returns the next run, with memory for its piece; `None` if no run is left or the pack was stopped.
     pub(super) fn next_run(&mut self) -> Option<(Run, Piece)> {
         if self.taken.is_empty() {
             let taken = self
@@ -47,13 +47,13 @@ impl<'a, 'b> Stream<'a, 'b> {
         Some((run.clone(), std::mem::take(piece)))
     }
 
-    /// Ends the run in the works: all of its files were opened.
+    /// Ends the current run, of which all files were opened.
     pub(super) fn end_run(&mut self) {
         self.taken.pop_front();
         self.to_open.0 = self.to_open.0.saturating_sub(1);
     }
 
-    /// The next file to open, which may be one of a later run: its split and itself.
+    /// Returns the split and entry of the next file to open, which may belong to a later run.
     pub(super) fn next_to_open(&mut self) -> Option<(usize, EntryRef<'a>)> {
         loop {
             let (at, position) = self.to_open;
@@ -68,7 +68,7 @@ impl<'a, 'b> Stream<'a, 'b> {
                 }
                 _ => {}
             }
-            // A worker that has a run must not wait for another one: others may wait for it.
+            // A worker that holds a run must not wait for another run, because other workers may wait for the one it holds.
             if at + 1 >= self.taken.len() {
                 let taken = self
                     .scheduler
@@ -84,7 +84,7 @@ impl<'a, 'b> Stream<'a, 'b> {
         self.scheduler.planned(run.shard)
     }
 
-    /// Tells that files are slow to open and to read.
+    /// Reports that files are slow to open and to read.
     pub(super) fn is_slow(&self) {
         self.scheduler.files_are_slow();
     }

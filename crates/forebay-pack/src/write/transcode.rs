@@ -1,7 +1,7 @@
-//! Transcoded images: shrunk, or odd ones as plain JPEG.
+//! Transcodes images: shrinks them, or converts nonstandard ones to plain JPEG.
 //!
-//! Workers do it where they put records together, so one shard alone keeps all cores busy. What they decode at the
-//! same time is bounded in bytes: a few huge pictures wait for each other, usual ones never do.
+//! Workers transcode images while they build records, so a single shard keeps all cores busy. The memory for
+//! concurrent decoding is bounded: a few huge images wait for each other, usual ones never wait.
 
 use super::examine::{Examined, bad_data};
 use super::record::{Header, check_size};
@@ -13,20 +13,20 @@ use forebay_image::{
 };
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// The quality at which TensorFlow's ImageNet tool transcodes odd images.
+/// JPEG quality for nonstandard images, as in TensorFlow's ImageNet tool.
 const CONVERT_QUALITY: u8 = 100;
-/// The quality of shrunk images: above it files grow much faster than they gain.
+/// JPEG quality for shrunk images: with a higher quality, files become much larger for little gain.
 const SHRINK_QUALITY: u8 = 95;
-/// Most bytes for decoding and resizing: planes of four components, their sum as RGB, and a copy.
+/// Maximum number of bytes per pixel for decoding and resizing: planes of four components, the RGB image, and a copy.
 const BYTES_PER_PIXEL: u64 = 10;
-/// Bytes that are decoded at the same time, for each worker: a picture of 13 million pixels.
+/// Memory in bytes for concurrent decoding per worker: an image of 13 million pixels.
 const ROOM_PER_JOB: u64 = 128 << 20;
-/// And for all together: more than the largest picture within the limits takes.
+/// Memory in bytes in addition to that of the workers: more than the largest allowed image needs.
 const ROOM: u64 = 704 << 20;
-/// Pictures of more pixels than this do not leave their memory to the next one.
+/// The memory of images with more pixels than this is not reused.
 const KEEP_PIXELS: u64 = 4 << 20;
 
-/// Room for decoded pictures, which all workers share.
+/// Limits the memory for decoded images of all workers.
 #[derive(Debug)]
 pub(super) struct Room {
     bytes: u64,
@@ -34,7 +34,7 @@ pub(super) struct Room {
     freed: Condvar,
 }
 
-/// A part of the room, given back when it is dropped.
+/// A part of the memory, which is returned when dropped.
 struct RoomPart<'a>(&'a Room, u64);
 
 impl Room {
@@ -46,7 +46,7 @@ impl Room {
         }
     }
 
-    /// Waits until there is room.
+    /// Waits until the memory is available.
     fn take(&self, bytes: u64) -> RoomPart<'_> {
         let bytes = bytes.min(self.bytes);
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,16 +68,16 @@ impl Drop for RoomPart<'_> {
     }
 }
 
-/// An image as it goes into its record.
+/// A transcoded image for a record.
 #[derive(Debug)]
 pub(super) struct TranscodedImage {
     pub(super) image: Vec<u8>,
     pub(super) header: Header,
-    /// The changes to it, and its remaining oddities.
+    /// The changes to the image, and its remaining oddities.
     pub(super) findings: Vec<(Action, Refusal)>,
 }
 
-/// A worker's decoder, and what it is to do.
+/// The decoder of a worker, and the requested changes.
 #[derive(Debug)]
 pub(super) struct Transcoder<'a> {
     transcode_nonstandard: bool,
@@ -101,12 +101,12 @@ impl<'a> Transcoder<'a> {
         }
     }
 
-    /// The limits of all that is decoded.
+    /// Returns the limits for decoding.
     pub(super) fn limits(&self) -> &Limits {
         self.decoder.limits()
     }
 
-    /// Transcodes an image where the options ask for it. None: it stays as it is.
+    /// Transcodes an image if the options request it. `None` if it is unchanged.
     pub(super) fn transcode(
         &mut self,
         file: &[u8],
@@ -126,7 +126,7 @@ impl<'a> Transcoder<'a> {
             CONVERT_QUALITY
         };
         let quality = self.quality.unwrap_or(default);
-        // TensorFlow's tool makes RGB of all that it converts; a grey JPEG that only shrinks stays grey.
+        // TensorFlow's tool converts to RGB; a gray JPEG that is only shrunk stays gray.
         let grey = probe.color.is_gray() && !converts;
         let not_encoded = |error| (Reason::BadData, format!("it cannot be encoded: {error}"));
         let mut image = encode_jpeg(&picture, quality, grey).map_err(not_encoded)?;
@@ -142,8 +142,8 @@ impl<'a> Transcoder<'a> {
         }))
     }
 
-    /// The remarks on an image that stays as it is. Where there is doubt, it is decoded to see whether it can be; if `reads_codes`, the
-    /// codes of all its blocks are read.
+    /// Returns the findings about an unchanged image. In case of doubt, it is decoded to check that this is possible. With
+    /// `reads_codes`, the Huffman codes of all its blocks are read.
     pub(super) fn keep(
         &mut self,
         file: &[u8],
@@ -188,7 +188,7 @@ fn pixels(probe: &Probe) -> u64 {
     u64::from(probe.width) * u64::from(probe.height)
 }
 
-/// Findings about a transcoded image.
+/// Returns findings about a transcoded image.
 fn findings_of(
     examined: &Examined,
     size: Option<(u32, u32)>,
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_given_back_and_the_largest_picture_fits() {
+    fn memory_is_returned_and_suffices_for_the_largest_image() {
         let most = Limits::default().max_pixels * BYTES_PER_PIXEL;
         let room = Room::new(1);
         assert!(most < room.bytes);

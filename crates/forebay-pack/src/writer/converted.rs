@@ -1,4 +1,4 @@
-//! Datasets in formats of other tools, and those whose classes are numbered when all are known: samples are collected in
+//! Datasets in other tools' formats, and datasets whose classes are numbered at the end: samples are collected in
 //! indexed shards, which `close` converts.
 
 use super::options::WriterOptions;
@@ -19,27 +19,27 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The conversion of the samples that follows their writing.
+/// The conversion of the samples after they are written.
 #[derive(Debug)]
 pub(super) struct Converted {
     format: OutputFormat,
-    /// Whether labels are names of classes, which the conversion numbers.
+    /// Whether labels are class names, which the conversion numbers.
     number_classes: bool,
-    /// The directory of the samples.
+    /// The temporary directory of the samples.
     samples: PathBuf,
     dst: Location,
     overwrite: bool,
-    /// The dataset, if these options and some samples made it, for a writer that resumes.
+    /// The published dataset that the same options made, for a writer that resumes.
     published: Option<Box<Manifest>>,
-    /// Whether the format has been asked whether it can hold the columns.
+    /// Whether it was checked that the format can hold the columns.
     is_checked: bool,
 }
 
 impl Converted {
-    /// Turns the options of such a dataset into those of its samples. None for shards that are written at once.
+    /// Changes the options of such a dataset to those for writing its samples. `None` for shards that are written directly.
     ///
     /// # Errors
-    /// A destination that holds something, or a format that is not written.
+    /// If the destination is not empty, or the format cannot be written.
     pub(super) fn of(options: &mut WriterOptions) -> Result<Option<Self>> {
         let format = match options.records_format {
             Some((format, _)) if !format.is_written() => {
@@ -58,7 +58,7 @@ impl Converted {
         let dst = std::mem::replace(&mut options.dst, Location::from(samples.as_path()));
         options.format = DatasetFormat::INDEXED;
         if options.records_format.is_some() {
-            // Files of other tools have none.
+            // Files of other tools have no seek points.
             options.seek_points = None;
         }
         if options.number_classes {
@@ -74,7 +74,7 @@ impl Converted {
         };
         let published = match published {
             Some(found) if is_same(&found) => {
-                // The last writer may have been killed between publishing and this.
+                // The last writer may have been killed after publishing and before removing its samples.
                 let left = Manifest::load(&samples).ok();
                 if left.is_some_and(|left| is_of_plan(&left.pack, &plan)) {
                     std::fs::remove_dir_all(&samples)
@@ -99,17 +99,17 @@ impl Converted {
         }))
     }
 
-    /// The destination in words.
+    /// Returns the destination, for messages.
     pub(super) fn shown(&self) -> PathBuf {
         crate::upload::shown(&self.dst)
     }
 
-    /// The dataset that is published, with which the samples are only compared.
+    /// Returns the published dataset, with which samples are compared instead of being written.
     pub(super) fn take_published(&mut self) -> Option<Box<Manifest>> {
         self.published.take()
     }
 
-    /// Checks with the first sample that the format can hold its columns.
+    /// Checks by the first sample that the format can hold its columns.
     pub(super) fn check(&mut self, options: &WriterOptions, sample: &Checked) -> Result<()> {
         let OutputFormat::Records(format, compression) = self.format else {
             return Ok(());
@@ -142,13 +142,13 @@ impl Converted {
         created.map(drop).map_err(Error::Options)
     }
 
-    /// Removes the directory of the samples if a writer that ended left none in it.
+    /// Removes the directory of the samples, if it is empty.
     pub(super) fn remove_empty(&self) {
-        // A directory that is not empty stays, as one that another writer has locked.
+        // The directory is not empty if another writer has locked it; then removing it fails.
         let _ = std::fs::remove_dir(&self.samples);
     }
 
-    /// Converts the samples, which are published, and removes them.
+    /// Converts the samples, which are published as a dataset, and removes them.
     pub(super) fn finish(
         &self,
         options: &WriterOptions,
@@ -185,7 +185,7 @@ impl Converted {
     }
 }
 
-/// The schema of samples whose labels are names.
+/// Returns the schema of samples whose labels are class names.
 fn with_text_labels(schema: &Schema) -> Result<Schema> {
     let columns = schema.columns().iter();
     let columns = columns.map(|column| match column.name == LABEL {
@@ -195,7 +195,7 @@ fn with_text_labels(schema: &Schema) -> Result<Schema> {
     Schema::new(columns.collect()).map_err(Error::Options)
 }
 
-/// Whether a dataset was made with an argument.
+/// Returns whether a dataset was made with an argument.
 fn has(manifest: &Manifest, name: &str, value: &str) -> bool {
     let found = manifest.pack.get(name).and_then(|found| found.as_str());
     found == Some(value)
@@ -205,7 +205,7 @@ fn is_of_plan(pack: &BTreeMap<String, serde_json::Value>, plan: &str) -> bool {
     pack.get(WRITER_KEY).and_then(|digest| digest.as_str()) == Some(plan)
 }
 
-/// Reads what is published in the destination, for a writer that resumes.
+/// Reads the manifest of a dataset in the destination, for a writer that resumes.
 fn published(options: &WriterOptions) -> Result<Option<Manifest>> {
     if !options.resume {
         return Ok(None);
@@ -225,7 +225,7 @@ fn published(options: &WriterOptions) -> Result<Option<Manifest>> {
     }
 }
 
-/// Refuses a destination that a conversion would refuse in the end.
+/// Refuses at the start a destination that the conversion would refuse at the end.
 fn check_destination(options: &WriterOptions) -> Result<()> {
     if options.overwrite {
         return Ok(());
@@ -259,7 +259,7 @@ fn check_destination(options: &WriterOptions) -> Result<()> {
     }
 }
 
-/// The directory of the samples: beside the destination or, for a store, beside the staging area.
+/// Returns the directory of the samples: next to the destination or, for a store, next to the staging area.
 fn samples_dir(options: &WriterOptions) -> Result<PathBuf> {
     let beside = |path: &Path, more: &str| {
         let name = path.file_name().ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Samples as they are given, and their check against the schema.
+//! Samples as given by the caller, and their validation against the schema.
 
 use super::options::WriterOptions;
 use crate::write::examine;
@@ -6,9 +6,9 @@ use forebay_formats::images::Refusal;
 use forebay_image::{Decoder, Limits, SampleFormat};
 use forebay_shard::{Column, ColumnType, ColumnValue, ExampleError, MAX_RECORD_BYTES, some_of};
 
-/// Largest sum of a sample's values: what a record may have, less room for names and seek points.
+/// Maximum total size of a sample's values in bytes: that of a record, minus space for names and seek points.
 const MAX_VALUE_BYTES: u64 = MAX_RECORD_BYTES - (1 << 20);
-/// Memory of a sample beside its values.
+/// Memory of a sample in bytes, in addition to its values.
 const SAMPLE_BYTES: u64 = 256;
 
 /// A sample to write: its split, its key, and a value for each column.
@@ -25,7 +25,7 @@ pub struct RecordDraft {
 pub enum DraftValue {
     /// An encoded image or mask, text, or bytes.
     Bytes(Vec<u8>),
-    /// An image or a mask that is to be encoded.
+    /// An image or a mask to encode.
     Pixels(DraftPixels),
     /// A label or an integer.
     Int(i64),
@@ -58,7 +58,7 @@ pub enum DraftValue {
     },
 }
 
-/// Decoded pixels, row by row.
+/// Decoded pixels, in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DraftPixels {
     pub(super) width: u32,
@@ -68,7 +68,7 @@ pub struct DraftPixels {
 }
 
 impl RecordDraft {
-    /// A sample of this split, without a key: it gets its number in the split as one.
+    /// Creates a sample of a split. Without a key, it gets its number in the split as its key.
     pub fn new(split: impl Into<String>) -> Self {
         Self {
             split: split.into(),
@@ -91,7 +91,7 @@ impl RecordDraft {
         self
     }
 
-    /// Says that the sample has no value of a column.
+    /// Declares that the sample has no value for a column.
     #[must_use]
     pub fn without(mut self, column: impl Into<String>) -> Self {
         self.values.push((column.into(), None));
@@ -100,10 +100,10 @@ impl RecordDraft {
 }
 
 impl DraftPixels {
-    /// Pixels of an image; `data` has them row by row, without gaps.
+    /// Creates the pixels of an image; `data` contains them in row-major order without gaps.
     ///
     /// # Errors
-    /// The problem: a side of no or too many pixels, or data of another length.
+    /// The problem: a side with no or too many pixels, or data of the wrong length.
     pub fn new(
         width: u32,
         height: u32,
@@ -156,7 +156,7 @@ from! {
 }
 
 impl DraftValue {
-    /// The value as a record has it; none for pixels.
+    /// Returns the value as stored in a record; `None` for pixels, which are encoded first.
     pub(super) fn as_column(&self) -> Option<ColumnValue<'_>> {
         Some(match self {
             Self::Bytes(bytes) => ColumnValue::Bytes(bytes),
@@ -180,7 +180,7 @@ impl DraftValue {
         })
     }
 
-    /// Bytes that it takes.
+    /// Returns its size in bytes.
     fn bytes(&self) -> u64 {
         (match self {
             Self::Bytes(bytes) | Self::Tensor { bytes, .. } => bytes.len(),
@@ -207,7 +207,7 @@ impl DraftValue {
         }
     }
 
-    /// Labels as they are stored.
+    /// Converts labels to those that are stored.
     fn rebase(&mut self, column_type: &ColumnType, base: i64) {
         let stored = |label: &mut i64| {
             if *label >= 0 {
@@ -223,12 +223,12 @@ impl DraftValue {
     }
 }
 
-/// The values of a sample in the order of the columns, its label as stored, and the bytes that all take.
+/// The values of a sample in the order of the columns, its label as stored, and the size of all values in bytes.
 type CheckedValues = (Vec<Option<DraftValue>>, Option<i64>, u64);
-/// The column, if it is about one, and the problem.
+/// The column, if the problem concerns one, and the problem.
 type Problem = (Option<String>, String);
 
-/// Checks the values of a sample, and puts them into the order of the columns.
+/// Validates the values of a sample, and sorts them into the order of the columns.
 pub(super) fn check(
     options: &WriterOptions,
     decoder: &mut Decoder,
@@ -366,7 +366,7 @@ fn check_box(at: usize, sides: &[f32; 4]) -> Result<(), String> {
     ))
 }
 
-/// Labels count from 0, and -1 is none. The greatest is left for the label base.
+/// Checks a label: labels count from 0, and -1 means none. The highest value is reserved for adding the label base.
 fn check_label(label: i64, classes: usize) -> Result<(), String> {
     let last = match classes {
         0 => i64::MAX - 1,
@@ -380,7 +380,7 @@ fn check_label(label: i64, classes: usize) -> Result<(), String> {
     }
 }
 
-/// Checks that bytes are an image which decoders read; pixels are decoded only where there is doubt.
+/// Checks that decoders can read the bytes as an image. Pixels are decoded only if the header and the end leave doubts.
 fn check_image(decoder: &mut Decoder, bytes: &[u8]) -> Result<(), String> {
     let refused = |(reason, detail): Refusal| match detail.is_empty() {
         true => reason.text().to_owned(),

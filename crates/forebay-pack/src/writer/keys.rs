@@ -1,4 +1,4 @@
-//! Keys of the last samples: readers find samples by them, so a key twice hides a sample.
+//! Detects repeated keys among the last samples: readers find samples by key, so a repeated key would hide a sample.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,12 +7,12 @@ use std::collections::{HashSet, VecDeque};
 pub(super) struct LastKeys {
     most: usize,
     digests: HashSet<u128>,
-    /// The same in the order of the samples.
+    /// The digests in the order of the samples.
     order: VecDeque<u128>,
 }
 
 impl LastKeys {
-    /// Compares each key with that of up to `most` samples before it.
+    /// Creates the set, which compares each key with those of up to `most` preceding samples.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
@@ -21,10 +21,10 @@ impl LastKeys {
         }
     }
 
-    /// Adds the key of a sample. Returns whether no other of the last samples of its split has it.
+    /// Adds the key of a sample. Returns whether the key is new among the last samples of its split.
     pub(super) fn add(&mut self, split: &str, key: &[u8]) -> bool {
         let mut hasher = blake3::Hasher::new();
-        // No split has a NUL in its name.
+        // Names of splits contain no NUL.
         hasher.update(split.as_bytes()).update(b"\0").update(key);
         let mut digest = [0; 16];
         hasher.finalize_xof().fill(&mut digest);
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_compared_with_those_of_the_last_samples_of_its_split() {
+    fn keys_are_compared_with_the_last_samples_of_their_split() {
         let mut keys = LastKeys::new(3);
         assert!(keys.add("train", b"a"));
         assert!(keys.add("val", b"a"), "another split");

@@ -1,10 +1,10 @@
 //! Datasets that a program writes sample by sample.
 //!
-//! [`DatasetWriter::write`] checks a sample against the schema at once. Checked samples go in batches to a thread that
-//! encodes each batch in parallel (`record`), appends the records in their order and cuts shards (`shards`), while one more
-//! makes finished shards durable; so the caller goes on meanwhile, and at most three batches wait. The bytes depend on the
-//! samples and the options alone. Destinations, journal and publication are those of a pack. Formats of other tools are
-//! made by a conversion at the end (`converted`).
+//! [`DatasetWriter::write`] validates each sample against the schema. Samples are sent in batches to a thread that
+//! encodes each batch in parallel (`record`), appends the records in order and divides them into shards (`shards`), while
+//! another thread makes finished shards durable. So the caller continues meanwhile, and at most three batches wait. The output
+//! depends on the samples and the options alone. Destination, journal and publication are those of a pack. Formats of
+//! other tools are written by a conversion at the end (`converted`).
 
 mod converted;
 mod draft;
@@ -37,22 +37,22 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A batch goes on with the sample that brings it to this many bytes.
+/// Size in bytes at which a batch is sent.
 const BATCH_BYTES: u64 = 16 << 20;
-/// Or to this many samples.
+/// Maximum number of samples of a batch.
 const BATCH_SAMPLES: usize = 4096;
-/// Or after this time, where samples are slow to come: a process that is killed loses what it has not handed over.
+/// Time after which a batch is sent even if it is small, because a killed process loses the samples that were not sent.
 const BATCH_TIME: Duration = Duration::from_secs(1);
-/// How long a write sleeps before it looks again whether it was cancelled.
+/// Interval at which a waiting write checks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(100);
-/// Splits of one dataset: each has a shard open.
+/// Maximum number of splits of a dataset, each of which has an open shard.
 const MAX_SPLITS: usize = 200;
-/// A sample may not have the key of one of so many samples before it. Hardly a shard has more samples.
+/// Number of preceding samples whose keys a new key must differ from; few shards have more samples.
 const COMPARED_KEYS: usize = 1 << 20;
 
 /// Writes a dataset, one sample after the other.
 ///
-/// The dataset appears when [`close`](Self::close) returns. A writer that is dropped before keeps its finished shards in the
+/// The dataset is published by [`close`](Self::close). A writer that is dropped before leaves its finished shards in the
 /// destination, for a writer that [resumes](WriterOptions::resume).
 ///
 /// ```
@@ -84,11 +84,11 @@ pub struct DatasetWriter {
     resumed_shards: u64,
     batch: Vec<Checked>,
     batch_bytes: u64,
-    /// When its first sample came.
+    /// Time of the first sample of the batch.
     batch_begin: Option<Instant>,
-    /// The conversion that follows, for a format of another tool.
+    /// The conversion at the end, for a format of another tool.
     converted: Option<Converted>,
-    /// The numbers of classes, if labels are their names: those that are published, or in the order of their first samples.
+    /// The numbers of classes, if labels are class names: as published, or in the order of their first samples.
     class_numbers: Option<BTreeMap<String, i64>>,
     last_keys: LastKeys,
     state: State,
@@ -96,19 +96,19 @@ pub struct DatasetWriter {
 
 #[derive(Debug)]
 enum State {
-    /// Samples go to a thread.
+    /// Samples are sent to the writing thread.
     Writing(Arc<Queue>, JoinHandle<Result<WriteSummary>>),
-    /// The dataset is published: samples are only compared with it.
+    /// The dataset is published already, and samples are only compared with it.
     Complete(Box<forebay_shard::Manifest>),
     Closed,
 }
 
 impl DatasetWriter {
-    /// Takes the destination, and begins or continues its dataset.
+    /// Claims the destination, and starts or continues its dataset.
     ///
     /// # Errors
-    /// If the options make no sense, the destination holds something else or another writer has it, or the store cannot be
-    /// reached. [`Error::Unfinished`] for the shards of an earlier writer, without [`WriterOptions::resume`].
+    /// If the options are invalid, the destination holds something else or is used by another writer, or the store cannot
+    /// be reached. [`Error::Unfinished`] if an earlier writer left shards, without [`WriterOptions::resume`].
     pub fn create(mut options: WriterOptions, cancel: &Cancel) -> Result<Self> {
         options.validate().map_err(Error::Options)?;
         let mut converted = Converted::of(&mut options)?;
@@ -120,7 +120,7 @@ impl DatasetWriter {
         };
         let published = converted.as_mut().and_then(Converted::take_published);
         let started = match published {
-            // Nothing follows: the samples are compared.
+            // The dataset is complete, so samples are only compared and not converted.
             Some(manifest) => {
                 converted = None;
                 if let Some(numbers) = &mut class_numbers {
@@ -135,7 +135,7 @@ impl DatasetWriter {
             Error::Unfinished { .. } => Error::Unfinished {
                 path: shown.clone(),
             },
-            // All samples were written, and the conversion was interrupted.
+            // All samples were written, but the conversion was interrupted.
             Error::Occupied { .. } if converted.is_some() && !options.resume => Error::Unfinished {
                 path: shown.clone(),
             },
@@ -181,25 +181,25 @@ impl DatasetWriter {
         })
     }
 
-    /// The columns of the samples.
+    /// Returns the columns of the samples.
     pub fn schema(&self) -> &Schema {
         &self.options.schema
     }
 
-    /// The samples of each split that earlier writers stored and that are in the destination: the same samples have to be
-    /// written first, and are only compared.
+    /// Returns for each split the number of samples that earlier writers stored. A resumed writer has to write the same
+    /// samples first; these are only compared.
     pub fn stored(&self) -> impl Iterator<Item = (&str, u64)> {
         self.progress.stored()
     }
 
     /// Writes a sample, or compares it with the one that an earlier writer stored.
     ///
-    /// Waits while more is written than can be encoded and stored; [`is_ready`](Self::is_ready) waits for a while only.
+    /// Blocks while earlier samples wait to be encoded and stored; [`is_ready`](Self::is_ready) waits with a timeout.
     ///
     /// # Errors
-    /// [`Error::Sample`] for a sample that does not fit the schema: it is left out, and the writer goes on with the next one.
-    /// [`Error::DifferentSamples`] if an earlier writer stored others. All other errors end the writer; the finished shards
-    /// stay.
+    /// [`Error::Sample`] for a sample that does not match the schema: it is left out, and the next one can be written.
+    /// [`Error::DifferentSamples`] if an earlier writer stored other samples. All other errors end the writer; its finished
+    /// shards are kept.
     pub fn write(&mut self, draft: RecordDraft) -> Result<()> {
         while !self.is_ready(LOOK)? {
             if self.cancel.is_cancelled() {
@@ -267,7 +267,7 @@ impl DatasetWriter {
         Ok(())
     }
 
-    /// Waits until a sample can be written without waiting, but not longer than `timeout`. Returns whether it can.
+    /// Waits up to `timeout` until a sample can be written without blocking. Returns whether it can.
     ///
     /// # Errors
     /// The error that ended the writer.
@@ -295,11 +295,11 @@ impl DatasetWriter {
         Ok(!is_full)
     }
 
-    /// Writes what is left, and publishes the dataset.
+    /// Writes the remaining samples, and publishes the dataset.
     ///
     /// # Errors
-    /// The error that ended the writer; [`Error::DifferentSamples`] if an earlier writer stored more samples; if no sample was written,
-    /// or the dataset cannot be published. The finished shards stay then.
+    /// The error that ended the writer; [`Error::DifferentSamples`] if an earlier writer stored more samples; an error if no
+    /// sample was written or the dataset cannot be published. Finished shards are kept then.
     pub fn close(&mut self) -> Result<WriteSummary> {
         let written = self.close_samples()?;
         match &self.converted {
@@ -322,7 +322,7 @@ impl DatasetWriter {
             state @ State::Writing(..) => {
                 self.state = state;
                 if let Err(what) = self.progress.check_end() {
-                    // This error matters more than one of the thread.
+                    // This error is more important than one of the thread.
                     let _ = self.end(End::Abandon);
                     let path = self.shown.clone();
                     return Err(Error::DifferentSamples { path, what });
@@ -332,7 +332,7 @@ impl DatasetWriter {
         }
     }
 
-    /// The error of a sample that would be the next one of its split, which a caller cannot bring into the form of a draft.
+    /// Returns the error for the next sample of a split, if the caller cannot convert it to a draft.
     pub fn refusal(
         &self,
         split: &str,
@@ -344,12 +344,12 @@ impl DatasetWriter {
         refused((split, number), &key_of(key, number), column, problem)
     }
 
-    /// Shards that earlier writers finished.
+    /// Returns the number of shards that earlier writers finished.
     pub fn resumed_shards(&self) -> u64 {
         self.resumed_shards
     }
 
-    /// Ends the thread, and gives its result.
+    /// Ends the thread, and returns its result.
     fn end(&mut self, end: End) -> Result<WriteSummary> {
         let State::Writing(queue, thread) = std::mem::replace(&mut self.state, State::Closed)
         else {
@@ -373,7 +373,7 @@ impl DatasetWriter {
     }
 }
 
-/// The number of a class, which is the next one if the class is new.
+/// Returns the number of a class; a new class gets the next number.
 fn class_number(numbers: &mut BTreeMap<String, i64>, name: &[u8]) -> Option<i64> {
     let name = std::str::from_utf8(name).ok()?.trim();
     if let Some(number) = numbers.get(name) {
@@ -384,7 +384,7 @@ fn class_number(numbers: &mut BTreeMap<String, i64>, name: &[u8]) -> Option<i64>
     Some(next)
 }
 
-/// The key of a sample: its number, if it has no other.
+/// Returns the key of a sample: the given key, or else its number.
 fn key_of(key: Option<&[u8]>, number: u64) -> Vec<u8> {
     match key {
         Some(key) if !key.is_empty() => key.to_vec(),
@@ -409,7 +409,7 @@ fn refused(
 
 impl Drop for DatasetWriter {
     fn drop(&mut self) {
-        // Whatever went wrong, there is no caller to hear of it.
+        // There is no caller to which an error could be returned.
         let _ = self.end(End::Abandon);
     }
 }

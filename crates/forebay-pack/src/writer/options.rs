@@ -1,4 +1,4 @@
-//! Everything that a writer can be told.
+//! The options of a writer.
 
 use crate::options::{DEFAULT_SHARD_BYTES, DatasetFormat, PackOptions, UploadOptions};
 use forebay_formats::records::RecordFormat;
@@ -11,10 +11,10 @@ use forebay_store::{Durability, Location};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Raised when the same samples and options come to give other bytes.
+/// Incremented when the same samples and options lead to different output.
 const WRITER_VERSION: u32 = 2;
 
-/// How images that are given as pixels are stored.
+/// Encoding of images that are given as pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ImageEncoding {
@@ -28,52 +28,52 @@ pub enum ImageEncoding {
     },
 }
 
-/// Everything that a [`DatasetWriter`](crate::DatasetWriter) can be told. Start from [`WriterOptions::new`] and change fields.
+/// The options of a [`DatasetWriter`](crate::DatasetWriter). Start from [`WriterOptions::new`] and change fields.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WriterOptions {
-    /// Destination: a directory or a place in a store, that is missing, empty, or holds the unfinished work of the same
+    /// Destination: a directory, local or in a store, that is missing, is empty, or holds the unfinished work of the same
     /// writer.
     pub dst: Location,
-    /// The kind of shard.
+    /// The format of the shards.
     pub format: DatasetFormat,
-    /// Files of another tool's format instead of shards, and the compression of whole files.
+    /// Write files of this other tool's format instead of shards, with this compression of whole files.
     pub records_format: Option<(RecordFormat, BlockCompression)>,
     /// The columns of the samples.
     pub schema: Schema,
-    /// A shard ends with the record that brings it to this many bytes, before compression.
+    /// Uncompressed size in bytes at which a shard ends.
     pub shard_bytes: u64,
-    /// Or to this many records.
+    /// Maximum number of records of a shard.
     pub shard_records: Option<u64>,
-    /// The classes in the order of their labels; labels beyond them are refused. May be empty.
+    /// The classes in the order of their labels. If not empty, labels beyond them are refused.
     pub classes: Vec<ClassEntry>,
-    /// Labels are the names of classes, which `close` numbers in the order of text. The samples are written twice then:
-    /// they wait in a directory beside the destination.
+    /// Whether labels are class names, which `close` numbers in alphabetical order. The samples are then written twice: first
+    /// to a directory next to the destination.
     pub number_classes: bool,
-    /// The label of the first class as it is stored: 0 or 1. Samples are given with labels from 0.
+    /// The stored label of the first class: 0 or 1. Samples are given with labels from 0.
     pub label_base: u8,
-    /// Seek points that are stored with each JPEG of the column `image`.
+    /// Seek points to store with each JPEG of the column `image`.
     pub seek_points: Option<SeekDensity>,
-    /// How images that are given as pixels are stored.
+    /// Encoding of images that are given as pixels.
     pub image_encoding: ImageEncoding,
     /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
     pub index_text: bool,
     /// Adds a BLAKE3 hash of each shard to the manifest.
     pub blake3: bool,
-    /// Threads that encode; none: what the machine and its cgroup allow. Never changes the output.
+    /// Number of encoding threads; `None`: as the machine and its cgroup allow. Never changes the output.
     pub jobs: Option<usize>,
-    /// Whether finished files are forced to disk. Never changes the output.
+    /// Whether finished files are synced to disk. Never changes the output.
     pub durability: Durability,
-    /// Continues an unfinished dataset: the same samples are written again, and those that are stored are skipped.
+    /// Continues an unfinished dataset: the caller writes the same samples again, and the stored ones are skipped.
     pub resume: bool,
-    /// Removes the dataset (or the unfinished one) that is in the destination first.
+    /// Removes an existing dataset (or an unfinished one) from the destination first.
     pub overwrite: bool,
-    /// Staging of shards on their way to an object store, and access to the store.
+    /// Staging of shards before their upload to an object store, and access to the store.
     pub upload: UploadOptions,
 }
 
 impl WriterOptions {
-    /// The defaults: TFRecord, shards of 256 MiB, labels from 0, automatic seek points, PNG.
+    /// Creates the default options: TFRecord, shards of 256 MiB, labels from 0, automatic seek points, PNG.
     pub fn new(dst: impl Into<Location>, schema: Schema) -> Self {
         Self {
             dst: dst.into(),
@@ -97,7 +97,7 @@ impl WriterOptions {
         }
     }
 
-    /// Says what is wrong with the options by themselves.
+    /// Checks that the options are valid and consistent.
     pub(super) fn validate(&self) -> Result<(), String> {
         if self.schema.is_empty() {
             return Err("a dataset has one column or more".into());
@@ -138,7 +138,7 @@ impl WriterOptions {
         Ok(())
     }
 
-    /// The options of shards, in the words of a pack.
+    /// Returns the options for writing shards, as options of a pack.
     pub(super) fn of_shards(&self) -> PackOptions {
         let mut options = PackOptions::new(Path::new(""), self.dst.clone());
         (options.format, options.index_text) = (self.format, self.index_text);
@@ -147,7 +147,7 @@ impl WriterOptions {
         options
     }
 
-    /// Whether labels of this column are numbers of the classes.
+    /// Returns whether the labels of this column are numbers of classes.
     pub(super) fn has_classes(&self, column: &Column) -> bool {
         match column.column_type {
             ColumnType::Label => true,
@@ -159,7 +159,7 @@ impl WriterOptions {
         }
     }
 
-    /// Arguments that decide the output, together with the samples, as the manifest records them.
+    /// Returns the arguments that, with the samples, determine the output, as recorded in the manifest.
     pub(super) fn arguments(&self) -> BTreeMap<String, String> {
         let mut arguments = BTreeMap::new();
         let mut set = |name: &str, value: String| arguments.insert(name.to_owned(), value);
@@ -186,7 +186,7 @@ impl WriterOptions {
         arguments
     }
 
-    /// The same with what the manifest has elsewhere; and a digest of all.
+    /// Returns the arguments together with options that the manifest records elsewhere, and a digest of all.
     pub(super) fn identity(&self) -> (BTreeMap<String, String>, String) {
         let mut arguments = self.arguments();
         let columns = self.schema.columns().iter();

@@ -1,4 +1,4 @@
-//! One place between the caller and the thread that writes: a batch waits in it while the one before is encoded.
+//! A queue of one batch between the caller and the writing thread, which encodes the previous batch meanwhile.
 
 use super::record::Checked;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(super) enum End {
     /// The dataset is published.
     Publish,
-    /// Finished shards stay for a later writer.
+    /// Finished shards are kept for a later writer.
     Abandon,
 }
 
@@ -28,7 +28,7 @@ struct State {
 }
 
 impl Queue {
-    /// Hands a batch over, which is empty then; waits for room until the time is up. Returns whether it did.
+    /// Moves a batch into the queue, waiting up to `timeout` for space. Returns whether it was moved.
     pub(super) fn put(&self, batch: &mut Vec<Checked>, timeout: Duration) -> bool {
         let state = self.lock();
         let waits = |state: &mut State| !state.batches.is_empty() && !state.is_over;
@@ -42,7 +42,7 @@ impl Queue {
         true
     }
 
-    /// The next batch; none at the end.
+    /// Returns the next batch; `None` at the end.
     pub(super) fn take(&self) -> Option<Vec<Checked>> {
         let waits = |state: &mut State| state.batches.is_empty() && state.end.is_none();
         let waited = self.changed.wait_while(self.lock(), waits);
@@ -52,7 +52,7 @@ impl Queue {
         batch
     }
 
-    /// Hands over the last batch, whether there is room or not.
+    /// Adds the last batch, even if the queue is full.
     pub(super) fn end(&self, end: End, batch: Vec<Checked>) {
         let mut state = self.lock();
         state.end.get_or_insert(end);
@@ -60,17 +60,17 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Whether the caller gave up.
+    /// Returns whether the caller abandoned the dataset.
     pub(super) fn is_abandoned(&self) -> bool {
         self.lock().end == Some(End::Abandon)
     }
 
-    /// Whether nothing is taken any more.
+    /// Returns whether the writing thread accepts no more batches.
     pub(super) fn is_over(&self) -> bool {
         self.lock().is_over
     }
 
-    /// Nothing is taken any more.
+    /// Stops accepting batches.
     pub(super) fn close(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();

@@ -1,4 +1,4 @@
-//! From a checked sample to the bytes of its record.
+//! Encodes a validated sample to a record.
 
 use super::draft::{DraftPixels, DraftValue};
 use super::options::{ImageEncoding, WriterOptions};
@@ -12,18 +12,18 @@ use forebay_shard::schema::IMAGE;
 use forebay_shard::{Column, ColumnType, ColumnValue, ExampleBuilder, MAX_RECORD_BYTES};
 use std::sync::Arc;
 
-/// A sample that fits the schema.
+/// A sample that matches the schema.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) split: Arc<str>,
-    /// Its number in the split.
+    /// The sample's number in the split.
     pub(super) number: u64,
-    /// The number of the shard that it goes into; none: the next one that has room.
+    /// The number of the shard to write again; `None` for the current new shard.
     pub(super) shard: Option<u32>,
     pub(super) key: Vec<u8>,
-    /// As stored.
+    /// The label as stored.
     pub(super) label: Option<i64>,
-    /// In the order of the columns.
+    /// The values in the order of the columns.
     pub(super) values: Vec<Option<DraftValue>>,
 }
 
@@ -39,16 +39,16 @@ impl Checked {
     }
 }
 
-/// A record that is ready to be appended.
+/// An encoded record.
 #[derive(Debug)]
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
     pub(super) image_bytes: u64,
-    /// Bytes of its seek points, if it has any.
+    /// Size of its seek points in bytes, if it has any.
     pub(super) seek_point_bytes: Option<u64>,
 }
 
-/// A worker's tools.
+/// The state of a thread that encodes records.
 pub(super) struct RecordEncoder<'a> {
     options: &'a WriterOptions,
     features: &'a [Vec<FeatureEntry>],
@@ -56,7 +56,7 @@ pub(super) struct RecordEncoder<'a> {
 }
 
 impl<'a> RecordEncoder<'a> {
-    /// `features` are those of each column.
+    /// Creates the encoder; `features` are the features of each column.
     pub(super) fn new(options: &'a WriterOptions, features: &'a [Vec<FeatureEntry>]) -> Self {
         Self {
             options,

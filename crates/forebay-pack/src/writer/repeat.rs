@@ -1,5 +1,5 @@
-//! Samples that earlier writers stored: a resumed writer is given the same samples again, and compares their keys and labels with
-//! the digest of each shard.
+//! Comparison with the samples that earlier writers stored: a resumed writer is given the same samples again, and compares their
+//! keys and labels with the digest of each shard.
 
 use crate::destination::{ShardLine, split_of_numbered};
 use forebay_shard::manifest::{Manifest, ShardEntry, SplitEntry};
@@ -7,13 +7,13 @@ use forebay_shard::{RecordMeta, SampleDigest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How far each split is.
+/// The progress of each split.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     splits: BTreeMap<Arc<str>, SplitProgress>,
-    /// The dataset is whole: digests of all samples are compared at the end.
+    /// Whether the dataset is complete; then the digests of all samples are compared at the end.
     is_complete: bool,
-    /// How the samples differed; nothing is published then.
+    /// The first difference between the samples. If there is one, nothing is published.
     difference: Option<String>,
 }
 
@@ -21,12 +21,12 @@ pub(super) struct Progress {
 struct SplitProgress {
     position: u64,
     shards: Vec<StoredShard>,
-    /// The shard that holds the next sample, if it is one of these.
+    /// Index of the stored shard that contains the next sample, if any does.
     at: usize,
     digest: SampleDigest,
 }
 
-/// A shard of an earlier writer.
+/// A shard that an earlier writer finished.
 #[derive(Debug)]
 struct StoredShard {
     name: String,
@@ -36,20 +36,20 @@ struct StoredShard {
     ends_split: bool,
 }
 
-/// Fate of a sample.
+/// What to do with a sample.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SampleAction {
-    /// It is stored.
+    /// The sample is stored already.
     Skip,
     Write {
         split: Arc<str>,
-        /// The number of the shard that it was in, which is lost; none: it goes into a new one.
+        /// The number of its lost shard, which is written again; `None` for a new shard.
         shard: Option<u32>,
     },
 }
 
 impl Progress {
-    /// The shards of earlier writers; `is_intact` says whether one is at its destination. Lines after a gap are of no use.
+    /// Creates the progress from the shards of earlier writers; `is_intact` checks a shard. Lines after a gap are ignored.
     pub(super) fn of_lines<'a>(
         lines: impl Iterator<Item = &'a ShardLine>,
         is_intact: impl Fn(&str) -> bool,
@@ -77,7 +77,7 @@ impl Progress {
         progress
     }
 
-    /// Nothing has to be written.
+    /// Creates the progress for a complete dataset.
     pub(super) fn of_complete() -> Self {
         Self {
             is_complete: true,
@@ -85,19 +85,19 @@ impl Progress {
         }
     }
 
-    /// Whether a shard is one of these, and intact.
+    /// Returns whether an intact shard has this name.
     pub(super) fn has(&self, name: &str) -> bool {
         let mut shards = self.splits.values().flat_map(|split| &split.shards);
         shards.any(|shard| shard.name == name && shard.is_intact)
     }
 
-    /// Number of the first new shard of each split.
+    /// Returns the number of the first new shard of each split.
     pub(super) fn first_shards(&self) -> impl Iterator<Item = (Arc<str>, u32)> + '_ {
         let splits = self.splits.iter();
         splits.map(|(name, split)| (Arc::clone(name), split.shards.len() as u32))
     }
 
-    /// Samples in the intact shards of each split.
+    /// Returns the number of samples in the intact shards of each split.
     pub(super) fn stored(&self) -> impl Iterator<Item = (&str, u64)> {
         self.splits.iter().filter_map(|(name, split)| {
             let intact = split.shards.iter().filter(|shard| shard.is_intact);
@@ -110,15 +110,15 @@ impl Progress {
         self.splits.len()
     }
 
-    /// Number of the next sample of a split.
+    /// Returns the number of the next sample of a split.
     pub(super) fn position(&self, split: &str) -> u64 {
         self.splits.get(split).map_or(0, |split| split.position)
     }
 
-    /// Takes the next sample of a split.
+    /// Accepts the next sample of a split, and returns what to do with it.
     ///
     /// # Errors
-    /// How it differs from what is stored.
+    /// How the sample differs from the stored one.
     pub(super) fn next(
         &mut self,
         name: &str,
@@ -188,7 +188,7 @@ impl Progress {
         Ok(step)
     }
 
-    /// Checks that all stored samples were given again.
+    /// Checks that all stored samples were written again.
     pub(super) fn check_end(&self) -> Result<(), String> {
         if let Some(difference) = &self.difference {
             return Err(difference.clone());
@@ -205,7 +205,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Checks that the samples were those of a whole dataset.
+    /// Checks that the samples equal those of a complete dataset.
     pub(super) fn check_whole(&self, manifest: &Manifest) -> Result<(), String> {
         let splits = self.splits.iter().map(|(name, split)| {
             let shard = ShardEntry {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_samples_are_skipped_and_lost_shards_written_again() {
+    fn stored_samples_are_skipped_and_lost_shards_rewritten() {
         let mut progress = stored(&[(&["a", "b"], true, false), (&["c"], false, false)]);
         let mut next = |key| progress.next("train", &meta(key)).unwrap();
         assert_eq!(

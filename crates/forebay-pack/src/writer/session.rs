@@ -1,4 +1,4 @@
-//! The writing of one dataset: the destination is taken, shards are written and published.
+//! Writes one dataset: claims the destination, writes the shards, and publishes them.
 
 use super::options::WriterOptions;
 use super::queue::Queue;
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Under this name the manifest keeps the digest of a writer's options, so that a repeated run finds its work done.
+/// Manifest entry with the digest of a writer's options, by which a repeated run recognizes a finished dataset.
 pub(super) const WRITER_KEY: &str = "writer";
 
 /// Summary of a written dataset.
@@ -39,15 +39,15 @@ pub struct WriteSummary {
     pub fingerprint: String,
     /// The splits in the order of the manifest.
     pub splits: Vec<SplitSummary>,
-    /// Shards that earlier writers had finished.
+    /// Number of shards that earlier writers had finished.
     pub resumed_shards: u64,
-    /// It was all there already: nothing was written.
+    /// Whether the dataset was complete already, so that nothing was written.
     pub already_complete: bool,
-    /// Uploads of this run, where the destination is written through a staging area.
+    /// Uploads of this run, if the destination is written through a staging area.
     pub uploaded: Option<Uploaded>,
     /// The account of the samples.
     pub account: Option<Account>,
-    /// Remarks on a dataset that is whole, such as class names that are numbers in the order of text.
+    /// Warnings about a complete dataset, such as class names that are numbers sorted as text.
     pub warnings: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl WriteSummary {
         }
     }
 
-    /// The summary of a dataset that is published already.
+    /// Creates the summary of a dataset that was published before.
     pub(super) fn of_complete(root: &Path, manifest: &Manifest) -> Self {
         let summary = Self::new(root, manifest);
         Self {
@@ -75,35 +75,35 @@ impl WriteSummary {
         }
     }
 
-    /// Records of all splits.
+    /// Returns the number of records of all splits.
     pub fn records(&self) -> u64 {
         self.splits.iter().map(|split| split.records).sum()
     }
 }
 
-/// A dataset that is being written.
+/// A dataset under construction.
 pub(super) struct Session {
     options: Arc<WriterOptions>,
     of_shards: PackOptions,
     shown: PathBuf,
     header: Header,
     plan: String,
-    /// Shards of earlier writers that are intact.
+    /// Intact shards of earlier writers.
     done: BTreeMap<String, ShardLine>,
     first_shards: Vec<(Arc<str>, u32)>,
     destination: Box<dyn Destination>,
     cancel: Cancel,
 }
 
-/// A destination that was taken.
+/// The state of a claimed destination.
 pub(super) enum Started {
     Writing(Box<Session>, Progress),
-    /// The dataset is whole.
+    /// The dataset is complete.
     Complete(Box<Manifest>),
 }
 
 impl Session {
-    /// Takes the destination, and finds what earlier writers left.
+    /// Claims the destination, and determines what earlier writers left.
     pub(super) fn start(options: &Arc<WriterOptions>, cancel: &Cancel) -> Result<Started> {
         let shown = upload::shown(&options.dst);
         let (arguments, plan) = options.identity();
@@ -124,7 +124,7 @@ impl Session {
         };
         let (lines, is_continued) = match destination.begin(&request, &())? {
             BeginState::Complete(manifest) => {
-                // The last writer may have been killed between publishing and this.
+                // The last writer may have been killed after publishing and before this call.
                 destination.end(&plan)?;
                 return Ok(Started::Complete(manifest));
             }
@@ -164,7 +164,7 @@ impl Session {
         self.done.len() as u64
     }
 
-    /// Writes what comes through the queue, and publishes it.
+    /// Writes the samples from the queue, and publishes the dataset.
     pub(super) fn run(mut self: Box<Self>, queue: &Queue) -> Result<WriteSummary> {
         let _close = Close(queue);
         let resumed_shards = self.resumed_shards();
@@ -173,7 +173,7 @@ impl Session {
         self.done
             .extend(lines.into_iter().map(|line| (line.name.clone(), line)));
         if self.done.is_empty() {
-            // No later writer has anything to continue.
+            // There is nothing that a later writer could continue.
             let ended = self.destination.end(&self.plan);
             let what = "no sample was written: nothing is published";
             let nothing = Error::destination(&self.shown, what);
@@ -206,7 +206,7 @@ impl Session {
         })
     }
 
-    /// Writes all shards; this thread makes them durable in the order in which they come, and adds them to `lines`.
+    /// Writes all shards; this thread makes them durable in the order in which they are finished, and adds them to `lines`.
     fn write(&self, queue: &Queue, lines: &mut Vec<ShardLine>) -> Result<()> {
         let dir = self.destination.dir();
         let journal = dir.begin_journal(&self.header, self.done.values())?;
@@ -219,7 +219,7 @@ impl Session {
             stop.store(true, Ordering::Relaxed);
             let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
             failure.get_or_insert(error);
-            // The caller hears of it at the next sample.
+            // The caller gets the error when it writes the next sample.
             queue.close();
         };
         let is_cancelled = || self.cancel.is_cancelled();
@@ -262,12 +262,12 @@ impl Session {
         let jobs = self.of_shards.decided_jobs();
         let next = self.first_shards.iter().cloned();
         let destination = &*self.destination;
-        // An abandoned writer finishes what it was given, but does not wait for a store.
+        // An abandoned writer finishes the samples it has, but does not wait for space in a staging area.
         let waits_no_more = || stopped() || queue.is_abandoned();
         let mut shards =
             OpenShards::new(options, &self.of_shards, destination, &waits_no_more, next);
         let mut sink = |written| {
-            // The finisher hangs up only after an error, which it has reported.
+            // The finisher stops receiving only after an error, which it has reported.
             let _ = sender.send(written);
             Ok(())
         };
@@ -310,7 +310,7 @@ impl Session {
     fn manifest(&self) -> Manifest {
         let options = &*self.options;
         let mut splits: BTreeMap<&str, Vec<_>> = BTreeMap::new();
-        // Names of one split are in the order of their numbers.
+        // Within a split, the order of names is that of numbers.
         for line in self.done.values() {
             if let Some((split, _)) = crate::destination::split_of_numbered(&line.name) {
                 splits.entry(split).or_default().push(shard_entry(line));
@@ -345,7 +345,7 @@ impl Session {
     }
 }
 
-/// A dataset that is whole stays what it is, unless the same one is written again.
+/// Refuses to replace a complete dataset, unless the same dataset is written again.
 fn refuse_other(
     options: &WriterOptions,
     plan: &str,
@@ -364,7 +364,7 @@ fn refuse_other(
     })
 }
 
-/// Ends the queue however the thread ends.
+/// Closes the queue when the thread ends for any reason.
 struct Close<'a>(&'a Queue);
 
 impl Drop for Close<'_> {

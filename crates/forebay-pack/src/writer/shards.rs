@@ -1,4 +1,4 @@
-//! The shards that a writer has open: one for each split, cut by size in the order of the records.
+//! The open shards of a writer: one per split, ended by size in the order of the records.
 
 use super::options::WriterOptions;
 use super::record::{Checked, Encoded};
@@ -33,10 +33,10 @@ struct OpenSplit {
 
 struct OpenShard {
     name: String,
-    /// The number that an earlier writer gave it: it takes the records that it had.
+    /// The number of a lost shard of an earlier writer, which is written again with the same records.
     given: Option<u32>,
     writer: ShardWriter<Output>,
-    /// Bytes of its frames.
+    /// Size of its frames in bytes.
     bytes: u64,
     image_bytes: u64,
     seek_points: SeekPointCount,
@@ -44,7 +44,7 @@ struct OpenShard {
 }
 
 impl<'a> OpenShards<'a> {
-    /// `next` is the number of the first new shard of splits that have some already.
+    /// Creates the open shards; `next` contains the number of the first new shard of splits that have stored shards.
     pub(super) fn new(
         options: &'a WriterOptions,
         of_shards: &'a PackOptions,
@@ -62,8 +62,8 @@ impl<'a> OpenShards<'a> {
         }
     }
 
-    /// Appends the next record of its split. Shards that end with it, or before it, go to `sink`. Returns false if it was
-    /// stopped.
+    /// Appends the next record of its split. Shards that end with or before it are passed to `sink`. Returns false if the
+    /// writer was stopped.
     pub(super) fn append(
         &mut self,
         sample: &Checked,
@@ -138,7 +138,7 @@ impl<'a> OpenShards<'a> {
         Ok(true)
     }
 
-    /// Ends all splits.
+    /// Ends the shards of all splits.
     pub(super) fn finish(self, sink: &mut Sink<'_>) -> Result<()> {
         for open in self.splits.into_values().filter_map(|split| split.open) {
             sink(open.finish(self.of_shards, true)?)?;
@@ -160,7 +160,7 @@ impl OpenShard {
     }
 }
 
-/// Bytes that a shard takes in a staging area: one record more than its target at most, which is held without being reserved.
+/// Returns the space in bytes that a shard needs in a staging area. The record that exceeds its target is not reserved.
 pub(super) fn room_of(options: &WriterOptions) -> u64 {
     let has_fine_points = options.seek_points == Some(SeekDensity::Fine);
     let records = options.shard_records.unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Datasets against their sources: every layout proves itself, and every kind of difference is found.
+//! Comparison of datasets with their sources: every layout compares as equal, and every kind of difference is found.
 
 use crate::layout;
 use crate::support;
@@ -30,7 +30,7 @@ fn pack(options: &PackOptions) -> u64 {
     run(options).unwrap().records()
 }
 
-/// Kinds, keys and details of what was found.
+/// Returns kind, key and detail of each difference.
 fn found(report: &ComparisonReport) -> Vec<(DifferenceKind, &str, &str)> {
     let all = report.differences.iter();
     all.map(|d| (d.kind, d.key.as_str(), d.detail.as_str()))
@@ -38,7 +38,7 @@ fn found(report: &ComparisonReport) -> Vec<(DifferenceKind, &str, &str)> {
 }
 
 #[test]
-fn every_layout_proves_itself() {
+fn every_layout_equals_its_source() {
     let dir = tempfile::tempdir().unwrap();
     let kaggle_root = dir.path().join("kaggle");
     kaggle(&kaggle_root);
@@ -60,7 +60,7 @@ fn every_layout_proves_itself() {
             let dst = dir.path().join(format!("{number} {format:?}"));
             let mut options = options(src, &dst);
             options.format = format;
-            // A progressive picture made baseline is still its file's.
+            // A progressive image that was transcoded to baseline still belongs to its file.
             options.progressive_to_baseline = format == DatasetFormat::INDEXED;
             let records = pack(&options);
             let report = compare(&dst, src);
@@ -77,7 +77,7 @@ fn every_layout_proves_itself() {
             );
         }
     }
-    // An archive is as good a witness as the directory that it was made of.
+    // The dataset also equals the archives that were made from the directory.
     let dst = dir.path().join(format!("0 {:?}", DatasetFormat::INDEXED));
     for src in &sources[4..] {
         assert!(compare(&dst, src).is_ok(), "{}", src.display());
@@ -163,14 +163,14 @@ fn every_kind_of_difference_is_found() {
 }
 
 #[test]
-fn a_record_that_is_there_twice_is_found() {
+fn a_repeated_record_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 6);
     let mut one = options(&src, &dst);
     (one.format, one.sharding) = (DatasetFormat::INDEXED, forebay_pack::Sharding::Count(1));
     pack(&one);
-    // The same set again, with its third record once more in the place of the last one.
+    // Writes the same dataset again, with the third record in place of the last one.
     let split = Dataset::open(&dst).unwrap().split("train").unwrap();
     let path = split.shards()[0].path().to_owned();
     let mut records = Vec::new();

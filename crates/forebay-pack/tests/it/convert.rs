@@ -1,4 +1,4 @@
-//! Conversions: records, order, keys and labels stay, and what is written is what pack would have written.
+//! Conversions keep records, order, keys and labels, and write the same files as a pack.
 
 use crate::support;
 
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use support::options as pack_options;
 use support::*;
 
-/// The project's pictures, packed into three shards for each split.
+/// Packs the repository's images into three shards per split.
 pub(crate) fn pictures(dst: &Path, format: DatasetFormat, seek_points: Option<SeekDensity>) {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let mut options = options(&src, dst);
@@ -43,7 +43,7 @@ pub(crate) fn done(options: &ConvertOptions) -> ConvertSummary {
 /// Split, key, label and bytes of a record.
 pub(crate) type Seen = (String, Vec<u8>, Option<i64>, Vec<u8>);
 
-/// All records of all splits, in order.
+/// Returns all records of all splits, in order.
 pub(crate) fn all(root: &Path) -> Vec<Seen> {
     let dataset = Dataset::open(root).unwrap();
     let names: Vec<String> = dataset.splits().map(str::to_owned).collect();
@@ -64,7 +64,7 @@ pub(crate) fn assert_verifies(root: &Path) {
     assert!(report.is_ok(), "{report}");
 }
 
-/// Shards and indexes, summed, but neither the manifest, which tells how they were made, nor the report of a pack.
+/// Returns the checksums of shards and indexes, without the manifest and the report, which depend on how they were made.
 pub(crate) fn data(root: &Path) -> BTreeMap<PathBuf, u32> {
     let files = contents(root).into_iter();
     files
@@ -74,7 +74,7 @@ pub(crate) fn data(root: &Path) -> BTreeMap<PathBuf, u32> {
 }
 
 #[test]
-fn formats_and_seek_points_convert_into_what_pack_writes() {
+fn converted_formats_and_seek_points_equal_packed_ones() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let name = |format| match format {
@@ -128,13 +128,13 @@ fn formats_and_seek_points_convert_into_what_pack_writes() {
         manifest.pack["converted_from"],
         Manifest::load(at("made")).unwrap().fingerprint.as_str()
     );
-    // Kept, they go along.
+    // By default, seek points are kept.
     done(&of(&at("made"), &at("kept"), DatasetFormat::TfRecord));
     assert_eq!(data(&at("kept")), data(&at("tfrecord-seek")));
 }
 
 #[test]
-fn conversions_keep_the_sample_fingerprint_and_the_order_of_epochs() {
+fn conversions_keep_sample_fingerprint_and_epoch_order() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     pictures(&at("packed"), DatasetFormat::TfRecord, None);
@@ -164,7 +164,7 @@ fn conversions_keep_the_sample_fingerprint_and_the_order_of_epochs() {
     assert_eq!(converted.sample_fingerprint, packed.sample_fingerprint);
     assert_eq!(converted.order, packed.order);
 
-    // A manifest that says neither: they follow from its shards.
+    // Without these entries in the manifest, they are computed from the shards.
     let samples = packed.sample_fingerprint.take();
     packed.order = None;
     let path = at("packed").join("forebay.json");
@@ -173,7 +173,7 @@ fn conversions_keep_the_sample_fingerprint_and_the_order_of_epochs() {
     assert_eq!(converted.sample_fingerprint, samples);
     assert_eq!(converted.order, Some(order.clone()));
 
-    // An order that the sizes of records do not give is kept as well.
+    // An order that does not follow from the sizes of records is kept too.
     let mut other = order;
     other
         .block_records
@@ -206,7 +206,7 @@ fn verify_compares_the_sample_fingerprint_with_the_indexes() {
 }
 
 #[test]
-fn shards_of_other_sizes_hold_the_same_records_for_any_number_of_jobs() {
+fn new_shard_sizes_keep_records_for_any_number_of_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let (src, packed) = (dir.path().join("src"), dir.path().join("packed"));
     tree(&src, 4, 25);
@@ -241,7 +241,7 @@ fn shards_of_other_sizes_hold_the_same_records_for_any_number_of_jobs() {
     }
 }
 
-/// TFRecords as other tools write them: no manifest, no index, features in any order, records without images.
+/// Writes TFRecords like other tools: without manifest and index, with features in any order, and with records without images.
 fn foreign(root: &Path) -> Vec<Vec<u8>> {
     std::fs::create_dir_all(root).unwrap();
     let picture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images/train");
@@ -286,7 +286,7 @@ fn foreign(root: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn records_of_other_tools_are_converted_as_they_are() {
+fn records_of_other_tools_are_converted_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("foreign");
     let records = foreign(&root);
@@ -295,8 +295,8 @@ fn records_of_other_tools_are_converted_as_they_are() {
         .collect();
     let mut files = ForeignFiles::new(&root, BTreeMap::from([("train".to_owned(), paths)]));
     files.records.label_base = Some(0);
-    // No loader reads them: without a word that they are wanted they are refused, with the place of the first, if one thread
-    // reads them in order.
+    // Loaders cannot read records without images, so such records are refused unless requested. With one thread, the error
+    // names the first of them.
     let mut refused = of(&root, &dir.path().join("refused"), DatasetFormat::INDEXED);
     (refused.src, refused.jobs) = (ConvertSource::Files(files.clone()), Some(1));
     refused.on_bad = OnBad::Fail;
@@ -308,7 +308,7 @@ fn records_of_other_tools_are_converted_as_they_are() {
         error.contains("train-00000-of-00002") && error.contains(said),
         "{error}"
     );
-    // Without images they are left out, each for its own reason.
+    // With `Skip`, records without images are left out, each with its reason.
     let mut skipping = of(&root, &dir.path().join("skipped"), DatasetFormat::INDEXED);
     skipping.src = ConvertSource::Files(files.clone());
     skipping.on_bad = OnBad::Skip;
@@ -318,7 +318,7 @@ fn records_of_other_tools_are_converted_as_they_are() {
     let features = "record 4: feature image/encoded is missing; its features are image/class/label (int64), image/filename (bytes), zebra (float)";
     assert!(report.contains(features), "{report}");
     assert!(!dir.path().join("refused/forebay.json").exists());
-    // A record may lack an image, but what stands in its place is none.
+    // With `without_images`, a record may lack an image, but an invalid image is still refused.
     files.records.without_images = true;
     let source = ConvertSource::Files(files);
     let kept: Vec<_> = (0..10).filter(|i| *i != 3).collect();
@@ -385,7 +385,7 @@ fn records_of_other_tools_are_converted_as_they_are() {
     }
 }
 
-/// The project's pictures, made progressive, and one that is not.
+/// Writes progressive versions of the repository's images, and one baseline image.
 pub(crate) fn progressive_pictures(src: &Path) {
     use libjpeg_turbo_rs::{read_coefficients, write_coefficients_progressive};
     let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images/val");
@@ -407,7 +407,7 @@ pub(crate) fn progressive_pictures(src: &Path) {
 }
 
 #[test]
-fn progressive_images_become_baseline_and_come_back() {
+fn progressive_images_become_baseline_and_are_restored() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     progressive_pictures(&at("src"));
@@ -437,7 +437,7 @@ fn progressive_images_become_baseline_and_come_back() {
         assert!(!forebay_image::probe(new, &limits).unwrap().progressive);
         assert_eq!(decoder.decode(old), decoder.decode(new));
     }
-    // Exported, they are what they were.
+    // An export restores the original files.
     let export = forebay_pack::ExportOptions::new(at("baseline").as_path(), at("out").as_path());
     forebay_pack::export(&export, &(), &Cancel::new()).unwrap();
     for (path, bytes) in contents(&at("src")) {
@@ -446,7 +446,7 @@ fn progressive_images_become_baseline_and_come_back() {
             "{path:?}"
         );
     }
-    // Packed so in the first place, they are the same.
+    // Packing with this option gives the same records.
     let mut direct = pack_options(&at("src"), &at("direct"));
     (direct.format, direct.progressive_to_baseline) = (DatasetFormat::INDEXED, true);
     let packed = run(&direct).unwrap();
@@ -455,14 +455,14 @@ fn progressive_images_become_baseline_and_come_back() {
         (summary.progressive, summary.seek_points)
     );
     assert_eq!(data(&at("direct")), data(&at("baseline")));
-    // And converted back.
+    // Converting back restores the original images.
     let mut options = of(&at("baseline"), &at("back"), DatasetFormat::TfRecord);
     options.progressive = ProgressiveChange::Original;
     options.seek_points = SeekPointChange::Make(SeekDensity::Auto);
     done(&options);
     assert_eq!(data(&at("back")), data(&at("packed")));
     assert!(!listed(&at("back"), "image/progressive"));
-    // Seek points of the image that it is no more do not stay.
+    // Seek points of the baseline image are removed with it.
     options.dst = Location::from(at("kept").as_path());
     options.seek_points = SeekPointChange::Keep;
     let summary = done(&options);
@@ -470,7 +470,7 @@ fn progressive_images_become_baseline_and_come_back() {
     assert_eq!(data(&at("kept")), data(&at("packed")));
 }
 
-/// Stops after a number of shards.
+/// Cancels after a number of shards.
 pub(crate) struct StopAfter<'a>(pub(crate) AtomicUsize, pub(crate) &'a Cancel);
 
 impl Observer for StopAfter<'_> {
@@ -482,7 +482,7 @@ impl Observer for StopAfter<'_> {
 }
 
 #[test]
-fn an_interrupted_conversion_goes_on() {
+fn an_interrupted_conversion_continues() {
     let dir = tempfile::tempdir().unwrap();
     let (src, packed) = (dir.path().join("src"), dir.path().join("packed"));
     tree(&src, 3, 20);
@@ -506,7 +506,7 @@ fn an_interrupted_conversion_goes_on() {
     assert!((2..6).contains(&finished), "{finished}");
     let root = dir.path().join("interrupted");
     assert!(!root.join("forebay.json").exists());
-    // Other options do not go on with it.
+    // A conversion with other options does not continue it.
     let mut other = interrupted.clone();
     other.blake3 = true;
     let refused = convert(&other, &(), &Cancel::new()).unwrap_err();
@@ -517,7 +517,7 @@ fn an_interrupted_conversion_goes_on() {
     let again = done(&interrupted);
     assert!(again.already_complete);
     assert_eq!(again.fingerprint, summary.fingerprint);
-    // Nor does anything replace it that was not told to.
+    // Nor does it replace it without `overwrite`.
     other.sharding = Some(Sharding::Count(2));
     convert(&other, &(), &Cancel::new()).unwrap_err();
     other.overwrite = true;
@@ -551,7 +551,7 @@ fn a_damaged_source_is_an_error_and_leaves_no_dataset() {
         "{text}"
     );
     assert!(!dst.join("forebay.json").exists());
-    // Into itself.
+    // A dataset cannot be converted into its own directory.
     let error = convert(
         &of(&packed, &packed.join("x"), DatasetFormat::INDEXED),
         &(),
@@ -560,7 +560,7 @@ fn a_damaged_source_is_an_error_and_leaves_no_dataset() {
     assert!(matches!(error, Err(Error::Destination { .. })), "{error:?}");
 }
 
-/// Converts a directory of another tool's format, without records that cannot be read.
+/// Converts a directory of another tool's format, leaving out records that cannot be read.
 fn convert_readable(format: RecordFormat, src: &Path, dst: &Path) -> Result<ConvertSummary> {
     let source = ConvertSource::Records(format, Box::new(RecordInput::new(src)));
     let format = DatasetFormat::INDEXED;
@@ -585,7 +585,7 @@ fn splits_without_a_readable_record_are_errors() {
 }
 
 #[test]
-fn boxes_that_are_scaled_are_in_the_report() {
+fn scaled_boxes_are_in_the_report() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images/train");

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use support::*;
 
-/// Stops a pack in the shard after this many, of a hundred files each.
+/// Cancels a pack in the shard after this number of shards, of one hundred files each.
 struct StopAfter(u64, AtomicU64, Cancel);
 
 impl StopAfter {
@@ -88,7 +88,7 @@ fn a_finished_shard_that_was_damaged_is_written_again() {
 }
 
 #[test]
-fn other_arguments_or_another_source_are_refused_by_name() {
+fn other_arguments_or_sources_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 4, 100);
@@ -109,7 +109,7 @@ fn other_arguments_or_another_source_are_refused_by_name() {
         refused(&|o| o.format = forebay_pack::DatasetFormat::INDEXED)
             .contains("format: then tfrecord, now indexed")
     );
-    // The same pictures elsewhere are another source, unless they are the same to the byte and the second.
+    // Equal images in another directory are another source, unless sizes and modification times are equal too.
     let moved = dir.path().join("moved");
     tree(&moved, 4, 99);
     let error = run(&options(&moved, &dst)).unwrap_err().to_string();
@@ -117,7 +117,7 @@ fn other_arguments_or_another_source_are_refused_by_name() {
         error.contains("source: then /") && error.contains("moved"),
         "{error}"
     );
-    // And --overwrite is the way out.
+    // `overwrite` replaces the dataset.
     let mut over = options(&src, &dst);
     (over.overwrite, over.seed) = (true, 7);
     run(&over).unwrap();
@@ -128,7 +128,7 @@ fn other_arguments_or_another_source_are_refused_by_name() {
     assert_same(&dst, &clean);
 }
 
-/// Remembers why a pack started again.
+/// Records why a pack started over.
 #[derive(Default)]
 struct Anew(std::sync::Mutex<Vec<String>>);
 
@@ -139,7 +139,7 @@ impl Observer for Anew {
 }
 
 #[test]
-fn a_source_that_changed_meanwhile_is_packed_as_it_is_now() {
+fn a_changed_source_is_packed_in_its_current_state() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     tree(&src, 4, 100);
@@ -176,7 +176,7 @@ fn a_source_that_changed_meanwhile_is_packed_as_it_is_now() {
     }
 }
 
-/// Changes the source when the plan stands, and so between census and reading.
+/// Changes the source when the plan is complete, between census and reading.
 struct Meanwhile<'a>(&'a (dyn Fn() + Sync));
 
 impl Observer for Meanwhile<'_> {
@@ -186,7 +186,7 @@ impl Observer for Meanwhile<'_> {
 }
 
 #[test]
-fn a_file_that_vanishes_or_changes_under_the_pack_is_never_left_out_silently() {
+fn vanished_or_changed_files_are_never_left_out_silently() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     tree(&src, 4, 30);
@@ -215,7 +215,7 @@ fn a_file_that_vanishes_or_changes_under_the_pack_is_never_left_out_silently() {
             let mut options = options(&src, &dst);
             options.jobs = Some(jobs);
             if jobs == 3 {
-                // The change has been made: one that no check sees between census and reading.
+                // This change is not visible between census and reading.
                 run(&options).unwrap();
             } else {
                 let error = pack(&options, &Meanwhile(change), &Cancel::new()).unwrap_err();
@@ -237,7 +237,7 @@ fn a_file_that_vanishes_or_changes_under_the_pack_is_never_left_out_silently() {
 }
 
 #[test]
-fn a_rerun_still_tells_what_was_left_out() {
+fn a_rerun_reports_the_same_findings() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 5);
@@ -250,7 +250,7 @@ fn a_rerun_still_tells_what_was_left_out() {
 }
 
 #[test]
-fn another_data_set_is_only_replaced_when_told() {
+fn another_dataset_is_only_replaced_with_overwrite() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 5);
@@ -270,7 +270,7 @@ fn another_data_set_is_only_replaced_when_told() {
     let error = run(&resized).unwrap_err().to_string();
     let changed = "(resize_short: then not given, now 100; seed: then 0, now 5)";
     assert!(error.contains(changed), "{error}");
-    // The same options, and another source.
+    // The options are the same, but the source has changed.
     put(&src, b"n00000001/new.jpg", b"bad");
     let error = run(&options(&src, &dst)).unwrap_err().to_string();
     assert!(error.contains("a source that has changed since"), "{error}");
@@ -291,7 +291,7 @@ fn another_data_set_is_only_replaced_when_told() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_before_anything_is_written() {
+fn invalid_destinations_are_refused_before_writing() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 2);
@@ -320,7 +320,7 @@ fn what_cannot_work_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn two_packs_at_once_are_one_too_many() {
+fn a_second_concurrent_pack_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 2);
@@ -336,13 +336,13 @@ fn two_packs_at_once_are_one_too_many() {
 }
 
 #[test]
-fn an_unfinished_dataset_names_what_continues_it() {
+fn an_unfinished_dataset_names_the_command_that_started_it() {
     use crate::convert::{StopAfter, of};
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let src = at("src");
     tree(&src, 3, 20);
-    // The writer is ahead of its observer by three shards at most.
+    // The writer is at most three shards ahead of its observer.
     let many = |dst: &Path| {
         let mut options = options(&src, dst);
         (options.sharding, options.jobs) = (Sharding::Count(12), Some(1));

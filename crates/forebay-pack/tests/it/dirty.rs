@@ -1,4 +1,4 @@
-//! Files that are not what they should be: left out or kept, and in either case said.
+//! Invalid or unusual files are left out or packed, and reported in either case.
 
 use crate::layout;
 use crate::support;
@@ -19,7 +19,7 @@ fn report(dst: &Path) -> Vec<Finding> {
 }
 
 #[test]
-fn every_kind_of_dirt_has_its_line_in_the_report() {
+fn every_kind_of_finding_is_in_the_report() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 3);
@@ -105,13 +105,13 @@ fn every_kind_of_dirt_has_its_line_in_the_report() {
 }
 
 #[test]
-fn no_image_is_packed_twice_through_a_loop_of_links() {
+fn loops_of_links_do_not_repeat_images() {
     let dir = tempfile::tempdir().unwrap();
     let (src, outside) = (dir.path().join("in/src"), dir.path().join("outside"));
     tree(&src, 2, 2);
     put(&outside, b"more/x.jpg", &jpeg(50, 40, 3, b"more"));
     let link = |to: &Path, at: &str| symlink(to, src.join(at)).unwrap();
-    // To itself, to the source, to directories above it, and there and back.
+    // Links to the directory itself, to the source, to directories above, and to each other.
     for (to, at) in [
         (".", "n00000000/self"),
         ("..", "n00000000/source"),
@@ -125,7 +125,7 @@ fn no_image_is_packed_twice_through_a_loop_of_links() {
     link(&outside.join("back"), "n00000001/there");
     symlink(&src, outside.join("back")).unwrap();
     symlink(src.join("n00000000"), outside.join("more/again")).unwrap();
-    // Directories elsewhere are followed: below a class, and as a class.
+    // Links to other directories are followed: within a class, and as a class.
     link(&outside.join("more"), "n00000001/more");
     link(&outside.join("more"), "n00000009");
     let dst = dir.path().join("dst");
@@ -138,7 +138,7 @@ fn no_image_is_packed_twice_through_a_loop_of_links() {
         .iter()
         .flat_map(|c| [0, 1].map(|i| format!("n{c:08}/n{c:08}_{i}.JPEG")))
         .collect();
-    // Links that lead to a class from elsewhere are no circle.
+    // Links to a class from another directory do not form a loop.
     for more in ["n00000001/more", "n00000009"] {
         expected.push(format!("{more}/x.jpg"));
         expected.extend([0, 1].map(|i| format!("{more}/again/n00000000_{i}.JPEG")));
@@ -220,7 +220,7 @@ fn odd_images_are_kept_if_they_can_be_decoded() {
 }
 
 #[test]
-fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
+fn bad_images_are_quarantined_without_replacing_files() {
     let dir = tempfile::tempdir().unwrap();
     let (src, aside) = (dir.path().join("src"), dir.path().join("aside"));
     tree(&src, 2, 10);
@@ -254,7 +254,7 @@ fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
         (&zip, "zip"),
     ];
     for (source, name) in sources {
-        // The tar finds those of the directory in place, and the last ones have new copies of all.
+        // The tar finds the copies of the directory in place; the last two sources make new copies of all files.
         if ["compressed", "zip"].contains(&name) {
             std::fs::remove_dir_all(&aside).unwrap();
             put(&aside, b"n00000000/text.jpg", b"somebody else's");
@@ -284,9 +284,9 @@ fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
     }
 }
 
-/// All files of a tree as a zip archive, names that are no text included.
+/// Returns all files of a tree as a zip archive, including files whose names are not UTF-8.
 fn zip_tree(src: &Path) -> Vec<u8> {
-    // The zip crate takes only text: a byte in its place, until the archive is there.
+    // The zip crate only accepts UTF-8, so a placeholder is replaced in the finished archive.
     let files: Vec<_> = contents(src)
         .into_iter()
         .map(|(path, content)| {
@@ -320,7 +320,7 @@ fn zip_tree(src: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_zip_does_not_give_back_is_skipped_and_the_rest_goes_into_quarantine() {
+fn unreadable_zip_members_are_skipped_others_quarantined() {
     let dir = tempfile::tempdir().unwrap();
     let (archive, dst, aside) = (
         dir.path().join("src.zip"),
@@ -328,7 +328,7 @@ fn what_a_zip_does_not_give_back_is_skipped_and_the_rest_goes_into_quarantine() 
         dir.path().join("aside"),
     );
     let files: Vec<(String, Vec<u8>)> = [
-        // Stored and deflated in turn.
+        // Members are alternately stored and deflated.
         ("a/good.jpg", picture(40, 30)),
         ("a/also good.jpg", picture(30, 40)),
         ("a/stored.jpg", b"stored, and no image".to_vec()),
@@ -374,7 +374,7 @@ fn what_a_zip_does_not_give_back_is_skipped_and_the_rest_goes_into_quarantine() 
 }
 
 #[test]
-fn the_first_bad_image_stops_a_pack_that_is_told_to_fail() {
+fn on_bad_fail_stops_at_the_first_bad_image() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst, clean) = (
         dir.path().join("src"),
@@ -399,14 +399,14 @@ fn the_first_bad_image_stops_a_pack_that_is_told_to_fail() {
     );
     assert!(error.hint().unwrap().contains("skip"));
     assert!(!dst.join("forebay.json").exists());
-    // Told otherwise, it goes on where it stopped.
+    // With the default policy, the pack continues where it stopped.
     let summary = run(&options(&src, &dst)).unwrap();
     assert_eq!((summary.records(), summary.skipped()), (40, 1));
     run(&options(&src, &clean)).unwrap();
     assert_same(&dst, &clean);
 }
 
-/// Changes the source when the plan stands.
+/// Changes the source when the plan is complete.
 struct Meddler<F: Fn() + Sync>(F);
 
 impl<F: Fn() + Sync> Observer for Meddler<F> {
@@ -416,7 +416,7 @@ impl<F: Fn() + Sync> Observer for Meddler<F> {
 }
 
 #[test]
-fn a_directory_in_the_place_of_a_file_is_a_changed_source() {
+fn a_directory_in_place_of_a_file_is_a_changed_source() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 5);
@@ -436,7 +436,7 @@ fn a_directory_in_the_place_of_a_file_is_a_changed_source() {
 }
 
 #[test]
-fn a_source_that_goes_away_stops_the_pack() {
+fn a_source_that_disappears_stops_the_pack() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 4, 60);

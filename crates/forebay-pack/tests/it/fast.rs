@@ -1,4 +1,4 @@
-//! Fast images: packing and converting to them, and back to the same bytes.
+//! Fast images: packing and converting to them, and restoring the same bytes.
 
 use crate::convert::{
     StopAfter, all, assert_verifies, data, done, of, pictures, progressive_pictures,
@@ -24,7 +24,7 @@ const FORMS: [ImageForm; 2] = [
     ImageForm::Fast(FastCoding::Raw),
 ];
 
-/// Kinds of images in the records of a dataset.
+/// Returns the kinds of the images in the records of a dataset.
 fn kinds(root: &Path) -> Vec<Option<ImageKind>> {
     let records = all(root);
     let images = records.iter().map(|seen| image_record(&seen.3).unwrap());
@@ -32,7 +32,7 @@ fn kinds(root: &Path) -> Vec<Option<ImageKind>> {
 }
 
 #[test]
-fn converted_records_have_the_same_pixels_and_come_back() {
+fn converted_records_keep_their_pixels_and_are_restored() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     for (source, format) in [
@@ -78,7 +78,7 @@ fn converted_records_have_the_same_pixels_and_come_back() {
         assert_eq!(new.order, old.order);
         assert_eq!(new.sample_fingerprint, old.sample_fingerprint);
         assert_eq!(new.schema(), old.schema());
-        // Back to JPEGs, in the same shards and others.
+        // Converted back to JPEGs, in the same shards and in TFRecords.
         for (to, format) in [
             ("indexed", DatasetFormat::INDEXED),
             ("tfrecord", DatasetFormat::TfRecord),
@@ -96,13 +96,13 @@ fn converted_records_have_the_same_pixels_and_come_back() {
             assert_eq!(manifest.features, old.features);
             assert_eq!(manifest.order, old.order);
         }
-        // A copy keeps them.
+        // A copy keeps fast images.
         let copy = at(&format!("{}-copy", form.name()));
         done(&of(&fast, &copy, DatasetFormat::INDEXED));
         assert_eq!(data(&copy), data(&fast));
         assert_eq!(Manifest::load(&copy).unwrap().requires, ["fast-1"]);
     }
-    // From one coding to the other.
+    // Fast images are converted from one coding to the other.
     let mut options = of(&at("fast"), &at("fast-to-raw"), DatasetFormat::INDEXED);
     options.images = ImageChange::To(FORMS[1]);
     done(&options);
@@ -110,7 +110,7 @@ fn converted_records_have_the_same_pixels_and_come_back() {
 }
 
 #[test]
-fn packing_gives_what_converting_gives() {
+fn packing_and_converting_give_the_same_records() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let src = at("src");
@@ -140,14 +140,14 @@ fn packing_gives_what_converting_gives() {
         let [direct, converted] =
             [form.name(), "converted"].map(|name| Manifest::load(at(name)).unwrap());
         assert_eq!(direct.features, converted.features);
-        // The epoch's order is that of the JPEGs, although fast images are larger.
+        // The order of epochs is that of the JPEGs, although fast images are larger.
         let jpeg = Manifest::load(at("jpeg")).unwrap();
         assert!(jpeg.order.is_some());
         assert_eq!(
             (&direct.order, &converted.order),
             (&jpeg.order, &jpeg.order)
         );
-        // The very files, progressive ones too.
+        // An export restores the original files, including progressive ones.
         let out = at(&format!("{}-out", form.name()));
         let options = ExportOptions::new(at(form.name()).as_path(), out.as_path());
         export(&options, &(), &Cancel::new()).unwrap();
@@ -168,7 +168,7 @@ fn other_formats_get_jpegs() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     pictures(&at("jpeg"), DatasetFormat::INDEXED, None);
-    // Arrays have images of one size.
+    // Formats with arrays need images of equal size.
     let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats/420.jpg");
     for class in ["a", "b"] {
         std::fs::create_dir_all(at("same").join(class)).unwrap();
@@ -231,8 +231,8 @@ fn tfrecords_have_no_fast_images() {
     assert!(error.to_string().contains("indexed shards"), "{error}");
 }
 
-/// Writes the training records of a dataset of fast images into one shard, those of these numbers with half an image: their
-/// checksums are right.
+/// Writes the training records of a dataset of fast images into one shard. The images of the records `damaged` are truncated,
+/// although all checksums are correct.
 fn with_damaged_images(src: &Path, dst: &Path, format: ShardFormat, damaged: &[usize]) {
     std::fs::create_dir_all(dst.join("index")).unwrap();
     let name = format!("train-00000-of-00001{}", format.extension());
@@ -291,7 +291,7 @@ fn one_damaged_fast_image_is_a_bad_record() {
     });
     let fast: Vec<bool> = fast.collect();
     let numbers = (0..fast.len()).filter(|number| fast[*number]);
-    // The first one too: formats with columns take their types from it.
+    // The first record is damaged too, because formats with columns take their types from it.
     let damaged: Vec<usize> = numbers.take(2).collect();
     let whole = (fast.len() - damaged.len()) as u64;
     with_damaged_images(&at("fast"), &at("damaged"), ShardFormat::Indexed, &damaged);
@@ -329,7 +329,7 @@ fn one_damaged_fast_image_is_a_bad_record() {
             data(&at(&format!("{number}-4")))
         );
     }
-    // Repairs of TFRecords write the JPEGs that these stand for.
+    // Repairs write TFRecords with the JPEGs instead of fast images.
     with_damaged_images(
         &at("fast"),
         &at("tfrecord"),
@@ -361,7 +361,7 @@ fn one_damaged_fast_image_is_a_bad_record() {
 }
 
 #[test]
-fn seek_points_are_made_again_only_for_jpegs() {
+fn seek_points_are_recomputed_only_for_jpegs() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     pictures(&at("jpeg"), DatasetFormat::INDEXED, Some(SeekDensity::Rows));
@@ -384,7 +384,7 @@ fn seek_points_are_made_again_only_for_jpegs() {
 }
 
 #[test]
-fn an_interrupted_conversion_to_fast_images_goes_on() {
+fn an_interrupted_conversion_to_fast_images_continues() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     tree(&at("src"), 3, 20);
@@ -403,7 +403,7 @@ fn an_interrupted_conversion_to_fast_images_goes_on() {
         matches!(result, Err(Error::Interrupted { .. })),
         "{result:?}"
     );
-    // Other images do not go on with it.
+    // A conversion with another encoding does not continue it.
     let mut other = options.clone();
     other.images = ImageChange::Keep;
     let refused = convert(&other, &(), &Cancel::new()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Conversions to the formats of other tools and back: samples, their order, classes and all features stay.
+//! Conversions to other tools' formats and back keep samples, order, classes and all features.
 
 use crate::support;
 
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::{contents, jpeg, options, run, tree};
 
-/// Every format that is written, with its compressions.
+/// Returns formats that are written, with their compressions.
 fn outputs() -> [(&'static str, OutputFormat); 3] {
     let zstd = "zstd:3".parse().unwrap();
     let records = OutputFormat::Records;
@@ -29,7 +29,7 @@ fn outputs() -> [(&'static str, OutputFormat); 3] {
     ]
 }
 
-/// The formats that hold whatever a dataset has, too.
+/// Returns the formats that can hold everything that a dataset can contain.
 fn lossless() -> impl Iterator<Item = (&'static str, OutputFormat)> {
     let (plain, zstd) = (BlockCompression::NONE, "zstd:3".parse().unwrap());
     let records = OutputFormat::Records;
@@ -67,7 +67,7 @@ fn done(options: &ConvertOptions) -> ConvertSummary {
 /// Split, key, label and bytes of a record.
 type Seen = (String, Vec<u8>, Option<i64>, Vec<u8>);
 
-/// All records of all splits, in order.
+/// Returns all records of all splits, in order.
 fn all(root: &Path) -> Vec<Seen> {
     let dataset = Dataset::open(root).unwrap();
     let names: Vec<String> = dataset.splits().map(str::to_owned).collect();
@@ -84,7 +84,7 @@ fn all(root: &Path) -> Vec<Seen> {
 }
 
 #[test]
-fn datasets_come_back_from_other_formats_as_they_were() {
+fn datasets_round_trip_through_other_formats() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
@@ -106,7 +106,7 @@ fn datasets_come_back_from_other_formats_as_they_were() {
         options.jobs = Some(3);
         done(&options);
         assert_eq!(contents(&there), contents(&path("parallel")), "{name}");
-        // And another dataset takes the place of an old one.
+        // With `overwrite`, another dataset replaces it.
         let mut options = of(
             dataset(&path("packed")),
             &path("parallel"),
@@ -132,7 +132,7 @@ fn datasets_come_back_from_other_formats_as_they_were() {
 }
 
 #[test]
-fn an_interrupted_conversion_to_another_format_goes_on() {
+fn an_interrupted_conversion_to_another_format_continues() {
     struct StopAfter<'a>(AtomicUsize, &'a Cancel);
     impl Observer for StopAfter<'_> {
         fn shard_done(&self, _: &ShardDone) {
@@ -166,7 +166,7 @@ fn an_interrupted_conversion_to_another_format_goes_on() {
     }
 }
 
-/// TFRecords of another tool with these records.
+/// Writes TFRecords with these records, as another tool does.
 fn foreign(parent: &Path, records: &[(&[u8], Vec<u8>)]) -> ConvertSource {
     let dir = parent.join("foreign");
     std::fs::create_dir_all(&dir).unwrap();
@@ -193,7 +193,7 @@ fn record(key: &[u8], change: impl FnOnce(&mut ExampleBuilder<'_>)) -> Vec<u8> {
 }
 
 #[test]
-fn keys_that_no_name_of_a_member_can_be_are_changed_and_listed() {
+fn keys_that_are_invalid_names_are_changed_and_listed() {
     let dir = tempfile::tempdir().unwrap();
     let keys: [&[u8]; 7] = [
         b"a/1.jpg",
@@ -209,7 +209,7 @@ fn keys_that_no_name_of_a_member_can_be_are_changed_and_listed() {
     let (_, format) = outputs()[0];
     let dst = dir.path().join("wds");
     let summary = done(&of(source, &dst, format));
-    // One key is there twice: its second record is a bad one.
+    // One key occurs twice; the second record with it is bad.
     assert_eq!((summary.changed_keys, summary.skipped()), (5, 1));
     let report = std::fs::read_to_string(dst.join("pack/report.jsonl")).unwrap();
     assert_eq!(report.lines().count(), 6);
@@ -237,7 +237,7 @@ fn keys_that_no_name_of_a_member_can_be_are_changed_and_listed() {
 }
 
 #[test]
-fn features_that_a_format_cannot_hold_are_named_or_left_out_when_told() {
+fn unsupported_features_are_named_or_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let with = |number: usize| {
         record(format!("{number}.jpg").as_bytes(), |builder| {
@@ -275,15 +275,15 @@ fn features_that_a_format_cannot_hold_are_named_or_left_out_when_told() {
     }
 }
 
-/// As pixels of arrays are stored.
+/// Encodes pixels as conversions from arrays do.
 fn fast_png(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
     let (rgb, fast) = (SampleFormat::Rgb8, PngCompression::Fast);
     encode_png_samples(pixels, width, height, rgb, fast).unwrap()
 }
 
-/// Rows of one file, of which several threads make records: none is lost, and their order stays.
+/// Several threads build records from the rows of one file: none is lost, and their order is unchanged.
 #[test]
-fn rows_of_one_shard_are_the_same_with_any_number_of_threads() {
+fn rows_of_one_file_are_the_same_for_any_number_of_threads() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let record = |number: u32| {
@@ -301,7 +301,7 @@ fn rows_of_one_shard_are_the_same_with_any_number_of_threads() {
     let records_of: Vec<(&[u8], Vec<u8>)> = (0..700).map(|n| (&b""[..], record(n))).collect();
     let npz = OutputFormat::Records(RecordFormat::NPZ, BlockCompression::NONE);
     done(&of(foreign(dir.path(), &records_of), &path("npz"), npz));
-    // Without the facts of the conversion, labels begin where a user says.
+    // Without the facts that the conversion stored, the user gives the first label.
     std::fs::remove_file(path("npz/forebay-conversion.json")).unwrap();
     let to = |name: &str, jobs, first_label| {
         let mut input = RecordInput::new(path("npz"));
@@ -339,9 +339,9 @@ fn rows_of_one_shard_are_the_same_with_any_number_of_threads() {
     assert!(keys.into_iter().eq(expected));
 }
 
-/// Seek points and fast images of one shard, by one thread and by several.
+/// Changes seek points and fast images of one shard, with one thread and with several.
 #[test]
-fn changes_of_one_shard_are_the_same_with_any_number_of_threads() {
+fn changes_of_a_shard_do_not_depend_on_threads() {
     let dir = tempfile::tempdir().unwrap();
     let (src, packed) = (dir.path().join("src"), dir.path().join("packed"));
     tree(&src, 3, 20);
@@ -371,7 +371,7 @@ fn changes_of_one_shard_are_the_same_with_any_number_of_threads() {
     }
 }
 
-/// Arrays hold pixels of one size: what comes back has the same pixels, in other bytes.
+/// Arrays hold pixels of one size, so converted images have the same pixels in another encoding.
 #[test]
 fn arrays_are_written_resumed_and_replaced() {
     struct StopAfter<'a>(AtomicUsize, &'a Cancel);
@@ -437,7 +437,7 @@ fn arrays_are_written_resumed_and_replaced() {
         for (number, (split, key, label, record)) in found.into_iter().enumerate() {
             assert_eq!((split.as_str(), label), ("train", Some(number as i64 % 3)));
             assert_eq!(key, format!("k/{number}").into_bytes());
-            // The images were PNGs of the same encoder.
+            // The original images were PNGs of the same encoder, so the bytes are equal.
             assert!(record == records_of[number].1, "{name} {number}");
         }
         whole.overwrite = true;

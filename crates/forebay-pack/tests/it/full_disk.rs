@@ -1,6 +1,6 @@
-//! A destination that runs full: an ordinary error, nothing half-published, and a rerun continues.
+//! A full destination is an ordinary error: nothing is published, and a rerun continues.
 //!
-//! Needs the right to mount a tmpfs; says so and does nothing without it.
+//! The tests need permission to mount a tmpfs. Without it, they print a message and do nothing.
 
 use crate::support;
 
@@ -94,7 +94,7 @@ fn a_full_disk_is_an_error_and_more_room_continues() {
 }
 
 #[test]
-fn too_little_room_is_noticed_before_the_first_shard() {
+fn too_little_space_is_detected_before_the_first_shard() {
     let dir = tempfile::tempdir().unwrap();
     let (src, disk) = (dir.path().join("src"), dir.path().join("disk"));
     tree(&src, 2, 60);

@@ -1,4 +1,4 @@
-//! Archives that are damaged, or made to do harm: refused or reported, and never more than that.
+//! Damaged and malicious archives are refused or reported, and have no other effect.
 
 use crate::layout;
 use crate::support;
@@ -20,7 +20,7 @@ fn good(text: &str) -> Vec<u8> {
     jpeg(10, 20, 3, text.as_bytes())
 }
 
-/// A header as it is, whatever the name.
+/// Builds a header with any name, without validation.
 fn raw_member(name: &[u8], kind: tar::EntryType, link: &[u8], content: &[u8]) -> Vec<u8> {
     let mut header = tar::Header::new_gnu();
     header.as_old_mut().name[..name.len()].copy_from_slice(name);
@@ -35,7 +35,7 @@ fn raw_member(name: &[u8], kind: tar::EntryType, link: &[u8], content: &[u8]) ->
 }
 
 #[test]
-fn nothing_outside_of_the_archive_is_named_or_followed() {
+fn archives_cannot_refer_to_files_outside() {
     use tar::EntryType;
     let dir = tempfile::tempdir().unwrap();
     let (archive, dst) = (dir.path().join("a.tar"), dir.path().join("dst"));
@@ -88,11 +88,11 @@ fn nothing_outside_of_the_archive_is_named_or_followed() {
 }
 
 #[test]
-fn an_archive_in_an_archive_is_no_way_out_of_its_directory() {
+fn nested_archives_stay_in_their_directory() {
     let dir = tempfile::tempdir().unwrap();
     let (archive, dst) = (dir.path().join("a.tar"), dir.path().join("dst"));
     let inner = tar_of(&[("x.jpg".to_owned(), good("inner"))]);
-    // Without their ending they would be the directories `cat/`, `cat/.` and `cat/..`.
+    // Without their extension, these names would be the directories `cat/`, `cat/.` and `cat/..`.
     let names = ["cat/.tar", "cat/..tar", "cat/...tar", "cat/dog.tar"];
     let mut files: Vec<_> = names.map(|name| (name.to_owned(), inner.clone())).into();
     files.push(("cat/1.jpg".to_owned(), good("outer")));
@@ -114,7 +114,7 @@ fn an_archive_in_an_archive_is_no_way_out_of_its_directory() {
 }
 
 #[test]
-fn a_member_twice_is_refused_by_name_and_offset() {
+fn a_repeated_member_is_refused_by_name_and_offset() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["a.tar", "a.tar.gz"] {
         let archive = dir.path().join(name);
@@ -135,7 +135,7 @@ fn a_member_twice_is_refused_by_name_and_offset() {
 }
 
 #[test]
-fn every_cut_and_every_flip_is_an_error_or_says_what_it_cost() {
+fn truncations_and_bit_flips_are_errors_or_reported() {
     let dir = tempfile::tempdir().unwrap();
     let files: Vec<_> = (0..3)
         .map(|n| (format!("c/{n}.jpg"), good(&n.to_string())))
@@ -156,7 +156,7 @@ fn every_cut_and_every_flip_is_an_error_or_says_what_it_cost() {
             let _ = std::fs::remove_dir_all(&dst);
             result
         };
-        // The headers are what can go wrong: a tar has no checksum over its content.
+        // Only damage of headers can be detected, since a tar has no checksums of contents.
         let step = (whole.len() / 150).max(1);
         for end in (0..whole.len()).step_by(step) {
             if let Ok((files, warnings)) = attempt(&whole[..end]) {
@@ -176,14 +176,14 @@ fn every_cut_and_every_flip_is_an_error_or_says_what_it_cost() {
 }
 
 #[test]
-fn a_zip_is_checked_as_far_as_it_can_be() {
+fn zips_are_checked_by_their_checksums() {
     let dir = tempfile::tempdir().unwrap();
     let (archive, dst) = (dir.path().join("a.zip"), dir.path().join("dst"));
     let files: Vec<_> = (0..4)
         .map(|n| (format!("c/{n}.jpg"), good(&format!("{n}").repeat(300))))
         .collect();
     let mut bytes = zip_of(&files);
-    // A byte of the first image, which is stored, and of the second one, which is not.
+    // A byte of the first image, which is stored, and one of the second image, which is deflated.
     let at = |bytes: &[u8], name: &[u8]| {
         bytes.windows(name.len()).position(|w| w == name).unwrap() + name.len()
     };
@@ -201,7 +201,7 @@ fn a_zip_is_checked_as_far_as_it_can_be() {
             .all(|(_, _, reason)| *reason == Reason::Unreadable),
         "{found:?}"
     );
-    // Bytes before the archive, as programs that unpack themselves have them.
+    // Bytes precede the archive, as in self-extracting archives.
     let moved = dir.path().join("moved.zip");
     let mut bytes = b"PK\x03\x04 is not at its place".to_vec();
     bytes.extend(zip_of(&files));
@@ -211,7 +211,7 @@ fn a_zip_is_checked_as_far_as_it_can_be() {
 }
 
 #[test]
-fn an_archive_that_changes_is_noticed() {
+fn a_changing_archive_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let archive = dir.path().join("a.tar.gz");
     let files: Vec<_> = (0..3)
@@ -242,7 +242,7 @@ fn an_archive_that_changes_is_noticed() {
 }
 
 #[test]
-fn a_pack_from_an_archive_goes_on_where_it_was() {
+fn a_pack_from_an_archive_continues() {
     let dir = tempfile::tempdir().unwrap();
     let files = tree_below(&pictures().join("train"), "");
     for name in ["a.tar", "a.tar.zst", "a.zip"] {
@@ -269,7 +269,7 @@ fn a_pack_from_an_archive_goes_on_where_it_was() {
     }
 }
 
-/// Asks to stop once some shards are done.
+/// Cancels after a number of shards.
 struct StopAfter {
     left: std::sync::atomic::AtomicUsize,
     cancel: forebay_pack::Cancel,

@@ -1,4 +1,4 @@
-//! Kinds of JPEG: what loaders refuse is a bad image, and what is packed can be decoded.
+//! Kinds of JPEG: images that loaders refuse are bad images, and all packed images can be decoded.
 
 use crate::support;
 
@@ -17,7 +17,7 @@ fn report(dst: &Path) -> Vec<Finding> {
         .collect()
 }
 
-/// Offset of the first segment of a kind.
+/// Returns the offset of the first segment of a kind.
 fn place(bytes: &[u8], marker: u8) -> usize {
     let mut at = 2;
     while bytes[at + 1] != marker {
@@ -39,7 +39,7 @@ fn scans(name: &str, times: usize) -> Vec<u8> {
     [before, &scan.repeat(times), &[0xff, 0xd9]].concat()
 }
 
-/// Files that their headers and scans show to be of no use.
+/// Returns files whose headers and scans show that they cannot be decoded.
 fn refused() -> Vec<Bad> {
     let plain = picture(60, 50);
     let frame = |offset: usize, value: u8| {
@@ -105,7 +105,7 @@ fn refused() -> Vec<Bad> {
     ]
 }
 
-/// Files whose data alone are damaged.
+/// Returns files with intact headers and damaged data.
 fn damaged() -> Vec<Bad> {
     let cut = |bytes: Vec<u8>, lost: usize| [&bytes[..bytes.len() - lost], &[0xff, 0xd9]].concat();
     let kind = |name: &str| testdata(&format!("jpeg-kinds/{name}"));
@@ -119,7 +119,7 @@ fn damaged() -> Vec<Bad> {
 }
 
 #[test]
-fn what_loaders_refuse_is_a_bad_image_under_every_policy() {
+fn images_that_loaders_refuse_are_bad_under_every_policy() {
     for (density, bad) in [
         (None, refused()),
         (Some(SeekDensity::Auto), [refused(), damaged()].concat()),
@@ -165,7 +165,7 @@ fn what_loaders_refuse_is_a_bad_image_under_every_policy() {
 }
 
 #[test]
-fn every_kind_that_is_packed_can_be_decoded() {
+fn every_packed_kind_can_be_decoded() {
     let dir = tempfile::tempdir().unwrap();
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/jpeg-kinds");
     let copy = dir.path().join("src");

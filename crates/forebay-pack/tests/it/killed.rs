@@ -1,6 +1,6 @@
-//! A pack that is killed at any moment continues, and the result is byte for byte that of an undisturbed one.
+//! A pack that is killed at any moment can be continued, and the result equals that of an undisturbed pack byte for byte.
 //!
-//! The victim is this test binary itself, run again with `child` as its only test.
+//! The killed process is this test binary, started again with `child` as its only test.
 
 use crate::support;
 
@@ -14,10 +14,10 @@ use support::*;
 
 const SRC: &str = "FOREBAY_TEST_KILLED_SRC";
 const DST: &str = "FOREBAY_TEST_KILLED_DST";
-/// Set to a part, such as 1/2: only that is packed.
+/// A part, such as 1/2, to pack instead of everything.
 const PART: &str = "FOREBAY_TEST_KILLED_PART";
 
-/// The victim's work; without its environment this is no test at all.
+/// The work of the killed process. Without the environment variables, this test does nothing.
 #[test]
 fn child() {
     let (Some(src), Some(dst)) = (std::env::var_os(SRC), std::env::var_os(DST)) else {
@@ -46,7 +46,7 @@ fn child() {
     }
 }
 
-/// The command that packs `src` into `dst`, with something in front of it.
+/// Returns the command that packs `src` into `dst`, preceded by the words in `front`.
 pub(crate) fn victim(front: &[String], src: &Path, dst: &Path) -> Command {
     let this = std::env::current_exe().unwrap();
     let mut words: Vec<std::ffi::OsString> = front.iter().map(Into::into).collect();
@@ -75,7 +75,7 @@ fn source(dir: &Path) -> std::path::PathBuf {
     src
 }
 
-/// Whatever is there after a kill, no manifest means a dataset that is not whole, and a rerun makes it whole.
+/// Checks that a dataset without a manifest is incomplete after a kill, and that a rerun completes it.
 fn assert_recovers(src: &Path, dst: &Path, whole: &Path, moment: &str) {
     if dst.join("forebay.json").exists() {
         forebay_shard::Dataset::open(dst)
@@ -88,7 +88,7 @@ fn assert_recovers(src: &Path, dst: &Path, whole: &Path, moment: &str) {
     assert_same(whole, dst);
 }
 
-/// Runs the victim under strace, which injects something into the system call of this number.
+/// Returns the strace command that injects a fault into the system call `call` at its occurrence `number`.
 fn strace(call: &str, inject: &str, number: u32) -> Vec<String> {
     let trace = format!("trace={call}");
     let inject = format!("inject={call}:{inject}:when={number}");
@@ -105,7 +105,7 @@ fn strace(call: &str, inject: &str, number: u32) -> Vec<String> {
     ];
     let mut words = words.map(str::to_owned).to_vec();
     if inject.contains(":error=") {
-        // Other calls do not stop the process. strace sends no signal in this mode.
+        // Other calls do not stop the process. In this mode strace sends no signal itself.
         words.insert(1, "--seccomp-bpf".to_owned());
     }
     words
@@ -113,7 +113,7 @@ fn strace(call: &str, inject: &str, number: u32) -> Vec<String> {
 
 fn was_killed(status: ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
-    // strace ends itself with the signal that ended its child.
+    // strace ends with the same signal as its child.
     status.signal() == Some(9) || status.code() == Some(137)
 }
 
@@ -186,7 +186,7 @@ fn a_pack_of_synset_tars_is_killed_at_every_rename() {
 }
 
 #[test]
-fn a_killed_export_leaves_no_strays_to_its_rerun() {
+fn a_killed_export_leaves_no_temporary_files_to_its_rerun() {
     let dir = tempfile::tempdir().unwrap();
     if !strace_works(dir.path()) {
         eprintln!("skipped: strace is not there or may not trace");
@@ -195,7 +195,7 @@ fn a_killed_export_leaves_no_strays_to_its_rerun() {
     let (src, shards) = (dir.path().join("src"), dir.path().join("shards"));
     tree(&src, 2, 4);
     run(&options(&src, &shards)).unwrap();
-    // The lock of the directory comes first, then that of each temporary file.
+    // The first lock is that of the directory, followed by those of temporary files.
     let (mut strays, mut kills) = (0, 0);
     for (call, number) in [
         ("flock", 2),
@@ -220,7 +220,7 @@ fn a_killed_export_leaves_no_strays_to_its_rerun() {
 }
 
 #[test]
-fn an_error_of_any_step_is_told_and_a_rerun_recovers() {
+fn an_error_of_any_step_is_reported_and_a_rerun_recovers() {
     let dir = tempfile::tempdir().unwrap();
     if !strace_works(dir.path()) {
         eprintln!("skipped: strace is not there or may not trace");
@@ -240,7 +240,7 @@ fn an_error_of_any_step_is_told_and_a_rerun_recovers() {
             let dst = dir.path().join(format!("{call} {number}"));
             let front = strace(call, &format!("error={error}"), number);
             let status = victim(&front, &src, &dst).status().unwrap();
-            // The harness writes too; the last of its writes may fail without harm to the pack.
+            // The test harness writes too, so the last write may fail without affecting the pack.
             if status.success() {
                 break;
             }
@@ -259,7 +259,7 @@ fn an_error_of_any_step_is_told_and_a_rerun_recovers() {
     }
 }
 
-/// How many kills at random moments; `FOREBAY_TEST_KILLS` asks for more.
+/// Returns the number of kills at random moments, which `FOREBAY_TEST_KILLS` sets.
 fn kills(by_default: u64) -> u64 {
     let asked = std::env::var("FOREBAY_TEST_KILLS").ok();
     asked.and_then(|n| n.parse().ok()).unwrap_or(by_default)
@@ -285,7 +285,7 @@ fn parts_killed_at_random_moments() {
         while begin.elapsed() < moment {
             std::hint::spin_loop();
         }
-        // One of them dies, or both.
+        // One of the parts is killed, or both are.
         for (number, process) in running.iter_mut().enumerate() {
             if kill % 3 == 2 || kill % 3 == number as u64 {
                 process.kill().unwrap();
@@ -316,7 +316,7 @@ fn killed_at_random_moments() {
     let duration = begin.elapsed();
     let dst = dir.path().join("dst");
     for kill in 0..kills {
-        // Several kills may hit one pack before it is whole.
+        // A pack may be killed several times before it is complete.
         let moment = duration.mul_f64(f64::from(noise(kill, 1)[0]) / 255.0);
         let begin = Instant::now();
         let mut child = victim(&[], &src, &dst).spawn().unwrap();
@@ -344,7 +344,7 @@ fn strace_works(dir: &Path) -> bool {
 }
 
 #[test]
-fn few_open_files_are_enough_and_too_few_are_told() {
+fn few_open_files_suffice_and_too_few_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (source(dir.path()), dir.path().join("dst"));
     let limited = |limit: u32, dst: &Path| {

@@ -1,4 +1,4 @@
-//! Labels: files of them, splits in them, and trees that keep them where `pack` does not look.
+//! Labels: files of labels, split columns in them, and trees that store labels where `pack` does not look.
 
 use crate::layout;
 use crate::support;
@@ -17,7 +17,7 @@ fn picture(src: &Path, path: &str) {
     put(src, path.as_bytes(), &jpeg(10, 20, 3, path.as_bytes()));
 }
 
-/// A source of files, given by their paths; those with the names of images are images.
+/// Creates a source with files at these paths; files with names of images are images.
 fn source(root: &Path, paths: &[&str]) -> PathBuf {
     let src = root.join("src");
     for path in paths {
@@ -64,7 +64,7 @@ fn a_split_column_divides_a_directory() {
     assert_eq!(labels(&dst, "test"), [pair("deep/3.jpg", 2)]);
     let features = Manifest::load(&dst).unwrap().features;
     assert!(features.iter().all(|feature| feature.name != "split"));
-    // The proof against the source finds each file in the split that the column gave it.
+    // The comparison with the source finds each file in the split that the column assigned.
     let against = forebay_pack::SourceComparison::open(
         &dst,
         src.as_path(),
@@ -87,7 +87,7 @@ fn a_split_column_divides_a_directory() {
         (4, 0),
         "{compared:?}"
     );
-    // One split alone.
+    // A single split.
     let one = dir.path().join("one");
     let mut given = options(&src, &one);
     given.labels = Some(file.clone());
@@ -281,7 +281,7 @@ fn an_archive_of_a_webdataset_is_refused() {
 }
 
 #[test]
-fn who_names_a_layout_or_labels_packs_any_tree() {
+fn any_tree_is_packed_with_an_explicit_layout_or_labels() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(
         dir.path(),
@@ -324,7 +324,7 @@ fn folders_of_classes_with_files_beside_images_are_packed() {
 }
 
 #[test]
-fn files_of_labels_beside_images_are_suggested_and_not_used() {
+fn label_files_beside_images_are_suggested_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path(), &["1.jpg", "2.jpg", "annotations.json"]);
     put(&src, b"labels.csv", b"path,label\n1.jpg,1\n2.jpg,2\n");
@@ -355,7 +355,7 @@ fn files_of_labels_beside_images_are_suggested_and_not_used() {
             unused("notes.csv")
         ]
     );
-    // In the directory of a split too.
+    // The same holds in the directory of a split.
     let src = dir.path().join("splits");
     picture(&src, "train/1.jpg");
     put(
@@ -372,7 +372,7 @@ fn files_of_labels_beside_images_are_suggested_and_not_used() {
 }
 
 #[test]
-fn a_file_that_no_record_can_hold_does_not_stop_a_pack() {
+fn a_file_too_large_for_a_record_does_not_stop_a_pack() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path(), &["a/1.jpg", "b/2.jpg"]);
     let sparse = std::fs::File::create(src.join("a/huge.jpg")).unwrap();

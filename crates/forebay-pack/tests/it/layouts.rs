@@ -1,4 +1,4 @@
-//! Every layout that a source can have, built from the real pictures of testdata, and what becomes of it.
+//! Packs every layout that a source can have, built from the images of testdata.
 
 use crate::layout;
 use crate::support;
@@ -19,7 +19,7 @@ fn layout_of(dst: &Path) -> String {
     manifest.pack["layout"].as_str().unwrap().to_owned()
 }
 
-/// Key, label and image of every record.
+/// Returns key, label and image of every record.
 fn essence(dst: &Path, split: &str) -> BTreeMap<Vec<u8>, (i64, Vec<u8>)> {
     let records = records(dst, split).into_iter();
     records
@@ -34,7 +34,7 @@ fn report(dst: &Path) -> Vec<Finding> {
         .collect()
 }
 
-/// The features of a record by its key, as a reader of the dataset sees them.
+/// Passes the features of the record with this key to `look`, as a reader of the dataset sees them.
 fn example(dst: &Path, split: &str, key: &str, look: impl Fn(&ExampleView<'_>)) {
     let dataset = Dataset::open(dst).unwrap();
     let split = dataset.split(split).unwrap();
@@ -56,7 +56,7 @@ fn floats(example: &ExampleView<'_>, name: &str) -> Vec<f32> {
 }
 
 #[test]
-fn archives_of_every_kind_give_the_records_of_the_folder() {
+fn archives_of_every_kind_equal_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let train = pictures().join("train");
     let folder = dir.path().join("folder");
@@ -117,7 +117,7 @@ fn an_archive_may_have_splits_and_lists() {
         );
         assert_eq!(layout_of(&dst), "splits");
     }
-    // An archive of one split says so by its name.
+    // An archive of one split has the name of the split in its own name.
     let archive = dir.path().join("some_val.tar");
     write_archive(&archive, &tree_below(&pictures().join("val"), ""));
     let dst = dir.path().join("val");
@@ -126,7 +126,7 @@ fn an_archive_may_have_splits_and_lists() {
 }
 
 #[test]
-fn the_tpu_tool_s_layout_has_a_line_for_each_validation_image() {
+fn the_tpu_layout_has_a_line_for_each_validation_image() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     copy_tree(&pictures().join("train"), &src.join("train"));
@@ -158,7 +158,7 @@ fn kaggle_s_layout_has_all_splits_text_and_boxes() {
     let images = kaggle(&src);
     let archive = dir.path().join("imagenet.tar.gz");
     write_archive(&archive, &tree_below(&src.join("ILSVRC"), "ILSVRC/"));
-    // The lists lie beside the archive, as Kaggle has them.
+    // The lists are next to the archive, as in Kaggle's distribution.
     for list in ["LOC_synset_mapping.txt", "LOC_val_solution.csv"] {
         std::fs::copy(src.join(list), dir.path().join(list)).unwrap();
     }
@@ -181,7 +181,7 @@ fn kaggle_s_layout_has_all_splits_text_and_boxes() {
 
         let alp = "n09193705/n09193705_11.JPEG";
         example(&dst, "train", alp, |example| {
-            // Written as 80 60 400 450, 600 540 200 -30 (corners swapped) and one without area, of 800 x 600.
+            // The annotation is for 800 x 600: 80 60 400 450, 600 540 200 -30 (corners swapped), and a box without area.
             assert_eq!(floats(example, "image/object/bbox/xmin"), [0.1, 0.25]);
             assert_eq!(floats(example, "image/object/bbox/xmax"), [0.5, 0.75]);
             assert_eq!(floats(example, "image/object/bbox/ymin"), [0.1, 0.0]);
@@ -252,7 +252,7 @@ fn kaggle_s_layout_has_all_splits_text_and_boxes() {
     }
 }
 
-/// The image has 375 x 500 pixels, and its annotation is of 800 x 600.
+/// The image has 375 x 500 pixels, but its annotation is for 800 x 600.
 #[test]
 fn images_whose_boxes_cannot_fit_are_left_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -272,7 +272,7 @@ fn images_whose_boxes_cannot_fit_are_left_out() {
 }
 
 #[test]
-fn the_academic_archives_are_packed_as_they_are() {
+fn the_academic_archives_are_packed_directly() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     academic(&src);
@@ -283,7 +283,7 @@ fn the_academic_archives_are_packed_as_they_are() {
     let folder = dir.path().join("folder");
     pack(&pictures(), &folder);
     assert!(essence(&dst, "train") == essence(&folder, "train"));
-    // The same images under their names alone, as Kaggle and the archive have them; labels by way of meta.mat.
+    // The same images, keyed by their file names as in the archive, with labels from meta.mat.
     let found = records(&dst, "validation");
     assert_eq!(found.len(), 12);
     for (class, name, bytes) in validation() {
@@ -299,13 +299,13 @@ fn the_academic_archives_are_packed_as_they_are() {
     example(&dst, "train", "n09193705/n09193705_11.JPEG", |example| {
         assert_eq!(floats(example, "image/object/bbox/xmax"), [0.5, 0.75]);
     });
-    // One split alone has the same labels.
+    // A single split has the same labels.
     let alone = dir.path().join("alone");
     let mut one = options(&src, &alone);
     one.split = Some("validation".into());
     run(&one).unwrap();
     assert!(essence(&alone, "validation") == essence(&dst, "validation"));
-    // Without the kit, Kaggle's lists beside the archives do.
+    // Without the development kit, Kaggle's lists next to the archives are used.
     std::fs::remove_file(src.join("ILSVRC2012_devkit_t12.tar.gz")).unwrap();
     let kaggle_src = dir.path().join("kaggle");
     kaggle(&kaggle_src);
@@ -315,18 +315,18 @@ fn the_academic_archives_are_packed_as_they_are() {
     let listed = dir.path().join("listed");
     assert_eq!(pack(&src, &listed).warnings.len(), 1);
     assert!(essence(&listed, "validation") == essence(&dst, "validation"));
-    // The tar of tars by itself.
+    // The tar of tars can be packed alone.
     let tars = dir.path().join("tars");
     pack(&src.join("ILSVRC2012_img_train.tar"), &tars);
     assert!(essence(&tars, "train") == essence(&folder, "train"));
 }
 
 #[test]
-fn a_subset_keeps_the_numbers_of_the_list() {
+fn a_subset_keeps_the_label_numbers_of_the_list() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     academic(&src);
-    // Two classes of six, and two validation images.
+    // Two of six classes, and two validation images.
     let few: Vec<_> = tree_below(&pictures().join("train"), "")
         .into_iter()
         .filter(|(name, _)| name.starts_with("n09332890") || name.starts_with("n11939491"))
@@ -353,7 +353,7 @@ fn a_subset_keeps_the_numbers_of_the_list() {
 }
 
 #[test]
-fn a_file_of_labels_decides_instead_of_directories() {
+fn a_file_of_labels_overrides_directories() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     for (number, path) in [
@@ -424,11 +424,11 @@ fn a_file_of_labels_decides_instead_of_directories() {
     example(&dst, "train", "a/deep/two.jpg", |example| {
         assert!(floats(example, "score").is_empty())
     });
-    // Another file of labels is another pack.
+    // Another file of labels makes it another pack.
     std::fs::write(&file, "path,class,score\ntop.jpg,dog,0.25\n").unwrap();
     let again = run(&given).unwrap_err();
     assert!(matches!(again, Error::Destination { .. }), "{again}");
-    // The same from an archive.
+    // The same labels for an archive.
     let archive = dir.path().join("src.tar");
     write_archive(&archive, &tree_below(&src, ""));
     let mut from_archive = options(&archive, &dir.path().join("archive"));
@@ -438,7 +438,7 @@ fn a_file_of_labels_decides_instead_of_directories() {
 }
 
 #[test]
-fn numbers_are_taken_as_they_are_and_never_guessed() {
+fn numeric_labels_are_used_as_given() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     for name in ["a.jpg", "b.jpg", "c.jpg"] {

@@ -1,4 +1,4 @@
-//! One binary for all tests of the public interface: linking costs more than compiling here.
+//! One binary for all tests of the public interface, because linking takes longer than compiling here.
 
 mod against;
 mod convert;

@@ -1,4 +1,4 @@
-//! Mapped shards: records that stay in the files of another tool, read as if they had been converted.
+//! Mapped shards: records that stay in the files of another tool read the same as converted records.
 
 use crate::support;
 
@@ -27,7 +27,7 @@ fn dataset(root: &Path) -> ConvertSource {
     ConvertSource::Dataset(Location::from(root))
 }
 
-/// Formats whose records are read in place, and how the files of each are written.
+/// Returns the formats whose records can be read in place, with the options for writing files of each.
 fn formats() -> Vec<(&'static str, RecordFormat, BlockCompression)> {
     let mut all = vec![
         (
@@ -52,7 +52,7 @@ fn formats() -> Vec<(&'static str, RecordFormat, BlockCompression)> {
     all
 }
 
-/// A dataset of images, and its records in the files of each format.
+/// Creates a dataset of images, and writes its records in each format.
 fn sources(dir: &Path) -> Vec<(&'static str, ConvertSource)> {
     let packed = dir.join("packed");
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
@@ -97,7 +97,7 @@ fn is_whole(root: &Path) {
 }
 
 #[test]
-fn records_in_place_are_those_of_a_conversion() {
+fn mapped_records_equal_converted_ones() {
     let dir = tempfile::tempdir().unwrap();
     for (name, source) in sources(dir.path()) {
         for points in [
@@ -123,7 +123,7 @@ fn records_in_place_are_those_of_a_conversion() {
             assert_eq!(mapped.classes, converted.classes, "{name}");
             assert_eq!(mapped.features, converted.features, "{name}");
             assert_eq!(mapped.schema(), converted.schema(), "{name}");
-            // Converted again, they give the same bytes.
+            // Converting the mapped shards gives the same bytes.
             done(&of(
                 dataset(&path("mapped")),
                 &path("again"),
@@ -135,7 +135,7 @@ fn records_in_place_are_those_of_a_conversion() {
                     assert!(again.get(file) == Some(bytes), "{name}: {file:?}");
                 }
             }
-            // Most bytes stay where they are.
+            // Most bytes stay in the source.
             let bytes = |root: &Path| contents(root).values().map(|b| b.len() as u64).sum::<u64>();
             let less = bytes(&path("converted")) - bytes(&path("mapped"));
             assert!(
@@ -147,7 +147,7 @@ fn records_in_place_are_those_of_a_conversion() {
 }
 
 #[test]
-fn any_number_of_threads_and_any_interruption_give_the_same_index() {
+fn the_index_does_not_depend_on_threads_or_interruptions() {
     struct StopAfter<'a>(AtomicUsize, &'a Cancel);
     impl Observer for StopAfter<'_> {
         fn shard_done(&self, _: &ShardDone) {
@@ -190,7 +190,7 @@ fn any_number_of_threads_and_any_interruption_give_the_same_index() {
 }
 
 #[test]
-fn what_cannot_be_read_in_place_is_refused() {
+fn unsupported_mapped_conversions_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let sources = sources(dir.path());
     let refused = |source: ConvertSource, change: &dyn Fn(&mut ConvertOptions)| {
@@ -227,7 +227,7 @@ fn what_cannot_be_read_in_place_is_refused() {
 }
 
 #[test]
-fn a_source_that_changed_is_found_by_its_records() {
+fn a_changed_source_is_detected_by_its_records() {
     let dir = tempfile::tempdir().unwrap();
     let (_, source) = sources(dir.path()).swap_remove(0);
     let index = dir.path().join("index");
@@ -241,7 +241,7 @@ fn a_source_that_changed_is_found_by_its_records() {
         verify::verify_dataset(&index, &verify::VerifyOptions::default(), &|_| {}).unwrap();
     assert_eq!(report.lost.len(), 1, "{report}");
     assert!(report.to_string().contains("train-000000.tar"), "{report}");
-    // The others are read, and a conversion stops at this one.
+    // Other records can be read, and a conversion stops at the changed one.
     let converted = of(
         dataset(&index),
         &dir.path().join("out"),
@@ -250,7 +250,7 @@ fn a_source_that_changed_is_found_by_its_records() {
     let error = convert(&converted, &(), &Cancel::new()).unwrap_err();
     assert!(matches!(error, Error::Shard(_)), "{error:?}");
     assert!(error.to_string().contains("train-000000.tar"), "{error}");
-    // Another length is refused when the dataset is opened.
+    // A source of another length is refused when the dataset is opened.
     bytes.extend([0; 512]);
     std::fs::write(&tar, &bytes).unwrap();
     let opened = Dataset::open(&index).and_then(|dataset| dataset.split("train").map(drop));

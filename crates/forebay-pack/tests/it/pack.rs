@@ -1,4 +1,4 @@
-//! Contents of a pack: every image once, the right features, the same bytes for any number of jobs.
+//! Contents of a pack: every image occurs once with the right features, and the bytes do not depend on the number of jobs.
 
 use crate::support;
 
@@ -35,7 +35,7 @@ fn the_output_is_the_same_for_any_number_of_jobs() {
     }
 }
 
-/// One shard of many runs, which all workers share: large files, very small ones, and some that are none.
+/// All workers share one shard of many runs: large files, very small ones, and some that are not images.
 #[test]
 fn one_shard_is_the_same_for_any_number_of_jobs() {
     let dir = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ fn one_shard_is_the_same_for_any_number_of_jobs() {
 }
 
 #[test]
-fn every_image_is_there_once_with_its_features() {
+fn every_image_occurs_once_with_its_features() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     tree(&src, 3, 7);
@@ -148,7 +148,7 @@ fn every_image_is_there_once_with_its_features() {
 }
 
 #[test]
-fn tfrecords_have_sidecars_beside_nothing() {
+fn sidecars_of_tfrecords_are_in_a_separate_directory() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 4);
@@ -228,7 +228,7 @@ fn labels_follow_the_list_of_classes() {
 }
 
 #[test]
-fn splits_are_recognised_and_one_alone_keeps_the_numbers() {
+fn splits_are_recognized_and_a_single_one_keeps_its_labels() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     for (key, content) in [
@@ -267,7 +267,7 @@ fn splits_are_recognised_and_one_alone_keeps_the_numbers() {
 }
 
 #[test]
-fn a_validation_split_without_classes_gets_them_from_synset_labels() {
+fn synset_labels_give_the_classes_of_a_validation_split() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     put(&src, b"train/n00000001/a.jpg", &jpeg(20, 20, 3, b"a"));
@@ -336,7 +336,7 @@ fn a_class_may_be_called_train() {
 }
 
 #[test]
-fn an_export_gives_the_source_back() {
+fn an_export_restores_the_source() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     tree(&src.join("train"), 3, 5);
@@ -383,14 +383,14 @@ fn an_export_gives_the_source_back() {
 }
 
 #[test]
-fn exports_at_once_are_refused_or_right() {
+fn concurrent_exports_are_refused_or_correct() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src.join("train"), 3, 9);
     tree(&src.join("test"), 3, 9);
     run(&options(&src, &dst)).unwrap();
     let out = dir.path().join("out");
-    // Two write the same directory; another one writes a part of it, under a lock of its own.
+    // Two exports write the same directory; a third one writes a subdirectory, under its own lock.
     let begin = std::sync::Barrier::new(3);
     let one = |split: Option<&str>| {
         let to = split.map_or(out.clone(), |split| out.join(split));
@@ -427,7 +427,7 @@ fn exports_at_once_are_refused_or_right() {
 }
 
 #[test]
-fn an_export_clears_leftovers_and_no_live_file() {
+fn an_export_removes_only_stale_temporary_files() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 3);
@@ -451,12 +451,12 @@ fn an_export_clears_leftovers_and_no_live_file() {
 }
 
 #[test]
-fn an_export_passes_over_records_that_cannot_become_files() {
+fn an_export_skips_records_that_cannot_become_files() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 5);
     run(&options(&src, &dst)).unwrap();
-    // A foreign dataset with keys that no file system takes, in the middle of others.
+    // A dataset of another tool, in which some keys are not possible as file names.
     let manifest = Manifest::load(&dst).unwrap();
     let shard = &manifest.splits[0].shards[0];
     let path = dst.join(&shard.name);
@@ -472,7 +472,7 @@ fn an_export_passes_over_records_that_cannot_become_files() {
     let mut writer = forebay_shard::tfrecord::WriterBuilder::new().from_writer(Vec::new(), &path);
     for (number, key) in keys.iter().enumerate() {
         let mut example = forebay_shard::ExampleBuilder::new();
-        // The last one is no image.
+        // The last record is not an image.
         if number < 5 {
             example.add_bytes("image/encoded", b"image");
         }
@@ -480,7 +480,7 @@ fn an_export_passes_over_records_that_cannot_become_files() {
         writer.append(&example.to_vec(), &meta).unwrap();
     }
     let (mut bytes, summary) = writer.finish().unwrap();
-    // And one that is damaged: the first five records have the same length.
+    // Another record is damaged. The first five records have the same length.
     let frame = 16 + {
         let mut example = forebay_shard::ExampleBuilder::new();
         example.add_bytes("image/encoded", b"image").encoded_len()
@@ -538,7 +538,7 @@ fn an_export_never_leaves_its_directory() {
     let mut options = options(&dir.path().join("src"), &dst);
     options.sharding = forebay_pack::Sharding::Count(1);
     run(&options).unwrap();
-    // A record of the same length whose key climbs out, in a dataset that is otherwise in order.
+    // A record of the same length whose key leads outside, in an otherwise valid dataset.
     let manifest = Manifest::load(&dst).unwrap();
     let shard = &manifest.splits[0].shards[0];
     let path = dst.join(&shard.name);
@@ -576,7 +576,7 @@ fn an_export_never_leaves_its_directory() {
 }
 
 #[test]
-fn what_the_project_ships_can_be_packed() {
+fn the_images_of_the_repository_can_be_packed() {
     let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let dir = tempfile::tempdir().unwrap();
     let mut options = options(&images, dir.path());
@@ -595,7 +595,7 @@ fn what_the_project_ships_can_be_packed() {
     );
 }
 
-/// How far an archive was read, as it was told.
+/// Collects the reported progress of reading an archive.
 #[derive(Default)]
 struct ArchiveReads(std::sync::Mutex<Vec<(u64, u64)>>);
 
@@ -606,7 +606,7 @@ impl forebay_pack::Observer for ArchiveReads {
 }
 
 #[test]
-fn it_is_told_how_far_an_archive_is_read() {
+fn progress_of_reading_an_archive_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("images.tar.gz");
     let gz = flate2::write::GzEncoder::new(
@@ -631,7 +631,7 @@ fn it_is_told_how_far_an_archive_is_read() {
     let seen = seen.0.into_inner().unwrap();
     let len = std::fs::metadata(&src).unwrap().len();
     assert!(seen.iter().all(|(done, of)| *of == len && *done <= len));
-    // Once in the census, and once more while the images are decoded.
+    // The archive is read once by the census, and once more to decode the images.
     let restarts = seen.windows(2).filter(|pair| pair[1].0 < pair[0].0);
     assert_eq!(restarts.count(), 1, "{seen:?}");
 }

@@ -1,4 +1,4 @@
-//! Parts of a pack, in any order, at once, repeated and killed: joined they are what one machine writes.
+//! Parts of a pack, in any order, concurrent, repeated or killed, give the result of a single pack when joined.
 
 use crate::support;
 
@@ -23,7 +23,7 @@ fn join(dst: &Path) -> Result<Summary> {
     finish(&FinishOptions::new(dst), None, &(), &Cancel::new())
 }
 
-/// Joins after another look at the source.
+/// Joins the parts after reading the source again.
 fn join_with_source(options: &PackOptions) -> Result<Summary> {
     let source = prepare(options, &(), &Cancel::new())?;
     let finish_options = FinishOptions::new(options.dst.clone());
@@ -41,7 +41,7 @@ fn source(dir: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn parts_in_any_order_and_at_once_give_what_one_machine_gives() {
+fn joined_parts_equal_the_pack_of_one_machine() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
@@ -49,7 +49,7 @@ fn parts_in_any_order_and_at_once_give_what_one_machine_gives() {
         let mut options = options(&src, &whole);
         options.format = format;
         let alone = run(&options).unwrap();
-        // More parts than there are shards leave some with nothing to do.
+        // If there are more parts than shards, some parts have no work.
         for (count, at_once) in [(1, false), (3, false), (3, true), (11, true)] {
             let dst = dir.path().join(format!("{format:?} {count} {at_once}"));
             let mut options = options.clone();
@@ -78,7 +78,7 @@ fn parts_in_any_order_and_at_once_give_what_one_machine_gives() {
             assert_eq!(joined.findings, alone.findings);
             assert_eq!(joined.splits, alone.splits);
             assert_same(&whole, &dst);
-            // Whatever comes late finds the work done.
+            // Later runs find the work done.
             assert!(run_part(&options, part(1, count)).unwrap().already_complete);
             assert!(join(&dst).unwrap().already_complete);
             assert!(join_with_source(&options).unwrap().already_complete);
@@ -89,7 +89,7 @@ fn parts_in_any_order_and_at_once_give_what_one_machine_gives() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_its_part() {
+fn missing_shards_are_named_with_their_parts() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (source(dir.path()), dir.path().join("dst"));
     let options = options(&src, &dst);
@@ -121,7 +121,7 @@ fn what_is_missing_is_named_with_its_part() {
     ];
     assert_missing(&shards);
     run_part(&options, part(2, 3)).unwrap();
-    // Gone, damaged, or with a damaged index: that is as good as missing, and the part mends it.
+    // A missing shard, a damaged shard and a damaged index all count as missing, and the part writes them again.
     std::fs::remove_file(dst.join(shards[0])).unwrap();
     for damaged in [
         dst.join(shards[1]),
@@ -142,7 +142,7 @@ fn what_is_missing_is_named_with_its_part() {
 }
 
 #[test]
-fn a_run_without_part_completes_what_parts_left() {
+fn a_run_without_parts_completes_the_work_of_parts() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst, whole) = (
         source(dir.path()),
@@ -161,7 +161,7 @@ fn a_run_without_part_completes_what_parts_left() {
 }
 
 #[test]
-fn parts_that_do_not_fit_together_are_named() {
+fn parts_with_different_plans_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (source(dir.path()), dir.path().join("dst"));
     let options = options(&src, &dst);
@@ -191,13 +191,13 @@ fn parts_that_do_not_fit_together_are_named() {
         "as it is now",
         what,
     );
-    // Without links in the file system two parts may each have published a plan.
+    // On a file system without links, two parts may each have published a plan.
     let work = dst.join(".forebay-pack");
     std::fs::rename(work.join("plan"), work.join("kept")).unwrap();
     run_part(&options, part(2, 2)).unwrap();
     std::fs::rename(work.join("kept"), work.join("plan")).unwrap();
     differs(join(&dst).unwrap_err(), "part 2/2", what);
-    // A new plan clears that away, and the parts pack the source as it is now.
+    // A new plan replaces that state, and the parts pack the source in its current state.
     let prepared = prepare(&options, &(), &Cancel::new()).unwrap();
     assert!(!prepared.record_plan(&()).unwrap());
     assert!(prepared.record_plan(&()).unwrap());
@@ -213,7 +213,7 @@ fn parts_that_do_not_fit_together_are_named() {
     assert_same(&whole, &dst);
 }
 
-/// Stays in the first shard until it is let go.
+/// Pauses in the first shard until it is released.
 #[derive(Default)]
 struct Pause {
     inside: AtomicBool,
@@ -288,7 +288,7 @@ fn the_same_part_twice_is_refused_and_others_are_not() {
 }
 
 #[test]
-fn a_part_never_touches_what_is_not_its_own() {
+fn a_part_changes_only_its_own_files() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (source(dir.path()), dir.path().join("dst"));
     let mut over = options(&src, &dst);
@@ -303,7 +303,7 @@ fn a_part_never_touches_what_is_not_its_own() {
     assert!(error.contains("thesis.tex"), "{error}");
     assert!(!dst.join(".forebay-pack").exists());
     std::fs::remove_file(dst.join("thesis.tex")).unwrap();
-    // A shard that another part is writing, and one that this part left half-written.
+    // One shard that another part is writing, and one that this part did not finish.
     put(&dst, b".train-00001-of-00004.forebay-tmp", b"half");
     put(&dst, b".train-00000-of-00004.forebay-tmp", b"half");
     run_part(&options, part(1, 2)).unwrap();
@@ -319,7 +319,7 @@ fn a_part_never_touches_what_is_not_its_own() {
 }
 
 #[test]
-fn a_run_that_was_interrupted_goes_on_as_parts() {
+fn an_interrupted_run_continues_as_parts() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst, whole) = (
         source(dir.path()),
@@ -328,7 +328,7 @@ fn a_run_that_was_interrupted_goes_on_as_parts() {
     );
     let mut one = options(&src, &dst);
     one.jobs = Some(1);
-    /// Stops after the first shard.
+    /// Cancels after the first shard.
     struct StopAfterOne(Cancel);
     impl Observer for StopAfterOne {
         fn shard_done(&self, _: &forebay_pack::ShardDone) {

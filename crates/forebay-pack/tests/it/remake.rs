@@ -1,4 +1,4 @@
-//! Images that are transcoded: made smaller, or odd ones as plain JPEG.
+//! Transcoded images: shrunk images, and nonstandard ones as plain JPEG.
 
 use crate::support;
 
@@ -19,7 +19,7 @@ fn report(dst: &Path) -> Vec<Finding> {
         .collect()
 }
 
-/// Pictures of many sizes, some of them below every limit that the tests ask for.
+/// Creates images of many sizes, some of them below every limit in the tests.
 fn pictures(src: &Path) {
     for n in 0..30u32 {
         let (width, height) = match n % 3 {
@@ -40,7 +40,7 @@ fn small(src: &Path, dst: &Path) -> PackOptions {
 }
 
 #[test]
-fn large_images_become_smaller_and_the_others_keep_their_bytes() {
+fn only_large_images_are_shrunk() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     pictures(&src);
@@ -113,7 +113,7 @@ fn large_images_become_smaller_and_the_others_keep_their_bytes() {
 
 #[test]
 fn the_output_does_not_depend_on_threads_or_interruptions() {
-    /// Stops after this many shards.
+    /// Cancels after this number of shards.
     struct Stopper<'a>(&'a Cancel, AtomicUsize);
     impl Observer for Stopper<'_> {
         fn shard_done(&self, _shard: &ShardDone) {
@@ -167,7 +167,7 @@ fn the_output_does_not_depend_on_threads_or_interruptions() {
 }
 
 #[test]
-fn odd_images_become_plain_jpegs_where_that_is_asked_for() {
+fn nonstandard_images_become_plain_jpegs_if_requested() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     pictures(&src);
@@ -240,7 +240,7 @@ fn odd_images_become_plain_jpegs_where_that_is_asked_for() {
 }
 
 #[test]
-fn damage_that_only_decoding_finds_is_a_bad_image() {
+fn damage_found_only_by_decoding_is_a_bad_image() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst, aside) = (
         dir.path().join("src"),
@@ -248,7 +248,7 @@ fn damage_that_only_decoding_finds_is_a_bad_image() {
         dir.path().join("aside"),
     );
     pictures(&src);
-    // A whole header and a whole end, and between them half of the data.
+    // The header and the end are intact, with half of the data between them.
     let whole = picture(300, 200);
     let bad = [&whole[..whole.len() / 2], &[0xff, 0xd9]].concat();
     put(&src, b"n00000000/bad.jpg", &bad);
@@ -264,7 +264,7 @@ fn damage_that_only_decoding_finds_is_a_bad_image() {
         (line.action, line.reason),
         (Action::Quarantined, Reason::BadData)
     );
-    // Making seek points finds it as well. Without them no data are read, and it is packed.
+    // Computing seek points finds the damage too. Without them, the data is not read, and the image is packed.
     for (seek_points, records) in [(options.seek_points, 30), (None, 31)] {
         let as_it_is = dir.path().join(format!("as_it_is_{records}"));
         let mut options = support::options(&src, &as_it_is);
@@ -274,11 +274,11 @@ fn damage_that_only_decoding_finds_is_a_bad_image() {
 }
 
 #[test]
-fn a_progressive_image_that_would_not_come_back_stays_and_is_reported() {
+fn progressive_images_that_cannot_be_restored_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     let good = testdata("formats/420-progressive.jpg");
-    // Its table of quantisation once more behind the last scan: decoders do not mind, a baseline file has no place for it.
+    // The quantization table is repeated after the last scan: decoders ignore it, but a baseline file cannot represent it.
     let table = good
         .windows(2)
         .position(|marker| marker == [0xff, 0xdb])
@@ -309,7 +309,7 @@ fn a_progressive_image_that_would_not_come_back_stays_and_is_reported() {
         (line.action, line.reason, line.path.as_str()),
         (Action::Kept, Reason::Progressive, "a/odd.jpg")
     );
-    // Without the option there are no findings.
+    // Without the option, there are no findings.
     let as_it_is = dir.path().join("as_it_is");
     options = support::options(&src, &as_it_is);
     assert_eq!(run(&options).unwrap().report, None);

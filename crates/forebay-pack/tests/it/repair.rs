@@ -1,4 +1,4 @@
-//! Repairs: what is whole stays, what is lost is listed, and the result is a whole dataset.
+//! Repairs keep intact records, list lost ones, and write a complete dataset.
 
 use crate::support;
 
@@ -33,7 +33,7 @@ fn repaired(src: &Path, dst: &Path) -> RepairSummary {
     summary
 }
 
-/// Classes of images in four shards, packed.
+/// Packs classes of images into four shards.
 fn packed(dir: &Path, format: DatasetFormat) -> PathBuf {
     let (src, dst) = (dir.join("src"), dir.join("packed"));
     tree(&src, 3, 20);
@@ -48,7 +48,7 @@ fn shard(root: &Path, number: usize) -> PathBuf {
     root.join(&manifest.splits[0].shards[number].name)
 }
 
-/// Key, label and bytes of every record of the split `train`, in order.
+/// Returns key, label and bytes of every record of the split `train`, in order.
 fn all(root: &Path) -> Vec<(Vec<u8>, Option<i64>, Vec<u8>)> {
     let split = Dataset::open(root).unwrap().split("train").unwrap();
     let record = |i| {
@@ -59,7 +59,7 @@ fn all(root: &Path) -> Vec<(Vec<u8>, Option<i64>, Vec<u8>)> {
     (0..split.len()).map(record).collect()
 }
 
-/// Shards and indexes.
+/// Returns shards and indexes.
 fn data(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = contents(root).into_iter();
     files
@@ -73,7 +73,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// The numbers of lost records in the lines of the report, by shard.
+/// Returns the numbers of lost records in the report, by shard.
 fn reported(root: &Path) -> BTreeMap<String, BTreeSet<u64>> {
     let text = std::fs::read_to_string(root.join("pack/report.jsonl")).unwrap();
     let mut lost: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
@@ -95,7 +95,7 @@ fn reported(root: &Path) -> BTreeMap<String, BTreeSet<u64>> {
 }
 
 #[test]
-fn a_whole_dataset_loses_nothing() {
+fn an_intact_dataset_loses_nothing() {
     for format in DatasetFormat::all() {
         let dir = tempfile::tempdir().unwrap();
         let src = packed(dir.path(), format);
@@ -115,7 +115,7 @@ fn a_whole_dataset_loses_nothing() {
     }
 }
 
-/// One shard of 64 MiB.
+/// Writes one shard of 64 MiB.
 fn large(root: &Path, format: ShardFormat, codec: Codec) -> PathBuf {
     std::fs::create_dir_all(root.join("index")).unwrap();
     let path = root.join(format!("train-00000-of-00001{}", format.extension()));
@@ -133,7 +133,7 @@ fn large(root: &Path, format: ShardFormat, codec: Codec) -> PathBuf {
                 .into()
         }
     };
-    // Made once: every codec gets the same records.
+    // Computed once, so that every codec gets the same records.
     static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| noise(1, 4300 * 20_000));
     for (i, room) in (0u64..).zip(NOISE.chunks_exact(20_000)) {
         let mut record = room[..12_000 + (i as usize * 7919) % 8000].to_vec();
@@ -210,8 +210,8 @@ fn zeroed_64_kib_of_64_mib_lose_exactly_what_verify_lists() {
     }
 }
 
-/// Damages a packed dataset and repairs it. Gives the places of the records that stay, and whether
-/// the sample fingerprint does.
+/// Damages a packed dataset and repairs it. Returns the original positions of the surviving records, and whether
+/// the sample fingerprint is unchanged.
 fn survivors(
     format: DatasetFormat,
     damage: impl Fn(&Path, &Path),
@@ -273,7 +273,7 @@ fn damaged_indexes_lose_no_record() {
 
 #[test]
 fn without_an_index_damage_costs_only_the_damaged_piece() {
-    // The index and a record in the middle.
+    // Damages the index and a record in the middle.
     let (summary, places, _) = survivors(DatasetFormat::INDEXED, |_, shard| {
         change(shard, |bytes| {
             let (middle, end) = (bytes.len() / 3, bytes.len());
@@ -282,7 +282,7 @@ fn without_an_index_damage_costs_only_the_damaged_piece() {
         });
     });
     assert_eq!((places.len(), summary.lost_records), (59, 1));
-    // The header of the only block as well: its frames cannot be told from other bytes.
+    // Damages the header of the only block as well, so that its frames cannot be found.
     let (summary, places, _) = survivors(DatasetFormat::Indexed(Codec::ZSTD.into()), |_, shard| {
         change(shard, |bytes| {
             let end = bytes.len();
@@ -294,7 +294,7 @@ fn without_an_index_damage_costs_only_the_damaged_piece() {
 }
 
 #[test]
-fn shards_that_are_cut_or_missing_cost_what_is_gone() {
+fn truncated_or_missing_shards_lose_only_missing_records() {
     for format in DatasetFormat::all() {
         let (summary, places, _) =
             survivors(format, |_, shard| std::fs::remove_file(shard).unwrap());
@@ -308,7 +308,7 @@ fn shards_that_are_cut_or_missing_cost_what_is_gone() {
         assert!((1..15).contains(&summary.lost_records), "{summary:?}");
         assert!(places.len() > 45, "{summary:?}");
     }
-    // Between two records, where a TFRecord is a valid, shorter one.
+    // Truncated between two records, where a TFRecord is still valid.
     let (summary, _, _) = survivors(DatasetFormat::TfRecord, |root, shard| {
         let name = shard.file_name().unwrap().to_str().unwrap();
         let index = root.join("index").join(format!("{name}.idx"));
@@ -329,7 +329,7 @@ fn a_damaged_manifest_is_rebuilt() {
         let whole = Manifest::load(&src).unwrap();
         let path = src.join(FILE_NAME);
         let json = std::fs::read_to_string(&path).unwrap();
-        // Where the fingerprint is right, shards and names of classes are.
+        // If the fingerprint is correct, shards and names of classes are too.
         std::fs::write(&path, json.replace("image/height", "image/heighs")).unwrap();
         let dst = dir.path().join("by fingerprint");
         let summary = repaired(&src, &dst);
@@ -346,7 +346,7 @@ fn a_damaged_manifest_is_rebuilt() {
         assert_eq!(manifest.sample_fingerprint, whole.sample_fingerprint);
         assert_eq!(manifest.features, whole.features);
         assert_eq!(data(&dst), data(&src));
-        // Else names of files have to do; or there is none at all.
+        // Otherwise the names of files are used, or there is no manifest at all.
         for text in [Some(&json[..200]), Some(""), None] {
             match text {
                 Some(text) => std::fs::write(&path, text).unwrap(),
@@ -365,7 +365,7 @@ fn a_damaged_manifest_is_rebuilt() {
     }
 }
 
-/// Every change of a byte of the manifest is found, and what is repaired holds all samples.
+/// Every changed byte of the manifest is detected, and the repaired dataset contains all samples.
 #[test]
 fn any_changed_byte_of_the_manifest_is_repaired() {
     let dir = tempfile::tempdir().unwrap();
@@ -388,15 +388,15 @@ fn any_changed_byte_of_the_manifest_is_repaired() {
                     "byte {at}"
                 );
             }
-            // A newer version cannot be told from a damaged number.
+            // A newer version cannot be distinguished from a damaged version number.
             Err(error) => assert!(error.to_string().contains("version"), "byte {at}: {error}"),
         }
     }
 }
 
-/// Records with image, label and key in features of other names, and no index.
+/// Records have image, label and key in features with other names, and there is no index.
 #[test]
-fn features_of_other_names_stay_or_are_found() {
+fn features_of_other_names_are_kept_or_detected() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     std::fs::create_dir_all(&src).unwrap();
@@ -434,7 +434,7 @@ fn features_of_other_names_stay_or_are_found() {
         .pack
         .insert("key_feature".to_owned(), "file_name".into());
     let json = manifest.to_json().unwrap();
-    // Whole, damaged with a right fingerprint, and lost.
+    // The manifest is intact, damaged with a correct fingerprint, or lost.
     let changed = json.replace("file_name", "file_nama");
     for (name, text) in [("whole", &json[..]), ("changed", &changed), ("lost", "")] {
         std::fs::write(src.join(FILE_NAME), text).unwrap();
@@ -455,7 +455,7 @@ fn features_of_other_names_stay_or_are_found() {
     }
 }
 
-/// Stops after a number of shards.
+/// Cancels after a number of shards.
 struct StopAfter<'a>(AtomicUsize, &'a Cancel);
 
 impl Observer for StopAfter<'_> {
@@ -475,7 +475,7 @@ fn damage_record(shard: &Path, within: Range<usize>) {
 }
 
 #[test]
-fn an_interrupted_repair_goes_on_and_reports_all_that_was_lost() {
+fn an_interrupted_repair_continues_and_reports_all_losses() {
     let dir = tempfile::tempdir().unwrap();
     let src = packed(dir.path(), DatasetFormat::TfRecord);
     for number in 0..4 {
@@ -491,7 +491,7 @@ fn an_interrupted_repair_goes_on_and_reports_all_that_was_lost() {
     let Err(Error::Interrupted { finished, total: 4 }) = stopped else {
         panic!("{stopped:?}");
     };
-    // Where the disk is slow, all shards are written by the time that the second one is durable.
+    // On a slow disk, all shards are written before the second one is durable.
     assert!((2..=4).contains(&finished), "{finished}");
     assert!(!dst.join(FILE_NAME).exists());
     let summary = repaired(&src, &dst);
@@ -503,7 +503,7 @@ fn an_interrupted_repair_goes_on_and_reports_all_that_was_lost() {
     let again = repaired(&src, &dst);
     assert!(again.converted.already_complete);
     assert_eq!((again.lost_records, again.lost.len()), (4, 4));
-    // Of another source it does not go on, nor into itself.
+    // A repair does not continue that of another source, and does not write into its source.
     damage_record(&shard(&src, 0), 2000..2001);
     repair(&options, &(), &Cancel::new()).unwrap_err();
     repair(&of(&src, &src.join("x")), &(), &Cancel::new()).unwrap_err();

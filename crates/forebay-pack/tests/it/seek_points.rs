@@ -1,4 +1,4 @@
-//! Seek points that pack stores: right ones, beside images that stay as they are.
+//! Packed seek points are correct, and the images with them are unchanged.
 
 use crate::support;
 
@@ -12,7 +12,7 @@ use support::*;
 /// Image and seek points of a record.
 type Found = (Vec<u8>, Option<Vec<u8>>);
 
-/// The project's pictures: image and seek points by key.
+/// Packs the repository's images, and returns image and seek points by key.
 fn packed(
     dst: &Path,
     density: Option<SeekDensity>,
@@ -39,7 +39,7 @@ fn packed(
         }
     }
     assert_eq!(summary.seek_points, count);
-    // The same command again finds it done, and knows as much.
+    // The same command finds the dataset complete, and reports the same counts.
     assert_eq!(run(&options).unwrap().seek_points, count);
     let manifest = Manifest::load(dst).unwrap();
     let listed = manifest
@@ -51,7 +51,7 @@ fn packed(
 }
 
 #[test]
-fn images_get_the_points_that_were_asked_for() {
+fn images_get_the_requested_seek_points() {
     let dir = tempfile::tempdir().unwrap();
     let mut builder = SeekPointBuilder::default();
     let plain = packed(&dir.path().join("off"), None, DatasetFormat::TfRecord);
@@ -85,7 +85,7 @@ fn images_get_the_points_that_were_asked_for() {
 }
 
 #[test]
-fn other_seek_points_are_another_pack() {
+fn other_seek_points_make_another_pack() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 3);

@@ -1,4 +1,4 @@
-//! Sources as people have them, as directories and archives: what is packed, what is left out, and what is said of it.
+//! Realistic sources, as directories and archives: which files are packed, left out and reported.
 
 use crate::layout;
 use crate::support;
@@ -18,7 +18,7 @@ fn image(text: &str) -> Vec<u8> {
     jpeg(10, 20, 3, text.as_bytes())
 }
 
-/// Files by their names: images, or texts where a name has the ending of one.
+/// Returns files with these names: images, or texts for the extensions of texts.
 fn files(names: &[&str]) -> Vec<(String, Vec<u8>)> {
     let content = |name: &str| match name.ends_with(".txt") || name.ends_with(".db") {
         true => b"text".to_vec(),
@@ -30,7 +30,7 @@ fn files(names: &[&str]) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// The same files as a directory, a tar, a compressed tar and a zip.
+/// Writes the same files as a directory, a tar, a compressed tar and a zip.
 fn sources(dir: &Path, files: &[(String, Vec<u8>)]) -> Vec<PathBuf> {
     let tree = dir.join("tree");
     for (name, content) in files {
@@ -54,7 +54,7 @@ fn pack(src: &Path, more: impl Fn(&mut PackOptions)) -> (Summary, PathBuf) {
     (run(&options).unwrap(), dst)
 }
 
-/// Packs the files in each form of a source, which all give the same.
+/// Packs the files in each form of a source, which must give the same result.
 fn pack_all(names: &[&str], check: impl Fn(&Summary, &Path)) {
     let dir = tempfile::tempdir().unwrap();
     for src in sources(dir.path(), &files(names)) {
@@ -94,7 +94,7 @@ fn files_of(summary: &Summary, action: Action) -> u64 {
 }
 
 #[test]
-fn directories_beside_splits_are_splits_of_their_names() {
+fn directories_beside_splits_become_splits() {
     let dev = [
         "dev/x/0.jpg",
         "dev/y/0.jpg",
@@ -127,7 +127,7 @@ fn directories_beside_splits_are_splits_of_their_names() {
 }
 
 #[test]
-fn images_in_no_split_and_no_class_are_left_out_aloud() {
+fn images_outside_of_splits_and_classes_are_reported() {
     let names = [
         "docs/a.txt",
         "docs/b/c.txt",
@@ -154,7 +154,7 @@ fn images_in_no_split_and_no_class_are_left_out_aloud() {
 }
 
 #[test]
-fn what_systems_leave_behind_is_ignored_and_counted() {
+fn files_of_operating_systems_are_ignored_and_counted() {
     let names = [
         "$RECYCLE.BIN/1.jpg",
         ".git/x/1.txt",
@@ -185,7 +185,7 @@ fn what_systems_leave_behind_is_ignored_and_counted() {
             assert!(found.contains(&expected), "{expected:?} in {found:?}");
         }
     });
-    // A flat directory reports each file once.
+    // In a flat directory, each file is reported once.
     pack_all(&["0.jpg", "Thumbs.db", ".x.txt"], |summary, _| {
         assert_eq!(splits(summary), [("train", 1)]);
         assert_eq!(files_of(summary, Action::Ignored), 2);
@@ -193,7 +193,7 @@ fn what_systems_leave_behind_is_ignored_and_counted() {
 }
 
 #[test]
-fn splits_without_labels_pass_in_silence() {
+fn splits_without_labels_cause_no_findings() {
     let names = [
         "test/9.jpg",
         "train/x/0.jpg",
@@ -216,7 +216,7 @@ fn splits_without_labels_pass_in_silence() {
 }
 
 #[test]
-fn classes_that_are_numbers_are_told_or_numbered_by_value() {
+fn numeric_class_names_cause_a_warning_or_numeric_order() {
     let dir = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..12).map(|n| format!("{n}/0.jpg")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -240,7 +240,7 @@ fn classes_that_are_numbers_are_told_or_numbered_by_value() {
         });
         assert!(summary.warnings.is_empty());
         assert_eq!((label(&dst, b"2/0.jpg"), label(&dst, b"10/0.jpg")), (2, 10));
-        // It is another pack, also for parts.
+        // With another label base it is another pack, also for parts.
         let mut other = options(&src, &dst);
         other.label_base = 0;
         let error = run(&other).unwrap_err();
@@ -261,7 +261,7 @@ fn names_in_lists_match_in_any_unicode_form() {
     for src in sources(dir.path(), &files(&img)) {
         let mut list = list.clone();
         if src.is_dir() {
-            // The list in the source is no file left out, and what is said of it stays.
+            // A list in the source does not count as a file that was left out, and findings about it are kept.
             list = src.join("labels.csv");
             std::fs::copy(dir.path().join("labels.csv"), &list).unwrap();
         }
@@ -269,14 +269,14 @@ fn names_in_lists_match_in_any_unicode_form() {
         assert_eq!((summary.records(), summary.skipped()), (2, 0));
         let said = &summary.warnings[..];
         assert!(said.len() == 1 && said[0].contains("Unicode"), "{said:?}");
-        // The key is the name of the file.
+        // The key has the Unicode form of the file name.
         let key = format!("img/{NFD}.jpg");
         assert!(records(&dst, "train").contains_key(key.as_bytes()));
     }
 }
 
 #[test]
-fn an_exact_name_comes_before_another_unicode_form() {
+fn an_exact_name_precedes_another_unicode_form() {
     let dir = tempfile::tempdir().unwrap();
     let img = [format!("{NFC}.jpg"), format!("{NFD}.jpg")];
     let both: Vec<&str> = img.iter().map(String::as_str).collect();
@@ -314,12 +314,12 @@ fn classes_match_lists_and_splits_in_any_unicode_form() {
     let one = [format!("{NFD}/0.jpg"), format!("{NFC}/0.jpg")];
     let one: Vec<&str> = one.iter().map(String::as_str).collect();
     let src = &sources(&dir.path().join("one"), &files(&one))[0];
-    // Without a list both are there, and are two.
+    // Without a list, both forms are separate classes.
     assert_eq!(pack(src, |_| {}).0.classes, 2);
 }
 
 #[test]
-fn a_label_file_in_the_source_is_no_file_left_out() {
+fn a_label_file_in_the_source_is_not_a_left_out_file() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     for (name, content) in files(&["img/0.jpg", "img/1.jpg"]) {
@@ -341,7 +341,7 @@ fn a_label_file_in_the_source_is_no_file_left_out() {
 }
 
 #[test]
-fn zips_of_windows_have_paths() {
+fn zips_from_windows_have_paths() {
     let dir = tempfile::tempdir().unwrap();
     let names = [
         "train\\cat\\1.jpg",
@@ -364,7 +364,7 @@ fn zips_of_windows_have_paths() {
 }
 
 #[test]
-fn a_tar_behind_a_tar_is_packed_and_other_bytes_are_told() {
+fn concatenated_tars_are_packed_and_other_bytes_reported() {
     let dir = tempfile::tempdir().unwrap();
     let tar = |names: &[&str]| tar_of(&files(names));
     let joined = [tar(&["a/0.jpg", "b/1.jpg"]), tar(&["a/2.jpg", "b/3.jpg"])].concat();
@@ -395,7 +395,7 @@ fn a_tar_behind_a_tar_is_packed_and_other_bytes_are_told() {
 }
 
 #[test]
-fn conversions_read_a_tar_behind_a_tar_and_tell_other_bytes() {
+fn conversions_read_concatenated_tars() {
     let dir = tempfile::tempdir().unwrap();
     let joined = [tar_of(&files(&["0.jpg"])), tar_of(&files(&["1.jpg"]))].concat();
     for (number, format) in [DatasetFormat::INDEXED.into(), OutputFormat::Mapped]

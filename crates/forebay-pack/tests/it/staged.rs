@@ -1,6 +1,6 @@
-//! Packs that go through a staging area: the result is that of a local pack, byte for byte, whatever happens on the way.
+//! Packs through a staging area give the result of a local pack, byte for byte, whatever happens meanwhile.
 //!
-//! The store is a directory here; the same code speaks to object stores, whose own tests are those of `forebay-store`.
+//! The store is a directory here. The same code is used for object stores, which the tests of `forebay-store` cover.
 
 use crate::support;
 
@@ -17,7 +17,7 @@ use support::*;
 
 const SRC: &str = "FOREBAY_TEST_STAGED_SRC";
 const DIR: &str = "FOREBAY_TEST_STAGED_DIR";
-/// Crashes of the test below; an environment variable raises the number.
+/// Number of kills in the test below, if this environment variable is set.
 const KILLS: &str = "FOREBAY_TEST_KILLS";
 
 fn staged(src: &Path, dir: &Path, bytes: u64) -> PackOptions {
@@ -35,7 +35,7 @@ fn source(dir: &Path) -> PathBuf {
     src
 }
 
-/// The files that a local pack of it writes.
+/// Packs the source locally, for comparison.
 fn whole(src: &Path, dir: &Path) -> PathBuf {
     let whole = dir.join("whole");
     let mut options = options(src, &whole);
@@ -51,7 +51,7 @@ fn assert_area_is_empty(dir: &Path) {
 }
 
 #[test]
-fn what_arrives_is_what_a_local_pack_gives() {
+fn a_staged_pack_equals_a_local_pack() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
@@ -60,7 +60,7 @@ fn what_arrives_is_what_a_local_pack_gives() {
         (local.format, local.sharding) = (format, Sharding::Count(6));
         run(&local).unwrap();
         let dir = dir.path().join(format!("{format:?}"));
-        // Room for two of the six shards: the others wait.
+        // There is space for two of the six shards, so the others wait.
         let mut options = staged(&src, &dir, 450 << 10);
         options.format = format;
         let summary = run(&options).unwrap();
@@ -93,7 +93,7 @@ fn what_arrives_is_what_a_local_pack_gives() {
 }
 
 #[test]
-fn an_area_that_is_too_small_is_refused_before_anything_is_written() {
+fn a_staging_area_that_is_too_small_is_refused_first() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let error = run(&staged(&src, dir.path(), 100)).unwrap_err();
@@ -102,7 +102,7 @@ fn an_area_that_is_too_small_is_refused_before_anything_is_written() {
         "{error}"
     );
     assert!(!dir.path().join("there").exists());
-    // Parts meet in a directory, not in a store.
+    // Parts share a directory, so they cannot be written to a store.
     let mut options = staged(&src, dir.path(), 1 << 20);
     let prepared = prepare(&options, &(), &Cancel::new()).unwrap();
     let part: Part = "1/2".parse().unwrap();
@@ -116,12 +116,12 @@ fn an_area_that_is_too_small_is_refused_before_anything_is_written() {
             "{error}"
         );
     }
-    // Nor may the area lie in what is read.
+    // The staging area must not be inside the source.
     options.upload.staging_dir = Some(src.join("area"));
     assert!(matches!(run(&options), Err(Error::Destination { .. })));
 }
 
-/// Stops a pack when this many shards are done.
+/// Cancels a pack after this number of shards.
 struct StopsAfter {
     left: AtomicU64,
     cancel: Cancel,
@@ -151,7 +151,7 @@ impl Observer for StopsAfter {
 }
 
 #[test]
-fn what_is_there_is_neither_packed_nor_uploaded_again() {
+fn stored_shards_are_neither_packed_nor_uploaded_again() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let whole = whole(&src, dir.path());
@@ -164,7 +164,7 @@ fn what_is_there_is_neither_packed_nor_uploaded_again() {
         "{error}"
     );
     assert!(!dir.path().join("there/forebay.json").exists());
-    // What recovers the area brings the finished shards to their place, and the pack finds them there.
+    // Recovery of the area uploads the finished shards, and the pack finds them at their destination.
     let mut recovery = forebay_staging::AreaOptions::new(dir.path().join("area"));
     recovery.max_bytes = Some(1 << 20);
     StagingArea::recover(&recovery, &Cancel::new()).unwrap();
@@ -190,7 +190,7 @@ fn what_is_there_is_neither_packed_nor_uploaded_again() {
     );
     assert_same(&whole, &dir.path().join("there"));
     assert_area_is_empty(dir.path());
-    // One of them damaged or replaced at its place is written again.
+    // A shard that was damaged or replaced at the destination is written again.
     std::fs::remove_dir_all(dir.path().join("there")).unwrap();
     let stops = StopsAfter::shards(3);
     assert!(pack(&options, &stops, &stops.cancel).is_err());
@@ -208,7 +208,7 @@ fn what_is_there_is_neither_packed_nor_uploaded_again() {
 }
 
 #[test]
-fn a_source_that_changed_begins_anew_and_leaves_nothing_of_before() {
+fn a_changed_source_starts_over_and_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let mut options = staged(&src, dir.path(), 450 << 10);
@@ -227,14 +227,14 @@ fn a_source_that_changed_begins_anew_and_leaves_nothing_of_before() {
 }
 
 #[test]
-fn of_two_packers_one_has_the_destination() {
+fn only_one_of_two_packs_owns_the_destination() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let whole = whole(&src, dir.path());
     let one = staged(&src, dir.path(), 450 << 10);
     let stops = StopsAfter::shards(2);
     assert!(pack(&one, &stops, &stops.cancel).is_err());
-    // Another machine, which has a staging area of its own, and packs something else.
+    // Another machine, with its own staging area, packs something else.
     let mut other = one.clone();
     other.upload.staging_dir = Some(dir.path().join("other area"));
     other.seed = 7;
@@ -251,7 +251,7 @@ fn of_two_packers_one_has_the_destination() {
         "{differences:?}"
     );
     assert!(error.hint().unwrap().contains("--overwrite"));
-    // With the option it takes over; then the first one finds that out, and publishes nothing.
+    // With `overwrite` it takes over; then the first pack detects this, and publishes nothing.
     let stops = StopsAfter::shards(2);
     other.overwrite = true;
     assert!(pack(&other, &stops, &stops.cancel).is_err());
@@ -266,7 +266,7 @@ fn of_two_packers_one_has_the_destination() {
         &dir.path().join("whole of the other"),
         &dir.path().join("there"),
     );
-    // A whole dataset is replaced only with the option.
+    // A complete dataset is replaced only with `overwrite`.
     assert!(matches!(run(&one), Err(Error::Destination { .. })));
     let mut replacing = one.clone();
     replacing.overwrite = true;
@@ -275,7 +275,7 @@ fn of_two_packers_one_has_the_destination() {
 }
 
 #[test]
-fn two_packers_at_once_publish_one_data_set() {
+fn two_concurrent_packs_publish_one_dataset() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let packers: Vec<PackOptions> = (0..3u64)
@@ -311,7 +311,7 @@ fn two_packers_at_once_publish_one_data_set() {
 }
 
 #[test]
-fn what_others_put_there_stays() {
+fn objects_of_others_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let there = dir.path().join("there");
@@ -330,12 +330,12 @@ fn what_others_put_there_stays() {
 }
 
 #[test]
-fn a_store_that_refuses_is_told_and_the_same_command_goes_on() {
+fn a_store_error_is_reported_and_a_rerun_continues() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let whole = whole(&src, dir.path());
     let options = staged(&src, dir.path(), 450 << 10);
-    // A file where the index has to be.
+    // A file blocks the path of the index directory.
     let there = dir.path().join("there");
     let stops = StopsAfter::shards(1);
     assert!(pack(&options, &stops, &stops.cancel).is_err());
@@ -350,7 +350,7 @@ fn a_store_that_refuses_is_told_and_the_same_command_goes_on() {
 }
 
 #[test]
-fn conversions_go_the_same_way() {
+fn conversions_are_staged_in_the_same_way() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let whole = whole(&src, dir.path());
@@ -382,7 +382,7 @@ fn conversions_go_the_same_way() {
     );
 }
 
-/// The victim's work; without its environment this is no test at all.
+/// The work of the killed process. Without the environment variables, this test does nothing.
 #[test]
 fn child() {
     let (Some(src), Some(dir)) = (std::env::var_os(SRC), std::env::var_os(DIR)) else {
@@ -393,7 +393,7 @@ fn child() {
     run(&options).unwrap();
 }
 
-/// Files below a directory that another process writes in.
+/// Counts the files below a directory to which another process writes.
 fn files(dir: &Path) -> usize {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -405,7 +405,7 @@ fn files(dir: &Path) -> usize {
 }
 
 #[test]
-fn killed_at_any_moment_it_goes_on() {
+fn a_pack_killed_at_any_moment_continues() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let whole = whole(&src, dir.path());
@@ -428,7 +428,7 @@ fn killed_at_any_moment_it_goes_on() {
             assert!(child.wait().unwrap().success());
             written = files(&dir.join("there"));
         } else {
-            // Moments over the whole of a run, the end included. Which ones they are does not matter.
+            // Kills are spread over the whole run, including its end. The exact moments do not matter.
             while files(&dir.join("there")) < written * kill / kills
                 && child.try_wait().unwrap().is_none()
             {
@@ -449,7 +449,7 @@ fn killed_at_any_moment_it_goes_on() {
     }
 }
 
-/// The reported bytes of the upload grow to the total.
+/// Checks that the reported bytes of uploads grow to the total.
 #[derive(Default)]
 struct Tells(Mutex<Vec<Uploaded>>);
 
@@ -460,7 +460,7 @@ impl Observer for Tells {
 }
 
 #[test]
-fn the_upload_is_told() {
+fn uploads_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let tells = Tells::default();

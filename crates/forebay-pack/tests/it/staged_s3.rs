@@ -1,4 +1,4 @@
-//! Packs into a server that speaks S3, with a proxy in between that makes faults.
+//! Packs to a server that implements S3, through a proxy that injects faults.
 
 use crate::support;
 
@@ -19,7 +19,7 @@ use support::*;
 const SRC: &str = "FOREBAY_TEST_S3_SRC";
 const DIR: &str = "FOREBAY_TEST_S3_DIR";
 const URL: &str = "FOREBAY_TEST_S3_URL";
-/// Crashes of the test below; an environment variable raises the number.
+/// Number of kills in the test below, if this environment variable is set.
 const KILLS: &str = "FOREBAY_TEST_KILLS";
 
 fn place() -> Location {
@@ -40,7 +40,7 @@ fn patient(url: &str) -> StoreOptions {
     reached(url, Duration::from_secs(600))
 }
 
-/// Two shards of five to fifteen MiB: uploaded in parts.
+/// Creates a source for two shards of 5 to 15 MiB, which are uploaded in parts.
 fn source(dir: &Path) -> PathBuf {
     let src = dir.join("src");
     for image in 0..4u64 {
@@ -60,7 +60,7 @@ fn options_for(src: &Path, dir: &Path, store: StoreOptions) -> PackOptions {
     options.sharding = Sharding::Count(2);
     options.jobs = Some(1);
     options.upload.staging_dir = Some(dir.join("area"));
-    // Room for one shard.
+    // There is space for one shard.
     options.upload.staging_bytes = Some(17 << 20);
     options.upload.store = store;
     options
@@ -73,7 +73,7 @@ fn whole(src: &Path, dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     contents(&dir.join("whole"))
 }
 
-/// The store holds these files and nothing else, no open upload included, and the area is empty.
+/// Checks that the store contains exactly these files and no open multipart upload, and that the area is empty.
 #[track_caller]
 fn assert_holds(server: &S3Server, whole: &BTreeMap<PathBuf, Vec<u8>>, dir: &Path) {
     let store = Store::open(&place(), &patient(&server.url())).unwrap();
@@ -111,7 +111,7 @@ fn with_a_fifth_of_all_requests_failing() {
 }
 
 #[test]
-fn a_writer_whose_store_fails_continues_there() {
+fn a_writer_continues_after_failures_of_its_store() {
     let dir = tempfile::tempdir().unwrap();
     let samples = crate::writer::samples;
     let local = crate::writer::writer_options(&dir.path().join("whole"), DatasetFormat::TfRecord);
@@ -128,7 +128,7 @@ fn a_writer_whose_store_fails_continues_there() {
         options.upload.store = patient(&proxy.url());
         options
     };
-    // An abandoned writer leaves shards in the area, in the store, or on their way.
+    // An abandoned writer leaves shards in the area, in the store, or being uploaded.
     let mut abandoned = DatasetWriter::create(options(), &Cancel::new()).unwrap();
     for sample in samples().into_iter().take(30) {
         abandoned.write(sample).unwrap();
@@ -149,7 +149,7 @@ fn a_writer_whose_store_fails_continues_there() {
     assert_holds(&server, &whole, dir.path());
 }
 
-/// The store goes away with the first shard, and comes back when that was noticed.
+/// Makes the store unavailable with the first shard, and available again once that was noticed.
 struct Outage<'a> {
     proxy: &'a FaultProxy,
     was_noticed: AtomicBool,
@@ -171,7 +171,7 @@ impl Observer for Outage<'_> {
 }
 
 #[test]
-fn a_store_that_is_away_for_a_while_is_waited_for() {
+fn a_temporary_outage_of_the_store_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let whole = whole(&src, dir.path());
@@ -181,7 +181,7 @@ fn a_store_that_is_away_for_a_while_is_waited_for() {
         proxy: &proxy,
         was_noticed: AtomicBool::new(false),
     };
-    // A request is given up soon, so that the area has to wait for the store.
+    // Requests have a short timeout, so that the area has to wait for the store.
     let store = reached(&proxy.url(), Duration::from_secs(2));
     pack(
         &options_for(&src, dir.path(), store),
@@ -194,7 +194,7 @@ fn a_store_that_is_away_for_a_while_is_waited_for() {
 }
 
 #[test]
-fn a_store_that_refuses_says_so_and_secrets_are_not_told() {
+fn store_errors_are_reported_without_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let whole = whole(&src, dir.path());
@@ -215,7 +215,7 @@ fn a_store_that_refuses_says_so_and_secrets_are_not_told() {
     assert_holds(&server, &whole, dir.path());
 }
 
-/// The victim's work; without its environment this is no test at all.
+/// The work of the killed process. Without the environment variables, this test does nothing.
 #[test]
 fn child() {
     let (Some(src), Some(dir), Ok(url)) = (
@@ -234,7 +234,7 @@ fn child() {
 }
 
 #[test]
-fn killed_while_parts_are_sent() {
+fn a_pack_killed_during_multipart_uploads_continues() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let whole = whole(&src, dir.path());
@@ -257,20 +257,20 @@ fn killed_while_parts_are_sent() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // After this many requests; the progress of each varies.
+        // The process is killed after this number of requests, at varying progress of each.
         while proxy.requests() < 6 + kill * 7 % 40 && child.try_wait().unwrap().is_none() {
             std::thread::yield_now();
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // The same endpoint: it is a part of what names the destination.
+        // The same endpoint is used, because it is part of the name of the destination.
         run(&options_for(&src, &dir, patient(&proxy.url()))).unwrap();
         assert_holds(&server, &whole, &dir);
     }
 }
 
 #[test]
-fn uploads_of_other_processes_stay_open() {
+fn multipart_uploads_of_other_processes_stay_open() {
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let server = S3Server::start();

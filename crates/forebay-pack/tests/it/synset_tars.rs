@@ -1,4 +1,4 @@
-//! A directory of one tar for each synset gives the dataset of the extracted tree, whatever happens on the way.
+//! A directory with one tar per synset gives the dataset of the extracted tree, also after interruptions.
 
 use crate::layout;
 use crate::support;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::*;
 
-/// The tars of a tree of class directories, beside it.
+/// Writes a tar for each class directory of a tree, next to the tree.
 pub(crate) fn tars_of(extracted: &Path) -> PathBuf {
     let tars = extracted.with_extension("tars");
     std::fs::create_dir_all(&tars).unwrap();
@@ -44,7 +44,7 @@ fn manifest(dst: &Path) -> forebay_shard::Manifest {
 fn tars_of_synsets_give_the_shards_of_the_extracted_tree() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
-    // More archives than stay open; one class has a tree below, one has no images.
+    // More archives than are kept open. One class has subdirectories, and one has no images.
     tree(&src, 70, 2);
     put(&src, b"n00000003/any/depth/x.png", &png(9, 9));
     put(&src, b"n00000004/bad.jpg", b"bad");
@@ -90,7 +90,7 @@ fn tars_of_synsets_are_detected_by_their_names_alone() {
     let label =
         records(&dir.path().join("listed"), "train")[&b"n00000001/n00000001_0.JPEG".to_vec()].label;
     assert_eq!(label, 1, "a list beside the tars numbers the classes");
-    // Any other tar may be anything, and directories are what tars were extracted to.
+    // Any other tar prevents the detection, and next to directories the tars are taken as already extracted.
     std::fs::rename(tars.join("n00000001.tar"), tars.join("dogs.tar")).unwrap();
     std::fs::remove_file(tars.join("classes.txt")).unwrap();
     assert!(layout("other", None).is_err());
@@ -109,7 +109,7 @@ fn tars_of_synsets_are_detected_by_their_names_alone() {
     assert!(error.contains("there is no tar of a synset"), "{error}");
 }
 
-/// Stops a pack once a shard is done.
+/// Cancels a pack after the first shard.
 struct StopAfterOne(Cancel, AtomicUsize);
 
 impl Observer for StopAfterOne {
@@ -181,7 +181,7 @@ fn labels_may_come_from_a_file_beside_the_tars() {
 fn a_damaged_tar_is_refused_with_its_name_and_offset() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
-    // More than stay open: the pack opens each when it reads its images.
+    // More archives than are kept open, so the pack opens each one again when it reads its images.
     tree(&src, 70, 2);
     let tars = tars_of(&src);
     let victim = tars.join("n00000001.tar");
@@ -205,7 +205,7 @@ fn a_damaged_tar_is_refused_with_its_name_and_offset() {
     refused("gzip", "decompress it");
     std::fs::write(&victim, b"hello").unwrap();
     refused("text", "no tar");
-    // What changes between the census and the reading is no image of the dataset.
+    // A tar that changes between census and reading stops the pack.
     std::fs::write(&victim, &whole).unwrap();
     let prepared = prepare(
         &options(&tars, &dir.path().join("later")),
@@ -218,7 +218,7 @@ fn a_damaged_tar_is_refused_with_its_name_and_offset() {
     assert!(error.contains("changed since its census"), "{error}");
 }
 
-/// Cuts a tar once the first shard is done.
+/// Truncates a tar after the first shard.
 struct CutAfterOne(PathBuf, AtomicUsize);
 
 impl Observer for CutAfterOne {
@@ -234,7 +234,7 @@ impl Observer for CutAfterOne {
 fn a_tar_that_changes_while_many_are_packed_stops_the_pack() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
-    // More than stay open.
+    // More archives than are kept open.
     tree(&src, 70, 2);
     let tars = tars_of(&src);
     let dst = dir.path().join("dst");
@@ -277,7 +277,7 @@ fn hostile_names_stay_in_the_directory_of_their_tar() {
         &tar_of(&[("b.jpg".to_owned(), image("b"))]),
     );
     put(&tars, b"outside.jpg", &image("o"));
-    // Without its ending each would be the directory itself, or the one above.
+    // Without the extension, each name would be the directory itself or its parent.
     for name in [&b".tar"[..], b"..tar", b"...tar"] {
         put(&tars, name, &tar_of(&[("c.jpg".to_owned(), image("c"))]));
     }

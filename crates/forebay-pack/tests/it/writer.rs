@@ -1,4 +1,4 @@
-//! Datasets that are written sample by sample. That a writer which is killed continues is tested with packs that are killed.
+//! Datasets that are written sample by sample. The tests of killed processes also cover killed writers.
 
 use crate::support;
 
@@ -26,7 +26,7 @@ pub(crate) fn writer_options(dst: &Path, format: DatasetFormat) -> WriterOptions
     options
 }
 
-/// Samples of two splits that take turns: JPEGs as they are, and pixels.
+/// Returns samples of two alternating splits: encoded JPEGs, and pixels.
 pub(crate) fn samples() -> Vec<RecordDraft> {
     let sample = |number: u64| {
         let split = if number % 5 == 4 {
@@ -68,7 +68,7 @@ pub(crate) fn write_in_child(dst: &Path) {
         false => DatasetFormat::INDEXED,
     };
     let mut options = writer_options(dst, format);
-    // The order of its system calls is the same in each run then.
+    // With one thread, the order of system calls is the same in each run.
     options.jobs = Some(1);
     options.resume = true;
     if name.contains("staged") {
@@ -159,7 +159,7 @@ fn a_dataset_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn bytes_depend_on_samples_alone() {
+fn bytes_depend_only_on_samples() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
@@ -186,7 +186,7 @@ fn bytes_depend_on_samples_alone() {
 }
 
 #[test]
-fn a_dropped_writer_is_continued_and_one_that_is_whole_compared() {
+fn a_dropped_writer_continues_and_a_complete_one_compares() {
     let dir = tempfile::tempdir().unwrap();
     let (whole, dst) = (dir.path().join("whole"), dir.path().join("dst"));
     write(writer_options(&whole, DatasetFormat::INDEXED), samples()).unwrap();
@@ -203,7 +203,7 @@ fn a_dropped_writer_is_continued_and_one_that_is_whole_compared() {
     };
     unfinished(38);
     assert!(dst.join("train-00000.fbs").exists() && !dst.join("forebay.json").exists());
-    // Files of no journal go, and shards that are damaged are written again.
+    // Files that the journal does not list are removed, and damaged shards are written again.
     std::fs::write(dst.join("train-00077.fbs"), b"left by a killed writer").unwrap();
     std::fs::write(dst.join("train-00000.fbs"), b"damaged").unwrap();
     let plain = DatasetWriter::create(writer_options(&dst, DatasetFormat::INDEXED), &Cancel::new());
@@ -228,7 +228,7 @@ fn a_dropped_writer_is_continued_and_one_that_is_whole_compared() {
 }
 
 #[test]
-fn samples_that_do_not_fit_are_refused_and_left_out() {
+fn samples_that_do_not_match_the_schema_are_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let columns = [
         ("image", "image"),
@@ -382,7 +382,7 @@ fn samples_that_do_not_fit_are_refused_and_left_out() {
     wrong = wrong.value("label", 0);
     let error = writer.write(wrong).unwrap_err().to_string();
     assert!(error.contains("split \"../etc\""), "{error}");
-    // A sample without a label has -1, one without a key its number.
+    // A sample without a label gets -1, and one without a key its number.
     writer.write(good("label", None)).unwrap();
     writer.write(good("points", None)).unwrap();
     assert_eq!(writer.close().unwrap().records(), 2);
@@ -397,7 +397,7 @@ fn samples_that_do_not_fit_are_refused_and_left_out() {
 }
 
 #[test]
-fn labels_of_every_kind_are_stored_from_the_base() {
+fn labels_of_every_kind_are_stored_with_the_label_base() {
     let dir = tempfile::tempdir().unwrap();
     let columns = [
         ("label", "label"),
@@ -442,7 +442,7 @@ fn labels_of_every_kind_are_stored_from_the_base() {
 }
 
 #[test]
-fn images_of_pixels_are_jpegs_where_that_is_wanted() {
+fn pixels_are_stored_as_jpeg_if_requested() {
     let dir = tempfile::tempdir().unwrap();
     let columns = schema(&[("image", "image"), ("mask", "mask")]);
     let mut options = WriterOptions::new(dir.path().join("a").as_path(), columns);
@@ -475,7 +475,7 @@ fn images_of_pixels_are_jpegs_where_that_is_wanted() {
 }
 
 #[test]
-fn senseless_options_and_empty_datasets_are_refused() {
+fn contradictory_options_and_empty_datasets_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let good = || writer_options(&dir.path().join("a"), DatasetFormat::TfRecord);
     let refused = |change: &dyn Fn(&mut WriterOptions)| {

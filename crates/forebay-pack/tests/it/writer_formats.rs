@@ -1,4 +1,4 @@
-//! Datasets in formats of other tools that are written sample by sample.
+//! Datasets in other tools' formats, written sample by sample.
 
 use crate::support;
 use crate::writer::{samples, write, writer_options};
@@ -24,7 +24,7 @@ fn options_of_records(dst: &Path, format: RecordFormat) -> WriterOptions {
     options
 }
 
-/// Files of another tool's format have the samples of a dataset of shards, and nothing else is left.
+/// Files in another tool's format contain the samples of a dataset of shards, and no other files are left.
 #[test]
 fn formats_of_other_tools_are_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ fn formats_of_other_tools_are_written() {
             };
             assert!(record(&back) == record(&plain), "{}", format.name());
         }
-        // A dataset that is there is not written again.
+        // An existing dataset is not written again.
         let again = write(options_of_records(&dst, format), samples()).unwrap_err();
         assert!(matches!(again, Error::Occupied { .. }), "{again}");
         // A writer that resumes compares its samples with it, as with a dataset of shards.
@@ -94,7 +94,7 @@ fn formats_of_other_tools_are_written() {
 }
 
 #[test]
-fn a_writer_of_another_format_goes_on_after_an_interruption() {
+fn an_interrupted_writer_of_another_format_continues() {
     let dir = tempfile::tempdir().unwrap();
     let (whole, cut) = (dir.path().join("whole"), dir.path().join("cut"));
     let format = RecordFormat::WEBDATASET;
@@ -120,9 +120,9 @@ fn a_writer_of_another_format_goes_on_after_an_interruption() {
     assert!(bytes(&cut) == bytes(&whole) && !bytes(&cut).is_empty());
 }
 
-/// A writer that has not finished a shard leaves nothing, however it ends, and the next one begins with the first sample.
+/// A writer that has not finished a shard leaves nothing, however it ends; the next one starts with the first sample.
 #[test]
-fn a_writer_of_another_format_that_stops_early_leaves_nothing() {
+fn a_writer_of_another_format_stopped_early_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let dst = dir.path().join("mine");
     let format = RecordFormat::WEBDATASET;
@@ -132,7 +132,7 @@ fn a_writer_of_another_format_that_stops_early_leaves_nothing() {
         DatasetWriter::create(options, cancel).unwrap()
     };
     let is_nothing_left = || std::fs::read_dir(dir.path()).unwrap().count() == 0;
-    // Abandoned without a sample, and with some that were not handed over.
+    // Abandoned without samples, and with samples that were not sent to the thread.
     for count in [0, 20] {
         let mut writer = create(false, &Cancel::new());
         for sample in samples().into_iter().take(count) {
@@ -141,7 +141,7 @@ fn a_writer_of_another_format_that_stops_early_leaves_nothing() {
         drop(writer);
         assert!(is_nothing_left(), "{count} samples");
     }
-    // Cancelled, and closed without a sample.
+    // Canceled, and closed without a sample.
     let cancel = Cancel::new();
     let mut writer = create(false, &cancel);
     writer.write(samples().swap_remove(0)).unwrap();
@@ -150,7 +150,7 @@ fn a_writer_of_another_format_that_stops_early_leaves_nothing() {
     let error = create(false, &Cancel::new()).close().unwrap_err();
     assert!(error.to_string().contains("no sample"), "{error}");
     assert!(is_nothing_left());
-    // A second writer is refused, and does not take the directory of the first.
+    // A second writer is refused, and does not remove the directory of the first one.
     let mut writer = create(true, &Cancel::new());
     let second = DatasetWriter::create(options_of_records(&dst, format), &Cancel::new());
     assert!(second.is_err());
@@ -164,7 +164,7 @@ fn a_writer_of_another_format_that_stops_early_leaves_nothing() {
 }
 
 #[test]
-fn what_another_format_cannot_hold_is_refused_with_the_first_sample() {
+fn unsupported_columns_are_refused_with_the_first_sample() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = options_of_records(&dir.path().join("a"), RecordFormat::NPZ);
     options.records_format = Some((RecordFormat::NPZ, "zstd".parse().unwrap()));

@@ -1,4 +1,4 @@
-//! Builders of sources in every layout, from the pictures of testdata.
+//! Builds sources of every layout from the images of testdata.
 #![allow(unreachable_pub)]
 
 use std::collections::BTreeMap;
@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{contents, put};
 
-/// The small ImageNet of testdata: `train/` and `val/` with class directories, and a list.
+/// Returns the small ImageNet of testdata: `train/` and `val/` with class directories, and a list.
 pub fn pictures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images")
 }
 
-/// The label of a class of testdata, from 1.
+/// Returns the label of a class of testdata, counted from 1.
 pub fn label_of(class: &str) -> i64 {
     let list = std::fs::read_to_string(pictures().join("LOC_synset_mapping.txt")).unwrap();
     let position = list.lines().position(|line| line.starts_with(class));
     position.unwrap() as i64 + 1
 }
 
-/// Class, name and bytes of each validation image, in the order of their names.
+/// Returns class, name and bytes of each validation image, in the order of their names.
 pub fn validation() -> Vec<(String, String, Vec<u8>)> {
     let mut all: Vec<_> = contents(&pictures().join("val"))
         .into_iter()
@@ -34,7 +34,7 @@ pub fn validation() -> Vec<(String, String, Vec<u8>)> {
     all
 }
 
-/// All files below a directory with their paths behind a prefix.
+/// Returns all files below a directory, with a prefix before their paths.
 pub fn tree_below(root: &Path, prefix: &str) -> Vec<(String, Vec<u8>)> {
     let files = contents(root).into_iter();
     files
@@ -48,7 +48,7 @@ pub fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// A tar by the tar crate.
+/// Builds a tar with the tar crate.
 pub fn tar_of(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, content) in files {
@@ -62,7 +62,7 @@ pub fn tar_of(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// A zip by the zip crate, every other file deflated.
+/// Builds a zip with the zip crate, in which every other file is deflated.
 pub fn zip_of(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (number, (name, content)) in files.iter().enumerate() {
@@ -83,7 +83,7 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Writes an archive of the kind that its name says.
+/// Writes an archive of the kind given by its extension.
 pub fn write_archive(path: &Path, files: &[(String, Vec<u8>)]) {
     let name = path.to_str().unwrap();
     let bytes = if name.ends_with(".zip") {
@@ -98,7 +98,7 @@ pub fn write_archive(path: &Path, files: &[(String, Vec<u8>)]) {
     File::create(path).unwrap().write_all(&bytes).unwrap();
 }
 
-/// `class/file` becomes `file` in `class.tar`.
+/// Writes `class/file` as `file` in `class.tar`.
 pub fn write_tar_of_tars(path: &Path, files: &[(String, Vec<u8>)]) {
     let mut classes: BTreeMap<String, Vec<(String, Vec<u8>)>> = BTreeMap::new();
     for (name, bytes) in files {
@@ -113,7 +113,7 @@ pub fn write_tar_of_tars(path: &Path, files: &[(String, Vec<u8>)]) {
     write_archive(path, &tars);
 }
 
-/// An annotation of 800 x 600 with boxes as xmin, ymin, xmax, ymax; the name inside means nothing.
+/// Returns an annotation of an 800 x 600 image with boxes as xmin, ymin, xmax, ymax. The file name in it is not used.
 pub fn annotation(boxes: &[[i32; 4]]) -> String {
     let objects: String = boxes
         .iter()
@@ -128,10 +128,10 @@ pub fn annotation(boxes: &[[i32; 4]]) -> String {
     )
 }
 
-/// Boxes of an image of 400 x 300: plain, corners swapped and partly outside, without area.
+/// Boxes for an image of 400 x 300 pixels: ordinary, with swapped corners and partly outside, and without area.
 pub const BOXES: &[[i32; 4]] = &[[80, 60, 400, 450], [600, 540, 200, -30], [40, 0, 40, 300]];
 
-/// The directories and lists of Kaggle. Returns how many images there are.
+/// Builds Kaggle's directories and lists. Returns the number of images.
 pub fn kaggle(root: &Path) -> usize {
     let data = root.join("ILSVRC/Data/CLS-LOC");
     copy_tree(&pictures().join("train"), &data.join("train"));
@@ -177,7 +177,7 @@ pub fn kaggle(root: &Path) -> usize {
     48 + 12 + 2
 }
 
-/// The archives of the academic distribution. The ids of its kit are those of testdata/meta-scipy.
+/// Builds the archives of the academic distribution. The ids of its development kit are those of testdata/meta-scipy.
 pub fn academic(root: &Path) {
     std::fs::create_dir_all(root).unwrap();
     let train = tree_below(&pictures().join("train"), "");

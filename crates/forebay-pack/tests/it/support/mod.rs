@@ -1,4 +1,4 @@
-//! Small image trees for the tests, and ways to look at what came out.
+//! Small image trees for the tests, and functions that examine the results.
 
 use forebay_pack::{Cancel, PackOptions, Result, Sharding, Summary, pack};
 use forebay_shard::{Dataset, ExampleView};
@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A grey JPEG of the fewest bytes, with `payload` in comments.
+/// Returns a very small gray JPEG, with `payload` in comments.
 pub(crate) fn jpeg(width: u16, height: u16, channels: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0xff, 0xd8];
     let mut segment = |marker: u8, content: &[u8]| {
@@ -21,7 +21,7 @@ pub(crate) fn jpeg(width: u16, height: u16, channels: u8, payload: &[u8]) -> Vec
     let mut frame = vec![8, h1, h0, w1, w0, channels];
     frame.extend((1..=channels).flat_map(|id| [id, 0x11, 0]));
     segment(0xc0, &frame);
-    // One code of one bit in each table: no difference, and the end of the block.
+    // Each table has one code of one bit: no difference, and the end of the block.
     for class in [0x00, 0x10] {
         let mut table = [0; 18];
         (table[0], table[1]) = (class, 1);
@@ -48,13 +48,13 @@ pub(crate) fn png(width: u32, height: u32) -> Vec<u8> {
     forebay_image::encode_png(&vec![128; (width * height * 3) as usize], width, height)
 }
 
-/// A file of the project's test data.
+/// Reads a file of the repository's test data.
 pub(crate) fn testdata(path: &str) -> Vec<u8> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
     std::fs::read(root.join(path)).unwrap()
 }
 
-/// A JPEG that can be decoded.
+/// Returns a JPEG that can be decoded.
 pub(crate) fn picture(width: u32, height: u32) -> Vec<u8> {
     let pixels = (0..height).flat_map(|y| (0..width).flat_map(move |x| [x, y, x + y]));
     let image = forebay_image::RgbImage {
@@ -65,7 +65,7 @@ pub(crate) fn picture(width: u32, height: u32) -> Vec<u8> {
     forebay_image::encode_jpeg(&image, 92, false).unwrap()
 }
 
-/// Bytes that look random and are always the same.
+/// Returns pseudorandom bytes, always the same for a seed.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
@@ -78,14 +78,14 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Writes a file and the directories above it.
+/// Writes a file, and creates its parent directories.
 pub(crate) fn put(root: &Path, path: &[u8], content: &[u8]) {
     let path = root.join(OsStr::from_bytes(path));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, content).unwrap();
 }
 
-/// `classes` directories of `images` JPEGs each, of different sizes.
+/// Creates `classes` directories with `images` JPEGs of different sizes each.
 pub(crate) fn tree(root: &Path, classes: usize, images: usize) {
     for class in 0..classes {
         for image in 0..images {
@@ -105,7 +105,7 @@ pub(crate) fn tree(root: &Path, classes: usize, images: usize) {
     }
 }
 
-/// Options with small shards, so that there are several.
+/// Returns options with several small shards.
 pub(crate) fn options(src: &Path, dst: &Path) -> PackOptions {
     let mut options = PackOptions::new(src, dst);
     options.sharding = Sharding::Count(4);
@@ -117,7 +117,7 @@ pub(crate) fn run(options: &PackOptions) -> Result<Summary> {
     pack(options, &(), &Cancel::new())
 }
 
-/// Every file below a directory with its content.
+/// Returns every file below a directory with its content.
 pub(crate) fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![root.to_path_buf()];
@@ -137,7 +137,7 @@ pub(crate) fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Two directories hold the same files with the same bytes.
+/// Checks that two directories contain the same files with the same bytes.
 #[track_caller]
 pub(crate) fn assert_same(one: &Path, other: &Path) {
     let (one, other) = (contents(one), contents(other));
@@ -163,7 +163,7 @@ pub(crate) struct Seen {
     pub size: (i64, i64, i64),
 }
 
-/// The records of a split by key. The index and the record must agree.
+/// Returns the records of a split by key. Checks that index and records agree.
 pub(crate) fn records(root: &Path, split: &str) -> BTreeMap<Vec<u8>, Seen> {
     let dataset = Dataset::open(root).unwrap();
     let split = dataset.split(split).unwrap();
