@@ -100,7 +100,7 @@ fn a_dataset_is_warmed_once_looked_at_and_cleared() {
     run(["pack", text(&images()), text(&set), "--format", "indexed"]).done();
     let (web, url) = Web::start(&set);
     let warm = |extra: &[&str]| {
-        let mut args = vec!["cache", "warm", &url, "--cache-dir", text(&cache), "--json"];
+        let mut args = vec!["cache", &url, "--cache-dir", text(&cache), "--json"];
         args.extend(extra);
         run(args)
     };
@@ -124,13 +124,13 @@ fn a_dataset_is_warmed_once_looked_at_and_cleared() {
     );
     assert!(web.take_sent() < shards / 2, "the manifest alone");
 
-    let status = run(["cache", "status", "--cache-dir", text(&cache), "--json"])
+    let status = run(["cache", "--cache-dir", text(&cache), "--json"])
         .done()
         .summary();
     assert_eq!(status["locations"][0]["location"], url, "{status}");
     assert_eq!(status["users"], 0);
     assert!(status["used_bytes"].as_u64().unwrap() > total);
-    let shown = run(["cache", "status", "--cache-dir", text(&cache)]).done();
+    let shown = run(["cache", "--cache-dir", text(&cache)]).done();
     assert!(
         shown.stdout.contains(&url) && shown.stdout.contains("not in use"),
         "{}",
@@ -142,7 +142,7 @@ fn a_dataset_is_warmed_once_looked_at_and_cleared() {
         .explains("error: ", &["nope"]);
     let tried = run([
         "cache",
-        "clear",
+        "--clear",
         "--cache-dir",
         text(&cache),
         "-n",
@@ -151,7 +151,7 @@ fn a_dataset_is_warmed_once_looked_at_and_cleared() {
     .done()
     .summary();
     assert!(tried["blocks"].as_u64().unwrap() > 0 && cache.exists());
-    run(["cache", "clear", "--cache-dir", text(&cache)]).done();
+    run(["cache", "--clear", "--cache-dir", text(&cache)]).done();
     assert!(!cache.exists());
 }
 
@@ -160,17 +160,19 @@ fn what_is_no_cache_is_refused_and_stays() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("thesis.tex"), "years").unwrap();
     let place = ["--cache-dir", text(dir.path())];
-    for command in ["status", "clear"] {
-        run([&["cache", command], &place[..]].concat()).failed_with(&["cannot be used as a cache"]);
+    for clear in [&[][..], &["--clear"]] {
+        run([&["cache"], clear, &place].concat()).failed_with(&["cannot be used as a cache"]);
     }
-    let local = run([&["cache", "warm", text(dir.path())], &place[..]].concat()).code(2);
+    let local = run([&["cache", text(dir.path())], &place[..]].concat()).code(2);
     local.explains("error: ", &["local directory"]);
-    run(["cache", "warm", "http://127.0.0.1:1/x"])
+    let tried = run(["cache", "--dry-run"]).code(2);
+    assert!(tried.stderr.contains("--clear"), "{}", tried.stderr);
+    run(["cache", "http://127.0.0.1:1/x"])
         .code(2)
         .explains("error: ", &["no cache"]);
     let new = dir.path().join("new");
     let small = ["--cache-bytes", "1MiB", "--cache-dir", text(&new)];
-    let small = run([&["cache", "warm", "http://127.0.0.1:1/x"], &small[..]].concat());
+    let small = run([&["cache", "http://127.0.0.1:1/x"], &small[..]].concat());
     small.failed_with(&["too small", "it needs"]);
     assert_eq!(
         std::fs::read(dir.path().join("thesis.tex")).unwrap(),

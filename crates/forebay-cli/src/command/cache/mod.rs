@@ -1,11 +1,11 @@
 //! `forebay cache`: what is kept of stores on this machine.
 
+mod fetch;
 mod pieces;
-mod warm;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::Args as ClapArgs;
 use forebay_cache as cache;
 use serde::Serialize;
 
@@ -16,60 +16,44 @@ use crate::paint::printable;
 use crate::quantity;
 use crate::table::{Align, Table};
 
-/// Show, clear or fill the local cache of data from stores
+/// Show what a local cache of data from stores holds, fetch a dataset into it, or clear it
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 A cache is a directory, named by --cache-dir or FOREBAY_CACHE_DIR, that any number of processes of
 one host share. Blocks are checked when they are read: it may be cleared at any time.
 
 Examples:
-  forebay cache status --cache-dir /nvme/forebay
-  forebay cache warm s3://bucket/imagenet --split train --cache-dir /nvme/forebay
-  forebay cache warm s3://bucket/imagenet --split train --epoch 0 --cache-dir /nvme/forebay    what epoch 0 needs first, first
-  forebay cache clear --cache-dir /nvme/forebay --location s3://bucket/imagenet")]
+  forebay cache --cache-dir /nvme/forebay                           what is in it
+  forebay cache s3://bucket/imagenet --cache-dir /nvme/forebay      fetch a dataset before a training
+  forebay cache s3://bucket/imagenet --split train --epoch 0 --cache-dir /nvme/forebay    what epoch 0 needs first, first
+  forebay cache --clear --cache-dir /nvme/forebay                   remove what is in it
+  forebay cache --clear s3://bucket/imagenet --cache-dir /nvme/forebay")]
 pub(crate) struct Args {
-    #[command(subcommand)]
-    what: What,
-}
+    /// A dataset in a store, to fetch as far as there is room; with --clear: remove only what is kept of it
+    #[arg(value_name = "LOCATION")]
+    location: Option<String>,
 
-#[derive(Debug, Subcommand)]
-enum What {
-    /// Show the size of the cache and the processes that use it
-    Status {
-        #[command(flatten)]
-        place: Place,
-    },
-    /// Remove what is in it, and nothing else
-    Clear {
-        #[command(flatten)]
-        place: Place,
-        /// Only what is kept of this location
-        #[arg(long, value_name = "URL")]
-        location: Option<String>,
-        /// Say what would be removed, remove nothing
-        #[arg(short = 'n', long)]
-        dry_run: bool,
-    },
-    /// Fetch a dataset into the cache before a training, as far as there is room
-    Warm(Box<warm::Args>),
-}
+    /// Remove what is in the cache, and nothing else
+    #[arg(long)]
+    clear: bool,
 
-#[derive(Debug, ClapArgs)]
-struct Place {
-    /// The cache
-    #[arg(long, value_name = "DIR")]
-    cache_dir: PathBuf,
+    /// With --clear: say what would be removed, remove nothing
+    #[arg(short = 'n', long, requires = "clear")]
+    dry_run: bool,
+
+    #[command(flatten)]
+    fetch: fetch::FetchArgs,
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    match args.what {
-        What::Status { place } => status(&place.cache_dir, console),
-        What::Clear {
-            place,
-            location,
-            dry_run,
-        } => clear(&place.cache_dir, location.as_deref(), dry_run, console),
-        What::Warm(args) => warm::run(&args, console),
+    let Some(dir) = &args.fetch.cache.cache_dir else {
+        return Err(Failure::usage("no cache is named")
+            .hint("say which: --cache-dir DIR, or FOREBAY_CACHE_DIR"));
+    };
+    match &args.location {
+        location if args.clear => clear(dir, location.as_deref(), args.dry_run, console),
+        Some(location) => fetch::run(location, &args.fetch, console),
+        None => status(dir, console),
     }
 }
 
@@ -128,7 +112,7 @@ fn status(dir: &Path, console: &Console) -> Result<Outcome, Failure> {
     console.event(
         "summary",
         &Status {
-            command: "cache status",
+            command: "cache",
             exit_code: 0,
             dir: show(dir),
             free_bytes,
@@ -177,7 +161,7 @@ fn clear(
     console.event(
         "summary",
         &Clear {
-            command: "cache clear",
+            command: "cache",
             exit_code: 0,
             dir: show(dir),
             dry_run,

@@ -1,4 +1,4 @@
-//! The ranges that `forebay cache warm` fetches, in storage order or in the order of a rank's epoch.
+//! The ranges that `forebay cache` fetches, in storage order or in the order of a rank's epoch.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(super) const PIECE_BYTES: u64 = 16 << 20;
 /// A shard's index lies at its end; this much of it is read before it is known how long it is.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// The training that the cache is warmed for.
+/// The training whose data is fetched.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Order")]
 pub(super) struct PlanArgs {

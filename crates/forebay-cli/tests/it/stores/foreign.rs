@@ -137,7 +137,7 @@ fn records_of_other_tools_are_read_in_a_store() {
     reach.run(index.iter().map(String::as_str)).done();
     reach.run(["verify", beside, "-q"]).done();
     let cache = place.path("cache");
-    let warm = ["cache", "warm", beside, "--cache-dir", text(&cache)];
+    let warm = ["cache", beside, "--cache-dir", text(&cache)];
     reach.run(warm).failed_with(&["is an index"]);
     for store in stores {
         assert_replaced_object_is_found(&place, &reach, store);

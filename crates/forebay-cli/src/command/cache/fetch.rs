@@ -1,4 +1,4 @@
-//! `forebay cache warm`: a dataset is fetched before it is needed.
+//! `forebay cache LOCATION`: fetches a dataset into the cache before a training needs it.
 //!
 //! By several threads, each a piece at a time, in storage order or in that of a rank's epoch. Cached pieces are skipped, so the same command
 //! again goes on.
@@ -23,12 +23,8 @@ use crate::quantity;
 use crate::store_args::StoreArgs;
 
 #[derive(Debug, ClapArgs)]
-pub(crate) struct Args {
-    /// URL of a dataset
-    #[arg(value_name = "LOCATION")]
-    location: String,
-
-    /// Split [default: all]
+pub(super) struct FetchArgs {
+    /// Split to fetch [default: all]
     #[arg(long, value_name = "NAME")]
     split: Option<String>,
 
@@ -40,7 +36,7 @@ pub(crate) struct Args {
     plan: PlanArgs,
 
     #[command(flatten)]
-    cache: CacheArgs,
+    pub(super) cache: CacheArgs,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -112,17 +108,13 @@ fn refuse_index(dataset: &Dataset, location: &Location) -> Result<(), Failure> {
     .hint("loaders keep what they read in their cache; `forebay convert` makes shards, which can be read ahead"))
 }
 
-pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
-    let location = Location::parse(&args.location)?;
+pub(super) fn run(location: &str, args: &FetchArgs, console: &Console) -> Result<Outcome, Failure> {
+    let location = Location::parse(location)?;
     if !location.is_remote() {
         return Err(Failure::usage(format!(
             "{location} is a local directory: it is read where it is"
         ))
         .hint("name a dataset in a store, such as s3://bucket/imagenet"));
-    }
-    if args.cache.cache_dir.is_none() {
-        return Err(Failure::usage("no cache is named")
-            .hint("say which: --cache-dir DIR, or FOREBAY_CACHE_DIR"));
     }
     let started = Instant::now();
     let cache = args.cache.open(console)?;
@@ -141,7 +133,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
 
     let interrupt = console.interrupt().answer();
     let progress = Progress::default();
-    let bar = console.bar("warming", Some(total_bytes));
+    let bar = console.bar("fetching", Some(total_bytes));
     let told = Mutex::new(Instant::now());
     let filled = for_each_parallel(
         &pieces,
@@ -200,7 +192,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
     console.event(
         "summary",
         &Summary {
-            command: "cache warm",
+            command: "cache",
             exit_code: 0,
             location: location.to_string(),
             present_bytes: present,
