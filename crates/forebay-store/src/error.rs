@@ -9,18 +9,18 @@ use std::time::Duration;
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of this crate; each variant is one that a caller would answer differently.
+/// An error of this crate. Each variant is a case that a caller may handle differently.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused an operation on a path.
     #[error("cannot {op} {}: {source}", path.display())]
     Io {
-        /// The path that was worked on.
+        /// The path of the failed operation.
         path: PathBuf,
         /// The operation: "open", "fsync" and so on.
         op: &'static str,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The text is neither a path nor a well-formed URL.
@@ -57,13 +57,13 @@ pub enum Error {
         /// The operation: "read", "write" and so on.
         op: &'static str,
     },
-    /// An object that must not be there is there: another writer was first.
+    /// The object exists, though the put requires that it does not: another writer was first.
     #[error("{object} is there already")]
     AlreadyThere {
         /// The object's URL or path.
         object: String,
     },
-    /// An object is another one than it was.
+    /// The object was replaced, overwritten or removed since the caller read its metadata.
     #[error("{object} was changed meanwhile: {why}")]
     Changed {
         /// The object's URL or path.
@@ -71,19 +71,19 @@ pub enum Error {
         /// The difference.
         why: String,
     },
-    /// Bytes arrived, or were stored, other than they are.
+    /// The received or stored bytes do not have the expected checksum.
     #[error("{object} is damaged: {what} has the CRC-32C {found:08x}, expected {expected:08x}")]
     Checksum {
         /// The object's URL or path.
         object: String,
-        /// Which bytes.
+        /// The bytes with the wrong checksum, for the message: "the file", "the object" and so on.
         what: &'static str,
         /// The checksum that the bytes must have.
         expected: u32,
         /// The checksum that they have.
         found: u32,
     },
-    /// An object is larger than the caller takes.
+    /// The object is larger than the limit that the caller gave.
     #[error("{object} has {len} bytes, more than the {limit} that are read")]
     TooLarge {
         /// The object's URL or path.
@@ -102,10 +102,10 @@ pub enum Error {
         len: u64,
         /// The offset of the range.
         offset: u64,
-        /// The range's bytes.
+        /// The length of the range in bytes.
         wanted: u64,
     },
-    /// The text cannot name an object.
+    /// The text is not a valid key of an object.
     #[error("{key:?} is not the name of an object: {why}")]
     BadKey {
         /// The text as it was given.
@@ -113,7 +113,7 @@ pub enum Error {
         /// The problem.
         why: &'static str,
     },
-    /// An option of a store is unknown, or its value cannot be read.
+    /// A store option is unknown, or its value is not valid.
     #[error("cannot use {place}: {why}")]
     Options {
         /// The location, without secrets.
@@ -123,13 +123,13 @@ pub enum Error {
         /// A remedy.
         hint: Option<String>,
     },
-    /// A store accepts conditional puts and ignores the condition, so that nothing keeps two writers apart.
+    /// The store accepts conditional puts and ignores the condition, so that two writers could overwrite each other.
     #[error("{object}: the store ignores the condition that no other object is replaced")]
     NotConditional {
         /// The object's URL.
         object: String,
     },
-    /// The caller asked to stop.
+    /// The caller cancelled the operation.
     #[error("stopped before it could {op} {object}")]
     Cancelled {
         /// The object's URL or path.
@@ -142,32 +142,32 @@ pub enum Error {
     Undelivered {
         /// The object's URL or path.
         object: String,
-        /// Why not.
+        /// The error of the last attempt.
         source: Arc<Error>,
     },
-    /// A staging area could never have as much room as is needed.
+    /// The byte limit of a staging area is smaller than the bytes that are needed at once.
     #[error("the staging area {} may hold {max_bytes} bytes{}, and {needed_bytes} are needed", dir.display(), left_behind(*left_bytes))]
     AreaTooSmall {
         /// The area.
         dir: PathBuf,
-        /// Bytes that it may hold.
+        /// The limit in bytes.
         max_bytes: u64,
-        /// Bytes of these that processes left which are gone.
+        /// Bytes of the limit that are used by files of processes that have ended.
         left_bytes: u64,
         /// Bytes that are needed at once.
         needed_bytes: u64,
     },
-    /// A staging area cannot be made or written where it would be.
+    /// A staging area cannot be created or written at its path.
     #[error("cannot {op} {} for the staging area: {source}", path.display())]
     AreaNotWritable {
         /// The area, a directory above it, or a file in it.
         path: PathBuf,
         /// The operation.
         op: &'static str,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A staging area cannot do what it was asked.
+    /// An operation on a staging area failed.
     #[error("the staging area {}: {what}", dir.display())]
     Staging {
         /// The area, or a file in it.
@@ -175,7 +175,7 @@ pub enum Error {
         /// The problem.
         what: String,
     },
-    /// A store refused, failed or could not be reached.
+    /// A request failed: the store refused it, had an error, or could not be reached.
     #[error("cannot {op} {object}: {why}{}", tried(*attempts, *elapsed))]
     Request {
         /// The object's URL.
@@ -186,28 +186,28 @@ pub enum Error {
         kind: ErrorKind,
         /// The reason of the last failure, without secrets.
         why: String,
-        /// How often it was tried.
+        /// The number of tries.
         attempts: u32,
-        /// How long it was tried.
+        /// The time from the first try to the last failure.
         elapsed: Duration,
         /// A remedy.
         hint: Option<String>,
     },
-    /// A cache may not hold, or has no room for, what a reader works on at once.
+    /// The limit of a cache, or its free space, is below the minimum number of blocks.
     #[error(
         "a cache in {place} of {have_bytes} bytes ({why}) is too small: it needs {need_bytes} at least"
     )]
     CacheTooSmall {
         /// The directory, or "memory".
         place: String,
-        /// Bytes that it has.
+        /// The available bytes: the limit, or the free space.
         have_bytes: u64,
-        /// Bytes that it needs.
+        /// The minimum in bytes.
         need_bytes: u64,
         /// The origin of `have_bytes`.
         why: &'static str,
     },
-    /// The directory is not a cache, and is not made one: it stays as it is.
+    /// The directory cannot be used as a cache: it contains other files, or its marker file is not valid. It stays unchanged.
     #[error("{} cannot be used as a cache: {why}", dir.display())]
     NotACache {
         /// The directory.
@@ -220,25 +220,25 @@ pub enum Error {
     Shared(Arc<Error>),
 }
 
-/// Why a store did not do what it was asked.
+/// Why a request to a store failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// It could not be reached: no such host, connection refused or cut.
+    /// The store could not be reached: no such host, connection refused or reset.
     Unreachable,
-    /// It did not answer in time.
+    /// The store did not respond within the timeout.
     TimedOut,
-    /// It asked to slow down, again and again.
+    /// The store kept responding with requests to slow down.
     Throttled,
-    /// It failed inside.
+    /// An internal error of the store.
     Server,
-    /// It refused the credentials, or there were none.
+    /// The store refused the credentials, or there were none.
     Denied,
-    /// It does not know how to do it.
+    /// The store does not support the operation.
     Unsupported,
-    /// It refused the request.
+    /// The store refused the request.
     Refused,
-    /// Its answer could not be understood, or was cut or damaged.
+    /// The response was malformed, truncated or damaged.
     BadAnswer,
 }
 
@@ -275,7 +275,7 @@ fn tried(attempts: u32, elapsed: Duration) -> String {
 }
 
 impl Error {
-    /// Ties a system error to the path and the operation that met it.
+    /// Adds the path and the operation to a system error.
     pub fn io(path: impl AsRef<Path>, op: &'static str, source: impl Into<io::Error>) -> Self {
         Self::Io {
             path: path.as_ref().to_path_buf(),
@@ -284,7 +284,7 @@ impl Error {
         }
     }
 
-    /// The system's error kind, where there was one.
+    /// The kind of the system error, if this is one.
     pub fn io_kind(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Io { source, .. } => Some(source.kind()),
@@ -293,7 +293,7 @@ impl Error {
         }
     }
 
-    /// Whether the same may succeed a while later. A refusal of the store is final.
+    /// Whether the same operation may succeed later. A refusal of the store is final.
     pub fn may_pass(&self) -> bool {
         matches!(
             self,
@@ -322,7 +322,7 @@ impl Error {
             Self::Undelivered { source, .. } => source.hint(),
             Self::AreaTooSmall {
                 left_bytes: 1.., ..
-            } => Some("upload that first with `forebay stage drain`".to_owned()),
+            } => Some("upload that first with `forebay stage --drain`".to_owned()),
             Self::AreaNotWritable { .. } => Some(
                 "name a directory that can be written to with --staging, or in FOREBAY_STAGING"
                     .to_owned(),
@@ -340,7 +340,7 @@ impl Error {
     }
 }
 
-/// For readers and writers that speak of `io::Error` only. The error itself is inside.
+/// For readers and writers whose interface only has `io::Error`. The result wraps this error.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let mut shown = &error;

@@ -120,7 +120,7 @@ fn kills() -> u64 {
 
 #[track_caller]
 fn assert_nothing_is_staged(area: &Path) {
-    let status = run(["stage", "status", "--staging", text(area), "--json"]).done();
+    let status = run(["stage", "--staging", text(area), "--json"]).done();
     let left = &status.summary()["left_files"];
     assert_eq!(*left, 0, "{}", status.stdout);
 }

@@ -235,7 +235,7 @@ def _at_exit() -> None:
             names = ", ".join(saved.location for saved in left[:3]) + (", ..." if len(left) > 3 else "")
             print(
                 f"forebay: {len(left)} checkpoint(s) are safe in {area} and not uploaded yet: {names}\n"
-                f"hint: forebay stage drain --staging {area} brings them there, and so does the next save",
+                f"hint: forebay stage --drain --staging {area} brings them there, and so does the next save",
                 file=sys.stderr,
             )
 

@@ -6,7 +6,7 @@ once its manifest is, which is published last, so nothing half-written is ever t
 of loaders in the same process.
 
 A process that ends, or is killed, loses nothing: the next `save` on the same staging area goes on, and so does
-``forebay stage drain``.
+``forebay stage --drain``.
 
     for epoch in range(90):
         train(model)

@@ -1,4 +1,4 @@
-//! The staging area: what is handed in arrives, whatever happens on the way.
+//! The staging area: submitted files arrive at their destinations, also after failures and crashes.
 
 use forebay_staging::{AreaOptions, Item, StagingArea, Ticket};
 use forebay_store::{Cancel, Error, Location};
@@ -66,7 +66,7 @@ impl Place {
 }
 
 #[test]
-fn files_arrive_and_leave_nothing_behind() {
+fn files_arrive_and_the_area_is_empty() {
     let place = Place::new();
     let area = StagingArea::open(&place.options()).unwrap();
     let mut tickets = Vec::new();
@@ -90,11 +90,11 @@ fn files_arrive_and_leave_nothing_behind() {
 }
 
 #[test]
-fn whoever_finds_it_full_waits() {
+fn reserve_waits_while_the_area_is_full() {
     let place = Place::new();
     let area = StagingArea::open(&place.paused()).unwrap();
     place.hand_in(&area, "first", &vec![1; 600 << 10]).unwrap();
-    // Another process would be another area in the same directory.
+    // A second `StagingArea` in the same directory, as in another process.
     let other = StagingArea::open(&place.options()).unwrap();
     std::thread::scope(|scope| {
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -114,7 +114,7 @@ fn whoever_finds_it_full_waits() {
 }
 
 #[test]
-fn waiting_for_room_ends_when_asked_and_when_it_is_hopeless() {
+fn waits_for_room_end_if_cancelled_or_hopeless() {
     let place = Place::new();
     let area = StagingArea::open(&place.paused()).unwrap();
     let error = area.reserve((1 << 20) + 1, &Cancel::new()).unwrap_err();
@@ -140,7 +140,7 @@ fn waiting_for_room_ends_when_asked_and_when_it_is_hopeless() {
         ));
     });
     drop(all);
-    // No process uploads the files of one that ended, so waiting for room would never end.
+    // The files of a process that has ended are not uploaded by others, so a wait for room would never end.
     place.hand_in(&area, "left", &vec![0; 512 << 10]).unwrap();
     drop(area);
     let area = StagingArea::open(&place.options()).unwrap();
@@ -155,7 +155,7 @@ fn waiting_for_room_ends_when_asked_and_when_it_is_hopeless() {
         ),
         "{error}"
     );
-    assert!(error.hint().unwrap().contains("stage drain"), "{error}");
+    assert!(error.hint().unwrap().contains("stage --drain"), "{error}");
     let recovered = StagingArea::recover(&place.options(), &Cancel::new()).unwrap();
     assert_eq!(
         (recovered.stored_files, recovered.stored_bytes),
@@ -166,9 +166,9 @@ fn waiting_for_room_ends_when_asked_and_when_it_is_hopeless() {
 }
 
 #[test]
-fn a_failure_is_told_once_and_keeps_the_file() {
+fn a_failure_is_returned_once_and_keeps_the_file() {
     let place = Place::new();
-    // A file where a directory has to be: no store can do that, and no retry helps.
+    // A file exists where the upload needs a directory, so no retry helps.
     std::fs::write(place.there("in-the-way"), "x").unwrap();
     let area = StagingArea::open(&place.paused()).unwrap();
     let good = place.hand_in(&area, "good", b"1").unwrap();
@@ -180,7 +180,7 @@ fn a_failure_is_told_once_and_keeps_the_file() {
     let error = bad.wait(&Cancel::new()).unwrap_err();
     assert!(matches!(error, Error::Undelivered { .. }), "{error}");
     assert!(area.wait(&Cancel::new()).is_err());
-    // The next call tells it, once.
+    // The next call returns the error, once.
     assert!(matches!(
         area.reserve(1, &Cancel::new()),
         Err(Error::Undelivered { .. })
@@ -195,15 +195,15 @@ fn a_failure_is_told_once_and_keeps_the_file() {
         .collect();
     assert_eq!(left, [(2, true)]);
     std::fs::remove_file(place.there("in-the-way")).unwrap();
-    // Tickets hold the session as well.
+    // Tickets keep the session open as well.
     drop((good, bad, alone, area));
-    // The next session tries again what could not be uploaded.
+    // The next session retries the failed upload.
     StagingArea::recover(&place.options(), &Cancel::new()).unwrap();
     assert!(place.is_there("in-the-way/bad"));
 }
 
 #[test]
-fn a_named_session_is_continued_and_belongs_to_one() {
+fn a_named_session_continues_and_has_one_owner() {
     let place = Place::new();
     let mut options = place.paused();
     options.session = Some("mine".into());
@@ -232,7 +232,7 @@ fn a_named_session_is_continued_and_belongs_to_one() {
 }
 
 #[test]
-fn only_the_sessions_own_files_are_taken() {
+fn only_regular_files_of_the_session_are_accepted() {
     let place = Place::new();
     let area = StagingArea::open(&place.options()).unwrap();
     let secret = place.dir.path().join("secret");
@@ -261,7 +261,7 @@ fn only_the_sessions_own_files_are_taken() {
 }
 
 const CHILD: &str = "FOREBAY_TEST_STAGE_CHILD";
-/// Crashes of the test below; more on request.
+/// The environment variable with the number of kills in the test below.
 const KILLS: &str = "FOREBAY_TEST_KILLS";
 
 fn content(number: u64) -> Vec<u8> {
@@ -270,7 +270,8 @@ fn content(number: u64) -> Vec<u8> {
         .collect()
 }
 
-/// The victim: hands in files, and says so of each when it may rely on it. Without its environment this is no test at all.
+/// The child process of the test below: submits files, and prints the number of each file once it is durable. Does nothing
+/// without the environment variable.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(CHILD) else {
@@ -297,7 +298,7 @@ fn child() {
 }
 
 #[test]
-fn killed_at_any_moment_nothing_is_lost() {
+fn no_submitted_file_is_lost_by_a_kill() {
     let kills = std::env::var(KILLS)
         .ok()
         .and_then(|text| text.parse().ok())
@@ -313,7 +314,7 @@ fn killed_at_any_moment_nothing_is_lost() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut safe = BTreeMap::new();
-        // Killed after this many files; how far each has come by then is random.
+        // Kills the child after this many submitted files; the progress of their uploads is random.
         for line in lines.by_ref().map_while(Result::ok) {
             if let Some(number) = line
                 .strip_prefix("safe ")
@@ -344,7 +345,7 @@ fn killed_at_any_moment_nothing_is_lost() {
             );
         }
         assert_eq!(place.sessions(), 0, "kill {kill}");
-        // Nothing half-written lies at the destination either.
+        // The destination has no partly written files either.
         for entry in std::fs::read_dir(place.there("")).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             let number: u64 = name.parse().unwrap_or_else(|_| panic!("{name} was left"));

@@ -215,7 +215,7 @@ fn settle(saved: &Saved, patience: Duration, drained: &mut Drained, console: &Co
         console.warning(format!("{place}: {failure}"));
     }
     drained.failure.get_or_insert_with(|| {
-        Failure::from_error(&*failure).hint("it stays in the staging area; `forebay stage status` shows it, and the same command tries again")
+        Failure::from_error(&*failure).hint("it stays in the staging area; `forebay stage` shows it, and the same command tries again")
     });
     false
 }

@@ -6,7 +6,7 @@ mod files;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::Args as ClapArgs;
 use forebay_checkpoint::default_area;
 use serde::Serialize;
 
@@ -18,56 +18,46 @@ use crate::store_args::StoreArgs;
 use checkpoints::Checkpoints;
 use files::Files;
 
-/// List and upload checkpoints and shards in a staging area
+/// List or upload what a staging area holds: checkpoints and packed shards
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 The staging area is a directory on a fast local disk, where checkpoints and packed shards wait for
 their upload. Those of a process that was killed stay there, and the next process with the same
-staging area uploads them. `drain` does so without a training.
+staging area uploads them. --drain does so without a training.
 
 Examples:
-  forebay stage status
-  forebay stage drain --staging /nvme/stage")]
+  forebay stage
+  forebay stage --drain --staging /nvme/stage")]
 pub(crate) struct Args {
-    #[command(subcommand)]
-    what: What,
-
     /// The staging area [default: ~/.cache/forebay/stage]
-    #[arg(long, value_name = "DIR", global = true)]
+    #[arg(long, value_name = "DIR")]
     staging: Option<PathBuf>,
-}
 
-#[derive(Debug, Subcommand)]
-enum What {
-    /// List checkpoints and shards with size, age, destination, and the last error
-    Status,
     /// Upload what ended processes left, and wait for the uploads of running ones
-    Drain(Bring),
-}
+    #[arg(long)]
+    drain: bool,
 
-#[derive(Debug, ClapArgs)]
-struct Bring {
-    #[command(flatten)]
-    store: StoreArgs,
-
-    /// Maximum bytes per second of all uploads
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// With --drain: maximum bytes per second of all uploads
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "drain")]
     bandwidth: Option<u64>,
 
-    /// Time of failing uploads after which to stop; the rest stays staged
+    /// With --drain: time of failing uploads after which to stop; the rest stays staged
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
     patience: Duration,
+
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let area = match args.staging {
-        Some(dir) => std::path::absolute(&dir)
-            .map_err(|error| Failure::new(format!("cannot find {}: {error}", show(&dir))))?,
+    let area = match &args.staging {
+        Some(dir) => std::path::absolute(dir)
+            .map_err(|error| Failure::new(format!("cannot find {}: {error}", show(dir))))?,
         None => default_area()?,
     };
-    match args.what {
-        What::Status => status(&area, console),
-        What::Drain(bring) => drain(&area, &bring, console),
+    match args.drain {
+        false => status(&area, console),
+        true => drain(&area, &args, console),
     }
 }
 
@@ -93,11 +83,11 @@ struct Summary {
 
 impl Summary {
     /// The current contents of the area; nothing was drained.
-    fn of(command: &'static str, area: &Path) -> Result<Self, Failure> {
+    fn of(area: &Path) -> Result<Self, Failure> {
         let (left, left_bytes) = Checkpoints::look(area)?.left();
         let (left_files, left_file_bytes) = Files::look(area)?.left();
         Ok(Self {
-            command,
+            command: "stage",
             exit_code: 0,
             staging: area.display().to_string(),
             left,
@@ -127,7 +117,7 @@ fn both(checkpoints: u64, files: u64) -> String {
 fn status(area: &Path, console: &Console) -> Result<Outcome, Failure> {
     Checkpoints::look(area)?.print(console);
     Files::look(area)?.print(console);
-    let summary = Summary::of("stage status", area)?;
+    let summary = Summary::of(area)?;
     if summary.left + summary.left_files == 0 {
         console.line(format!("Nothing in {} waits to be drained", show(area)));
     } else {
@@ -143,15 +133,15 @@ fn status(area: &Path, console: &Console) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-fn drain(area: &Path, bring: &Bring, console: &Console) -> Result<Outcome, Failure> {
-    let options = bring.store.options();
-    let files = files::recover(area, &options, bring.bandwidth, bring.patience, console);
+fn drain(area: &Path, args: &Args, console: &Console) -> Result<Outcome, Failure> {
+    let options = args.store.options();
+    let files = files::recover(area, &options, args.bandwidth, args.patience, console);
     if let Err(failure) = &files
         && failure.is_interruption()
     {
         return files.map(|_| Outcome::Done);
     }
-    let drained = checkpoints::bring(area, &options, bring.bandwidth, bring.patience, console)?;
+    let drained = checkpoints::bring(area, &options, args.bandwidth, args.patience, console)?;
     let (count, bytes, failed) = match files {
         Ok((count, bytes)) => (count, bytes, drained.failure),
         Err(failure) => (0, 0, Some(failure)),
@@ -168,7 +158,7 @@ fn drain(area: &Path, bring: &Bring, console: &Console) -> Result<Outcome, Failu
         drained_bytes: drained.bytes,
         drained_files: count,
         drained_file_bytes: bytes,
-        ..Summary::of("stage drain", area)?
+        ..Summary::of(area)?
     };
     console.event("summary", &summary);
     match failed {

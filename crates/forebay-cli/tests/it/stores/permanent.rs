@@ -69,7 +69,7 @@ fn a_drain_ends_at_a_refusal_and_says_it_once() {
         buffer.save(draft, &request).unwrap();
     }
     drop(buffer);
-    let drain = ["stage", "drain", "--staging", text(&area)];
+    let drain = ["stage", "--drain", "--staging", text(&area)];
     let ran = reach.run(drain).failed_with(&["ExpiredToken"]);
     let warnings = ran
         .stderr
