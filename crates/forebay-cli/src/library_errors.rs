@@ -24,8 +24,9 @@ impl From<forebay_checkpoint::Error> for Failure {
         match error {
             Error::Store(error) => Self::from(error),
             Error::Option { what } => Self::usage(what),
-            Error::Missing { .. } => Self::from_error(&error)
-                .hint("`forebay checkpoint ls` lists those of a run; one without a manifest is not complete"),
+            Error::Missing { .. } => Self::from_error(&error).hint(
+                "`forebay inspect` lists those of a run; one without a manifest is not complete",
+            ),
             error => Self::from_error(&error),
         }
     }

@@ -275,7 +275,7 @@ def test_a_store_that_is_away(run: pathlib.Path, stage: pathlib.Path, away: Call
         saved.wait(2.0)
     assert not saved.done and saved.state in ("on its way", "failing")
     assert checkpoint.load(run / "step-1") == b"safe"
-    status = forebay_command("stage", "status", "--json", "--staging", stage)
+    status = forebay_command("stage", "--json", "--staging", stage)
     events = [json.loads(line) for line in status.stdout.splitlines()]
     assert [event["state"] for event in events[:-1]] == ["draining"] and events[-1]["left"] == 1
     away()
@@ -362,7 +362,7 @@ def test_kill_9_at_any_moment_loses_nothing(run: pathlib.Path, stage: pathlib.Pa
             assert info.error is None and info.step is not None
             assert checkpoint.load(info.location) == expected(info.step)
         first = step + 1
-    done = forebay_command("stage", "drain", "--json", "--staging", stage)
+    done = forebay_command("stage", "--drain", "--json", "--staging", stage)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["left"] == 0
     steps = [info.step for info in checkpoint.list(run, stage=stage / "none")]
@@ -370,7 +370,7 @@ def test_kill_9_at_any_moment_loses_nothing(run: pathlib.Path, stage: pathlib.Pa
     for step_there in steps:
         assert step_there is not None
         assert checkpoint.load(run / f"step-{step_there}", stage=stage / "none") == expected(step_there)
-    status = forebay_command("stage", "status", "--staging", stage)
+    status = forebay_command("stage", "--staging", stage)
     assert status.returncode == 0 and "Nothing in" in status.stdout
 
 
@@ -409,7 +409,7 @@ def test_the_end_of_a_process(run: pathlib.Path, away: Callable[[], None], mode:
     done = python(code, os.fspath(run), mode)
     assert done.returncode == 0, done.stderr
     if mode == "leave":
-        assert "safe in" in done.stderr and "forebay stage drain --staging" in done.stderr
+        assert "safe in" in done.stderr and "forebay stage --drain --staging" in done.stderr
         assert checkpoint.load(run / "step-1") == b"last"
         away()
     else:
@@ -500,15 +500,15 @@ def test_other_threads_run_while_it_waits(run: pathlib.Path, away: Callable[[], 
 
 def test_checkpoints_from_the_command_line(run: pathlib.Path) -> None:
     checkpoint.save({"a": b"x" * 1000}, run / "step-1").wait(LONG)
-    listed = forebay_command("checkpoint", "ls", run)
+    listed = forebay_command("inspect", run)
     assert listed.returncode == 0 and "step-1" in listed.stdout
-    verified = forebay_command("checkpoint", "verify", run / "step-1", "--json")
+    verified = forebay_command("verify", run / "step-1", "--json")
     assert verified.returncode == 0 and json.loads(verified.stdout)["files"] == 1
     victim = next(path for path in files_of(run) if path.name == "a")
     victim.write_bytes(b"y" * 1000)
-    verified = forebay_command("checkpoint", "verify", run / "step-1")
+    verified = forebay_command("verify", run / "step-1")
     assert verified.returncode == 1 and "a: its CRC32C" in verified.stderr, verified.stderr
-    missing = forebay_command("checkpoint", "verify", run / "step-2")
+    missing = forebay_command("verify", run / "step-2")
     assert missing.returncode == 1 and "hint:" in missing.stderr
 
 

@@ -73,10 +73,10 @@ def test_a_killed_process_is_succeeded_and_nothing_is_told(tmp_path: pathlib.Pat
     assert SECRET not in killed.stdout + killed.stderr
     for path in (tmp_path / "fast").rglob("*.json"):
         assert SECRET not in path.read_text()
-    done = forebay_command("stage", "drain")
+    done = forebay_command("stage", "--drain")
     assert done.returncode == 0, done.stderr
     assert checkpoint.latest("s3://bucket/run-c", stage=empty) == "s3://bucket/run-c/step-1"
-    assert forebay_command("checkpoint", "verify", "s3://bucket/run-c/step-1").returncode == 0
+    assert forebay_command("verify", "s3://bucket/run-c/step-1").returncode == 0
 
 
 def test_a_server_that_is_away() -> None:

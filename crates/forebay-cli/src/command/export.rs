@@ -1,4 +1,4 @@
-//! `forebay export`: back to a directory of images, byte for byte.
+//! `forebay export`: back to files, byte for byte.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use forebay_pack::{Cancel, ExportOptions, ExportSummary, Observer, SkippedRecord
 use forebay_store::Location;
 use serde::Serialize;
 
+use super::checkpoint::{self, AreaArgs};
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, show};
@@ -19,20 +20,23 @@ use crate::progress::Bar;
 use crate::quantity;
 use crate::store_args::StoreArgs;
 
-/// Write a dataset's images back as files
+/// Write the images of a dataset, or the files of a checkpoint, into a directory
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Each image goes to the path that its key says, byte for byte as it was packed. Files that are
 there already are never overwritten; the same command again writes what is missing. Records that
 cannot become files are skipped and listed, and the exit code is 3 (1 if any are damaged).
 
+The files of a checkpoint are compared with their checksums; those of several ranks go to rank-N.
+
 Examples:
   forebay export shards/ photos/
   forebay export shards/ photos/ --split validation
-  forebay export s3://bucket/shards photos/")]
+  forebay export s3://bucket/shards photos/
+  forebay export s3://bucket/run/step-1000 step-1000/")]
 pub(crate) struct Args {
-    /// The dataset: the directory or URL that holds forebay.json
-    #[arg(value_name = "DATASET")]
+    /// The dataset, the directory or URL that holds forebay.json; or a checkpoint
+    #[arg(value_name = "DATASET|CHECKPOINT")]
     dataset: PathBuf,
 
     /// The directory to write to
@@ -46,6 +50,13 @@ pub(crate) struct Args {
     /// Shards read at the same time [default: the cores of the machine or container]
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+
+    /// Of a checkpoint: only the files of this rank, directly into DST
+    #[arg(long, value_name = "N")]
+    rank: Option<u32>,
+
+    #[command(flatten)]
+    area: AreaArgs,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -79,6 +90,9 @@ impl Observer for Watch<'_> {
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let store = args.store.options_until(console);
+    if let Some(found) = args.area.find(&args.dataset, &store)? {
+        return checkpoint::export(&found, &args.destination, args.rank, console);
+    }
     let dataset = Input::dataset(&args.dataset, &store)?;
     let manifest = dataset.manifest()?;
     let wanted = |name: &str| args.split.as_deref().is_none_or(|split| split == name);

@@ -77,7 +77,6 @@ commands! {
     Rm => rm,
     Serve => serve,
     Top => top,
-    Checkpoint => checkpoint,
     Stage => stage,
     Cache => cache,
     Doctor => doctor,

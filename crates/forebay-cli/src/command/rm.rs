@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use forebay_checkpoint::Checkpoint;
 use forebay_shard::manifest::FILE_NAME as MANIFEST;
 use forebay_shard::parallel::for_each_parallel;
 use forebay_store::{CopySource, Location, Object, Store};
 use serde::Serialize;
 
+use super::checkpoint::AreaArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::paint::printable;
@@ -22,13 +24,14 @@ const PARALLEL: usize = 16;
 #[command(after_help = "\
 A dataset's manifest goes first, so that no reader finds half a dataset. Removed objects are printed, and cannot be
 restored. Directories that become empty are removed too. Only files that Forebay could list are removed: links, sockets and
-devices stay.
+devices stay. A checkpoint is removed as a whole, unless it is pinned, being read or not uploaded yet.
 
 Examples:
   forebay rm s3://bucket/datasets/imagenet/notes.txt
   forebay rm -r -n s3://bucket/datasets/old      shows what would be removed
   forebay rm -r s3://bucket/datasets/old
-  forebay rm -r /fast/imagenet")]
+  forebay rm -r /fast/imagenet
+  forebay rm -r s3://bucket/run/step-1000        a checkpoint")]
 pub(crate) struct Args {
     /// Objects, files; with -r prefixes, directories, datasets
     #[arg(value_name = "LOCATION", required = true)]
@@ -43,7 +46,16 @@ pub(crate) struct Args {
     dry_run: bool,
 
     #[command(flatten)]
+    area: AreaArgs,
+
+    #[command(flatten)]
     store: StoreArgs,
+}
+
+/// What a location names.
+enum Found {
+    Objects(CopySource, Vec<Object>),
+    Checkpoint(Checkpoint),
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
@@ -52,16 +64,35 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     // Everything is looked up before anything is removed.
     let mut found = Vec::new();
     for location in &args.locations {
-        found.push(find(&Location::parse(location)?, args.recursive, &options)?);
+        found.push(match args.area.find(location, &options)? {
+            Some(checkpoint) if args.recursive => Found::Checkpoint(checkpoint),
+            _ => {
+                let (source, objects) =
+                    find(&Location::parse(location)?, args.recursive, &options)?;
+                Found::Objects(source, objects)
+            }
+        });
     }
-    for (source, listed) in &found {
+    let verb = match args.dry_run {
+        true => "would remove",
+        false => "removed",
+    };
+    for found in &found {
+        let (source, listed) = match found {
+            Found::Objects(source, listed) => (source, listed),
+            Found::Checkpoint(checkpoint) => {
+                if !args.dry_run {
+                    args.area.remove(checkpoint, &options)?;
+                }
+                console.line(format!("{verb} {}", printable(&checkpoint.location())));
+                let parts = checkpoint.manifest().parts.iter();
+                objects += parts.map(|part| part.files.len() as u64).sum::<u64>();
+                bytes += checkpoint.manifest().bytes();
+                continue;
+            }
+        };
         for object in listed {
             let name = source.store().location().join(&object.key);
-            let verb = if args.dry_run {
-                "would remove"
-            } else {
-                "removed"
-            };
             console.line(format!("{verb} {}", printable(&name.to_string())));
             objects += 1;
             bytes += object.len;

@@ -1,4 +1,4 @@
-//! `forebay checkpoint get` and `rm`.
+//! Checkpoints in `forebay inspect`, `export` and `rm`.
 
 use crate::support;
 
@@ -31,14 +31,7 @@ fn files_of_a_checkpoint_are_copied_and_a_checkpoint_removed() {
     let (area, step) = (dir.path().join("area"), dir.path().join("run/step-1"));
     save(&area, &step);
     let out = dir.path().join("out");
-    let get = [
-        "checkpoint",
-        "get",
-        text(&step),
-        text(&out),
-        "--staging",
-        text(&area),
-    ];
+    let get = ["export", text(&step), text(&out), "--staging", text(&area)];
     run(get).done();
     let copied = tree(&out);
     assert_eq!(copied[Path::new("model.bin")], b"weights");
@@ -47,9 +40,26 @@ fn files_of_a_checkpoint_are_copied_and_a_checkpoint_removed() {
     assert!(run(get).code(1).stderr.contains("is there already"));
     run([&get[..], &["--rank", "1"]].concat()).code(2);
 
-    let rm = ["checkpoint", "rm", text(&step), "--staging", text(&area)];
-    run(rm).done();
+    let inspect = ["inspect", text(&step), "--staging", text(&area), "--json"];
+    let shown = run(inspect).done();
+    assert_eq!(shown.summary()["world_size"], 1);
+    assert!(shown.stdout.contains("sub/state.json"), "{}", shown.stdout);
+    let run_dir = step.parent().unwrap();
+    let shown = run(["inspect", text(run_dir), "--staging", text(&area), "--json"]).done();
+    assert_eq!(shown.summary()["checkpoints"], 1);
+
+    let rm = ["rm", text(&step), "--staging", text(&area)];
+    run(rm).code(2);
+    run([&rm[..], &["-r", "-n"]].concat()).done();
+    assert!(step.exists());
+    let pin = Location::parse(&step).unwrap();
+    forebay_checkpoint::pin(&pin, &StoreOptions::default(), true).unwrap();
+    let refused = run([&rm[..], &["-r"]].concat()).code(2);
+    assert!(refused.stderr.contains("pinned"), "{}", refused.stderr);
+    assert!(step.exists());
+    forebay_checkpoint::pin(&pin, &StoreOptions::default(), false).unwrap();
+    run([&rm[..], &["-r"]].concat()).done();
     assert!(!step.exists());
-    assert!(run(rm).code(1).stderr.contains("no complete checkpoint"));
+    run([&rm[..], &["-r"]].concat()).code(1);
     assert!(fs::exists(dir.path().join("run")).unwrap());
 }

@@ -1,114 +1,168 @@
-//! `forebay checkpoint`: lists, verifies, downloads and removes checkpoints.
+//! Checkpoints in the commands for datasets: `inspect`, `verify`, `export` and `rm`.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::Args;
 use forebay_checkpoint::{self as checkpoint, Checkpoint, default_area};
-use forebay_store::{Cancel, Location};
+use forebay_store::{Cancel, Location, StoreOptions};
 use serde::Serialize;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::show;
+use crate::paint::printable;
 use crate::quantity;
-use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
-/// List, verify, download and remove checkpoints
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  forebay checkpoint ls s3://bucket/run
-  forebay checkpoint verify s3://bucket/run/step-1000
-  forebay checkpoint get s3://bucket/run/step-1000 step-1000/
-  forebay checkpoint rm s3://bucket/run/step-1000")]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    /// List the complete checkpoints of a run, and those that this machine is uploading
-    Ls {
-        /// The directory or prefix that holds them
-        #[arg(value_name = "RUN")]
-        location: OsString,
-        #[command(flatten)]
-        rest: Rest,
-    },
-    /// Compare every file of a checkpoint with its checksum
-    Verify {
-        /// The checkpoint
-        #[arg(value_name = "CHECKPOINT")]
-        location: OsString,
-        #[command(flatten)]
-        rest: Rest,
-    },
-    /// Download the files of a checkpoint into a directory, and compare them with their checksums
-    Get {
-        /// The checkpoint
-        #[arg(value_name = "CHECKPOINT")]
-        location: OsString,
-
-        /// The directory to write; of several ranks, each one's files go to rank-N below it
-        #[arg(value_name = "DIR")]
-        directory: PathBuf,
-
-        /// Only the files of this rank, directly into DIR
-        #[arg(long, value_name = "N")]
-        rank: Option<u32>,
-
-        #[command(flatten)]
-        rest: Rest,
-    },
-    /// Remove complete checkpoints. Pinned ones, and those that a process reads or still has to upload, are refused
-    Rm {
-        /// The checkpoints
-        #[arg(value_name = "CHECKPOINT", required = true)]
-        locations: Vec<OsString>,
-        #[command(flatten)]
-        rest: Rest,
-    },
-}
-
-#[derive(Debug, ClapArgs)]
-struct Rest {
-    #[command(flatten)]
-    store: StoreArgs,
-
-    /// The staging area [default: ~/.cache/forebay/stage]
+/// The staging area that checkpoints may be in.
+#[derive(Debug, Args)]
+pub(super) struct AreaArgs {
+    /// For a checkpoint: the staging area from which it is uploaded [default: ~/.cache/forebay/stage]
     #[arg(long, value_name = "DIR")]
     staging: Option<PathBuf>,
 }
 
-impl Rest {
+impl AreaArgs {
     /// The area, if there may be one.
     fn area(&self) -> Option<PathBuf> {
         self.staging.clone().or_else(|| default_area().ok())
     }
+
+    /// The checkpoint at a location; `None` if the location holds something else.
+    pub(super) fn find(
+        &self,
+        path: &Path,
+        store: &StoreOptions,
+    ) -> Result<Option<Checkpoint>, Failure> {
+        use checkpoint::Error;
+        use forebay_store::Error::NotFound;
+        let Some(location) = Location::parse(path).ok().filter(|_| !path.is_file()) else {
+            return Ok(None);
+        };
+        match Checkpoint::open(&location, store, self.area().as_deref()) {
+            Ok(found) => Ok(Some(found)),
+            Err(Error::Missing { .. } | Error::Option { .. } | Error::Store(NotFound { .. })) => {
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes a checkpoint. One that is pinned, read or not uploaded yet is refused.
+    pub(super) fn remove(&self, found: &Checkpoint, store: &StoreOptions) -> Result<(), Failure> {
+        let location = Location::parse(found.location())?;
+        Ok(checkpoint::remove(
+            &location,
+            store,
+            self.area().as_deref(),
+        )?)
+    }
+
+    /// Prints the files of a checkpoint, or the checkpoints of a run. Returns whether there are any.
+    pub(super) fn inspect(
+        &self,
+        path: &Path,
+        store: &StoreOptions,
+        console: &Console,
+    ) -> Result<bool, Failure> {
+        if let Some(found) = self.find(path, store)? {
+            print_files(&found, console);
+            return Ok(true);
+        }
+        let Ok(run) = Location::parse(path) else {
+            return Ok(false);
+        };
+        match checkpoint::list(&run, store, self.area().as_deref()) {
+            Ok(found) if !found.is_empty() => {
+                print_run(&found, console);
+                Ok(true)
+            }
+            // It is no run, or nothing that can be read; the caller says which.
+            _ => Ok(false),
+        }
+    }
 }
 
-pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    match args.what {
-        What::Ls { location, rest } => ls(&Location::parse(location)?, &rest, console),
-        What::Verify { location, rest } => verify(&Location::parse(location)?, &rest, console),
-        What::Get {
-            location,
-            directory,
-            rank,
-            rest,
-        } => get(
-            &Location::parse(location)?,
-            &directory,
-            rank,
-            &rest,
-            console,
-        ),
-        What::Rm { locations, rest } => rm(&locations, &rest, console),
+/// Whether a local directory is a checkpoint or has one right below it.
+pub(super) fn has_checkpoints(path: &Path) -> bool {
+    let is_one = |path: &Path| path.join(checkpoint::MANIFEST_NAME).is_file();
+    let below = || {
+        Some(
+            path.read_dir()
+                .ok()?
+                .flatten()
+                .any(|entry| is_one(&entry.path())),
+        )
+    };
+    is_one(path) || below().unwrap_or(false)
+}
+
+fn print_lines(table: &Table, console: &Console) {
+    for line in table.lines(console.paint()) {
+        console.line(line);
     }
+}
+
+fn print_files(found: &Checkpoint, console: &Console) {
+    #[derive(Serialize)]
+    struct File<'a> {
+        rank: u32,
+        file: &'a str,
+        bytes: u64,
+    }
+    #[derive(Serialize)]
+    struct Summary {
+        command: &'static str,
+        exit_code: i32,
+        location: String,
+        world_size: u32,
+        bytes: u64,
+        local: bool,
+    }
+    let manifest = found.manifest();
+    let columns = [
+        ("rank", Align::Right),
+        ("file", Align::Left),
+        ("size", Align::Right),
+    ];
+    let mut table = Table::new(&columns);
+    for (rank, part) in (0_u32..).zip(&manifest.parts) {
+        for file in &part.files {
+            let (name, bytes) = (file.name.as_str(), file.bytes);
+            table.row([rank.to_string(), printable(name), quantity::bytes(bytes)]);
+            console.event(
+                "file",
+                &File {
+                    rank,
+                    file: name,
+                    bytes,
+                },
+            );
+        }
+    }
+    let world_size = manifest.world_size();
+    console.line(format!(
+        "{}: a checkpoint of {}, {}{}",
+        printable(&found.location()),
+        quantity::counted(world_size.into(), "rank", "ranks"),
+        quantity::bytes(manifest.bytes()),
+        if found.is_local() {
+            ", on this machine"
+        } else {
+            ""
+        },
+    ));
+    print_lines(&table, console);
+    let summary = Summary {
+        command: "inspect",
+        exit_code: 0,
+        location: found.location(),
+        world_size,
+        bytes: manifest.bytes(),
+        local: found.is_local(),
+    };
+    console.event("summary", &summary);
 }
 
 #[derive(Serialize)]
@@ -123,14 +177,13 @@ struct Row<'a> {
     error: Option<&'a str>,
 }
 
-fn ls(run: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure> {
-    let found = checkpoint::list(run, &rest.store.options(), rest.area().as_deref())?;
+fn print_run(found: &[checkpoint::CheckpointEntry], console: &Console) {
     let mut table = Table::new(&[
         ("checkpoint", Align::Left),
         ("size", Align::Right),
         ("", Align::Left),
     ]);
-    for one in &found {
+    for one in found {
         let (bytes, world_size, error) = match &one.manifest {
             Ok(manifest) => (manifest.bytes(), manifest.world_size(), None),
             Err(why) => (0, 0, Some(why.as_str())),
@@ -161,14 +214,7 @@ fn ls(run: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure
             },
         );
     }
-    if found.is_empty() {
-        console.note(format!("no complete checkpoint in {run}"));
-    } else {
-        table
-            .lines(console.paint())
-            .iter()
-            .for_each(|line| console.line(line));
-    }
+    print_lines(&table, console);
     #[derive(Serialize)]
     struct Summary {
         command: &'static str,
@@ -176,20 +222,15 @@ fn ls(run: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure
         checkpoints: usize,
     }
     let summary = Summary {
-        command: "checkpoint ls",
+        command: "inspect",
         exit_code: 0,
         checkpoints: found.len(),
     };
     console.event("summary", &summary);
-    Ok(Outcome::Done)
 }
 
-fn verify(place: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure> {
-    let found = Checkpoint::open(
-        place,
-        &rest.store.options_until(console),
-        rest.area().as_deref(),
-    )?;
+/// Compares every file of a checkpoint with its checksum.
+pub(super) fn verify(found: &Checkpoint, console: &Console) -> Result<(), Failure> {
     let bytes = found.manifest().bytes();
     let files: u64 = found
         .manifest()
@@ -226,7 +267,7 @@ fn verify(place: &Location, rest: &Rest, console: &Console) -> Result<Outcome, F
     console.event(
         "summary",
         &Summary {
-            command: "checkpoint verify",
+            command: "verify",
             exit_code: i32::from(!damage.is_empty()),
             location: found.location(),
             files,
@@ -241,7 +282,7 @@ fn verify(place: &Location, rest: &Rest, console: &Console) -> Result<Outcome, F
             quantity::counted(files, "file", "files"),
             quantity::bytes(bytes)
         ));
-        return Ok(Outcome::Done);
+        return Ok(());
     }
     Err(Failure::new(format!(
         "{} of {} in {} are damaged",
@@ -249,18 +290,16 @@ fn verify(place: &Location, rest: &Rest, console: &Console) -> Result<Outcome, F
         quantity::counted(files, "file", "files"),
         found.location()
     ))
-    .hint("load another checkpoint: `forebay checkpoint ls` lists those of the run"))
+    .hint("load another checkpoint: `forebay inspect` lists those of the run"))
 }
 
-fn get(
-    location: &Location,
+/// Copies the files of a checkpoint into a directory; of several ranks, each one's into `rank-N` below it.
+pub(super) fn export(
+    found: &Checkpoint,
     directory: &Path,
     rank: Option<u32>,
-    rest: &Rest,
     console: &Console,
 ) -> Result<Outcome, Failure> {
-    let options = rest.store.options_until(console);
-    let found = Checkpoint::open(location, &options, rest.area().as_deref())?;
     let manifest = found.manifest();
     let world_size = manifest.world_size();
     if let Some(rank) = rank.filter(|rank| *rank >= world_size) {
@@ -319,36 +358,12 @@ fn get(
     console.event(
         "summary",
         &Summary {
-            command: "checkpoint get",
+            command: "export",
             exit_code: 0,
             location: found.location(),
             directory: directory.display().to_string(),
             files: files.len(),
             bytes,
-        },
-    );
-    Ok(Outcome::Done)
-}
-
-fn rm(locations: &[OsString], rest: &Rest, console: &Console) -> Result<Outcome, Failure> {
-    let options = rest.store.options_until(console);
-    for location in locations {
-        let location = Location::parse(location)?;
-        checkpoint::remove(&location, &options, rest.area().as_deref())?;
-        console.line(format!("Removed {location}"));
-    }
-    #[derive(Serialize)]
-    struct Summary {
-        command: &'static str,
-        exit_code: i32,
-        removed: usize,
-    }
-    console.event(
-        "summary",
-        &Summary {
-            command: "checkpoint rm",
-            exit_code: 0,
-            removed: locations.len(),
         },
     );
     Ok(Outcome::Done)

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use forebay_pack::RecordFormat;
 
+use super::checkpoint::{AreaArgs, has_checkpoints};
 use super::foreign_args::ForeignArgs;
 use super::record_files::{self, local_tfrecords};
 use super::record_source::foreign_source;
@@ -20,7 +21,7 @@ use crate::store_args::StoreArgs;
 use figures::{ImageFigures, IndexFigures};
 use show::Findings;
 
-/// Show what is in a dataset or a shard
+/// Show what is in a dataset, a shard or a checkpoint
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Splits, shards, bytes, features, classes and how big the records are, from manifest and indexes
@@ -32,10 +33,11 @@ Examples:
   forebay inspect shards/ --contact-sheet images.png
   forebay inspect shards/train-00000-of-00004 --json
   forebay inspect s3://bucket/shards
-  forebay inspect parquet/                    files of another tool: splits, columns, sizes")]
+  forebay inspect parquet/                    files of another tool: splits, columns, sizes
+  forebay inspect s3://bucket/run             the complete checkpoints of a run")]
 pub(crate) struct Args {
-    /// A dataset (the directory or URL with forebay.json), one shard, or files of another tool
-    #[arg(value_name = "DATASET|SHARD")]
+    /// A dataset (the directory or URL with forebay.json), one shard, files of another tool, a checkpoint, or its run
+    #[arg(value_name = "DATASET|SHARD|CHECKPOINT|RUN")]
     path: PathBuf,
 
     /// Read every record: sizes, formats and dimensions of the images themselves
@@ -51,11 +53,17 @@ pub(crate) struct Args {
     all_classes: bool,
 
     #[command(flatten)]
+    area: AreaArgs,
+
+    #[command(flatten)]
     store: StoreArgs,
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let store = args.store.options();
+    if has_checkpoints(&args.path) && args.area.inspect(&args.path, &store, console)? {
+        return Ok(Outcome::Done);
+    }
     let foreign = ForeignArgs::default();
     let paths = std::slice::from_ref(&args.path);
     let tfrecords = || Some((RecordFormat::TFRECORD, local_tfrecords(&args.path)?));
@@ -70,7 +78,13 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         }
         return record_files::inspect(&args.path, format, &input, args.all_classes, console);
     }
-    let contents = Contents::open(&args.path, &store)?;
+    let contents = match Contents::open(&args.path, &store) {
+        // To look for checkpoints lists every directory, so it comes last.
+        Err(_) if !args.path.is_dir() && args.area.inspect(&args.path, &store, console)? => {
+            return Ok(Outcome::Done);
+        }
+        contents => contents?,
+    };
     let splits = contents.shards()?;
     let index = IndexFigures::of(&splits);
     let images = if args.deep {

@@ -21,6 +21,7 @@ use forebay_shard::{ExampleView, some_of};
 use forebay_store::StoreOptions;
 use serde::Serialize;
 
+use super::checkpoint::{self, AreaArgs};
 use super::foreign_args::ForeignArgs;
 use super::record_files::{self, local_tfrecords};
 use super::record_source::foreign_source;
@@ -32,7 +33,7 @@ use crate::progress::Bar;
 use crate::quantity;
 use crate::store_args::StoreArgs;
 
-/// Check every checksum of datasets or shards
+/// Check every checksum of datasets, shards or checkpoints
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Reads all bytes and compares them with the checksums in records, blocks, indexes and manifest.
@@ -51,10 +52,11 @@ Examples:
   forebay verify s3://bucket/shards --compare-source s3://bucket/photos
   forebay verify shards/train-00000-of-00004
   forebay verify s3://bucket/shards           everything in a store is read
-  forebay verify parquet/ --deep              every record and image of another tool's files")]
+  forebay verify parquet/ --deep              every record and image of another tool's files
+  forebay verify s3://bucket/run/step-1000    a checkpoint")]
 pub(crate) struct Args {
-    /// Datasets (directories or URLs with forebay.json), single shards, or files of another tool
-    #[arg(value_name = "DATASET|SHARD", required = true)]
+    /// Datasets (directories or URLs with forebay.json), single shards, files of another tool, or checkpoints
+    #[arg(value_name = "DATASET|SHARD|CHECKPOINT", required = true)]
     paths: Vec<PathBuf>,
 
     /// Decode every image too
@@ -68,6 +70,9 @@ pub(crate) struct Args {
     /// Shards read at the same time [default: the cores of the machine or container]
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    area: AreaArgs,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -86,6 +91,10 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let foreign = ForeignArgs::default();
     let (mut paths, mut failed) = (Vec::new(), None);
     for path in &args.paths {
+        if let Some(found) = args.area.find(path, &store)? {
+            failed = failed.or(checkpoint::verify(&found, console).err());
+            continue;
+        }
         let tfrecords = || Some((RecordFormat::TFRECORD, local_tfrecords(path)?));
         let found = foreign_source(std::slice::from_ref(path), None, &foreign, &store);
         match found.map(|found| found.or_else(tfrecords)) {
