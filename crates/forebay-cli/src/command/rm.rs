@@ -77,28 +77,29 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         true => "would remove",
         false => "removed",
     };
-    for found in &found {
+    for found in found {
         let (source, listed) = match found {
             Found::Objects(source, listed) => (source, listed),
             Found::Checkpoint(checkpoint) => {
-                if !args.dry_run {
-                    args.area.remove(checkpoint, &options)?;
-                }
-                console.line(format!("{verb} {}", printable(&checkpoint.location())));
                 let parts = checkpoint.manifest().parts.iter();
                 objects += parts.map(|part| part.files.len() as u64).sum::<u64>();
                 bytes += checkpoint.manifest().bytes();
+                let location = checkpoint.location();
+                if !args.dry_run {
+                    args.area.remove(checkpoint, &options)?;
+                }
+                console.line(format!("{verb} {}", printable(&location)));
                 continue;
             }
         };
-        for object in listed {
+        for object in &listed {
             let name = source.store().location().join(&object.key);
             console.line(format!("{verb} {}", printable(&name.to_string())));
             objects += 1;
             bytes += object.len;
         }
         if !args.dry_run {
-            remove(source.store(), listed)?;
+            remove(source.store(), &listed)?;
             if source.object().is_none()
                 && let Ok(root) = source.store().location().local_path()
             {

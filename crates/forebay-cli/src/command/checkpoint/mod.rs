@@ -50,8 +50,10 @@ impl AreaArgs {
     }
 
     /// Removes a checkpoint. One that is pinned, read or not uploaded yet is refused.
-    pub(super) fn remove(&self, found: &Checkpoint, store: &StoreOptions) -> Result<(), Failure> {
+    pub(super) fn remove(&self, found: Checkpoint, store: &StoreOptions) -> Result<(), Failure> {
         let location = Location::parse(found.location())?;
+        // While it is open, it counts as being read.
+        drop(found);
         Ok(checkpoint::remove(
             &location,
             store,
