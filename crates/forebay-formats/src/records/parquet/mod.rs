@@ -22,6 +22,7 @@ mod rows;
 mod sink;
 #[cfg(all(test, feature = "formats"))]
 pub(super) mod tests;
+#[cfg(feature = "formats")]
 mod thrift;
 
 use super::CreateSink;
