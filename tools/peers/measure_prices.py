@@ -65,7 +65,7 @@ def events(args, command, disk=None):
 def rate(args, dataset, threads, cold, disk):
     """Images a second of one run of the loader with random crops."""
     command = ["bench", "loader", dataset, "--threads", threads, "--transform", "train", "--runs", 1, "--batch-size", 64,
-               "--duration", args.run_time if disk else args.loader_time, "--cold", cold]  # fmt: skip
+               "--run-time", args.run_time if disk else args.loader_time, "--cold", cold]  # fmt: skip
     (report,) = [event for event in events(args, command, disk) if event["type"] == "bench"]
     return report["rows"][0]["median"]
 

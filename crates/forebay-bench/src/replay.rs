@@ -21,9 +21,7 @@ use crate::Result;
 use crate::cold::{Cold, Evictor, Footprint, Way};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::read::split_of;
-use crate::storage::{
-    JobFile, Medium, ReadJob, Recorded, Recorder, RunOptions, RunReport, fio, run,
-};
+use crate::storage::{JobFile, Medium, ReadJob, Recorded, Recorder, RunOptions, RunReport, run};
 
 const MB: f64 = 1e6;
 /// The side of the images of the run with a transform.
@@ -38,8 +36,6 @@ pub struct ReplayOptions {
     pub batch_size: u64,
     /// Decoding threads; 0 for as many as there are cores.
     pub threads: usize,
-    /// Reading threads of the loader; 0 for its default.
-    pub readers: usize,
     /// Further numbers of reads in flight to compare; the loader's own is always measured.
     pub depths: Vec<usize>,
     /// A directory of the same images as single files, named by the keys of the records.
@@ -51,8 +47,6 @@ pub struct ReplayOptions {
     pub read: ReadOptions,
     /// Counted runs of each alternative.
     pub runs: usize,
-    /// Job file to write for fio, of the replay of the first place.
-    pub emit_fio: Option<PathBuf>,
 }
 
 /// Replays the reads of an epoch at each place that has the dataset, as records and as single files, beside the loader.
@@ -61,11 +55,8 @@ pub struct ReplayOptions {
 /// A dataset or an image that cannot be read.
 pub fn replay(places: &[Location], options: &ReplayOptions) -> Result<Vec<BenchReport>> {
     let mut reports = Vec::new();
-    for (number, place) in places.iter().enumerate() {
+    for place in places {
         let epoch = Epoch::record(place, options)?;
-        if let Some(at) = options.emit_fio.as_ref().filter(|_| number == 0) {
-            epoch.emit_fio(at)?;
-        }
         reports.push(epoch.measure(options)?);
     }
     Ok(reports)
@@ -130,13 +121,6 @@ impl<'a> Epoch<'a> {
             split: options.split.as_deref(),
             is_local,
         })
-    }
-
-    fn emit_fio(&self, at: &Path) -> Result<()> {
-        if !self.is_local {
-            return Err(format!("\"{}\" is not local: fio cannot read it", self.place).into());
-        }
-        fio::replay(&self.recorded.job, self.recorded.depth, false, at)?.save(at)
     }
 
     fn measure(&self, options: &ReplayOptions) -> Result<BenchReport> {
@@ -445,7 +429,6 @@ fn epoch(
     )?;
     let mut asked = Options::new(options.batch_size, transform);
     asked.threads = options.threads;
-    asked.readers = options.readers;
     asked.drop_last = false;
     let begin = Instant::now();
     let mut loader = Loader::new(split, asked)?;
@@ -473,13 +456,11 @@ mod tests {
             split: None,
             batch_size: 8,
             threads: 1,
-            readers: 2,
             depths: vec![1],
             files: None,
             cold: Cold::Off,
             read: ReadOptions::default(),
             runs: 1,
-            emit_fio: None,
         }
     }
 
@@ -498,7 +479,6 @@ mod tests {
         let place = Location::from(packed.as_path());
         let mut options = options();
         options.files = Some(images);
-        options.emit_fio = Some(dir.path().join("epoch.fio"));
         let epoch = Epoch::record(&place, &options).unwrap();
         let split = split_of(&epoch.dataset, &packed, None).unwrap();
         assert!(epoch.is_local && epoch.samples.len() as u64 == split.len());
@@ -539,11 +519,6 @@ mod tests {
                 .iter()
                 .any(|note| note.contains("of what this storage can give"))
         );
-        assert!(
-            std::fs::read_to_string(dir.path().join("epoch.fio"))
-                .unwrap()
-                .contains("read_iolog")
-        );
     }
 
     #[test]
@@ -557,12 +532,6 @@ mod tests {
         let cache = report.rows[0].cache.as_ref().expect("a state");
         assert!(cache.cache.contains("no storage"), "{cache:?}");
         assert!(report.rows[0].extra["p50_ms"] >= 1.0, "{report:?}");
-        options.emit_fio = Some("x.fio".into());
-        let error = replay(std::slice::from_ref(&place), &options)
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("fio cannot read it"), "{error}");
-        options.emit_fio = None;
         options.files = Some("/no/such".into());
         let error = replay(&[place], &options).unwrap_err().to_string();
         assert!(

@@ -2,8 +2,7 @@
 //!
 //! A [`ReadJob`] is files and reads of them in order. [`run`] performs it with a number of reads in flight, through the page
 //! cache or past it, from local files or from any [`Storage`](forebay_shard::storage::Storage), and returns a [`RunReport`]:
-//! rate, latencies, rate per interval. [`write()`] does the same for writes, with `fsync` in the timing. [`fio`] prints the
-//! same job for fio.
+//! rate, latencies, rate per interval. [`write()`] does the same for writes, with `fsync` in the timing.
 //!
 //! ```no_run
 //! use forebay_bench::storage::{Medium, ReadJob, RunOptions, SizeMix, run};
@@ -15,7 +14,6 @@
 //! # Ok::<(), forebay_bench::Error>(())
 //! ```
 
-pub mod fio;
 mod job;
 mod medium;
 mod recorder;

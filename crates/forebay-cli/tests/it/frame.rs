@@ -76,7 +76,7 @@ fn usage_errors_go_to_stderr_with_exit_code_2() {
         &["completions", "tcsh-like"],
         &["convert", "a", "b", "--format", "zip"],
         &["convert", "a", "b", "--seek-points", "fine"],
-        &["bench", "stream", "a", "--duration", "5"],
+        &["bench", "stream", "a", "--run-time", "5"],
     ] {
         let ran = run(args).code(2);
         assert!(ran.stdout.is_empty(), "{args:?}: {}", ran.stdout);

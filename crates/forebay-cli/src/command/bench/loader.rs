@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use forebay_bench::{BenchReport, LoadOptions};
 use forebay_image::{EvalTransform, TrainTransform, Transform};
-use forebay_loader::{Options, PageCache};
+use forebay_loader::Options;
 use forebay_options::{TransformSpec, Transforms};
 
 use super::Experiment;
@@ -30,7 +30,7 @@ pub(super) struct LoaderArgs {
     threads: Vec<usize>,
     /// Least duration of a run
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "3s")]
-    duration: Duration,
+    run_time: Duration,
     /// Transforms to compare
     #[arg(
         long,
@@ -42,15 +42,9 @@ pub(super) struct LoaderArgs {
     /// Side of decoded images in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 224)]
     size: u32,
-    /// Threads that read [default: 4]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    readers: usize,
     /// Memory for records and batches
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GiB")]
     memory: u64,
-    /// The system's copies of what was read
-    #[arg(long, value_name = "WHAT", default_value = "keep")]
-    page_cache: Copies,
 
     #[command(flatten)]
     cold: ColdArgs,
@@ -72,12 +66,6 @@ enum What {
     KeepEncoded,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Copies {
-    Keep,
-    Drop,
-}
-
 impl Experiment for LoaderArgs {
     fn measure(self, runs: usize, _console: &Console) -> Result<Vec<BenchReport>, Failure> {
         let dataset = self.dataset.clone();
@@ -97,16 +85,11 @@ impl LoaderArgs {
         given.transform = Some(Transforms::One(TransformSpec::new("train")));
         let mut options =
             Options::from_schema(&given).map_err(|error| Failure::usage(error.to_string()))?;
-        options.readers = self.readers;
         options.memory_bytes = self.memory;
-        options.page_cache = match self.page_cache {
-            Copies::Keep => PageCache::Keep,
-            Copies::Drop => PageCache::Drop,
-        };
         Ok(LoadOptions {
             split: given.split,
             threads: self.threads,
-            duration: self.duration,
+            duration: self.run_time,
             transforms,
             options,
             cold: self.cold.cold,

@@ -18,12 +18,6 @@ pub(super) struct Storage {
     /// Further numbers of reads in flight to compare, 1 to 256; the loader's own is always measured
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
     depth: Vec<u16>,
-    /// Threads that read [default: 4, or what suits the store]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    readers: usize,
-    /// Write the same reads as a job of fio, with logs beside it
-    #[arg(long, value_name = "FILE")]
-    emit_fio: Option<PathBuf>,
     #[command(flatten)]
     epoch: EpochArgs,
 }
@@ -35,13 +29,11 @@ impl Experiment for Storage {
             split: self.epoch.split,
             batch_size: self.epoch.batch_size,
             threads: self.epoch.threads,
-            readers: self.readers,
             depths: self.depth.into_iter().map(usize::from).collect(),
             files: self.files,
             cold: self.epoch.cold.cold,
             read,
             runs,
-            emit_fio: self.emit_fio,
         };
         Ok(forebay_bench::replay(&places, &options)?)
     }

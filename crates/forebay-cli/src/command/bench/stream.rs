@@ -33,7 +33,7 @@ pub(super) struct Stream {
     transport: Vec<Transport>,
     /// Duration of a run
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
-    duration: Duration,
+    run_time: Duration,
     #[command(flatten)]
     cold: ColdArgs,
 }
@@ -45,7 +45,7 @@ impl Experiment for Stream {
             self.split.as_deref(),
             self.threads,
             &self.transport,
-            self.duration,
+            self.run_time,
             self.cold.cold,
             runs,
         )?])

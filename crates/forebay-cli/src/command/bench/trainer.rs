@@ -26,15 +26,15 @@ const MOST_SECONDS: f64 = 3600.0;
 /// Importing torch, building the network and the slowest steps may take this long beyond the training itself.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// Duration of the training whose steps are recorded; at least 3 steps are.
+const TRAIN_TIME: Duration = Duration::from_secs(5);
+
 /// The training whose step times a consumer waits.
 #[derive(Debug, Args)]
 pub struct TrainerArgs {
     /// Python interpreter with torch and torchvision, for --consumer torch:NETWORK
     #[arg(long, value_name = "PYTHON", default_value = "python3")]
     python: PathBuf,
-    /// Duration of the training whose steps are recorded, for --consumer torch:NETWORK; at least 3 steps
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
-    train_time: Duration,
 }
 
 impl TrainerArgs {
@@ -70,14 +70,14 @@ impl TrainerArgs {
     ) -> Result<Consumer, Failure> {
         console.note(format!(
             "training {network} with batches of {batch_size} for {:?} to record step times",
-            self.train_time
+            TRAIN_TIME
         ));
         let python = self.python.as_path();
         let mut command = Command::new(python);
         command
             .args(["-c", SCRIPT, network])
             .arg(batch_size.to_string())
-            .arg(self.train_time.as_secs_f64().to_string());
+            .arg(TRAIN_TIME.as_secs_f64().to_string());
         let failed = |why: String| {
             Failure::new(format!(
                 "--consumer torch:{network}: {why} ({})",
@@ -85,7 +85,7 @@ impl TrainerArgs {
             ))
             .hint("--python names an interpreter with torch and torchvision; recorded:FILE needs none")
         };
-        let (status, out, err) = outputs(&mut command, self.train_time + PATIENCE)
+        let (status, out, err) = outputs(&mut command, TRAIN_TIME + PATIENCE)
             .map_err(|error| failure_of(&error, &failed))?;
         if !status.success() {
             let last = err.lines().rfind(|line| !line.trim().is_empty());
