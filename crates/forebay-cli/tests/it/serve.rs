@@ -179,6 +179,14 @@ fn configured(config: &str) -> (TempDir, PathBuf) {
     (dir, file)
 }
 
+const WATCHED: &str = r#"
+health_listen = "127.0.0.1:0"
+admin_images = false
+
+[datasets.shards]
+path = "shards"
+"#;
+
 const JOBS: &str = r#"
 listen = "127.0.0.1:0"
 token_file = "tokens"
@@ -264,13 +272,11 @@ fn json_lines(log: &str) -> Vec<serde_json::Value> {
 
 #[test]
 fn every_line_of_a_json_log_is_json() {
-    let (_dir, root) = packed();
+    let (_dir, root) = configured(WATCHED);
     let more = [
         "--log-format",
         "json",
         "--admin-listen",
-        "127.0.0.1:0",
-        "--health-listen",
         "127.0.0.1:0",
         "--color",
         "always",
@@ -384,15 +390,8 @@ fn several_datasets_and_half_of_tls() {
 
 #[test]
 fn a_server_is_watched_from_a_terminal() {
-    let (_dir, root) = packed();
-    let more = [
-        "--json",
-        "--admin-listen",
-        "127.0.0.1:0",
-        "--admin-images=false",
-        "--health-listen",
-        "127.0.0.1:0",
-    ];
+    let (_dir, root) = configured(WATCHED);
+    let more = ["--json", "--admin-listen", "127.0.0.1:0"];
     let mut served = Served::start(&root, &more);
     let first: serde_json::Value = serde_json::from_str(&served.url).unwrap();
     let mut address_of = |listener: &str| loop {

@@ -77,8 +77,8 @@ impl Decided {
             read: ReadOptions::new(args.store.options()).with_cache(cache.clone()),
             cache,
             admin_listen: args.admin_listen.or(config.admin_listen),
-            health_listen: args.health_listen.or(config.health_listen),
-            admin_images: args.admin_images.or(config.admin_images),
+            health_listen: config.health_listen,
+            admin_images: config.admin_images,
             log_format: args.log_format.or(config.log_format).unwrap_or_default(),
             options,
             datasets,
@@ -412,7 +412,7 @@ fn server_options(args: &Args, config: &Config) -> Result<ServerOptions, Failure
             ..image_limits
         },
         stream_memory_bytes: size(args.memory, limits.memory),
-        total_memory_bytes: size(args.total_memory, limits.total_memory),
+        total_memory_bytes: size(None, limits.total_memory),
         shared_memory_bytes: args
             .shared_memory
             .or(limits.shared_memory.map(|shared| shared.0))

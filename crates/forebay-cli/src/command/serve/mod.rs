@@ -67,14 +67,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT")]
     admin_listen: Option<SocketAddr>,
 
-    /// Address of health and readiness alone, for probes: /healthz, /readyz [default: none]
-    #[arg(long, value_name = "ADDR:PORT")]
-    health_listen: Option<SocketAddr>,
-
-    /// Show small previews of samples on the dashboard [default: only on addresses that this machine alone reaches]
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    admin_images: Option<bool>,
-
     /// Check and print everything that would be served, and exit
     #[arg(long)]
     check: bool,
@@ -108,11 +100,6 @@ pub(crate) struct Args {
     /// Memory for one stream's records and batches [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     memory: Option<u64>,
-
-    /// Memory for the records and batches of all streams; further streams get less, or the error that the server is busy
-    /// [default: half of the machine's or container's memory]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
-    total_memory: Option<u64>,
 
     /// Memory that one stream shares with a trainer on this host, so that batches are not copied; with 0 trainers on this host
     /// use TCP as well [default: 1GiB]
