@@ -119,6 +119,11 @@ impl Console {
         &self.interrupt
     }
 
+    /// Whether details are asked for.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose > 0
+    }
+
     /// Whether results are events for a program.
     pub(crate) fn is_json(&self) -> bool {
         self.json

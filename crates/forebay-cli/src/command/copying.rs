@@ -54,14 +54,12 @@ impl Job<'_> {
         if from.is_remote() && from.scheme() != to.scheme() {
             (options.endpoint, options.region) = (None, None);
         }
-        if let Some(endpoint) = &self.how.to_endpoint {
-            options.endpoint = Some(endpoint.clone());
-        }
-        if let Some(region) = &self.how.to_region {
-            options.region = Some(region.clone());
-        }
         for (name, value) in &self.how.to_storage_options {
-            options = options.with(name, value.get());
+            match name.as_str() {
+                "endpoint" => options.endpoint = Some(value.get()),
+                "region" => options.region = Some(value.get()),
+                _ => options = options.with(name, value.get()),
+            }
         }
         options
     }

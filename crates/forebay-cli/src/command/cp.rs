@@ -85,14 +85,6 @@ pub(crate) struct How {
     #[arg(long, value_name = "DIR")]
     pub(crate) scratch: Option<PathBuf>,
 
-    /// The server's URL for DST, where it is not the one for SRC
-    #[arg(long, value_name = "URL", help_heading = "Destination")]
-    pub(crate) to_endpoint: Option<String>,
-
-    /// The region of DST, where it is not that of SRC
-    #[arg(long, value_name = "NAME", help_heading = "Destination")]
-    pub(crate) to_region: Option<String>,
-
     /// A setting of DST's store, where it is not that of SRC's
     #[arg(
         long = "to-storage-option",

@@ -61,7 +61,6 @@ pub(super) fn inspect(
     path: &Path,
     format: RecordFormat,
     input: &RecordInput,
-    all_classes: bool,
     console: &Console,
 ) -> Result<Outcome, Failure> {
     let source = format.open(input)?;
@@ -119,7 +118,7 @@ pub(super) fn inspect(
         console.blank();
         print(table.lines(console.paint()), console);
     }
-    print_classes(facts, all_classes, console);
+    print_classes(facts, console);
     if records > 0 {
         console.blank();
         console.heading("Record sizes, about, image and features");
@@ -154,9 +153,9 @@ fn print(lines: Vec<String>, console: &Console) {
 }
 
 /// Prints labels and classes, if the source has them.
-fn print_classes(facts: &SourceFacts, all: bool, console: &Console) {
+fn print_classes(facts: &SourceFacts, console: &Console) {
     let count = facts.classes.len();
-    let shown = match all || count <= SHOWN_CLASSES + 1 {
+    let shown = match console.is_verbose() || count <= SHOWN_CLASSES + 1 {
         true => count,
         false => SHOWN_CLASSES,
     };
@@ -174,7 +173,7 @@ fn print_classes(facts: &SourceFacts, all: bool, console: &Console) {
         console.line(
             console
                 .paint()
-                .dim(format!("  ... {more} more; --all-classes lists them")),
+                .dim(format!("  ... {more} more; -v lists them")),
         );
     }
 }

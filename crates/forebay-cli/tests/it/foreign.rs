@@ -137,7 +137,7 @@ fn compressed_files_of_a_directory_are_found() {
     let args = ["convert", text(&dir), text(&dst), "--label-base", "0", "-q"];
     run(args).done();
     run(["verify", text(&dst), "--deep", "-q"]).done();
-    for args in [["verify", "--deep"], ["inspect", "--all-classes"]] {
+    for args in [["verify", "--deep"], ["inspect", "-v"]] {
         let ran = run([args[0], text(&dir), args[1]]).done();
         assert!(ran.stdout.contains("48 records"), "{}", ran.stdout);
     }

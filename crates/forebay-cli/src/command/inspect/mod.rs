@@ -25,7 +25,8 @@ use show::Findings;
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Splits, shards, bytes, features, classes and how big the records are, from manifest and indexes
-alone. With --deep every record is read too: exact sizes of the images, formats, dimensions.
+alone. With --deep every record is read too: exact sizes of the images, formats, dimensions. With -v
+all classes are listed, not only the first.
 
 Examples:
   forebay inspect shards/
@@ -47,10 +48,6 @@ pub(crate) struct Args {
     /// Write a PNG with images from all over the dataset, each with its class
     #[arg(long, value_name = "FILE")]
     contact_sheet: Option<PathBuf>,
-
-    /// List all classes, not only the first
-    #[arg(long)]
-    all_classes: bool,
 
     #[command(flatten)]
     area: AreaArgs,
@@ -76,7 +73,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             ))
             .hint("`forebay verify --deep` decodes its images; `forebay convert` makes a dataset of it"));
         }
-        return record_files::inspect(&args.path, format, &input, args.all_classes, console);
+        return record_files::inspect(&args.path, format, &input, console);
     }
     let contents = match Contents::open(&args.path, &store) {
         // To look for checkpoints lists every directory, so it comes last.
@@ -101,7 +98,6 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         splits: &splits,
         index: &index,
         images: images.as_ref(),
-        all_classes: args.all_classes,
     };
     findings.print(console);
     if let Some(path) = &args.contact_sheet {

@@ -27,7 +27,6 @@ pub(super) struct Findings<'a> {
     pub(super) splits: &'a [SplitShards],
     pub(super) index: &'a IndexFigures,
     pub(super) images: Option<&'a ImageFigures>,
-    pub(super) all_classes: bool,
 }
 
 /// One label, with the class that the manifest gives it.
@@ -179,7 +178,7 @@ impl Findings<'_> {
         if classes.iter().all(|class| class.label.is_none()) {
             return;
         }
-        let shown = if self.all_classes || classes.len() <= SHOWN_CLASSES + 1 {
+        let shown = if console.is_verbose() || classes.len() <= SHOWN_CLASSES + 1 {
             classes.len()
         } else {
             SHOWN_CLASSES
@@ -220,7 +219,7 @@ impl Findings<'_> {
         }
         if shown < classes.len() {
             console.line(console.paint().dim(format!(
-                "  ... {} more; --all-classes lists them",
+                "  ... {} more; -v lists them",
                 quantity::counted((classes.len() - shown) as u64, "class", "classes")
             )));
         }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::quantity::{self, parse_duration};
+use crate::quantity;
 use fetch::Target;
 use screen::Screen;
 use view::View;
@@ -25,7 +25,7 @@ terminal, one report is printed. The server needs --admin-listen.
 
 Examples:
   forebay top                                  the server on 127.0.0.1:7071
-  forebay top data-3:7071 --interval 5s
+  forebay top data-3:7071
   forebay top --once
   forebay top --json | jq .now.images_per_s    a report a second")]
 pub(crate) struct Args {
@@ -36,29 +36,22 @@ pub(crate) struct Args {
     /// Print one report and exit
     #[arg(long)]
     once: bool,
-
-    /// Interval between updates [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    interval: Option<Duration>,
 }
 
 /// Columns of a terminal that does not report its size.
 const COLUMNS: usize = 80;
 /// Lines are not wider, however wide the window.
 const WIDEST: usize = 120;
-const SHORTEST: Duration = Duration::from_millis(100);
+/// Time between two reports.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let target = Target::parse(&args.server)?;
-    let interval = args
-        .interval
-        .unwrap_or(Duration::from_secs(1))
-        .max(SHORTEST);
     let interrupt = console.interrupt().answer();
     // The first answer decides whether there is anything to watch.
     let mut report = target.report()?;
     let terminal = std::io::stdout().is_terminal() && !console.is_json();
-    let repeats = !args.once && (terminal || console.is_json() || args.interval.is_some());
+    let repeats = !args.once && (terminal || console.is_json());
     let mut screen = (repeats && terminal).then(Screen::open);
     let mut silent_since: Option<Instant> = None;
     loop {
@@ -82,7 +75,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
                 }
             }
         }
-        if !repeats || interrupt.wait_for(interval) || console.is_cut_off() {
+        if !repeats || interrupt.wait_for(INTERVAL) || console.is_cut_off() {
             break;
         }
         match target.report() {
