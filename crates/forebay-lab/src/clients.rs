@@ -1,4 +1,5 @@
-//! Many clients of one server: what idle ones cost it, how busy ones fare, and whether a slow one slows the others.
+//! Measures one server with many clients: the cost of idle clients, the waits of active ones, and whether a slow client slows
+//! the others.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +18,23 @@ use crate::{Error, Result};
 /// Options of [`clients`] and [`fairness`].
 #[derive(Debug, Clone)]
 pub struct ClientsOptions {
-    /// How the server is started.
+    /// Command line of the server.
     pub serving: Serving,
-    /// Split; `None`: the first.
+    /// Split; `None` selects the first one.
     pub split: Option<String>,
-    /// Clients that said who they are and want nothing.
+    /// Clients that are connected and request nothing.
     pub idle: usize,
-    /// Clients that take batches.
+    /// Clients that fetch batches.
     pub active: usize,
-    /// Trainings that they are ranks of.
+    /// Number of trainings that the active clients are divided among as ranks.
     pub trainings: usize,
-    /// Samples a batch.
+    /// Samples per batch.
     pub batch_size: u64,
-    /// Side of the pictures.
+    /// Width and height of the decoded images, in pixels.
     pub side: u32,
-    /// How batches come.
+    /// Transport of the batches.
     pub transport: Transport,
-    /// How long each part takes.
+    /// Duration of each measured part.
     pub time: Duration,
     /// How long the slow trainer of [`fairness`] works on a batch.
     pub slow: Duration,
@@ -76,7 +77,7 @@ impl Place {
         Ok(Place { server, url, split })
     }
 
-    /// This many streams: the ranks of the trainings.
+    /// Opens `count` streams, which are the ranks of `trainings` trainings of the same world size.
     fn ranks(
         &self,
         options: &ClientsOptions,
@@ -97,7 +98,7 @@ impl Place {
                 };
                 let transform = Transform::Train(TrainTransform::new(options.side));
                 let mut spec = Options::new(options.batch_size, transform);
-                // Trainings of one seed would share their batches.
+                // Trainings with the same seed would share decoded batches.
                 spec.seed = number % trainings;
                 (spec.rank, spec.world_size) = (number / trainings, count / trainings);
                 spec.drop_last = false;
@@ -108,13 +109,13 @@ impl Place {
     }
 }
 
-/// Figures of one trainer.
+/// Batches that one trainer received, and how long it waited for each.
 struct Took {
     batches: u64,
     waits_ms: Vec<f64>,
 }
 
-/// Takes batches for `time`; `pause` is how long each is worked on.
+/// Takes batches until `over` is set, and sleeps for `pause` after each.
 fn train(stream: &mut Stream, over: &AtomicBool, pause: Duration) -> Result<Took> {
     let mut took = Took {
         batches: 0,
@@ -138,7 +139,7 @@ fn train(stream: &mut Stream, over: &AtomicBool, pause: Duration) -> Result<Took
     Ok(took)
 }
 
-/// All streams at once for `time`; the pause of each.
+/// Runs all streams at the same time for `time`. `pause` returns the sleep after each batch by the number of the stream.
 fn together(
     streams: &mut [Stream],
     time: Duration,
@@ -169,11 +170,11 @@ fn together(
     })
 }
 
-/// Memory and processor time of a server with clients that want nothing, then with busy ones besides; and how long those wait
-/// for batches.
+/// Measures memory and CPU time of a server with idle clients, then with active ones in addition, and how long the active ones
+/// wait for batches.
 ///
 /// # Errors
-/// A server that does not start; limits of the system on open files.
+/// The server does not start, or the process reaches its limit of open files.
 pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
     let place = Place::start(options)?;
     let server = &place.server;
@@ -183,7 +184,7 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
         (server.cpu_seconds() - before) / time.as_secs_f64()
     };
     let mut rows = vec![row("server alone: memory", "MiB", vec![server.rss_mib()])];
-    // Welcomed, and silent after that. Over TCP, whatever busy ones do, as each is to have one connection.
+    // Idle clients send nothing after the handshake. They use TCP with any `transport` option, so that each has one connection.
     let quiet = ClientOptions {
         transport: Transport::Tcp,
         ..ClientOptions::default()
@@ -192,7 +193,7 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
         .map(|_| Ok(Client::connect(&place.url, quiet.clone())?))
         .collect::<Result<Vec<Client>>>()?;
     let name = format!("{} idle clients", options.idle);
-    // The server does without an answer for half a minute.
+    // The server disconnects clients that leave a ping unanswered for 30 seconds; the measurement ends before.
     let idle_cpu = cpu_of(options.time.min(Duration::from_secs(20)));
     rows.push(row(
         format!("{name}: memory"),
@@ -201,7 +202,7 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
     ));
     rows.push(row(format!("{name}: processor"), "cores", vec![idle_cpu]));
     let mut streams = place.ranks(options, options.active, options.trainings)?;
-    // What is measured is warm.
+    // Not measured: fills caches and buffers.
     together(&mut streams, options.time / 2, |_| Duration::ZERO)?;
     let before = server.cpu_seconds();
     let began = Instant::now();
@@ -253,15 +254,15 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
     })
 }
 
-/// Measures the throughput of trainers on one server while one of them is slow, while none is, and while it is disconnected.
+/// Measures the throughput of trainers on one server: all alike, then with a slow one, and then the others without it.
 ///
 /// # Errors
-/// A server that does not start.
+/// The server does not start.
 pub fn fairness(options: &ClientsOptions) -> Result<BenchReport> {
     let place = Place::start(options)?;
     let count = options.active.max(2);
     let mut streams = place.ranks(options, count, count)?;
-    // What each part finds is warm.
+    // Not measured: fills caches, so that all parts start warm.
     together(&mut streams, options.time / 4, |_| Duration::ZERO)?;
     let rates = |took: &[Took], seconds: f64| -> Vec<f64> {
         let rate = |took: &Took| took.batches as f64 / seconds;

@@ -1,4 +1,4 @@
-//! Differences between two reports: of settings, and of figures beyond their spread.
+//! Differences between two reports: settings, and figures that changed by more than their spread.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ pub struct Comparison {
     pub figures: Vec<FigureChange>,
 }
 
-/// Compares what two reports measured. Published figures are left out.
+/// Compares the measured figures of two reports. Published figures are left out.
 #[must_use]
 pub fn compare(before: &LabReport, after: &LabReport) -> Comparison {
     let names = before.settings.keys().chain(after.settings.keys());

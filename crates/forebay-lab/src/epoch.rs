@@ -1,4 +1,4 @@
-//! An epoch from wherever the dataset is: the same batches from a directory and from a store.
+//! Measures one epoch of the same dataset at several locations, such as a directory and a store.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,34 +17,34 @@ use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_s
 use crate::read::{self, split_of};
 use crate::{Error, Result};
 
-/// The dataset to load, and how.
+/// Options of [`epoch`].
 #[derive(Debug, Clone)]
 pub struct EpochOptions {
     /// Split, the first one by default.
     pub split: Option<String>,
-    /// Samples a batch.
+    /// Samples per batch.
     pub batch_size: u64,
     /// Decoding threads; 0 for as many as there are cores.
     pub threads: usize,
-    /// How stores are reached.
+    /// Options for reading from stores.
     pub read: ReadOptions,
-    /// How caches of local files are emptied before each run.
+    /// How the page cache of local files is emptied before each run.
     pub cold: Cold,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
 
-/// Images a second of one epoch, from opening the dataset on, of the same dataset at several places. The first one is what the
-/// others are compared with; all have to be the same dataset.
+/// Measures the images per second of one epoch, including the time to open the dataset, at several locations. All of them must
+/// hold the same dataset. The first one is the baseline.
 ///
 /// # Errors
-/// A dataset that cannot be read or decoded, or another one than the first.
+/// A dataset cannot be read or decoded, or differs from the first one.
 pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<BenchReport> {
     let known: RefCell<Option<String>> = RefCell::default();
-    // Of the last run of each place, in their order.
+    // Note of the last run of each location, by the index of the location.
     let notes: RefCell<BTreeMap<usize, String>> = RefCell::default();
     let evictor = Evictor::buffered(options.cold)?;
-    // Of the last run.
+    // Bytes that the last run read and fetched.
     let delivered = Cell::new(Delivered::default());
     let footprints = places.iter().map(|place| footprint(place, options));
     let footprints: Vec<Footprint> = footprints.collect::<Result<_>>()?;
@@ -87,7 +87,7 @@ fn open(place: &Location, options: &EpochOptions) -> Result<(Dataset, Split)> {
     Ok((dataset, split))
 }
 
-/// The bytes whose caches matter.
+/// Returns the files whose page cache is emptied before a run.
 fn footprint(place: &Location, options: &EpochOptions) -> Result<Footprint> {
     match place.local_path() {
         Ok(_) => Ok(read::footprint(&open(place, options)?.1)),

@@ -1,4 +1,4 @@
-//! How long a trainer waits when its server dies, and when it shuts down.
+//! Measures how long a trainer waits after its server is killed, and after it shuts down.
 
 use std::time::{Duration, Instant};
 
@@ -10,25 +10,25 @@ use crate::fleet::{Served, Serving};
 use crate::measure::{BenchReport, Row, median};
 use crate::{Error, Result};
 
-/// Batches after an event among which the longest wait is looked for: those that were ready, and those after.
+/// Number of batches after an event in which the longest wait is searched. Some of the first ones may be prefetched already.
 const AFTER: usize = 8;
 
 /// Options of [`failover`].
 #[derive(Debug, Clone)]
 pub struct FailoverOptions {
-    /// How servers are started; there are two.
+    /// Command line of both servers.
     pub serving: Serving,
-    /// Split; `None`: the only one.
+    /// Split; `None` selects the first one.
     pub split: Option<String>,
-    /// Samples a batch.
+    /// Samples per batch.
     pub batch_size: u64,
-    /// Side of the pictures.
+    /// Width and height of the decoded images, in pixels.
     pub side: u32,
-    /// How batches come.
+    /// Transport of the batches.
     pub transport: Transport,
-    /// How long the trainer works on a batch.
+    /// Time that the trainer spends on each batch.
     pub step: Duration,
-    /// How often a server is killed, and how often one shuts down.
+    /// How often a server is killed, and how often it shuts down.
     pub rounds: usize,
 }
 
@@ -39,10 +39,10 @@ enum What {
     Drain,
 }
 
-/// The longest wait for a batch among those after nothing happened, after `kill -9` of the server, and after SIGTERM.
+/// Measures the longest wait for a batch without an event, after `kill -9` of the server, and after SIGTERM.
 ///
 /// # Errors
-/// Servers that do not start; a batch that is not the next one.
+/// A server does not start, or a batch is out of order.
 pub fn failover(options: &FailoverOptions) -> Result<BenchReport> {
     let mut servers = [
         Served::start(&options.serving, 0)?,
@@ -69,7 +69,7 @@ pub fn failover(options: &FailoverOptions) -> Result<BenchReport> {
     ] {
         let mut waits = Vec::new();
         for _ in 0..options.rounds.max(1) {
-            // Away from what the last round left behind.
+            // Separates this round from the effects of the previous one.
             trainer.longest(AFTER)?;
             let at = trainer.stream.server();
             let mine = usize::from(servers[0].address != at);
@@ -129,7 +129,7 @@ fn row(name: &str, waits: Vec<f64>) -> Row {
     row
 }
 
-/// The value below which this part of the values is; 0 for none.
+/// Returns the quantile `part` of the values; 0 without values.
 pub(crate) fn at(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -141,7 +141,7 @@ pub(crate) fn at(values: &[f64], part: f64) -> f64 {
 fn open(url: &str, options: &FailoverOptions) -> Result<Stream> {
     let client = ClientOptions {
         transport: options.transport,
-        // All trainers stay until the round ends.
+        // No migration checks: a stream changes its server only in the event of the round.
         look_every: Duration::ZERO,
         ..ClientOptions::default()
     };
@@ -166,7 +166,7 @@ struct Trainer<'a> {
 }
 
 impl Trainer<'_> {
-    /// Takes this many batches, and works on each; the longest wait for one.
+    /// Takes `batches` batches and sleeps after each. Returns the longest wait for a batch.
     fn longest(&mut self, batches: usize) -> Result<Duration> {
         let mut longest = Duration::ZERO;
         let mut taken = 0;
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_values() {
+    fn quantiles_of_values() {
         assert_eq!(at(&[], 0.5), 0.0);
         assert_eq!(at(&[3.0, 1.0, 2.0], 0.5), 2.0);
         assert_eq!(at(&[3.0, 1.0, 2.0], 1.0), 3.0);

@@ -1,4 +1,4 @@
-//! Server processes of a measurement: started, looked at from outside, killed.
+//! Starts, observes and stops the server processes of a measurement.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
-/// The command line of a server process: a program that has `serve`, and the dataset to serve.
+/// Command line of a server process: a program with the command `serve`, and the dataset to serve.
 #[derive(Debug, Clone)]
 pub struct Serving {
-    /// The program, usually the one that runs.
+    /// The program, usually the running one.
     pub program: PathBuf,
     /// A dataset, as `forebay serve` takes it.
     pub source: PathBuf,
@@ -20,19 +20,19 @@ pub struct Serving {
     pub arguments: Vec<String>,
 }
 
-/// One server process, which ends when this is dropped.
+/// A server process, which is killed on drop.
 pub(crate) struct Served {
     child: Child,
     /// `HOST:PORT`.
     pub(crate) address: String,
-    /// The dataset that it serves first.
+    /// Name of the first dataset that the server lists.
     pub(crate) name: String,
     _stdout: BufReader<ChildStdout>,
     _watchdog: Watchdog,
 }
 
 impl Served {
-    /// Starts a server at any free port of this machine, or at this one, and waits until it listens.
+    /// Starts a server on this machine at `port`, or at a free port if it is 0, and waits until it listens.
     pub(crate) fn start(serving: &Serving, port: u16) -> Result<Served> {
         let mut child = Command::new(&serving.program)
             .arg("serve")
@@ -74,7 +74,7 @@ impl Served {
         port.and_then(|port| port.parse().ok()).unwrap_or(0)
     }
 
-    /// Kills it where it is.
+    /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -89,14 +89,14 @@ impl Served {
         Ok(())
     }
 
-    /// Starts the server again after it ended.
+    /// Waits until the server has ended, and starts it again at the same port.
     pub(crate) fn again(&mut self, serving: &Serving) -> Result<()> {
         self.child.wait()?;
         *self = Served::start(serving, self.port())?;
         Ok(())
     }
 
-    /// Memory that it has now, in MiB; 0 where the system does not tell.
+    /// Returns the resident memory of the server in MiB; 0 without /proc.
     pub(crate) fn rss_mib(&self) -> f64 {
         let read = || {
             let path = format!("/proc/{}/status", self.child.id());
@@ -108,7 +108,7 @@ impl Served {
         read().unwrap_or(0.0)
     }
 
-    /// Processor seconds so far; 0 where the system does not tell.
+    /// Returns the CPU seconds of the server so far; 0 without /proc.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         let ticks = rustix::param::clock_ticks_per_second() as f64;
         let read = || {

@@ -1,4 +1,4 @@
-//! The laboratory: experiments, shoot-outs and simulations, which no user of `forebay` needs.
+//! Experiments, comparisons and simulations for the development of Forebay.
 //!
 //! `cargo run --release -p forebay-lab -- --help` lists the commands. The wheel and `forebay` are built without this crate.
 

@@ -9,13 +9,13 @@ static TEXT: &str = include_str!("published.json");
 static ALL: LazyLock<Published> =
     LazyLock::new(|| serde_json::from_str(TEXT).expect("a test parses it"));
 
-/// Published figures, and where they are from.
+/// Published figures and their sources.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// The documents, by the short names that figures use.
+    /// The documents, by the short names that figures refer to.
     pub sources: BTreeMap<String, String>,
-    /// The machines, by the names that figures use.
+    /// The machines, by the names that figures refer to.
     pub platforms: BTreeMap<String, String>,
     /// All figures.
     pub figures: Vec<PublishedFigure>,
@@ -29,7 +29,7 @@ pub struct PublishedFigure {
     pub experiment: String,
     /// Short name of the document.
     pub source: String,
-    /// The figure, table or passage there.
+    /// The figure, table or passage of the document.
     pub figure: String,
     /// The machine.
     pub platform: String,
@@ -41,19 +41,19 @@ pub struct PublishedFigure {
     pub value: f64,
     /// Its unit.
     pub unit: String,
-    /// Whether the value is not printed there but read off a plot, within about 1 %.
+    /// Whether the value is read off a plot, within about 1 %, because the document does not print it.
     #[serde(default)]
     pub read_off_plot: bool,
 }
 
 impl Published {
-    /// Everything that is known.
+    /// Returns all published figures.
     #[must_use]
     pub fn all() -> &'static Published {
         &ALL
     }
 
-    /// The figures of an experiment.
+    /// Returns the published figures of an experiment.
     pub fn of(&self, experiment: &str) -> impl Iterator<Item = &PublishedFigure> {
         let experiment = experiment.to_owned();
         self.figures

@@ -1,4 +1,4 @@
-//! Several trainers of one server: each with batches of its own, and all with the same, which are decoded once.
+//! Measures several trainers of one server: each with its own batches, and all with the same batches, which are decoded once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,27 +17,27 @@ use crate::read::{dataset, footprint, split_of};
 use crate::stream::{NAME, SIDE, bytes_read, serve};
 use crate::{Error, Result};
 
-/// Names of the threads that serve begin so, those that decode included.
+/// Prefixes of the names of server threads, including decode threads.
 const SERVER_THREADS: &[&str] = &["forebay-conn", "forebay-send", "forebay-accept", "fb-"];
-/// And those of a client, but for the one that takes batches.
+/// Prefixes of the names of client threads, without the thread that takes batches.
 const CLIENT_THREADS: &[&str] = &["forebay-receive"];
 
 /// Options of [`sharing`].
 #[derive(Debug, Clone)]
 pub struct SharingOptions {
-    /// Split, the first one by default.
+    /// Split; `None` selects the first one.
     pub split: Option<String>,
-    /// Trainers; two at least.
+    /// Number of trainers, at least two.
     pub trainers: usize,
-    /// How long one takes for each batch, where one is slow.
+    /// Time that the slow trainer spends on each batch.
     pub slow: Duration,
-    /// Samples a batch.
+    /// Samples per batch.
     pub batch_size: u64,
-    /// How batches come.
+    /// Transport of the batches.
     pub transport: Transport,
     /// Duration of a run.
     pub duration: Duration,
-    /// How caches are emptied before each run.
+    /// How the page cache is emptied before each run.
     pub cold: Cold,
     /// Counted runs of each alternative.
     pub runs: usize,
@@ -47,7 +47,7 @@ pub struct SharingOptions {
 #[derive(Clone, Copy)]
 struct Trainer {
     seed: u64,
-    /// Between two batches.
+    /// Sleep after each batch.
     pause: Duration,
 }
 
@@ -57,10 +57,10 @@ struct Took {
     /// Batches of trainers that do not pause.
     batches: u64,
     bytes: u64,
-    /// Images per second of all trainers, the slow one included.
+    /// Bytes that all trainers received, including the slow one.
     all_bytes: u64,
     seconds: f64,
-    /// From asking for a batch to having it, ms.
+    /// Times from requesting a batch until it arrived, in ms.
     waits: Vec<f64>,
     /// CPU seconds of the server and the clients.
     cpu: [f64; 2],
@@ -68,11 +68,11 @@ struct Took {
     read: u64,
 }
 
-/// Batches a second of each trainer that is not slow: alone, several with batches of their own, several with the same, and
-/// these with one of them slow.
+/// Measures the batches per second of each trainer that is not slow: alone; several with their own batches; several with the
+/// same batches; and several with the same batches while one trainer is slow.
 ///
 /// # Errors
-/// A dataset that cannot be read or decoded; fewer than two trainers.
+/// The dataset cannot be read or decoded, or there are fewer than two trainers.
 pub fn sharing(root: &Path, options: &SharingOptions) -> Result<BenchReport> {
     let count = options.trainers;
     if count < 2 {
@@ -178,7 +178,7 @@ fn trainers_at(
             .map(|(stream, trainer)| {
                 scope.spawn(move || {
                     let took = take_until(stream, trainer, begin + options.duration)?;
-                    // A thread that is gone is not counted any more.
+                    // Returned here, because the CPU time of a thread is lost when it ends.
                     Ok((took, Threads::own_cpu_seconds()))
                 })
             })
@@ -198,7 +198,7 @@ fn trainers_at(
         cpu: [after[0] - before[0], after[1] - before[1]],
         ..Took::default()
     };
-    // Trainers of the same batches share what is read for them.
+    // Trainers of the same batches share the reads for them.
     let each = streams.iter().map(bytes_read);
     let shares = trainers.windows(2).all(|pair| pair[0].seed == pair[1].seed);
     all.read = match shares {
@@ -224,7 +224,7 @@ fn take_until(stream: &mut Stream, trainer: &Trainer, end: Instant) -> Result<To
         let asked = Instant::now();
         let batch = stream.next_batch()?;
         let now = Instant::now();
-        // One that came too late is not counted.
+        // A batch that arrives after the end does not count.
         if now >= end {
             return Ok(took);
         }
@@ -239,7 +239,7 @@ fn take_until(stream: &mut Stream, trainer: &Trainer, end: Instant) -> Result<To
     }
 }
 
-/// The stream of one trainer, its first batch taken.
+/// Opens the stream of a trainer and takes its first batch.
 fn open(url: &str, split: &str, trainer: &Trainer, bench: &SharingOptions) -> Result<Stream> {
     let mut options = Options::new(
         bench.batch_size,

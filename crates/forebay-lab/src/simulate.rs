@@ -1,13 +1,13 @@
-//! Size of a cluster: how many GPUs a number of servers feeds, and the first bottleneck.
+//! Sizes a cluster: how many GPUs a number of servers can feed, and which resource is the first bottleneck.
 //!
-//! [`ClusterPlan`] says what there is. [`ClusterPlan::limits`] is arithmetic: what each kind of machine could do if it alone counted.
-//! [`run`] moves batches through queues, one by one, so that it also shows what arithmetic does not: uneven placement, slow
-//! servers, servers that die, steps that wait for the last of many. It is a function of the plan and its seed; nothing of this
-//! machine is in it.
+//! [`ClusterPlan`] describes the cluster. [`ClusterPlan::limits`] computes the images per second of each resource as if it were
+//! the only limit. [`run`] moves single batches through queues, so it includes effects that the limits do not: uneven
+//! placement, slow servers, servers that die, and steps that wait for the last of many batches. Its result depends on the plan
+//! and its seed only, not on this machine.
 //!
-//! A GPU has `ahead` batches asked for or at hand. A batch is read from storage as far as no cache has it, decoded by all cores
-//! of its server, sent, received; a step begins once every GPU of its training has a batch, and asks for the next ones. Each
-//! resource serves one batch after the other, in the order in which they come.
+//! A GPU has `ahead` batches that are requested or ready. A batch is read from storage as far as no cache has it, decoded by
+//! all cores of its server, sent, and received. A step starts once every GPU of its training has a batch, and requests the next
+//! ones. Each resource processes one batch at a time, in the order of arrival.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,13 +18,13 @@ use crate::random::Random;
 
 const GBIT: f64 = 1e9 / 8.0;
 
-/// How streams find their servers.
+/// Assignment of streams to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// As many streams on each server as on any other.
+    /// The same number of streams on each server.
     Even,
-    /// By a hash of the stream's name: some servers have more than others.
+    /// By a hash of the stream's name: some servers have more streams than others.
     Hash,
 }
 
@@ -43,29 +43,29 @@ impl std::str::FromStr for Placement {
 /// A cluster. All machines of a kind are alike, apart from slow servers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClusterPlan {
-    /// GPUs that train.
+    /// Number of GPUs.
     pub gpus: u64,
-    /// Images a second that one GPU takes when it never waits.
+    /// Images per second that one GPU takes when it never waits.
     pub gpu_images_per_s: f64,
-    /// Trainings that the GPUs are divided among; the GPUs of one take each step together.
+    /// Number of trainings that the GPUs are divided among. The GPUs of a training take each step together.
     pub jobs: u64,
-    /// GPUs of a host: they share its network.
+    /// GPUs per host, which share its network.
     pub gpus_per_trainer: u64,
-    /// Network of a trainer's host, Gbit/s.
+    /// Network of a host with GPUs, Gbit/s.
     pub trainer_gbit: f64,
-    /// Samples of a batch of one GPU.
+    /// Samples per batch of one GPU.
     pub batch_size: u64,
     /// Bytes of a sample as it is sent.
     pub sample_bytes: u64,
     /// Bytes of a sample as it is stored.
     pub record_bytes: u64,
-    /// Batches that each GPU has asked for ahead.
+    /// Batches that each GPU requests ahead.
     pub ahead: u64,
-    /// Servers.
+    /// Number of servers.
     pub servers: u64,
-    /// Cores of a server that decode and send.
+    /// Cores per server, which decode and send.
     pub cores: u64,
-    /// Images a second that a core decodes.
+    /// Images per second that a core decodes.
     pub core_images_per_s: f64,
     /// Core seconds that sending a GB takes.
     pub send_s_per_gb: f64,
@@ -73,29 +73,29 @@ pub struct ClusterPlan {
     pub server_gbit: f64,
     /// Throughput of the storage for all servers together, GB/s.
     pub storage_gb_s: f64,
-    /// How long a read of storage waits for its first byte, ms.
+    /// Latency of a read from storage until its first byte, ms.
     pub storage_latency_ms: f64,
-    /// Bytes of the dataset.
+    /// Size of the dataset in bytes.
     pub dataset_bytes: u64,
-    /// Bytes that each server's cache holds; it is warm.
+    /// Size of each server's cache in bytes. Caches are warm.
     pub cache_bytes: u64,
-    /// How streams find servers.
+    /// Assignment of streams to servers.
     pub placement: Placement,
-    /// Servers that are slow.
+    /// Number of slow servers.
     pub slow_servers: u64,
-    /// How fast their cores and networks are, as a part of the others'.
+    /// Speed of the cores and networks of slow servers, as a fraction of that of the others.
     pub slow_factor: f64,
-    /// Servers that die in the first half of what counts, each once.
+    /// Number of servers that die once, in the first half of the measured time.
     pub failures: u64,
-    /// Seconds until the streams of a dead server go on elsewhere.
+    /// Seconds until the streams of a dead server continue on other servers.
     pub failover_s: f64,
-    /// Seconds until a dead server is back.
+    /// Seconds until a dead server is up again.
     pub restart_s: f64,
-    /// How much longer or shorter a batch may take to decode than usual, as a part.
+    /// Largest deviation of the time to decode a batch from its mean, as a fraction.
     pub jitter: f64,
-    /// Simulated seconds that count.
+    /// Simulated seconds that are measured.
     pub seconds: f64,
-    /// Simulated seconds before.
+    /// Simulated seconds before the measured ones.
     pub warm_up_s: f64,
     /// Seed of all random numbers.
     pub seed: u64,
@@ -141,9 +141,9 @@ impl Default for ClusterPlan {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {found}: expected {expected}")]
 pub struct PlanError {
-    /// The option, as the command line has it.
+    /// Name of the option on the command line.
     pub name: &'static str,
-    /// The invalid option and its value.
+    /// The invalid value.
     pub found: String,
     /// The valid values.
     pub expected: &'static str,
@@ -168,7 +168,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// For people.
+    /// Returns the name for reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -182,20 +182,20 @@ impl Resource {
     }
 }
 
-/// The capacity of a resource alone.
+/// The throughput of a resource as if it were the only limit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Limit {
-    /// Which.
+    /// The resource.
     pub resource: Resource,
     /// Images per second; infinite where the plan does not use the resource.
     pub images_per_s: f64,
 }
 
 impl ClusterPlan {
-    /// Whether the plan can be.
+    /// Checks the plan.
     ///
     /// # Errors
-    /// The first option that cannot.
+    /// An option has an invalid value; the first one is returned.
     pub fn check(&self) -> Result<(), PlanError> {
         let wrong = |name, found: &dyn std::fmt::Display, expected| PlanError {
             name,
@@ -276,32 +276,32 @@ impl ClusterPlan {
         Ok(())
     }
 
-    /// Images a second that the GPUs would take.
+    /// Returns the images per second that the GPUs take if they never wait.
     #[must_use]
     pub fn demand(&self) -> f64 {
         self.gpus as f64 * self.gpu_images_per_s
     }
 
-    /// Bytes of a batch as it is sent.
+    /// Returns the size of a batch as it is sent, in bytes.
     #[must_use]
     pub fn batch_bytes(&self) -> f64 {
         self.batch_size as f64 * self.sample_bytes as f64
     }
 
-    /// The part of reads that the caches do not have. Each server reads its own part of the dataset, again in every epoch.
+    /// Returns the fraction of reads that miss the caches. Each server reads its own part of the dataset, again in every epoch.
     #[must_use]
     pub fn misses(&self) -> f64 {
         let cached = self.servers as f64 * self.cache_bytes as f64;
         (1.0 - cached / (self.dataset_bytes as f64).max(1.0)).max(0.0)
     }
 
-    /// Servers, counted by how fast they are.
+    /// Returns the number of servers, of which a slow one counts as a fraction.
     fn whole_servers(&self) -> f64 {
         let slow = self.slow_servers as f64;
         self.servers as f64 - slow + slow * self.slow_factor
     }
 
-    /// Core seconds of an image: decoding, and sending it.
+    /// Returns the core seconds of decoding and sending an image.
     fn core_s_per_image(&self) -> f64 {
         1.0 / self.core_images_per_s + self.sample_bytes as f64 / 1e9 * self.send_s_per_gb
     }
@@ -341,7 +341,7 @@ impl ClusterPlan {
         })
     }
 
-    /// The resource that gives out first.
+    /// Returns the resource with the least capacity.
     #[must_use]
     pub fn first_limit(&self) -> Limit {
         let slower = |a: Limit, b: Limit| {
@@ -359,16 +359,16 @@ impl ClusterPlan {
 /// Nanoseconds since the beginning.
 type Time = u64;
 
-/// Seconds as time.
+/// Converts seconds to a time.
 fn seconds(s: f64) -> Time {
     // Casting saturates, and no plan lasts centuries.
     (s * 1e9).round() as Time
 }
 
-/// How much of its time a resource works.
+/// Utilization of a resource.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Use {
-    /// Which.
+    /// The resource.
     pub resource: Resource,
     /// Busy share over all machines that have the resource.
     pub mean: f64,
@@ -379,27 +379,27 @@ pub struct Use {
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Images a second that the GPUs took.
+    /// Images per second that the GPUs took.
     pub images_per_s: f64,
-    /// The same as a part of what they would take.
+    /// The same as a fraction of the demand.
     pub of_demand: f64,
-    /// The part of its time that a GPU waits for data: the one in the middle.
+    /// Fraction of its time that a GPU waits for data: the median over all GPUs.
     pub stall_p50: f64,
-    /// The one that waits more than 99 of 100.
+    /// The 99th percentile of this fraction.
     pub stall_p99: f64,
-    /// How long a step waits for its last batch, ms: the one in the middle.
+    /// Time that a step waits for its last batch, ms: the median.
     pub wait_ms_p50: f64,
-    /// The one that waits longer than 99 of 100.
+    /// The 99th percentile of this time.
     pub wait_ms_p99: f64,
-    /// From asking for a batch to having it, ms: the one in the middle.
+    /// Time from requesting a batch until it arrives, ms: the median.
     pub batch_ms_p50: f64,
-    /// The one that takes longer than 99 of 100.
+    /// The 99th percentile of this time.
     pub batch_ms_p99: f64,
-    /// Most streams of one server.
+    /// Largest number of streams on a server.
     pub most_streams: u64,
-    /// Fewest streams of one server.
+    /// Smallest number of streams on a server.
     pub fewest_streams: u64,
-    /// How busy each resource was.
+    /// Utilization of each resource.
     pub uses: Vec<Use>,
     /// Capacity of each resource alone.
     pub limits: Vec<Limit>,
@@ -407,7 +407,7 @@ pub struct Outcome {
     pub first_limit: Limit,
 }
 
-/// Something that works at one batch at a time.
+/// A resource that processes one batch at a time.
 #[derive(Clone, Default)]
 struct Queue {
     free: Time,
@@ -421,7 +421,7 @@ struct Server {
     sends: Queue,
     /// Speed factor of cores and network.
     speed: f64,
-    /// Counts its deaths; what was asked of it before is gone.
+    /// Number of its deaths. Requests from before the last one are lost.
     life: u32,
     is_up: bool,
     streams: u64,
@@ -432,20 +432,20 @@ struct Gpu {
     trainer: usize,
     home: usize,
     server: usize,
-    /// Batches at hand.
+    /// Number of batches that are ready for steps.
     ready: u64,
-    /// Batches to be asked for again, once its server is another one.
+    /// Number of lost batches that are requested again once the GPU has a live server.
     lost: u64,
 }
 
 struct Job {
     gpus: Vec<usize>,
-    /// GPUs without a batch.
+    /// Number of GPUs without a batch.
     missing: usize,
-    /// Since when it waits; none while it computes.
+    /// Time since which the training waits; `None` while it computes.
     waits_since: Option<Time>,
     stalled: Time,
-    /// A step that is partly within the window counts by that part.
+    /// Images of the steps in the window. A step that is partly in the window counts by that fraction.
     images: f64,
 }
 
@@ -459,12 +459,12 @@ struct Request {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A batch comes to the next of its stages.
+    /// A batch arrives at its next stage.
     At(Request, Stage),
     /// A training has computed a step.
     Computed(usize),
     Dies(usize),
-    /// The streams of a dead server go on elsewhere.
+    /// The streams of a dead server move to other servers.
     Moves(usize),
     Back(usize),
 }
@@ -481,26 +481,26 @@ enum Stage {
 
 struct World<'a> {
     plan: &'a ClusterPlan,
-    /// Events to come with their times, and numbers that order those of equal times.
+    /// Future events with their times, and sequence numbers that order events of the same time.
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     pushed: u64,
     random: Random,
-    /// The measured window, from and to.
+    /// Start and end of the measured window.
     window: (Time, Time),
     storage: Queue,
     servers: Vec<Server>,
     trainers: Vec<Queue>,
     gpus: Vec<Gpu>,
     jobs: Vec<Job>,
-    /// Nanoseconds, of what ended within the window.
+    /// Waits of steps and times of batches after the warm-up, in nanoseconds.
     waits: Vec<Time>,
     latencies: Vec<Time>,
 }
 
-/// Runs a plan.
+/// Simulates a plan.
 ///
 /// # Errors
-/// Returns an error for an invalid plan.
+/// The plan is invalid.
 pub fn run(plan: &ClusterPlan) -> Result<Outcome, PlanError> {
     plan.check()?;
     let mut world = World::new(plan);
@@ -509,7 +509,7 @@ pub fn run(plan: &ClusterPlan) -> Result<Outcome, PlanError> {
 }
 
 impl Queue {
-    /// Serves a batch that comes now, after those before it. Gives when it is done.
+    /// Queues a batch that arrives at `now` and needs the time `takes`. Returns when it is done.
     fn serve(&mut self, now: Time, takes: Time, window: (Time, Time)) -> Time {
         let begins = self.free.max(now);
         let ends = begins.saturating_add(takes);
@@ -519,7 +519,7 @@ impl Queue {
     }
 }
 
-/// How much of a span is in the window.
+/// Returns how much of a time span is in the window.
 fn within(from: Time, to: Time, window: (Time, Time)) -> Time {
     to.min(window.1).saturating_sub(from.max(window.0))
 }
@@ -561,7 +561,7 @@ impl<'a> World<'a> {
                     Placement::Hash => random.below(plan.servers) as usize,
                 };
                 servers[home].streams += 1;
-                // A training has hosts of its own, as far as that goes.
+                // Neighboring GPUs belong to the same training, so that few trainings share a host.
                 let job =
                     (u128::from(gpu) * u128::from(plan.jobs) / u128::from(plan.gpus)) as usize;
                 jobs[job].gpus.push(gpu as usize);
@@ -654,7 +654,8 @@ impl<'a> World<'a> {
         self.push(now, Event::At(request, stage));
     }
 
-    /// The part of a GPU's records that its server has to fetch. A server that stands in for another has none of them.
+    /// Returns the fraction of a GPU's records that its server fetches. A server that replaces another has none of them in its
+    /// cache.
     fn misses(&self, gpu: usize) -> f64 {
         let Gpu { home, server, .. } = self.gpus[gpu];
         match home == server {
@@ -666,7 +667,7 @@ impl<'a> World<'a> {
     fn at(&mut self, now: Time, request: Request, stage: Stage) {
         let plan = self.plan;
         let server = request.server;
-        // What has left the server arrives, whatever becomes of that.
+        // A batch that has left the server arrives even if the server dies.
         let is_at_server = matches!(
             stage,
             Stage::Storage | Stage::ServerIn | Stage::Cores | Stage::ServerOut
@@ -730,7 +731,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Begins the next step of a training, if all is there and it has computed the last one.
+    /// Starts the next step of a training if each of its GPUs has a batch and the last step is computed.
     fn step(&mut self, now: Time, job: usize) {
         let Some(since) = self.jobs[job].waits_since else {
             return;
@@ -762,7 +763,7 @@ impl<'a> World<'a> {
 
     fn move_from(&mut self, now: Time, dead: usize) {
         if self.servers[dead].is_up {
-            // It was back before anybody left.
+            // The server is up again before its streams moved.
             return self.ask_lost(now, dead);
         }
         for gpu in 0..self.gpus.len() {
@@ -881,7 +882,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// The value that this part of all is not above.
+/// Returns the quantile `part` of the values; 0 without values.
 fn part(values: &mut [Time], part: f64) -> f64 {
     values.sort_unstable();
     let at = (values.len().saturating_sub(1) as f64 * part).round() as usize;
@@ -893,21 +894,21 @@ fn part(values: &mut [Time], part: f64) -> f64 {
 pub struct OneMore {
     /// The resource, in words.
     pub what: String,
-    /// Images a second with it.
+    /// Images per second with it.
     pub images_per_s: f64,
-    /// How much more that is than without, as a part.
+    /// Gain over the images per second without it, as a fraction.
     pub gain: f64,
-    /// Stall share of the GPU in the middle with it.
+    /// Median fraction of time that a GPU waits for data, with it.
     pub stall_p50: f64,
 }
 
 /// A resource, and how the plan gets one more of it.
 type Change = (&'static str, fn(&mut ClusterPlan));
 
-/// Runs the plan again with one more of each thing. `base` is what it gave without.
+/// Runs the plan again with one more of each resource in turn. `base` is the outcome without.
 ///
 /// # Errors
-/// As [`run`].
+/// The same as [`run`].
 pub fn one_more(plan: &ClusterPlan, base: &Outcome) -> Result<Vec<OneMore>, PlanError> {
     let changes: [Change; 6] = [
         ("server", |plan| plan.servers += 1),

@@ -1,4 +1,4 @@
-//! From nothing to the first batch of a large dataset.
+//! Measures the time from opening a large dataset to its first batch.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -24,14 +24,14 @@ use crate::storage::{ReadJob, Recorder};
 const SHARDS: u64 = 16;
 const CLASSES: u64 = 1000;
 
-/// A change for the samples of a batch; `None` if none is taken.
+/// Changes the sampling options before the batch is taken; `None` takes no batch.
 type Change = Option<fn(&mut Sampling)>;
 
-/// Writes a dataset of `records` tiny images into `directory`, unless one of that size is
-/// there, and times opening it and taking the first batch of 256. Caches are emptied as `cold` says.
+/// Writes a dataset of `records` tiny images into `directory`, unless it has one of that size, and measures opening it and
+/// taking the first batch of 256. `cold` selects how the page cache is emptied before each run.
 ///
 /// # Errors
-/// A directory that cannot be written.
+/// The directory cannot be written.
 pub fn start(directory: &Path, records: u64, cold: Cold, runs: usize) -> Result<BenchReport> {
     let evictor = Evictor::buffered(cold)?;
     let present = Manifest::load(directory)
@@ -60,7 +60,7 @@ pub fn start(directory: &Path, records: u64, cold: Cold, runs: usize) -> Result<
                 begin(&Dataset::open(directory)?, change)?;
                 Ok(1.0)
             })?;
-            // Reported as milliseconds: an amount over one second.
+            // Reported in milliseconds: the rate is an amount of milliseconds over one second.
             Ok(Measurement {
                 amount: sample.seconds * 1e3,
                 seconds: 1.0,
@@ -81,7 +81,7 @@ pub fn start(directory: &Path, records: u64, cold: Cold, runs: usize) -> Result<
     )
 }
 
-/// Opens the split of a dataset and takes a batch, if there is a change for its samples.
+/// Opens the split of a dataset and, if there is a change of its sampling options, takes a batch.
 fn begin(dataset: &Dataset, change: Change) -> Result<()> {
     let split = dataset.split("train")?;
     if let Some(change) = change {
@@ -93,7 +93,7 @@ fn begin(dataset: &Dataset, change: Change) -> Result<()> {
     Ok(())
 }
 
-/// The reads of [`begin`], of opening the dataset too. How far a loader reads ahead changes a little from run to run.
+/// Returns the reads of opening the dataset and of [`begin`]. How far a loader reads ahead varies slightly from run to run.
 fn recorded(directory: &Path, change: Change) -> Result<ReadJob> {
     let (root, storage) = replay::storage(&Location::from(directory), &ReadOptions::default())?;
     let recorder = Recorder::new(storage);
@@ -101,7 +101,7 @@ fn recorded(directory: &Path, change: Change) -> Result<ReadJob> {
     Ok(recorder.recorded()?.job.without_repeats())
 }
 
-/// A dataset of tiny images: an 8 x 8 picture in every record, which changes with the record.
+/// Writes a dataset of tiny images: each record has an 8 x 8 image in a shade that depends on its number.
 fn synthesise(directory: &Path, records: u64) -> Result<()> {
     let mut shards = Vec::new();
     for shard in 0..SHARDS {
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_to_start_tells_the_state_of_its_caches() {
+    fn each_start_reports_its_cache_state() {
         let dir = tempfile::tempdir().unwrap();
         let report = start(dir.path(), 3000, Cold::Off, 1).unwrap();
         assert_eq!(report.rows.len(), 4);

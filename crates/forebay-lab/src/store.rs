@@ -1,4 +1,4 @@
-//! A place for objects: how fast bytes get there and back, and how long a small read takes.
+//! Measures a store: throughput of uploads and downloads, and latency of small reads.
 
 use std::cell::{Cell, RefCell};
 use std::io::Write;
@@ -17,32 +17,32 @@ use crate::{Error, Result};
 
 const MB: f64 = 1e6;
 
-/// How a store is measured.
+/// Options of [`store`].
 #[derive(Debug, Clone)]
 pub struct StoreBenchOptions {
-    /// How it is reached.
+    /// Options for connecting to the store.
     pub store: StoreOptions,
-    /// Bytes of the object that is sent and fetched.
+    /// Size in bytes of the object that is uploaded and downloaded.
     pub bytes: u64,
-    /// Requests at the same time.
+    /// Number of concurrent requests.
     pub parallel: usize,
     /// Small reads in each run.
     pub reads: u64,
-    /// Bytes of a small read.
+    /// Size of a small read in bytes.
     pub read_bytes: u64,
-    /// Path of the local file; none selects the system's directory for temporary files.
+    /// Directory of local files; `None` selects the system's directory for temporary files.
     pub scratch: Option<PathBuf>,
     /// Counted runs.
     pub runs: usize,
-    /// Ends the measurement; what it put there is removed.
+    /// Cancels the measurement, which then removes its objects.
     pub cancel: Cancel,
 }
 
 /// Uploads and downloads an object of random bytes, with checksums compared, and reads small ranges of it: one at a time for
-/// their latency, and as many at a time as `parallel` says. What is put at the location is removed at the end.
+/// their latency, and `parallel` at a time for the throughput. Removes the object at the end.
 ///
 /// # Errors
-/// When the location cannot be written or read.
+/// The location cannot be written or read.
 pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchReport> {
     if options.read_bytes == 0 || options.read_bytes > options.bytes {
         return Err("a small read has to fit into the object".into());
@@ -57,7 +57,7 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchRe
             Ok(sent.len as f64 / MB)
         })
     };
-    // Of the last run.
+    // Bytes that the last run fetched.
     let fetched = &Cell::new(0);
     let counted = |work: &dyn Fn() -> Result<f64>| {
         let before = store.stats().fetched_bytes;
@@ -128,7 +128,7 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchRe
             ),
         ],
     )?;
-    // These are times, not work: what a millisecond costs means nothing.
+    // In rows of times, the CPU seconds per unit would be CPU seconds per millisecond, which mean nothing.
     for row in report.rows.iter_mut().filter(|row| row.unit == "ms") {
         row.cpu_seconds_each = None;
     }
@@ -168,7 +168,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// A name for what is put into a store: others may measure the same place.
+/// Returns a unique name for objects of a measurement: several measurements may use the same location.
 pub(crate) fn scratch_name() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let nanos = std::time::SystemTime::now()
@@ -186,7 +186,7 @@ impl Drop for Scratch<'_> {
     }
 }
 
-/// Bytes that nothing on the way can make fewer of.
+/// Writes incompressible bytes.
 fn write_random(path: &Path, options: &StoreBenchOptions) -> Result<()> {
     let fail = |error: std::io::Error| -> Error {
         format!("cannot write {}: {error}", path.display()).into()
@@ -205,7 +205,7 @@ fn write_random(path: &Path, options: &StoreBenchOptions) -> Result<()> {
     file.sync_all().map_err(fail)
 }
 
-/// Offsets of small reads, all over the object, the same in each measurement.
+/// Offsets of small reads, spread over the whole object, the same in each measurement.
 struct Offsets {
     random: Mutex<Random>,
     span: u64,
@@ -225,7 +225,7 @@ impl Offsets {
     }
 }
 
-/// Reads one range after the other; the milliseconds of each, sorted.
+/// Reads one range after the other. Returns the sorted times in milliseconds.
 fn read_alone(
     store: &Store,
     key: &str,
@@ -269,7 +269,7 @@ fn refuse_stop(cancel: &Cancel) -> Result<()> {
     }
 }
 
-/// A value that is a result itself.
+/// Returns a measurement whose rate is `value`.
 fn as_is(value: f64) -> Measurement {
     Measurement {
         amount: value,
@@ -277,7 +277,7 @@ fn as_is(value: f64) -> Measurement {
     }
 }
 
-/// The value below which this part of the sorted values is.
+/// Returns the quantile `part` of the sorted values.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let at = (last as f64 * part).ceil() as usize;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_measured_and_left_as_it_was() {
+    fn a_location_is_measured_and_left_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let (place, scratch) = (dir.path().join("place"), dir.path().join("scratch"));
         std::fs::create_dir_all(&place).unwrap();

@@ -1,4 +1,4 @@
-//! A slower disk in place of a fast one: limits of a cgroup on the reads and writes of this process.
+//! Slows down disks for measurements: a cgroup limits the reads and writes of this process.
 
 use std::fmt;
 use std::fs;
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// Limits of a disk, each of all threads together.
+/// Limits of a disk, each for all threads together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskLimits {
-    /// Bytes that are read in a second.
+    /// Bytes read per second.
     pub read: Option<u64>,
-    /// Bytes that are written in a second.
+    /// Bytes written per second.
     pub write: Option<u64>,
-    /// Reads in a second.
+    /// Reads per second.
     pub reads: Option<u64>,
 }
 
 impl DiskLimits {
-    /// The limits with their names in cgroups of the first and of the second version.
+    /// Returns the set limits with their names in cgroups of version 1 and version 2.
     fn entries(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let all = [
             ("blkio.throttle.read_bps_device", "rbps", self.read),
@@ -55,7 +55,7 @@ enum Version {
     Second,
 }
 
-/// This process in a group with limits, until it is dropped.
+/// Keeps this process in a cgroup with limits until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     group: PathBuf,
@@ -63,7 +63,7 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    /// Limits what this process reads from and writes to some disks.
+    /// Limits the reads and writes of this process on the disks of `devices`.
     pub(crate) fn begin(limits: &DiskLimits, devices: &[(u32, u32)]) -> Result<Self> {
         let disks: Vec<String> = devices
             .iter()
@@ -85,7 +85,7 @@ impl Throttle {
         })
     }
 
-    /// Makes the group below that of this process, and moves this process there.
+    /// Creates a cgroup below `home`, the one of this process, and moves this process there.
     fn within(
         version: Version,
         home: &Path,
@@ -123,7 +123,7 @@ impl Throttle {
 
 impl Drop for Throttle {
     fn drop(&mut self) {
-        // A group that holds processes cannot be removed, and one without any does no harm.
+        // A cgroup with processes cannot be removed; an empty one that is left does no harm.
         let _ = fs::write(
             self.home.join("cgroup.procs"),
             std::process::id().to_string(),
@@ -132,7 +132,7 @@ impl Drop for Throttle {
     }
 }
 
-/// The number of the disk that a device is on: partitions have no limits of their own.
+/// Returns the number of the disk of a device: a cgroup limits whole disks, not partitions.
 fn whole_disk(device: (u32, u32)) -> Option<String> {
     let link = format!("/sys/dev/block/{}:{}", device.0, device.1);
     let place = fs::canonicalize(link).ok()?;
@@ -143,7 +143,7 @@ fn whole_disk(device: (u32, u32)) -> Option<String> {
     Some(fs::read_to_string(disk.join("dev")).ok()?.trim().to_owned())
 }
 
-/// The group of this process where block devices are limited.
+/// Returns the cgroup of this process in the hierarchy that limits block devices.
 fn home() -> Option<(Version, PathBuf)> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -151,7 +151,7 @@ fn home() -> Option<(Version, PathBuf)> {
 }
 
 fn home_in(own: &str, mounts: &str) -> Option<(Version, PathBuf)> {
-    // Each line: number of the hierarchy, controllers, path.
+    // Format of a line: `number of the hierarchy:controllers:path`.
     let lines = || {
         own.lines().filter_map(|line| {
             let mut fields = line.splitn(3, ':');
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_written_in_the_words_of_each_version() {
+    fn limits_are_written_in_the_format_of_each_version() {
         let disks = ["254:0".to_owned()];
         let group = |version| {
             let home = tempfile::tempdir().unwrap();

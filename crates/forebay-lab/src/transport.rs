@@ -1,4 +1,4 @@
-//! Moving batches that cost nothing to make: each transport beside what the system itself can do.
+//! Measures transports with batches that cost nothing to make, and compares them with bare TCP and copies in memory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,31 +19,30 @@ use crate::{Error, Result};
 const GB: f64 = 1e9;
 /// Bytes of a batch of 256 RGB images of 224 x 224: 38.5 MB.
 const BATCH_BYTES: usize = BATCH as usize * (SIDE * SIDE * 3) as usize;
-/// Names of the threads of a server begin so.
+/// Prefixes of the names of server threads.
 const SERVER_THREADS: &[&str] = &["forebay-conn", "forebay-send", "forebay-accept"];
-/// And those of a client, but for the one that takes batches.
+/// Prefixes of the names of client threads, without the thread that takes batches.
 const CLIENT_THREADS: &[&str] = &["forebay-receive"];
 
 /// Options of [`transport`].
 #[derive(Debug, Clone)]
 pub struct TransportOptions {
-    /// Batches of 38.5 MB that a run moves, of all ranks together.
+    /// Number of batches of 38.5 MB that a run moves to all ranks together.
     pub batches: u64,
-    /// Trainers at the same time.
+    /// Number of concurrent trainers.
     pub ranks: u64,
-    /// Which transports.
+    /// Transports to measure.
     pub transports: Vec<Transport>,
-    /// Over how many connections TCP is tried.
+    /// Numbers of TCP connections to measure.
     pub connections: Vec<usize>,
     /// Counted runs.
     pub runs: usize,
 }
 
-/// Each transport, beside a bare TCP connection and copying memory. Batches are not looked
-/// at, only handed over.
+/// Measures each transport, a bare TCP connection and copies in memory. Trainers take batches without reading them.
 ///
 /// # Errors
-/// Sockets that cannot be opened.
+/// A socket cannot be opened.
 pub fn transport(options: &TransportOptions) -> Result<BenchReport> {
     let (batches, ranks) = (options.batches.max(1), options.ranks.max(1));
     let (server, url) = serve(|server| {
@@ -117,7 +116,7 @@ pub fn transport(options: &TransportOptions) -> Result<BenchReport> {
     Ok(report)
 }
 
-/// Adds to a row how long one client waits for a batch.
+/// Adds the waits of one client for a batch to a row.
 fn add_latencies(
     report: &mut BenchReport,
     name: &str,
@@ -152,7 +151,7 @@ fn add_latencies(
 /// A transport and a number of connections.
 type Way = (Transport, usize);
 
-/// The alternatives, in order: several connections make a difference for TCP only.
+/// Returns the transports to measure, in order. Only TCP is measured with several numbers of connections.
 fn ways(options: &TransportOptions) -> Vec<Way> {
     let of = |&transport: &Transport| match transport {
         Transport::Tcp => options
@@ -190,7 +189,7 @@ fn gigabytes(batches: u64) -> f64 {
     batches as f64 * BATCH_BYTES as f64 / GB
 }
 
-/// The stream of one rank, its first batch taken.
+/// Opens the stream of one rank and takes its first batch.
 fn open(
     url: &str,
     client: ClientOptions,
@@ -208,7 +207,7 @@ fn take(stream: &mut forebay_client::Stream) -> Result<Batch> {
     Ok(stream.next_batch()?.ok_or("the synthetic epoch ended")?)
 }
 
-/// Moves batches to all ranks. With the sample come the CPU seconds of server and clients.
+/// Moves batches to all ranks. Returns the measurement, and the CPU seconds of server and clients.
 fn run(url: &str, way: Way, ranks: u64, batches: u64) -> Result<(Measurement, [f64; 2])> {
     let mut streams = (0..ranks)
         .map(|rank| open(url, client(way), (rank, ranks)))
@@ -225,7 +224,7 @@ fn run(url: &str, way: Way, ranks: u64, batches: u64) -> Result<(Measurement, [f
                         for _ in 0..each {
                             take(stream)?;
                         }
-                        // A thread that is gone is not counted any more.
+                        // Returned here, because the CPU time of a thread is lost when it ends.
                         Ok(Threads::own_cpu_seconds())
                     };
                     std::thread::Builder::new()
@@ -241,7 +240,7 @@ fn run(url: &str, way: Way, ranks: u64, batches: u64) -> Result<(Measurement, [f
         })
     })?;
     let after = used();
-    // Threads that ended in between took with them what had been counted of them.
+    // Threads that ended in between are missing in the second value, so the difference may be negative.
     let used = [
         (after[0] - before[0]).max(0.0),
         (after[1] - before[1] + takers_cpu.get()).max(0.0),
@@ -257,7 +256,7 @@ fn used() -> [f64; 2] {
     ]
 }
 
-/// The value below which this part of them lies.
+/// Returns the quantile `part` of the values.
 fn at(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -265,20 +264,20 @@ fn at(values: &[f64], part: f64) -> f64 {
     sorted.get(place as usize).copied().unwrap_or_default()
 }
 
-/// Microseconds from asking for a batch to having it, where it arrived before: what a trainer waits that is slower than
-/// its batches.
+/// Returns the microseconds that taking a batch takes if it arrived before, as it does for a trainer that is slower than its
+/// batches.
 fn ready(url: &str, way: Way, count: u64) -> Result<Vec<f64>> {
     let mut stream = open(url, client(way), (0, 1))?;
     waits(&mut stream, count, |stream, taken| {
         let began = Instant::now();
-        // Taking a batch returns the error that ended the stream.
+        // If the stream has failed, taking the next batch returns the error.
         while stream.stats().batches <= taken && began.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(1));
         }
     })
 }
 
-/// Measures round trips: with credit for one batch, none is made before it is requested.
+/// Returns the microseconds of round trips: with credit for one batch, the server makes none before it is requested.
 fn handovers(url: &str, way: Way, count: u64) -> Result<Vec<f64>> {
     let client = ClientOptions {
         credit_bytes: Some(BATCH_BYTES as u64),
@@ -288,8 +287,8 @@ fn handovers(url: &str, way: Way, count: u64) -> Result<Vec<f64>> {
     waits(&mut stream, count, |_, _| {})
 }
 
-/// Times each of `count` batches that is requested after `prepare`, which gets the number of batches taken. Those before
-/// them do not count: the first ones of a stream come in memory that is new.
+/// Takes `count` batches, each after a call of `prepare` with the number of batches taken so far, and returns the microseconds
+/// of each. Earlier batches are discarded, as the first ones of a stream arrive in newly allocated memory.
 fn waits(
     stream: &mut forebay_client::Stream,
     count: u64,
@@ -298,7 +297,7 @@ fn waits(
     let first = count / 10;
     let mut micros = Vec::new();
     for i in 0..first + count {
-        // One was taken when the stream was opened.
+        // Opening the stream took one batch.
         prepare(stream, i + 1);
         let began = Instant::now();
         let batch = take(stream)?;
@@ -310,7 +309,7 @@ fn waits(
     Ok(micros)
 }
 
-/// The throughput of the system itself: one connection, the same buffer again and again.
+/// Measures the throughput of one bare TCP connection that sends the same buffer repeatedly.
 fn bare_tcp(batches: u64) -> Result<Measurement> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
@@ -346,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sides_and_the_time_of_a_batch_are_told() {
+    fn cpu_of_both_sides_and_batch_times_are_reported() {
         let options = TransportOptions {
             batches: 2,
             ranks: 2,

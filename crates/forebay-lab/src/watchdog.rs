@@ -1,13 +1,13 @@
-//! Ending child processes with this one. A destructor does so too, but not in a process that is killed.
+//! Ends child processes with this one, even if it is killed and runs no destructors.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
 
-/// Looks for both every second. The child is killed if it outlives its parent.
+/// Checks both processes every second, and kills the child if it outlives its parent.
 const SCRIPT: &str = r#"while kill -0 "$1" 2>/dev/null && kill -0 "$2" 2>/dev/null; do sleep 1; done
 kill -0 "$1" 2>/dev/null || kill -9 "$2" 2>/dev/null"#;
 
-/// A process that kills a child of this one when this one is gone.
+/// A process that kills a child of this process after this process has ended.
 #[derive(Debug)]
 pub(crate) struct Watchdog(Child);
 
@@ -29,7 +29,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // It may have ended with the child.
+        // The watchdog may have ended with the child.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

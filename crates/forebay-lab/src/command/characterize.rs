@@ -1,4 +1,4 @@
-//! `forebay-lab characterize` and `forebay-lab compare`.
+//! Commands `forebay-lab characterize` and `forebay-lab compare`.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -22,9 +22,9 @@ use crate::experiment::{
 };
 use crate::throttle::DiskLimits;
 
-/// Each is a thread with a batch of its own.
+/// Maximum of `--ranks`: each rank is a thread with its own batch.
 const MOST_RANKS: u64 = 64;
-/// With --full: the images and the rounds of the published experiments.
+/// Images, run time and file size of `--full`, as in the published experiments.
 const FULL_IMAGES: u64 = 16_384;
 const FULL_TIME: Duration = Duration::from_secs(10);
 const FULL_SIZE: u64 = 5_000_000_000;
@@ -217,7 +217,7 @@ impl Characterize {
     }
 }
 
-/// Measures, and prints and writes the report.
+/// Runs the experiments, prints the report and writes it to `report_dir`.
 pub(super) fn measure(
     name: &str,
     options: &CharacterizeOptions,
@@ -296,7 +296,8 @@ fn parse_limits(text: &str) -> Result<DiskLimits, String> {
     Ok(limits)
 }
 
-/// Says what will be written and how long it takes, and asks.
+/// Prints how much will be written and how long it takes, and asks for confirmation unless `yes` is set. Fails if a medium has
+/// too little free space.
 fn ask(options: &CharacterizeOptions, yes: bool, console: &Console) -> Result<(), Failure> {
     let needed = options.scratch_bytes()?;
     for medium in &options.media {
@@ -335,7 +336,7 @@ fn ask(options: &CharacterizeOptions, yes: bool, console: &Console) -> Result<()
     }
 }
 
-/// The catalog, with the longest time of each experiment on one medium.
+/// Prints the catalog with the longest time of each experiment on one medium.
 fn list(mut options: CharacterizeOptions, console: &Console) {
     options.media.resize(1, PathBuf::new());
     let mut table = Table::new(&[
@@ -374,7 +375,7 @@ fn list(mut options: CharacterizeOptions, console: &Console) {
     }
 }
 
-/// The measured figures of an experiment; the report has the published ones as well.
+/// Prints the measured figures of an experiment. The published ones are in the written report only.
 fn print(experiment: &ExperimentReport, console: &Console) {
     console.blank();
     console.heading(format!("{} {}", experiment.id, experiment.title));

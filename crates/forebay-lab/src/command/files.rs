@@ -1,4 +1,4 @@
-//! Experiments on files: an epoch from several places, a store, the first batch.
+//! Commands that measure reads: an epoch from several locations, a store, and the first batch.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

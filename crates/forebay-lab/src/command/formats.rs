@@ -17,7 +17,7 @@ use crate::experiment::{CharacterizeOptions, format_names};
 
 const EXPERIMENTS: [&str; 3] = ["E20", "E21", "E24"];
 const RIGHT_SAMPLES: &str = "E23";
-/// Threads of Forebay's loader where workers are not what is compared.
+/// Threads of Forebay's loader in experiments that do not vary the number of workers.
 const THREADS: usize = 4;
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! The commands, and how they are run.
+//! Commands of `forebay-lab`, and their dispatch.
 
 mod characterize;
 mod files;
@@ -102,20 +102,21 @@ enum What {
     Compare(characterize::Compare),
 }
 
-/// A measurement with its arguments.
+/// Arguments of a command that measures and returns a report.
 trait Measured {
-    /// Measures, with this many counted runs of each alternative.
+    /// Measures with `runs` counted runs of each alternative.
     fn measure(self, runs: usize, console: &Console) -> Result<BenchReport, Failure>;
 }
 
-/// The whole command line.
+/// Returns the clap command of the program.
 pub fn command() -> clap::Command {
     with_environment(Cli::command())
 }
 
-/// Runs the command line with the program name first in `args`; returns the exit code, as `forebay` has it.
+/// Runs the command line `args`, which starts with the program name, and returns the exit code. Exit codes are those of
+/// `forebay`.
 ///
-/// Experiments with server processes start this program with `serve`, which is that of `forebay`.
+/// Experiments that need server processes start this program with `serve`, which runs the command `serve` of `forebay`.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     let args: Vec<OsString> = args.into_iter().collect();
     if args.get(1).is_some_and(|first| first == SERVE) {
@@ -162,7 +163,7 @@ fn run(what: What, runs: usize, console: &Console) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// The command as it was typed.
+/// Returns the command line as the user typed it.
 fn typed(console: &Console) -> String {
     let words = std::env::args().skip(1);
     std::iter::once(console.program().to_owned())

@@ -1,4 +1,4 @@
-//! Experiments with servers that are processes of their own.
+//! Commands that measure servers in their own processes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl ServedArgs {
         })
     }
 
-    /// Options for this many clients, which take batches for `time`.
+    /// Returns options for `active` clients that fetch batches for `time`, each for its own training.
     fn clients(self, active: usize, time: Duration) -> Result<ClientsOptions, Failure> {
         Ok(ClientsOptions {
             serving: self.serving()?,

@@ -1,4 +1,4 @@
-//! `forebay-lab size-cluster`: a cluster on paper.
+//! Command `forebay-lab size-cluster`: prints the results of the cluster model.
 
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ pub(super) struct Args {
     seed: u64,
 }
 
-/// A size, or 0.
+/// Parses a size, which may be 0.
 fn parse_size_or_none(text: &str) -> Result<u64, String> {
     match text.trim() {
         "0" => Ok(0),
@@ -238,7 +238,7 @@ fn print(plan: &ClusterPlan, outcome: &Outcome, more: &[OneMore], console: &Cons
         table.row([
             one.what.clone(),
             images(one.images_per_s),
-            // Adding nothing makes a zero of a minus zero.
+            // Adding 0.0 turns -0.0 into 0.0.
             format!("{:+.1} %", (one.gain * 1000.0).round() / 10.0 + 0.0),
             percent(one.stall_p50),
         ]);
@@ -248,7 +248,7 @@ fn print(plan: &ClusterPlan, outcome: &Outcome, more: &[OneMore], console: &Cons
     }
 }
 
-/// A number of images with three digits.
+/// Formats a number of images with at most three digits.
 fn images(value: f64) -> String {
     match value {
         v if !v.is_finite() => "any".to_owned(),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_the_plans() {
+    fn flag_defaults_are_those_of_the_plan() {
         let flags = Flags::try_parse_from(["x"]).unwrap();
         assert_eq!(flags.args.plan(), ClusterPlan::default());
         let flags = Flags::try_parse_from(["x", "--cache", "0", "--placement", "hash"]).unwrap();

@@ -1,4 +1,4 @@
-//! Experiments with a server in this process.
+//! Commands that measure a server in this process.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! The formats that E20 and E21 compare: image files read by a small program, and formats that Forebay's loader reads where they are.
-//! None of them is measured before its samples are those of the indexed shards. `tools/peers` compares packages of formats.
+//! Formats that E20 and E21 compare: image files, which the mini-application reads, and formats that Forebay's loader reads
+//! in place. A format is measured only if its samples equal those of the indexed shards. `tools/peers` compares other data
+//! loaders.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,11 +18,11 @@ use crate::Result;
 use crate::cold::Footprint;
 use crate::read::footprint;
 
-/// Workers and caches of all figures.
+/// Numbers of workers and states of the page cache that each format is measured with.
 pub(super) const WORKERS: [usize; 2] = [1, 4];
 pub(super) const CACHES: [(&str, Cache); 2] = [("cold", Cache::Emptied), ("warm", Cache::Filled)];
 const FILES: &str = "image files";
-/// The names of all formats, sorted but for the first, which names image files.
+/// Names of all formats: first that of image files, then the others, sorted.
 pub(super) const NAMES: [&str; 7] = [
     "files",
     "arrayrecord",
@@ -31,16 +32,15 @@ pub(super) const NAMES: [&str; 7] = [
     "tfrecord",
     "webdataset",
 ];
-/// Batches of image files that are made ahead while training.
+/// Batches of image files that are prefetched while training.
 const AHEAD: u64 = 2;
 
-/// The figures of an experiment with all formats.
+/// Returns the number of figures of an experiment with all selected formats.
 pub(super) fn figures(options: &CharacterizeOptions) -> usize {
     let formats = NAMES.iter().filter(|name| options.has_format(name));
     formats.count() * WORKERS.len() * CACHES.len()
 }
 
-/// The name of a figure.
 pub(super) fn name(format: &str, workers: usize, cache: &str) -> String {
     let noun = if workers == 1 { "worker" } else { "workers" };
     format!("{format}, {workers} {noun}, {cache}")
@@ -68,12 +68,13 @@ pub(super) struct Delivery {
     pub(super) images: u64,
     pub(super) batches: u64,
     pub(super) bytes: u64,
-    /// Bytes that were read, those of batches that were not taken included.
+    /// Bytes read, including those of prefetched batches that the consumer did not take.
     pub(super) read: u64,
 }
 
 impl Contestant<'_> {
-    /// Reads for the time of a run. `step` is the time of a training step: images are decoded for it.
+    /// Reads until the time limit of a run. With `step`, the time of a training step, images are decoded; without, they stay
+    /// encoded.
     pub(super) fn run(&self, workers: usize, step: Option<Duration>) -> Result<Delivery> {
         let (batch, limit) = (self.options.batch_size, self.options.limit);
         match &self.reader {
@@ -119,7 +120,7 @@ impl Contestant<'_> {
     }
 }
 
-/// The formats that give the right samples; the others become notes.
+/// Returns the formats that give the right samples, and adds a note for each of the others.
 pub(super) fn contestants<'l>(
     lab: &'l Lab<'_>,
     medium: &MediumData,

@@ -23,18 +23,18 @@ use crate::storage::{self, RunOptions, WriteJob};
 
 /// The mean size of generated images, rounded up.
 const MEAN_BYTES: u64 = 125_000;
-/// Files in a directory.
+/// Approximate number of images per class directory.
 const DIRECTORY_FILES: usize = 1000;
 /// Writes in flight while the large file is made.
 const WRITE_DEPTH: usize = 4;
 const WRITE_BLOCK: u32 = 4 << 20;
 const SEED: u64 = 7;
 
-/// A directory on a medium, and what was written there.
+/// Scratch directory on a medium. Each kind of data is written there on first use.
 #[derive(Debug)]
 pub(super) struct MediumData {
     pub(super) name: String,
-    /// Removed at the end.
+    /// Removed on drop.
     scratch: tempfile::TempDir,
     files: u64,
     data: Option<PathBuf>,
@@ -47,14 +47,14 @@ pub(super) struct MediumData {
     direct: Once<bool>,
 }
 
-/// An image in a file of its own.
+/// An image file.
 #[derive(Debug, Clone)]
 pub(super) struct ImageFile {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
 }
 
-/// The files of images, for their caches.
+/// Returns the files of images as a footprint, for emptying and filling the page cache.
 pub(super) fn image_files(images: &[ImageFile]) -> Footprint {
     Footprint::files(images.iter().map(|image| &image.path))
 }
@@ -71,7 +71,7 @@ impl MediumData {
             scratch: scratch.map_err(failed)?,
             files: options.files,
             data: options.data.clone(),
-            // Whole blocks, of all sizes that are read.
+            // A multiple of the write block, and thereby of the smaller blocks that are read.
             size: (options.size / u64::from(WRITE_BLOCK)).max(1) * u64::from(WRITE_BLOCK),
             images: Once::default(),
             tfrecord: Once::default(),
@@ -82,7 +82,7 @@ impl MediumData {
         })
     }
 
-    /// The images in shuffled order, which is not the order in which they were written.
+    /// Returns the images in a shuffled order that differs from the order in which they were written.
     pub(super) fn images(&self) -> Result<Rc<[ImageFile]>> {
         self.images.get(|| {
             let root = self.tree();
@@ -99,7 +99,7 @@ impl MediumData {
                 let image = standard_image(image, &Limits::default())?;
                 let format = sniff(&image)
                     .ok_or_else(|| format!("record {number} of the dataset holds no image"))?;
-                // Classes are directories: the files are packed as they are.
+                // Directories are classes, as the packer expects.
                 let class = label.unwrap_or(0).rem_euclid(classes);
                 let dir = root.join(format!("class-{class:04}"));
                 if place < DIRECTORY_FILES || !dir.is_dir() {
@@ -117,19 +117,19 @@ impl MediumData {
         })
     }
 
-    /// The images in TFRecords.
+    /// Returns the images in TFRecords.
     pub(super) fn tfrecord(&self) -> Result<Split> {
         self.tfrecord
             .get(|| self.packed("tfrecord", DatasetFormat::TfRecord))
     }
 
-    /// The images in indexed shards.
+    /// Returns the images in indexed shards.
     pub(super) fn indexed(&self) -> Result<Split> {
         self.indexed
             .get(|| self.packed("indexed", DatasetFormat::INDEXED))
     }
 
-    /// The images in the chosen formats that loaders read where they are.
+    /// Returns the images in the selected formats that the loader reads in place.
     pub(super) fn formats(&self, options: &CharacterizeOptions) -> Result<Rc<[Stored]>> {
         self.formats.get(|| {
             let mut stored = Vec::new();
@@ -142,7 +142,7 @@ impl MediumData {
                     stored.push(Stored { name, split });
                 }
             }
-            // Others are made of indexed shards.
+            // The other formats are converted from indexed shards.
             self.indexed()?;
             let (from, to) = (
                 self.scratch().join("indexed"),
@@ -162,12 +162,12 @@ impl MediumData {
         first_split(&target)
     }
 
-    /// The directory of the single files.
+    /// Returns the directory of the single files.
     pub(super) fn tree(&self) -> PathBuf {
         self.scratch.path().join("files")
     }
 
-    /// Copies the TFRecords to another directory, which is made, until they are durable there.
+    /// Copies the TFRecords to another directory, which is created, and fsyncs the copies.
     pub(super) fn copy_tfrecord(&self, to: &Path) -> Result<Split> {
         self.tfrecord()?;
         let from = self.scratch.path().join("tfrecord");
@@ -175,7 +175,7 @@ impl MediumData {
         first_split(to)
     }
 
-    /// A large file of bytes that nothing can compress.
+    /// Returns the path of a large file of incompressible bytes.
     pub(super) fn large(&self) -> Result<PathBuf> {
         self.large.get(|| {
             let path = self.scratch.path().join("large");
@@ -196,22 +196,22 @@ impl MediumData {
         self.size
     }
 
-    /// A path for a file that is written in a run.
+    /// Returns the path of the file that a run writes.
     pub(super) fn scratch_file(&self) -> PathBuf {
         self.scratch.path().join("written")
     }
 
-    /// The directory of this medium that everything lies in.
+    /// Returns the scratch directory.
     pub(super) fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Whether the storage is memory.
+    /// Returns whether the file system is in memory, such as tmpfs.
     pub(super) fn is_memory(&self) -> bool {
         Mount::of(self.scratch.path()).is_some_and(|mount| mount.class() == FsClass::Memory)
     }
 
-    /// Whether the file system can bypass the page cache.
+    /// Returns whether the file system can bypass the page cache.
     pub(super) fn direct_works(&self) -> Result<bool> {
         self.direct.get(|| {
             let job = WriteJob {
@@ -238,7 +238,7 @@ pub(super) fn pack_tree(
     Ok(())
 }
 
-/// The records that images are taken from.
+/// Opens the split that images are taken from: that of `data`, or else a synthetic one.
 fn source(data: Option<&Path>, files: u64) -> Result<Split> {
     match data {
         Some(data) => crate::read::open(data, None),
@@ -250,7 +250,7 @@ fn source(data: Option<&Path>, files: u64) -> Result<Split> {
     }
 }
 
-/// The mean size of the images of a dataset with everything that is stored with them; that of generated ones without any.
+/// Returns the mean size in bytes of a dataset's records, or that of generated images without a dataset.
 pub(super) fn mean_bytes(data: Option<&Path>) -> Result<u64> {
     let Some(data) = data else {
         return Ok(MEAN_BYTES);
@@ -259,14 +259,14 @@ pub(super) fn mean_bytes(data: Option<&Path>) -> Result<u64> {
     Ok(record_bytes(&split).div_ceil(split.len().max(1)))
 }
 
-/// The first split of a dataset.
+/// Opens the first split of a dataset.
 pub(super) fn first_split(root: &Path) -> Result<Split> {
     let dataset = Dataset::open(root)?;
     let split = dataset.splits().next().map(str::to_owned);
     Ok(dataset.split(&split.ok_or("the pack has no split")?)?)
 }
 
-/// Copies a directory with its files, each forced to disk.
+/// Copies a directory recursively and fsyncs each file.
 fn copy_dir(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

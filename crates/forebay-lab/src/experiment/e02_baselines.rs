@@ -45,7 +45,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// Reads that bypass the page cache where the file system can.
+/// Returns a trial of reads, which bypass the page cache if `direct` is set.
 pub(super) fn reads<'t>(
     lab: &'t Lab<'_>,
     medium: &MediumData,
@@ -93,7 +93,7 @@ pub(super) fn limited(lab: &Lab<'_>, depth: usize) -> RunOptions {
     }
 }
 
-/// The rate in a unit, with the other rate and the latencies beside it.
+/// Returns the rate in `unit` with the latencies and, unless it is the value itself, the rate in MB/s.
 pub(super) fn sample(report: &RunReport, unit: &str, is_read: bool) -> Sample {
     let (value, other) = match unit {
         "MB/s" => (report.mb_per_s(), None),

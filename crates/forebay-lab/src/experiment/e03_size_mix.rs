@@ -1,4 +1,4 @@
-//! E3: how many reads of an image's size the storage gives.
+//! E3: how many image-sized reads per second the storage gives.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 pub(super) const DEPTH: usize = 128;
 const READS: u64 = 500_000;
-/// The sizes of the published job with their shares in percent.
+/// The sizes of the published job in bytes, with their shares in percent.
 const PUBLISHED: [(u32, u32); 8] = [
     (2 << 10, 1),
     (4 << 10, 2),
@@ -33,7 +33,7 @@ const PUBLISHED: [(u32, u32); 8] = [
 ];
 /// Sizes are rounded up to this many bytes.
 const STEP: u64 = 4096;
-/// Bytes of a read of a shard.
+/// Bytes per read of a shard.
 const SHARD_BLOCK: u32 = 1 << 20;
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
@@ -64,7 +64,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// The sizes of the images with their shares.
+/// Returns the sizes of the images with their shares.
 pub(super) fn sizes(medium: &MediumData) -> Result<SizeMix> {
     let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
     for file in medium.images()?.iter() {
@@ -74,7 +74,7 @@ pub(super) fn sizes(medium: &MediumData) -> Result<SizeMix> {
     Ok(SizeMix::new(sizes.collect::<Result<_>>()?)?)
 }
 
-/// The files of the indexed shards.
+/// Returns the files of the indexed shards with their sizes in bytes.
 pub(super) fn shards(medium: &MediumData) -> Result<Vec<(std::path::PathBuf, u64)>> {
     let split = medium.indexed()?;
     let paths = split.shards().iter().map(|shard| shard.path().to_owned());

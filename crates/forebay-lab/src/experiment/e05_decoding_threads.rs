@@ -1,4 +1,4 @@
-//! E5 and what E6 shares with it: images a second by the number of threads, with and without decoding.
+//! E5, and the code that it shares with E6: images per second by the number of threads, with and without decoding.
 
 use forebay_image::{EvalTransform, Transform};
 use forebay_shard::Split;
@@ -142,7 +142,7 @@ fn trial<'t>(
     Ok(Trial::new(&medium.name, name, "images/s", run).reading(footprint, Cache::Emptied))
 }
 
-/// Shards in a store, which are opened before each run.
+/// Returns a trial that reads shards in a store, which each run opens again.
 fn of_store<'t>(lab: &'t Lab<'_>, store: &'t StoreData, source: Source, threads: usize, decode: bool) -> Trial<'t> {
     let shards = match source {
         Source::TfRecord => Shards::TfRecord,
@@ -162,7 +162,7 @@ fn named(source: Source, threads: usize) -> String {
     format!("{}, {threads} {}", source.name(), if threads == 1 { "thread" } else { "threads" })
 }
 
-/// A run of the loader with a consumer that takes no time.
+/// Runs the loader with a consumer that takes no time.
 fn feed(lab: &Lab<'_>, split: &Split, threads: usize, decode: bool) -> Result<Fed> {
     let transform = match decode {
         true => Transform::Eval(EvalTransform::new(SIDE, SIDE)),

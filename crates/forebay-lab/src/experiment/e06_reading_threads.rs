@@ -1,4 +1,4 @@
-//! E6: images a second by the number of threads that read, without decoding.
+//! E6: images per second by the number of threads that read, without decoding.
 
 use super::Experiment;
 use super::e05_decoding_threads::{run, trials};

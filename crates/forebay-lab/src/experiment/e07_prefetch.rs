@@ -54,7 +54,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// The share of time that the consumer waits for batches.
+/// Returns a trial that measures the share of time for which the consumer waits for batches.
 pub(super) fn trial<'t>(
     lab: &Lab<'_>,
     medium: &MediumData,
@@ -86,7 +86,7 @@ pub(super) fn trial<'t>(
     Ok(trial.reading(footprint, Cache::Emptied).standing_in())
 }
 
-/// The rate of a consumer that never waits; 0 for one that takes no time.
+/// Returns the MB/s that a consumer demands if it never waits; 0 for a step that takes no time.
 fn demand(bytes: u64, images: u64, batch_size: u64, step: Duration) -> f64 {
     match step.is_zero() {
         true => 0.0,

@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const SIZES: [u64; 5] = [16, 32, 64, 128, 256];
-/// A step takes so long, and so much longer for each image.
+/// A step takes `STEP`, plus `IMAGE` for each image of the batch.
 const STEP: Duration = Duration::from_millis(20);
 const IMAGE: Duration = Duration::from_millis(3);
 

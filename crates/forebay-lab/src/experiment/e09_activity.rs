@@ -20,12 +20,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Long enough that several looks at the counters fall into a step.
+/// Long enough for several samples of the device counters within a step.
 const STEP: Duration = Duration::from_millis(500);
 /// An interval counts as busy above this share of the mean rate.
 const BUSY: f64 = 0.1;
 
-/// Runs take several steps, however short others are.
+/// Returns the time of all runs in units of the time limit. A run takes at least 8 steps even if the limit is shorter.
 fn trials(options: &CharacterizeOptions) -> usize {
     let times = length(options.limit).as_secs_f64() / options.limit.as_secs_f64().max(1e-3);
     options.prefetch.len() * times.ceil() as usize

@@ -1,4 +1,4 @@
-//! E10: what checkpoints cost, written to each medium and staged on a fast one.
+//! E10: the cost of checkpoints that are written to each medium directly, or staged on a fast one.
 
 use super::data::image_files;
 use super::lab::{Cache, Lab, Trial};
@@ -18,10 +18,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 pub(super) const DIRECT: &str = "direct";
 pub(super) const STAGED: &str = "staged, drained to ";
-/// Saving and draining take more than the training itself.
+/// Factor of the estimated time: saving and draining take more than the training itself.
 const TIMES: usize = 3;
 
-/// Medium by medium: the staged variants, and two others.
+/// Returns the trials of a medium: its staged variants, the direct one, and one without checkpoints.
 fn trials(options: &CharacterizeOptions) -> usize {
     TIMES * (options.media.len().saturating_sub(1).max(1) + 2)
 }
@@ -69,7 +69,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// Runtime without saving, and the part that saving adds.
+/// Plots the runtime, and the part of it that saving takes.
 fn plot(figures: &[Figure]) -> Plot {
     let saving = |figure: &Figure| figure.more.get("s saving").copied().unwrap_or(0.0);
     let series = |name: &str, of: &dyn Fn(&Figure) -> f64| Series {

@@ -19,9 +19,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Written to the medium and left to the kernel.
+/// Written to the medium without fsync.
 const UNFORCED: &str = "direct, not forced to disk";
-/// Saving and draining take more than the training itself.
+/// Factor of the estimated time: saving and draining take more than the training itself.
 const TIMES: usize = 3;
 
 fn trials(options: &CharacterizeOptions) -> usize {

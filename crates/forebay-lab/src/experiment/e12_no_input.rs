@@ -1,4 +1,4 @@
-//! E12: what the consumers take if data cost nothing.
+//! E12: the rate of the consumers if data cost nothing.
 
 use std::sync::Barrier;
 use std::thread;
@@ -19,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The medium of figures that read nothing.
+/// Name of the medium in figures that read nothing.
 pub(super) const MEMORY: &str = "memory";
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
@@ -42,7 +42,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// Images a second of so many consumers whose batches are in memory.
+/// Returns a trial that measures the images per second of `ranks` consumers whose batches are in memory.
 pub(super) fn trial<'t>(lab: &Lab<'_>, ranks: u64) -> Trial<'t> {
     let batch = lab.options.batch_size;
     let (steps, limit) = (lab.options.consumer.steps(batch), lab.options.limit);
@@ -54,7 +54,7 @@ pub(super) fn trial<'t>(lab: &Lab<'_>, ranks: u64) -> Trial<'t> {
     Trial::new(MEMORY, format!("{ranks} {noun}, no input"), "images/s", run).standing_in()
 }
 
-/// Images that were taken, and seconds.
+/// Runs the consumers. Returns the number of images that they took, and the seconds.
 fn consume(ranks: u64, batch: u64, steps: &Steps, limit: Duration) -> (u64, f64) {
     let mut pixels = vec![0; (batch * u64::from(SIDE * SIDE) * 3) as usize];
     Random::new(1).fill(&mut pixels);

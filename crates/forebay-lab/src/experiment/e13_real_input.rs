@@ -69,7 +69,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// A run of the loader with all consumers; 0 threads for its default.
+/// Runs the loader with all consumers. With 0 `threads`, the loader uses its default.
 pub(super) fn feed(lab: &Lab<'_>, split: &Split, decode: bool, threads: usize) -> Result<Sample> {
     let options = lab.options;
     let transform = match decode {

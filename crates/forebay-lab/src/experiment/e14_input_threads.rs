@@ -1,4 +1,4 @@
-//! E14: how many threads feed the consumers.
+//! E14: how many threads the consumers need.
 
 use super::e13_real_input::feed;
 use super::lab::{Cache, Lab, Trial};

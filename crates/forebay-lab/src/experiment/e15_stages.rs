@@ -21,10 +21,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const WAITING: &str = "% of thread time waiting";
-/// The further values that are plotted above the share of decoding.
+/// Values that are plotted in addition to the share of decoding.
 const WORK: [&str; 2] = ["% resize, flip, cast", "% read, verify"];
 
-/// The least, the middle and the largest number of threads.
+/// Returns the first, the middle and the last of the numbers of threads.
 fn counts(options: &CharacterizeOptions) -> Vec<usize> {
     let all = &options.threads;
     let mut some = vec![all[0], all[all.len() / 2], all[all.len() - 1]];

@@ -21,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const FORMATS: [&str; 3] = ["image files", "TFRecords, Forebay's loader", "indexed shards, Forebay's loader"];
-/// Batches that are made ahead of each consumer, as torch's DataLoader does for each worker.
+/// Batches that are prefetched for each consumer, as torch's DataLoader does for each worker.
 const AHEAD: u64 = 2;
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {

@@ -63,7 +63,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// Means over the intervals, weighted by requests where a mean of requests is meant.
+/// Returns means over the intervals. Values per request are weighted by the number of requests.
 fn sample(intervals: &[Interval], bytes: u64) -> Sample {
     let count = intervals.len().max(1) as f64;
     let requests: f64 = intervals.iter().map(|interval| interval.requests_per_s).sum();

@@ -21,13 +21,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     title: "Raw trees, metadata and open files",
     question: "Can the storage take a tree of image files, and what does packing it need?",
     is_default: false,
-    // Packing is a pass over all images.
+    // Packing reads all images, which takes longer than another run.
     trials: |_| 4 + PACK_TIMES,
     run,
 };
 
 const PACK_TIMES: usize = 3;
-/// Files that are extracted, in directories of so many.
+/// Maximum number of files that are created, and files per directory.
 const EXTRACTED: usize = 2000;
 const DIRECTORY: usize = 500;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
@@ -76,13 +76,13 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// The content of some images, in memory.
+/// Reads up to 256 images into memory.
 fn extractable(images: &[ImageFile]) -> Result<Vec<Vec<u8>>> {
     let some = images.iter().take(EXTRACTED.min(256));
     some.map(|image| Ok(fs::read(&image.path)?)).collect()
 }
 
-/// Creates files in several directories until the time is up.
+/// Creates files in several directories until the time is up or there are `EXTRACTED` files.
 fn extract(medium: &MediumData, contents: &[Vec<u8>], limit: Duration) -> Result<Sample> {
     let root = medium.scratch().join("extracted");
     let begin = Instant::now();
@@ -122,7 +122,7 @@ fn list(root: &Path) -> Result<Sample> {
     Ok(Sample::new(files as f64 / begin.elapsed().as_secs_f64(), 0, []))
 }
 
-/// Does something with each file, in shuffled order, until the time is up.
+/// Calls `act` for each file, in shuffled order, until the time is up.
 fn by_file(images: &[ImageFile], limit: Duration, act: fn(&Path) -> io::Result<()>) -> Result<Sample> {
     let begin = Instant::now();
     let mut files = 0u64;
@@ -150,7 +150,7 @@ fn pack_tree(medium: &MediumData, tree: &Path, files: usize, images: &[ImageFile
     Ok(sample)
 }
 
-/// Does some work, and counts the files that the process has open meanwhile; `None` where the system does not tell.
+/// Runs `work` and returns its result with the most files that the process had open meanwhile; `None` without /proc.
 fn with_open_files<T>(work: impl FnOnce() -> T) -> (T, Option<usize>) {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -169,7 +169,7 @@ fn with_open_files<T>(work: impl FnOnce() -> T) -> (T, Option<usize>) {
     })
 }
 
-/// The limit of open files of this process, as the kernel tells it.
+/// Returns a sentence with the limit of open files of this process.
 fn open_limit() -> String {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));

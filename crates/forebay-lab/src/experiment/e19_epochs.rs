@@ -1,4 +1,4 @@
-//! E19: when a run becomes warm.
+//! E19: how the page cache changes the throughput of later epochs.
 
 use forebay_image::Transform;
 
@@ -19,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const EPOCHS: usize = 3;
-/// A whole epoch takes longer than other runs.
+/// Factor of the time limit: a whole epoch takes longer than other runs.
 const TIMES: u32 = 4;
 
 pub(super) fn epoch(number: usize) -> String {

@@ -1,4 +1,4 @@
-//! E22: whether looking at a run changes it.
+//! E22: whether printing in the training loop changes the loading times.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -69,7 +69,7 @@ fn printing(app: &MiniApp<'_>, out: &mut dyn Write) -> Result<Ran> {
     })
 }
 
-/// Prints into a pipe that is read meanwhile.
+/// Prints into a pipe that another thread reads.
 fn piped(app: &MiniApp<'_>) -> Result<Ran> {
     let (mut from, mut to) = io::pipe()?;
     thread::scope(|scope| {

@@ -11,7 +11,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     title: "Right samples with several workers",
     question: "Does each format give the right labels and images with several workers?",
     is_default: false,
-    // Whole epochs of each format.
+    // Each trial is a whole epoch.
     trials: |options| super::contestants::NAMES.iter().filter(|name| options.has_format(name)).count() * WORKERS.len(),
     run,
 };

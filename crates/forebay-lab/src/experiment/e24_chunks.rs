@@ -1,4 +1,4 @@
-//! E24: what reading neighbors together brings, and what it costs in shuffling.
+//! E24: how reading chunks of neighboring records changes throughput and shuffle quality.
 
 use std::collections::BTreeSet;
 
@@ -22,10 +22,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Records of a chunk, beside those of a batch.
+/// Records per chunk.
 const CHUNKS: [u64; 4] = [8, 64, 256, 1024];
 const FULL: &str = "full shuffle";
-/// Quality: chunks of 64 neighbors that a batch has samples of, of those that it can have.
+/// Shuffle quality: the number of chunks of 64 neighbors that a batch has samples of, in percent of the largest possible
+/// number.
 pub(super) const SPREAD: &str = "% different chunks in a batch";
 const SPREAD_CHUNK: u64 = 64;
 
@@ -55,7 +56,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
                     };
                     let fed = feed.run_as(&mut |options| {
                         options.shuffle = shuffle;
-                        // Others would put chunks of several parts of the epoch into a batch.
+                        // With more virtual ranks, a batch would hold chunks of several parts of the epoch.
                         options.virtual_ranks = 1;
                     })?;
                     let more = [
@@ -90,7 +91,8 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// How many different chunks batches have samples of, by the most that they can have.
+/// Returns the number of different chunks that a batch has samples of, divided by the largest possible number, as a mean over
+/// all batches.
 pub(super) fn spread(samples: &[u64], batch: u64, all: u64) -> f64 {
     let chunks = |samples: &[u64]| samples.iter().map(|sample| sample / SPREAD_CHUNK).collect::<BTreeSet<u64>>().len();
     let batches = samples.chunks(batch as usize);
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbors_are_spread_least() {
+    fn spread_counts_different_chunks() {
         let in_order: Vec<u64> = (0..128).collect();
         assert_eq!(spread(&in_order, 64, 128), 0.5, "one chunk of two");
         let apart: Vec<u64> = (0..64).map(|number| number * 64).collect();

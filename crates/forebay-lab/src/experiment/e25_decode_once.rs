@@ -27,29 +27,29 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     title: "Do the work once",
     question: "Does it pay to shrink, decode or normalize images before training?",
     is_default: false,
-    // Encoded images cold and warm, of two sizes; pixels of two types; and an epoch that writes them.
+    // Encoded images of two sizes and pixels of two types, each cold and warm, and an epoch that writes pixels.
     trials: |_| 9,
     run,
 };
 
-/// Images whose pixels are stored: a gigabyte at most.
+/// Maximum number of images whose pixels are stored, so that each file stays below 1 GB.
 const IMAGES: u64 = 1024;
 /// Bytes of an image as pixels.
 const PIXELS: u32 = 3 * SIDE * SIDE;
-/// Bytes of a number of normalized pixels.
+/// Bytes of a normalized channel value.
 const FLOAT: u32 = 4;
 /// Short side of the smaller images.
 const SHORT: u32 = 256;
-/// Mean and deviation of ImageNet's pixels, from 0 to 255.
+/// Mean and standard deviation of ImageNet's channels, on a scale of 0 to 255.
 const MEAN: [f32; 3] = [123.675, 116.28, 103.53];
 const DEVIATION: [f32; 3] = [58.395, 57.12, 57.375];
-/// Passes over the pixels of a warm run, at most.
+/// Maximum number of passes over the pixels in a warm run.
 const PASSES: usize = 64;
 const CACHES: [(&str, Cache); 2] = [("cold", Cache::Emptied), ("warm", Cache::Filled)];
 
-/// The bytes that it writes to a medium beside the images and their shards.
+/// Returns the bytes that this experiment writes to a medium in addition to the images and their shards.
 pub(super) fn scratch_bytes(options: &CharacterizeOptions) -> u64 {
-    // Pixels twice: once for the first epoch, which writes its own.
+    // uint8 pixels count twice, because the trial of the first epoch writes its own file.
     options.files.min(IMAGES).saturating_mul(u64::from(PIXELS) * u64::from(2 + FLOAT))
 }
 
@@ -59,9 +59,9 @@ struct Pixels {
     rows: u64,
     /// Bytes of an image.
     row: u32,
-    /// Bytes of encoded images that were read for it.
+    /// Bytes of encoded images that were read to create the file.
     read: u64,
-    /// How long it took to make it.
+    /// Seconds that creating the file took.
     seconds: f64,
 }
 
@@ -123,7 +123,7 @@ const BYTES: &str = "uint8 pixels";
 const FLOATS: &str = "normalized float32 pixels";
 const SIZE: &str = "KB an image";
 
-/// Decodes images, at most [`IMAGES`] or until a time is up, and writes their pixels.
+/// Decodes at most [`IMAGES`] images, or as many as `limit` allows, and writes their pixels to `path`.
 fn write_pixels(lab: &Lab<'_>, split: &Split, path: &Path, is_float: bool, limit: Option<Duration>) -> Result<Pixels> {
     let begin = Instant::now();
     let mut options = Options::new(lab.options.batch_size, Transform::Eval(EvalTransform::new(SHORT, SIDE)));
@@ -159,7 +159,7 @@ fn write_pixels(lab: &Lab<'_>, split: &Split, path: &Path, is_float: bool, limit
     }
     file.flush()?;
     if limit.is_none() {
-        // The time of making them includes it. Pages that are not on disk yet cannot be dropped.
+        // The page cache can only drop pages that are on disk. The fsync counts as part of creating the file.
         file.get_ref().sync_all()?;
     }
     let row = if is_float { PIXELS * FLOAT } else { PIXELS };
@@ -174,7 +174,7 @@ fn write_pixels(lab: &Lab<'_>, split: &Split, path: &Path, is_float: bool, limit
     })
 }
 
-/// Encoded images that are decoded.
+/// Returns a trial that decodes encoded images.
 fn decoded<'t>(lab: &Lab<'_>, medium: &MediumData, name: &str, split: &Split, cache: (&str, Cache)) -> Trial<'t> {
     let (batch, limit, threads) = (lab.options.batch_size, lab.options.limit, lab.most_threads());
     let (files, split) = (footprint(split), split.clone());
@@ -193,7 +193,7 @@ fn decoded<'t>(lab: &Lab<'_>, medium: &MediumData, name: &str, split: &Split, ca
     Trial::new(&medium.name, format!("{name}, {}", cache.0), "images/s", run).reading(files, cache.1)
 }
 
-/// Rows of pixels in random order.
+/// Returns a trial that reads rows of pixels in random order.
 fn rows<'t>(lab: &'t Lab<'_>, medium: &MediumData, name: &str, pixels: &Pixels, cache: (&str, Cache)) -> Result<Trial<'t>> {
     let row = pixels.row;
     let job = job(pixels, if cache.1 == Cache::Emptied { 1 } else { PASSES })?;
@@ -207,7 +207,7 @@ fn rows<'t>(lab: &'t Lab<'_>, medium: &MediumData, name: &str, pixels: &Pixels, 
     Ok(trial.reading(Footprint::files([pixels.path.clone()]), cache.1))
 }
 
-/// All rows in random order, again and again.
+/// Returns `passes` reads of each row; each pass has its own random order.
 fn job(pixels: &Pixels, passes: usize) -> Result<ReadJob> {
     let job = ReadJob::sequential([(pixels.path.clone(), pixels.rows * u64::from(pixels.row))], pixels.row)?;
     let mut random = Random::new(25);
@@ -220,7 +220,7 @@ fn job(pixels: &Pixels, passes: usize) -> Result<ReadJob> {
     ReadJob::new(job.files().to_vec(), ops)
 }
 
-/// After how many epochs the work that was done once has paid for itself, cold and warm.
+/// Returns notes that say after how many epochs each preparation of the images pays, cold and warm.
 fn break_even(figures: &[Figure], images: f64, made: &[(&str, &str, f64)]) -> Vec<String> {
     let epoch = |name: &str| {
         let figure = figures.iter().find(|figure| figure.name == name)?;
@@ -244,7 +244,7 @@ fn break_even(figures: &[Figure], images: f64, made: &[(&str, &str, f64)]) -> Ve
     notes
 }
 
-/// The images a second of each form by the rate of the storage, as far as the measured rates of this machine allow.
+/// Plots the images per second of each form by the rate of the storage, limited by the measured warm rate of this machine.
 fn plot(medium: &MediumData, figures: &[Figure]) -> Plot {
     const RATES: [f64; 8] = [25.0, 50.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0];
     let warm = figures.iter().filter(|figure| figure.name.ends_with(", warm"));
@@ -253,7 +253,7 @@ fn plot(medium: &MediumData, figures: &[Figure]) -> Plot {
         let points = RATES.map(|rate| (rate, (1e3 * rate / size).min(figure.value)));
         Series {
             name: figure.name.trim_end_matches(", warm").to_owned(),
-            // Computed.
+            // Computed, not measured.
             class: FigureClass::StandIn,
             points: points.into(),
         }
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_pays_after_as_many_epochs_as_it_takes_to_save_its_time() {
+    fn break_even_is_cost_divided_by_gain_per_epoch() {
         let figure = |name: &str, rate: f64| Figure::measured("m", name, "images/s", vec![rate]);
         let figures = [
             figure("encoded, cold", 100.0),

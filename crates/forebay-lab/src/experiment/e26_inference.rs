@@ -1,4 +1,4 @@
-//! E26: images a second of inference, which takes them faster than training.
+//! E26: images per second of inference, which consumes images faster than training.
 
 use forebay_image::{EvalTransform, Transform};
 

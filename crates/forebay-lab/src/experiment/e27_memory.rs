@@ -1,4 +1,4 @@
-//! E27: how near to memory the storage comes.
+//! E27: throughput of the storage compared with that of memory.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         figures: lab.in_turns(trials)?,
         ..Findings::default()
     };
-    // The runs from memory, with decoding and without: each run of a medium is compared with that of its round.
+    // Runs from tmpfs, with decoding and without. Each run of a medium is compared with the tmpfs run of the same round.
     let of_memory = [found.figures[0].runs.clone(), found.figures[1].runs.clone()];
     for figure in &mut found.figures {
         let base = &of_memory[usize::from(figure.name.ends_with("encoded"))];

@@ -22,9 +22,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Whole epochs take longer than other runs.
+/// Factor of the time limit: whole epochs take longer than other runs.
 const TIMES: u32 = 4;
-/// The most epochs that are planned, and plotted.
+/// The largest number of epochs in the plot.
 pub(super) const EPOCHS: f64 = 90.0;
 const EPOCH: &str = "an epoch, cold";
 const COPY: &str = "copy to ";
@@ -80,7 +80,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// Seconds of an epoch of encoded images.
+/// Returns a trial that measures the seconds of an epoch of encoded images.
 fn epoch<'t>(lab: &Lab<'_>, medium: &MediumData, split: &Split) -> Trial<'t> {
     let (threads, batch, limit) = (lab.most_threads(), lab.options.batch_size, lab.options.limit * TIMES);
     let (files, split) = (footprint(split), split.clone());
@@ -90,7 +90,7 @@ fn epoch<'t>(lab: &Lab<'_>, medium: &MediumData, split: &Split) -> Trial<'t> {
             ..Feed::new(&split, Transform::KeepEncoded, batch, limit)
         };
         let fed = feed.run()?;
-        // A run that ends early is a part of an epoch.
+        // A run that ends early reads part of an epoch; its rate gives the time of the whole one.
         let seconds = split.len() as f64 / fed.images_per_s();
         let part = 100.0 * fed.images as f64 / split.len() as f64;
         Ok(Sample::new(seconds, fed.read, [("% of the epoch", part), ("MB/s", fed.bytes as f64 / 1e6 / fed.seconds)]))

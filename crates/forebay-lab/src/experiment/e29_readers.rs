@@ -1,4 +1,4 @@
-//! E29: one read-only copy for many readers.
+//! E29: the rate of each of several readers of one read-only copy.
 
 use super::e02_baselines::reads;
 use super::lab::Lab;
@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const READERS: [usize; 4] = [1, 2, 4, 8];
-/// Bytes of a read of a shard.
+/// Bytes per read of a shard.
 const BLOCK: u32 = 1 << 20;
 const LAYOUTS: [&str; 2] = ["image files", "shards"];
 

@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const LATENCIES_MS: [u64; 4] = [1, 10, 30, 100];
 const IN_FLIGHT: [usize; 4] = [1, 8, 32, 128];
-/// About an image.
+/// About the size of an image.
 const PIECE: u32 = 128 << 10;
 const READS: u64 = 200_000;
 const RECORDS: u64 = 20_000;

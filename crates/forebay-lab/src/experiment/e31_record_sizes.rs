@@ -1,4 +1,4 @@
-//! E31: how the rate depends on the size of a read.
+//! E31: the rate of reads by their size.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const SIZES: [u32; 7] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 <<
 const DEPTH: usize = 16;
 const READS: u64 = 500_000;
 
-/// Random reads of shards in a store, which are opened before each run.
+/// Returns a trial of random reads of shards in a store, which each run opens again.
 pub(super) fn of_store<'t>(
     lab: &'t Lab<'_>,
     store: &'t StoreData,

@@ -1,4 +1,4 @@
-//! E32: the storage that consumers need, beside what this storage gives.
+//! E32: the storage throughput that consumers need, compared with that of this storage.
 
 use super::lab::{Cache, Lab, Sample, Trial};
 use super::mini_app::MiniApp;
@@ -16,7 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The begin of the name of the figure that tells the demand.
+/// Start of the name of the figure with the demand.
 const NEEDED: &str = "needed by";
 const DEPTH: usize = 32;
 const BLOCK: u32 = 1 << 20;

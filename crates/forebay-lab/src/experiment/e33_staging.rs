@@ -31,13 +31,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Whole epochs take longer than other runs.
+/// Factor of the time limit: whole epochs take longer than other runs.
 const TIMES: u32 = 4;
 const EPOCHS: u64 = 2;
 const DIRECT: &str = "read where it is";
 const CACHED: &str = "cache on ";
 const STAGED: &str = "copy on ";
-/// The time of copying, of which the epochs of the copy are no part.
+/// Name of the trial that copies. The epochs that read the copy do not include its time.
 const STAGING: &str = "stage in to ";
 const FIRST: &str = "s until the first batch";
 const TOTAL: &str = "s since the begin";
@@ -47,12 +47,12 @@ fn trials(options: &CharacterizeOptions) -> usize {
     let media = options.media.len();
     let slow = options.stores.len() + usize::from(media > 1);
     let fast = media.saturating_sub(1).max(1);
-    // For each slow place: two epochs; for each fast one a copy, two epochs of it, and two of a cache.
+    // Two epochs for each slow location; and for each fast medium a copy, two epochs of the copy, and two with a cache.
     let all = slow * (2 + 5 * fast) * TIMES as usize;
     all.div_ceil((media + options.stores.len()).max(1))
 }
 
-/// A place that the dataset is on, as shards.
+/// A slow location with shards of the dataset.
 struct Slow {
     name: String,
     place: Location,
@@ -60,16 +60,16 @@ struct Slow {
     files: Footprint,
 }
 
-/// A directory on a fast medium, for a copy and for a cache.
+/// Directories on a fast medium, for a copy and for a cache.
 struct Fast {
     name: String,
     copy: PathBuf,
     cache: PathBuf,
-    /// Whether it is memory in place of a disk.
+    /// Whether the medium is memory, which stands in for a disk.
     is_memory: bool,
 }
 
-/// How the dataset is read.
+/// How an epoch reads the dataset.
 #[derive(Clone, Copy)]
 enum Way<'t> {
     Direct,
@@ -137,7 +137,7 @@ impl Fast {
         }
     }
 
-    /// Removes what earlier runs left: a cache is empty at first, and there is room for one copy.
+    /// Removes the copy and the cache of earlier runs, so that the cache starts empty and there is room for one copy.
     fn clear(&self) -> Result<()> {
         for dir in [&self.copy, &self.cache] {
             if dir.exists() {
@@ -149,7 +149,7 @@ impl Fast {
 }
 
 impl Fast {
-    /// Memory is a stand-in.
+    /// Marks figures of a medium in memory as those of a stand-in.
     fn class<'t>(&self, trial: Trial<'t>) -> Trial<'t> {
         match self.is_memory {
             true => trial.standing_in(),
@@ -167,7 +167,7 @@ impl Way<'_> {
         }
     }
 
-    /// The files whose pages an epoch reads.
+    /// Returns the files that an epoch reads, whose page cache is emptied before.
     fn files(self, slow: &Slow, epoch: u64) -> Result<Footprint> {
         match self {
             Way::Direct => Ok(slow.files.clone()),
@@ -177,7 +177,7 @@ impl Way<'_> {
         }
     }
 
-    /// Opens the dataset as a training does that begins: with nothing in memory.
+    /// Opens the dataset as at the start of a training: nothing is in memory.
     fn open(self, slow: &Slow) -> Result<(Split, Option<Arc<dyn Storage>>)> {
         let (root, storage): (PathBuf, Arc<dyn Storage>) = match self {
             Way::Staged(fast) => return Ok((first_split(&fast.copy)?, None)),
@@ -198,7 +198,7 @@ impl Way<'_> {
     }
 }
 
-/// Files of two footprints.
+/// Returns the files of both footprints.
 fn with(files: Footprint, others: &Footprint) -> Footprint {
     match (files, others) {
         (Footprint::Files(mut files), Footprint::Files(others)) => {
@@ -210,7 +210,8 @@ fn with(files: Footprint, others: &Footprint) -> Footprint {
     }
 }
 
-/// The first and the second epoch; the clock goes on from one to the next.
+/// Returns trials of the first and the second epoch. `clock` is the seconds since the start of training, and continues from the
+/// first to the second.
 fn epochs<'t>(lab: &'t Lab<'_>, slow: &'t Slow, way: Way<'t>, clock: &'t Cell<f64>) -> Vec<Trial<'t>> {
     let epoch = |number| {
         let run = move || {
@@ -232,7 +233,7 @@ fn epochs<'t>(lab: &'t Lab<'_>, slow: &'t Slow, way: Way<'t>, clock: &'t Cell<f6
     (1..=EPOCHS).map(epoch).collect()
 }
 
-/// Copies all objects before the first batch.
+/// Returns a trial that copies all objects to `fast`.
 fn staging<'t>(lab: &'t Lab<'_>, slow: &'t Slow, fast: &'t Fast, clock: &'t Cell<f64>) -> Trial<'t> {
     let run = move || {
         fast.clear()?;
@@ -247,7 +248,8 @@ fn staging<'t>(lab: &'t Lab<'_>, slow: &'t Slow, fast: &'t Fast, clock: &'t Cell
     fast.class(trial.reading(slow.files.clone(), Cache::Emptied))
 }
 
-/// Copies a dataset with several files on their way at once, each durable at the end; returns its bytes, and those that came over the network.
+/// Copies a dataset with `threads` concurrent downloads, each durable at the end. Returns the size of the dataset, and the
+/// bytes that came over the network.
 fn stage_in(slow: &Slow, to: &Path, threads: usize) -> Result<(u64, u64)> {
     let store = Store::open(&slow.place, &slow.read.store)?;
     let objects = store.list("")?;
@@ -270,9 +272,9 @@ fn measure(lab: &Lab<'_>, slow: &Slow, way: Way<'_>, number: u64, clock: &Cell<f
         threads: lab.most_threads(),
         ..Feed::new(&split, Transform::KeepEncoded, options.batch_size, options.limit * TIMES)
     };
-    // Another order in each epoch.
+    // Each epoch has its own order.
     let fed = feed.run_as(&mut |options| options.seed = number)?;
-    // A run that ends early is a part of an epoch.
+    // A run that ends early reads part of an epoch; its rate gives the time of the whole one.
     let seconds = opened + split.len() as f64 / fed.images_per_s();
     let first = clock.get() + opened + fed.first;
     clock.set(clock.get() + seconds);
@@ -294,7 +296,7 @@ fn measure(lab: &Lab<'_>, slow: &Slow, way: Way<'_>, number: u64, clock: &Cell<f
     Ok(sample.fetching(stats.map(|stats| stats.fetched_bytes)))
 }
 
-/// The times of a way to read.
+/// The times of one way to read.
 struct Timeline<'f> {
     name: &'f str,
     class: FigureClass,
@@ -302,7 +304,7 @@ struct Timeline<'f> {
     seconds: [f64; 3],
 }
 
-/// The times of all ways that have both epochs.
+/// Returns the times of all ways with figures of both epochs.
 fn timelines(figures: &[Figure]) -> Vec<Timeline<'_>> {
     let all = figures.iter().filter_map(|figure| {
         let name = figure.name.strip_suffix(", epoch 1")?;
@@ -314,7 +316,7 @@ fn timelines(figures: &[Figure]) -> Vec<Timeline<'_>> {
     all.collect()
 }
 
-/// The seconds of all ways in a sentence.
+/// Returns a sentence with the seconds of all ways.
 fn summary(slow: &str, figures: &[Figure]) -> String {
     let ways = timelines(figures).into_iter().map(|Timeline { name, seconds: [first, _, both], .. }| {
         format!("{name}: first batch after {first:.2} s, two epochs after {both:.2} s")
@@ -359,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_are_told_with_the_time_that_staging_takes() {
+    fn summary_includes_the_time_of_staging() {
         let figure = |name: &str, more: &[(&str, f64)]| {
             let mut figure = Figure::measured("slow", name, "images/s", vec![1.0]);
             figure.more = more.iter().map(|&(name, value)| (name.to_owned(), value)).collect();

@@ -1,4 +1,4 @@
-//! E34: what damaged samples cost, and whether they are reported.
+//! E34: the cost of damaged samples, and whether they are reported.
 
 use forebay_image::{EvalTransform, Transform};
 use forebay_loader::OnError;
@@ -19,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Parts of the records that are damaged.
+/// Fractions of the records that are damaged.
 const PARTS: [f64; 3] = [0.0, 0.001, 0.01];
 const POLICIES: [(&str, OnError); 2] = [("skip", OnError::Skip), ("zero", OnError::Zero)];
 

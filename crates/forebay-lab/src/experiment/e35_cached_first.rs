@@ -1,4 +1,4 @@
-//! E35: an order that takes samples first that are in memory.
+//! E35: an epoch order that takes samples in memory first.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -30,28 +30,28 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Whole epochs take longer than other runs.
+/// Factor of the time limit: whole epochs take longer than other runs.
 const TIMES: u32 = 4;
 /// Names of the orders, and whether resident samples come first.
 const ORDERS: [(&str, bool); 2] = [("order of the loader", false), (FIRST, true)];
 const FIRST: &str = "resident samples first";
 const PART: &str = "% of the epoch";
 const FOUND: &str = "% found in memory";
-/// Quality: 0 says that the place of a sample in an epoch tells nothing about its place in the next one.
+/// Shuffle quality: correlation of the positions of samples in two successive epochs. 0 means that they are independent.
 const CORRELATION: &str = "correlation with the epoch before";
 
-/// The way to read images, and its memory.
+/// How images are read, and the memory for the page cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
-    /// Reads of whole files, with memory for the resident part only.
+    /// Reads whole files, with memory for the resident part only.
     SmallMemory,
-    /// Reads of whole files, with the memory that the machine has.
+    /// Reads whole files, with all memory of the machine.
     Memory,
-    /// The mini-application, which decodes.
+    /// Reads and decodes with the mini-application.
     MiniApp,
 }
 
-/// Percent of the images that are resident at first, and the reader.
+/// Percent of the images that are resident at the start of the epoch, and the reader.
 const CASES: [(usize, Reader); 5] = [
     (25, Reader::SmallMemory),
     (50, Reader::SmallMemory),
@@ -60,18 +60,18 @@ const CASES: [(usize, Reader); 5] = [
     (50, Reader::MiniApp),
 ];
 
-/// Two epochs of a loader.
+/// The orders of two successive epochs of a loader.
 struct Epochs {
-    /// The images by their numbers.
+    /// The images by sample number.
     images: Vec<ImageFile>,
     before: Vec<u64>,
     order: Vec<u64>,
 }
 
-/// An epoch in one order, with a part of the images resident.
+/// An epoch in one order, with a part of the images resident at its start.
 struct Case {
     epochs: Rc<Epochs>,
-    /// The numbers of images that the epoch before read last, in its order.
+    /// Numbers of the images that the previous epoch read last, in its order.
     resident: Vec<u64>,
     reader: Reader,
     is_resident_first: bool,
@@ -83,7 +83,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     for medium in &lab.media {
         let epochs = Rc::new(Epochs::new(medium, lab.options)?);
-        // A system that cannot tell residency is known before anything is timed.
+        // Fails before any run if the system cannot report residency.
         epochs.are_resident(&mut Prober::default(), &epochs.order[..1])?;
         let trials = CASES.iter().flat_map(|case| ORDERS.map(|order| trial(lab, medium, &epochs, *case, order)));
         let figures = lab.in_turns(trials.collect())?;
@@ -104,7 +104,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
 impl Epochs {
     fn new(medium: &MediumData, options: &CharacterizeOptions) -> Result<Self> {
         let mut images = medium.images()?.to_vec();
-        // Numbers of neighbors follow each other, as in a listing.
+        // As in a listing, neighbors in a directory have successive numbers.
         images.sort_by(|a, b| a.path.cmp(&b.path));
         let bytes = images.iter().map(|image| image.bytes).sum();
         let order = |epoch| order_of(images.len() as u64, bytes, options.batch_size, epoch);
@@ -119,7 +119,7 @@ impl Epochs {
         numbers.iter().map(|&number| &self.images[number as usize])
     }
 
-    /// Whether images are in the page cache, by position in `numbers`: at least half of their bytes.
+    /// Returns by position in `numbers` whether at least half of an image's bytes are in the page cache.
     fn are_resident(&self, prober: &mut Prober, numbers: &[u64]) -> Result<Vec<bool>> {
         let ask = |image: &ImageFile| {
             let file = FileBytes { path: image.path.clone(), ranges: None };
@@ -130,7 +130,7 @@ impl Epochs {
     }
 }
 
-/// The order of an epoch of the loader with default options.
+/// Returns the order of an epoch of the loader with default options.
 fn order_of(records: u64, bytes: u64, batch_size: u64, epoch: u64) -> Result<Vec<u64>> {
     let options = Options::new(batch_size, Transform::KeepEncoded).resolve(records, bytes)?;
     let plan = EpochPlan::new(&PlanOptions {
@@ -144,13 +144,13 @@ fn order_of(records: u64, bytes: u64, batch_size: u64, epoch: u64) -> Result<Vec
     Ok((0..records).map(|position| plan.sample_at(position)).collect())
 }
 
-/// The same samples, those first that are resident.
+/// Returns the samples of `order`, with the resident ones first.
 fn resident_first(order: &[u64], resident: &[bool]) -> Vec<u64> {
     let of = |wanted: bool| order.iter().zip(resident).filter(move |(_, is)| **is == wanted).map(|(number, _)| *number);
     of(true).chain(of(false)).collect()
 }
 
-/// Correlation of the positions of samples in two epochs, -1 to 1.
+/// Returns the correlation of the positions of samples in two epochs, from -1 to 1.
 fn correlation(before: &[u64], after: &[u64]) -> f64 {
     let mut places = vec![0.0; before.len()];
     before.iter().enumerate().for_each(|(place, &number)| places[number as usize] = place as f64);
@@ -234,7 +234,7 @@ impl Case {
         Ok(sample)
     }
 
-    /// Images, bytes, seconds, and images that were in a small memory.
+    /// Reads the images in `order`. Returns images, bytes, seconds, and for a small memory the number of images found in it.
     fn replay(&self, order: &[u64]) -> Result<(u64, u64, f64, Option<u64>)> {
         let images = &self.epochs.images;
         let job = job(images, order)?;
@@ -267,7 +267,7 @@ impl Case {
     }
 }
 
-/// Whole files in an order.
+/// Returns reads of whole files in the given order.
 fn job(images: &[ImageFile], order: &[u64]) -> Result<ReadJob> {
     let files: Vec<JobFile> = images.iter().map(|image| JobFile::from((&image.path, image.bytes))).collect();
     let op = |&number: &u64| -> Result<ReadOp> {
@@ -282,7 +282,7 @@ fn job(images: &[ImageFile], order: &[u64]) -> Result<ReadJob> {
     ReadJob::new(files, ops)
 }
 
-/// The rate of each order against what is left of the shuffle.
+/// Plots the rate of each order by the correlation with the previous epoch.
 fn plot(medium: &str, figures: &[Figure]) -> Plot {
     let series = ORDERS.map(|(order, _)| {
         let of_order: Vec<&Figure> = figures.iter().filter(|figure| figure.name.ends_with(order) && figure.more.contains_key(FOUND)).collect();
@@ -306,20 +306,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resident_samples_come_first_and_both_parts_keep_their_order() {
+    fn resident_samples_come_first_in_stable_order() {
         let order = [3, 0, 4, 1, 2];
         let first = resident_first(&order, &[false, true, false, true, false]);
         assert_eq!(first, [0, 1, 3, 4, 2]);
     }
 
     #[test]
-    fn orders_that_are_alike_correlate() {
+    fn similar_orders_correlate() {
         let order: Vec<u64> = (0..100).collect();
         let back: Vec<u64> = (0..100).rev().collect();
         assert!((correlation(&order, &order) - 1.0).abs() < 1e-12);
         assert!((correlation(&order, &back) + 1.0).abs() < 1e-12);
         assert_eq!(correlation(&[0], &[0]), 0.0);
-        // The orders of two epochs of the loader; then with what the first one read last in front.
+        // The orders of two epochs of the loader; then the second one with the last samples of the first in front.
         let [before, after] = [0, 1].map(|epoch| order_of(4000, 400_000_000, 64, epoch).unwrap());
         assert!(correlation(&before, &after).abs() < 0.1);
         let resident: Vec<bool> = after.iter().map(|number| before[2000..].contains(number)).collect();

@@ -1,4 +1,4 @@
-//! A loader and its consumers: they take a batch each, begin a step together, and are busy for its time.
+//! Runs a loader with consumers that each take a batch, start a step at the same time, and sleep for the time of the step.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use forebay_shard::Split;
 use crate::read::record_bytes;
 use crate::{Result, Steps};
 
-/// How the loader and its consumers run.
+/// A loader with its consumers, and how they run.
 #[derive(Debug, Clone)]
 pub(super) struct Feed<'a> {
     pub(super) split: &'a Split,
     pub(super) transform: Transform,
-    /// Threads that decode; 0 for as many as there are cores.
+    /// Decode threads; 0 selects the number of cores.
     pub(super) threads: usize,
     pub(super) batch_size: u64,
-    /// Consumers, which take a batch each and begin a step together.
+    /// Number of consumers. Each takes a batch; then all start a step at the same time.
     pub(super) ranks: u64,
-    /// How long the consumers are busy with a batch each.
+    /// Times of the steps, for which the consumers sleep.
     pub(super) steps: Steps,
-    /// Ends the run after the batch during which it passes.
+    /// Time limit. The run ends after the first batch past it.
     pub(super) limit: Duration,
 }
 
@@ -33,19 +33,19 @@ pub(super) struct Fed {
     pub(super) seconds: f64,
     /// Seconds until the first batch.
     pub(super) first: f64,
-    /// Seconds that was waited for batches.
+    /// Seconds that the consumers waited for batches.
     pub(super) waited: f64,
-    /// Stored bytes of these images.
+    /// Stored bytes of the images.
     pub(super) bytes: u64,
-    /// Bytes that were read, those of batches that were not taken included.
+    /// Bytes read, including those of prefetched batches that no consumer took.
     pub(super) read: u64,
-    /// Numbers of the samples in the order in which they came.
+    /// Sample numbers in the order of delivery.
     pub(super) samples: Vec<u64>,
     pub(super) stats: Stats,
 }
 
 impl<'a> Feed<'a> {
-    /// One consumer that takes no time.
+    /// Creates a run with one consumer that takes no time.
     pub(super) fn new(
         split: &'a Split,
         transform: Transform,
@@ -63,12 +63,12 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Runs until an epoch ends, or the limit passed. A second epoch would come from the page cache.
+    /// Runs until the epoch ends or the limit passes. A second epoch would read from the page cache.
     pub(super) fn run(&self) -> Result<Fed> {
         self.run_as(&mut |_| {})
     }
 
-    /// The same with further options of the loader.
+    /// Runs as [`Feed::run`], after `change` has set further options of the loader.
     pub(super) fn run_as(&self, change: &mut dyn FnMut(&mut Options)) -> Result<Fed> {
         let mut options = Options::new(self.batch_size, self.transform.clone());
         options.threads = self.threads;
@@ -106,7 +106,8 @@ impl<'a> Feed<'a> {
             first,
             waited,
             bytes,
-            // Reads ahead for the next epoch come from the page cache, and no batch of this run holds them.
+            // At most one epoch counts: reads ahead for the next one come from the page cache, and no batch of this run holds
+            // them.
             read: stats.bytes_read.clamp(bytes, all.max(bytes)),
             samples,
             stats,
@@ -119,7 +120,7 @@ impl Fed {
         self.images as f64 / self.seconds
     }
 
-    /// Cores that all threads of the process used.
+    /// Returns the mean number of cores that all threads of the process used.
     pub(super) fn cores(&self) -> f64 {
         self.stats.process_cpu_s / self.stats.wall_s.max(1e-9)
     }

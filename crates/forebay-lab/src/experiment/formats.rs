@@ -1,4 +1,4 @@
-//! The images of a medium in formats of other tools, which the loader reads where they are.
+//! The images of a medium in formats of other tools, which the loader reads in place.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,24 +14,24 @@ use forebay_store::Location;
 
 use crate::Result;
 
-/// Formats whose files loaders read where they are.
+/// Formats whose files the loader reads in place.
 const IN_PLACE: [RecordFormat; 4] = [
     RecordFormat::WEBDATASET,
     RecordFormat::MDS,
     RecordFormat::PARQUET,
     RecordFormat::ARRAY_RECORD,
 ];
-/// Samples of a batch while samples are compared.
+/// Samples per batch of the comparison.
 const BATCH: u64 = 64;
 
-/// The images in a format.
+/// A split in one format.
 #[derive(Debug, Clone)]
 pub(super) struct Stored {
     pub(super) name: &'static str,
     pub(super) split: Split,
 }
 
-/// Converts a dataset into those formats that are wanted, below a directory.
+/// Converts a dataset into the wanted formats, each below its own directory in `to`.
 pub(super) fn convert_all(
     dataset: &Path,
     to: &Path,
@@ -57,7 +57,7 @@ pub(super) fn convert_all(
     stored.collect()
 }
 
-/// A hash of label and content of a sample: the length, and CRC32 of both.
+/// Returns a hash of a sample's label and content: the length, and a CRC of both.
 fn content_hash(label: i64, content: &[u8]) -> u64 {
     let mut crc = Crc::new();
     crc.update(&label.to_le_bytes());
@@ -65,16 +65,16 @@ fn content_hash(label: i64, content: &[u8]) -> u64 {
     (content.len() as u64) << 32 | u64::from(crc.sum())
 }
 
-/// The content of each sample of an epoch: label and encoded image.
+/// A hash of label and encoded image for each sample of an epoch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Samples {
     hashes: BTreeMap<u64, u64>,
-    /// Samples that came more than once.
+    /// Number of samples that the loader returned more than once.
     repeated: u64,
     pub(super) bytes: u64,
 }
 
-/// How samples differ from those that are right.
+/// How samples differ from the right ones.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Differences {
     pub(super) wrong: u64,
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_told_apart() {
+    fn wrong_missing_and_repeated_samples_are_counted() {
         let samples = |hashes: &[(u64, u64)], repeated| Samples {
             hashes: hashes.iter().copied().collect(),
             repeated,

@@ -1,4 +1,4 @@
-//! The media with their data, and runs that take turns: shared by all experiments.
+//! The media with their data, and runs of alternatives in turn. All experiments share them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,30 +15,30 @@ use crate::cold::{Evictor, Footprint, Proof, Watch, Way, summary};
 use crate::measure::median;
 use crate::report::{Figure, FigureClass};
 
-/// The media of a report, and how they are measured.
+/// The media of a report, and the options that they are measured with.
 pub struct Lab<'a> {
     pub(super) options: &'a CharacterizeOptions,
     pub(super) media: Vec<MediumData>,
     pub(super) stores: Vec<StoreData>,
-    /// The data of stores, where no medium is a directory.
+    /// Source of the data in stores, if no medium is a directory.
     local: Option<MediumData>,
     observer: &'a dyn CharacterizeObserver,
     evictor: Evictor,
 }
 
-/// One run.
+/// Result of one run.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     pub(super) value: f64,
     /// Bytes that were read from files.
     pub(super) bytes: u64,
-    /// Those of them that came over the network, where they are counted.
+    /// Bytes of them that came over the network; `None` if these are not counted.
     pub(super) fetched: Option<u64>,
     pub(super) more: BTreeMap<String, f64>,
 }
 
 impl Sample {
-    /// A value, and others by their names with units.
+    /// Creates a result with a value, and further values by their names with units.
     pub(super) fn new<const N: usize>(value: f64, bytes: u64, more: [(&str, f64); N]) -> Self {
         Self {
             value,
@@ -50,42 +50,42 @@ impl Sample {
 }
 
 impl Sample {
-    /// Bytes that came over the network.
+    /// Sets the bytes that came over the network.
     pub(super) fn fetching(mut self, bytes: Option<u64>) -> Self {
         self.fetched = bytes;
         self
     }
 }
 
-/// The state of the page cache that a run begins with.
+/// State of the page cache before a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cache {
-    /// Emptied as `--cold` says.
+    /// Emptied in the way that `--cold` selects.
     Emptied,
-    /// As the run before left it.
+    /// Left as the previous run left it.
     Kept,
-    /// Everything that the run reads was read before.
+    /// Filled with everything that the run reads.
     Filled,
-    /// The run bypasses it.
+    /// Bypassed by the run.
     Bypassed,
 }
 
-/// An alternative that is measured.
+/// An alternative to measure.
 pub(super) struct Trial<'t> {
     pub(super) medium: String,
     pub(super) name: String,
     unit: &'static str,
     class: FigureClass,
-    /// The files that it reads; none if caches do not matter.
+    /// The files that a run reads; `None` if the page cache does not matter.
     reads: Option<Box<dyn Fn() -> Result<Footprint> + 't>>,
     cache: Cache,
-    /// Files that are read into the cache after it was emptied.
+    /// Files that are read into the page cache after it was emptied.
     resident: Option<Footprint>,
     run: Box<dyn FnMut() -> Result<Sample> + 't>,
 }
 
 impl<'t> Trial<'t> {
-    /// A trial that reads no files.
+    /// Creates a trial that reads no files.
     pub(super) fn new(
         medium: impl Into<String>,
         name: impl Into<String>,
@@ -104,12 +104,12 @@ impl<'t> Trial<'t> {
         }
     }
 
-    /// The files that it reads, and the state of their cache before each run.
+    /// Sets the files that a run reads, and the state of their page cache before each run.
     pub(super) fn reading(self, files: Footprint, cache: Cache) -> Self {
         self.reading_of(move || Ok(files.clone()), cache)
     }
 
-    /// The same for files that an earlier trial of the round makes.
+    /// Sets the files as [`Trial::reading`] does, for files that an earlier trial of the round creates.
     pub(super) fn reading_of(
         mut self,
         files: impl Fn() -> Result<Footprint> + 't,
@@ -120,13 +120,13 @@ impl<'t> Trial<'t> {
         self
     }
 
-    /// Files that are in the page cache when a run begins with an emptied one.
+    /// Sets the files that are in the page cache when a run starts with an emptied one.
     pub(super) fn with_resident(mut self, files: Footprint) -> Self {
         self.resident = Some(files);
         self
     }
 
-    /// Something is simulated in place of the real thing.
+    /// Marks the figure as that of a stand-in: the run simulates something.
     pub(super) fn standing_in(mut self) -> Self {
         self.class = FigureClass::StandIn;
         self
@@ -159,38 +159,38 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// How caches are emptied.
+    /// Returns how the page cache is emptied.
     pub(super) fn way(&self) -> Way {
         self.evictor.way()
     }
 
-    /// The medium that the shards of stores are from.
+    /// Returns the medium whose shards are uploaded to stores.
     pub(super) fn source(&self) -> Result<&MediumData> {
         let source = self.media.first().or(self.local.as_ref());
         Ok(source.ok_or("there is no medium")?)
     }
 
-    /// The largest number of threads.
+    /// Returns the largest number of threads.
     pub(super) fn most_threads(&self) -> usize {
         self.options.threads.iter().copied().max().unwrap_or(1)
     }
 
-    /// The largest number of consumers.
+    /// Returns the largest number of consumers.
     pub(super) fn most_ranks(&self) -> u64 {
         self.options.ranks.iter().copied().max().unwrap_or(1)
     }
 
-    /// Runs the trials in turns: one round that is discarded, then those that count.
+    /// Runs the trials in turn: one round that is discarded, then those that count.
     pub(super) fn in_turns(&self, trials: Vec<Trial<'_>>) -> Result<Vec<Figure>> {
         self.rounds(trials, 0..=self.options.runs)
     }
 
-    /// Runs each trial once, for what is no matter of speed.
+    /// Runs each trial once, for figures other than speed.
     pub(super) fn once(&self, trials: Vec<Trial<'_>>) -> Result<Vec<Figure>> {
         self.rounds(trials, 1..=1)
     }
 
-    /// Runs the trials in turns. Round 0 does not count.
+    /// Runs the trials in turn. Round 0 does not count.
     fn rounds(&self, trials: Vec<Trial<'_>>, rounds: RangeInclusive<usize>) -> Result<Vec<Figure>> {
         let mut kept: Vec<Kept> = trials.iter().map(|_| Kept::default()).collect();
         let mut trials = trials;
@@ -280,7 +280,7 @@ impl Kept {
     }
 }
 
-/// Makes something once, when it is first needed.
+/// A value that is created on first use.
 #[derive(Debug)]
 pub(super) struct Once<T>(RefCell<Option<T>>);
 
@@ -301,7 +301,7 @@ impl<T: Clone> Once<T> {
     }
 }
 
-/// The name of a medium in tables.
+/// Returns the name of a medium in tables.
 pub(super) fn name_of(path: &Path) -> String {
     path.display().to_string()
 }

@@ -1,4 +1,4 @@
-//! The mini-application of the published experiments: threads read files and decode them, a consumer takes batches.
+//! The mini-application of the published experiments: threads read and decode files, and consumers take the batches.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,24 +11,24 @@ use forebay_image::{Decoder, EvalTransform, Limits, Output, SampleSeed, Transfor
 use super::data::ImageFile;
 use crate::{Error, Result, Steps};
 
-/// Pixels of a side of the decoded images.
+/// Width and height of the decoded images in pixels.
 pub(super) const SIDE: u32 = 224;
 
-/// How the mini-application runs.
+/// Options of the mini-application.
 #[derive(Debug, Clone)]
 pub(super) struct MiniApp<'a> {
     pub(super) files: &'a [ImageFile],
     /// Threads that read and decode.
     pub(super) threads: usize,
     pub(super) batch_size: u64,
-    /// Batches that are made while the consumer is busy.
+    /// Batches that are prefetched while the consumer is busy.
     pub(super) prefetch: u64,
     pub(super) decode: bool,
-    /// How long the consumers are busy with a batch each.
+    /// Times of the steps, for which the consumers sleep.
     pub(super) steps: Steps,
-    /// Consumers, which take a batch each and begin a step together.
+    /// Number of consumers. Each takes a batch; then all start a step at the same time.
     pub(super) ranks: u64,
-    /// Ends the run after the batch during which it passes.
+    /// Time limit. The run ends after the first batch past it.
     pub(super) limit: Duration,
 }
 
@@ -36,14 +36,14 @@ pub(super) struct MiniApp<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Ran {
     pub(super) seconds: f64,
-    /// Seconds that was waited for each batch.
+    /// Seconds that the consumers waited for each batch.
     pub(super) waits: Vec<f64>,
     pub(super) images: u64,
-    /// Bytes of these images.
+    /// Bytes of the images.
     pub(super) bytes: u64,
-    /// Bytes of all images that were read, also of those that no batch holds.
+    /// Bytes of all images that were read, including those in no batch.
     pub(super) read: u64,
-    /// Seconds after the begin at which the consumer took each batch.
+    /// Seconds from the start of the run until each batch was taken.
     pub(super) taken: Vec<f64>,
 }
 
@@ -51,9 +51,9 @@ pub(super) struct Ran {
 struct State {
     /// Number of the next image to read.
     next: u64,
-    /// Images that may be read so far.
+    /// Number of images that the threads may read so far.
     granted: u64,
-    /// Images of each batch that are finished.
+    /// Number of finished images of each batch.
     done: Vec<u64>,
     bytes: u64,
     failure: Option<Error>,
@@ -61,14 +61,14 @@ struct State {
 }
 
 impl Ran {
-    /// Seconds that was waited for batches.
+    /// Returns the seconds that the consumers waited for batches.
     pub(super) fn waited(&self) -> f64 {
         self.waits.iter().sum()
     }
 }
 
 impl<'a> MiniApp<'a> {
-    /// One thread that decodes, and one consumer that takes no time; nothing is made ahead.
+    /// Creates options with one thread that decodes, one consumer that takes no time, and no prefetch.
     pub(super) fn new(files: &'a [ImageFile], batch_size: u64, limit: Duration) -> Self {
         Self {
             files,
@@ -82,12 +82,12 @@ impl<'a> MiniApp<'a> {
         }
     }
 
-    /// Runs until all files were read once, or the limit passed.
+    /// Runs until all files were read once, or the limit passes.
     pub(super) fn run(&self) -> Result<Ran> {
         self.run_with(&mut |_| Ok(()))
     }
 
-    /// The same; `after` is called with the number of each step when it has ended, from 1 on.
+    /// Runs as [`MiniApp::run`], and calls `after` at the end of each step with its number, counted from 1.
     pub(super) fn run_with(&self, after: &mut dyn FnMut(u64) -> Result<()>) -> Result<Ran> {
         let batches = self.files.len() as u64 / self.batch_size;
         if batches == 0 {

@@ -1,6 +1,6 @@
 //! The catalog of experiments: published measurements of deep-learning I/O that run on any machine and storage.
 //!
-//! An experiment is a file here with a constant `EXPERIMENT`, and a line in [`CATALOG`].
+//! To add an experiment, write a file here with a constant `EXPERIMENT`, and add its line to [`CATALOG`].
 
 mod contestants;
 mod data;
@@ -81,14 +81,14 @@ pub struct Experiment {
     pub title: &'static str,
     /// The question that it answers.
     pub question: &'static str,
-    /// Whether it runs if none is named.
+    /// Whether it runs if no experiment is named.
     pub is_default: bool,
-    /// Timed runs on each medium, of each round.
+    /// Number of timed runs on each medium in a round.
     trials: fn(&CharacterizeOptions) -> usize,
     run: fn(&Lab<'_>) -> Result<Findings>,
 }
 
-/// Experiments that read all formats.
+/// Experiments that store the images in all formats.
 const OF_FORMATS: [&str; 3] = ["E20", "E21", "E23"];
 
 /// The results of an experiment.
@@ -99,64 +99,64 @@ struct Findings {
     notes: Vec<String>,
 }
 
-/// The quantities to measure, and how often.
+/// Options of [`characterize`].
 #[derive(Debug, Clone)]
 pub struct CharacterizeOptions {
     /// Directories on the storages to test.
     pub media: Vec<PathBuf>,
-    /// Places in stores, which some experiments measure too.
+    /// Locations in stores, which some experiments measure too.
     pub stores: Vec<Location>,
-    /// How stores are reached.
+    /// Options of the stores.
     pub store: StoreOptions,
-    /// Names of experiments; those of the default profile if there is none.
+    /// Names of experiments; if empty, the default ones run.
     pub experiments: Vec<String>,
     /// Number of images that are generated.
     pub files: u64,
-    /// Bytes of the file that storage ceilings are measured with.
+    /// Size in bytes of the file that storage ceilings are measured with.
     pub size: u64,
     /// Counted runs of each alternative.
     pub runs: usize,
     /// The longest time of a run.
     pub limit: Duration,
-    /// How caches are emptied before each run.
+    /// How the page cache is emptied before each run.
     pub cold: Cold,
     /// Numbers of reading and decoding threads.
     pub threads: Vec<usize>,
-    /// Samples of a batch.
+    /// Samples per batch.
     pub batch_size: u64,
-    /// Numbers of batches that are made ahead.
+    /// Numbers of batches to prefetch.
     pub prefetch: Vec<u64>,
     /// Times of a training step.
     pub steps: Vec<Duration>,
-    /// The stand-in for an accelerator.
+    /// The consumer that stands in for an accelerator.
     pub consumer: Consumer,
     /// Numbers of accelerators.
     pub ranks: Vec<u64>,
-    /// A dataset whose images are used; generated ones if there is none.
+    /// A dataset whose images are used; `None` generates images.
     pub data: Option<PathBuf>,
-    /// The formats that are compared; all if there is none.
+    /// Formats to compare; if empty, all.
     pub formats: Vec<String>,
-    /// Limits of the disks that the media are on.
+    /// Limits for the disks of the media.
     pub limits: Option<DiskLimits>,
-    /// The command, for the report.
+    /// The command line, for the report.
     pub command: String,
 }
 
-/// Hears of the progress.
+/// Receives the progress of [`characterize`].
 pub trait CharacterizeObserver {
-    /// An experiment begins.
+    /// Called before an experiment.
     fn begins(&self, experiment: &Experiment);
-    /// A run of an experiment is next.
+    /// Called before each run of an experiment.
     fn runs(&self, medium: &str, name: &str, round: usize);
-    /// Whether to stop.
+    /// Returns whether to stop.
     fn is_interrupted(&self) -> bool;
 }
 
 impl CharacterizeOptions {
-    /// The experiments that were asked for.
+    /// Returns the selected experiments.
     ///
     /// # Errors
-    /// A name that the catalog does not have.
+    /// A name is not in the catalog.
     pub fn chosen(&self) -> Result<Vec<&'static Experiment>> {
         let known = |name: &str| {
             CATALOG
@@ -181,23 +181,23 @@ impl CharacterizeOptions {
         Ok(CATALOG.iter().filter(is_chosen).copied().collect())
     }
 
-    /// Whether a format is to be compared.
+    /// Returns whether a format is compared.
     fn has_format(&self, name: &str) -> bool {
         let mut chosen = self.formats.iter();
         self.formats.is_empty() || chosen.any(|chosen| chosen.eq_ignore_ascii_case(name))
     }
 
-    /// The longest time of all runs together; making the data comes on top.
+    /// Returns the longest time of all runs together, without the time to create the data.
     ///
     /// # Errors
-    /// As [`CharacterizeOptions::chosen`].
+    /// The same as [`CharacterizeOptions::chosen`].
     pub fn estimate(&self) -> Result<Duration> {
         let chosen = self.chosen()?;
         let times = chosen.iter().map(|experiment| self.estimate_of(experiment));
         Ok(times.fold(Duration::ZERO, Duration::saturating_add))
     }
 
-    /// The longest time of the runs of an experiment.
+    /// Returns the longest time of the runs of an experiment.
     #[must_use]
     pub fn estimate_of(&self, experiment: &Experiment) -> Duration {
         let runs =
@@ -206,13 +206,13 @@ impl CharacterizeOptions {
             .saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX))
     }
 
-    /// The most bytes that are written to each medium.
+    /// Returns the most bytes that are written to each medium.
     ///
     /// # Errors
-    /// A dataset of images that cannot be read.
+    /// The dataset of images cannot be read.
     pub fn scratch_bytes(&self) -> Result<u64> {
-        // Files, TFRecords, indexed shards and a copy; the file of the storage ceilings, and checkpoints twice, or a file that
-        // is written.
+        // Image files, TFRecords, indexed shards and a copy; the file of the storage ceilings; and twice the checkpoints, or
+        // the file that runs write.
         let is_chosen = |all: &[&str]| {
             let mut chosen = self.experiments.iter();
             chosen.any(|name| all.iter().any(|id| name.eq_ignore_ascii_case(id)))
@@ -227,7 +227,7 @@ impl CharacterizeOptions {
         Ok(images.saturating_add(self.size.saturating_mul(2)))
     }
 
-    /// About the bytes of all images.
+    /// Returns the approximate size of all images in bytes.
     fn image_bytes(&self) -> Result<u64> {
         Ok(self
             .files
@@ -235,17 +235,18 @@ impl CharacterizeOptions {
     }
 }
 
-/// Runs experiments, and reports what they found. Everything written to the media is removed.
+/// Runs the selected experiments and reports their figures. Removes everything that it wrote to the media.
 ///
 /// # Errors
-/// Unknown experiments, a medium that cannot be written, an interruption. An experiment that fails is reported as not run.
+/// An experiment is unknown, a medium cannot be written, or the run is interrupted. An experiment that fails is reported as not
+/// run.
 pub fn characterize(
     options: &CharacterizeOptions,
     observer: &dyn CharacterizeObserver,
 ) -> Result<LabReport> {
     let chosen = options.chosen()?;
     let lab = Lab::new(options, observer)?;
-    // Ends before the data of the media are removed.
+    // Declared after `lab`, so that it is dropped before the data of the media are removed.
     let throttle = options.limits.map(|limits| {
         let mounts = options.media.iter().filter_map(|medium| Mount::of(medium));
         let devices: Vec<(u32, u32)> = mounts.map(|mount| mount.device).collect();
@@ -271,7 +272,7 @@ pub fn characterize(
             Ok(found) => (FigureClass::Measured, String::new(), found),
             Err(error) => (FigureClass::NotRun, error.to_string(), Findings::default()),
         };
-        // Whatever made them: no row is called cold whose share does not prove it.
+        // A figure is called cold only if its measured cold share proves it.
         found.figures.iter_mut().for_each(Figure::name_by_share);
         if let Some(limits) = options.limits.filter(|_| class != FigureClass::NotRun) {
             let measured = found.figures.iter_mut();
@@ -311,13 +312,13 @@ pub fn characterize(
     Ok(report)
 }
 
-/// The names of all formats that E20 and E21 can compare.
+/// Returns the names of all formats that E20 and E21 can compare.
 #[must_use]
 pub fn format_names() -> [&'static str; 7] {
     contestants::NAMES
 }
 
-/// Cores that this process may use.
+/// Returns the number of cores that this process may use.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

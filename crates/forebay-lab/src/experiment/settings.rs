@@ -1,4 +1,4 @@
-//! The settings that a figure depends on: of the machine, and of each medium.
+//! The settings of the machine and of each medium that a figure depends on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use super::CharacterizeOptions;
 use super::lab::name_of;
 use crate::cold::{Mount, Way};
 
-/// Settings of a block device that change what it gives, below `/sys/dev/block/MAJOR:MINOR/queue`.
+/// Settings of a block device that change its speed, below `/sys/dev/block/MAJOR:MINOR/queue`.
 const OF_QUEUES: [&str; 5] = [
     "scheduler",
     "read_ahead_kb",
@@ -89,13 +89,13 @@ pub(super) fn settings(options: &CharacterizeOptions, way: Way) -> BTreeMap<Stri
     all
 }
 
-/// Settings of a block device; none for file systems without one.
+/// Returns settings of a block device; none for file systems without one.
 fn of_device(device: (u32, u32)) -> Vec<(String, String)> {
     let link = format!("/sys/dev/block/{}:{}", device.0, device.1);
     let Ok(place) = fs::canonicalize(link) else {
         return Vec::new();
     };
-    // A partition has no queue of its own.
+    // A partition has no queue; its disk has.
     let disk = match place.join("queue").is_dir() {
         true => place.as_path(),
         false => place.parent().unwrap_or(&place),
@@ -109,7 +109,7 @@ fn of_device(device: (u32, u32)) -> Vec<(String, String)> {
     found
 }
 
-/// The memory that can be had without swapping, as the kernel tells it.
+/// Returns the memory that is available without swapping, according to the kernel.
 pub(super) fn available_memory() -> Option<String> {
     line_of("/proc/meminfo", "MemAvailable")
 }
@@ -122,7 +122,7 @@ fn text(path: &str) -> String {
     read(Path::new(path)).unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// The value of the first line `name: value`.
+/// Returns the value of the first line `name: value`.
 fn line_of(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;

@@ -12,7 +12,7 @@ use forebay_shard::storage::{LocalFiles, ReadAt, Storage};
 use crate::Result;
 use crate::cold::{Cold, Evictor, Footprint};
 
-/// Local files of which only some stay in the page cache: when a file is opened, those that were not used for longest are dropped.
+/// Local files of which a limited number stays in the page cache: opening a file drops the least recently used one.
 #[derive(Debug)]
 pub(super) struct SmallMemory {
     files: LocalFiles,
@@ -21,21 +21,21 @@ pub(super) struct SmallMemory {
     hits: AtomicU64,
 }
 
-/// Files by when they were used.
+/// Files by the time of their last use.
 #[derive(Debug)]
 struct Recent {
     limit: usize,
-    /// Number of the last use.
+    /// Number of the last use; uses are counted from 1.
     last: u64,
     by_use: BTreeMap<u64, PathBuf>,
     uses: HashMap<PathBuf, u64>,
 }
 
 impl SmallMemory {
-    /// Memory that has just these files, in the order in which they were used, and room for no more.
+    /// Creates a memory that holds these files, ordered by their last use, and has room for no more.
     ///
     /// # Errors
-    /// A system that cannot drop the pages of a file.
+    /// The system cannot drop the pages of a file.
     pub(super) fn holding<'f>(files: impl IntoIterator<Item = &'f Path>) -> Result<Self> {
         let mut recent = Recent {
             limit: usize::MAX,
@@ -55,14 +55,14 @@ impl SmallMemory {
         })
     }
 
-    /// Opens that found their file in memory.
+    /// Returns the number of opens that found their file in memory.
     pub(super) fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
 }
 
 impl Recent {
-    /// Uses a file. Returns whether it was held, and the file that has to leave for it.
+    /// Marks a file as used. Returns whether it was held, and the file that is dropped for it.
     fn touch(&mut self, file: &Path) -> (bool, Option<PathBuf>) {
         self.last += 1;
         let before = self.uses.insert(file.to_owned(), self.last);
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_were_not_used_for_longest_leave() {
+    fn the_least_recently_used_file_is_dropped() {
         let path = Path::new;
         let memory = SmallMemory::holding([path("a"), path("b"), path("a"), path("c")]).unwrap();
         let mut recent = memory.recent.into_inner().unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn opens_count_what_was_held_and_return_the_file() {
+    fn opens_count_hits_and_return_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let files = ["a", "b"].map(|name| {
             let path = dir.path().join(name);

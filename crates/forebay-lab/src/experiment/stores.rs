@@ -1,4 +1,4 @@
-//! Stores as media: the shards of a medium, in a store.
+//! Stores as media: shards of a medium that are uploaded to a store.
 
 use std::cell::RefCell;
 use std::fs;
@@ -15,20 +15,20 @@ use super::lab::Once;
 use crate::Result;
 use crate::read::split_of;
 
-/// A place in a store, and what was put there.
+/// A scratch location in a store, and the objects there.
 #[derive(Debug)]
 pub(super) struct StoreData {
     pub(super) name: String,
     place: Location,
     store: Store,
     read: ReadOptions,
-    /// Removed at the end.
+    /// Keys of the uploaded objects, which are deleted on drop.
     keys: RefCell<Vec<String>>,
     tfrecord: Once<()>,
     indexed: Once<()>,
 }
 
-/// The formats that are put into a store.
+/// Formats that are uploaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shards {
     TfRecord,
@@ -49,7 +49,8 @@ impl StoreData {
         })
     }
 
-    /// Opens the shards, which are put there first, from a medium. Each run opens them for itself, without the read-ahead of earlier ones.
+    /// Opens the shards, which are uploaded from a medium on first use. Each run opens them again, without the readahead of
+    /// earlier ones.
     pub(super) fn open(
         &self,
         shards: Shards,
@@ -63,7 +64,7 @@ impl StoreData {
         Ok((split_of(&dataset, &root, None)?, storage))
     }
 
-    /// Puts shards of a medium there, unless they are, and returns their place.
+    /// Uploads shards of a medium on first use, and returns their location.
     pub(super) fn put(&self, shards: Shards, from: &MediumData) -> Result<Location> {
         let (name, once, split) = match shards {
             Shards::TfRecord => ("tfrecord", &self.tfrecord, from.tfrecord()),
@@ -74,12 +75,12 @@ impl StoreData {
         Ok(self.place.join(name))
     }
 
-    /// How its objects are read.
+    /// Returns the options for reading the objects.
     pub(super) fn read_options(&self) -> &ReadOptions {
         &self.read
     }
 
-    /// Puts all files of a directory below a key.
+    /// Uploads all files of a directory below a key.
     fn upload(&self, dir: &Path, key: &str) -> Result<()> {
         let cancel = Cancel::new();
         let mut open: Vec<(PathBuf, String)> = vec![(dir.to_owned(), key.to_owned())];
@@ -106,7 +107,8 @@ impl StoreData {
 
 impl Drop for StoreData {
     fn drop(&mut self) {
-        // The error of the measurement is reported, not that of the removal; a leftover has a name that says what it is.
+        // The error of the measurement is reported, not that of the removal. The names of objects left behind say where they
+        // are from.
         for key in self.keys.get_mut() {
             let _ = self.store.delete(key);
         }

@@ -3,7 +3,7 @@ use std::fs;
 
 use super::*;
 
-/// Tests that share the catalog.
+/// Number of tests that the catalog is divided among.
 const PARTS: usize = 4;
 
 struct Quiet;
@@ -71,7 +71,7 @@ fn names_are_unique_and_known() {
     );
 }
 
-/// No format is left out, and none gives wrong samples.
+/// Checks that no format is missing, and that none gives wrong samples.
 fn check_samples(experiment: &ExperimentReport, measured: &[&Figure]) {
     let (count, notes) = (measured.len(), &experiment.notes);
     match experiment.id.as_str() {
@@ -100,7 +100,7 @@ fn check_samples(experiment: &ExperimentReport, measured: &[&Figure]) {
     }
 }
 
-/// Writes and reads pixels several times: it has a test with fewer images.
+/// Not in the parts of the catalog: it writes and reads pixels several times, and has its own test with fewer images.
 const MANY_PIXELS: &str = "E25";
 
 /// Runs one of four parts of the catalog, and checks its figures.
@@ -124,7 +124,7 @@ fn check(medium: &std::path::Path, options: &CharacterizeOptions) {
             .filter(|figure| figure.class != FigureClass::Published);
         let measured: Vec<&Figure> = measured.collect();
         if experiment.class == FigureClass::NotRun {
-            // Requests cannot be counted where the temporary directory has no device of its own.
+            // The requests of a temporary directory without its own device cannot be counted.
             let expected = match experiment.id.as_str() {
                 "E9" | "E17" => "/proc/diskstats",
                 "E27" => "/dev/shm",
@@ -177,7 +177,7 @@ fn check(medium: &std::path::Path, options: &CharacterizeOptions) {
     );
 }
 
-/// The index of a format that is read in place is a small part of what is read.
+/// A format that is read in place has an index, which is a small part of the bytes that are read.
 #[test]
 fn footprints_of_formats_in_place_hold_the_data() {
     let dir = tempfile::tempdir().unwrap();
@@ -202,22 +202,22 @@ fn footprints_of_formats_in_place_hold_the_data() {
 }
 
 #[test]
-fn a_first_part_of_the_catalog_measures_or_says_why_not() {
+fn first_part_of_the_catalog_measures_or_gives_a_reason() {
     check_part(0);
 }
 
 #[test]
-fn a_second_part_of_the_catalog_measures_or_says_why_not() {
+fn second_part_of_the_catalog_measures_or_gives_a_reason() {
     check_part(1);
 }
 
 #[test]
-fn a_third_part_of_the_catalog_measures_or_says_why_not() {
+fn third_part_of_the_catalog_measures_or_gives_a_reason() {
     check_part(2);
 }
 
 #[test]
-fn a_fourth_part_of_the_catalog_measures_or_says_why_not() {
+fn fourth_part_of_the_catalog_measures_or_gives_a_reason() {
     check_part(3);
 }
 
@@ -245,7 +245,7 @@ fn only_chosen_formats_are_converted() {
 }
 
 #[test]
-fn two_media_stage_checkpoints_and_copies_for_each_other() {
+fn checkpoints_and_copies_are_staged_between_two_media() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = options(&dir.path().join("a"), &["E10", "E28"]);
     options.media.push(dir.path().join("b"));
@@ -278,14 +278,14 @@ fn two_media_stage_checkpoints_and_copies_for_each_other() {
     assert_eq!(left, [0, 0]);
 }
 
-/// The figures of an experiment that were measured here.
+/// Returns the figures of an experiment that were measured here.
 fn own(experiment: &ExperimentReport) -> Vec<&Figure> {
     let figures = experiment.figures.iter();
     let own = figures.filter(|figure| figure.class != FigureClass::Published);
     own.collect()
 }
 
-/// Checks the ways of one slow place and one fast medium: figures that follow from each other whatever their rates are.
+/// Checks relations between the figures of one slow location and one fast medium that hold at any speed.
 fn check_staging(figures: &[&Figure]) {
     let names: Vec<&str> = figures.iter().map(|figure| &*figure.name).collect();
     let [
@@ -305,7 +305,7 @@ fn check_staging(figures: &[&Figure]) {
         let until = first.more["s until the first batch"];
         assert!(until > 0.0 && until <= first.more["s since the begin"]);
     }
-    // Time goes on from epoch to epoch, and from the copy to what reads it.
+    // The clock continues from epoch to epoch, and from the copy to the epochs that read it.
     for (before, after) in [(direct, direct_2), (cached, cached_2), (copied, copied_2)] {
         let [first, both] = [before, after].map(|figure| figure.more["s since the begin"]);
         let second = after.more["s of the epoch"];
@@ -327,7 +327,7 @@ fn a_slow_medium_and_a_store_are_staged_on_a_fast_one() {
     for (name, value) in server.settings() {
         options.store = options.store.with(name, value);
     }
-    // Whole epochs, however slow the machine is: a part of one would leave the cache with holes.
+    // The limit allows whole epochs on a slow machine: a part of one would fill only a part of the cache.
     options.limit = Duration::from_secs(600);
     let report = characterize(&options, &Quiet).unwrap();
     let experiment = &report.experiments[0];
@@ -335,7 +335,7 @@ fn a_slow_medium_and_a_store_are_staged_on_a_fast_one() {
     assert_eq!(figures.len(), 14, "{:?}", experiment.reason);
     check_staging(&figures[..7]);
     check_staging(&figures[7..]);
-    // Nothing of the second epoch of a filled cache comes over the network; everything of an epoch without one does.
+    // The second epoch of a filled cache fetches nothing over the network; an epoch without a cache fetches everything.
     for (place, figure) in figures[7..].iter().enumerate() {
         let fetches = [0, 1, 2, 4].contains(&place);
         assert!(
@@ -359,10 +359,10 @@ fn a_slow_medium_and_a_store_are_staged_on_a_fast_one() {
 }
 
 #[test]
-fn an_order_that_prefers_residents_finds_all_of_them_in_a_small_memory() {
+fn resident_first_order_finds_all_residents_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = options(&dir.path().join("medium"), &["E35"]);
-    // One read after the other, of a whole epoch, so that what is found depends on the order alone.
+    // One thread and a whole epoch, so that the share found in memory depends on the order only.
     options.threads = vec![1];
     options.limit = Duration::from_secs(600);
     let report = characterize(&options, &Quiet).unwrap();
@@ -379,7 +379,7 @@ fn an_order_that_prefers_residents_finds_all_of_them_in_a_small_memory() {
         let small = first.name.contains("memory for these");
         assert_eq!(small, first.class == FigureClass::StandIn);
         assert_eq!(small, first.more.contains_key("% found in memory"));
-        // Temporary directories in memory are always resident.
+        // Files on tmpfs are always resident.
         let percent: f64 = first.name.split(' ').next().unwrap().parse().unwrap();
         let is_controlled = |figure: &Figure| figure.more["% resident at first"] == percent;
         if !small || !is_controlled(loader) || !is_controlled(first) {
@@ -393,7 +393,7 @@ fn an_order_that_prefers_residents_finds_all_of_them_in_a_small_memory() {
 }
 
 #[test]
-fn stores_are_read_beside_directories_or_alone_and_left_empty() {
+fn stores_are_measured_alone_or_with_media_and_emptied() {
     let server = forebay_rigs::S3Server::start();
     let dir = tempfile::tempdir().unwrap();
     let place = Location::parse(format!("s3://{}/lab", forebay_rigs::BUCKET)).unwrap();

@@ -8,44 +8,44 @@ use std::time::{Duration, Instant};
 use crate::cold::Mount;
 use crate::{Error, Result};
 
-/// Time between two looks at the counters.
+/// Time between two samples of the counters.
 const INTERVAL: Duration = Duration::from_millis(100);
 const SECTOR: f64 = 512.0;
 
-/// Counters of a device at one moment.
+/// Counters of a device at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Counters {
     reads: u64,
     sectors: u64,
     written_sectors: u64,
-    /// Milliseconds of all reads together.
+    /// Sum of the times of all reads, in milliseconds.
     read_ms: u64,
-    /// Milliseconds of all requests together, also of those in flight.
+    /// Sum of the times of all requests in milliseconds, including those in flight.
     queue_ms: u64,
 }
 
 /// Requests of a device in one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Interval {
-    /// Seconds since the begin at the interval's end.
+    /// End of the interval, in seconds since the start.
     pub(super) at: f64,
     pub(super) mb_per_s: f64,
     pub(super) requests_per_s: f64,
-    /// Mean size of a request in KB; 0 without one.
+    /// Mean size of a request in KB; 0 without requests.
     pub(super) request_kb: f64,
-    /// Mean time of a request in ms; 0 without one.
+    /// Mean time of a request in ms; 0 without requests.
     pub(super) wait_ms: f64,
     /// Mean number of requests in flight.
     pub(super) queue: f64,
     pub(super) written_mb_per_s: f64,
 }
 
-/// Whether requests of the device below a mount are counted.
+/// Returns whether the kernel counts requests of the device of a mount.
 pub(super) fn is_counted(mount: &Mount) -> bool {
     look(mount.device).is_some()
 }
 
-/// Does some work, and watches the device below a mount.
+/// Runs `work` and records the requests of the device of a mount meanwhile.
 pub(super) fn watched<T>(
     mount: &Mount,
     work: impl FnOnce() -> Result<T>,
@@ -108,7 +108,8 @@ fn look(device: (u32, u32)) -> Option<Counters> {
     counters(&fs::read_to_string("/proc/diskstats").ok()?, device)
 }
 
-/// The line of a device: major, minor, name, reads, merged, sectors, ms, writes, merged, sectors, ms, in flight, ms, ms of all.
+/// Parses the line of a device: major, minor, name, reads, merged, sectors, ms, writes, merged, sectors, ms, in flight, ms, ms
+/// of all.
 fn counters(text: &str, device: (u32, u32)) -> Option<Counters> {
     text.lines().find_map(|line| {
         let mut fields = line.split_whitespace();
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_diskstats_is_read_field_by_field() {
+    fn diskstats_lines_are_parsed() {
         let text = "   8       0 sda 10 2 2048 30 5 0 80 9 0 40 39 0 0 0 0 0 0\n \
                     253       1 vda1 1 2 3 4 5 6 7 8 9 10 11\n  7 0 loop0 1 2\n";
         let sda = counters(text, (8, 0)).unwrap();
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_obeys_the_law_of_little() {
+    fn intervals_obey_littles_law() {
         let now = Counters {
             reads: 100,
             sectors: 20_000,

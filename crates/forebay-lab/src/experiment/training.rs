@@ -1,4 +1,4 @@
-//! Training with checkpoints: a consumer that sleeps, images that are read meanwhile, and files that are made durable.
+//! Training with checkpoints: a consumer that sleeps for each step, threads that read images, and files that become durable.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,31 +17,31 @@ use crate::random::Random;
 use crate::storage::renew;
 use crate::{Error, Result};
 
-/// Checkpoints of a run, as published.
+/// Checkpoints per run, as published.
 const CHECKPOINTS: u64 = 5;
-/// Steps between two of them.
+/// Steps between two checkpoints.
 const EVERY: u64 = 4;
-/// Bytes that are written at once.
+/// Bytes per write.
 const PIECE: usize = 4 << 20;
-/// Longer than draining takes unless it hangs.
+/// Longer than draining takes, unless it hangs.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// The place of the checkpoints of a run.
+/// The destination of the checkpoints of a run.
 #[derive(Clone, Copy)]
 pub(super) enum Target<'a> {
     None,
-    /// Written and forced to disk.
+    /// Written and fsynced.
     Direct(&'a MediumData),
-    /// Written, and left to the kernel.
+    /// Written without fsync.
     Unforced(&'a MediumData),
-    /// Written and forced to a fast disk, and drained to another one behind.
+    /// Written and fsynced on a fast medium, and drained to a slow one in the background.
     Staged {
         fast: &'a MediumData,
         slow: &'a MediumData,
     },
 }
 
-/// Training of a run.
+/// Options of a training run.
 pub(super) struct Training<'a> {
     files: &'a [ImageFile],
     threads: usize,
@@ -58,14 +58,14 @@ pub(super) struct Training<'a> {
 pub(super) struct Times {
     ran: Ran,
     saves: Vec<f64>,
-    /// From the begin of each save until it was durable at its destination.
+    /// From the start of each save until the checkpoint was durable at its destination.
     durable: Vec<f64>,
-    /// From the end of training until everything was.
+    /// From the end of training until all checkpoints were durable.
     pub(super) after_end: f64,
     pub(super) bytes_read: u64,
 }
 
-/// Bytes of a checkpoint: a part of the large file.
+/// Returns the size of a checkpoint in bytes, as a tenth of the large file.
 pub(super) fn bytes_of_checkpoint(size: u64) -> u64 {
     (size / 10).max(1)
 }
@@ -96,7 +96,7 @@ impl<'a> Training<'a> {
         )
     }
 
-    /// Trains; everything that was saved is removed again.
+    /// Trains, and removes everything that was saved.
     pub(super) fn run(&self, target: Target<'_>) -> Result<Times> {
         let places: Vec<PathBuf> = match target {
             Target::None => Vec::new(),
@@ -118,7 +118,7 @@ impl<'a> Training<'a> {
         ran
     }
 
-    /// Trains, and calls `save` with the number of each checkpoint; it returns its seconds until training goes on.
+    /// Trains, and calls `save` with the number of each checkpoint. `save` returns the seconds for which training waited.
     fn train(&self, mut save: impl FnMut(u64) -> Result<f64>) -> Result<Times> {
         let app = MiniApp {
             threads: self.threads,
@@ -214,7 +214,7 @@ impl<'a> Training<'a> {
                 let saved =
                     uploader.save(draft, &Request::new(location, StoreOptions::default()))?;
                 let took = begin.elapsed().as_secs_f64();
-                // The receiver ends after the last save.
+                // The receiver outlives the last save.
                 let _ = send.send((saved, begin));
                 Ok(took)
             });
@@ -232,7 +232,7 @@ impl<'a> Training<'a> {
     }
 }
 
-/// Waits until everything that was written to the file system of a directory is durable.
+/// Waits until everything written to the file system of a directory is durable.
 #[cfg(target_os = "linux")]
 pub(super) fn sync_all(dir: &Path) -> Result<()> {
     Ok(rustix::fs::syncfs(File::open(dir)?)?)
@@ -246,7 +246,7 @@ pub(super) fn sync_all(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of a checkpoint, which nothing can compress.
+/// Incompressible bytes of a checkpoint.
 struct Payload {
     bytes: u64,
     piece: Vec<u8>,
@@ -284,12 +284,12 @@ impl Payload {
 }
 
 impl Times {
-    /// Seconds that a save took, by part of all saves; 0 without any.
+    /// Returns a quantile of the seconds of a save; 0 without saves.
     pub(super) fn save(&self, part: f64) -> f64 {
         part_of(&self.saves, part)
     }
 
-    /// A run as a figure: its seconds.
+    /// Returns the figures of a run; the value is its seconds.
     pub(super) fn sample(&self) -> Sample {
         let saving: f64 = self.saves.iter().sum();
         let seconds = self.ran.seconds;
@@ -321,7 +321,7 @@ impl Times {
     }
 }
 
-/// The nearest rank of some values; 0 without any.
+/// Returns the quantile `part` of the values by nearest rank; 0 without values.
 fn part_of(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_of_values() {
+    fn quantiles_have_the_nearest_rank() {
         let values = [4.0, 1.0, 3.0, 2.0];
         assert_eq!(
             (

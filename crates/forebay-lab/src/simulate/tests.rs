@@ -1,6 +1,6 @@
 use super::*;
 
-/// A server and a GPU that nothing slows down; a test takes one thing away.
+/// Returns a plan of one server and one GPU that nothing limits; each test limits one resource.
 fn free() -> ClusterPlan {
     ClusterPlan {
         gpus: 1,
@@ -34,43 +34,43 @@ fn used(outcome: &Outcome, resource: Resource) -> f64 {
 }
 
 #[test]
-fn what_is_not_limited_does_not_wait() {
+fn unlimited_training_does_not_wait() {
     let outcome = run(&free()).unwrap();
     near(outcome.images_per_s, 1000.0);
     assert_eq!((outcome.stall_p50, outcome.wait_ms_p99), (0.0, 0.0));
     assert_eq!(outcome.first_limit.resource, Resource::Gpus);
-    // Work over capacity: 1,000 images a second of 100 cores at 1,000; 100 MB/s of 12.5 GB/s; 110 MB/s of 100 GB/s.
+    // Utilization is work over capacity: 1,000 images/s of 100 cores at 1,000; 100 MB/s of 12.5 GB/s; 110 MB/s of 100 GB/s.
     near(used(&outcome, Resource::Cores), 0.01);
     near(used(&outcome, Resource::ServerOut), 0.008);
     near(used(&outcome, Resource::TrainerIn), 0.008);
     near(used(&outcome, Resource::ServerIn), 0.0088);
     near(used(&outcome, Resource::Storage), 0.0011);
     near(used(&outcome, Resource::Gpus), 1.0);
-    // One batch through empty queues: each stage in turn.
+    // Time of one batch through empty queues: the sum of all stages.
     let batch = 10.0 * (110e3 / 100e9 + 110e3 / 12.5e9 + 1e-3 / 100.0 + 2.0 * 100e3 / 12.5e9);
     near(outcome.batch_ms_p50, batch * 1e3);
 }
 
 #[test]
-fn each_limit_is_what_arithmetic_says() {
+fn simulated_limits_equal_the_computed_ones() {
     for (resource, expected, change) in [
         (
             Resource::Cores,
             250.0,
             (|plan| (plan.cores, plan.core_images_per_s) = (5, 50.0)) as fn(&mut ClusterPlan),
         ),
-        // Decoding takes 1 ms, sending 0.1 MB at 10 s a GB another.
+        // Decoding an image takes 1 ms; sending its 0.1 MB at 10 s per GB takes another 1 ms.
         (Resource::Cores, 500.0, |plan| {
             (plan.cores, plan.send_s_per_gb) = (1, 10.0);
         }),
-        // 50 MB/s of 100 KB.
+        // 50 MB/s for samples of 100 KB.
         (Resource::ServerOut, 500.0, |plan| {
             plan.record_bytes = 10_000;
             plan.server_gbit = 0.4;
         }),
         (Resource::TrainerIn, 500.0, |plan| plan.trainer_gbit = 0.4),
         (Resource::Storage, 400.0, |plan| plan.storage_gb_s = 0.044),
-        // Half of it is in the cache.
+        // Half of the dataset is in the cache.
         (Resource::Storage, 800.0, |plan| {
             plan.storage_gb_s = 0.044;
             (plan.dataset_bytes, plan.cache_bytes) = (1000, 500);
@@ -80,7 +80,7 @@ fn each_limit_is_what_arithmetic_says() {
             plan.sample_bytes = 10_000;
             plan.server_gbit = 0.4;
         }),
-        // A slow server is as many servers as it is fast.
+        // A server at a quarter of the speed counts as a quarter of a server.
         (Resource::Cores, 250.0, |plan| {
             (plan.cores, plan.core_images_per_s) = (1, 1000.0);
             (plan.slow_servers, plan.slow_factor) = (1, 0.25);
@@ -94,7 +94,7 @@ fn each_limit_is_what_arithmetic_says() {
         let outcome = run(&plan).unwrap();
         near(outcome.images_per_s, expected);
         near(used(&outcome, resource), 1.0);
-        // Of each step's time the rest is waiting.
+        // The GPU waits for the rest of the time.
         near(outcome.stall_p50, 1.0 - expected / 1000.0);
         near(outcome.of_demand, expected / 1000.0);
     }
@@ -126,15 +126,15 @@ fn a_training_is_as_fast_as_its_fullest_server() {
         outcome.most_streams > 6 && outcome.fewest_streams < 6,
         "{outcome:?}"
     );
-    // The fullest gives 4,000 images a second to this many streams, and all others wait for these.
+    // The fullest server gives 4,000 images/s to its streams, and all other GPUs wait for these.
     near(
         outcome.images_per_s,
         60.0 * 4000.0 / outcome.most_streams as f64,
     );
-    // Evenly placed there is enough for two thirds of them.
+    // With even placement, the servers give two thirds of the demand.
     plan.placement = Placement::Even;
     near(run(&plan).unwrap().images_per_s, 40_000.0);
-    // Trainings by themselves do not wait for each other.
+    // Separate trainings do not wait for each other.
     plan.placement = Placement::Hash;
     plan.jobs = 60;
     let apart = run(&plan).unwrap();
@@ -143,7 +143,7 @@ fn a_training_is_as_fast_as_its_fullest_server() {
 }
 
 #[test]
-fn a_server_that_dies_costs_what_waiting_for_its_streams_costs() {
+fn a_dead_server_costs_the_wait_for_its_streams() {
     let mut plan = ClusterPlan {
         gpus: 8,
         gpus_per_trainer: 8,
@@ -155,7 +155,7 @@ fn a_server_that_dies_costs_what_waiting_for_its_streams_costs() {
         ..free()
     };
     let outcome = run(&plan).unwrap();
-    // All wait for two seconds of twenty, less the two batches at hand, 10 ms each.
+    // All GPUs wait for two seconds of twenty, less two ready batches of 10 ms each.
     near(outcome.stall_p50, (2.0 - 0.02) / 20.0);
     assert_eq!(outcome.wait_ms_p99, 0.0, "all in one step");
     assert_eq!(
@@ -163,7 +163,7 @@ fn a_server_that_dies_costs_what_waiting_for_its_streams_costs() {
         (2, 2),
         "all are back"
     );
-    // Enough batches at hand bridge it.
+    // Enough ready batches bridge the failover.
     plan.ahead = 250;
     let bridged = run(&plan).unwrap();
     assert!(bridged.stall_p50 < 0.01, "{bridged:?}");
@@ -192,7 +192,7 @@ fn the_same_plan_gives_the_same_figures() {
 }
 
 #[test]
-fn one_more_of_what_is_short_helps_and_of_nothing_else() {
+fn one_more_helps_only_for_the_scarce_resource() {
     let plan = ClusterPlan {
         gpus: 10,
         servers: 2,
@@ -212,7 +212,7 @@ fn one_more_of_what_is_short_helps_and_of_nothing_else() {
 }
 
 #[test]
-fn plans_that_cannot_be_say_why() {
+fn invalid_plans_are_refused_with_a_reason() {
     for (name, change) in [
         ("gpus", (|plan| plan.gpus = 0) as fn(&mut ClusterPlan)),
         ("servers", |plan| plan.servers = 0),

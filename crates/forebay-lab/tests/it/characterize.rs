@@ -91,7 +91,7 @@ fn the_catalog_is_listed() {
 }
 
 #[test]
-fn wrong_requests_write_nothing() {
+fn invalid_options_write_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let medium = dir.path().join("medium");
     let run = |args: &[&str]| {
@@ -148,7 +148,7 @@ fn formats_are_compared_side_by_side() {
         text(&report),
     ])
     .done();
-    // Not every file system says what of a file is in memory, which alone names a row cold.
+    // A row is called cold only if the file system reports which bytes of a file are in the page cache.
     for row in [
         "image files, 4 workers",
         "indexed, 1 worker",
@@ -175,7 +175,7 @@ fn formats_are_compared_side_by_side() {
 }
 
 #[test]
-fn what_is_no_report_is_named() {
+fn invalid_reports_are_named() {
     let dir = tempfile::tempdir().unwrap();
     run(["compare", text(dir.path()), text(dir.path())]).failed_with(&["report.json"]);
     let file = dir.path().join("other.json");

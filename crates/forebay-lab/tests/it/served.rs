@@ -6,7 +6,7 @@ use forebay_store::Location;
 use crate::support::{images, run, text};
 
 #[test]
-fn what_a_trainer_notices_of_servers_is_measured() {
+fn failover_fairness_and_clients_are_measured() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("shards");
     let mut options = PackOptions::new(Location::from(images()), Location::from(&*root));

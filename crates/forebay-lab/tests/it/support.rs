@@ -1,4 +1,4 @@
-//! Runs the program and looks at its output.
+//! Runs the program and checks its output.
 #![allow(unreachable_pub)]
 
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ pub struct Ran {
     pub stderr: String,
 }
 
-/// Runs `forebay-lab` with these arguments, without the settings of the caller.
+/// Runs `forebay-lab` with these arguments and without `FOREBAY_*` environment variables.
 pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay-lab"));
     for (name, _) in std::env::vars_os() {
@@ -44,7 +44,7 @@ impl Ran {
         self
     }
 
-    /// The run failed with one `error:` line that holds each of these texts.
+    /// Asserts that the run failed with an `error:` line that contains each of the texts.
     #[track_caller]
     pub fn failed_with(self, texts: &[&str]) {
         self.code(1).explains("error: ", texts);
@@ -61,7 +61,7 @@ impl Ran {
         assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
     }
 
-    /// Each line of stdout as an event.
+    /// Parses each line of stdout as an event.
     pub fn events(&self) -> Vec<Value> {
         let lines = self.stdout.lines();
         lines
@@ -70,12 +70,12 @@ impl Ran {
     }
 }
 
-/// The pictures that the project ships.
+/// Returns the directory of the test images.
 pub fn images() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images")
 }
 
-/// A path as an argument.
+/// Returns a path as an argument.
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("test paths are UTF-8")
 }
