@@ -1,9 +1,8 @@
 //! Memory of a batch as arrays that Python libraries read and write in place.
 //!
-//! Owns the lifetime: an object that holds a view (numpy through the array interface,
-//! torch and JAX through DLPack) holds the memory, and the last one to let go
-//! sends it back to its pool, on whatever thread and without the interpreter.
-//! The loader owns the contents of the arrays.
+//! Each object that holds a view (numpy through the array interface, torch and JAX through DLPack) keeps the memory alive.
+//! When the last one is dropped, the memory returns to its pool, on any thread and without the interpreter. The loader
+//! decides what the arrays contain.
 
 // SAFETY of this file: it hands addresses to foreign code. `Memory` never makes
 // a Rust reference into its bytes once an address was taken, so foreign writes
@@ -25,11 +24,10 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// DLPack's number for memory that the CPU reads.
+/// DLPack's device type of CPU memory.
 const DEVICE_CPU: u32 = 1;
 
-/// The type as numpy's array interface spells it. It has no word for bfloat16, whose bits are numbers
-/// to it.
+/// Returns the name of the type in numpy's array interface. numpy has no bfloat16, so its bits are exposed as uint16.
 fn numpy_name(element: Element) -> &'static str {
     match element {
         Element::Bool => "|b1",
@@ -44,7 +42,7 @@ fn numpy_name(element: Element) -> &'static str {
         Element::Float16 => "<f2",
         Element::Float32 => "<f4",
         Element::Float64 => "<f8",
-        // Elements of a newer release of forebay-batch, which this module does not make.
+        // Types that a later release of forebay-batch adds. This module creates none of them.
         _ => "|V1",
     }
 }
@@ -60,7 +58,7 @@ fn dlpack_type(element: Element) -> DLDataType {
     DLDataType::scalar(code, element.bytes() as u8 * 8)
 }
 
-/// The type of the numbers of a batch's pixels.
+/// Returns the element type of a batch's pixels.
 fn element_of(dtype: Dtype) -> Element {
     match dtype {
         Dtype::Uint8 => Element::Uint8,
@@ -70,17 +68,17 @@ fn element_of(dtype: Dtype) -> Element {
     }
 }
 
-/// Bytes whose address is given away, with what frees them.
+/// Memory whose address foreign code holds, and the owner that frees it.
 struct Memory {
     address: *mut u8,
     owner: Option<Owner>,
-    /// The process that may give the memory back. A forked child shares the
-    /// pool's lock in whatever state the fork found it, so there it leaks.
+    /// The process that may return the memory to its pool. In a forked child the memory leaks, because the pool's lock may
+    /// have been held at the fork.
     process: u32,
 }
 
-/// Only kept to be dropped.
-#[expect(dead_code)] // never read: a numpy array borrows what is in it
+/// Frees the memory on drop.
+#[expect(dead_code)] // never read: arrays refer to the memory by its address
 enum Owner {
     Pixels(Buffer),
     Numbers(Vec<i64>),
@@ -110,7 +108,7 @@ impl Drop for Memory {
 #[pyclass(frozen, module = "forebay._forebay", name = "Array")]
 pub(crate) struct Array {
     memory: Arc<Memory>,
-    /// Its first byte in the memory.
+    /// Offset of the first element in the memory, in bytes.
     start: usize,
     element: Element,
     shape: Vec<usize>,
@@ -130,8 +128,8 @@ impl Array {
         }
     }
 
-    /// The pixels of a batch, at the beginning of its payload; `shape` must be at most as many numbers
-    /// of `dtype` as the buffer holds.
+    /// Creates an array of a batch's pixels, which start its payload. Panics if `shape` has more elements of `dtype` than
+    /// the buffer holds.
     pub(crate) fn pixels(mut buffer: Buffer, dtype: Dtype, shape: [usize; 4]) -> Array {
         let element = element_of(dtype);
         assert!(shape.iter().product::<usize>() * element.bytes() <= buffer.len());
@@ -139,14 +137,14 @@ impl Array {
         Array::new(address, Owner::Pixels(buffer), element, shape.into())
     }
 
-    /// The first `len` bytes of a payload: encoded images, one after the other.
+    /// Creates an array of the first `len` bytes of a payload: encoded images, one after the other.
     pub(crate) fn encoded(mut buffer: Buffer, len: usize) -> Array {
         assert!(len <= buffer.len());
         let address = buffer.as_mut_ptr();
         Array::new(address, Owner::Pixels(buffer), Element::Uint8, vec![len])
     }
 
-    /// Another array in the payload that this array begins; `None` if it does not lie inside.
+    /// Returns another array of the payload that starts with this array; `None` if it does not lie inside.
     pub(crate) fn beside(&self, array: &ColumnArray) -> Option<Array> {
         let Some(Owner::Pixels(buffer)) = &self.memory.owner else {
             return None;
@@ -160,37 +158,37 @@ impl Array {
         })
     }
 
-    /// Address of its first element.
+    /// Returns the address of the first element.
     fn address(&self) -> *mut u8 {
         // Inside the memory, or at its end if the array is empty.
         self.memory.address.wrapping_add(self.start)
     }
 
-    /// Whether the numbers are of a type that numpy has no name for.
+    /// Returns whether the elements are bfloat16, which numpy lacks.
     pub(crate) fn is_bfloat16(&self) -> bool {
         self.element == Element::Bfloat16
     }
 
-    /// A column of numbers.
+    /// Creates an array of integers.
     pub(crate) fn numbers(mut values: Vec<i64>) -> Array {
         let (address, len) = (values.as_mut_ptr().cast(), values.len());
         Array::new(address, Owner::Numbers(values), Element::Int64, vec![len])
     }
 
-    /// Numbers of a shape that multiplies to as many.
+    /// Creates an array of floats. `shape` must have as many elements as `values`.
     pub(crate) fn floats(mut values: Vec<f32>, shape: Vec<usize>) -> Array {
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
         let address = values.as_mut_ptr().cast();
         Array::new(address, Owner::Floats(values), Element::Float32, shape)
     }
 
-    /// Plain bytes.
+    /// Creates an array of bytes.
     pub(crate) fn bytes(mut values: Vec<u8>) -> Array {
         let (address, len) = (values.as_mut_ptr(), values.len());
         Array::new(address, Owner::Bytes(values), Element::Uint8, vec![len])
     }
 
-    /// A column of booleans, one byte each.
+    /// Creates an array of booleans, one byte each.
     pub(crate) fn mask(flags: Vec<bool>) -> Array {
         let mut values: Vec<u8> = flags.into_iter().map(u8::from).collect();
         let (address, len) = (values.as_mut_ptr(), values.len());

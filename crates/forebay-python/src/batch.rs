@@ -1,7 +1,6 @@
-//! A batch as Python sees it.
+//! The class `Batch` of Python.
 //!
-//! Owns the names and the conversions to numpy and torch; the memory is
-//! [`Array`]'s.
+//! Defines the names of a batch's arrays and their conversions to numpy and torch. [`Array`] holds the memory.
 
 use forebay_batch::{FLAG_FAILED, FLAG_PADDING};
 use forebay_shard::some_of;
@@ -15,10 +14,10 @@ use crate::array::Array;
 use crate::column::{Column, Further};
 use crate::failure::{Failure, Kind};
 
-/// Most classes of `one_hot`: more are a mistake, and would take all memory.
+/// Maximum number of classes of `one_hot`. More are a mistake, and would exhaust the memory.
 const MOST_CLASSES: usize = 1 << 24;
 
-/// Positions of images that stay encoded, and the fields of their headers.
+/// Images that stay encoded: their offsets, and the sizes in their headers.
 struct Encoded {
     images: EncodedImages,
     offsets: Column,
@@ -37,17 +36,17 @@ struct Encoded {
 /// and `heights` in the place of `images`, and the first of the pair is a list of memoryviews.
 #[pyclass(frozen, module = "forebay", name = "Batch")]
 pub(crate) struct PyBatch {
-    /// Or the bytes of all images, where they are encoded.
+    /// Pixels, or the bytes of all images if they stay encoded.
     images: Column,
     encoded: Option<Encoded>,
     labels: Column,
-    /// Labels of partners, and shares.
+    /// `labels_b` and `lam` of a mixed batch.
     mixed: Option<(Column, Column)>,
-    /// The labels and what they were mixed with, for [`PyBatch::one_hot`].
+    /// The labels, and what they were mixed with, for [`PyBatch::one_hot`].
     classes: Vec<i64>,
     partners: Option<Mixed>,
     samples: Column,
-    /// Number of its dataset, for each sample of a mix.
+    /// Dataset number of each sample, for a mix of datasets.
     datasets: Option<Column>,
     padding: Column,
     failed: Column,
@@ -70,7 +69,8 @@ pub(crate) struct PyBatch {
 }
 
 impl PyBatch {
-    /// Takes over a batch, without its padding if that is to be `trimmed`. `starts` are the numbers of the first records of the datasets of a mix.
+    /// Converts a batch, without its padding if `trimmed` is set. `starts` holds the number of the first record of each
+    /// dataset of a mix.
     pub(crate) fn new(
         py: Python<'_>,
         mut batch: Batch,
@@ -145,7 +145,7 @@ impl PyBatch {
         })
     }
 
-    /// The pixels; `what` is the name of what needs them.
+    /// Returns the pixels. `what` names the caller in the error for encoded images.
     fn pixels(&self, what: &str) -> PyResult<&Column> {
         if self.encoded.is_none() {
             return Ok(&self.images);
@@ -157,7 +157,7 @@ impl PyBatch {
         Err(Failure::new(Kind::Option, message).into())
     }
 
-    /// The encoded images; `what` is the name of what needs them.
+    /// Returns the encoded images. `what` names the caller in the error for decoded images.
     fn raw(&self, what: &str) -> PyResult<&Encoded> {
         self.encoded.as_ref().ok_or_else(|| {
             let message = format!(
@@ -168,7 +168,7 @@ impl PyBatch {
         })
     }
 
-    /// The images of an `array` of all encoded bytes, as views.
+    /// Splits an `array` of all encoded bytes into a view of each image, which `each` converts.
     fn cut<'py>(
         &self,
         encoded: &Encoded,
@@ -179,7 +179,7 @@ impl PyBatch {
         PyList::new(array.py(), images.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// Images and labels, as numpy or, encoded, as memoryviews.
+    /// Returns images and labels as numpy arrays. Encoded images are memoryviews.
     fn pair<'py>(&self, py: Python<'py>) -> PyResult<[Bound<'py, PyAny>; 2]> {
         let bytes = self.images.numpy(py)?;
         let images = match &self.encoded {
@@ -190,7 +190,7 @@ impl PyBatch {
     }
 }
 
-/// The index of a batch: a number of the pair, or a name.
+/// An index into a batch: a position in the pair of images and labels, or the name of an array.
 #[derive(FromPyObject)]
 enum Index {
     #[pyo3(transparent)]
@@ -199,12 +199,12 @@ enum Index {
     Name(String),
 }
 
-/// The arrays of every batch that have names.
+/// Names of the arrays that a batch has besides its columns; some of them may be None.
 pub(crate) const NAMES: [&str; 8] = [
     "images", "labels", "samples", "datasets", "padding", "failed", "labels_b", "lam",
 ];
 
-/// A column, or an array that every batch has.
+/// Returns a column, or an array of [`NAMES`].
 fn named<'py>(batch: &Bound<'py, PyBatch>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     let further = &batch.get().further;
     if let Some(column) = further.iter().find(|column| column.name == name) {
@@ -227,13 +227,13 @@ fn named<'py>(batch: &Bound<'py, PyBatch>, name: &str) -> PyResult<Bound<'py, Py
     Err(PyKeyError::new_err(message))
 }
 
-/// The bytes of image `i`, out of those of all.
+/// Returns the bytes of image `i` as a slice of the bytes of all images.
 fn slice<'py>(
     encoded: &Encoded,
     array: &Bound<'py, PyAny>,
     i: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // Batches are checked where they are made and where they arrive.
+    // The range is valid: batches are validated on creation and on receipt.
     let range = encoded.images.range(i).unwrap_or_default();
     array.get_item(PySlice::new(
         array.py(),

@@ -61,8 +61,7 @@ impl Column {
     }
 }
 
-/// One of the columns that the loader was asked for, with its object of `forebay._columns`, which
-/// the first access creates.
+/// A column that the loader was asked for, with its object of `forebay._columns`, which the first access creates.
 pub(crate) struct Further {
     pub(crate) name: String,
     kind: ColumnKind,
@@ -72,10 +71,10 @@ pub(crate) struct Further {
 }
 
 impl Further {
-    /// A column whose arrays are in the same payload as `images`.
+    /// Creates a column whose arrays are in the payload of `images`.
     pub(crate) fn new(py: Python<'_>, images: &Array, column: BatchColumn) -> PyResult<Further> {
         let arrays = column.arrays.iter().map(|array| {
-            // Batches are checked where they are made and where they arrive.
+            // Batches are validated on creation and on receipt, so this does not fail.
             let array = images.beside(array).ok_or_else(|| {
                 let message = format!("column {:?} is beyond its batch", column.name);
                 Failure::new(Kind::Other, message)

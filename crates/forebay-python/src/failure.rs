@@ -1,8 +1,7 @@
 //! Converts the errors of the libraries into Python exceptions.
 //!
-//! Owns the table from library errors to exception classes. The classes are in
-//! `forebay/_errors.py`: plain Python, so that they pickle and document
-//! themselves.
+//! Maps library errors to exception classes. The classes are Python code in `forebay/_errors.py`, so that they can be
+//! pickled and have docstrings.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -68,8 +67,7 @@ impl Kind {
     }
 }
 
-/// A failure: the exception's class, its message and its attributes. Made and
-/// sent around without the interpreter.
+/// An exception that was not raised yet: its class, message and attributes. Needs no interpreter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     kind: Kind,
@@ -82,7 +80,7 @@ impl Failure {
     pub(crate) fn new(kind: Kind, message: impl fmt::Display) -> Failure {
         Failure {
             kind,
-            // It may hold keys, names and words of others.
+            // The message may contain keys, names and texts from other sources.
             message: printable_lines(&message.to_string()).into_owned(),
             texts: Vec::new(),
             numbers: Vec::new(),
@@ -103,7 +101,7 @@ impl Failure {
         self
     }
 
-    /// Adds what can be done about it.
+    /// Adds a hint that says what to do.
     pub(crate) fn hint(mut self, hint: Option<String>) -> Failure {
         if let Some(hint) = hint {
             self.message.push_str("; ");
@@ -126,7 +124,7 @@ impl Failure {
     }
 }
 
-/// Options of the command line that libraries name in their hints, and what they are in Python.
+/// Command-line options in the hints of libraries, and what replaces them in Python.
 const IN_PYTHON: [(&str, &str); 4] = [
     ("--anonymous", "--storage-option anonymous=true"),
     ("--overwrite", "overwrite=True"),
@@ -137,7 +135,7 @@ const IN_PYTHON: [(&str, &str); 4] = [
     ("--staging", "stage="),
 ];
 
-/// A hint for those who call functions.
+/// Rewrites a hint for Python callers.
 fn in_python(hint: &str) -> String {
     let mut hint = IN_PYTHON
         .iter()
@@ -153,7 +151,7 @@ fn in_python(hint: &str) -> String {
     hint
 }
 
-/// Whether what was asked of a store cannot be, whatever it does.
+/// Returns whether the error is due to invalid options, not to the store.
 fn is_option(error: &forebay_store::Error) -> bool {
     use forebay_store::Error;
     matches!(
@@ -179,7 +177,7 @@ impl From<&forebay_shard::Error> for Failure {
                 let kind = match store {
                     _ if missing => Kind::Missing,
                     Some(forebay_store::Error::Changed { .. }) => Kind::Mismatch,
-                    // It says itself what it is about.
+                    // The message names what it is about, so no path is added.
                     Some(options) if is_option(options) => {
                         return Failure::new(Kind::Option, options).hint(options.hint());
                     }
@@ -345,7 +343,7 @@ fn server_of(error: &forebay_client::Error) -> Option<&str> {
     }
 }
 
-/// The error for a value of an unsupported type. The name of an argument is added as a note.
+/// Returns the error for a value of an unsupported type. PyO3 adds the argument's name as a note.
 pub(crate) fn unexpected(given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     let class = given.get_type();
     let class = class
@@ -366,7 +364,7 @@ impl From<Failure> for PyErr {
 mod tests {
     use super::*;
 
-    /// Adds hints to the errors of stores; copying has those of its own, for commands.
+    /// Sources with hints that reach Python. Copying has its own hints, for commands only.
     const HINTS: [&str; 3] = [
         include_str!("../../forebay-store/src/error.rs"),
         include_str!("../../forebay-store/src/store/cloud/fault.rs"),
@@ -377,7 +375,7 @@ mod tests {
     fn hints_name_no_option_of_the_command_line() {
         let mut found = 0;
         for line in HINTS.iter().flat_map(|source| source.lines()) {
-            // A command of another tool is one in Python as well.
+            // Commands of other tools are the same for Python callers.
             if line.trim_start().starts_with("//") || line.contains("aws configure") {
                 continue;
             }

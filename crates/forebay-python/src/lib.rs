@@ -24,14 +24,14 @@ fn _main(py: Python<'_>, args: Vec<OsString>) -> i32 {
     py.detach(|| forebay_cli::main_from(args))
 }
 
-/// Has Python's logger `forebay` say each long wait for a store.
+/// Logs each long wait for a store with Python's logger `forebay`.
 fn log_long_waits() {
     forebay_store::on_long_wait(|line| {
         let line = line.to_owned();
-        // The thread that calls runs requests: it must not wait for the interpreter.
+        // The calling thread runs requests, so it must not wait for the interpreter.
         let thread = std::thread::Builder::new().name("forebay-log".into());
         let _ = thread.spawn(move || {
-            // None while the interpreter ends.
+            // `try_attach` returns `None` while the interpreter shuts down.
             Python::try_attach(|py| -> PyResult<()> {
                 let logger = py
                     .import("logging")?

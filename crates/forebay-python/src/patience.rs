@@ -8,11 +8,10 @@ use pyo3::prelude::*;
 
 use crate::failure::{Failure, Kind};
 
-/// How long a wait lasts before signals are looked at: short to a human, long to a
-/// machine.
+/// Interval of checks for signals during a wait: short for a user, long for a machine.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
-/// A moment until which a wait may last, if there is one.
+/// The end of a wait, if it has one.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline {
     from: Instant,
@@ -32,7 +31,7 @@ impl Deadline {
             .is_some_and(|allowed| self.from.elapsed() >= allowed)
     }
 
-    /// After a slice: raises what a signal handler raised, or that time is up.
+    /// Checks after each slice of a wait: raises the exception of a signal handler, or a timeout.
     pub(crate) fn check(&self, py: Python<'_>, waits_for: impl FnOnce() -> String) -> PyResult<()> {
         py.check_signals()?;
         match self.allowed {
@@ -46,9 +45,8 @@ impl Deadline {
     }
 }
 
-/// The result of `work`, which may block as it likes: it runs on a thread of its
-/// own. When Ctrl-C or the deadline comes first, `cancel` is raised, which ends the work
-/// where that looks at it, and no thread waits for it.
+/// Returns the result of `work`, which runs on its own thread and may block. If Ctrl-C or the deadline comes first, raises
+/// `cancel`, which ends the work where it checks the flag, and does not wait for the thread.
 pub(crate) fn patiently<T: Send + 'static>(
     py: Python<'_>,
     deadline: Deadline,
@@ -60,11 +58,11 @@ pub(crate) fn patiently<T: Send + 'static>(
     std::thread::Builder::new()
         .name("forebay-open".into())
         .spawn(move || {
-            // The receiver may be gone.
+            // The receiver no longer exists if the caller has stopped waiting.
             let _ = sender.send(work());
         })
         .map_err(|e| Failure::new(Kind::Other, format!("cannot start a thread: {e}")))?;
-    // A receiver must not be shared while the interpreter is away; it is lent.
+    // A `Receiver` is not `Sync`, so it is moved into `detach` and back.
     let mut receiver = Some(receiver);
     loop {
         let lent = receiver.take();

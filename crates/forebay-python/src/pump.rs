@@ -1,10 +1,9 @@
 //! The thread between a source of batches and the Python code that takes them.
 //!
-//! A source blocks: on decoders, or on a socket. Python must not, because Ctrl-C
-//! has to be seen. So one thread asks the source, one finished batch waits ready,
-//! and takers wait for it in slices. Owns that thread, its orders (go on, move to
-//! another place, stop) and the place up to which batches were taken; knows
-//! nothing of Python, and nothing of what a batch is made from.
+//! A source blocks on decoders or on a socket. Python code must not block, because it has to handle Ctrl-C. So one thread
+//! calls the source, one finished batch waits in a mailbox, and takers wait for it in slices. The pump owns that thread,
+//! its orders (continue, seek, stop), and the position up to which batches were taken. It is independent of Python, and of
+//! how batches are made.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -18,15 +17,13 @@ use crate::failure::{Failure, Kind};
 
 /// A source of batches.
 pub(crate) trait Source: Send + 'static {
-    /// The next batch; `None` at the end of an epoch, after which the next
-    /// epoch's batches follow.
+    /// Returns the next batch; `None` at the end of an epoch, after which the batches of the next epoch follow.
     fn next_batch(&mut self) -> Result<Option<Batch>, Failure>;
-    /// Continues at another place.
+    /// Continues at another position.
     fn seek(&mut self, place: Place) -> Result<(), Failure>;
 }
 
-/// A place in the stream: what follows the first `position` samples, of all ranks
-/// together, of `epoch`.
+/// A position in the stream: after the first `position` samples of `epoch`, of all ranks together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) epoch: u64,
@@ -39,22 +36,22 @@ pub(crate) enum Event {
     /// A batch, and whether it is the last one of its epoch.
     Batch(Batch, bool),
     EpochEnd,
-    /// The source failed. Taking again tries the same place again.
+    /// The source failed. The next take retries at the same position.
     Failed(Failure),
 }
 
-/// Why a taker gets nothing.
+/// Why a take returns nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoEvent {
-    /// Nothing came in the time given.
+    /// No event arrived in time.
     NotYet,
-    /// Another loop has begun, or the place was changed.
+    /// Another loop has begun, or the position was changed.
     Stale,
     /// The pump was closed.
     Closed,
 }
 
-/// One thread, its mailbox and the place of its takers.
+/// One thread, its mailbox, and the position of its takers.
 pub(crate) struct Pump {
     shared: Arc<Shared>,
 }
@@ -64,47 +61,46 @@ struct Shared {
     changed: Condvar,
 }
 
-/// How far the newest loop is.
+/// Progress of the newest loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// There is none, or it has ended.
+    /// There is no loop, or it has ended.
     Idle,
-    /// It has begun, and no batch of it was taken.
+    /// The loop has begun, and none of its batches was taken.
     Begun,
-    /// Batches of it were taken, and more are left.
+    /// Batches of the loop were taken, and more are left.
     Running,
 }
 
 struct State {
-    /// For the thread: to begin with, or in place of the one that it has.
+    /// The source for the thread to start with, or to replace its current one.
     source: Option<Box<dyn Source>>,
     thread: Option<JoinHandle<()>>,
     /// The batches of an epoch of the source.
     batches: Batches,
-    /// Up to where batches were taken.
+    /// Position up to which batches were taken.
     place: Place,
     /// Digests of the taken batches.
     digests: Digests,
     phase: Phase,
-    /// The epoch of the next loop, where it was chosen while a loop was running.
+    /// The epoch of the next loop, if it was set while a loop was running.
     next_epoch: Option<u64>,
-    /// Counts loops and jumps: an older loop takes nothing any more.
+    /// Number of loops and jumps so far. An older loop gets no more batches.
     generation: u64,
-    /// The loop that came to the end of its epoch last.
+    /// The loop that last reached the end of its epoch.
     ended: Option<u64>,
     ready: Option<Event>,
-    /// The position from which the thread continues, if not behind its last batch.
+    /// The position at which the thread continues, if not after its last batch.
     order: Option<Place>,
     /// The source failed; the thread waits for an order.
     halted: bool,
     closed: bool,
-    /// The thread is gone, or never was.
+    /// The thread has ended, or was never started.
     idle: bool,
 }
 
 impl Pump {
-    /// Takes the `batches` of `source`, from the start of epoch 0 on. The thread starts when the
-    /// first batch is wanted.
+    /// Takes the `batches` of `source`, from the start of epoch 0 on. The first take starts the thread.
     pub(crate) fn new(source: Box<dyn Source>, batches: Batches) -> Pump {
         let place = Place {
             epoch: 0,
@@ -133,10 +129,9 @@ impl Pump {
         }
     }
 
-    /// Replaces the source, at the same place, and says whether it did: a loop that is running
-    /// keeps its source. A loop that has begun takes its first batch from the new one.
-    /// `resumed` is a place and what was delivered before it, if the source is of the rank that it
-    /// was delivered to.
+    /// Replaces the source at the same position. Returns whether it did: a running loop keeps its source. A loop of which
+    /// no batch was taken continues with the new one. `resumed` is a position and the digest of the batches before it, if
+    /// they were delivered to the rank of the source.
     pub(crate) fn supply(
         &self,
         source: Box<dyn Source>,
@@ -161,25 +156,25 @@ impl Pump {
         true
     }
 
-    /// Up to where batches were taken.
+    /// Returns the position up to which batches were taken.
     pub(crate) fn place(&self) -> Place {
         self.shared.lock().place
     }
 
-    /// Whether batches of the newest loop were taken, and more are left.
+    /// Returns whether batches of the newest loop were taken, and more are left.
     pub(crate) fn is_running(&self) -> bool {
         self.shared.lock().phase == Phase::Running
     }
 
-    /// Up to where batches were taken, and what they were.
+    /// Returns the position up to which batches were taken, and their digest.
     pub(crate) fn standing(&self) -> (Place, EpochDigest) {
         let state = self.shared.lock();
         (state.place, state.digests.latest())
     }
 
-    /// Begins a loop over an epoch, and ends all others: over the rest of the epoch at which the
-    /// pump stands or, if a loop left that part-way, over the epoch that was set meanwhile, else
-    /// the next one. Returns the loop's number.
+    /// Begins a loop over an epoch, and ends all others. The loop covers the rest of the current epoch. If another loop
+    /// left that epoch part-way, it covers the epoch that was set meanwhile, or else the next one. Returns the number of
+    /// the loop.
     pub(crate) fn begin(&self) -> u64 {
         let mut state = self.shared.lock();
         if state.phase == Phase::Running {
@@ -193,7 +188,7 @@ impl Pump {
         state.generation
     }
 
-    /// Continues at `place`; ends all loops. `digest` is what was delivered before, if that is known.
+    /// Continues at `place`, and ends all loops. `digest` is that of the batches delivered before, if it is known.
     pub(crate) fn jump(&self, place: Place, digest: Option<EpochDigest>) {
         let mut state = self.shared.lock();
         let settled = state.settled(place);
@@ -207,9 +202,8 @@ impl Pump {
         self.shared.changed.notify_all();
     }
 
-    /// Makes the next loop one over `epoch`. A loop that has begun and of which nothing was
-    /// taken becomes that loop; one that is running goes on. In the epoch at which the pump
-    /// stands already the position is kept.
+    /// Sets the epoch of the next loop. A loop that has begun and of which no batch was taken becomes that loop; a running
+    /// one continues. If `epoch` is the current epoch, the position stays.
     pub(crate) fn set_epoch(&self, epoch: u64) {
         let mut state = self.shared.lock();
         if state.phase == Phase::Running {
@@ -220,7 +214,7 @@ impl Pump {
         }
     }
 
-    /// Returns the next result for the loop `generation`, waiting for it at most `patience`.
+    /// Returns the next event for the loop `generation`, after a wait of at most `patience`.
     pub(crate) fn take(&self, generation: u64, patience: Duration) -> Result<Event, NoEvent> {
         let deadline = Instant::now().checked_add(patience);
         let mut state = self.shared.lock();
@@ -229,7 +223,7 @@ impl Pump {
                 return Err(NoEvent::Closed);
             }
             if state.ended == Some(generation) {
-                // For every thread that shares the loop.
+                // Every thread that shares the loop gets its end.
                 return Ok(Event::EpochEnd);
             }
             if state.generation != generation {
@@ -273,8 +267,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Tells the thread to stop once its source answers; every taker returns at
-    /// once. Frees a source that never ran.
+    /// Tells the thread to stop once its source returns. Every taker returns at once. Drops a source that never ran.
     pub(crate) fn close(&self) {
         let (source, ready) = {
             let mut state = self.shared.lock();
@@ -289,7 +282,7 @@ impl Pump {
         self.shared.lock().closed
     }
 
-    /// Waits for a closed pump's thread to end, at most `patience`; whether it did.
+    /// Waits at most `patience` for a closed pump's thread to end. Returns whether it did.
     pub(crate) fn join(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.shared.lock();
@@ -315,7 +308,7 @@ impl State {
         self.halted = false;
     }
 
-    /// Counts from `place` on, and `digest` before it.
+    /// Continues the digest `digest` of the batches before `place`, or starts a new one.
     fn resume(&mut self, place: Place, digest: Option<EpochDigest>) {
         let settled = self.settled(place);
         let Some(digest) = digest else {
@@ -328,7 +321,7 @@ impl State {
         }
     }
 
-    /// The same place, where it has batches: after the last one of an epoch the next epoch begins.
+    /// Returns `place`, or the start of the next epoch if no batches are left after it.
     fn settled(&self, place: Place) -> Place {
         if self.batches.remaining(place.position) > 0 {
             return place;
@@ -339,7 +332,7 @@ impl State {
         }
     }
 
-    /// Moves the place past what is being handed over.
+    /// Moves the position past an event that is handed over.
     fn advance(&mut self, event: &Event) {
         match event {
             Event::Batch(batch, is_last) => {
@@ -359,7 +352,7 @@ impl State {
         }
     }
 
-    /// The newest loop has everything of its epoch.
+    /// Ends the newest loop, which has all batches of its epoch.
     fn end(&mut self) {
         self.place = Place {
             epoch: self.place.epoch + 1,
@@ -378,7 +371,7 @@ impl State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic of the source happens outside the lock.
+        // The source runs outside the lock, so a panic of it leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -399,10 +392,9 @@ impl Shared {
         }
     }
 
-    /// The thread: makes one event at a time, and hands over none for an order that
-    /// was replaced meanwhile.
+    /// Runs the thread. Makes one event at a time, and discards it if a new order arrived meanwhile.
     fn work(&self, mut source: Box<dyn Source>) {
-        // Whether the last batch of an epoch was made; its end comes next, and is no news.
+        // Whether the last batch of the epoch was made. The end of the epoch then follows and is no event.
         let mut end_is_known = false;
         loop {
             let mut state = self.lock();
@@ -456,7 +448,7 @@ impl Shared {
     }
 }
 
-/// Says that the thread is gone, however it went.
+/// Marks the thread as ended, also after a panic.
 struct Finish<'a>(&'a Shared);
 
 impl Drop for Finish<'_> {

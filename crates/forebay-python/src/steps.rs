@@ -1,4 +1,5 @@
-//! Lists of transforms, and of batches: the values of `forebay/_ops.py` and `forebay/_transforms.py`, read into the engine's.
+//! Converts lists of transforms, and batch transforms, from the classes of `forebay/_ops.py` and
+//! `forebay/_transforms.py` to the engine's types.
 
 use forebay_image::{BatchTransform, Compose, Mixing, Op, ops};
 use pyo3::exceptions::PyTypeError;
@@ -12,7 +13,7 @@ fn invalid(what: impl std::fmt::Display) -> PyErr {
     Failure::new(Kind::Option, what).into()
 }
 
-/// An attribute, as a type of the engine.
+/// Reads an attribute as a type of the engine.
 fn field<'py, T>(item: &Bound<'py, PyAny>, name: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
@@ -20,10 +21,11 @@ where
     item.getattr(name)?.extract()
 }
 
-/// Most sequences inside each other. No parameter has more than two; one that holds itself has no end.
+/// Maximum nesting of sequences. Parameters need two levels; a list that contains itself would never end.
 const MAX_DEPTH: usize = 8;
 
-/// A parameter as JSON: a number, a name, nothing, or a sequence of these, in `depth` others. `what` names it.
+/// Converts a parameter to JSON: a number, a name, None, or a sequence of these at nesting `depth`. `what` names it in
+/// errors.
 fn json(value: &Bound<'_, PyAny>, what: &str, depth: usize) -> PyResult<Value> {
     if value.is_none() {
         return Ok(Value::Null);
@@ -38,7 +40,7 @@ fn json(value: &Bound<'_, PyAny>, what: &str, depth: usize) -> PyResult<Value> {
         return Ok(name.into());
     }
     if value.hasattr("__index__")? {
-        // A number that no transform can take is an invalid option, not an overflow.
+        // An integer beyond 64 bits is an invalid option, not an overflow.
         let number = value.extract::<i64>();
         return number
             .map(Value::from)
@@ -60,7 +62,7 @@ fn json(value: &Bound<'_, PyAny>, what: &str, depth: usize) -> PyResult<Value> {
         .collect()
 }
 
-/// A parameter as Python has it; a list becomes a tuple.
+/// Converts a parameter to Python; a list becomes a tuple.
 fn python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Bool(flag) => flag.into_pyobject(py)?.to_owned().into_any(),
@@ -77,7 +79,7 @@ fn python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     })
 }
 
-/// The op that a dataclass of `forebay/_ops.py` stands for: its name, and its fields.
+/// Reads the op of a dataclass of `forebay/_ops.py`: its name and its fields.
 fn read(item: &Bound<'_, PyAny>) -> PyResult<Op> {
     let class = item.get_type();
     let name = class.name()?.to_string();
@@ -98,7 +100,8 @@ fn read(item: &Bound<'_, PyAny>) -> PyResult<Op> {
     ops::parse(&name, params.into()).map_err(invalid)
 }
 
-/// The value of Forebay that an item of a list is or stands for: a class of the same name does not mean the same.
+/// Returns an item of a list as a value of Forebay, converted from torchvision if necessary. A class of another package is
+/// not Forebay's, even with the same name.
 fn own<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if is_own(item)? {
         return Ok(item.clone());
@@ -137,7 +140,7 @@ fn not_for_batches(item: &Bound<'_, PyAny>) -> PyErr {
     unexpected(item, expected)
 }
 
-/// A way to mix a batch, or a choice of several.
+/// Reads a batch transform: one way to mix, or a choice of several.
 pub(crate) fn batch_transform(item: &Bound<'_, PyAny>) -> PyResult<BatchTransform> {
     let one = |item: &Bound<'_, PyAny>| -> PyResult<Mixing> {
         if item.is_none() {
@@ -180,7 +183,7 @@ pub(crate) fn _check_batch_transform(transform: &Bound<'_, PyAny>) -> PyResult<(
     batch_transform(transform).map(|_| ())
 }
 
-/// A list, compiled.
+/// Compiles a list of transforms.
 pub(crate) fn compile(items: &[Bound<'_, PyAny>]) -> PyResult<Compose> {
     let ops: PyResult<Vec<Op>> = items.iter().map(|item| read(&own(item)?)).collect();
     Compose::new(ops?).map_err(invalid)

@@ -18,10 +18,10 @@ use pyo3::types::PyMapping;
 
 use crate::failure::{Failure, Kind, unexpected};
 
-/// Options by their names: those of Forebay, and others as the field's tools have them.
+/// Storage options by name: those of Forebay, and others under the names that are usual in other tools.
 pub(crate) type StorageOptions = BTreeMap<String, String>;
 
-/// Options as an argument.
+/// The argument `storage_options`.
 #[derive(Default)]
 pub(crate) struct GivenOptions(pub(crate) StorageOptions);
 
@@ -38,7 +38,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for GivenOptions {
             let Ok(name) = name.extract::<String>() else {
                 return Err(unexpected(&name, "names as str"));
             };
-            // Not what it is: it may be a secret.
+            // The error does not show the value, which may be a secret.
             let Ok(value) = value.extract::<String>() else {
                 let expected = format!("{name} as str, such as \"true\" or \"30\"");
                 return Err(unexpected(&value, &expected));
@@ -49,7 +49,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for GivenOptions {
     }
 }
 
-/// The place that a text names, if datasets can be read from there.
+/// Parses a location that datasets can be read from.
 pub(crate) fn location(text: impl AsRef<OsStr>) -> Result<Location, Failure> {
     let location = Location::parse(text).map_err(|error| Failure::new(Kind::Option, error))?;
     if location.is_remote() {
@@ -58,7 +58,7 @@ pub(crate) fn location(text: impl AsRef<OsStr>) -> Result<Location, Failure> {
     let path = location
         .local_path()
         .map_err(|error| Failure::new(Kind::Option, error))?;
-    // The path of a manifest means its dataset.
+    // The path of a manifest stands for its dataset.
     match path.parent() {
         Some(root) if path.ends_with(FILE_NAME) && path.is_file() => {
             let root = Path::new(".").join(root);
@@ -68,7 +68,7 @@ pub(crate) fn location(text: impl AsRef<OsStr>) -> Result<Location, Failure> {
     }
 }
 
-/// Opens the dataset at a place.
+/// Opens the dataset at a location.
 pub(crate) fn open_dataset(place: &Location, read: &ReadOptions) -> Result<Dataset, Failure> {
     forebay_cache::open_dataset(place, read).or_else(|error| {
         let Some(failure) = no_manifest(place, &error) else {
@@ -87,7 +87,7 @@ pub(crate) fn open_dataset(place: &Location, read: &ReadOptions) -> Result<Datas
     })
 }
 
-/// Warns that files were read through to index them.
+/// Warns if files were read completely to index them.
 fn warn_of(place: &str, index: &forebay_cli::CachedIndex) {
     if !index.is_new {
         return;
@@ -101,12 +101,12 @@ fn warn_of(place: &str, index: &forebay_cli::CachedIndex) {
     warn(text);
 }
 
-/// Warns from a thread that may have no interpreter.
+/// Warns from a thread that does not hold the interpreter.
 pub(crate) fn warn(text: String) {
     Python::attach(|py| {
         let category = py.get_type::<pyo3::exceptions::PyUserWarning>();
         let text = std::ffi::CString::new(text).unwrap_or_default();
-        // Raised as an error, it is printed: the work goes on.
+        // If a filter turns the warning into an error, the error is printed, and the work continues.
         if let Err(error) = PyErr::warn(py, &category, &text, 2) {
             error.write_unraisable(py, None);
         }
@@ -139,7 +139,7 @@ fn no_manifest(place: &Location, error: &forebay_shard::Error) -> Option<Failure
     Some(Failure::new(Kind::Missing, message).path(path))
 }
 
-/// The synthetic dataset that a text names, if it names one.
+/// Parses the URL of a synthetic dataset; `None` for other sources.
 pub(crate) fn synthetic(text: impl AsRef<OsStr>) -> Result<Option<Recipe>, Failure> {
     match text.as_ref().to_str() {
         Some(url) if is_synthetic(url) => Recipe::parse(url).map(Some).map_err(|error| {
@@ -149,19 +149,19 @@ pub(crate) fn synthetic(text: impl AsRef<OsStr>) -> Result<Option<Recipe>, Failu
     }
 }
 
-/// Whether a place is read from a store.
+/// Returns whether a location is in a store.
 pub(crate) fn is_far(place: impl AsRef<OsStr>) -> bool {
     Location::parse(place).is_ok_and(|place| place.is_remote())
 }
 
-/// How datasets are to be read.
+/// Options for reading datasets.
 pub(crate) struct Reading {
     pub(crate) store: StoreOptions,
     keep: Option<Keep>,
 }
 
 impl Reading {
-    /// Opens the cache, if one is wanted. Blocks: a large one takes its time.
+    /// Opens the cache, if one is configured. Blocks: opening a large cache takes time.
     pub(crate) fn open(&self) -> Result<ReadOptions, Failure> {
         let cache = match self.keep.clone() {
             Some(keep) => keep.open()?,
@@ -171,8 +171,8 @@ impl Reading {
     }
 }
 
-/// How datasets are read with these options, through a cache if they are in a store and one is wanted. What waits for the
-/// store ends once `cancel` is raised.
+/// Returns the options for reading datasets, with a cache if they are in a store and a cache is configured. Waits for the
+/// store end once `cancel` is raised.
 pub(crate) fn reading(
     is_far: bool,
     named: &StorageOptions,
@@ -201,7 +201,7 @@ pub(crate) fn reading(
             _ => drop(store.extra.insert(name.clone(), value.clone())),
         }
     }
-    // Local places are read where they are.
+    // Local datasets need no cache.
     let keep = is_far.then_some(keep);
     Ok(Reading { store, keep })
 }
@@ -214,11 +214,11 @@ struct Keep {
     memory_bytes: u64,
 }
 
-/// The caches that are open. All loaders of a process share a cache.
+/// The open caches, each with its process and options. Loaders of a process with the same options share a cache.
 static OPEN: Mutex<Vec<(u32, Keep, Weak<Cache>)>> = Mutex::new(Vec::new());
 
 impl Keep {
-    /// As the command line has it.
+    /// Reads the environment variables that the command line uses too.
     fn of_environment() -> Result<Self, Failure> {
         let size = |name: &str| match std::env::var(name) {
             Ok(value) => bytes(name, &value).map(Some),
@@ -255,7 +255,7 @@ impl Keep {
     }
 }
 
-/// A number of bytes: "1048576", "256MiB", "1.5TiB"; "0" too.
+/// Parses a number of bytes, such as "1048576", "256MiB" or "1.5TiB"; 0 is allowed.
 fn bytes(name: &str, value: &str) -> Result<u64, Failure> {
     match value.trim() {
         "0" => Ok(0),
@@ -271,7 +271,7 @@ fn seconds(name: &str, value: &str) -> Result<Duration, Failure> {
         .ok_or_else(|| refused(name, "seconds, more than 0, as a string"))
 }
 
-/// The value is not shown, because it may hold a secret.
+/// Returns the failure for an invalid option. It does not show the value, which may be a secret.
 fn refused(name: &str, expected: &str) -> Failure {
     let message = format!("storage_options: {name} is not what it can be: expected {expected}");
     Failure::new(Kind::Option, message)
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_known() {
+    fn local_and_remote_locations_are_recognized() {
         assert!(location("s3://bucket/x").unwrap().is_remote());
         assert!(!location("file:///x").unwrap().is_remote());
         assert!(location("ftp://x/y").is_err());

@@ -1,4 +1,4 @@
-//! The transforms as Python sees them: values that compare, hash, print and pickle.
+//! The transform classes of Python: values that compare, hash, print and pickle.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -10,12 +10,12 @@ use pyo3::types::PyDict;
 use crate::failure::{Failure, Kind, unexpected};
 use crate::steps;
 
-/// Numbers to the words that Python would write for them.
+/// Formats a number as Python does.
 fn shown(value: f64) -> String {
     format!("{value:?}")
 }
 
-/// A side of a picture. How large it may be is not known here.
+/// Converts a width or height in pixels. `Transform::validate` checks the maximum.
 fn side(name: &str, pixels: i64) -> Result<u32, Failure> {
     u32::try_from(pixels).map_err(|_| {
         let message = format!("invalid transform: {name} is {pixels} pixels, expected 1 or more");
@@ -29,11 +29,11 @@ fn checked(transform: Transform) -> PyResult<()> {
         .map_err(|e| Failure::new(Kind::Option, e).into())
 }
 
-/// A hash of the numbers, equal for equal values.
+/// Returns a hash of the numbers; equal values have equal hashes.
 fn hashed(numbers: &[f64]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for number in numbers {
-        // Both zeros are equal, so they must hash alike.
+        // 0.0 and -0.0 are equal, so they must have the same hash.
         (number + 0.0).to_bits().hash(&mut hasher);
     }
     hasher.finish()
@@ -247,7 +247,7 @@ impl PyKeepEncoded {
     }
 }
 
-/// Any of them, as an argument.
+/// Any transform, as an argument.
 pub(crate) enum AnyTransform<'py> {
     KeepEncoded,
     Train(PyTrainTransform),

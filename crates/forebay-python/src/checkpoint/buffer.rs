@@ -1,7 +1,7 @@
-//! Saving: the staging area, drafts and handles.
+//! Classes for saving checkpoints: the staging area, drafts and handles.
 
-// SAFETY of this file: it leaves things undropped in forked children, and it reads memory of Python objects by address while the interpreter runs other threads. The
-// caller, `forebay/checkpoint.py`, holds the object for the length of the call.
+// SAFETY of this file: it leaves values undropped in forked children, and it reads memory of Python objects by address
+// while the interpreter runs other threads. The caller, `forebay/checkpoint.py`, keeps the object alive during the call.
 #![expect(unsafe_code)]
 
 use std::io::Write;
@@ -41,7 +41,7 @@ impl PyRequest {
         attempt: Option<String>,
     ) -> PyResult<PyRequest> {
         let location = super::location(location)?;
-        // Draining waits for the store, and ends with its buffer.
+        // Nothing cancels this flag: draining waits for the store until its buffer is closed.
         let options = store_options(storage_options, &Cancel::new())?;
         let mut request = Request::new(location, options);
         request.metadata = forebay_shard::json::from_str(metadata)
@@ -61,7 +61,8 @@ pub(crate) struct PyBuffer {
 
 impl Drop for PyBuffer {
     fn drop(&mut self) {
-        // A forked child has none of the threads that this would wait for, and the locks are its parent's.
+        // In a forked child, the drop would wait for threads that do not exist there, and for locks that may never be
+        // released.
         if same_process(self.process).is_ok() {
             // SAFETY: dropped here only, and not used again.
             unsafe { ManuallyDrop::drop(&mut self.buffer) }
@@ -151,7 +152,7 @@ impl PyBuffer {
             )
         })?;
         let buffer = Uploader::clone(&self.buffer);
-        // Not left alone at Ctrl-C: whether it is safe has to be known.
+        // Ctrl-C does not interrupt the save, because the caller must learn whether the checkpoint is durable.
         let saved = py
             .detach(|| buffer.save(taken, &request))
             .map_err(Failure::from)?;
@@ -172,7 +173,7 @@ impl PyBuffer {
         let own = prefix.map(location).transpose()?;
         let is_given = !storage_options.is_empty();
         let options = store_options(storage_options, &Cancel::new())?;
-        // Credentials for one bucket are lent to that one only.
+        // Options with credentials for one bucket are used for that bucket only.
         let lend = |other: &forebay_store::Location| {
             let fits = own.as_ref().is_none_or(|own| {
                 own.scheme() == other.scheme() && own.authority() == other.authority()
@@ -237,7 +238,7 @@ impl PyDraft {
         draft.ok_or_else(|| Failure::new(Kind::State, "this checkpoint is committed or given up"))
     }
 
-    /// Work on the draft that Ctrl-C ends.
+    /// Runs work on the draft, which Ctrl-C cancels.
     fn work(
         &self,
         py: Python<'_>,
@@ -308,7 +309,7 @@ impl PyDraft {
 impl Drop for PyDraft {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // The files are the parent's, and the threads are not here.
+            // In a forked child, the files belong to the parent, and the threads do not exist.
             std::mem::forget(self.slot().take());
         }
     }
@@ -340,9 +341,9 @@ impl PyDraftFile {
             let Some(file) = slot.as_mut() else {
                 return Err(Failure::new(Kind::State, "this file is closed"));
             };
-            // SAFETY: the caller holds the object whose bytes these are for the length of this call. Python code that
-            // changes them meanwhile is at fault as it would be with a write to a file; then what is written, and what is
-            // checksummed, is some mixture, as nothing but plain bytes is read.
+            // SAFETY: the caller keeps the object with these bytes alive during this call. If Python code changes the bytes
+            // meanwhile, old and new bytes are mixed in what is written and checksummed, as with a write to a file. Only
+            // plain bytes are read.
             let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
             file.write_all(bytes)
                 .map_err(|error| Failure::from(file.explain(error)))
@@ -363,7 +364,7 @@ pub(crate) struct Saved {
     process: u32,
 }
 
-/// Failures of less than this do not end a wait: storage goes away and comes back.
+/// A wait without a timeout fails once storage has failed for this long. Shorter outages do not end it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[pymethods]
@@ -446,7 +447,7 @@ impl Saved {
                 Some(Err(error)) => return Err(Failure::from(&*error).into()),
                 None => {}
             }
-            // With a time of the caller's own, failures that may pass are waited out for that long.
+            // If the caller gives a timeout, transient failures are retried until then.
             let patience = if allowed.is_none() {
                 PATIENCE
             } else {

@@ -1,8 +1,8 @@
-//! The classes behind `forebay/checkpoint.py`: the staging area, drafts, handles of what was saved, and checkpoints that are
-//! read back.
+//! The classes behind `forebay/checkpoint.py`: the staging area, drafts, handles of saved checkpoints, and checkpoints that
+//! are read.
 //!
-//! Owns waiting without the interpreter, and the refusal of what a fork left behind. What Python objects become which
-//! files is decided in Python.
+//! They wait without the interpreter, and refuse objects from before a fork. Python code decides which objects become which
+//! files.
 
 mod buffer;
 mod read;
@@ -18,7 +18,7 @@ use forebay_store::{Cancel, Location, StoreOptions};
 use crate::failure::{Failure, Kind};
 use crate::storage::{StorageOptions, reading};
 
-/// How a store is reached, by those who wait for it until `cancel` is raised.
+/// Returns the options of a store. Raising `cancel` ends all waits for the store.
 fn store_options(named: StorageOptions, cancel: &Cancel) -> Result<StoreOptions, Failure> {
     Ok(reading(false, &named, cancel)?.store)
 }
@@ -27,7 +27,7 @@ fn location(text: &str) -> Result<Location, Failure> {
     Location::parse(text).map_err(|error| Failure::new(Kind::Option, error))
 }
 
-/// Refuses what was made before a fork: its threads are not here.
+/// Fails for an object from before a fork: its threads do not exist in this process.
 fn same_process(process: u32) -> Result<(), Failure> {
     if process == std::process::id() {
         return Ok(());

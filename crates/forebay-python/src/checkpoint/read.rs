@@ -1,4 +1,4 @@
-//! Loading: checkpoints that are read back, and which there are.
+//! Reads checkpoints and lists them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::patience::{Deadline, patiently};
 #[pyclass(frozen, module = "forebay._forebay", name = "_Checkpoint")]
 pub(crate) struct PyCheckpoint {
     checkpoint: Arc<Checkpoint>,
-    /// Ends whatever waits for its store.
+    /// Ends all waits for the store.
     cancel: Cancel,
 }
 
-/// Runs `work` on a thread; Ctrl-C raises `cancel` and does not wait for it.
+/// Runs `work` on a thread. On Ctrl-C, raises `cancel` and returns without waiting for the thread.
 fn stoppable<T: Send + 'static>(
     py: Python<'_>,
     waits_for: String,
@@ -118,7 +118,7 @@ impl PyCheckpoint {
     }
 }
 
-/// A run, with a request to it on another thread.
+/// Runs `work`, a request for the checkpoints below `prefix`, on another thread.
 fn of_run<T: Send + 'static>(
     py: Python<'_>,
     prefix: &str,
@@ -134,7 +134,8 @@ fn of_run<T: Send + 'static>(
     })
 }
 
-/// Location, step, bytes, content, metadata as JSON, stored, staged, pinned, and what is wrong with it.
+/// A listed checkpoint: location, step, bytes, world size, metadata as JSON, stored, staged, pinned, and the error if its
+/// manifest is invalid.
 type Row = (
     String,
     Option<u64>,

@@ -1,6 +1,6 @@
 //! `open` and `Dataset`: records by number and in order.
 //!
-//! Owns what Python sees of a dataset. Reading and checking is forebay-shard's.
+//! Defines the Python API of datasets. forebay-shard reads and checks records.
 
 mod record;
 mod view;
@@ -23,7 +23,7 @@ use record::Holder;
 pub(crate) use record::Record;
 use view::{Cut, View};
 
-/// Blocks kept for later runs: one is read while records of the others live.
+/// Maximum number of blocks kept for later runs. A block is reused once no record refers to it.
 const SPARE_BLOCKS: usize = 4;
 
 /// A packed dataset, or a part of one: records by number, from 0, and in order.
@@ -38,25 +38,25 @@ pub(crate) struct PyDataset {
     view: View,
 }
 
-/// How the dataset was opened. Whatever may still read of it has this.
+/// The options that the dataset was opened with. Every object that may read from it holds them.
 struct Reached {
     storage_options: StorageOptions,
-    /// Whether a read may take long.
+    /// Whether reads may take long, as those of a store do.
     is_far: bool,
-    /// Ends whatever waits for the store.
+    /// Ends all waits for the store.
     cancel: Cancel,
 }
 
 impl Drop for Reached {
     fn drop(&mut self) {
-        // Reads that Ctrl-C abandoned: their results are dropped.
+        // Ends reads that Ctrl-C abandoned, whose results are dropped.
         self.cancel.cancel();
     }
 }
 
 impl Reached {
-    /// A read that may wait for a store. Ctrl-C leaves it to itself: the dataset is to be read from later, and other threads
-    /// may read meanwhile.
+    /// Runs a read that may wait for a store. Ctrl-C abandons it and does not cancel it, because other threads and
+    /// later calls read from the same store.
     fn patiently<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -397,24 +397,24 @@ fn past_the_end() -> PyErr {
 pub(crate) struct Records {
     view: View,
     reached: Arc<Reached>,
-    /// Locked during a read, also by one that Ctrl-C left to itself.
+    /// Locked during a read, including one that Ctrl-C abandoned.
     state: Arc<Mutex<Run>>,
 }
 
 /// The last records read, and the position of the iteration.
 #[derive(Default)]
 struct Run {
-    /// The next record, counted within the view.
+    /// Position of the next record in the view.
     next: u64,
-    /// Number, among all records, of the first one in the block.
+    /// Number of the block's first record among all records.
     first: u64,
     block: Arc<RecordBlock>,
-    /// Blocks whose records may be freed.
+    /// Earlier blocks. Each is reused once no record refers to it.
     spare: Vec<Arc<RecordBlock>>,
 }
 
 impl Run {
-    /// The next record of the view, if there is one.
+    /// Returns the next record of the view, if there is one.
     fn advance(&mut self, view: &View) -> Result<Option<(u64, Holder)>, Failure> {
         let Some(number) = self.number(view) else {
             return Ok(None);
@@ -424,7 +424,7 @@ impl Run {
         Ok(Some((number, holder)))
     }
 
-    /// The next record of the view, if it was read already.
+    /// Returns the next record of the view, if the block has it.
     fn at_hand(&mut self, view: &View) -> Option<(u64, Holder)> {
         let number = self.number(view)?;
         let i = usize::try_from(number.checked_sub(self.first)?).ok()?;
@@ -435,12 +435,12 @@ impl Run {
         Some((number, Holder::Run(Arc::clone(&self.block), i)))
     }
 
-    /// The number, among all records, of the next one.
+    /// Returns the number of the next record among all records.
     fn number(&self, view: &View) -> Option<u64> {
         view.cut.number(i64::try_from(self.next).ok()?)
     }
 
-    /// The record `number` of all, reading a run from it on if it is not there yet.
+    /// Returns record `number` of all records. Reads a run that starts with it if the block does not have it.
     fn fetch(&mut self, view: &View, number: u64) -> Result<Holder, Failure> {
         let block_len = self.block.len() as u64;
         if number < self.first || number - self.first >= block_len {
@@ -461,7 +461,7 @@ impl Run {
         Ok(Holder::Run(Arc::clone(&self.block), i))
     }
 
-    /// A block that no record is in any more, so that its memory is used again.
+    /// Returns a block that no record refers to, so that its memory is reused, or a new one.
     fn vacant(&mut self) -> RecordBlock {
         let free = self.spare.iter().position(|b| Arc::strong_count(b) == 1);
         free.and_then(|i| Arc::try_unwrap(self.spare.swap_remove(i)).ok())
@@ -474,7 +474,7 @@ impl Records {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, unless a read is in progress.
+    /// Locks the state, unless a read holds the lock.
     fn try_lock(&self) -> Option<MutexGuard<'_, Run>> {
         match self.state.try_lock() {
             Ok(run) => Some(run),
@@ -492,7 +492,7 @@ impl Records {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Record>> {
         let found = if self.reached.is_far {
-            // Once it is there it is not waited for again.
+            // A record that is in the block already needs no thread.
             let (state, view) = (Arc::clone(&self.state), self.view.clone());
             let waits_for = || "the next records".to_owned();
             match self.try_lock().and_then(|mut run| run.at_hand(&self.view)) {
@@ -515,7 +515,7 @@ impl Records {
     }
 
     fn __length_hint__(&self) -> usize {
-        // No more than a hint: a read of another thread is not waited for.
+        // As this is only a hint, it does not wait for a read of another thread.
         let next = self.try_lock().map_or(0, |run| run.next);
         usize::try_from(self.view.cut.len.saturating_sub(next)).unwrap_or(usize::MAX)
     }

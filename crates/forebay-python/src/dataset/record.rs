@@ -1,4 +1,4 @@
-//! A record as Python sees it: its bytes, and its features, parsed on first use.
+//! The class `Record` of Python: the bytes of a record, and its features, which are parsed on first use.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,11 +16,11 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use super::Reached;
 use crate::failure::{Failure, Kind};
 
-/// Bytes that a record is in.
+/// The buffer that the bytes of a record are in.
 pub(super) enum Holder {
-    /// Read on its own.
+    /// The record was read alone.
     Alone(Vec<u8>),
-    /// One of a run that was read together; it stays as long as a record of it.
+    /// The record is one of a run that was read together. The block lives as long as any of its records.
     Run(Arc<RecordBlock>, usize),
 }
 
@@ -56,7 +56,7 @@ impl Record {
         }
     }
 
-    /// It is in the index, on a page with those of other records.
+    /// Returns the key, which is read from the index on first use. A page of the index holds the keys of several records.
     fn read_key(&self, py: Python<'_>) -> PyResult<&[u8]> {
         let key = self.key.get_or_try_init(py, || {
             let (split, index) = (self.split.clone(), self.index);
@@ -70,17 +70,17 @@ impl Record {
         Ok(key.as_slice())
     }
 
-    /// The shard, and the record's number in it.
+    /// Returns the path of the shard, and the record's number in it.
     fn place(&self) -> (&Path, u64) {
         let place = self.split.locate(self.index);
         let found = place.and_then(|(s, record)| Some((self.split.shards().get(s)?, record)));
-        // A record exists only of a place that was read.
+        // A record exists only after it was read, so it has a location.
         found.map_or((Path::new(""), self.index), |(shard, record)| {
             (shard.path(), record)
         })
     }
 
-    /// The error of an Example's parser, with the place.
+    /// Converts an error of the Example parser, with the shard and the number of the record.
     fn refuse(&self, source: ExampleError) -> Failure {
         let (path, record) = self.place();
         let shard = path.to_owned();
@@ -210,7 +210,7 @@ impl Record {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let key = match self.read_key(py) {
-            // Damage is for those who ask for the key; Ctrl-C is not.
+            // Shows no key if it is damaged, instead of failing. KeyboardInterrupt is no `PyException` and is raised.
             Err(error) if error.is_instance_of::<PyException>(py) => &[][..],
             key => key?,
         };

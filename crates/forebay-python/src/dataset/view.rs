@@ -1,5 +1,5 @@
-//! Which records a `Dataset` object speaks of: the splits, one after the other, and a
-//! slice of them. Pure arithmetic, and the reading of runs.
+//! The records of a `Dataset` object: its splits, one after the other, and a slice of them. Computes record numbers and
+//! reads runs.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use forebay_shard::{RecordBlock, Split};
 
 use crate::failure::Failure;
 
-/// Read together when records are wanted in order: large enough that a system call
-/// costs nothing, small enough to stay in a processor's cache.
+/// Bytes that are read together when records are read in order: enough to amortize a system call, few enough for a
+/// processor's cache.
 const RUN_BYTES: u64 = 2 << 20;
-/// Records of a run, however small they are.
+/// Maximum number of records in a run, which small records reach.
 const RUN_RECORDS: u64 = 4096;
 
-/// Some of the records of some splits, in order.
+/// A slice of the records of some splits, in order.
 #[derive(Clone)]
 pub(super) struct View {
     pub(super) splits: Arc<[Split]>,
     pub(super) cut: Cut,
 }
 
-/// Every `step`th number from `start` on, `len` of them.
+/// Every `step`th number from `start` on; `len` numbers in total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) start: i64,
@@ -37,7 +37,7 @@ impl Cut {
         }
     }
 
-    /// The `i`th number, counted from the end when negative.
+    /// Returns the `i`th number, counted from the end if `i` is negative.
     pub(super) fn number(self, i: i64) -> Option<u64> {
         let len = i64::try_from(self.len).ok()?;
         let i = if i < 0 { i.checked_add(len)? } else { i };
@@ -47,7 +47,7 @@ impl Cut {
         u64::try_from(self.start.checked_add(self.step.checked_mul(i)?)?).ok()
     }
 
-    /// A part of this cut, `part` counting its numbers.
+    /// Returns a part of this cut. `part` selects positions in this cut.
     pub(super) fn part(self, part: Cut) -> Option<Cut> {
         Some(Cut {
             start: self.start.checked_add(self.step.checked_mul(part.start)?)?,
@@ -66,7 +66,7 @@ impl View {
         }
     }
 
-    /// The split that record `number` of all is in, and its number there.
+    /// Returns the split of record `number` of all records, and the record's number in the split.
     pub(super) fn place(&self, number: u64) -> Option<(&Split, u64)> {
         let mut left = number;
         for split in self.splits.iter() {
@@ -78,7 +78,7 @@ impl View {
         None
     }
 
-    /// Reads the record `number` of all on its own.
+    /// Reads record `number` of all records alone.
     pub(super) fn read(&self, number: u64, out: &mut Vec<u8>) -> Result<(), Failure> {
         if let Some((split, index)) = self.place(number) {
             split.read(index, out)?;
@@ -86,7 +86,7 @@ impl View {
         Ok(())
     }
 
-    /// Reads the records from `number` of all on that lie together, at most `most`.
+    /// Reads at most `most` adjacent records, from record `number` of all records on.
     pub(super) fn read_run(
         &self,
         number: u64,

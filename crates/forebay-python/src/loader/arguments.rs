@@ -25,7 +25,7 @@ pub(crate) struct Access {
     pub(crate) tls: ClientTls,
 }
 
-/// Options for servers; the environment supplies missing ones.
+/// Returns the credentials and certificates for servers. The environment supplies missing ones.
 pub(crate) fn access(
     token: Option<&str>,
     token_file: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub(crate) fn access(
             return Err(Failure::new(Kind::Option, message));
         }
         (Some(token), None) => {
-            // Not what it is: it may be a secret with a mistake in it.
+            // The error does not show the value, which may be a mistyped secret.
             let token = Token::new(token, "option token")
                 .map_err(|error| Failure::new(Kind::Option, error))?;
             Some(Credential::Token(token))
@@ -61,30 +61,30 @@ pub(crate) fn access(
     Ok(Access { credential, tls })
 }
 
-/// Everything about the stream; where it comes from is apart.
+/// All options of a loader except its source.
 pub(crate) struct LoaderArgs {
     pub(crate) options: Options,
-    /// The failure of a loader whose server has no job: an option that has to be given.
+    /// The failure if the server has no job: an option that is required without one is missing.
     pub(crate) missing: Option<Failure>,
-    /// The named options of the schema: those of a job may not differ.
+    /// Options of the schema that the caller gave. They must agree with those of a job.
     pub(crate) given: LoaderOptions,
     pub(crate) timeout: Option<Duration>,
-    /// Whether a single rank has padding.
+    /// Whether the last batch is padded if there is one rank.
     pub(crate) pad_last: bool,
-    /// How batches come from a server, if anything was said.
+    /// Transport of batches from a server, if given.
     pub(crate) transport: Option<Transport>,
-    /// Over how many connections each batch comes from a server.
+    /// Number of connections that transfer each batch from a server.
     pub(crate) connections: usize,
-    /// How datasets are read.
+    /// Options for reading datasets.
     pub(crate) read: Reading,
-    /// Ends whatever waits for the stores that they are in.
+    /// Ends all waits for the stores of the datasets.
     pub(crate) cancel: Cancel,
-    /// For servers.
+    /// Credentials and certificates for servers.
     pub(crate) access: Access,
 }
 
 impl LoaderArgs {
-    /// The same args of a loader without a server, if it can be one.
+    /// Returns these arguments for a loader without a server. Fails for a transport that needs a server.
     pub(crate) fn in_process(self) -> Result<LoaderArgs, Failure> {
         match self.transport {
             None | Some(Transport::Auto) => Ok(self),
@@ -100,7 +100,7 @@ impl LoaderArgs {
     }
 }
 
-/// Advice for a name that no option has.
+/// Returns a hint for the name of an unknown option.
 fn hint(name: &str) -> Option<String> {
     let others = super::docs::OTHERS.iter().map(|&(name, ..)| name);
     let known = OPTIONS.iter().map(|option| option.name).chain(others);
@@ -109,7 +109,7 @@ fn hint(name: &str) -> Option<String> {
         .or_else(|| foreign(name).map(str::to_owned))
 }
 
-/// Invalid option value.
+/// Returns the failure for an invalid option value.
 fn refused(name: &str, found: impl std::fmt::Display, expected: &str) -> Failure {
     let message = format!("option {name} is {found}: expected {expected}");
     Failure::new(Kind::Option, message)
@@ -127,13 +127,13 @@ pub(crate) fn page_cache(name: &str) -> Result<PageCache, Failure> {
     }
 }
 
-/// How batches come from a server.
+/// Parses the transport of batches from a server.
 pub(crate) fn transport(given: Option<&str>) -> Result<Option<Transport>, Failure> {
     let transport = given.map(str::parse).transpose()?;
     Ok(transport)
 }
 
-/// As above, or as the environment says.
+/// Returns the given transport, or else that of the environment.
 pub(crate) fn transport_from_environment(given: Option<Transport>) -> Result<Transport, Failure> {
     const VARIABLE: &str = "FOREBAY_TRANSPORT";
     match (given, std::env::var(VARIABLE)) {

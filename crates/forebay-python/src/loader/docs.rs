@@ -29,7 +29,7 @@ source : str, os.PathLike or Mix
     brings its own options: those given here must agree with them. A `Mix` is several datasets as one.
 "#;
 
-/// The options that only Python has, and the rest.
+/// The docstring after the options of the schema: the options that only Python has, and the rest.
 const AFTER: &str = r#"pad_last : bool, default False
     Fill the last batch up where there is one rank, so that all batches have one size; `Batch.padding` tells what was added, and
     has the label -100. Several ranks always have it, with `drop_last=False`: they get the same number of batches.
@@ -86,7 +86,7 @@ Examples
 ...         train(images, labels)
 "#;
 
-/// The options that only Python has: name, type for checkers and default.
+/// The options that only Python has: name, type for type checkers, and default.
 pub(super) const OTHERS: [(&str, &str, &str); 13] = [
     ("pad_last", "bool", "false"),
     ("threads", "int", "0"),
@@ -107,7 +107,7 @@ pub(super) const OTHERS: [(&str, &str, &str); 13] = [
     ("tls_key", "str | os.PathLike[str] | None", "null"),
 ];
 
-/// The types of an option: for people, and for checkers.
+/// Returns the type of an option for people, and for type checkers.
 fn types(kind: OptionKind) -> (String, String) {
     let known = match kind {
         OptionKind::Count(_) => ("int", "int"),
@@ -154,7 +154,7 @@ fn types(kind: OptionKind) -> (String, String) {
     (known.0.to_owned(), known.1.to_owned())
 }
 
-/// The default that a signature shows; null where it depends on others.
+/// Returns the default that the signature shows; null if it depends on other options.
 fn default(option: &LoaderOption) -> Value {
     let number = || {
         option
@@ -172,7 +172,7 @@ fn default(option: &LoaderOption) -> Value {
     }
 }
 
-/// The docstring of `Loader`.
+/// Returns the docstring of `Loader`.
 pub(super) fn docstring() -> String {
     let mut text = BEFORE.to_owned();
     for option in OPTIONS {
@@ -195,7 +195,7 @@ pub(super) fn docstring() -> String {
     text + AFTER.trim_end()
 }
 
-/// The signature of `Loader`, with types for checkers.
+/// Returns the signature of `Loader`, with types for type checkers.
 pub(super) fn signature<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
     let inspect = py.import("inspect")?;
     let class = inspect.getattr("Parameter")?;

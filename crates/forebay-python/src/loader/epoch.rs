@@ -16,7 +16,7 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// The loop that the loader calls its newest.
+    /// Creates the iterator of the loop with the number `generation`.
     pub(super) fn new(loader: Py<PyLoader>, generation: u64) -> Self {
         Epoch {
             loader,

@@ -20,8 +20,7 @@ use super::{Current, Epoch, PyLoader, Resumed, lock};
 use crate::patience::{Deadline, SLICE, patiently};
 use crate::pump::{Place, Pump};
 
-/// How long `close` waits for the threads of a loader to end before it leaves them
-/// to themselves.
+/// How long `close` waits for the threads of a loader to end.
 const CLOSING: Duration = Duration::from_secs(10);
 
 #[pymethods]
@@ -61,7 +60,7 @@ impl PyLoader {
         let fixed = Ranks::given(rank, world_size, job)?;
         let ranks = match fixed {
             Some(ranks) => ranks,
-            // What is not known yet, or contradicts itself, may change before the first loop.
+            // Missing or contradictory ranks are no error yet: they may change before the first loop.
             None => ranks::of_process(py, job, false)?.unwrap_or(Ranks::UNKNOWN),
         };
         let of_rank = Arc::clone(&opener);
@@ -168,7 +167,7 @@ impl PyLoader {
     fn world_size(&self, py: Python<'_>) -> PyResult<u64> {
         match self.is_settled() || self.find_ranks(py).is_ok() {
             true => Ok(self.ranked(py)?.opened.options.world_size),
-            // It may be known where the rank is not.
+            // The world size may be known before the rank.
             false => ranks::world_of_process(py, self.job),
         }
     }
@@ -345,7 +344,7 @@ impl PyLoader {
             );
         let current = self.current();
         let handle = &current.opened.handle;
-        // A server needs a request.
+        // For a server, this sends a request.
         let handover = Duration::from_nanos(self.handover_ns.load(Ordering::Relaxed));
         let counters = py.detach(|| handle.counters(handover, device));
         let stats = counters.wire;
@@ -468,7 +467,7 @@ impl PyLoader {
     }
 }
 
-/// Counters of a store and its cache.
+/// Returns the counters of a store and its cache.
 fn storage<'py>(
     py: Python<'py>,
     traffic: Option<&wire::Traffic>,

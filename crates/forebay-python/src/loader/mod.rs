@@ -1,7 +1,7 @@
 //! `Loader`: batches by epochs, from a dataset in this process or from a server.
 //!
-//! Owns what Python sees of it: the class and how batches are handed out here, its methods in [`methods`]. Where batches
-//! come from is [`source`]'s; the thread that fetches them is [`Pump`]'s.
+//! This module has the class, which delivers batches; [`methods`] has its Python methods. [`source`] opens sources of
+//! batches, and the thread of [`Pump`] fetches the batches.
 
 mod arguments;
 mod docs;
@@ -33,38 +33,38 @@ use state::Identity;
 /// See [`docs`] for what Python shows.
 #[pyclass(frozen, module = "forebay", name = "Loader")]
 pub(crate) struct PyLoader {
-    /// The process that the threads are in.
+    /// The process of the loader's threads.
     process: u32,
     name: String,
-    /// Opens the streams of other ranks; `None` where options name the rank, and once the loader is closed.
+    /// Opens the streams of other ranks; `None` if options set the rank, and once the loader is closed.
     opener: Mutex<Option<Arc<dyn Opener>>>,
-    /// The number of ranks of the server's job.
+    /// World size of the server's job.
     job: Option<u64>,
     rank_is_fixed: bool,
     current: Mutex<Arc<Current>>,
-    /// The state that was loaded last, as far as the digest goes.
+    /// The last loaded state, as far as the digest needs it.
     resumed: Mutex<Option<Resumed>>,
     timeout: Option<Duration>,
-    /// Whether a single rank has padding, as several always have.
+    /// Whether the last batch of a single rank is padded, as it always is for several ranks.
     pad_last: bool,
     pump: Arc<Pump>,
     waited_ns: AtomicU64,
-    /// From when a batch was there to when Python has it.
+    /// Time from the arrival of batches until Python has them, in nanoseconds.
     handover_ns: AtomicU64,
 }
 
-/// The open stream, of one rank.
+/// The open stream of one rank.
 struct Current {
     opened: Opened,
     ranks: Ranks,
 }
 
-/// Batches before a place, and the rank that they were delivered to.
+/// The digest of the batches before a position, and the rank that received them.
 #[derive(Clone, Copy)]
 struct Resumed {
     place: Place,
     digest: EpochDigest,
-    /// Rank and number of ranks.
+    /// Rank and world size.
     of: (u64, u64),
 }
 
@@ -111,9 +111,9 @@ impl PyLoader {
         Ok(())
     }
 
-    /// Up to where batches were handed out.
+    /// Returns the position up to which batches were delivered.
     fn place(&self) -> Result<Place, Failure> {
-        // After a fork no thread would ever free the lock that this takes.
+        // In a forked child, the lock that this takes may never be released.
         self.check_process()?;
         Ok(self.pump.place())
     }
@@ -122,7 +122,7 @@ impl PyLoader {
         Arc::clone(&lock(&self.current))
     }
 
-    /// The stream of the rank that this process is found to be. A loop that is running keeps its own.
+    /// Returns the stream of the rank that this process has now. A running loop keeps its stream.
     fn ranked(&self, py: Python<'_>) -> PyResult<Arc<Current>> {
         if self.is_settled() {
             return Ok(self.current());
@@ -131,12 +131,12 @@ impl PyLoader {
         self.follow(py, ranks)
     }
 
-    /// The batches of an epoch, which depend on the number of ranks and not on the rank.
+    /// Returns the batches of an epoch, which depend on the world size but not on the rank.
     fn batches(&self, py: Python<'_>) -> PyResult<Batches> {
         if self.is_settled() || self.find_ranks(py).is_ok() {
             return Ok(self.ranked(py)?.opened.batches);
         }
-        // The same for each rank, so it need not be known.
+        // Every rank has the same number of batches, so the rank need not be known.
         let current = self.current();
         let mut options = current.opened.options.clone();
         (options.rank, options.world_size) = (0, ranks::world_of_process(py, self.job)?);
@@ -144,13 +144,13 @@ impl PyLoader {
         Ok(batches.map_err(Failure::from)?)
     }
 
-    /// Whether the rank is not looked up: it was given, or a loop is running.
+    /// Returns whether the rank is fixed: options set it, or a loop is running.
     fn is_settled(&self) -> bool {
-        // A lock that was held at a fork stays so.
+        // In a forked child, the lock of the pump may never be released.
         self.rank_is_fixed || self.process != std::process::id() || self.pump.is_running()
     }
 
-    /// The rank that this process is found to be now.
+    /// Looks up the rank that this process has now.
     fn find_ranks(&self, py: Python<'_>) -> PyResult<Ranks> {
         if self.rank_is_fixed {
             return Ok(self.current().ranks);
@@ -158,7 +158,7 @@ impl PyLoader {
         ranks::of_process(py, self.job, true)?
     }
 
-    /// The stream of `ranks`, opened at the same place if another one was open.
+    /// Returns the stream of `ranks`. If that of another rank was open, opens this one at the same position.
     fn follow(&self, py: Python<'_>, ranks: Ranks) -> PyResult<Arc<Current>> {
         let before = self.current();
         if before.ranks == ranks {
@@ -178,7 +178,7 @@ impl PyLoader {
             .filter(|resumed| resumed.of == of)
             .map(|resumed| (resumed.place, resumed.digest));
         if !py.detach(|| self.pump.supply(source, batches, resumed)) {
-            // Another thread's loop was faster.
+            // A loop of another thread has started.
             return Ok(self.current());
         }
         let after = Arc::new(Current { opened, ranks });
@@ -187,7 +187,7 @@ impl PyLoader {
         Ok(after)
     }
 
-    /// The next batch of a loop, and whether it is the last; `None` at the end of its epoch.
+    /// Returns the next batch of a loop, and whether it is the last one; `None` at the end of its epoch.
     fn next(&self, py: Python<'_>, generation: u64) -> PyResult<Option<(PyBatch, bool)>> {
         self.check_process()?;
         let started = Instant::now();
@@ -196,7 +196,7 @@ impl PyLoader {
         if matches!(answer, Err(NoEvent::NotYet)) {
             let deadline = Deadline::after(self.timeout);
             while matches!(answer, Err(NoEvent::NotYet)) {
-                // Another thread may hold Python's lock when the batch is there.
+                // The arrival is measured here, because `detach` may wait for the interpreter lock when it returns.
                 (answer, arrived) =
                     py.detach(|| (self.pump.take(generation, SLICE), Instant::now()));
                 if matches!(answer, Err(NoEvent::NotYet)) {
@@ -214,7 +214,7 @@ impl PyLoader {
             Ok(Event::Batch(batch, is_last)) => {
                 let current = self.current();
                 let starts = current.opened.starts.as_deref();
-                // Here and not where batches are made: streams are the same for all clients of a job.
+                // Padding is removed here, because the streams of a job are the same for all clients.
                 let trimmed = !self.pad_last && current.opened.options.world_size == 1;
                 let batch = PyBatch::new(py, batch, starts, trimmed)?;
                 count(&self.handover_ns, arrived.elapsed());
@@ -231,7 +231,7 @@ impl PyLoader {
         }
     }
 
-    /// The batch that a loop waits for, for messages.
+    /// Describes the batch that a loop waits for, for messages.
     fn waits_for(&self) -> String {
         let Place { epoch, position } = self.pump.place();
         let current = self.current();
@@ -258,12 +258,11 @@ fn closed() -> Failure {
 impl Drop for PyLoader {
     fn drop(&mut self) {
         if self.process == std::process::id() {
-            // Nothing waits here: the thread frees its source when it ends.
+            // This does not wait: the thread frees its source when it ends.
             self.pump.close();
             self.current().opened.handle.cancel();
         } else {
-            // The threads are in another process; freeing what they hold would
-            // wait for them.
+            // The threads are in another process, and dropping what they hold would wait for them.
             std::mem::forget(Arc::clone(&self.pump));
             std::mem::forget(lock(&self.opener).take());
             std::mem::forget(self.current());

@@ -1,13 +1,13 @@
-//! Which rank a loader is: as its options say, or else as the process is found to be.
+//! Determines the rank of a loader: from its options, or else from the process.
 //!
-//! The options are looked at here; what torch, JAX and launchers say of the process is read in
-//! `forebay/_ranks.py`, each time that it matters, since most of them say it late.
+//! The options are checked here. `forebay/_ranks.py` reads what torch, JAX and launchers report about the process, each
+//! time that the rank is needed, because most of them report it late.
 
 use pyo3::prelude::*;
 
 use crate::failure::{Failure, Kind};
 
-/// Rank and number of ranks, and which of them was named.
+/// Rank and world size, and whether each of them is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ranks {
     pub(super) rank: u64,
@@ -25,8 +25,8 @@ impl Ranks {
         world_is_known: false,
     };
 
-    /// The ranks that the options name; `None` if they name none. `job` is the number of ranks of
-    /// a server's job, which may be left out.
+    /// Returns the ranks that the options set; `None` if they set none. `job` is the world size of a server's job, for
+    /// which `world_size` may be left out.
     pub(super) fn given(
         rank: Option<u64>,
         world_size: Option<u64>,
@@ -57,10 +57,10 @@ impl Ranks {
     }
 }
 
-/// Asks libraries and launchers which rank the process is; the inner error means that their answers
-/// are incomplete or contradictory. `in_use` is whether the rank is needed now.
+/// Asks libraries and launchers for the rank of the process. The inner error means that their answers are incomplete or
+/// contradictory. `in_use` is whether the rank is needed now.
 ///
-/// The outer error means that a variable holds a value that is no rank: waiting does not help.
+/// The outer error means that a variable holds an invalid rank: waiting does not help.
 pub(super) fn of_process(
     py: Python<'_>,
     job: Option<u64>,
@@ -80,7 +80,7 @@ pub(super) fn of_process(
     }))
 }
 
-/// Asks how many ranks there are, which may be known before the rank is.
+/// Asks libraries and launchers for the world size, which may be known before the rank.
 pub(super) fn world_of_process(py: Python<'_>, job: Option<u64>) -> PyResult<u64> {
     let module = py.import("forebay._ranks")?;
     let claims = module.call_method1("claims", (true,))?;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_name_both_or_neither() {
+    fn rank_and_world_size_are_given_together() {
         let given = |rank, world_size, job| {
             Ranks::given(rank, world_size, job)
                 .map(|ranks| ranks.map(|ranks| (ranks.rank, ranks.world_size)))

@@ -22,31 +22,31 @@ use crate::failure::{Failure, Kind, unexpected};
 use crate::pump::Source;
 use crate::storage;
 
-/// An open stream of batches, and what it turned out to be.
+/// An open stream of batches, and its properties.
 pub(super) struct Opened {
     pub(super) fingerprint: String,
-    /// The identity of the samples' keys, labels and order, where it is known.
+    /// The identity of the samples' keys, labels and order, if it is known.
     pub(super) sample_fingerprint: Option<String>,
     pub(super) split: String,
     pub(super) records: u64,
-    /// Samples of an epoch, all ranks together and padding not counted.
+    /// Samples per epoch, of all ranks together and without padding.
     pub(super) samples: u64,
     /// The batches of an epoch.
     pub(super) batches: Batches,
-    /// With every default that shapes the order filled in.
+    /// The options, including all defaults that affect the order of samples.
     pub(super) options: Options,
     /// The label of the first class in batches; `None` where it differs from dataset to dataset.
     pub(super) label_base: Option<i64>,
-    /// The names of classes in the order of labels; empty where they are not known.
+    /// The names of classes in the order of labels; empty if they are unknown.
     pub(super) classes: Arc<[String]>,
-    /// The first records of the datasets of a mix.
+    /// The number of the first record of each dataset of a mix.
     pub(super) starts: Option<Vec<u64>>,
     pub(super) handle: Arc<dyn Handle>,
 }
 
-/// A dataset that is open, or a server that answered: gives streams of it.
+/// An open dataset or a connected server, which opens streams.
 pub(super) trait Opener: Send + Sync {
-    /// The number of ranks of the server's job, if it has one.
+    /// Returns the world size of the server's job, if it has one.
     fn job_world(&self) -> Option<u64> {
         None
     }
@@ -54,32 +54,32 @@ pub(super) trait Opener: Send + Sync {
     fn open(&self, ranks: &Ranks) -> Result<(Opened, Box<dyn Source>), Failure>;
 }
 
-/// A hold on a source from other threads.
+/// Controls a source from other threads.
 pub(super) trait Handle: Send + Sync {
-    /// Makes a source that blocks return soon.
+    /// Makes a blocked call of the source return soon.
     fn interrupt(&self);
-    /// The same, and all that is opened by the same [`Opener`].
+    /// Interrupts this source and everything else that its [`Opener`] opened.
     fn cancel(&self);
-    /// The failure to report while a server is lost that no other replaces yet.
+    /// Returns the failure to report while the server is lost and no other one has replaced it.
     fn away(&self) -> Option<Failure> {
         None
     }
-    /// Times and waits of each stage; handing batches to Python took `handover`, and copying them to a device what `device`
-    /// says.
+    /// Returns the times and waits of each stage. `handover` is the time of handing batches to Python, and `device` that of
+    /// copying them to a device.
     fn counters(&self, handover: Duration, device: Option<DeviceCopy>) -> Counters;
-    /// How batches come now, if they come from a server.
+    /// Returns the transport that is in use, if batches are from a server.
     fn transport(&self) -> Option<&'static str> {
         None
     }
-    /// From which servers, if they come from servers.
+    /// Returns the servers of the stream, if batches are from servers.
     fn servers(&self) -> Option<Servers> {
         None
     }
 }
 
-/// The servers of a stream, and how it fared with them.
+/// The servers of a stream, and the counters of the stream.
 pub(super) struct Servers {
-    /// The current source of batches.
+    /// The server that sends batches at present.
     pub(super) now: String,
     pub(super) used: Vec<ServerUse>,
     pub(super) stats: StreamStats,
@@ -125,7 +125,7 @@ impl Origin {
         Ok(Origin::One(path.into_os_string()))
     }
 
-    /// Whether any of it is read from a store.
+    /// Returns whether any of it is in a store.
     pub(super) fn is_far(&self) -> bool {
         match self {
             Origin::One(source) => storage::is_far(source),
@@ -135,7 +135,7 @@ impl Origin {
 }
 
 impl Origin {
-    /// Whether a server makes the batches.
+    /// Returns whether a server makes the batches.
     pub(super) fn is_served(&self) -> bool {
         match self {
             Origin::One(source) => source.to_str().is_some_and(forebay_client::Url::is_one),
@@ -177,13 +177,13 @@ pub(super) fn reach(origin: &Origin, args: LoaderArgs) -> Result<Box<dyn Opener>
     }
 }
 
-/// Whether a URL is that of a web server, which may hold shards, or be meant for a server of batches.
+/// Returns whether a URL is that of a web server. It may hold shards, or may be meant for a server of batches.
 fn is_web(url: &str) -> bool {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
 }
 
-/// The split that was asked for, or the only one.
+/// Returns the requested split, or the only one.
 fn choose<'a>(
     wanted: Option<&str>,
     names: impl Iterator<Item = &'a str>,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_must_be_clear() {
+    fn an_ambiguous_split_is_refused() {
         let of = "the dataset";
         let choose = |wanted, names: &[&'static str]| choose(wanted, names.iter().copied(), &of);
         assert_eq!(choose(None, &["train"]).unwrap(), "train");

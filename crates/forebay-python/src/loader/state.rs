@@ -1,4 +1,4 @@
-//! The state of a loader: a few numbers in a dictionary, and what they must agree with.
+//! The state of a loader: a dictionary with a few numbers, and the options that it must agree with.
 
 use forebay_batch::digest::EpochDigest;
 use forebay_loader::plan::Shuffle;
@@ -11,23 +11,23 @@ use crate::pump::Place;
 /// Version of the dictionary.
 const VERSION: u64 = 1;
 
-/// The options that determine the order of samples. The batch size, the world size and the
-/// transform are not in it: they may change.
+/// The options that determine the order of samples. The batch size and the transform are not among them, and may change. So
+/// may the rank and the world size, which are kept for the digest.
 pub(crate) struct Identity<'a> {
     pub(crate) fingerprint: &'a str,
     pub(crate) sample_fingerprint: Option<&'a str>,
     pub(crate) split: &'a str,
     pub(crate) records: u64,
-    /// Samples of an epoch.
+    /// Samples per epoch.
     pub(crate) samples: u64,
-    /// Which records epochs are made of, in a word.
+    /// Text that describes which records an epoch is made of.
     pub(crate) sampling: String,
-    /// The label of the first class in batches, where there is one.
+    /// The label of the first class in batches, if there is one.
     pub(crate) label_base: Option<i64>,
     pub(crate) seed: u64,
     pub(crate) virtual_ranks: u64,
     pub(crate) shuffle: Shuffle,
-    /// Whose batches the digest of a state is of.
+    /// The rank whose batches the digest covers.
     pub(crate) rank: u64,
     pub(crate) world_size: u64,
 }
@@ -53,7 +53,7 @@ impl Identity<'_> {
         state.set_item("epoch", place.epoch)?;
         state.set_item("position", place.position)?;
         let parts = fields(py, digest)?;
-        // Not every reader of JSON has numbers of 64 bits.
+        // As text, because not every JSON reader has 64-bit integers.
         parts.set_item("value", format!("{:016x}", digest.value))?;
         parts.set_item("rank", self.rank)?;
         parts.set_item("world_size", self.world_size)?;
@@ -61,7 +61,7 @@ impl Identity<'_> {
         Ok(state)
     }
 
-    /// The position of a state, its digest, and the rank and world size that it is of.
+    /// Returns the digest of a state, and the rank and world size whose batches it covers.
     pub(crate) fn digest(
         state: &Bound<'_, PyMapping>,
     ) -> PyResult<Option<(EpochDigest, (u64, u64))>> {
@@ -89,14 +89,14 @@ impl Identity<'_> {
         Ok(Some((digest, (rank, world_size))))
     }
 
-    /// The place that a state tells, if it is a state of this stream.
+    /// Returns the position of a state. Fails if it is the state of another stream.
     pub(crate) fn load(&self, state: &Bound<'_, PyMapping>) -> PyResult<Place> {
         let version: u64 = field(state, "version")?;
         if version != VERSION {
             let message = format!("the state is of version {version}, this is version {VERSION}");
             return Err(Failure::new(Kind::State, message).into());
         }
-        // Datasets without keys have none.
+        // Datasets without keys have no sample fingerprint.
         let samples: Option<String> = field(state, "sample_fingerprint")?;
         let fingerprint: String = field(state, "fingerprint")?;
         match (samples, self.sample_fingerprint) {
@@ -113,7 +113,7 @@ impl Identity<'_> {
         )?;
         let shuffle = self.shuffle.to_string();
         agree("shuffle", field::<String>(state, "shuffle")?, shuffle)?;
-        // Before the sampling, which may hold labels. A model learned the labels of its run.
+        // Checked before the sampling, which may contain labels. A resumed model expects the labels of its run.
         let shown =
             |base: Option<i64>| base.map_or_else(|| "None".to_owned(), |base| base.to_string());
         agree(
@@ -141,7 +141,7 @@ impl Identity<'_> {
     }
 }
 
-/// A digest by its names, but for the value.
+/// Returns the fields of a digest, except its value.
 pub(crate) fn fields<'py>(py: Python<'py>, digest: &EpochDigest) -> PyResult<Bound<'py, PyDict>> {
     let fields = PyDict::new(py);
     fields.set_item("epoch", digest.epoch)?;

@@ -6,8 +6,8 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Four records, two in a batch; the step says where it is. Fails in epoch 9,
-/// and asks for leave before each batch where it has a gate.
+/// A source of four records per epoch and two per batch, whose steps are 0 and 1. Fails in epoch 9. With a gate, waits for
+/// permission before each batch.
 struct Script {
     at: Place,
     gate: Option<(Sender<()>, Receiver<()>)>,
@@ -64,7 +64,7 @@ fn pump(gate: Option<(Sender<()>, Receiver<()>)>) -> (Pump, Receiver<Place>) {
     (Pump::new(source, batches(4)), seen)
 }
 
-/// The batches of two of an epoch of this many records.
+/// Returns the batches of two records of an epoch of `records` records.
 fn batches(records: u64) -> Batches {
     Batches::new(records, 2, 0, 1, true).unwrap()
 }
@@ -105,7 +105,7 @@ fn epochs_follow_each_other_without_seeking() {
 }
 
 #[test]
-fn a_loop_left_part_way_ends_its_epoch_and_older_loops_get_nothing() {
+fn leaving_a_loop_ends_its_epoch_and_older_loops() {
     let (pump, _seeks) = pump(None);
     let first = pump.begin();
     let second = pump.begin();
@@ -117,7 +117,7 @@ fn a_loop_left_part_way_ends_its_epoch_and_older_loops_get_nothing() {
 }
 
 #[test]
-fn a_jump_continues_there_also_at_the_very_end_of_an_epoch() {
+fn a_jump_continues_there_even_at_the_end_of_an_epoch() {
     let (pump, _seeks) = pump(None);
     let before = pump.begin();
     pump.jump(place(5, 2), None);
@@ -130,7 +130,7 @@ fn a_jump_continues_there_also_at_the_very_end_of_an_epoch() {
 }
 
 #[test]
-fn after_the_last_batch_the_next_epoch_is_next() {
+fn the_position_after_the_last_batch_is_the_next_epoch() {
     let (pump, _seeks) = pump(None);
     let generation = pump.begin();
     assert_eq!(told(&pump, generation), "0.0");
@@ -166,7 +166,7 @@ fn a_state_from_the_very_end_of_an_epoch_keeps_its_digest() {
 }
 
 #[test]
-fn an_epoch_may_be_chosen_and_a_restored_place_in_it_is_kept() {
+fn set_epoch_keeps_a_restored_position_in_that_epoch() {
     let (pump, _seeks) = pump(None);
     pump.jump(place(4, 2), None);
     pump.set_epoch(4);
@@ -190,7 +190,7 @@ fn an_epoch_that_is_set_during_a_loop_is_the_next_one() {
     assert_eq!(pump.place(), place(5, 0));
     assert_eq!(told(&pump, generation), "end");
     assert_eq!(epoch(&pump), ["5.0", "5.1", "end"]);
-    // It counts where the loop is left early too, and once.
+    // A set epoch also applies if the loop is left early, and only once.
     let generation = pump.begin();
     assert_eq!(told(&pump, generation), "6.0");
     pump.set_epoch(3);
@@ -199,7 +199,7 @@ fn an_epoch_that_is_set_during_a_loop_is_the_next_one() {
 }
 
 #[test]
-fn the_next_epoch_that_is_set_during_a_loop_costs_no_seek() {
+fn setting_the_next_epoch_during_a_loop_needs_no_seek() {
     let (pump, seeks) = pump(None);
     let generation = pump.begin();
     assert_eq!(told(&pump, generation), "0.0");
@@ -219,7 +219,7 @@ fn the_next_epoch_that_is_set_during_a_loop_costs_no_seek() {
 }
 
 #[test]
-fn an_epoch_that_is_set_before_the_first_batch_is_that_of_the_loop() {
+fn set_epoch_before_the_first_batch_changes_the_loop() {
     let (pump, _seeks) = pump(None);
     let generation = pump.begin();
     pump.set_epoch(3);
@@ -236,7 +236,7 @@ fn an_epoch_that_is_set_before_the_first_batch_is_that_of_the_loop() {
 }
 
 #[test]
-fn a_new_source_goes_on_at_the_same_place_but_not_within_a_loop() {
+fn a_new_source_continues_in_place_unless_a_loop_runs() {
     let (pump, _seeks) = pump(None);
     let source = |seeks| {
         let at = place(77, 0);
@@ -256,7 +256,7 @@ fn a_new_source_goes_on_at_the_same_place_but_not_within_a_loop() {
     assert!(pump.supply(source(seeks.clone()), batches(4), None));
     assert_eq!(told(&pump, generation), "1.0");
     assert_eq!(seen.recv().unwrap(), place(1, 0));
-    // Of an epoch that is shorter nothing may be left.
+    // A shorter epoch may have no batches left at the position.
     pump.jump(place(2, 2), None);
     assert!(pump.supply(source(seeks), batches(3), None));
     assert_eq!(pump.place(), place(3, 0));
@@ -278,7 +278,7 @@ fn a_failure_is_tried_again_by_the_next_take() {
 }
 
 #[test]
-fn what_was_under_way_for_an_old_order_is_never_seen() {
+fn events_of_a_replaced_order_are_discarded() {
     let (go, leave) = channel();
     let (inside, entered) = channel();
     let (pump, _seeks) = pump(Some((inside, leave)));

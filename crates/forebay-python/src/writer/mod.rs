@@ -1,7 +1,7 @@
 //! The native part of `forebay/_writer.py`: a writer of datasets.
 //!
-//! Owns waiting without the interpreter, and the types of values. What PIL, numpy and torch hold becomes bytes and numbers in
-//! Python.
+//! It waits without the interpreter, and converts values. Python code converts objects of PIL, numpy and torch to bytes and
+//! numbers.
 
 mod value;
 
@@ -33,7 +33,8 @@ pub(crate) struct PyDatasetWriter {
 
 impl Drop for PyDatasetWriter {
     fn drop(&mut self) {
-        // A forked child has none of the threads that this would wait for, and the locks are its parent's.
+        // In a forked child, the drop would wait for threads that do not exist there, and for locks that may never be
+        // released.
         if self.process != std::process::id() {
             std::mem::forget(self.writer.take());
         }
@@ -68,7 +69,7 @@ impl PyDatasetWriter {
         let writer = patiently(py, end, waits_for, &cancel, move || {
             Ok(DatasetWriter::create(made, &taken)?)
         })?;
-        // Labels that are names are text until the classes have numbers.
+        // Labels that are class names are text columns until the classes have numbers.
         let schema = writer.schema().clone();
         Ok(PyDatasetWriter {
             writer: Some(writer),
@@ -102,7 +103,7 @@ impl PyDatasetWriter {
                 draft = draft.without(name);
                 continue;
             }
-            // The writer says of an unknown column which there are.
+            // The writer refuses an unknown column, with the names of the known ones.
             let value = match self.schema.column(&name) {
                 Some(column) => value::value(&column.column_type, &given),
                 None => Ok(value::unknown()),
@@ -202,7 +203,7 @@ fn schema(features: Vec<(String, String)>) -> Result<Schema, Failure> {
     Schema::new(columns).map_err(refused)
 }
 
-/// Options by their names in Python; those that are not given have their defaults.
+/// Options by their Python names. Options that are not given have their defaults.
 struct Given<'a, 'py>(&'a Bound<'py, PyDict>);
 
 impl<'py> Given<'_, 'py> {

@@ -1,4 +1,4 @@
-//! A value as Python gives it, for a column of a type.
+//! Converts a Python value for a column of a given type.
 
 use forebay_image::SampleFormat;
 use forebay_pack::{DraftPixels, DraftValue};
@@ -8,15 +8,15 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBool;
 
-/// The value of a column that the schema lacks: it is refused by its name.
+/// Returns a placeholder for a column that the schema lacks; the writer refuses the column by its name.
 pub(super) fn unknown() -> DraftValue {
     DraftValue::Int(0)
 }
 
-/// Reads a value.
+/// Converts a value.
 ///
 /// # Errors
-/// The expected and the found type.
+/// The error names the expected and the found type.
 pub(super) fn value(
     column_type: &ColumnType,
     given: &Bound<'_, PyAny>,
@@ -81,7 +81,7 @@ pub(super) fn value(
     }
 }
 
-/// Width, height, mode as PIL names it, and the bytes.
+/// Width, height, mode of PIL, and bytes of an image.
 type Pixels = (u32, u32, String, PyBackedBytes);
 
 fn pixels(width: u32, height: u32, mode: &str, data: &[u8]) -> Result<DraftValue, String> {
@@ -105,7 +105,7 @@ fn bytes(given: &Bound<'_, PyAny>, expected: &str) -> Result<DraftValue, String>
 }
 
 fn int(given: &Bound<'_, PyAny>) -> Result<i64, String> {
-    // True is 1 in Python; as a label it is a mistake.
+    // True is an integer in Python, but as a label it is a mistake.
     if given.is_instance_of::<PyBool>() {
         return Err(unexpected("an integer", given));
     }

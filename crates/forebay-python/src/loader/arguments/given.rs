@@ -10,7 +10,7 @@ use super::keywords::named;
 use super::refused;
 use crate::failure::{Failure, unexpected};
 
-/// A whole number, or what stood in its place; who knows the option's name refuses that.
+/// A whole number, or the text of one that is out of range. [`Count::number`] refuses the latter with the option's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Count {
     Fits(u64),
@@ -27,7 +27,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Count {
         match given.extract() {
             Ok(number) => Ok(Count::Fits(number)),
             Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => {
-                // Python writes no number of thousands of digits.
+                // Python does not convert numbers with thousands of digits to text.
                 let found = given.str().map(|text| text.to_string());
                 Ok(Count::Not(found.unwrap_or_else(|_| "too large".into())))
             }
@@ -87,7 +87,7 @@ pub(crate) fn _bytes(option: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<
     Ok(Some(bytes.number(option)?))
 }
 
-/// The list that an array or a tensor holds; anything else as it is.
+/// Converts an array or a tensor to a list; returns other values unchanged.
 pub(super) fn listed<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     match given.getattr_opt("tolist")? {
         Some(tolist) => tolist.call0(),
@@ -95,8 +95,8 @@ pub(super) fn listed<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
     }
 }
 
-/// The bytes of an array of numbers of these kinds, each converted to `dtype`, without an object for each; `None` for
-/// anything else.
+/// Returns the bytes of an array whose numpy kind is in `kinds`, converted to `dtype` without a Python object per number;
+/// `None` for other values.
 fn array(given: &Bound<'_, PyAny>, kinds: &str, dtype: &str) -> PyResult<Option<Vec<u8>>> {
     if given.getattr_opt("dtype")?.is_none() {
         return Ok(None);
@@ -116,7 +116,7 @@ fn array(given: &Bound<'_, PyAny>, kinds: &str, dtype: &str) -> PyResult<Option<
     Ok(Some(bytes.cast::<PyBytes>()?.as_bytes().to_vec()))
 }
 
-/// Numbers, of an array or of any sequence.
+/// Reads the numbers of an array or of any sequence.
 pub(super) fn numbers(given: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
     match array(given, "fiu", "<f4")? {
         Some(bytes) => Ok(bytes
@@ -129,7 +129,7 @@ pub(super) fn numbers(given: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
     }
 }
 
-/// Numbers of records.
+/// Record numbers.
 pub(crate) struct Indices(pub(super) Vec<u64>);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Indices {
@@ -175,7 +175,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Indices {
     }
 }
 
-/// Classes that are chosen.
+/// The selected classes.
 pub(crate) struct Classes(Vec<Class>);
 
 impl From<Classes> for Value {
@@ -194,7 +194,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Classes {
     fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let list = listed(&given)?;
         list.extract().map(Classes).map_err(|error| {
-            // An error of an element says which kind it is.
+            // The error of an element already names the expected type.
             match list.is_instance_of::<PyList>() {
                 true => error,
                 false => unexpected(&given, "a list of classes, by their names or labels"),
@@ -203,7 +203,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Classes {
     }
 }
 
-/// A name among several; types of numpy, torch, JAX and TensorFlow stand for theirs.
+/// The name of a choice. A type of numpy, torch, JAX or TensorFlow stands for its name.
 pub(crate) struct ChoiceName(pub(super) String);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for ChoiceName {
@@ -220,7 +220,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for ChoiceName {
                 return Ok(ChoiceName(name));
             }
         }
-        // torch has no other name for its types.
+        // Types of torch have no attribute with their name.
         let text = given.str()?.to_string();
         match text.strip_prefix("torch.") {
             Some(name) => Ok(ChoiceName(name.to_owned())),
@@ -229,7 +229,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for ChoiceName {
     }
 }
 
-/// `shuffle`: whether, or the name of a way.
+/// `shuffle`: a bool, or the name of a method.
 pub(crate) struct ShuffleName(pub(super) Value);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for ShuffleName {
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_cannot_be_is_refused_by_its_option() {
+    fn out_of_range_numbers_are_refused_by_option_name() {
         assert_eq!(Count::Fits(7).number("seed").unwrap(), 7);
         let error = Count::Not("-1".into()).number("seed").unwrap_err();
         assert!(

@@ -17,7 +17,7 @@ pub(crate) struct Keywords<'py> {
     left: Bound<'py, PyDict>,
 }
 
-/// The same error, with the name of the option.
+/// Returns the error with the name of the option in its message.
 pub(crate) fn named(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
     let message = format!("option {name}: {}", error.value(py));
     if error.is_instance_of::<PyTypeError>(py) {
@@ -39,7 +39,7 @@ impl<'py> Keywords<'py> {
         Ok(Keywords { function, left })
     }
 
-    /// The value of an option as it was given.
+    /// Takes the value of an option without converting it.
     pub(crate) fn raw(&mut self, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         let value = self.left.get_item(name)?;
         if value.is_some() {
@@ -48,7 +48,7 @@ impl<'py> Keywords<'py> {
         Ok(value)
     }
 
-    /// The value of an option, `None` where it is None or left out.
+    /// Takes the value of an option; `None` if it is None or left out.
     pub(crate) fn take<T>(&mut self, name: &str) -> PyResult<Option<T>>
     where
         T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
@@ -60,7 +60,7 @@ impl<'py> Keywords<'py> {
         taken.map_err(|error| named(value.py(), name, error))
     }
 
-    /// As `take`, of a type whose errors do not say what is expected.
+    /// Takes an option like [`Keywords::take`], for types whose errors do not say what is expected.
     fn simple<T>(&mut self, name: &str, expected: &str) -> PyResult<Option<T>>
     where
         T: for<'a> FromPyObject<'a, 'py>,
@@ -77,7 +77,7 @@ impl<'py> Keywords<'py> {
         Ok(count.map(|count| count.number(name)).transpose()?)
     }
 
-    /// A number of bytes, or a text such as "256MiB".
+    /// Takes a number of bytes, or a text such as "256MiB".
     pub(crate) fn bytes(&mut self, name: &str) -> PyResult<Option<u64>> {
         let bytes = self.take::<Bytes>(name)?;
         Ok(bytes.map(|bytes| bytes.number(name)).transpose()?)
@@ -95,7 +95,7 @@ impl<'py> Keywords<'py> {
         self.simple(name, "a path")
     }
 
-    /// Seconds, or None; `default` where it is left out.
+    /// Takes a number of seconds, or None; `default` if the option is left out.
     pub(crate) fn seconds(&mut self, name: &str, default: f64) -> PyResult<Option<f64>> {
         match self.left.get_item(name)? {
             None => Ok(Some(default)),
@@ -103,7 +103,7 @@ impl<'py> Keywords<'py> {
         }
     }
 
-    /// Refuses options that no other call took.
+    /// Fails if an option is left that no other call took.
     pub(crate) fn end(self) -> PyResult<()> {
         let Some(name) = self.left.keys().iter().next() else {
             return Ok(());

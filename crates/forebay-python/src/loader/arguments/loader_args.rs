@@ -11,11 +11,11 @@ use crate::failure::{Failure, Kind};
 use crate::loader::source::Origin;
 use crate::storage::{GivenOptions, reading};
 
-/// The longest wait for a batch by default.
+/// Default timeout for a batch, in seconds.
 const TIMEOUT_S: f64 = 300.0;
 
 impl LoaderArgs {
-    /// Takes all options of a loader of `origin`.
+    /// Takes all options of a loader for `origin`.
     pub(in crate::loader) fn of(
         keywords: &mut Keywords<'_>,
         origin: &Origin,
@@ -51,7 +51,7 @@ impl LoaderArgs {
     }
 }
 
-/// The options of a loader without a job.
+/// Converts the options of a loader without a job.
 fn resolved(given: &LoaderOptions) -> Result<Options, Failure> {
     if given.transform.is_none() {
         let message = "choose transform=forebay.TrainTransform(224), EvalTransform(224), KeepEncoded() or a list";
@@ -60,7 +60,7 @@ fn resolved(given: &LoaderOptions) -> Result<Options, Failure> {
     Ok(Options::from_schema(given)?)
 }
 
-/// The same options with values for those that only a job may leave out.
+/// Returns the options with values for those that only a job may leave out.
 fn filled(given: &LoaderOptions) -> LoaderOptions {
     let mut filled = given.clone();
     let train = || Transforms::One(TransformSpec::new("train"));
@@ -69,7 +69,7 @@ fn filled(given: &LoaderOptions) -> LoaderOptions {
     filled
 }
 
-/// The options of this machine's part in making batches.
+/// Takes the options that depend on this machine.
 fn machine(keywords: &mut Keywords<'_>, mut options: Options) -> PyResult<Options> {
     let threads = keywords.number("threads")?.unwrap_or(0);
     options.threads = usize::try_from(threads).unwrap_or(usize::MAX);

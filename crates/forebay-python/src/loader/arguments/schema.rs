@@ -1,4 +1,4 @@
-//! The options of the loader's schema, from what Python gives: by the kind of each.
+//! Takes the options of the loader's schema from Python values, by the kind of each option.
 
 use forebay_image::{BatchTransform, Transform};
 use forebay_loader::Options;
@@ -29,7 +29,7 @@ pub(super) fn options(keywords: &mut Keywords<'_>) -> PyResult<LoaderOptions> {
     Ok(options)
 }
 
-/// The possible values of an option, as Python writes them.
+/// Returns the possible values of an option in Python notation.
 pub(super) fn expected(kind: OptionKind) -> String {
     kind.expected().replace('"', "'")
 }
@@ -42,7 +42,7 @@ fn put(
     let name = option.name;
     let wrong = |error| named(given.py(), name, error);
     let value = match option.kind {
-        // These are no JSON in between: lists may be long, and transforms are objects.
+        // These are not converted through JSON: lists may be long, and transforms are objects.
         OptionKind::Indices => {
             options.indices = Some(given.extract::<Indices>().map_err(wrong)?.0);
             return Ok(());
@@ -111,7 +111,7 @@ fn mixing(transform: BatchTransform) -> forebay_options::Transforms {
         .unwrap_or_else(|| unreachable!("it was just given"))
 }
 
-/// `(mean, std)`, or what has these two.
+/// Reads `(mean, std)`, or an object with these attributes.
 fn normalize(given: &Bound<'_, PyAny>) -> PyResult<NormalizeSpec> {
     let parts = match (given.getattr_opt("mean")?, given.getattr_opt("std")?) {
         (Some(mean), Some(std)) => mean.extract().and_then(|mean| Ok((mean, std.extract()?))),
@@ -123,7 +123,7 @@ fn normalize(given: &Bound<'_, PyAny>) -> PyResult<NormalizeSpec> {
     parts.map(|(mean, std)| NormalizeSpec { mean, std })
 }
 
-/// A dictionary is by class; anything else is a number for each record.
+/// Reads weights: by class from a dictionary, otherwise a number for each record.
 fn weights(given: &Bound<'_, PyAny>) -> PyResult<WeightsSpec> {
     let Ok(by_class) = given.cast::<PyDict>() else {
         let expected = "a dict of classes to numbers, or a number for each record";

@@ -26,7 +26,7 @@ fn dataset(place: &OsStr, read: &ReadOptions) -> Result<Dataset, Failure> {
 }
 
 pub(super) fn reach(place: &OsStr, args: &LoaderArgs) -> Result<Box<dyn Opener>, Failure> {
-    // A loader has reads on its way by itself, within its own budget.
+    // The loader prefetches within its own budget, so the storage does not read ahead.
     let dataset = dataset(place, &args.read.open()?.for_loader())?;
     let name = choose(
         args.given.split.as_deref(),
@@ -41,7 +41,7 @@ pub(super) fn reach(place: &OsStr, args: &LoaderArgs) -> Result<Box<dyn Opener>,
     }))
 }
 
-/// The split has to be in each dataset of the mix.
+/// Opens the datasets of a mix, each of which must have the split.
 pub(super) fn reach_mix(given: &GivenMix, args: &LoaderArgs) -> Result<Box<dyn Opener>, Failure> {
     let mut splits = Vec::with_capacity(given.sources.len());
     let read = args.read.open()?.for_loader();
@@ -121,7 +121,7 @@ impl Opener for Reached {
 
 struct Local {
     loader: Loader,
-    /// Only a seek helps.
+    /// Set after a failure, until the next seek.
     failed: bool,
 }
 
@@ -135,7 +135,7 @@ impl Source for Local {
     fn seek(&mut self, place: Place) -> Result<(), Failure> {
         let here = (self.loader.current_epoch(), self.loader.position());
         if here == (place.epoch, place.position) && !self.failed {
-            // A seek would throw away what was made ahead.
+            // A seek would discard prefetched batches.
             return Ok(());
         }
         self.loader.seek(place.epoch, place.position)?;
@@ -146,7 +146,7 @@ impl Source for Local {
 
 struct Hold {
     monitor: Monitor,
-    /// Ends whatever waits for a store.
+    /// Ends all waits for a store.
     cancel: Cancel,
 }
 

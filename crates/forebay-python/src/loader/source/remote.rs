@@ -21,7 +21,7 @@ use crate::patience::SLICE;
 use crate::pump::{Place, Source};
 use crate::storage::warn;
 
-/// A wait without an end, for the client: a hundred years.
+/// A practically unlimited timeout for the client: a hundred years.
 const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Failure> {
@@ -34,8 +34,8 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
         credential: access.credential,
         tls: access.tls,
         name: concat!("forebay-python/", env!("CARGO_PKG_VERSION")).to_owned(),
-        // The consumer of batches counts the time that is allowed; a client that
-        // gave up first would only have to ask again.
+        // The code that takes batches enforces the timeout. A client that timed out first would only have to be called
+        // again.
         batch_timeout: ENDLESS,
         transport: transport_from_environment(args.transport)?,
         connections: args.connections,
@@ -72,14 +72,14 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
     }))
 }
 
-/// A server that answered.
+/// A connected server.
 struct Reached {
     client: Client,
     split: String,
-    /// How long a server that is lost is waited for.
+    /// How long to wait for a lost server.
     patience: Duration,
     options: Options,
-    /// The options that were named.
+    /// The options that the caller gave.
     given: LoaderOptions,
 }
 
@@ -93,12 +93,12 @@ impl Opener for Reached {
         let mut options = self.options.clone();
         (options.rank, options.world_size) = (ranks.rank, ranks.world_size);
         let asked = match client.job() {
-            // Every option: the defaults of this release count.
+            // Without a job, all options are sent, so that the defaults of this release apply.
             None => options.to_schema().with_split(split),
-            // A job knows those that were not named.
+            // A job supplies the options that the caller did not give.
             Some(_) => {
                 let mut given = self.given.clone();
-                // By its name in the job, which this may be another word for.
+                // The name of the split in the job, for which the caller may have given an alias.
                 given.split = given.split.map(|_| split.clone());
                 given.rank = Some(ranks.rank);
                 given.world_size = ranks.world_is_known.then_some(ranks.world_size);
@@ -148,10 +148,10 @@ struct Remote {
     patience: Duration,
 }
 
-/// How long a look at the counters waits for the server's.
+/// How long to wait for the server's counters.
 const STATS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The state that other threads see.
+/// State that is shared with other threads.
 struct Shared {
     opened: Instant,
     batch_size: u64,
@@ -159,7 +159,7 @@ struct Shared {
     now: Mutex<Now>,
 }
 
-/// State of the stream's present connection.
+/// State of the stream's current connection.
 struct Now {
     interrupter: Interrupter,
     stats: StreamStats,
@@ -185,7 +185,7 @@ impl Source for Remote {
         }
         self.failed = true;
         let began = Instant::now();
-        // A server that restarts between two epochs is waited for as within one.
+        // A server that restarts between two epochs is waited for, as within an epoch.
         while let Err(error) = self.stream.seek(place.epoch, place.position) {
             let is_wanted = !self.shared.cancelled.load(Ordering::SeqCst);
             if !(error.is_passing() && is_wanted && began.elapsed() < self.patience) {
@@ -243,7 +243,7 @@ impl Handle for Shared {
             threads: 1,
         };
         let Some(mut server) = interrupter.server_stats(STATS_PATIENCE) else {
-            // It is gone, or being looked for: what is known here.
+            // The server is lost or does not answer, so only the counters of this client are known.
             return Counters {
                 wire: wire::Stats {
                     stages: vec![receive],
@@ -261,7 +261,7 @@ impl Handle for Shared {
         (all.handover_s, all.device) = (handover.as_secs_f64(), device);
         all.receive_cpu_s = stats.receiving_cpu.as_secs_f64();
         let bottleneck = all.bottleneck();
-        // The trainer of the server's pipeline is the thread that sends.
+        // The stage `trainer` of the server is the thread that sends; that of this stream replaces it.
         server.stages.retain(|stage| stage.name != "trainer");
         server.stages.push(receive);
         server.stages.push(wire::Stage {
