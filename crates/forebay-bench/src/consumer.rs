@@ -1,33 +1,33 @@
-//! Consumers that are busy with a batch for a published time, or for the recorded times of a training.
+//! Consumers that sleep for each batch, for a published step time or for the recorded step times of a training.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Durations of training steps. After the last one they start again.
+/// Durations of training steps, which repeat after the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Steps(Arc<[Duration]>);
 
 impl Steps {
-    /// Steps that take no time.
+    /// Returns steps that take no time.
     #[must_use]
     pub fn none() -> Self {
         Self::from(Duration::ZERO)
     }
 
-    /// Whether no step takes time.
+    /// Returns whether no step takes time.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(Duration::is_zero)
     }
 
-    /// The duration of a step, by its number from 0.
+    /// Returns the duration of a step by its number, counted from 0.
     #[must_use]
     pub fn at(&self, number: u64) -> Duration {
         self.0[(number % self.0.len() as u64) as usize]
     }
 
-    /// The mean duration of a step, which the rate of the consumer depends on.
+    /// Returns the mean duration of a step, which determines the rate of the consumer.
     #[must_use]
     pub fn mean(&self) -> Duration {
         let total: f64 = self.0.iter().map(Duration::as_secs_f64).sum();
@@ -63,16 +63,16 @@ impl fmt::Display for Steps {
     }
 }
 
-/// A stand-in for an accelerator: it sleeps for a step with each batch.
+/// A stand-in for an accelerator that sleeps for a step with each batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consumer {
     name: String,
-    /// How long it is busy with so many images.
+    /// Durations of steps with `images` images.
     steps: Steps,
     images: u64,
 }
 
-/// Names, milliseconds of a step, images of a step.
+/// Name, milliseconds per step, and images per step.
 const PRESETS: [(&str, u64, u64); 4] = [
     ("v100-resnet50-fp16", 183, 256),
     ("v100-resnet50-amp", 321, 256),
@@ -81,12 +81,12 @@ const PRESETS: [(&str, u64, u64); 4] = [
 ];
 
 impl Consumer {
-    /// The names of all presets, each computed from published rates.
+    /// Returns the names of all presets, each computed from published rates.
     pub fn names() -> impl Iterator<Item = &'static str> {
         PRESETS.iter().map(|preset| preset.0)
     }
 
-    /// A consumer with a published step time; `None` for an unknown name.
+    /// Returns the consumer with a published step time; `None` for an unknown name.
     #[must_use]
     pub fn preset(name: &str) -> Option<Self> {
         let &(name, ms, images) = PRESETS.iter().find(|preset| preset.0 == name)?;
@@ -97,7 +97,7 @@ impl Consumer {
         })
     }
 
-    /// A consumer that is busy for `step` with `images` images.
+    /// Returns a consumer that takes `step` for `images` images.
     #[must_use]
     pub fn with_step(step: Duration, images: u64) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Consumer {
         }
     }
 
-    /// A consumer that waits the recorded times of steps with `images` images each; `None` without any.
+    /// Returns a consumer with recorded step times of `images` images each; `None` without any.
     #[must_use]
     pub fn recorded(source: &str, steps: &[Duration], images: u64) -> Option<Self> {
         if steps.is_empty() {
@@ -122,13 +122,14 @@ impl Consumer {
         })
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How long it is busy with each batch. Step times grow with the batch, so that rates are those of the preset.
+    /// Returns the step times for batches of `batch_size`. They are scaled with the batch size, so that the rate is that of the
+    /// preset.
     #[must_use]
     pub fn steps(&self, batch_size: u64) -> Steps {
         match batch_size == self.images {
@@ -137,13 +138,13 @@ impl Consumer {
         }
     }
 
-    /// Images a second that it takes if it never waits.
+    /// Returns the images per second that the consumer takes if it never waits.
     #[must_use]
     pub fn images_per_s(&self) -> f64 {
         self.images as f64 / self.steps.mean().as_secs_f64().max(1e-9)
     }
 
-    /// A line for reports.
+    /// Returns a line for reports.
     pub fn note(&self) -> String {
         format!(
             "Stand-in: consumers ({}) sleep in place of training, {:.0} images/s each; a real step also takes CPU and PCIe, so these figures are upper bounds.",
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_those_that_were_published() {
+    fn preset_rates_are_the_published_ones() {
         let rate = |name| Consumer::preset(name).unwrap().images_per_s();
         assert!((8.0 * rate("v100-resnet50-fp16") - 11_160.0).abs() < 40.0);
         assert!((8.0 * rate("v100-resnet50-amp") - 6380.0).abs() < 10.0);

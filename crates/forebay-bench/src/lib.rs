@@ -1,4 +1,4 @@
-//! Measurements of Forebay and of what it is measured against, side by side in one run.
+//! Measurements of Forebay and its alternatives, side by side in one run.
 
 pub mod cold;
 mod consumer;
@@ -23,7 +23,7 @@ pub use read::read;
 pub use replay::{ReplayOptions, replay};
 pub use stream::stream;
 
-/// A measurement that could not be made, with what it needed.
+/// The error of a measurement that could not be made.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The result of a measurement.

@@ -1,4 +1,4 @@
-//! The loader in this process: decoded batches by number of threads.
+//! Measures the loader in this process: decoded batches by number of threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,35 +14,35 @@ use crate::cold::{Cold, Evictor};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::read::{footprint, open};
 
-/// The dataset to load, and how.
+/// Options of [`load`].
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
     /// Split, the first one by default.
     pub split: Option<String>,
     /// Numbers of decoding threads to compare.
     pub threads: Vec<usize>,
-    /// Least duration of a run; runs are whole epochs.
+    /// Minimum duration of a run; runs are whole epochs.
     pub duration: Duration,
     /// The transforms to compare, with their names.
     pub transforms: Vec<(String, Transform)>,
-    /// Everything else, but the transform and the threads, which are those that are compared.
+    /// Other options of the loader; its `transform` and `threads` are replaced by those that are compared.
     pub options: Options,
-    /// How caches are emptied before each run.
+    /// How the page cache is emptied before each run.
     pub cold: Cold,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
 
-/// Images a second through each of the transforms, with each number of threads.
+/// Measures the images per second of each of the transforms, with each number of threads.
 ///
 /// # Errors
-/// A dataset that cannot be read or decoded.
+/// The dataset cannot be read or decoded.
 pub fn load(root: &Path, options: &LoadOptions) -> Result<BenchReport> {
     let evictor = Evictor::buffered(options.cold)?;
     let split = open(root, options.split.as_deref())?;
-    // Of the last run.
+    // Bytes that the last run read.
     let read = &Cell::new(0);
-    // Of the last run of each alternative, in their order.
+    // Stages of the last run of each alternative, by its number.
     let accounts: RefCell<BTreeMap<usize, Vec<String>>> = RefCell::default();
     let mut alternatives = Vec::new();
     for (name, transform) in &options.transforms {
@@ -79,14 +79,14 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<BenchReport> {
     Ok(report)
 }
 
-/// Busy and waiting times of each stage in a run, and its bottleneck.
+/// Returns the busy and waiting times of each stage of a run, and its bottleneck.
 fn account(title: &str, stats: &Stats) -> Vec<String> {
     let mut lines = vec![format!("{title}: {}", stats.bottleneck())];
     if stats.fast_images > 0 {
         let share = 100.0 * stats.fast_images as f64 / stats.images.max(1) as f64;
         lines.push(format!("    fast images {share:.1} %"));
     }
-    // Decode and transform share their threads, and the waits of both are the former's.
+    // Decode and transform share their threads, and decode accounts for the waits of both.
     let work = stats.transform.busy_s;
     for stage in stats.stages() {
         let shared = if stage.name == "decode" { work } else { 0.0 };
@@ -108,8 +108,8 @@ fn account(title: &str, stats: &Stats) -> Vec<String> {
     lines
 }
 
-/// Whole epochs until the time is up, with the bytes that were read, from the first on. The first batch is taken before the clock starts, so that
-/// opening is not counted; reading ahead makes up for it at the end.
+/// Loads whole epochs until the time is up. Returns the measurement, and the bytes read since the start. The first batch is
+/// taken before the clock starts, so that opening does not count; the readahead at the end compensates for it.
 fn epochs(
     split: &Split,
     transform: &Transform,
@@ -120,7 +120,7 @@ fn epochs(
     asked.transform = transform.clone();
     asked.threads = threads;
     if asked.is_raw() {
-        // There are no pixels to have wishes about.
+        // Encoded images have no pixels, so options for pixels do not apply.
         asked.output = Output::default();
         asked.decode = DecodeOptions::default();
     }

@@ -1,8 +1,8 @@
-//! Runs alternatives in turn and keeps what each run gave.
+//! Runs alternatives in turn and records their results.
 //!
-//! Owns the order of runs, medians and memory figures; what is measured is the
-//! caller's. Machines drift, so alternatives take turns (A B C, A B C, ...) and are
-//! compared by their medians in the same report, never by figures of two reports.
+//! The caller defines the work; this module defines the order of runs, medians and memory figures. Machines drift, so
+//! alternatives take turns (A B C, A B C, ...) and are compared by their medians in the same report, never by figures of two
+//! reports.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,15 +18,15 @@ use crate::cold::{Evictor, Footprint, Prober, Proof, Watch, summary};
 pub struct Measurement {
     /// Amount of work done, in the row's unit without "/s".
     pub amount: f64,
-    /// Seconds it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
 impl Measurement {
-    /// Times `work`, which says how much it did.
+    /// Measures the duration of `work`, which returns the amount that it did.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// The error of `work`.
     pub fn time(work: impl FnOnce() -> Result<f64>) -> Result<Measurement> {
         let start = Instant::now();
         let amount = work()?;
@@ -37,24 +37,24 @@ impl Measurement {
     }
 }
 
-/// One alternative's results.
+/// Results of one alternative.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The name of the measurement.
     pub name: String,
     /// Unit of the rates, such as `MB/s`; 1 MB is 10^6 bytes.
     pub unit: &'static str,
-    /// Rate of every run, in the order they ran.
+    /// Rate of each run, in order.
     pub rates: Vec<f64>,
     /// Median of `rates`.
     pub median: f64,
-    /// Processor seconds (user and system, all threads of this process) for one of the unit's
-    /// amount, median; absent where the work ran in another process.
+    /// Median CPU seconds (user and system, all threads of this process) per unit of amount; absent if the work ran in another
+    /// process.
     pub cpu_seconds_each: Option<f64>,
-    /// Peak resident memory of this process during the runs, in MiB; absent where the
-    /// work ran in another process or the system does not tell.
+    /// Peak resident memory of this process during the runs, in MiB; absent if the work ran in another process or the system
+    /// does not report it.
     pub peak_rss_mib: Option<f64>,
-    /// Caches of the warmest counted run; absent where caches do not matter.
+    /// Cache state of the warmest counted run; absent if caches do not matter.
     #[serde(flatten)]
     pub cache: Option<CacheState>,
     /// Further figures, by name.
@@ -62,14 +62,14 @@ pub struct Row {
     pub extra: BTreeMap<&'static str, f64>,
 }
 
-/// The state of the caches of a row.
+/// The state of the caches for a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CacheState {
-    /// Part of the bytes that came from the storage, 0 to 1; `None` if it is unknown.
+    /// Fraction of the bytes that came from the storage; `None` if it is unknown.
     pub cold_share: Option<f64>,
     /// `cold`, `part cold (0.43)`, `warm`, `unknown: why`.
     pub cache: String,
-    /// How that was found.
+    /// How the state was measured.
     pub proof: String,
 }
 
@@ -86,14 +86,14 @@ impl From<&Proof> for CacheState {
 /// The bytes that a run delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delivered {
-    /// All of them.
+    /// All delivered bytes.
     pub bytes: u64,
     /// Bytes that came over the network; `None` if they are not counted.
     pub fetched: Option<u64>,
 }
 
 impl Delivered {
-    /// Bytes of local files.
+    /// Creates a count of bytes from local files.
     pub fn local(bytes: u64) -> Self {
         Self {
             bytes,
@@ -107,15 +107,14 @@ impl Delivered {
 pub struct BenchReport {
     /// The subject of the measurement.
     pub title: String,
-    /// The alternatives; the first is what the others are compared with.
+    /// The alternatives; the first one is the baseline.
     pub rows: Vec<Row>,
     /// Notes that a reader needs to judge the figures.
     pub notes: Vec<String>,
 }
 
 impl BenchReport {
-    /// How a row's median relates to the first row's; absent for the first row and
-    /// where the units differ.
+    /// Returns a row's median divided by the first row's; `None` for the first row and for other units.
     pub fn ratio(&self, row: usize) -> Option<f64> {
         let (first, this) = (self.rows.first()?, self.rows.get(row)?);
         (row > 0 && first.unit == this.unit && first.median > 0.0)
@@ -123,7 +122,7 @@ impl BenchReport {
     }
 }
 
-/// One thing to run: its name, its unit, and whether it runs in this process.
+/// An alternative to run: its name, its unit, and whether it runs in this process.
 pub struct Alternative<'a> {
     name: String,
     unit: &'static str,
@@ -132,7 +131,7 @@ pub struct Alternative<'a> {
     reads: Option<Reads<'a>>,
 }
 
-/// The bytes that an alternative reads, and what is done about their caches.
+/// The bytes that an alternative reads, and how their caches are handled.
 struct Reads<'a> {
     footprint: Footprint,
     evictor: Evictor,
@@ -142,7 +141,7 @@ struct Reads<'a> {
 }
 
 impl<'a> Alternative<'a> {
-    /// Work done by this process: its memory and processor time are reported.
+    /// Creates an alternative that runs in this process, whose memory and CPU time are reported.
     pub fn here(
         name: impl Into<String>,
         unit: &'static str,
@@ -157,7 +156,7 @@ impl<'a> Alternative<'a> {
         }
     }
 
-    /// Work done by another program.
+    /// Creates an alternative that runs in another process.
     pub fn elsewhere(
         name: impl Into<String>,
         unit: &'static str,
@@ -169,8 +168,8 @@ impl<'a> Alternative<'a> {
         }
     }
 
-    /// Before each run the caches of these bytes are emptied, and the row tells which part of them came from the storage.
-    /// `delivered` says how many bytes a run delivered.
+    /// Empties the caches of these bytes before each run, and reports the part of them that came from the storage. `delivered`
+    /// returns how many bytes a run delivered.
     #[must_use]
     pub fn reading(
         mut self,
@@ -188,7 +187,7 @@ impl<'a> Alternative<'a> {
         self
     }
 
-    /// Runs it once, between looks at the caches, which are no part of its processor time.
+    /// Runs the alternative once. Checking the caches before and after does not count as its CPU time.
     fn run(&mut self) -> Result<Run> {
         let watch = match &mut self.reads {
             Some(reads) => {
@@ -224,10 +223,10 @@ struct Run {
     proof: Option<Proof>,
 }
 
-/// Runs the alternatives in turn, `runs` times, after one round that does not count.
+/// Runs the alternatives in turn, `runs` times, after one discarded round.
 ///
 /// # Errors
-/// The first error of an alternative ends the measurement.
+/// The first error of an alternative, which ends the measurement.
 pub fn side_by_side(
     title: impl Into<String>,
     runs: usize,
@@ -282,7 +281,7 @@ pub fn side_by_side(
     })
 }
 
-/// The middle value; the mean of the two middle ones for an even count; 0 for none.
+/// Returns the middle value, or the mean of the two middle ones for an even count; 0 without values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -293,8 +292,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Peak resident memory since the last [`reset_peak_rss`] (or since the start where the
-/// system cannot reset it), in MiB.
+/// Returns the peak resident memory in MiB since the last [`reset_peak_rss`], or since the start if the system cannot reset it.
 pub(crate) fn peak_rss_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -304,17 +302,16 @@ pub(crate) fn peak_rss_mib() -> Option<f64> {
 
 /// Starts a new peak for [`peak_rss_mib`].
 pub(crate) fn reset_peak_rss() {
-    // Not every kernel or sandbox allows it; then the peak is that of the whole process.
+    // Not every kernel or sandbox allows the reset. Without it, the peak is that of the whole process.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Processor seconds of this process so far, user and system, all threads; 0 where the
-/// system does not tell.
+/// Returns the CPU seconds of this process so far, user and system, of all threads; 0 if the system does not report them.
 pub fn cpu_seconds() -> f64 {
     let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
     let read = || -> Option<f64> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // The name in parentheses may hold spaces; fields count from behind it.
+        // The name in parentheses may contain spaces; fields are counted after it.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
         let user: f64 = fields.next()?.parse().ok()?;
         let system: f64 = fields.next()?.parse().ok()?;
@@ -323,11 +320,11 @@ pub fn cpu_seconds() -> f64 {
     read().unwrap_or(0.0)
 }
 
-/// Processor time of each thread of this process, by the thread's name. Threads that ended are not among them.
+/// CPU time of each live thread of this process, by the thread's name.
 pub struct Threads(Vec<(String, f64)>);
 
 impl Threads {
-    /// As of now; empty where the system does not tell.
+    /// Returns the current times; empty if the system does not report them.
     pub fn now() -> Threads {
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
         let threads = tasks.flatten().filter_map(|task| {
@@ -337,20 +334,20 @@ impl Threads {
         Threads(threads.collect())
     }
 
-    /// Seconds of all threads whose names begin so.
+    /// Returns the CPU seconds of all threads whose names start with one of `names`.
     pub fn cpu_seconds(&self, names: &[&str]) -> f64 {
         let wanted = |name: &str| names.iter().any(|start| name.starts_with(start));
         let seconds = self.0.iter().filter(|(name, _)| wanted(name));
         seconds.map(|(_, seconds)| seconds).sum()
     }
 
-    /// Seconds of the calling thread so far.
+    /// Returns the CPU seconds of the calling thread so far.
     pub fn own_cpu_seconds() -> f64 {
         on_cpu(Path::new("/proc/thread-self/schedstat")).unwrap_or(0.0)
     }
 }
 
-/// The first figure of a `schedstat`: nanoseconds on a processor.
+/// Returns the first number of a `schedstat`, the time on a CPU, in seconds.
 fn on_cpu(path: &Path) -> Option<f64> {
     let text = std::fs::read_to_string(path).ok()?;
     let nanos: f64 = text.split_whitespace().next()?.parse().ok()?;
@@ -370,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_take_turns_and_the_first_round_does_not_count() {
+    fn alternatives_take_turns_after_a_discarded_round() {
         let order = std::cell::RefCell::new(Vec::new());
         let step = |name: &'static str, amount: f64| {
             order.borrow_mut().push(name);
@@ -398,7 +395,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn rows_tell_the_state_of_their_caches() {
+    fn rows_report_the_state_of_their_caches() {
         use crate::cold::{Cold, FsClass, Mount};
 
         let dir = tempfile::tempdir().expect("a directory");
@@ -427,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_processor_time_are_told() {
+    fn memory_and_cpu_time_are_reported() {
         let held = vec![1u8; 32 << 20];
         assert!(peak_rss_mib().expect("Linux tells") > 32.0);
         let start = cpu_seconds();

@@ -1,4 +1,4 @@
-//! Packing beside `cat` of the same files into one.
+//! Measures packing, beside `cat` of the same files into one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,27 +15,27 @@ use crate::{Error, Result};
 
 const MB: f64 = 1e6;
 
-/// The images to pack, and a directory with room for the result.
+/// Options of [`pack`].
 #[derive(Debug, Clone)]
 pub struct PackBenchOptions {
-    /// Directory for what is written; made, and its content removed after each run.
+    /// Directory for the output. It is created, and the output is removed after each run.
     pub scratch: PathBuf,
-    /// Threads that read and write; none: what the machine allows.
+    /// Threads that read and write; `None` selects what the machine allows.
     pub jobs: Option<usize>,
-    /// How the caches of the images are emptied before each run.
+    /// How the page cache of the images is emptied before each run.
     pub cold: Cold,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
 
-/// `cat` of every file into one, and both formats, with and without seek points and forcing the bytes to disk.
-/// Rates are source bytes a second.
+/// Measures `cat` of all files into one, and packing into both formats, with and without seek points and fsync. Rates are
+/// source bytes per second.
 ///
 /// # Errors
-/// A source that cannot be packed, a scratch directory without room.
+/// The source cannot be packed, or the scratch directory has too little space.
 pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<BenchReport> {
     fs::create_dir_all(&options.scratch)?;
-    // Each run removes what the one before wrote, which may not be another process's.
+    // Each run removes the output of the previous one, which must not belong to another process.
     let _lock = DirLock::acquire(&options.scratch)?;
     let scratch = &Scratch(options.scratch.join("forebay-bench-pack"));
     let bytes = source_bytes(source)?;
@@ -86,7 +86,7 @@ pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<BenchReport> {
     Ok(report)
 }
 
-/// A directory that is removed when it is no longer needed.
+/// A directory that is removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -105,7 +105,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Bytes of all regular files below `source`.
+/// Returns the bytes of all regular files below `source`.
 fn source_bytes(source: &Path) -> Result<u64> {
     let mut total = 0;
     let mut open = vec![source.to_owned()];

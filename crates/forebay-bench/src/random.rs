@@ -1,13 +1,13 @@
-//! Numbers that look random and are the same in each run: for offsets, samples and contents.
+//! Pseudorandom numbers that are the same in each run, for offsets, samples and contents.
 
-/// Marsaglia's xorshift of 64 bits: not for secrets.
+/// Marsaglia's 64-bit xorshift; not for secrets.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// Starts a sequence; each seed has its own.
+    /// Starts a sequence that depends on the seed.
     pub fn new(seed: u64) -> Self {
-        // Zero is the one state that the generator never leaves.
+        // Zero is the only state that the generator never leaves.
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d).warm()
     }
 
@@ -15,7 +15,7 @@ impl Random {
         if self.0 == 0 {
             self.0 = 0x9e37_79b9_7f4a_7c15;
         }
-        // Similar seeds begin with similar numbers.
+        // Sequences of similar seeds start with similar numbers, which are skipped.
         for _ in 0..8 {
             self.next_u64();
         }
@@ -40,7 +40,7 @@ impl Random {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Fills a buffer with bytes that no file system or drive can compress.
+    /// Fills a buffer with incompressible bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for eight in bytes.chunks_mut(8) {
             let number = self.next_u64().to_le_bytes();
@@ -48,7 +48,7 @@ impl Random {
         }
     }
 
-    /// Shuffles (Fisher and Yates).
+    /// Shuffles the items (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);

@@ -1,4 +1,4 @@
-//! Raw reading: records out of shards, checksums verified, nothing decoded.
+//! Measures raw reading: records from shards, with checksums and without decoding.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -12,15 +12,15 @@ use crate::cold::{Cold, Evictor, Footprint};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::{Error, Result};
 
-/// Records a random run reads.
+/// Number of records that a random run reads.
 const RANDOM_READS: u64 = 20_000;
 const MB: f64 = 1e6;
 
-/// Reads each dataset's split in order and at random on one thread, beside plain reads of the
-/// same files. `split` is the first one by default; caches are emptied as `cold` says.
+/// Reads each dataset's split in order and at random on one thread, beside plain reads of the same files. `split` is the first
+/// one by default. `cold` selects how the page cache is emptied.
 ///
 /// # Errors
-/// A dataset that cannot be read.
+/// A dataset cannot be read.
 pub fn read(
     datasets: &[&Path],
     split: Option<&str>,
@@ -32,7 +32,7 @@ pub fn read(
         .iter()
         .map(|root| Ok((root.display().to_string(), open(root, split)?)))
         .collect::<Result<Vec<(String, Split)>>>()?;
-    // Of the last run.
+    // Bytes that the last random run read.
     let random_bytes = &Cell::new(0);
     let mut sequential = Vec::new();
     let mut random = Vec::new();
@@ -89,7 +89,7 @@ pub fn read(
 /// Opens a dataset on this machine, or a generated one.
 ///
 /// # Errors
-/// A directory without a dataset.
+/// The directory has no dataset.
 pub fn dataset(root: &Path) -> Result<Dataset> {
     match root.to_str() {
         Some(url) if is_synthetic(url) => Ok(Recipe::parse(url)?.open()?),
@@ -97,18 +97,18 @@ pub fn dataset(root: &Path) -> Result<Dataset> {
     }
 }
 
-/// Opens a split, the first one when none is named.
+/// Opens a split; the first one if none is named.
 ///
 /// # Errors
-/// A directory without a dataset, or without this split.
+/// The directory has no dataset, or the dataset has no such split.
 pub fn open(root: &Path, split: Option<&str>) -> Result<Split> {
     split_of(&dataset(root)?, root, split)
 }
 
-/// Opens a split of a dataset, the first one when none is named.
+/// Opens a split of a dataset; the first one if none is named.
 ///
 /// # Errors
-/// A dataset without this split.
+/// The dataset has no such split.
 pub fn split_of(dataset: &Dataset, root: &Path, split: Option<&str>) -> Result<Split> {
     let name = match split {
         Some(name) => name.to_owned(),
@@ -121,7 +121,7 @@ pub fn split_of(dataset: &Dataset, root: &Path, split: Option<&str>) -> Result<S
     Ok(dataset.split(&name)?)
 }
 
-/// The files of a split.
+/// Returns the files of a split.
 pub fn footprint(split: &Split) -> Footprint {
     let paths = data_paths(split);
     let is = |what: &dyn Fn(&str) -> bool| {
@@ -137,19 +137,19 @@ pub fn footprint(split: &Split) -> Footprint {
     }
 }
 
-/// The files that hold the records of a split, each once: shards, and the files of other tools that mapped shards only index.
+/// Returns the files with the records of a split, each once: shards, and the files of other tools that mapped shards index.
 fn data_paths(split: &Split) -> Vec<&Path> {
     let of = |shard| std::iter::once(Shard::path(shard)).chain(Shard::source_path(shard));
     let mut paths: Vec<&Path> = split.shards().iter().flat_map(of).collect();
-    // Several shards may be in one file of another tool.
+    // Several shards may index the same file of another tool.
     paths.sort_unstable();
     paths.dedup();
     paths
 }
 
-/// Bytes of all records of a split.
+/// Returns the bytes of all records of a split.
 pub fn record_bytes(split: &Split) -> u64 {
-    // Not the bytes of their files: shards that are read where another tool wrote them have next to none of their own.
+    // Not the sizes of the shard files: shards that index files of another tool are nearly empty.
     let of = |shard: &Shard| -> u64 {
         let records = 0..shard.len();
         records.filter_map(|number| shard.record_len(number)).sum()
@@ -194,7 +194,7 @@ fn at_random(split: &Split, bytes: &Cell<u64>) -> Result<f64> {
     let mut total = 0;
     let mut state = 1u64;
     for _ in 0..RANDOM_READS {
-        // A linear congruential generator: which records is all that matters here.
+        // A linear congruential generator is sufficient to select records.
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);

@@ -1,7 +1,7 @@
-//! Repeats the reads of an epoch without the loader: the rate that a storage gives to them.
+//! Replays the reads of an epoch without the loader, to measure the rate of the storage for these reads.
 //!
-//! The reads are recorded in front of the dataset's storage while the loader runs an epoch of encoded images, and replayed
-//! without the loader: the same files, offsets, lengths, order, readahead and reads in flight.
+//! A recorder in front of the dataset's storage records the reads while the loader runs an epoch of encoded images. The replay
+//! uses the same files, offsets, lengths, order, readahead and number of concurrent reads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,35 +24,35 @@ use crate::read::split_of;
 use crate::storage::{JobFile, Medium, ReadJob, Recorded, Recorder, RunOptions, RunReport, run};
 
 const MB: f64 = 1e6;
-/// The side of the images of the run with a transform.
+/// Width and height of the images in the run with a transform.
 const SIDE: u32 = 224;
 
-/// The epoch whose reads are replayed, and how.
+/// Options of [`replay`].
 #[derive(Debug, Clone)]
 pub struct ReplayOptions {
     /// Split, the first one by default.
     pub split: Option<String>,
-    /// Samples a batch.
+    /// Samples per batch.
     pub batch_size: u64,
     /// Decoding threads; 0 for as many as there are cores.
     pub threads: usize,
-    /// Further numbers of reads in flight to compare; the loader's own is always measured.
+    /// Further numbers of concurrent reads to compare; that of the loader is always measured.
     pub depths: Vec<usize>,
     /// A directory of the same images as single files, named by the keys of the records.
     pub files: Option<PathBuf>,
-    /// How caches are emptied before each run. [`Cold::Direct`] adds replays past the page cache, and empties caches as
-    /// [`Cold::Auto`] does for the others.
+    /// How the page cache is emptied before each run. [`Cold::Direct`] adds replays that bypass the page cache, and empties it
+    /// for the others as [`Cold::Auto`] does.
     pub cold: Cold,
-    /// How stores are reached.
+    /// Options for reading from stores.
     pub read: ReadOptions,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
 
-/// Replays the reads of an epoch at each place that has the dataset, as records and as single files, beside the loader.
+/// Replays the reads of an epoch at each location of the dataset, as records and as single files, beside the loader.
 ///
 /// # Errors
-/// A dataset or an image that cannot be read.
+/// A dataset or an image cannot be read.
 pub fn replay(places: &[Location], options: &ReplayOptions) -> Result<Vec<BenchReport>> {
     let mut reports = Vec::new();
     for place in places {
@@ -62,13 +62,13 @@ pub fn replay(places: &[Location], options: &ReplayOptions) -> Result<Vec<BenchR
     Ok(reports)
 }
 
-/// An epoch that was recorded.
+/// A recorded epoch.
 struct Epoch<'a> {
     place: &'a Location,
     recorded: Recorded,
     /// The same reads without announcements.
     plain: ReadJob,
-    /// Storage of the recorded files, for those that are not below `place`.
+    /// Storage of the recorded files, for files that are not below `place`.
     elsewhere: Arc<dyn Storage>,
     /// Samples in the order of the epoch.
     samples: Vec<u64>,
@@ -77,14 +77,14 @@ struct Epoch<'a> {
     is_local: bool,
 }
 
-/// Figures of the last run of each replay, by its row.
+/// Results of the last run of each replay, by row.
 type Details = RefCell<BTreeMap<String, RunReport>>;
 
 /// Observations of runs besides their rates.
 #[derive(Default)]
 struct Seen {
     details: Details,
-    /// Bottleneck in the last run of each loader, by its row.
+    /// Bottleneck in the last run of each loader, by row.
     bottlenecks: RefCell<BTreeMap<&'static str, String>>,
     /// Bytes of the last run that came over the network.
     fetched: Cell<Option<u64>>,
@@ -95,12 +95,12 @@ impl<'a> Epoch<'a> {
         let (root, storage) = storage(place, &options.read)?;
         let recorder = Recorder::new(storage);
         let dataset = open(&root, Arc::new(recorder.clone()))?;
-        // Indexes are read once for all epochs.
+        // Opens the split before recording, because indexes are read once for all epochs.
         split_of(&dataset, &root, options.split.as_deref())?;
         recorder.clear();
         let (_, samples) = epoch(&dataset, place, Transform::KeepEncoded, options)?;
         let mut recorded = recorder.recorded()?;
-        // Towards its end the loader reads ahead into the next epoch, which reads the same records once more.
+        // Near its end, the loader reads ahead into the next epoch, which repeats reads of the same records.
         recorded.job = recorded.job.without_repeats();
         if recorded.job.reads() == 0 {
             return Err(format!(
@@ -116,7 +116,7 @@ impl<'a> Epoch<'a> {
             recorded,
             elsewhere: recorder.files(),
             samples,
-            // Without the recorder: its keys are read later.
+            // Opened without the recorder, because keys are read later.
             dataset: open(&root, self::storage(place, &options.read)?.1)?,
             split: options.split.as_deref(),
             is_local,
@@ -219,7 +219,7 @@ impl<'a> Epoch<'a> {
         }
     }
 
-    /// The bytes whose caches matter.
+    /// Returns the bytes whose caches matter.
     fn footprint(&self) -> Footprint {
         match self.is_local {
             true => self.recorded.job.footprint(),
@@ -239,7 +239,7 @@ impl<'a> Epoch<'a> {
         if self.is_local {
             return perform(job, &Medium::Local { direct }, depth, name, &seen.details);
         }
-        // A fresh one: what an earlier run read ahead is no part of this run.
+        // Opened again, so that readahead of earlier runs has no effect.
         let (root, storage) = storage(self.place, &options.read)?;
         let below = |file: &JobFile| file.path.starts_with(&root);
         let medium = match self.recorded.job.files().iter().all(below) {
@@ -276,7 +276,7 @@ impl<'a> Epoch<'a> {
         Ok((measurement, took.bottleneck))
     }
 
-    /// A job of the images as files of their own, in the order of the epoch.
+    /// Returns a job that reads the images as single files, in the order of the epoch.
     fn single_files(&self, dir: &Path) -> Result<ReadJob> {
         let split = split_of(&self.dataset, self.dataset.root(), self.split)?;
         let mut files = Vec::with_capacity(self.samples.len());
@@ -304,7 +304,7 @@ impl<'a> Epoch<'a> {
         ReadJob::whole_files(files, None)
     }
 
-    /// Adds what each alternative gave an image, latencies, and the loader's part of the storage.
+    /// Adds images per second of each alternative, latencies, and the loader's fraction of the storage rate.
     fn finish(&self, report: &mut BenchReport, seen: &Seen) {
         let (details, bottlenecks) = (seen.details.borrow(), seen.bottlenecks.borrow());
         let bytes = self.recorded.job.bytes() as f64 / MB;
@@ -389,10 +389,10 @@ pub(crate) fn wire_bytes(
     Some(now.since(&before.unwrap_or_default()).fetched_bytes)
 }
 
-/// Opens a fresh storage of a place; returns the place's path there, too.
+/// Opens the storage of a location. Returns the path of the location in the storage, and the storage.
 ///
 /// # Errors
-/// A place that cannot be opened.
+/// The location cannot be opened.
 pub fn storage(place: &Location, read: &ReadOptions) -> Result<(PathBuf, Arc<dyn Storage>)> {
     let text = place.to_string();
     Ok(match is_synthetic(&text) {
@@ -401,21 +401,21 @@ pub fn storage(place: &Location, read: &ReadOptions) -> Result<(PathBuf, Arc<dyn
     })
 }
 
-/// Opens a dataset of a storage.
+/// Opens a dataset in a storage.
 ///
 /// # Errors
-/// A place without a dataset.
+/// The location has no dataset.
 pub fn open(root: &Path, storage: Arc<dyn Storage>) -> Result<Dataset> {
     Ok(Dataset::options().storage(storage).open(root)?)
 }
 
-/// The duration of an epoch.
+/// Duration and bottleneck of an epoch.
 struct Took {
     seconds: f64,
     bottleneck: String,
 }
 
-/// Loads an epoch; returns its samples in order.
+/// Loads an epoch. Returns its duration, and its samples in order.
 fn epoch(
     dataset: &Dataset,
     place: &Location,

@@ -1,4 +1,4 @@
-//! Decoded batches from a server on this machine: what serving costs beside the loader alone.
+//! Measures decoded batches from a server on this machine: the cost of serving, compared with the loader alone.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,18 +15,18 @@ use crate::cold::{Cold, Evictor};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::read::{dataset, footprint, split_of};
 
-/// Side of the images of a batch in pixels.
+/// Width and height of the images in a batch, in pixels.
 pub const SIDE: u32 = 224;
-/// Images of a batch.
+/// Images per batch.
 pub const BATCH: u64 = 256;
 /// The name of the served dataset.
 pub const NAME: &str = "bench";
 
-/// Decoded training batches of a dataset, in process and from a server on this machine over each of
-/// `transports`, with the same number of decoding threads. Caches are emptied as `cold` says.
+/// Measures decoded training batches of a dataset, in process and from a server on this machine over each of `transports`, with
+/// the same number of decode threads. `cold` selects how the page cache is emptied.
 ///
 /// # Errors
-/// A dataset that cannot be read or decoded.
+/// The dataset cannot be read or decoded.
 pub fn stream(
     root: &Path,
     split: Option<&str>,
@@ -96,13 +96,13 @@ pub fn stream(
     report
 }
 
-/// Bytes that a server read for a stream; 0 if it does not answer.
+/// Returns the bytes that a server read for a stream; 0 if it does not answer.
 pub fn bytes_read(stream: &Stream) -> u64 {
     let stats = stream.server_stats(Duration::from_secs(2));
     stats.map_or(0, |stats| stats.bytes_read)
 }
 
-/// Full batches, padding included, so that every batch is the same work to move.
+/// Returns options for full batches, including padding, so that all batches have the same size.
 fn options(threads: usize) -> Options {
     let mut options = Options::new(BATCH, Transform::Train(TrainTransform::new(SIDE)));
     options.threads = threads;
@@ -122,10 +122,10 @@ fn until(time: Duration, mut next: impl FnMut() -> Result<Option<usize>>) -> Res
     })
 }
 
-/// Starts a server on loopback with what `add` gives it; returns it with the URL of its dataset [`NAME`].
+/// Starts a server on loopback, and calls `add` to add data. Returns it with the URL of its dataset [`NAME`].
 ///
 /// # Errors
-/// A port that cannot be opened, or what `add` fails with.
+/// The port cannot be opened, or `add` fails.
 pub fn serve(add: impl FnOnce(&mut Server) -> Result<()>) -> Result<(ServerHandle, String)> {
     let mut server = Server::bind(ServerOptions {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -137,10 +137,10 @@ pub fn serve(add: impl FnOnce(&mut Server) -> Result<()>) -> Result<(ServerHandl
     Ok((server, url))
 }
 
-/// Opens a stream of a split, with these options of the loader.
+/// Opens a stream of a split with these options of the loader.
 ///
 /// # Errors
-/// A server that cannot be reached, or options that it refuses.
+/// The server cannot be reached, or refuses the options.
 pub fn connect(url: &str, options: &Options, split: &str, transport: Transport) -> Result<Stream> {
     let client = ClientOptions {
         transport,

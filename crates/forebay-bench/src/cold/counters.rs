@@ -1,24 +1,24 @@
-//! Counters of bytes that came from a storage: of this process, of a device, of an NFS mount.
+//! Counters of bytes that were read from storage: by this process, from a device, and from the server of an NFS mount.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::mount::{FsClass, Mount};
 
-/// Counters at one moment; see [`Counters::since`].
+/// Counter values at one time; see [`Counters::since`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// `read_bytes` of `/proc/self/io`: bytes that this process, and children that ended, had read from devices.
-    /// Reads that kernel threads issue are not in it.
+    /// `read_bytes` of `/proc/self/io`: bytes that this process and its ended children caused to be read from devices. Reads by
+    /// kernel threads are not included.
     pub process: Option<u64>,
-    /// Bytes that anyone read from the devices of these mounts, of `/proc/diskstats`. `None` where one of them has no line,
-    /// as in some containers and for file systems over several devices.
+    /// Bytes that all processes read from the devices of the mounts, from `/proc/diskstats`. `None` if a device has no line
+    /// there, as in some containers and for file systems over several devices.
     pub device: Option<u64>,
-    /// Bytes that came from the servers of these mounts, of `/proc/self/mountstats`; `None` where one is not NFS.
+    /// Bytes from the servers of the mounts, from `/proc/self/mountstats`; `None` if a mount is not NFS.
     pub nfs: Option<u64>,
 }
 
-/// Bytes of a sector of `/proc/diskstats`, whatever the device's own are.
+/// Unit of `/proc/diskstats` in bytes, for devices with any sector size.
 const SECTOR: u64 = 512;
 
 impl Counters {
@@ -68,18 +68,18 @@ fn process_bytes(io: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// Bytes read from a disk or a partition; none if it has no line.
+/// Returns the bytes read from a disk or a partition; `None` if it has no line.
 fn device_bytes(diskstats: &str, device: (u32, u32)) -> Option<u64> {
     diskstats.lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace();
         let found = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        // The name, reads, merged reads, sectors.
+        // Skips the name, reads and merged reads; the next field is the sectors read.
         let sectors: u64 = fields.nth(3)?.parse().ok()?;
         (found == device).then(|| sectors.saturating_mul(SECTOR))
     })
 }
 
-/// Returns whether the device counts at all: `iostats` of its queue can be off.
+/// Returns whether the kernel counts reads of the device: `iostats` of its queue can be off.
 fn counts_reads((major, minor): (u32, u32)) -> bool {
     let flag = |queue: &str| {
         let path = format!("/sys/dev/block/{major}:{minor}/{queue}/iostats");
@@ -90,7 +90,7 @@ fn counts_reads((major, minor): (u32, u32)) -> bool {
     flag.is_none_or(|flag| flag.trim() != "0")
 }
 
-/// Bytes from the server of an NFS mount: the fifth figure of its `bytes:` line.
+/// Returns the bytes from the server of an NFS mount: the fifth number of its `bytes:` line.
 fn nfs_bytes(mountstats: &str, point: &Path) -> Option<u64> {
     let mut ours = false;
     for line in mountstats.lines() {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_kernel() {
+    fn kernel_counters_are_parsed() {
         let io = "rchar: 9\nread_bytes: 8192\nwrite_bytes: 1\n";
         assert_eq!(process_bytes(io), Some(8192));
         assert_eq!(process_bytes("read_bytes: x"), None);

@@ -6,23 +6,23 @@ use std::str::FromStr;
 use super::footprint::Footprint;
 use crate::{Error, Result};
 
-/// How caches are emptied before a run, as the user asks for it.
+/// How caches are emptied before a run, as selected by the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cold {
     /// The strongest of [`Root`](Cold::Root) and [`Advise`](Cold::Advise) that the user's permissions allow.
     Auto,
-    /// The whole page cache, and cached directory entries and inodes, of this machine.
+    /// Drops the whole page cache, and cached directory entries and inodes, of this machine.
     Root,
-    /// The cached pages of each file.
+    /// Drops the cached pages of each file.
     Advise,
-    /// Reads that bypass the page cache (`O_DIRECT`), where the measurement can do them.
+    /// Uses reads that bypass the page cache (`O_DIRECT`), in measurements that support them.
     Direct,
-    /// Caches stay as they are.
+    /// Leaves caches as they are.
     #[default]
     Off,
 }
 
-/// A way of eviction that was chosen.
+/// The method of eviction in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// `syncfs`, then 3 into `/proc/sys/vm/drop_caches`.
@@ -31,7 +31,7 @@ pub enum Way {
     Advise,
     /// `O_DIRECT`.
     Direct,
-    /// None.
+    /// No eviction.
     Off,
 }
 
@@ -71,7 +71,7 @@ impl Way {
         }
     }
 
-    /// Describes what it does.
+    /// Describes the method.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Root => "syncfs, then 3 into /proc/sys/vm/drop_caches",
@@ -82,7 +82,7 @@ impl Way {
     }
 }
 
-/// Empties caches in one way.
+/// Empties caches with one method.
 #[derive(Debug, Clone, Copy)]
 pub struct Evictor(Way);
 
@@ -94,10 +94,10 @@ impl Default for Evictor {
 }
 
 impl Evictor {
-    /// Chooses a way.
+    /// Selects the method.
     ///
     /// # Errors
-    /// A way that this system or this user cannot do.
+    /// This system or this user does not support the method.
     pub fn new(cold: Cold) -> Result<Self> {
         let linux = cfg!(target_os = "linux");
         let way = match cold {
@@ -122,10 +122,10 @@ impl Evictor {
         Ok(Self(way))
     }
 
-    /// Chooses a way for a measurement that reads through the page cache.
+    /// Selects the method for a measurement that reads through the page cache.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and [`Cold::Direct`].
+    /// The errors of [`new`](Self::new), and [`Cold::Direct`].
     pub fn buffered(cold: Cold) -> Result<Self> {
         match cold {
             Cold::Direct => {
@@ -135,19 +135,19 @@ impl Evictor {
         }
     }
 
-    /// The way that was chosen.
+    /// Returns the selected method.
     pub fn way(self) -> Way {
         self.0
     }
 
-    /// Empties the caches of these bytes. Other files' pages are dropped by [`Way::Root`] alone.
-    /// Caches outside this machine stay as they are.
+    /// Empties the caches of these bytes. Only [`Way::Root`] also drops pages of other files. Caches outside this machine stay
+    /// as they are.
     ///
     /// # Errors
-    /// A file that cannot be opened or synced.
+    /// A file cannot be opened or synced.
     pub fn evict(self, footprint: &Footprint) -> Result<()> {
         match self.0 {
-            // Direct reads find what was written only after it is on the device; the kernel sees to it.
+            // Before a direct read, the kernel itself writes dirty pages to the device.
             Way::Off | Way::Direct => Ok(()),
             Way::Root => drop_all(footprint),
             Way::Advise => advise_all(footprint),
@@ -192,7 +192,7 @@ fn advise_all(footprint: &Footprint) -> Result<()> {
 
     for file in footprint.local() {
         let open = forebay_shard::open_file(&file.path).map_err(|e| fail(&file.path, "open", e))?;
-        // Dirty pages are not dropped. Where it is known that there are none, a flush of the device is saved.
+        // Dirty pages are not dropped, so they are synced first. Without dirty pages, the flush of the device is skipped.
         if super::residency::dirty_bytes(&open) != Some(0) {
             rustix::fs::fdatasync(&open).map_err(|e| fail(&file.path, "fdatasync", e))?;
         }

@@ -1,4 +1,4 @@
-//! The bytes that a measurement reads: those whose caches matter.
+//! The bytes that a measurement reads, whose caches matter.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use super::page_bytes;
 pub enum Footprint {
     /// Files of this machine's file systems.
     Files(Vec<FileBytes>),
-    /// Objects of a store. The run itself says how many bytes came over the network.
+    /// Objects of a store. The run itself reports how many bytes came over the network.
     Store,
-    /// Generated data: there is no storage.
+    /// Generated data, without storage.
     Generated,
 }
 
@@ -26,7 +26,7 @@ pub struct FileBytes {
 }
 
 impl Footprint {
-    /// Whole files.
+    /// Creates a footprint of whole files.
     pub fn files<P: Into<PathBuf>>(paths: impl IntoIterator<Item = P>) -> Self {
         let whole = |path: P| FileBytes {
             path: path.into(),
@@ -35,10 +35,10 @@ impl Footprint {
         Self::Files(paths.into_iter().map(whole).collect())
     }
 
-    /// All regular files below a directory, or a single file.
+    /// Creates a footprint of all regular files below a directory, or of a single file.
     ///
     /// # Errors
-    /// A directory that cannot be listed.
+    /// A directory cannot be listed.
     pub fn tree(root: &Path) -> std::io::Result<Self> {
         let mut found = Vec::new();
         let mut open = vec![root.to_owned()];
@@ -61,7 +61,7 @@ impl Footprint {
         Ok(Self::files(found))
     }
 
-    /// The files, if there are any.
+    /// Returns the files, if there are any.
     pub fn local(&self) -> &[FileBytes] {
         match self {
             Self::Files(files) => files,
@@ -71,7 +71,7 @@ impl Footprint {
 }
 
 impl FileBytes {
-    /// The different bytes that are read of a file of `len` bytes, by pages.
+    /// Returns the distinct bytes that are read from a file of `len` bytes, by pages.
     pub(super) fn spans(&self, len: u64) -> Vec<Span> {
         let page = page_bytes();
         let mut spans = Vec::new();
@@ -105,7 +105,7 @@ impl FileBytes {
         spans
     }
 
-    /// The ranges, sorted, disjoint, not empty, and within the file.
+    /// Returns the ranges sorted, disjoint, not empty, and within the file.
     fn distinct(&self, len: u64) -> Vec<Range<u64>> {
         let whole = 0..len;
         let ranges = self.ranges.as_deref();
@@ -124,7 +124,7 @@ impl FileBytes {
     }
 }
 
-/// Consecutive pages, and how many of their bytes are read: all, or a part of a single page.
+/// Consecutive pages, and how many of their bytes are read: all bytes, or a part of a single page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) pages: Range<u64>,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_its_regular_files() {
+    fn trees_contain_regular_files_only() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("a")).unwrap();
         for name in ["a/x", "y"] {

@@ -1,9 +1,9 @@
-//! Cold caches, and the proof that they were cold.
+//! Empties caches before runs, and proves that they were cold.
 //!
-//! A figure of a storage means nothing without the part of its bytes that came from the storage. A measurement names the
+//! The throughput of a storage is meaningful only with the part of its bytes that came from the storage. A measurement names the
 //! bytes that it reads (a [`Footprint`]), an [`Evictor`] empties their caches, and a [`Watch`] around the run gives a
-//! [`Proof`]: the *cold share*, bytes from storage divided by bytes delivered, with the way it was found. A run with a
-//! share below [`COLD`] is never called cold.
+//! [`Proof`]: the *cold share*, which is bytes from storage divided by bytes delivered, and the method that measured it. A run
+//! with a share below [`COLD`] is never called cold.
 //!
 //! ```no_run
 //! use forebay_bench::cold::{Cold, Evictor, Footprint, Watch};
@@ -33,7 +33,7 @@ pub use mount::{FsClass, Mount};
 pub use proof::{COLD, Proof, WARM, Watch, summary};
 pub use residency::{Method, Prober, Residency};
 
-/// Bytes of a page of the page cache.
+/// Returns the size of a page of the page cache in bytes.
 pub(crate) fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }

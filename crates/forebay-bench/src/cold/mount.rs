@@ -1,4 +1,4 @@
-//! The file system that a path is on, and what is known about its caches.
+//! The file system of a path, and what is known about its caches.
 
 use std::path::{Path, PathBuf};
 
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 pub struct Mount {
     /// The mount point.
     pub point: PathBuf,
-    /// Its type, as the kernel names it: `ext4`, `nfs4`, `overlay`.
+    /// File system type, as named by the kernel: `ext4`, `nfs4`, `overlay`.
     pub kind: String,
     /// The mounted device or export: `/dev/sda1`, `server:/export`.
     pub source: String,
     /// Options of the mount and of the file system, separated by commas.
     pub options: String,
-    /// Device number: major, minor. A major of 0 is no block device.
+    /// Device number: major, minor. Major 0 is no block device.
     pub device: (u32, u32),
 }
 
-/// The storage behind a file system: decides which counters prove a read.
+/// The kind of storage behind a file system. It decides which counters prove a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FsClass {
-    /// A block device, read by the process that asks.
+    /// A block device. The kernel counts its reads for the process that reads.
     Disk,
     /// Memory: the page cache is the storage.
     Memory,
@@ -30,27 +30,27 @@ pub enum FsClass {
     Nfs,
     /// Another network file system.
     Network,
-    /// A program that serves files.
+    /// A user-space file system.
     Fuse,
-    /// A cache of its own beside the page cache (ZFS).
+    /// A file system with its own cache beside the page cache (ZFS).
     OwnCache,
     /// None of these.
     Other,
 }
 
 impl Mount {
-    /// Returns the mount that a path is on; `None` if the system does not say, or the path does not exist.
+    /// Returns the mount of a path; `None` if the system does not report mounts, or the path does not exist.
     pub fn of(path: &Path) -> Option<Self> {
         let path = path.canonicalize().ok()?;
         let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
         let mounts = table.lines().filter_map(parse);
-        // Of several mounts at one point the last one is seen.
+        // Of several mounts at the same point, the last one is visible.
         mounts
             .filter(|mount| path.starts_with(&mount.point))
             .max_by_key(|mount| mount.point.components().count())
     }
 
-    /// Returns the class of a type of file systems; `None` for those whose source decides.
+    /// Returns the class of a file system type; `None` if the mounted device decides.
     pub fn class_of(kind: &str) -> Option<FsClass> {
         Some(match kind {
             "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => FsClass::Memory,
@@ -64,7 +64,7 @@ impl Mount {
         })
     }
 
-    /// Returns the class of its storage.
+    /// Returns the class of the storage.
     pub fn class(&self) -> FsClass {
         match Self::class_of(&self.kind) {
             Some(class) => class,
@@ -98,7 +98,7 @@ fn parse(line: &str) -> Option<Mount> {
     })
 }
 
-/// Undoes the kernel's escapes: `\040` is a space.
+/// Decodes the kernel's octal escapes, such as `\040` for a space.
 fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_mountinfo() {
+    fn mountinfo_lines_are_parsed() {
         let line =
             r"36 35 98:0 /mnt1 /mnt/a\040b rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
         let mount = parse(line).unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_by_type() {
+    fn file_system_types_have_classes() {
         let class = |kind: &str, source: &str| {
             let mount = Mount {
                 point: PathBuf::from("/"),

@@ -1,4 +1,4 @@
-//! The cold share of a run, and how it was proved.
+//! The cold share of a run, and its proof.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,26 +11,27 @@ use super::footprint::{FileBytes, Footprint};
 use super::mount::{FsClass, Mount};
 use super::residency::{Method, Prober, Residency};
 
-/// The least cold share of a run that is called cold.
+/// Minimum cold share of a run that is called cold.
 pub const COLD: f64 = 0.95;
-/// The largest cold share of a run that is called warm.
+/// Maximum cold share of a run that is called warm.
 pub const WARM: f64 = 0.05;
 
-/// The state of the caches of a run, as far as it is known.
+/// The state of the caches during a run, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Proof {
     /// Cold share: bytes that were delivered and had to come from the storage, divided by bytes delivered. At most 1; `None`
     /// if it is unknown.
     pub cold_share: Option<f64>,
-    /// Bytes read from the storage for each byte delivered: above the cold share where readahead was wasted.
+    /// Bytes read from the storage per byte delivered. Above the cold share if readahead was wasted.
     pub read_ratio: Option<f64>,
     /// Part of the bytes that was in the page cache before the run; `None` if it is unknown.
     pub resident_before: Option<f64>,
     /// How caches were emptied: `root`, `advise`, `direct`, `off`.
     pub way: &'static str,
-    /// The counters and calls that this rests on; for an unknown share, why it is unknown.
+    /// The counters and system calls behind the share; for an unknown share, the reason.
     pub method: String,
-    /// Whether there are caches behind this machine, which nothing here can see: of a server, an array, a hypervisor.
+    /// Whether caches outside this machine may exist, such as those of a server, an array or a hypervisor. Nothing here can see
+    /// them.
     pub caches_beyond: bool,
 }
 
@@ -44,12 +45,12 @@ impl Proof {
             }
             Some(share) if share >= COLD => "cold".to_owned(),
             Some(share) if share <= WARM => "warm".to_owned(),
-            // Never rounded up to a share that would be called cold.
+            // Rounded down, so that the share never reads as one that is called cold.
             Some(share) => format!("part cold ({:.2})", (share * 100.0).floor() / 100.0),
         }
     }
 
-    /// Returns the proof in one line.
+    /// Returns the proof as one line.
     pub fn line(&self) -> String {
         let mut parts = vec![self.word()];
         if self.cold_share.is_some() {
@@ -79,13 +80,13 @@ impl Proof {
     }
 }
 
-/// Returns the proof of several runs: that of the one with the lowest share; an unknown one counts as lowest.
+/// Returns the proof of several runs: the one with the lowest share. An unknown share counts as the lowest.
 pub fn summary(proofs: &[Proof]) -> Option<&Proof> {
     let share = |proof: &Proof| proof.cold_share.unwrap_or(-1.0);
     proofs.iter().min_by(|a, b| share(a).total_cmp(&share(b)))
 }
 
-/// The state of caches and counters at the begin of a run.
+/// State of caches and counters at the start of a run.
 #[derive(Debug)]
 pub struct Watch {
     way: Way,
@@ -104,12 +105,12 @@ enum Place {
 }
 
 impl Watch {
-    /// Looks at the caches, then at the counters: the last thing to do before a run.
+    /// Measures the residency, then reads the counters. Call this last before a run.
     pub fn begin(footprint: &Footprint, way: Way) -> Self {
         Self::begin_with(footprint, way, &mut Prober::default())
     }
 
-    /// The same with a prober that remembers which pages it probed in earlier runs.
+    /// Begins like [`Watch::begin`], with a prober that remembers the pages that it probed in earlier runs.
     pub fn begin_with(footprint: &Footprint, way: Way, prober: &mut Prober) -> Self {
         let place = match footprint {
             Footprint::Files(files) => mounts(files),
@@ -127,8 +128,8 @@ impl Watch {
         }
     }
 
-    /// Returns the proof for a run that delivered so many bytes; `fetched` of them came over the network, where the
-    /// footprint is a store's.
+    /// Returns the proof of a run that delivered `delivered` bytes. For the footprint of a store, `fetched` of them came over
+    /// the network.
     pub fn end(&self, delivered: u64, fetched: Option<u64>) -> Proof {
         let read = self.place.counters().since(&self.before);
         let unknown = |why: String| {
@@ -153,7 +154,7 @@ impl Watch {
                         Ok(found) => format!("{method}; {}", found.method),
                         Err(why) => format!("{method}; residency unknown: {why}"),
                     };
-                    // Direct reads do not look at the page cache.
+                    // Direct reads do not use the page cache.
                     let cached = self.residency.as_ref().ok();
                     let cached = cached.filter(|_| self.way != Way::Direct);
                     self.proof(bytes, delivered, &method, beyond, cached)
@@ -163,15 +164,15 @@ impl Watch {
         }
     }
 
-    /// Returns whether pages of the footprint may have been dropped during the run, so that a second read of them was one
-    /// from storage again.
+    /// Returns whether pages of the footprint may have been dropped during the run, so that reading them again came from
+    /// storage.
     fn lost_pages(&self) -> bool {
         let exact = &[Method::Cachestat, Method::Mincore];
         let after = Prober::with_methods(exact).measure(&self.files);
         after.map_or(true, |found| found.part < 1.0)
     }
 
-    /// Bytes from storage are no more than what the page cache lacked: the rest of them is readahead that nothing used.
+    /// Limits the bytes from storage to what the page cache lacked: the rest is readahead that was not used.
     fn proof(
         &self,
         bytes: u64,
@@ -211,9 +212,9 @@ impl Place {
     }
 }
 
-/// The mounts of all files, each once.
+/// Returns the mounts of all files, each once.
 fn mounts(files: &[FileBytes]) -> Place {
-    // Thousands of files are in few directories. Links are followed, so a link counts by itself.
+    // Looked up by directory, as thousands of files are in few directories. A symbolic link is looked up by itself.
     let mut by_dir: BTreeMap<PathBuf, Mount> = BTreeMap::new();
     for file in files {
         let is_link = file.path.is_symlink();
@@ -241,7 +242,7 @@ fn mounts(files: &[FileBytes]) -> Place {
     }
 }
 
-/// Bytes from storage, and the counter that says so.
+/// Returns the bytes from storage, and the name of the counter.
 fn from_storage(mounts: &[Mount], read: &Counters) -> Result<(u64, String), String> {
     use FsClass::{Disk, Memory, Nfs, Other, Overlay};
 
@@ -265,7 +266,7 @@ fn from_storage(mounts: &[Mount], read: &Counters) -> Result<(u64, String), Stri
     let Some(process) = read.process else {
         return Err("/proc/self/io cannot be read".to_owned());
     };
-    // A process counts what it submits, a device what everyone had read from it: the lower figure cannot be too high.
+    // A process counts the reads that it submits, and a device those of all processes: the smaller number is never too high.
     let whole = mounts
         .iter()
         .all(|mount| mount.class() == Disk && mount.device.0 != 0);
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn words() {
+    fn cold_shares_have_words() {
         assert_eq!(word(1.0), "cold");
         assert_eq!(word(0.95), "cold");
         assert_eq!(word(0.9499), "part cold (0.94)");
@@ -333,10 +334,10 @@ mod tests {
         let cached = watch.residency.as_ref().ok();
         let proof = watch.proof(1300, 1000, "test", false, cached);
         assert_eq!((proof.cold_share, proof.read_ratio), (Some(0.5), Some(1.3)));
-        // A second pass over a file larger than memory is from the device again.
+        // A second pass over a file larger than memory reads from the device again.
         let proof = watch.proof(1500, 2000, "test", false, cached);
         assert_eq!(proof.cold_share, Some(0.75));
-        // Without residency the counter is all there is.
+        // Without residency, the counter alone gives the share.
         let proof = watch.proof(900, 1000, "test", false, None);
         assert_eq!(proof.cold_share, Some(0.9));
     }
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_as_cold_as_its_warmest_run() {
+    fn the_proof_of_a_row_is_that_of_its_warmest_run() {
         let proof = |share| {
             let mut proof = Proof::unknown(Way::Off, "x");
             proof.cold_share = share;

@@ -1,12 +1,12 @@
-//! Which pages of a file are in the page cache.
+//! Measures which pages of a file are in the page cache.
 //!
-//! Three ways, each with a condition under which its answer can be believed:
+//! There are three methods, and each is reliable under a condition only:
 //!
-//! - `cachestat(2)` (Linux 6.5): exact. Not on overlayfs, where it counts the pages of the overlay's own inode, which has
-//!   none: it reports every file as absent.
-//! - `mincore(2)`: exact for files that the user owns or may write. Of others it reports every page as resident.
-//! - `preadv2(RWF_NOWAIT)` of a sample of pages. A miss starts a read of the page on recent kernels, so at most one page in
-//!   a thousand is probed, without readahead, never the same one twice, and those that were absent are dropped again.
+//! - `cachestat(2)` (Linux 6.5): exact. Not used on overlayfs, where it counts the pages of the overlay's inode, which has
+//!   none, and reports every file as absent.
+//! - `mincore(2)`: exact for files that the user owns or may write. It reports every page of other files as resident.
+//! - `preadv2(RWF_NOWAIT)` of a sample of pages. A miss starts a read of the page on recent kernels. So at most one page in a
+//!   thousand is probed, without readahead and never twice, and pages that were absent are dropped again.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,12 +14,12 @@ use std::fmt;
 use super::footprint::FileBytes;
 use crate::random::Random;
 
-/// One page of this many is probed at most.
+/// At most one page out of this many is probed.
 const SAMPLE: u64 = 1000;
-/// Fewer probes say nothing.
+/// Minimum number of probes of a valid sample.
 const LEAST_SAMPLE: u64 = 30;
 
-/// How residency was found.
+/// The method that measured residency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
     /// `cachestat(2)`.
@@ -45,15 +45,15 @@ impl fmt::Display for Method {
 pub struct Residency {
     /// Part of the bytes that is resident, 0 to 1.
     pub part: f64,
-    /// Pages that hold the bytes; a page that holds two ranges counts twice.
+    /// Pages with the bytes; a page with two ranges counts twice.
     pub pages: u64,
-    /// Pages that were asked for: all of them, or a sample.
+    /// Pages that were checked: all of them, or a sample.
     pub asked: u64,
-    /// The weakest method that was used.
+    /// The least exact method that was used.
     pub method: Method,
-    /// Two standard errors of `part`; 0 where every page was asked for.
+    /// Two standard errors of `part`; 0 if every page was checked.
     pub margin: f64,
-    /// Different bytes of the footprint.
+    /// Distinct bytes of the footprint.
     pub bytes: u64,
 }
 
@@ -67,13 +67,13 @@ impl fmt::Display for Residency {
     }
 }
 
-/// Asks for residency, and remembers which pages were probed.
+/// Measures residency, and remembers which pages it probed.
 #[derive(Debug)]
 pub struct Prober {
-    /// Device, inode, page.
+    /// Device, inode and page number of probed pages.
     probed: HashSet<(u64, u64, u64)>,
     random: Random,
-    /// For tests of the weaker methods.
+    /// Methods that may be used; tests restrict them.
     allowed: &'static [Method],
 }
 
@@ -88,7 +88,7 @@ impl Default for Prober {
 }
 
 impl Prober {
-    /// Uses these methods alone.
+    /// Uses these methods only.
     pub fn with_methods(allowed: &'static [Method]) -> Self {
         Self {
             allowed,
@@ -96,10 +96,10 @@ impl Prober {
         }
     }
 
-    /// Finds how much of these bytes is resident.
+    /// Returns how much of these bytes is resident.
     ///
     /// # Errors
-    /// Why it is unknown.
+    /// The reason why it is unknown.
     pub fn measure(&mut self, files: &[FileBytes]) -> Result<Residency, String> {
         if files.is_empty() {
             return Err("there are no files".to_owned());
@@ -108,7 +108,7 @@ impl Prober {
     }
 }
 
-/// Bytes of a file that are not on the device yet; none if the system does not say.
+/// Returns the bytes of a file that are not on the device yet; `None` if the system does not report them.
 #[cfg(target_os = "linux")]
 pub(super) fn dirty_bytes(file: &std::fs::File) -> Option<u64> {
     let stat = system::cachestat(file, 0, 0).ok()?;
@@ -141,10 +141,10 @@ mod system {
     use crate::cold::footprint::Span;
     use crate::cold::page_bytes;
 
-    /// The number of the call on every architecture that Rust supports here.
+    /// System call number, the same on every supported architecture.
     const SYS_CACHESTAT: libc::c_long = 451;
     const OVERLAYFS_MAGIC: i128 = 0x794c_7630;
-    /// Pages that one `mincore` maps.
+    /// Maximum number of pages per call of `mincore`.
     const WINDOW: u64 = 1 << 18;
 
     /// `struct cachestat` of linux/mman.h.
@@ -163,7 +163,8 @@ mod system {
     pub(super) fn cachestat(file: &File, offset: u64, len: u64) -> Result<Cachestat, Errno> {
         let range = [offset, len];
         let mut stat = Cachestat::default();
-        // SAFETY: both pointers are to live memory of the layout that the kernel expects, and it writes to `stat` alone.
+        // SAFETY: both pointers are to live memory with the layout that the kernel expects, and the kernel writes to `stat`
+        // only.
         let result = unsafe {
             libc::syscall(
                 SYS_CACHESTAT,
@@ -195,8 +196,8 @@ mod system {
             let count = (pages.end - from).min(WINDOW);
             let len = (count * page) as usize;
             let mut each = vec![0u8; count as usize];
-            // SAFETY: a fresh mapping at an address that the kernel chooses. Its memory is never accessed, so a file that
-            // shrinks meanwhile does no harm; `each` has a byte for each of its pages; it is unmapped once.
+            // SAFETY: a new mapping at an address that the kernel selects. Its memory is never accessed, so a file that shrinks
+            // meanwhile does no harm. `each` has a byte for each of its pages. It is unmapped once.
             let result = unsafe {
                 let at = mmap(
                     std::ptr::null_mut(),
@@ -221,7 +222,7 @@ mod system {
         Ok(resident)
     }
 
-    /// Returns whether the kernel answers `mincore` for this file: of files that the user neither owns nor may write, it
+    /// Returns whether `mincore` is reliable for this file. For files that the user neither owns nor may write, the kernel
     /// reports every page as resident.
     fn is_ours(file: &File, path: &std::path::Path) -> bool {
         let owner = file.metadata().map(|data| data.uid());
@@ -298,7 +299,7 @@ mod system {
         })
     }
 
-    /// Counts resident bytes with a method that sees every page.
+    /// Counts resident bytes with a method that checks every page.
     fn exact(allowed: &[Method], file: &FileBytes, opened: &Opened) -> Option<(f64, Method)> {
         let page = page_bytes();
         let bytes = |span: &Span, found: u64| {
@@ -324,17 +325,17 @@ mod system {
         None
     }
 
-    /// The answer of a sample.
+    /// Result of a sample.
     struct Sampled {
         /// Resident part of the probed pages.
         part: f64,
         asked: u64,
-        /// Pages that the sample stands for.
+        /// Number of pages that the sample represents.
         of: u64,
     }
 
     impl Sampled {
-        /// Two standard errors. By Laplace's rule: a part of 0 or 1 is uncertain too.
+        /// Returns two standard errors, with Laplace's rule of succession: a part of 0 or 1 is uncertain too.
         fn margin(&self) -> f64 {
             let n = self.asked as f64;
             let part = (self.part * n + 1.0) / (n + 2.0);
@@ -346,11 +347,11 @@ mod system {
     fn sample(prober: &mut Prober, files: &[&FileBytes]) -> Result<Sampled, String> {
         let mut total = 0;
         let (mut asked, mut hits) = (0u64, 0u64);
-        // The next page to probe, counted over all files.
+        // Index of the next page to probe, over all files.
         let mut next = prober.random.below(SAMPLE);
         for file in files {
             let opened = open(file)?;
-            // No readahead: a miss starts a read of this page alone.
+            // No readahead: a miss starts a read of this page only.
             let _ = rustix::fs::fadvise(&opened.file, 0, None, Advice::Random);
             let mut missed = Vec::new();
             for range in opened.spans.iter().map(|span| &span.pages) {
@@ -401,7 +402,7 @@ mod system {
         }
     }
 
-    /// Drops a page whose read the probe started. A page that is being read cannot be dropped: this waits for it.
+    /// Drops a page whose read the probe started. A page that is being read cannot be dropped, so this waits for the read.
     fn forget(file: &File, page: u64) {
         let offset = page * page_bytes();
         let _ = file.read_at(&mut [0], offset);
@@ -423,7 +424,7 @@ mod tests {
     use super::*;
     use crate::cold::{Cold, Evictor, Footprint, FsClass, Mount, page_bytes};
 
-    /// A file of so many pages, on the device; none where the file system keeps all pages in memory or is unknown.
+    /// Creates a file of `pages` pages on the device; `None` if the file system keeps all pages in memory or is unknown.
     fn file(dir: &Path, pages: u64) -> Option<PathBuf> {
         let path = dir.join("file");
         let mut file = std::fs::File::create(&path).unwrap();
@@ -476,12 +477,12 @@ mod tests {
                 (1.0 / (2 * page + 1) as f64, 2 * page + 1)
             );
         }
-        // mincore answers for our own files everywhere.
+        // `mincore` is reliable for our own files on every file system.
         assert!(both > 0);
     }
 
     #[test]
-    fn samples_neither_warm_the_file_nor_repeat() {
+    fn samples_do_not_warm_the_file_or_repeat_pages() {
         let dir = tempfile::tempdir().unwrap();
         let Some(path) = file(dir.path(), 40_000) else {
             return;
@@ -515,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_has_no_residency() {
+    fn a_missing_file_has_no_residency() {
         let why = Prober::default().measure(Footprint::files(["/no/such"]).local());
         assert!(why.unwrap_err().contains("\"/no/such\""));
         assert!(Prober::default().measure(&[]).is_err());

@@ -1,4 +1,4 @@
-//! Runs whose cache state is made page by page, against the share that a [`Watch`] finds.
+//! Runs with a known cache state, whose share a [`Watch`] must find.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use crate::random::Random;
 
 const PAGES: u64 = 1000;
 
-/// A file that is on the device; none where the file system keeps pages in memory, or is none that is known.
+/// Creates a file on the device; `None` if the file system keeps all pages in memory or is unknown.
 fn file(dir: &Path) -> Option<PathBuf> {
     let class = Mount::of(dir)?.class();
     if !matches!(class, FsClass::Disk | FsClass::Overlay) {
@@ -26,7 +26,7 @@ fn file(dir: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn the_share_of_a_file_that_is_half_cached_is_a_half() {
+fn half_cached_files_have_a_cold_share_of_one_half() {
     let dir = tempfile::tempdir().unwrap();
     let Some(path) = file(dir.path()) else {
         return;
@@ -35,7 +35,7 @@ fn the_share_of_a_file_that_is_half_cached_is_a_half() {
     let exact: [&'static [Method]; 2] = [&[Method::Cachestat, Method::Mincore], &[Method::Mincore]];
     for methods in exact {
         let file = File::open(&path).unwrap();
-        // Without readahead no page is read but those that are named.
+        // Without readahead, only the requested pages are read.
         fadvise(&file, 0, None, Advice::Random).unwrap();
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         for page in (0..PAGES).step_by(2) {

@@ -1,5 +1,5 @@
-//! Advice for a dataset on this machine: from its sizes, formats and counts, and a short measurement of storage and decoding.
-//! Each piece of advice has its arithmetic in the sentence.
+//! Gives advice for a dataset on this machine, from its sizes, formats and counts, and from short measurements of storage and
+//! decoding. Each piece of advice includes its arithmetic.
 
 mod text;
 
@@ -26,13 +26,13 @@ use crate::{Error, Result};
 pub struct AdviseOptions {
     /// Split, the first one by default.
     pub split: Option<String>,
-    /// GPUs of all machines.
+    /// Number of GPUs of all machines.
     pub gpus: u64,
     /// Images per second of one GPU; `None` if it is not known.
     pub gpu_images_per_s: Option<f64>,
-    /// How caches are emptied before storage is measured.
+    /// How the page cache is emptied before storage is measured.
     pub cold: Cold,
-    /// How stores are reached.
+    /// Options for reading from stores.
     pub read: ReadOptions,
     /// Duration of a measurement.
     pub run_time: Duration,
@@ -47,20 +47,20 @@ pub struct Advice {
     pub text: String,
 }
 
-/// Everything that was found.
+/// The advice, and the figures that it is based on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AdviceReport {
-    /// Images.
+    /// Number of images.
     pub images: u64,
-    /// Mean bytes that are read for an image.
+    /// Mean bytes read per image.
     pub image_bytes: f64,
     /// Images per second that the training takes; `None` if it is not known.
     pub demand: Option<f64>,
     /// Images per second that the storage gives.
     pub storage_images_per_s: f64,
-    /// The state of the caches meanwhile.
+    /// The state of the caches during the measurement of the storage.
     pub cache: String,
-    /// How that is known.
+    /// How that state was measured.
     pub proof: String,
     /// Images per second that a core decodes.
     pub core_images_per_s: f64,
@@ -74,18 +74,18 @@ pub struct AdviceReport {
 
 /// Default size of the shards of `forebay pack`, in bytes.
 const SHARD_BYTES: f64 = (256u64 << 20) as f64;
-/// Shards for each rank, so that all read at once and shards can be shuffled.
+/// Shards per rank, so that all ranks can read at once and shards can be shuffled.
 const SHARDS_PER_GPU: u64 = 8;
-/// Reads in flight of single files, as a loader with that many threads has.
+/// Concurrent reads of single files, as many as a loader with this number of threads has.
 const FILES_DEPTH: usize = 16;
-/// Files that a run reads at most.
+/// Maximum number of files that a run reads.
 const MOST_FILES: usize = 4096;
-/// Rounds of the images of a sample.
+/// Rounds over the images of a sample.
 const SAMPLE_ROUNDS: usize = 3;
-/// More than is needed by this factor is enough.
+/// A resource with at least this factor of the demand is sufficient.
 const ENOUGH: f64 = 1.2;
 
-/// Result of a short measurement.
+/// Results of the short measurements.
 struct Found {
     images: u64,
     bytes: f64,
@@ -95,10 +95,10 @@ struct Found {
     proof: Proof,
 }
 
-/// Advises on a dataset, or on a directory of images.
+/// Gives advice for a dataset, or for a directory of images.
 ///
 /// # Errors
-/// A source that cannot be read, and images that cannot be decoded.
+/// The source cannot be read, or its images cannot be decoded.
 pub fn advise(place: &Location, options: &AdviseOptions) -> Result<AdviceReport> {
     let is_directory_of_images = place
         .local_path()
@@ -148,7 +148,7 @@ fn files(place: &Location, options: &AdviseOptions) -> Result<Found> {
     let sample =
         ImageSample::of(images).map_err(|error| format!("\"{}\": {error}", root.display()))?;
     let ways = sample.measure(SAMPLE_ROUNDS)?;
-    // Not those that were decoded.
+    // Other files than those that were decoded, which are in the page cache.
     let rest = files.split_off(files.len().min(64).min(files.len() / 2));
     let job = ReadJob::whole_files(rest.into_iter().take(MOST_FILES), None)?;
     let evictor = Evictor::buffered(options.cold)?;
@@ -171,7 +171,7 @@ fn files(place: &Location, options: &AdviseOptions) -> Result<Found> {
     })
 }
 
-/// Regular files below a directory that look like images, with their lengths, sorted.
+/// Returns the regular files below a directory whose names have the extension of an image, with their lengths, sorted.
 fn image_files(root: &Path) -> Result<Vec<(PathBuf, u64)>> {
     let Footprint::Files(all) = Footprint::tree(root)? else {
         return Ok(Vec::new());

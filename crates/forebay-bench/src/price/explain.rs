@@ -1,4 +1,4 @@
-//! Measures the stages of a pipeline one after another on the same plan, and prices remedies.
+//! Measures the stages of a pipeline one after another on the same plan, and predicts the gains of remedies.
 
 mod report;
 #[cfg(test)]
@@ -33,49 +33,49 @@ use crate::storage::{JobFile, Medium, Recorded, Recorder, RunOptions, RunReport,
 use crate::stream;
 use crate::{Consumer, Result, Steps};
 
-/// The source to explain, and how.
+/// Options of [`explain`].
 #[derive(Debug, Clone)]
 pub struct ExplainOptions {
     /// Split, the first one by default.
     pub split: Option<String>,
-    /// Samples a batch.
+    /// Samples per batch.
     pub batch_size: u64,
     /// Decoding threads; 0 for as many as there are cores.
     pub threads: usize,
-    /// Consumer of the batches; without one, a batch is released at once.
+    /// Consumer of the batches; without a consumer, each batch is released at once.
     pub consumer: Option<Consumer>,
     /// Duration of a run.
     pub run_time: Duration,
     /// Counted runs of each stage.
     pub runs: usize,
-    /// How caches are emptied before each run that reads the storage.
+    /// How the page cache is emptied before each run that reads the storage.
     pub cold: Cold,
-    /// How stores are reached.
+    /// Options for reading from stores.
     pub read: ReadOptions,
-    /// The command, for the report.
+    /// The command line, for the report.
     pub command: String,
 }
 
 /// Result of [`explain`].
 #[derive(Debug, Clone)]
 pub struct ExplainReport {
-    /// Rates of the stages, each with all before it.
+    /// Rates of the stages, each together with all stages before it.
     pub stages: BenchReport,
     /// The bottleneck, in a sentence.
     pub bottleneck: String,
     /// Remedies with their gains, the largest first.
     pub prices: Vec<Price>,
-    /// The same as a report that can be written.
+    /// The same as a report for files.
     pub report: LabReport,
 }
 
-/// The generated dataset: small enough for the windows of the shuffle to be filled soon.
+/// The generated dataset, small enough to fill the windows of the shuffle soon.
 const SYNTHETIC: &str = "synthetic://imagenet?records=2000&pictures=8";
-/// Sampled records of a shard.
+/// Number of records per shard that are sampled.
 const RECORDS_OF_SHARD: u64 = 256;
 const ALONE: &str = "synthetic data, images stay encoded";
 const MEMORY: &str = "reads of the loader, from memory";
-/// The reads of the loader, by where they come from.
+/// Names of the row with the reads of the loader, by the kind of storage.
 const STORED: [&str; 3] = [
     "reads of the loader, local storage",
     "reads of the loader, remote storage",
@@ -83,16 +83,16 @@ const STORED: [&str; 3] = [
 ];
 const CHECKED: &str = "+ checksums, images stay encoded";
 const DECODED: &str = "+ decoding of random crops, shrunk to 8 x 8 pixels";
-/// Side of images in a row that decodes and hardly does more.
+/// Width and height of images in a row that decodes and hardly does anything else.
 const DECODED_SIDE: u32 = 8;
 const TRANSFORMED: &str = "+ transform: RandomResizedCrop(224)";
 const HANDED: &str = "+ hand-over to another process";
 const CONSUMED: &str = "+ consumer";
 
-/// Measures what each stage of loading a source gives, and what remedies would gain.
+/// Measures the rate of each stage of loading a source, and predicts the gains of remedies.
 ///
 /// # Errors
-/// A source that cannot be read or decoded.
+/// The source cannot be read or decoded.
 pub fn explain(place: &Location, options: &ExplainOptions) -> Result<ExplainReport> {
     let source = Source::new(place, options)?.with_short_windows()?;
     let ways = source.sample()?.measure(options.runs)?;
@@ -114,7 +114,7 @@ pub fn explain(place: &Location, options: &ExplainOptions) -> Result<ExplainRepo
     })
 }
 
-/// A source with the reads of its plan.
+/// A source with the recorded reads of a loader.
 pub(super) struct Source<'a> {
     place: &'a Location,
     options: &'a ExplainOptions,
@@ -122,25 +122,25 @@ pub(super) struct Source<'a> {
     /// Virtual ranks of the loader.
     virtual_ranks: u64,
     recorded: Recorded,
-    /// Storage of the recorded files, for those that are not below `place`.
+    /// Storage of the recorded files, for files that are not below `place`.
     elsewhere: Arc<dyn Storage>,
-    /// Bytes that are read for an image.
+    /// Bytes read per image.
     pub(super) image_bytes: f64,
     pub(super) is_local: bool,
     cores: Cores,
 }
 
-/// Observations of runs, by round, the discarded one included.
+/// Observations of runs by round, including the discarded one.
 #[derive(Default)]
 struct Seen {
     /// Counters of the runs that decode.
     decoded: RefCell<Vec<Stats>>,
-    /// The sentence of the last run that counts.
+    /// The bottleneck sentence of the last counted run.
     bottleneck: RefCell<String>,
     delivered: Cell<Delivered>,
 }
 
-/// Records the reads of a loader, and returns the storage of their files.
+/// Records the reads of a loader. Returns them and the storage of their files.
 fn record(
     place: &Location,
     options: &ExplainOptions,
@@ -173,7 +173,7 @@ impl<'a> Source<'a> {
         let dataset = replay::open(&root, storage)?;
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let split = split_of(&dataset, &root, options.split.as_deref())?;
-        // Not what a short run read for its images: it fills the windows of the shuffle first.
+        // Not the bytes that a short run reads per image, because it fills the windows of the shuffle first.
         let image_bytes = mean_record_bytes(&split);
         Ok(Self {
             split,
@@ -194,15 +194,15 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Takes fewer virtual ranks where the storage would not fill their windows in the part of a run that is not counted: the
-    /// first batches would wait for windows that many later ones are taken from. Reads stay as large, and as many at once.
+    /// Uses fewer virtual ranks if the storage cannot fill their windows in the part of a run that is not counted: otherwise
+    /// the first batches would wait for windows that supply many later batches. Size and concurrency of reads stay the same.
     fn with_short_windows(mut self) -> Result<Self> {
         let (rates, _) = self.storage_rates(1)?;
         let filling_s = self.options.run_time.as_secs_f64() / f64::from(FILLING);
         let bytes = crate::measure::median(&rates) * self.image_bytes * filling_s;
         let window = plan::defaults::WINDOW_BLOCKS * EPOCH_BLOCK_BYTES;
         let ranks = (bytes / window as f64).max(1.0);
-        // A power of two, as numbers of ranks are.
+        // A power of two, like all numbers of virtual ranks.
         let ranks = 1 << (ranks as u64).ilog2().min(self.virtual_ranks.ilog2());
         if ranks < self.virtual_ranks {
             self.virtual_ranks = ranks;
@@ -219,7 +219,7 @@ impl<'a> Source<'a> {
         self.split.len()
     }
 
-    /// Images per second that the storage gives, by round, and the state of the caches in the warmest one.
+    /// Returns the images per second of the storage by round, and the cache state of the warmest round.
     pub(super) fn storage_rates(&self, rounds: usize) -> Result<(Vec<f64>, Proof)> {
         let evictor = Evictor::buffered(self.options.cold)?;
         let (footprint, seen) = (self.footprint(), Seen::default());
@@ -315,7 +315,7 @@ impl<'a> Source<'a> {
         alternative.reading(self.footprint(), evictor, |_| seen.delivered.get())
     }
 
-    /// The bytes whose caches matter.
+    /// Returns the bytes whose caches matter.
     fn footprint(&self) -> Footprint {
         match self.is_local {
             true => self.recorded.job.footprint(),
@@ -324,7 +324,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Times that the consumer takes for its batches.
+    /// Returns the step times of the consumer.
     fn steps(&self) -> Steps {
         let consumer = self.options.consumer.as_ref();
         consumer.map_or_else(Steps::none, |consumer| {
@@ -332,7 +332,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Fresh storage: what an earlier run read ahead is no part of this one.
+    /// Opens the storage again, so that readahead of earlier runs has no effect.
     fn open(&self) -> Result<(PathBuf, Arc<dyn Storage>, Split)> {
         let (root, storage) = replay::storage(self.place, &self.options.read)?;
         let dataset = replay::open(&root, Arc::clone(&storage))?;
@@ -340,7 +340,7 @@ impl<'a> Source<'a> {
         Ok((root, storage, split))
     }
 
-    /// The name of the row with the reads of the loader.
+    /// Returns the name of the row with the reads of the loader.
     fn stored(&self) -> &'static str {
         let [local, remote, generated] = STORED;
         match self.is_local {
@@ -350,7 +350,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A fresh storage that has the recorded files.
+    /// Opens the storage of the recorded files again.
     fn storage(&self) -> Result<Arc<dyn Storage>> {
         let (root, storage, _) = self.open()?;
         let below = |file: &JobFile| file.path.starts_with(&root);
@@ -360,7 +360,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// As many reads in flight as the loader has.
+    /// Returns options with as many concurrent reads as the loader has.
     fn how(&self) -> RunOptions {
         let mut how = RunOptions::at_depth(self.recorded.depth);
         how.limit = Some(self.options.run_time);
@@ -432,7 +432,7 @@ impl<'a> Source<'a> {
         took
     }
 
-    /// The times of an image, by counted round.
+    /// Returns the times per image, by counted round.
     fn situation(&self, stages: &BenchReport, seen: &Seen) -> Result<Situation> {
         let rates = |name: &str| {
             let row = stages.rows.iter().find(|row| row.name == name);
@@ -472,7 +472,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Mean length of a record, of records from all over a split.
+/// Returns the mean length of a record, from records all over a split.
 fn mean_record_bytes(split: &Split) -> f64 {
     let (mut bytes, mut count) = (0u64, 0u64);
     for shard in split.shards() {
@@ -485,7 +485,7 @@ fn mean_record_bytes(split: &Split) -> f64 {
     bytes as f64 / count.max(1) as f64
 }
 
-/// The times of an image in a run that decodes. Reading is accounted by bytes: a run may read more than it decodes.
+/// Returns the times per image in a run that decodes. Reading is accounted by bytes, as a run may read more than it decodes.
 fn times([storage_s, consumer_s]: [f64; 2], image_bytes: f64, stats: &Stats) -> StageTimes {
     let images = stats.images.max(1) as f64;
     let work = stats.decode.busy_s + stats.transform.busy_s;

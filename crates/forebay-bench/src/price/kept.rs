@@ -1,4 +1,4 @@
-//! Reads that are answered from memory: the same bytes as those of a storage, without it.
+//! Reads from memory: the same bytes as those of a storage, without the storage.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,27 +14,27 @@ use forebay_store::for_each_parallel;
 use crate::storage::{ReadJob, ReadOp, RunOptions};
 use crate::{Error, Result};
 
-/// The most bytes that are kept.
+/// Maximum number of bytes that are kept.
 const MOST: u64 = 256 << 20;
-/// Reads of a job that is repeated, about: more than a run from memory makes.
+/// Approximate number of reads of a repeated job: more than a run from memory makes.
 const REPEATED: usize = 200_000;
 
 /// Ranges of files, in memory.
 #[derive(Debug, Default)]
 pub(super) struct Kept(HashMap<PathBuf, Arc<Ranges>>);
 
-/// Ranges of one file by their offsets.
+/// Ranges of one file by offset.
 #[derive(Debug, Default)]
 struct Ranges {
     len: u64,
     by_offset: HashMap<u64, Vec<u8>>,
 }
 
-/// Performs reads of a job until its time is up or enough is kept, and at least one. Returns them as a job that repeats
-/// them, and their bytes.
+/// Performs reads of a job until its time is up or enough bytes are kept, but at least one. Returns a job that repeats these
+/// reads, and their bytes.
 ///
 /// # Errors
-/// A read that fails, and a job without reads.
+/// A read fails, or the job has no reads.
 pub(super) fn keep(
     job: &ReadJob,
     storage: &dyn Storage,

@@ -1,9 +1,9 @@
-//! Rates of the stages of a pipeline, its bottleneck, and the predicted gains of remedies.
+//! Rates of the stages of a pipeline, its bottleneck, and predicted gains of remedies.
 //!
-//! - [`explain`] measures the stages of one source one after another on the same plan, and prices remedies.
-//! - [`advise`] looks at a dataset and at a machine, and says how to store it, with the arithmetic.
-//! - [`ImageSample`] measures the dataset's own images in other ways to store them.
-//! - [`StageTimes`] and [`Gain`] are the model: pure functions of what was measured.
+//! - [`explain`] measures the stages of one source, one after another on the same plan, and predicts the gains of remedies.
+//! - [`advise`] recommends how to store a dataset on a machine, with the arithmetic.
+//! - [`ImageSample`] measures the dataset's own images when they are stored in other ways.
+//! - [`StageTimes`] and [`Gain`] are the model: pure functions of measured values.
 
 mod advise;
 mod explain;

@@ -1,23 +1,24 @@
-//! The model behind predicted gains: stages that run side by side, each limited by one resource.
+//! The model behind predicted gains: concurrent stages, each limited by one resource.
 //!
 //! A pipeline with queues between its stages runs at the rate of its slowest resource (asymptotic bounds of operational
-//! analysis). An image takes time of the storage, of the cores and of the consumer; the longest of these times is the time per
-//! image. A remedy changes one of them, so its gain is the ratio of the two longest times, and ends where the next resource limits.
+//! analysis). An image takes time of the storage, of the cores and of the consumer, and the longest of these times is the time
+//! per image. A remedy changes one of them. Its gain is the ratio of the longest times before and after, so it ends where the
+//! next resource limits.
 //!
-//! Reasons and the checks against runs: `docs/internals/decisions/0251-price-of-remedies.md`.
+//! Reasons, and comparisons with runs: `docs/internals/decisions/0251-price-of-remedies.md`.
 
-/// Seconds that one image takes of each resource.
+/// Seconds that one image needs of each resource.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
 pub struct StageTimes {
-    /// Seconds of the storage, with as many reads in flight as the loader has.
+    /// Seconds of the storage, with the loader's number of concurrent reads.
     pub storage_s: f64,
-    /// CPU seconds for reading, checksums and putting batches together.
+    /// CPU seconds for reading, checksums and assembling batches.
     pub fetch_cpu_s: f64,
     /// CPU seconds for decoding.
     pub decode_cpu_s: f64,
     /// CPU seconds for resizing and everything after it.
     pub transform_cpu_s: f64,
-    /// CPU seconds for handing a batch over to another process.
+    /// CPU seconds for transferring a batch to another process.
     pub handover_cpu_s: f64,
     /// Seconds of the consumer.
     pub consumer_s: f64,
@@ -26,9 +27,9 @@ pub struct StageTimes {
 /// The cores that stages share.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Cores {
-    /// Cores of all machines that decode.
+    /// Number of cores of all machines that decode.
     pub cores: f64,
-    /// Decode threads.
+    /// Number of decode threads.
     pub threads: f64,
 }
 
@@ -45,7 +46,7 @@ pub enum LimitingResource {
 }
 
 impl LimitingResource {
-    /// The word for it.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,18 +57,19 @@ impl LimitingResource {
     }
 }
 
-/// Resources with nearly the same time wait for each other: queues are short, and times vary. With this exponent two equal ones
-/// give 8 % less than one of them alone.
+/// Resources with nearly equal times wait for each other, because queues are short and times vary. With this exponent, two
+/// equal resources give 8 % less than one of them alone.
 const EXPONENT: f64 = 8.0;
-/// The least relative error of a prediction in each direction.
+/// Minimum relative error of a prediction in each direction.
 const LEAST_ERROR: f64 = 0.05;
-/// More cores at work share caches and memory: so much less is possible.
+/// Busy cores share caches and memory bandwidth, which reduces the lower bound by this fraction.
 const SHARED_CORES: f64 = 0.15;
-/// An image takes up to so much more CPU time on cores that mostly wait, with caches that others filled, than on busy ones.
+/// CPU time per image may be higher by this fraction on cores that mostly wait, whose caches others have filled, than on busy
+/// ones.
 const IDLE_CORES: f64 = 0.2;
 
 impl StageTimes {
-    /// Seconds per image of each resource.
+    /// Returns the seconds per image of each resource.
     fn resources(&self, cores: Cores) -> [(LimitingResource, f64); 3] {
         let decode = self.decode_cpu_s + self.transform_cpu_s;
         let all = self.fetch_cpu_s + decode + self.handover_cpu_s;
@@ -88,14 +90,14 @@ impl StageTimes {
         longest.map_or(LimitingResource::Cores, |(resource, _)| resource)
     }
 
-    /// Images per second: the rate of the slowest resource.
+    /// Returns the images per second: the rate of the slowest resource.
     #[must_use]
     pub fn images_per_s(&self, cores: Cores) -> f64 {
         let longest = self.resources(cores).map(|(_, seconds)| seconds);
         1.0 / longest.into_iter().fold(f64::MIN_POSITIVE, f64::max)
     }
 
-    /// The same where resources with nearly the same time wait for each other.
+    /// Returns the images per second if resources with nearly equal times wait for each other.
     fn images_per_s_with_waits(&self, cores: Cores) -> f64 {
         let powers = self.resources(cores).map(|(_, s)| s.powf(EXPONENT));
         1.0 / powers
@@ -109,7 +111,7 @@ impl StageTimes {
 /// A predicted ratio of two rates.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Gain {
-    /// Median.
+    /// Median of the ratio.
     pub gain: f64,
     /// Lower end of the interval.
     pub lowest: f64,
@@ -118,7 +120,7 @@ pub struct Gain {
 }
 
 impl Gain {
-    /// Predicts the gain of a change from several rounds of measurements, each with the times before and after.
+    /// Predicts the gain of a change from several rounds of measurements, each with times and cores before and after.
     #[must_use]
     pub fn predict(rounds: &[[(StageTimes, Cores); 2]]) -> Gain {
         let ratio = |rate: fn(&StageTimes, Cores) -> f64| {
@@ -147,7 +149,7 @@ impl Gain {
         }
     }
 
-    /// Widens the interval by the spread of measured rates: a gain is a ratio of two such rates.
+    /// Widens the interval by the spread of measured rates, because a gain is a ratio of two such rates.
     #[must_use]
     pub fn with_spread(self, rates: &[f64]) -> Gain {
         let (lowest, highest) = rates
@@ -157,7 +159,7 @@ impl Gain {
             });
         let spread = (highest - lowest) / 2.0 / crate::measure::median(rates);
         let error = (spread * std::f64::consts::SQRT_2).min(0.9);
-        // Without rates there is no median either.
+        // Without rates, the median is 0 and the error NaN.
         if error.is_nan() || error <= LEAST_ERROR {
             return self;
         }
@@ -168,7 +170,7 @@ impl Gain {
         }
     }
 
-    /// Returns whether the interval has a ratio.
+    /// Returns whether the interval contains the ratio.
     #[must_use]
     pub fn covers(&self, ratio: f64) -> bool {
         (self.lowest..=self.highest).contains(&ratio)
@@ -196,11 +198,11 @@ mod tests {
     #[test]
     fn the_slowest_resource_gives_the_rate() {
         assert_eq!(TIMES.limit(cores(4.0, 4.0)), LimitingResource::Cores);
-        // 8.2 ms of 4 cores.
+        // 8.2 ms per image on 4 cores.
         assert!((TIMES.images_per_s(cores(4.0, 4.0)) - 1.0 / 0.00205).abs() < 1e-6);
-        // One thread has 8 ms of decoding; other threads read.
+        // One thread decodes for 8 ms per image; other threads read.
         assert!((TIMES.images_per_s(cores(4.0, 1.0)) - 125.0).abs() < 1e-9);
-        // More threads than cores do no more than the cores.
+        // More threads than cores are no faster than the cores.
         assert_eq!(
             TIMES.images_per_s(cores(2.0, 2.0)),
             TIMES.images_per_s(cores(2.0, 8.0))
@@ -225,7 +227,7 @@ mod tests {
         let gain = Gain::predict(&[[(TIMES, four), (fast, four)]]);
         assert!((gain.gain - 2.05).abs() < 1e-9, "{gain:?}");
         assert!(gain.lowest < 2.05 && gain.highest > 2.05);
-        // Nothing is gained where it does not limit.
+        // A faster storage gains nothing if the storage does not limit.
         let disk = StageTimes {
             storage_s: 0.0001,
             ..TIMES
@@ -235,7 +237,7 @@ mod tests {
         assert!(none.highest < 1.1, "{none:?}");
     }
 
-    /// Returns the images per second of a pipeline with bounded queues, whose times vary by a third.
+    /// Simulates a pipeline with bounded queues, whose times vary by a third. Returns the images per second.
     fn pipeline((times, cores): (StageTimes, Cores)) -> f64 {
         const IMAGES: usize = 2000;
         let mut random = Random::new(3);
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_that_share_memory_and_cores_that_idled_widen_the_interval() {
+    fn more_cores_and_idle_cores_widen_the_interval() {
         let threads = |threads| (TIMES, cores(2.0, threads));
         let more = Gain::predict(&[[threads(1.0), threads(2.0)]]);
         let machines = Gain::predict(&[[threads(2.0), (TIMES, cores(4.0, 4.0))]]);

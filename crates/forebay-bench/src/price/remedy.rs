@@ -1,24 +1,24 @@
-//! Remedies in one table: where they apply, what they change, and what that gains.
+//! The table of remedies: where they apply, what they change, and the gain.
 
 use serde::Serialize;
 
 use super::model::{Cores, Gain, StageTimes};
 use super::sample::{Storing, StoringCost};
 
-/// Measured times, in rounds, and properties of the source.
+/// Measured times by round, and properties of the source.
 #[derive(Debug, Clone)]
 pub struct Situation {
-    /// Times of an image, by round.
+    /// Times per image, by round.
     pub rounds: Vec<StageTimes>,
-    /// Seconds of an image from memory, by round; empty if it was not measured.
+    /// Seconds per image from memory, by round; empty if this was not measured.
     pub memory_s: Vec<f64>,
-    /// The cores.
+    /// Cores of the machines that decode.
     pub cores: Cores,
-    /// Bytes that are read for an image.
+    /// Bytes read per image.
     pub image_bytes: f64,
     /// Whether the source is read over a network.
     pub is_remote: bool,
-    /// Ways to store the images, the present one first.
+    /// Costs of ways to store the images; the present way is the first.
     pub ways: Vec<StoringCost>,
     /// Images per second that were measured, by round.
     pub rates: Vec<f64>,
@@ -29,25 +29,25 @@ pub struct Situation {
 pub struct Price {
     /// The remedy.
     pub remedy: String,
-    /// How.
+    /// How to apply it, such as a command.
     pub how: String,
-    /// Images per second with it, over those without.
+    /// Images per second with the remedy, divided by those without.
     #[serde(flatten)]
     pub gain: Gain,
-    /// Images per second with it.
+    /// Images per second with the remedy.
     pub images_per_s: f64,
     /// The resource that limits with the remedy.
     pub then: &'static str,
-    /// Bytes of the dataset with it, over those without.
+    /// Bytes of the dataset with the remedy, divided by those without.
     pub bytes: f64,
 }
 
-/// Gains below this are no gain.
+/// Smaller gains are not listed.
 pub(super) const WORTH: f64 = 1.02;
 
 type Change = [(StageTimes, Cores); 2];
 
-/// A remedy, and what it changes in each round; no rounds where it does not apply.
+/// A remedy, and the times before and after it for each round; no rounds if it does not apply.
 struct Remedy {
     name: &'static str,
     how: &'static str,
@@ -145,7 +145,7 @@ impl Situation {
     fn with_storage(&self, storage_s: &[f64]) -> Vec<Change> {
         let rounds = self.rounds.iter().zip(storage_s);
         let change = |(&times, &storage_s): (&StageTimes, &f64)| {
-            // A cache is in front of the storage, and never slower.
+            // A cache is in front of the storage, and never slower than the storage.
             let with = StageTimes {
                 storage_s: storage_s.min(times.storage_s),
                 ..times
@@ -155,7 +155,7 @@ impl Situation {
         rounds.map(change).collect()
     }
 
-    /// Each round of the stages with each round of the images: they were not measured at once.
+    /// Returns all combinations of rounds of stages and rounds of images, which were not measured together.
     fn with_way(&self, way: &StoringCost) -> Vec<Change> {
         let Some(stored) = self.ways.first() else {
             return Vec::new();
@@ -178,10 +178,10 @@ impl Situation {
         changes
     }
 
-    /// Bytes that are read with a way to store the images, over those without.
+    /// Returns the bytes read with a way to store the images, divided by those without.
     fn bytes_with(&self, way: &StoringCost) -> f64 {
-        // Labels, keys and frames stay, only the image changes. Both are of the same sample, whose images may be larger or smaller
-        // than those of the dataset.
+        // Labels, keys and frames stay the same; only the image changes. Both sizes are of the same sample, whose images may be
+        // larger or smaller than those of the dataset.
         let all = |way: &StoringCost| way.bytes + way.rest;
         self.ways
             .first()
@@ -210,14 +210,14 @@ impl Situation {
     }
 }
 
-/// The name of the remedy that stores images in a way, and its command.
+/// Returns the name of the remedy that stores images in this way, and its command.
 pub(super) fn of_storing(storing: Storing) -> Option<(&'static str, &'static str)> {
     let mut remedies = REMEDIES.iter();
     let found = remedies.find(|remedy| remedy.storing == Some(storing))?;
     Some((found.name, found.how))
 }
 
-/// Prices the remedies that apply and gain something, the largest gain first.
+/// Predicts the gains of all remedies that apply and gain enough, the largest first.
 #[must_use]
 pub fn prices(situation: &Situation) -> Vec<Price> {
     let mut prices: Vec<Price> = REMEDIES
@@ -230,7 +230,7 @@ pub fn prices(situation: &Situation) -> Vec<Price> {
 }
 
 impl Price {
-    /// The sentence of a report.
+    /// Returns the sentence for a report.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Gain {
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// 8 ms of decoding for an image of 100 kB, on 4 cores, from a disk that gives 2,000 images a second.
+    /// Returns a situation with 8 ms of decoding per image of 100 kB, 4 cores, and a disk with 2,000 images/s.
     fn situation(threads: f64) -> Situation {
         let times = StageTimes {
             storage_s: 0.0005,
@@ -306,7 +306,7 @@ mod tests {
         let machine = named(&decoding, "machine").unwrap();
         assert!((machine.gain.gain - 2.0).abs() < 1e-9);
         let fast = named(&decoding, "fast images").unwrap();
-        // 8.1 ms of 4 cores become 4.1 ms, and 2 us to read more bytes.
+        // 8.1 ms on 4 cores become 4.1 ms, with 2 us more for the additional bytes.
         assert!((fast.bytes - 1.098).abs() < 1e-9);
         assert!(
             (fast.gain.gain - 8.1 / (4.0 + 0.1 * 1.098)).abs() < 1e-9,
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_that_limits_gains_from_a_cache_until_decoding_limits() {
+    fn slow_storage_gains_from_a_cache_until_decoding_limits() {
         let mut slow = situation(4.0);
         for times in &mut slow.rounds {
             times.storage_s = 0.01;
@@ -335,7 +335,7 @@ mod tests {
         assert!((faster.gain.gain - 0.01 / (0.0081 / 4.0)).abs() < 1e-9);
         assert_eq!(faster.then, "decoding");
         assert!(named(&disk, "machine").is_none(), "cores do not limit");
-        // Larger images make slow storage slower.
+        // Larger images slow down a slow storage.
         assert!(named(&disk, "fast images").is_none());
         slow.is_remote = true;
         let remote = prices(&slow);

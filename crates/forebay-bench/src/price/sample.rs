@@ -1,4 +1,4 @@
-//! Decoding times of a dataset's own images, as they are stored and as they could be.
+//! Measures decoding times of a dataset's own images: as stored, and in other encodings.
 
 use std::time::Duration;
 
@@ -11,73 +11,73 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Error, Result};
 
-/// Side of the decoded images.
+/// Width and height of the decoded images.
 pub(super) const SIDE: u32 = 224;
 /// Short side of the smaller images.
 pub(super) const SHORT: u32 = 256;
-/// Quality of the smaller images.
+/// JPEG quality of the smaller images.
 const QUALITY: u8 = 90;
-/// Images of a sample: enough for a mean, and few enough for seconds.
+/// Number of images of a sample: enough for a mean, and few enough to take seconds.
 const IMAGES: u64 = 128;
-/// Bytes of a sample.
+/// Maximum number of bytes of a sample.
 const MAX_BYTES: usize = 64 << 20;
-/// Part of the images that a remedy must change to be worth a measurement.
+/// Fraction of the images that a remedy must change to be measured.
 const WORTH: f64 = 0.5;
 
 /// A way to store the images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Storing {
-    /// As they are.
+    /// As they are stored.
     AsStored,
     /// With seek points.
     SeekPoints,
     /// As fast images.
     Fast,
-    /// As fast images without codes.
+    /// As fast images without entropy coding.
     FastRaw,
-    /// With short sides of 256 pixels and quality 90.
+    /// As JPEGs with short sides of 256 pixels and quality 90.
     Smaller,
 }
 
-/// The cost of a way to store the images.
+/// The costs of a way to store the images.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct StoringCost {
-    /// The way.
+    /// The way to store the images.
     pub storing: Storing,
-    /// CPU seconds of RandomResizedCrop(224) and flip for an image, by round.
+    /// CPU seconds of RandomResizedCrop(224) and flip per image, by round.
     pub seconds: Vec<f64>,
-    /// The part of them that decodes, by round.
+    /// The part of `seconds` that decodes, by round.
     pub decode_seconds: Vec<f64>,
-    /// Mean bytes of an image with its seek points.
+    /// Mean bytes of an image, including its seek points.
     pub bytes: f64,
-    /// Mean bytes of a record beside these.
+    /// Mean bytes of a record, excluding image and seek points.
     pub rest: f64,
 }
 
 impl StoringCost {
-    /// Median of the CPU seconds for an image.
+    /// Returns the median of the CPU seconds per image.
     #[must_use]
     pub fn median(&self) -> f64 {
         crate::measure::median(&self.seconds)
     }
 }
 
-/// Images in memory, from all over a split.
+/// Images in memory, taken from all over a split.
 #[derive(Debug)]
 pub struct ImageSample {
     ways: Vec<(Storing, Vec<Stored>)>,
-    /// Mean bytes of a record beside its image and seek points.
+    /// Mean bytes of a record, excluding image and seek points.
     rest: f64,
-    /// Images that were sampled.
+    /// Number of sampled images.
     pub images: usize,
     /// Median short side, in pixels.
     pub short_side: u32,
-    /// Part of the images that are JPEGs, or fast images of JPEGs.
+    /// Fraction of the images that are JPEGs, or fast images of JPEGs.
     pub jpegs: f64,
-    /// Part of the images that are fast images.
+    /// Fraction of the images that are fast images.
     pub fast: f64,
-    /// Part of the images with seek points.
+    /// Fraction of the images with seek points.
     pub seek_points: f64,
 }
 
@@ -88,10 +88,10 @@ struct Stored {
 }
 
 impl ImageSample {
-    /// Reads images from all over a split, and makes the other ways to store them.
+    /// Reads images from all over a split, and stores them in the other ways too.
     ///
     /// # Errors
-    /// A record that cannot be read, and a split without an image that can be decoded.
+    /// A record cannot be read, or no image of the split can be decoded.
     pub fn take(split: &Split) -> Result<ImageSample> {
         let count = split.len().min(IMAGES);
         let (mut images, mut record, mut bytes, mut records) = (Vec::new(), Vec::new(), 0, 0);
@@ -116,10 +116,10 @@ impl ImageSample {
             .map_err(|error| Error::from(format!("split \"{}\": {error}", split.name())))
     }
 
-    /// Takes encoded images, and makes the other ways to store them.
+    /// Takes encoded images, and stores them in the other ways too.
     ///
     /// # Errors
-    /// None of them can be decoded.
+    /// None of the images can be decoded.
     pub fn of(images: Vec<Vec<u8>>) -> Result<ImageSample> {
         let plain = |bytes| Stored {
             bytes,
@@ -161,7 +161,7 @@ impl ImageSample {
         Ok(sample)
     }
 
-    /// Adds the ways that would change at least half of the images.
+    /// Adds the ways that change at least half of the images.
     fn add_ways(&mut self, standard: &[Vec<u8>]) {
         let stored = self.ways[0].1.clone();
         let mut add = |storing, make: &mut dyn FnMut(usize) -> Option<Stored>| {
@@ -211,10 +211,10 @@ impl ImageSample {
         });
     }
 
-    /// Measures each way in `rounds` rounds, in turns, after one that is discarded.
+    /// Measures each way in `rounds` rounds, in turn, after one discarded round.
     ///
     /// # Errors
-    /// An image that cannot be decoded any more.
+    /// An image can no longer be decoded.
     pub fn measure(&self, rounds: usize) -> Result<Vec<StoringCost>> {
         let mut costs: Vec<StoringCost> = self
             .ways
@@ -257,7 +257,7 @@ fn decodes(image: &Stored) -> bool {
     time(std::slice::from_ref(image), &mut decoder).is_ok()
 }
 
-/// A JPEG with a short side of [`SHORT`] pixels, with seek points; `None` for an image that is not larger.
+/// Returns a JPEG with a short side of [`SHORT`] pixels and with seek points; `None` for an image that is not larger.
 fn smaller(
     image: &[u8],
     decoder: &mut Decoder,
@@ -281,7 +281,7 @@ fn smaller(
     })
 }
 
-/// CPU seconds for an image, and those of its decoding: CPU time, so that other processes do not count.
+/// Returns the CPU seconds per image, and those of its decoding. CPU time, so that other processes do not affect it.
 fn time(images: &[Stored], decoder: &mut Decoder) -> Result<(f64, f64)> {
     let transform = Transform::Train(TrainTransform::new(SIDE));
     let mut pixels = vec![0; transform.output_values()];
@@ -291,7 +291,7 @@ fn time(images: &[Stored], decoder: &mut Decoder) -> Result<(f64, f64)> {
             bytes: &image.bytes,
             seek_points: image.seek_points.as_deref(),
         };
-        // The same crops of all ways, as far as sizes allow.
+        // The same random crops in all ways, as far as sizes allow.
         let seed = SampleSeed {
             sample: number as u64,
             ..SampleSeed::default()

@@ -1,4 +1,4 @@
-//! Timed runs of a loader in front of a consumer.
+//! Timed runs of a loader with a consumer.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use forebay_shard::Split;
 use crate::measure::Measurement;
 use crate::{Result, Steps};
 
-/// One part in so many of a run fills windows and queues, and is not counted.
+/// This fraction (1/n) at the start of a run fills windows and queues, and is not counted.
 pub(super) const FILLING: u32 = 4;
 
 /// A run of a loader.
 pub(super) struct LoaderRun {
     pub(super) measurement: Measurement,
-    /// The counters of the counted part, or of the whole run if all of its images were decoded before that part.
+    /// Counters of the counted part, or of the whole run if all of its images were decoded before that part.
     pub(super) stats: Stats,
-    /// Bytes that were read from the beginning on.
+    /// Bytes read since the start of the run.
     pub(super) bytes_read: u64,
 }
 
@@ -36,8 +36,8 @@ impl<F: FnMut() -> Result<Option<u64>>> Batches for F {
     }
 }
 
-/// A loader with its counters when the counted part began: filling the windows of the shuffle reads much more than the first
-/// batches take.
+/// A loader, and its counters at the start of the counted part. Before that part, filling the windows of the shuffle reads much
+/// more than the first batches take.
 struct CountedLoader {
     loader: Loader,
     begun: Stats,
@@ -54,7 +54,7 @@ impl Batches for CountedLoader {
     }
 }
 
-/// Runs a loader.
+/// Runs a loader with a consumer.
 pub(super) fn run_loader(
     split: Split,
     asked: Options,
@@ -73,7 +73,7 @@ pub(super) fn run_loader(
     })
 }
 
-/// The counters of the counted part of a run; of all of it if its images were decoded before that part.
+/// Returns the counters of the counted part of a run, or of the whole run if its images were decoded before that part.
 fn counters(whole: Stats, begun: &Stats) -> Stats {
     let counted = whole.since(begun);
     match counted.images {
@@ -82,15 +82,15 @@ fn counters(whole: Stats, begun: &Stats) -> Stats {
     }
 }
 
-/// Takes batches until the time is up, and at least three. The first quarter of the time fills queues; from then on what is
-/// taken is what was made.
+/// Takes batches until the time is up, but at least three. The first quarter of the time fills queues and is not counted, so
+/// that later batches are taken at the rate at which they are made.
 pub(super) fn counted(
     time: Duration,
     steps: &Steps,
     batches: &mut impl Batches,
 ) -> Result<Measurement> {
     let begin = Instant::now();
-    // When the counted part began, and what came until the last batch.
+    // Start of the counted part, and samples and time of the last batch in it.
     let (mut from, mut samples, mut last, mut count) = (None, 0, begin, 0);
     let mut taken = 0;
     let mut ended = false;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_whose_images_were_all_decoded_before_the_clock_started_has_counters() {
+    fn runs_decoded_before_the_clock_starts_have_counters() {
         let whole = Stats {
             images: 8,
             batches: 3,
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_filled_before_the_clock_starts_and_empty_epochs_end() {
+    fn queues_fill_before_the_clock_starts() {
         let mut calls = 0u32;
         let took = counted(
             Duration::from_millis(40),
             &Duration::from_millis(2).into(),
             &mut || {
                 calls += 1;
-                // The end of an epoch after every third batch.
+                // An epoch ends after every third batch.
                 Ok((!calls.is_multiple_of(4)).then_some(8))
             },
         );

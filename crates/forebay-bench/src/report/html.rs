@@ -1,4 +1,4 @@
-//! A report as one page that needs nothing else.
+//! A report as one self-contained HTML page.
 
 use std::fmt::Write;
 
@@ -75,7 +75,7 @@ pub(super) fn page(report: &LabReport) -> String {
     out
 }
 
-/// A table of rows with their classes.
+/// Writes a table of rows with their CSS classes.
 fn rows_of(out: &mut String, head: &[String], rows: Vec<(String, Vec<String>)>) {
     out.push_str("<div class=\"table\"><table>\n<tr>");
     for name in head {
@@ -94,7 +94,7 @@ fn rows_of(out: &mut String, head: &[String], rows: Vec<(String, Vec<String>)>) 
     out.push_str("</table></div>\n");
 }
 
-/// Text that may hold names of files and media, for HTML.
+/// Escapes text for HTML, such as names of files and media.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,6 +1,6 @@
-//! Reports of experiments: what was measured, with which settings, beside what others published.
+//! Reports of experiments: measured figures, their settings, and published figures beside them.
 //!
-//! A report is one JSON document. Markdown, a page and plots are made from it.
+//! A report is one JSON document. Markdown, an HTML page and plots are generated from it.
 
 mod html;
 mod markdown;
@@ -19,25 +19,25 @@ pub use plot::{Plot, Scale, Series};
 
 /// Version of the JSON document.
 const LAYOUT: u32 = 1;
-/// The file of a report's directory that [`LabReport::read`] reads.
+/// File in a report's directory that [`LabReport::read`] reads.
 pub const REPORT_FILE: &str = "report.json";
 
-/// How a figure came about.
+/// The origin of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureClass {
-    /// Measured by this run, on the storage that is named.
+    /// Measured by this run, on the named storage.
     Measured,
-    /// Measured by this run, on something slowed down or simulated in place of the real thing.
+    /// Measured by this run, with something slowed down or simulated.
     StandIn,
-    /// Printed by others, on their machines.
+    /// Published by others, for their machines.
     Published,
-    /// There is no figure.
+    /// Not measured.
     NotRun,
 }
 
 impl FigureClass {
-    /// The word for it in tables.
+    /// Returns the name for tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -49,12 +49,12 @@ impl FigureClass {
     }
 }
 
-/// The part of a row's name that says that its cold share is [`COLD`] or more.
+/// The part of a row's name that claims a cold share of at least [`COLD`].
 const COLD_WORD: &str = "cold";
-/// The part of the name in its place where the share is lower, or not known.
+/// The part that replaces [`COLD_WORD`] if the share is lower or unknown.
 const EMPTIED_WORD: &str = "caches emptied";
 
-/// The name of a row whose caches were emptied, without a word on whether that worked.
+/// Returns the name of a row whose caches were emptied, without the claim that they were cold.
 fn emptied(name: &str) -> String {
     let word = |part| match part {
         COLD_WORD => EMPTIED_WORD,
@@ -64,7 +64,7 @@ fn emptied(name: &str) -> String {
     parts.join(", ")
 }
 
-/// The name of a series by the state of its caches: cold only if all of its rows are.
+/// Returns the name of a series by its cache state: cold only if all of its rows are.
 pub fn series_name<'f>(cache: &str, rows: impl IntoIterator<Item = &'f Figure>) -> String {
     let mut rows = rows.into_iter();
     let is_cold = rows.all(|row| row.cold_share.is_some_and(|share| share >= COLD));
@@ -81,21 +81,21 @@ pub struct Figure {
     pub medium: String,
     /// The quantity.
     pub name: String,
-    /// How it came about.
+    /// The origin of the values.
     pub class: FigureClass,
     /// Median of `runs`.
     pub value: f64,
     /// Unit of all values.
     pub unit: String,
-    /// The counted runs, in their order; one value for a published figure.
+    /// The counted runs in order; one value for a published figure.
     pub runs: Vec<f64>,
-    /// Bytes from the storage for each byte that was read: 1 is cold, 0 is the page cache.
+    /// Bytes from the storage per byte that was read: 1 is cold, 0 is the page cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_share: Option<f64>,
-    /// How the cold share is known, or why it is not.
+    /// How the cold share was measured, or why it is unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub proof: String,
-    /// Further values, by name with unit: medians of `more_runs`, where there are runs.
+    /// Further values by name with unit; medians of `more_runs` if there are runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub more: BTreeMap<String, f64>,
     /// The further values of each counted run.
@@ -104,7 +104,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A measured figure: the median of these runs.
+    /// Creates a measured figure, whose value is the median of the runs.
     #[must_use]
     pub fn measured(medium: &str, name: impl Into<String>, unit: &str, runs: Vec<f64>) -> Figure {
         Figure {
@@ -121,7 +121,7 @@ impl Figure {
         }
     }
 
-    /// The same with the proof of the state of its caches, which decides whether its name may say that it was cold.
+    /// Adds the proof of its cache state, which decides whether its name may contain "cold".
     #[must_use]
     pub fn with_proof(mut self, proof: &Proof) -> Figure {
         self.cold_share = proof.cold_share;
@@ -130,31 +130,31 @@ impl Figure {
         self
     }
 
-    /// Takes the word "cold" out of the name of a row that is not proved to be cold.
+    /// Replaces "cold" in the name of a row that is not proved to be cold.
     pub fn name_by_share(&mut self) {
         if self.cold_share.is_none_or(|share| share < COLD) {
             self.name = emptied(&self.name);
         }
     }
 
-    /// Whether it is the row that is called so where it is proved to be cold.
+    /// Returns whether the row has this name, or the name that replaces it if the row is not proved to be cold.
     pub fn is_row(&self, name: &str) -> bool {
         self.name == name || self.name == emptied(name)
     }
 
-    /// The lowest run.
+    /// Returns the lowest run.
     #[must_use]
     pub fn lowest(&self) -> f64 {
         self.runs.iter().copied().fold(self.value, f64::min)
     }
 
-    /// The highest run.
+    /// Returns the highest run.
     #[must_use]
     pub fn highest(&self) -> f64 {
         self.runs.iter().copied().fold(self.value, f64::max)
     }
 
-    /// Standard deviation by mean; `None` for fewer than two runs.
+    /// Returns the standard deviation divided by the mean; `None` for fewer than two runs.
     #[must_use]
     pub fn variation(&self) -> Option<f64> {
         let count = self.runs.len() as f64;
@@ -173,9 +173,9 @@ pub struct ExperimentReport {
     pub title: String,
     /// The question that it answers.
     pub question: String,
-    /// How its figures came about; those of `figures` may differ.
+    /// The origin of its figures; that of single figures may differ.
     pub class: FigureClass,
-    /// Why it was not run, or what stands in for what.
+    /// Why it was not run, or what a stand-in replaces.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The figures, published ones last.
@@ -187,24 +187,24 @@ pub struct ExperimentReport {
     /// Notes that a reader needs to judge the figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Everything that a run of experiments found.
+/// The results of a run of experiments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabReport {
     layout: u32,
-    /// The command, as it was typed.
+    /// The command line, as the user typed it.
     pub command: String,
-    /// Settings of the machine and of each medium, by name; the name of a medium's begins with the medium.
+    /// Settings of the machine and of each medium by name; names of a medium's settings start with the medium.
     pub settings: BTreeMap<String, String>,
     /// The experiments, in the catalog's order.
     pub experiments: Vec<ExperimentReport>,
 }
 
 impl LabReport {
-    /// A report without experiments.
+    /// Creates a report without experiments.
     #[must_use]
     pub fn new(command: String, settings: BTreeMap<String, String>) -> LabReport {
         LabReport {
@@ -218,7 +218,7 @@ impl LabReport {
     /// Reads a report from its directory, or from its JSON file.
     ///
     /// # Errors
-    /// A file that is missing, or is no report of this layout.
+    /// The file is missing, or is no report of this layout.
     pub fn read(path: &Path) -> Result<LabReport> {
         let file = match path.is_dir() {
             true => path.join(REPORT_FILE),
@@ -237,10 +237,10 @@ impl LabReport {
         }
     }
 
-    /// Writes `report.json`, `report.md`, `report.html` and a file for each plot into `dir`, which is made.
+    /// Writes `report.json`, `report.md`, `report.html` and a file for each plot into `dir`, which is created.
     ///
     /// # Errors
-    /// A file that cannot be written.
+    /// A file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<()> {
         fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let mut files = vec![
@@ -260,14 +260,14 @@ impl LabReport {
         Ok(())
     }
 
-    /// The report as Markdown.
+    /// Returns the report as Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         markdown::text(self)
     }
 }
 
-/// The columns of an experiment's table, and its rows.
+/// Returns the columns of an experiment's table, and its rows.
 fn table(experiment: &ExperimentReport) -> (Vec<String>, Vec<Vec<String>>) {
     let mut extra: Vec<&String> = Vec::new();
     for name in experiment
@@ -336,7 +336,7 @@ fn table(experiment: &ExperimentReport) -> (Vec<String>, Vec<Vec<String>>) {
     (head, rows.collect())
 }
 
-/// A number with the digits that its size deserves, and separators of thousands.
+/// Formats a number with three significant digits or no decimals, and with thousands separators.
 fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();

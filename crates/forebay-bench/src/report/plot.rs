@@ -1,4 +1,4 @@
-//! Plots as SVG: lines over a number, or bars beside names. Published values are hollow, stand-ins dashed.
+//! Plots as SVG: lines over a number, or bars by name. Published values are hollow, and stand-ins dashed.
 
 use std::error::Error;
 
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::{FigureClass, number};
 
 const SIZE: (u32, u32) = (760, 420);
-/// Letters of a name that fit to the left of a bar, and pixels of a letter.
+/// Maximum number of letters of a name to the left of a bar, and pixels per letter.
 const NAME: usize = 52;
 const LETTER: f64 = 6.2;
-/// Bars beside which there is room for their values.
+/// Maximum number of bars with values beside them.
 const WITH_VALUES: usize = 24;
-/// Colors that people who see few colors can tell apart.
+/// Colors that are distinguishable with color blindness.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -35,22 +35,22 @@ pub enum Scale {
     Linear,
     /// Equal factors; all values are above 0.
     Logarithmic,
-    /// Names, which x values number from 0: bars from left to right, one name below the other.
+    /// Names, numbered from 0 by x values. Drawn as horizontal bars, one name below the other.
     Names(Vec<String>),
 }
 
-/// Values that belong together.
+/// Values of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// How the values came about.
+    /// The origin of the values.
     pub class: FigureClass,
-    /// x, y.
+    /// Pairs of x and y.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A plot; y begins at 0.
+/// A plot, whose y axis starts at 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plot {
     /// Its title.
@@ -66,7 +66,7 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// The plot as an SVG element; an empty one if there is nothing to draw.
+    /// Returns the plot as an SVG element; an empty one if there is nothing to draw.
     #[must_use]
     pub fn svg(&self) -> String {
         let mut out = String::new();
@@ -147,7 +147,7 @@ impl Plot {
                 FigureClass::Published => line,
                 _ => color.filled(),
             };
-            // More would hide the line.
+            // More dots would hide the line.
             if series.points.len() <= 40 {
                 let dots = series
                     .points
@@ -159,7 +159,7 @@ impl Plot {
         finish(SeriesLabelPosition::LowerRight, &mut chart)
     }
 
-    /// Bars one below the other, with the names to their left and the values at their ends.
+    /// Draws horizontal bars one below the other, with names to their left and values at their ends.
     fn bars(
         &self,
         area: &DrawingArea<SVGBackend<'_>, Shift>,
@@ -173,7 +173,7 @@ impl Plot {
         let mut chart = self
             .frame(area)
             .set_label_area_size(LabelAreaPosition::Left, left as u32)
-            // Room for the values.
+            // Space for the values.
             .build_cartesian_2d(0.0..highest * 1.15, -0.5..last + 0.5)
             .map_err(|error| error.to_string())?;
         let name = |y: &f64| {
@@ -246,7 +246,7 @@ impl Plot {
     }
 }
 
-/// As much of a name as fits to the left of a bar.
+/// Truncates a name to what fits to the left of a bar.
 fn shortened(name: &str) -> String {
     match name.char_indices().nth(NAME) {
         Some((end, _)) => format!("{}\u{2026}", name[..end].trim_end()),
@@ -254,7 +254,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// A number at an axis.
+/// Formats a number at an axis.
 fn axis(value: f64) -> String {
     let text = number(value);
     match text.contains('.') {

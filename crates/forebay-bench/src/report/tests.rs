@@ -8,7 +8,7 @@ fn figure(value: f64, runs: &[f64]) -> Figure {
 }
 
 #[test]
-fn only_a_share_that_proves_it_names_a_row_cold() {
+fn rows_are_called_cold_only_if_proved() {
     let proof = |cold_share| Proof {
         cold_share,
         read_ratio: Some(1.03),
@@ -36,7 +36,7 @@ fn only_a_share_that_proves_it_names_a_row_cold() {
         assert!(row.is_row("MDS, 4 workers, cold"));
         assert_eq!(series_name("cold", [&row]) == "cold", is_cold);
     }
-    // The parts of a name count, not its letters.
+    // Whole parts of a name are replaced, not substrings.
     let mut other = Figure::measured("m", "a coldframe, warm", "ms", vec![1.0]);
     other.name_by_share();
     assert_eq!(other.name, "a coldframe, warm");
@@ -79,7 +79,7 @@ fn report(runs: &[f64]) -> LabReport {
 }
 
 #[test]
-fn a_report_is_read_as_it_was_written() {
+fn written_reports_are_read_back() {
     let dir = tempfile::tempdir().unwrap();
     let written = report(&[1.0, 2.0, 4.0]);
     written.write(dir.path()).unwrap();
@@ -124,7 +124,7 @@ fn names_are_escaped_in_pages_and_tables() {
     assert!(page.contains("a&lt;b (stand-in)"));
     let text = report.markdown();
     assert!(text.contains("read\\|all"), "{text}");
-    // Medium, class, how it is known that it was cold, figure, median, lowest, highest.
+    // Medium, class, proof of the cold share, figure, median, lowest, highest.
     assert!(
         text.contains("| /mnt/<a> | measured |  | read\\|all | 2.00 | 1.00 | 4.00 | MB/s |"),
         "{text}"
@@ -148,7 +148,7 @@ fn plots_draw_each_class_in_its_own_way() {
     let bars = plot.svg();
     assert!(bars.contains("one") && bars.contains("two"), "{bars}");
     assert!(bars.contains("3.00") && bars.contains("4.00"), "{bars}");
-    // Long names do not reach into each other: each has a line of its own, and is cut off.
+    // Long names do not overlap: each has its own line, and is truncated.
     let long = |what: &str| format!("{what} {}", "and so on ".repeat(20));
     plot.scale = Scale::Names(vec![long("one"), long("two")]);
     let bars = plot.svg();
@@ -174,7 +174,7 @@ fn plots_draw_each_class_in_its_own_way() {
 }
 
 #[test]
-fn numbers_have_the_digits_that_their_size_deserves() {
+fn numbers_have_digits_by_their_size() {
     for (value, text) in [
         (0.0, "0"),
         (0.12345, "0.123"),
@@ -189,7 +189,7 @@ fn numbers_have_the_digits_that_their_size_deserves() {
 }
 
 #[test]
-fn the_variation_is_that_of_the_sample() {
+fn variation_uses_the_sample_standard_deviation() {
     assert_eq!(figure(2.0, &[2.0]).variation(), None);
     let variation = figure(2.0, &[1.0, 2.0, 3.0]).variation().unwrap();
     assert!((variation - 0.5).abs() < 1e-9, "{variation}");

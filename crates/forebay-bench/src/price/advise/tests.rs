@@ -19,7 +19,7 @@ fn text<'a>(report: &'a AdviceReport, topic: &str) -> &'a str {
 }
 
 #[test]
-fn demand_is_compared_with_what_was_measured() {
+fn demand_is_compared_with_measurements() {
     let place =
         Location::parse("synthetic://imagenet?records=2000&pictures=2&seek_points=off").unwrap();
     let report = advise(&place, &options(8, Some(1395.0))).unwrap();

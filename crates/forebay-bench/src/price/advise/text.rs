@@ -1,4 +1,4 @@
-//! The sentences of advice, with their arithmetic.
+//! The texts of advice, with their arithmetic.
 
 use std::fs;
 
@@ -15,13 +15,13 @@ impl Found {
         crate::measure::median(&rates)
     }
 
-    /// CPU seconds of an image as it is stored.
+    /// Returns the CPU seconds per image as it is stored.
     fn core_s(&self) -> f64 {
         let stored = self.situation.ways.first();
         stored.map_or(0.0, StoringCost::median).max(1e-9)
     }
 
-    /// The remedies that store the images in another way.
+    /// Returns the costs of other ways to store the images.
     fn ways(&self) -> impl Iterator<Item = &StoringCost> {
         self.situation.ways.iter().skip(1)
     }
@@ -273,12 +273,12 @@ impl Found {
     }
 }
 
-/// The name of a way to store images in the table of remedies, and the command.
+/// Returns the name of a way to store images in the table of remedies, and its command.
 fn words(storing: Storing) -> (&'static str, &'static str) {
     of_storing(storing).unwrap_or(("as they are", ""))
 }
 
-/// Physical memory of this machine.
+/// Returns the physical memory of this machine in bytes.
 fn memory_bytes() -> Option<f64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text
@@ -288,7 +288,7 @@ fn memory_bytes() -> Option<f64> {
     Some(kib * 1024.0)
 }
 
-/// Three digits at least, without decimals for large numbers.
+/// Formats a number without decimals from 100 on, otherwise with one.
 fn round(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
@@ -315,7 +315,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// A count with its noun: `1 GPU`, `2 GPUs`.
+/// Formats a count with its noun: `1 GPU`, `2 GPUs`.
 fn counted(count: f64, noun: &str) -> String {
     let plural = if count.round() == 1.0 { "" } else { "s" };
     format!("{count:.0} {noun}{plural}")

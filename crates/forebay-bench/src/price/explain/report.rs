@@ -1,4 +1,4 @@
-//! The sentences and the report of `explain`.
+//! The texts and the report of `explain`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::measure::BenchReport;
 use crate::report::{ExperimentReport, Figure, FigureClass, LabReport, Plot, Scale, Series};
 
 impl Source<'_> {
-    /// Lists the times of an image, and compares the model with the measurement.
+    /// Lists the times per image, and compares the model with the measurement.
     pub(super) fn account(&self, situation: &Situation, seen: &Seen) -> Vec<String> {
         let median = |of: fn(&StageTimes) -> f64| {
             let values: Vec<f64> = situation.rounds.iter().map(of).collect();

@@ -17,7 +17,7 @@ fn options() -> ExplainOptions {
 }
 
 #[test]
-fn rows_of_a_local_dataset_begin_with_memory_and_tell_their_caches() {
+fn rows_of_a_local_dataset_report_their_caches() {
     let dir = tempfile::tempdir().unwrap();
     let images = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let packed = dir.path().join("packed");
@@ -80,7 +80,7 @@ fn the_stages_of_a_slow_storage_are_priced() {
     assert_eq!(experiment.class, FigureClass::StandIn);
     assert_eq!(experiment.figures.len(), names.len());
     assert!(experiment.plots[0].svg().contains("images/s"));
-    // Which remedies are listed depends on the machine. Each gains enough to be listed.
+    // Which remedies are listed depends on the machine. Each listed one gains enough.
     for price in &found.prices {
         assert!(price.gain.gain >= WORTH, "{price:?}");
         assert!(price.sentence().starts_with(&price.remedy), "{price:?}");
