@@ -154,11 +154,11 @@ struct Stored {
     seek_points: Option<Vec<u8>>,
 }
 
-/// Crops of the same JPEGs in each form in which records store them; and what the forms cost.
+/// Measures crops of the same JPEGs in each form in which records store them, and the encoding of the forms.
 fn bench_stored(c: &mut Criterion, name: &str, images: &[Vec<u8>]) {
     let limits = Limits::default();
     let (mut encoder, mut builder) = (FastEncoder::default(), SeekPointBuilder::default());
-    // Those that can be stored in each form.
+    // The images that can be stored in all forms.
     let mut forms: [Vec<Stored>; 3] = Default::default();
     for jpeg in images {
         let coded = encoder.encode(jpeg, FastCoding::Coded, &limits);

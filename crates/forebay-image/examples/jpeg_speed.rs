@@ -6,8 +6,8 @@
 //! Reads all JPEGs under the directory into memory, and checks that whole images, regions, and
 //! regions with seek points equal those of libjpeg-turbo-rs. Then measures every variant on an
 //! image before the next image, and prints the mean over images of the fastest round. On shared
-//! machines compare ratios, and pin it to a core (`taskset -c 1`). With a third argument, only
-//! variants whose names contain it run.
+//! machines compare ratios, and pin the process to a core (`taskset -c 1`). With a third argument,
+//! runs only the variants whose names contain it.
 
 use forebay_image::{
     Decoder, Encoded, FastCoding, FastEncoder, Limits, Output, Probe, Region, SampleSeed,
@@ -23,7 +23,7 @@ struct Image {
     crop: Region,
     points: Option<Vec<u8>>,
     fine: Option<Vec<u8>>,
-    /// As fast images: coded and raw. The JPEG itself if it cannot be one.
+    /// The fast images, coded and raw; the JPEG itself if it cannot be encoded as one.
     fast: [Vec<u8>; 2],
     seed: SampleSeed,
 }

@@ -3,7 +3,7 @@
 //! `cargo run --release -p forebay-image --example transform_images -- DIRECTORY [train|eval
 //! [off|rows|fine [ROUNDS]]]`
 //!
-//! Reads all JPEGs under the directory into memory and builds their seek points, if requested; then
+//! Reads all JPEGs under the directory into memory, builds their seek points if requested, and
 //! applies the transform to each of them in turn. To count instructions per image and function, run
 //! `valgrind --tool=callgrind --toggle-collect='*Transform*apply*'
 //! target/release/examples/transform_images ...`, which measures `Transform::apply` alone.

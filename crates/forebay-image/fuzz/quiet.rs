@@ -1,12 +1,12 @@
 //! Ignores panics that are caught: the JPEG library may panic on damaged files, which Forebay
-//! converts to errors. libFuzzer's crate aborts at any panic; with this it aborts only when a panic
-//! leaves the target.
+//! converts to errors. libFuzzer's crate aborts at any panic; with this hook, only a panic that
+//! leaves the target aborts.
 
 use std::sync::Once;
 
 static ONCE: Once = Once::new();
 
-/// Removes the hook that aborts the process, and silences the library's panics.
+/// Removes the hook that aborts the process, and does not print the library's panics.
 pub fn init() {
     ONCE.call_once(|| {
         std::panic::set_hook(Box::new(|panic| {

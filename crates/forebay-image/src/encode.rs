@@ -79,7 +79,7 @@ pub fn encode_jpeg(image: &RgbImage, quality: u8, gray: bool) -> Result<Vec<u8>>
     }
 }
 
-/// The samples of a pixel, as [`encode_png_samples`] takes them.
+/// The pixel format of data for [`encode_png_samples`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SampleFormat {
     /// One byte.
@@ -101,16 +101,16 @@ impl SampleFormat {
     }
 }
 
-/// How much work the compression of a PNG takes. The pixels are the same.
+/// Effort of PNG compression. Both levels are lossless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PngCompression {
-    /// For photographs in numbers: a ninth of the time, files a tenth larger.
+    /// For many photographs: a ninth of the time of `Small`, files a tenth larger.
     Fast,
-    /// For masks and drawings, whose areas of one color repeat: about half the bytes.
+    /// For masks and drawings, whose areas of one color repeat: about half the size of `Fast`.
     Small,
 }
 
-/// Encodes pixels as PNG, without loss; `data` has them row by row, without gaps.
+/// Encodes pixels as PNG, without loss; `data` holds them row by row, without gaps.
 ///
 /// The same pixels give the same bytes on every machine.
 ///
@@ -174,7 +174,7 @@ pub fn encode_png_samples(
     Ok(out)
 }
 
-/// The size to which larger images are reduced. No image is enlarged.
+/// The size to which larger images are reduced. Smaller images are not enlarged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shrink {
     /// Length of the short side in pixels, for images in which it is longer.
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_an_rgb_jpeg_of_the_same_picture() {
+    fn encoded_jpegs_hold_the_same_image() {
         let image = picture(67, 45);
         let bytes = encode_jpeg(&image, 100, false).unwrap();
         let probe = probe(&bytes, &Limits::default()).unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_calls_are_refused() {
+    fn invalid_arguments_are_refused() {
         let image = picture(4, 4);
         for quality in [0, 101, 255] {
             assert!(encode_jpeg(&image, quality, false).is_err());
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn fast_png_keeps_pixels_of_any_kind() {
-        // Runs of one value, noise, which grows under a code for photographs, and rows of one pixel.
+        // One value everywhere; noise, which codes for photographs enlarge; rows of one pixel; a single row.
         let noise = |n: u32| n.wrapping_mul(2_654_435_761).rotate_left(13) as u8;
         let images: [(u32, u32, Vec<u8>); 4] = [
             (64, 50, vec![0; 64 * 50 * 3]),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn shrinking_is_decoding_and_resizing() {
+    fn shrinking_equals_decoding_and_resizing() {
         let image = picture(90, 61);
         let png = encode_png(&image.data, 90, 61);
         let mut decoder = Decoder::default();

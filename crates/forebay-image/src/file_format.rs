@@ -1,6 +1,6 @@
 //! The table of image formats.
 
-/// Calls a macro with all formats, in the order in which signatures are compared, and where `format` defines each.
+/// Calls a macro with all formats, in the order in which signatures are compared, each with its definition in `format`.
 macro_rules! formats {
     ($callback:ident) => {
         $callback! {

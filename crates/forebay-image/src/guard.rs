@@ -1,4 +1,4 @@
-//! Panics of other libraries' decoders on damaged files: they become errors of the file, and the terminal shows nothing else.
+//! Converts panics of third-party decoders on damaged files to errors of the file, without printing them.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -8,17 +8,17 @@ use std::sync::Once;
 static HOOK: Once = Once::new();
 
 thread_local! {
-    /// Whether this thread runs a decoder whose panics are caught.
+    /// Whether this thread is running a decoder whose panics are caught.
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls a decoder. Returns what it panicked with, of which nothing is printed. The caller drops or overwrites what a panic may
-/// leave half done.
+/// Calls a decoder and catches its panic without printing it. The caller must drop or overwrite
+/// everything that a panic may leave half written.
 ///
 /// # Errors
-/// The value of the panic.
+/// The payload of the panic.
 pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
-    // The hook of the program prints all other panics as before.
+    // All other panics still reach the hook that the program had installed.
     HOOK.call_once(|| {
         let print = take_hook();
         set_hook(Box::new(move |panic| {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_a_decoder_is_a_value() {
+    fn panics_of_decoders_are_returned() {
         let panic = catch_panic(|| panic!("at byte 7")).unwrap_err();
         assert_eq!(panic.downcast_ref(), Some(&"at byte 7"));
         assert_eq!(catch_panic(|| catch_panic(|| 1).unwrap() + 1).unwrap(), 2);

@@ -1,4 +1,4 @@
-//! Image decoding and transforms: from the encoded bytes of an image to its place in a batch.
+//! Image decoding and transforms: from the encoded bytes of an image to its slot in a batch.
 //!
 //! - [`probe()`] reads a header, from the whole file or a prefix, without decoding;
 //!   [`check_structure`] checks whether a whole file is of a supported kind.
@@ -8,8 +8,8 @@
 //!   the pixels of Pillow, OpenCV or TensorFlow ([`ResizeLike`]); its random decisions are a pure
 //!   function of [`SampleSeed`].
 //! - [`geometry`] moves boxes, keypoints and masks as a transform moved the pixels.
-//! - [`encode_jpeg`] writes images that cannot stay as they are; [`Shrink`] is the size to reduce
-//!   them to.
+//! - [`encode_jpeg`] encodes images whose stored bytes cannot be kept; [`Shrink`] is the size
+//!   to which images are reduced.
 //! - [`progressive_to_baseline`] transcodes JPEGs so that regions can be decoded,
 //!   [`restore_progressive`] restores the originals.
 //! - [`FastEncoder`] transcodes JPEGs to an encoding that decodes twice as fast,

@@ -1,17 +1,17 @@
 //! MixUp and CutMix: mix samples of a finished batch with each other.
 //!
-//! As in torchvision, each sample's partner is the preceding one in the batch, and the first one's
-//! is the last. A batch has one weight: `lam` for the sample itself, `1 - lam` for its partner.
-//! Random decisions are a pure function of seed, epoch and position of the global batch, so all
-//! ranks make the same ones; partners are in the same rank's batch.
+//! As in torchvision, each sample's partner is the preceding one in the batch; the partner of the
+//! first sample is the last one. A batch has one weight: `lam` for the sample itself, `1 - lam` for
+//! its partner. Random decisions are a pure function of seed, epoch and position of the global
+//! batch, so all ranks make the same ones; partners are in the same rank's batch.
 
 use crate::error::{ImageError, Result};
 use crate::ops::Size;
 use crate::output::{Dtype, Layout, Output};
 use crate::random::{Draws, Purpose, SampleSeed, exp, ln};
 
-/// Weights are multiples of 1 / this, so that pixels and labels agree on them exactly in every
-/// type. It fits into 16 bits with a sign, which processors can multiply eight or more at a time.
+/// Weights are multiples of 1 / `UNIT`, so that pixels and labels use exactly the same weight in every data type.
+/// `UNIT` is a signed integer of 16 bits; SIMD multiplies eight or more of these at a time.
 const UNIT: i16 = 1 << 14;
 /// Maximum number of choices of a batch transform.
 const MAX_CHOICES: usize = 16;
@@ -107,7 +107,7 @@ impl BatchTransform {
         &self.choices
     }
 
-    /// Draws the random decision for the batch at `position` of an epoch, whose samples have a
+    /// Draws the random decision for the batch at `position` of an epoch, with samples of the given
     /// size; a pure function.
     pub fn draw(&self, seed: u64, epoch: u64, position: u64, (height, width): Size) -> BatchMix {
         let place = SampleSeed {
@@ -119,7 +119,7 @@ impl BatchTransform {
         let draws = &mut Draws::new(place, Purpose::MIX);
         let sum: f64 = self.choices.iter().map(|(_, weight)| weight).sum();
         let mut left = draws.unit() * sum;
-        // The last choice with a weight, in case of rounding errors.
+        // If rounding errors leave a remainder, the last choice with a positive weight is taken.
         let mut chosen = Mixing::Nothing;
         for &(mixing, weight) in self.choices.iter().filter(|(_, weight)| *weight > 0.0) {
             chosen = mixing;
@@ -204,7 +204,7 @@ fn normal(draws: &mut Draws) -> f64 {
 }
 
 impl BatchMix {
-    /// Returns the weight of each sample itself; the rest is its partner's. 1 if nothing is mixed.
+    /// Returns the weight of each sample itself, 1 if nothing is mixed; its partner has the rest.
     pub fn lam(&self) -> f32 {
         match self.drawn {
             Drawn::Nothing => 1.0,
@@ -234,8 +234,8 @@ impl BatchMix {
             return;
         }
         let bytes = self.width * self.height * 3 * output.dtype.bytes();
-        // From the last to the first, so that partners are still unmixed; except the first one's,
-        // which is the last.
+        // From the last sample to the first, so that partners are still unmixed. The first sample's
+        // partner is the last one, so a copy of it is kept.
         let end = members[members.len() - 1];
         let kept = batch[end * bytes..][..bytes].to_vec();
         for pair in members.windows(2).rev() {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_beta_distribution() {
+    fn weights_have_the_beta_distribution() {
         for alpha in [0.05, 0.2, 1.0, 3.0] {
             let draws = &mut Draws::new(SampleSeed::default(), Purpose::MIX);
             let n = 20_000;
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn mixup_is_the_weighted_sum_with_the_sample_before() {
+    fn mixup_is_a_weighted_sum_with_the_preceding_sample() {
         for (dtype, error) in [
             (Dtype::Uint8, 0.5),
             (Dtype::Float32, 1e-4),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn cutmix_pastes_a_rectangle_of_the_share_that_it_says() {
+    fn cutmix_rectangles_have_the_reported_weight() {
         let mut pasted_any = 0;
         for position in 0..40 {
             let mix = mixed(Mixing::CutMix { alpha: 1.0 }, position);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_come_as_often_as_their_weights_say() {
+    fn choices_are_drawn_by_weight() {
         let choices = vec![
             (Mixing::Mixup { alpha: 1.0 }, 1.0),
             (Mixing::Nothing, 0.0),
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_choices_are_refused() {
         let refused = |mixing, weight| BatchTransform::new(vec![(mixing, weight)]).is_err();
         assert!(refused(Mixing::Mixup { alpha: 0.0 }, 1.0));
         assert!(refused(Mixing::CutMix { alpha: f64::NAN }, 1.0));
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_in_a_batch_nobody_is_mixed() {
+    fn a_single_sample_is_not_mixed() {
         let mix = mixed(Mixing::Mixup { alpha: 1.0 }, 0);
         let (mut bytes, _) = numbers(Dtype::Uint8, 1);
         let before = bytes.clone();

@@ -22,7 +22,7 @@ pub enum ResizeLike {
 }
 
 impl ResizeLike {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::Pillow, Self::OpenCv, Self::TensorFlow];
 
     /// Returns the name in options: `pillow`, `opencv`, `tensorflow`.

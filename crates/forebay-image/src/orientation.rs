@@ -8,13 +8,13 @@ use crate::format::{Format, Probe};
 use crate::geometry::SpatialStep;
 use crate::region::Region;
 
-/// The tag, and the integer types.
+/// The EXIF tag of the orientation, and the integer types of TIFF.
 const ORIENTATION: u16 = 0x0112;
 const SHORT: u16 = 3;
 const LONG: u16 = 4;
 /// Bytes of a directory entry.
 const ENTRY: usize = 12;
-/// Bytes per pixel.
+/// Bytes per RGB pixel.
 const PIXEL: usize = 3;
 /// Rows that are rotated together, so that all of them use a column's cache lines.
 const TILE: usize = 16;
@@ -61,18 +61,18 @@ impl Orientation {
         }
     }
 
-    /// The orientation of an image file.
+    /// Reads the orientation of an image file.
     pub(crate) fn of(bytes: &[u8], format: Format) -> Self {
         let tag = format.imp().exif(bytes).and_then(tag);
         tag.map_or_else(Self::default, Self::from_tag)
     }
 
-    /// Returns whether pixels stay in place.
+    /// Returns whether the image is displayed as stored.
     pub(crate) fn is_none(self) -> bool {
         self == Self::default()
     }
 
-    /// The steps from the stored image to the displayed one.
+    /// Returns the steps from the stored image to the displayed one.
     pub(crate) fn steps(self) -> impl Iterator<Item = SpatialStep> {
         let steps = [
             self.mirror_x.then_some(SpatialStep::FlipHorizontal),
@@ -91,8 +91,8 @@ impl Orientation {
         }
     }
 
-    /// Returns whether columns and rows of the displayed image begin at the far end of the stored
-    /// one's.
+    /// Returns whether the first column and the first row of the displayed image are at the far end
+    /// of the stored image.
     pub(crate) fn mirrored(self) -> (bool, bool) {
         if self.swap {
             (self.mirror_y, self.mirror_x)
@@ -159,7 +159,7 @@ impl Orientation {
     }
 }
 
-/// The orientation's value in a TIFF structure.
+/// Reads the orientation's value from a TIFF structure.
 fn tag(tiff: &[u8]) -> Option<u32> {
     let big = match tiff.get(..2)? {
         b"II" => false,
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_orientation_that_is_set_is_read_again() {
+    fn a_written_orientation_is_read_back() {
         let image = crate::RgbImage {
             width: 20,
             height: 10,
@@ -223,7 +223,7 @@ mod tests {
             assert_eq!(of(&turned), Some(tag).filter(|tag| *tag > 1));
             let decoded = crate::Decoder::default().decode(&turned).unwrap();
             assert!(decoded == pixels, "pixels stay as they are stored");
-            // Without JFIF's segment it comes first.
+            // Without a JFIF segment, the EXIF segment comes first.
             let mut bare = [&plain[..2], &plain[20..]].concat();
             set_orientation(&mut bare, tag);
             assert_eq!(of(&bare), Some(tag).filter(|tag| *tag > 1));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turned_part_is_the_part_of_the_turned_picture() {
+    fn orienting_a_region_equals_cutting_the_oriented_image() {
         let (width, height) = (23u32, 19u32);
         let stored: Vec<u8> = (0..width * height)
             .flat_map(|i| [i as u8, (i >> 8) as u8, 7])
@@ -290,7 +290,7 @@ mod tests {
         for length in 0..20 {
             assert_eq!(tag(&tiff[..length]), None, "{length}");
         }
-        tiff[12] = 2; // text
+        tiff[12] = 2; // type: text
         assert_eq!(tag(&tiff), None);
         tiff[4..8].fill(0xff);
         assert_eq!(tag(&tiff), None);

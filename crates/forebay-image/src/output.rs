@@ -13,10 +13,10 @@ use crate::error::{Result, invalid};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Normalize {
-    /// Subtracted.
+    /// Mean of each channel, which is subtracted.
     #[serde(serialize_with = "short")]
     pub mean: [f32; 3],
-    /// Divided by.
+    /// Standard deviation of each channel, the divisor.
     #[serde(serialize_with = "short")]
     pub std: [f32; 3],
 }
@@ -100,7 +100,7 @@ impl Output {
         Ok(())
     }
 
-    /// The number for byte `v` of a channel (0 to 2), before rounding to the type.
+    /// Returns the number for byte `v` of a channel (0 to 2), before rounding to the type.
     pub(crate) fn value(&self, channel: usize, v: u8) -> f32 {
         if self.dtype == Dtype::Uint8 {
             return f32::from(v);
@@ -134,12 +134,12 @@ pub(crate) struct Converter {
     made_for: Option<Output>,
     wide: Vec<[[u8; 4]; 256]>,
     short: Vec<[[u8; 2]; 256]>,
-    /// The identity, for a change of the order only.
+    /// Identity tables, for conversions that only change the layout.
     bytes: Vec<[[u8; 1]; 256]>,
 }
 
 impl Converter {
-    /// Converts bytes in the order `from` into `out`.
+    /// Converts bytes in the layout `from` into `out`.
     pub(crate) fn run(&mut self, output: &Output, (source, from): (&[u8], Layout), out: &mut [u8]) {
         if output.dtype == Dtype::Uint8 && from == output.layout {
             out.copy_from_slice(source);
@@ -238,8 +238,8 @@ mod tests {
         out
     }
 
-    /// Rounding to a 16-bit type, defined by its number of bits alone: the nearer of the two
-    /// neighbors, the even one in a tie.
+    /// Rounds to a 16-bit type, defined by its number of bits alone: to the nearer of the two
+    /// neighbors, to the even one in a tie.
     fn rounded(value: f32, mantissa_bits: u32, least_exponent: i32) -> f64 {
         let value = f64::from(value);
         if value == 0.0 {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_may_change_on_the_way() {
+    fn conversion_can_change_the_layout() {
         let pixels: Vec<u8> = (0..60u8).map(|i| i.wrapping_mul(37)).collect();
         for dtype in [Dtype::Uint8, Dtype::Float32, Dtype::Bfloat16] {
             let output = |layout| Output {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_options_are_refused() {
         let check = |dtype, mean, std| {
             let normalize = Some(Normalize {
                 mean: [0.5, mean, 0.5],

@@ -68,7 +68,7 @@ impl Draws {
         Self::nth(seed, purpose, 0)
     }
 
-    /// The draws of an op in a list with `before` preceding ops of its kind.
+    /// Returns the draws of an op in a list with `before` preceding ops of the same purpose.
     pub(crate) fn nth(seed: SampleSeed, purpose: Purpose, before: u64) -> Self {
         let purpose = purpose.0 + (before << 32);
         let mut key = mix(seed.seed.wrapping_add(GOLDEN));

@@ -16,7 +16,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// The whole of an image.
+    /// Returns the region of a whole image.
     pub const fn whole(width: u32, height: u32) -> Self {
         Self {
             x: 0,

@@ -1,8 +1,8 @@
 //! The interface between producers and consumers of rows of pixels.
 //!
-//! A decoder produces the rows of a region from the top, and the receiver provides the destination
-//! of each row and its form. So rows can go directly into a resize, which consumes them while they
-//! are in the cache, and a region is never completely in memory.
+//! A decoder produces the rows of a region from top to bottom, and the receiver provides the
+//! destination and layout of each row. So rows can go directly into a resize, which consumes them
+//! while they are in the cache; the whole region is never in memory.
 
 /// Destination of a row.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Variable-length integers with seven bits per byte, the lowest first, as used in seek points and
-//! recipes.
+//! Variable-length integers with seven bits per byte, the lowest bits first, as used in seek points
+//! and recipes.
 
 /// Appends a number.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {

@@ -1,6 +1,6 @@
-//! Decoders with arbitrary bytes: an image or an error, never a panic, and a region always equals
-//! the same part of the whole image. `tools/fuzz forebay-image decode`, or `RUSTC_BOOTSTRAP=1 cargo
-//! fuzz run decode` in crates/forebay-image.
+//! Decodes arbitrary bytes: the result is an image or an error, never a panic, and a region always
+//! equals the same part of the whole image. Run `tools/fuzz forebay-image decode`, or
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run decode` in crates/forebay-image.
 #![no_main]
 
 use forebay_image::{
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         !matches!(whole, Err(ImageError::Decoder { .. })),
         "{whole:?}"
     );
-    // Oriented and scaled: arbitrary EXIF, and the smaller transforms.
+    // Oriented and scaled: arbitrary EXIF data, and the scaled transforms.
     let mut options = DecodeOptions::new(limits);
     (options.exif, options.scaled) = (true, true);
     let mut turned = Decoder::with_options(options);

@@ -1,8 +1,8 @@
-//! Arbitrary bytes as a fast image and as a JPEG to encode: the original or an error, never a panic,
-//! and the pixels of the JPEG. `tools/fuzz forebay-image fast`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run
-//! fast` in crates/forebay-image.
+//! Restores arbitrary bytes as if they were a fast image, and encodes them as if they were a JPEG:
+//! an error or the original with its pixels, never a panic. Run `tools/fuzz forebay-image fast`, or
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run fast` in crates/forebay-image.
 //!
-//! The checksum of a fast image's header is made right, so that damage behind it is reached.
+//! The header's checksum is corrected, so that the fuzzer also reaches damage after the header.
 #![no_main]
 
 #[path = "../quiet.rs"]
@@ -41,7 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Writes the checksum of the header, if the lengths in it are those of parts of the bytes.
+/// Writes the checksum of the header, if the lengths in it are within the bytes.
 fn seal(fast: &mut [u8]) -> Option<()> {
     let number = |at: usize| {
         let bytes = fast.get(at..at + 4)?.first_chunk()?;

@@ -1,6 +1,6 @@
-//! JPEGs of arbitrary bytes, with seek points of arbitrary bytes: the region decoder gives the
+//! Decodes arbitrary bytes as a JPEG with arbitrary seek points: the region decoder gives the
 //! pixels of the general decoder or an error, and points never change pixels (except forged ones,
-//! which a fuzzer can create: they must only be harmless). `tools/fuzz forebay-image jpeg`, or
+//! which a fuzzer can create: they must only be harmless). Run `tools/fuzz forebay-image jpeg`, or
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run jpeg` in crates/forebay-image.
 //!
 //! The input is a length (one byte), that many bytes of seek points, and the JPEG.
@@ -62,7 +62,7 @@ fuzz_target!(|input: &[u8]| {
             assert!(again.is_err() || other == plain);
         }
     }
-    // The library supports fewer of the other kinds, and does not estimate missing scans.
+    // libjpeg-turbo-rs supports fewer of the other kinds, and does not estimate missing scans.
     if !builder.has_read_all() {
         return;
     }

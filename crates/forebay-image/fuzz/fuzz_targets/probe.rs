@@ -1,5 +1,5 @@
-//! Headers of arbitrary bytes: no panic, and a prefix never gives another result than the whole.
-//! `tools/fuzz forebay-image probe`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run probe` in
+//! Probes arbitrary bytes: no panic, and a prefix never gives another result than the whole file.
+//! Run `tools/fuzz forebay-image probe`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run probe` in
 //! crates/forebay-image.
 #![no_main]
 

@@ -1,6 +1,7 @@
-//! Round trips of arbitrary JPEGs through baseline, and arbitrary recipes with arbitrary JPEGs: the
-//! original or an error, never a panic. `tools/fuzz forebay-image transcode`, or `RUSTC_BOOTSTRAP=1
-//! cargo fuzz run transcode` in crates/forebay-image.
+//! Transcodes arbitrary JPEGs to baseline and back, and applies arbitrary recipes to arbitrary
+//! JPEGs: the result is the original or an error, never a panic. Run
+//! `tools/fuzz forebay-image transcode`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run transcode` in
+//! crates/forebay-image.
 //!
 //! The input is a length (two bytes, big-endian), that many bytes of a recipe, and the JPEG.
 #![no_main]

@@ -5,7 +5,7 @@ use crate::format::{Color, Format, decode_png_ids, probe};
 use crate::geometry::Mask;
 use crate::limits::Limits;
 
-/// Checks by the header that [`decode_mask`] can decode a mask. Returns its width and height.
+/// Checks from the header whether [`decode_mask`] can decode a mask. Returns its width and height.
 ///
 /// # Errors
 /// Those of the header; [`ImageError::Unsupported`] for other formats and for alpha.
@@ -24,8 +24,8 @@ pub fn check_mask(bytes: &[u8], limits: &Limits) -> Result<(u32, u32)> {
     }
 }
 
-/// Decodes a mask from a PNG: levels of gray as they are, entries of a palette by their index, and
-/// colors as red + 256 green + 65536 blue, as in COCO's panoptic masks.
+/// Decodes a mask from a PNG. The number of a pixel is its gray level, its palette index, or for
+/// colors red + 256 green + 65536 blue, as in COCO's panoptic masks.
 ///
 /// # Errors
 /// Every [`ImageError`]; [`ImageError::Unsupported`] for other formats and for alpha.

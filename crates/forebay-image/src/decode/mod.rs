@@ -1,9 +1,8 @@
-//! The decoder of all formats: decodes regions of images to RGB, with the decoders in each format's
-//! file.
+//! The decoder of all formats: decodes regions of images to RGB, with the decoders in the files of
+//! the formats.
 //!
-//! Format decoders are not trusted: limits are checked first on our own reading of the header, a
-//! panic is caught and becomes an error for that image alone, and the size of the decoder's result
-//! is checked.
+//! Format decoders are not trusted: limits are first checked on the header as read by this crate, a
+//! panic becomes an error for that image alone, and the size of the decoder's result is checked.
 
 mod mask;
 mod picture;
@@ -36,7 +35,7 @@ pub struct Decoder {
     scratch: Scratch,
     pub(crate) canvas: Canvas,
     pub(crate) resizer: Resizer,
-    /// The resized image, while it is not yet in the batch.
+    /// The resized image, before conversion into the batch.
     pub(crate) picture: Picture,
     pub(crate) converter: Converter,
 }
@@ -128,7 +127,7 @@ impl Decoder {
         seek_points: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        // The canvas borrows the buffer, so that decoders write directly into it.
+        // The canvas takes over the buffer, so that decoders write directly into it.
         std::mem::swap(&mut self.canvas.data, out);
         let outcome = self.fill_canvas(bytes, probe, region, seek_points);
         std::mem::swap(&mut self.canvas.data, out);
@@ -157,7 +156,7 @@ impl Decoder {
         self.fill_scaled(bytes, probe, 1, region, seek_points, decoders)
     }
 
-    /// As [`Decoder::fill_canvas`], at a scale, with a subset of the decoders.
+    /// As [`Decoder::fill_canvas`], at a decode scale and with some of the format's decoders.
     fn fill_scaled(
         &mut self,
         bytes: &[u8],
@@ -192,8 +191,8 @@ impl Decoder {
     }
 
     /// Decodes a region at a scale and resizes it as planned, row by row, if the first decoder of
-    /// the format supports this and does not decline. Returns the time spent on resizing. If it
-    /// declines, the content of `out` is undefined.
+    /// the format supports this and does not decline. Returns the time spent on resizing; if the
+    /// decoder declines, the content of `out` is undefined.
     fn stream(
         &mut self,
         bytes: &[u8],
@@ -224,8 +223,8 @@ impl Decoder {
     }
 }
 
-/// Runs a decoder and converts a panic to an error. The next image overwrites all state that a
-/// panic may leave behind.
+/// Runs a decoder and converts a panic to an error. A panic may leave state behind, all of which is
+/// overwritten for the next image.
 fn guarded(format: Format, decode: impl FnOnce() -> Result<Outcome>) -> Result<Outcome> {
     let outcome = catch_panic(decode);
     outcome.unwrap_or_else(|panic| Err(panicked(format, &*panic)))

@@ -10,7 +10,7 @@ use crate::region::Region;
 use crate::resize::{ResizePlan, Source};
 use std::time::{Duration, Instant};
 
-/// Scales of formats with scaled decoding, the smallest result first.
+/// Decode scales (denominators) of formats with scaled decoding, the smallest result first.
 const SCALES: [u32; 3] = [8, 4, 2];
 
 /// An image before it is decoded.
@@ -23,7 +23,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// The image as stored, at full size.
+    /// Returns the image as stored, at full size.
     pub(crate) fn stored(probe: Probe) -> Self {
         Self {
             probe,
@@ -38,7 +38,7 @@ impl Picture {
         self.orientation.size(width, height)
     }
 
-    /// Starts a map from the stored image, with its orientation.
+    /// Resets the map to the stored image and adds the steps of its orientation.
     pub(crate) fn track(&self, map: &mut SpatialMap) {
         map.reset(self.probe.width, self.probe.height);
         for step in self.orientation.steps() {
@@ -52,7 +52,7 @@ impl Picture {
         (width.div_ceil(self.scale), height.div_ceil(self.scale))
     }
 
-    /// Maps `length` pixels from `start` of an axis with `whole` pixels to the decoded image.
+    /// Maps `length` pixels from `start`, on an axis with `whole` pixels, to the decoded image.
     fn source(&self, start: u32, length: u32, whole: u32, mirrored: bool) -> Source {
         let scaled = |x: u32| f64::from(x) / f64::from(self.scale);
         let limit = whole.div_ceil(self.scale);
@@ -115,8 +115,8 @@ impl Decoder {
         self.resizer.plan_part(columns, rows, resize)
     }
 
-    /// Decodes a region from [`Decoder::plan`] and resizes it into `out`, three bytes per pixel of
-    /// the window. Returns the time spent on resizing.
+    /// Decodes the region returned by [`Decoder::plan`] and resizes it into `out`, three bytes per
+    /// pixel of the window. Returns the time spent on resizing.
     pub(crate) fn resize(
         &mut self,
         bytes: &[u8],
@@ -147,7 +147,7 @@ impl Decoder {
         Ok(begun.elapsed())
     }
 
-    /// Decodes a region from [`Decoder::plan`] into the beginning of `self.canvas`, oriented.
+    /// Decodes the region returned by [`Decoder::plan`] into the beginning of `self.canvas`, oriented.
     pub(super) fn fill(
         &mut self,
         bytes: &[u8],

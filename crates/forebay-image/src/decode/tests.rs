@@ -77,7 +77,7 @@ fn with(
     Some(canvas.cut(&region))
 }
 
-/// Regions at every alignment, at the edges, tiny and large.
+/// Returns regions at various alignments, at the edges, tiny and large.
 fn regions(width: u32, height: u32, count: u32) -> Vec<Region> {
     let mut state = width * 31 + height;
     let mut next = |n: u32| {
@@ -113,7 +113,7 @@ fn regions(width: u32, height: u32, count: u32) -> Vec<Region> {
 }
 
 #[test]
-fn regions_are_cut_from_the_full_picture() {
+fn regions_equal_parts_of_the_whole_image() {
     let mut decoder = Decoder::new(Limits::default());
     let mut scratch = Scratch::default();
     let mut own = 0;
@@ -144,7 +144,7 @@ fn regions_are_cut_from_the_full_picture() {
     );
 }
 
-/// Smooth color with noise, to get short and long codes.
+/// Returns smooth color with noise, to get short and long Huffman codes.
 fn picture(width: usize, height: usize) -> Vec<u8> {
     let mut state = (width * 7919 + height) as u32;
     (0..width * height * 3)
@@ -158,7 +158,7 @@ fn picture(width: usize, height: usize) -> Vec<u8> {
 }
 
 #[test]
-fn generated_pictures_of_every_sampling_equal_the_reference() {
+fn every_subsampling_equals_the_reference() {
     use libjpeg_turbo_rs::{Encoder, Subsampling};
     let samplings = [
         (Subsampling::S444, true),
@@ -192,7 +192,7 @@ fn generated_pictures_of_every_sampling_equal_the_reference() {
             for region in regions(width as u32, height as u32, 8) {
                 let expected = cut(&reference, &region);
                 let got = with(baseline, &mut scratch, &bytes, Some(region));
-                // Rows of one or two chroma samples are left to the reference decoder.
+                // The baseline decoder declines images with rows of one or two chroma samples.
                 assert!(
                     got.is_some() || !supported || width < 5,
                     "{case} was declined"
@@ -209,7 +209,7 @@ fn generated_pictures_of_every_sampling_equal_the_reference() {
 }
 
 #[test]
-fn inks_become_light() {
+fn cmyk_becomes_rgb() {
     use libjpeg_turbo_rs::{Encoder, PixelFormat};
     // No cyan, some magenta, full yellow and a little black, inverted as Adobe stores it.
     let inks = [255u8, 200, 0, 230].repeat(16 * 16);
@@ -238,7 +238,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 
 /// testdata/formats/scaled.txt has the results of libjpeg's scaled transforms.
 #[test]
-fn scaled_pictures_are_libjpegs() {
+fn scaled_images_equal_libjpeg() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats");
     let mut decoder = Decoder::new(Limits::default());
     let text = std::fs::read_to_string(folder.join("scaled.txt")).unwrap();
@@ -286,8 +286,8 @@ fn scaled_pictures_are_libjpegs() {
     assert_eq!(own, 18 * 23, "regions that went through the faster decoder");
 }
 
-/// Every sampling, small sizes and damaged edges: the baseline decoder against the general one, at
-/// every scale.
+/// Compares the baseline decoder with the general one at every scale: all subsamplings, small
+/// sizes, incomplete MCUs at the edges.
 #[test]
 fn scaled_generated_pictures_equal_the_reference() {
     use libjpeg_turbo_rs::{Encoder, Subsampling};

@@ -11,11 +11,11 @@ use crate::rows::Rows;
 pub(crate) struct FormatDecoder {
     /// Decodes the region of a job onto the canvas.
     pub(crate) decode: fn(&DecodeJob<'_>, &mut Scratch, &mut Canvas) -> Result<Outcome>,
-    /// Decodes it row by row, if the decoder supports this.
+    /// Decodes the region row by row, if the decoder supports this.
     pub(crate) stream: Option<Stream>,
 }
 
-/// Decodes row by row. It may return [`Outcome::Declined`] after some of the rows.
+/// Decodes row by row. The function may return [`Outcome::Declined`] after some rows.
 pub(crate) type Stream = fn(&DecodeJob<'_>, &mut Scratch, &mut dyn Rows) -> Result<Outcome>;
 
 /// Whether a decoder accepted an image.
@@ -23,7 +23,7 @@ pub(crate) type Stream = fn(&DecodeJob<'_>, &mut Scratch, &mut dyn Rows) -> Resu
 pub(crate) enum Outcome {
     /// The region is on the canvas.
     Done,
-    /// The decoder does not support this kind of file; the next decoder of the format is tried.
+    /// The decoder does not support this kind of file; the caller tries the next decoder of the format.
     Declined,
 }
 
@@ -64,7 +64,7 @@ impl Canvas {
     /// Readable bytes past the last row, so that SIMD code can load whole vectors.
     pub(crate) const TAIL: usize = 64;
 
-    /// Resizes for rows of exactly a region's width; the content is undefined.
+    /// Resizes the canvas for rows of exactly a region's width; the content is then undefined.
     pub(crate) fn reset(&mut self, width: usize, height: usize) {
         self.stride = width * 3;
         self.start = 0;
@@ -75,7 +75,7 @@ impl Canvas {
         }
     }
 
-    /// Checks that the canvas contains the region, since decoders are not trusted.
+    /// Returns whether the canvas contains the whole region, since decoders are not trusted.
     pub(crate) fn holds(&self, region: &Region) -> bool {
         let row = region.width as usize * 3;
         let last = (region.height as usize - 1)
@@ -85,7 +85,7 @@ impl Canvas {
         row <= self.stride && last.is_some_and(|end| end <= self.data.len())
     }
 
-    /// Copies the region.
+    /// Copies the region from the canvas.
     pub(crate) fn cut(&self, region: &Region) -> RgbImage {
         let row = region.width as usize * 3;
         let mut data = Vec::with_capacity(row * region.height as usize);

@@ -1,12 +1,12 @@
-//! Image formats, with one file here and one line of the table in `file_format.rs` for each.
+//! Image formats. Each format has one file here, and one line in the table in `file_format.rs`.
 //!
 //! A format's file contains everything specific to it ([`ImageFormat`]): names, signature, header,
-//! end, EXIF data, decoders. All other code uses the table: by content ([`sniff`], [`probe`]) or by
-//! file extension ([`Format::from_extension`]).
+//! end of file, EXIF data, decoders. All other code looks up formats by content ([`sniff`],
+//! [`probe`]) or by file extension ([`Format::from_extension`]).
 //!
 //! Headers are read without decoding and are not trusted. [`probe`] works on any prefix of a file:
-//! it allocates nothing, reads each header byte once, and says how many bytes it needs if the
-//! prefix is too short, so that a packer can probe the first few KiB.
+//! it allocates nothing and reads each header byte once. If the prefix is too short, the error
+//! contains the number of bytes needed, so that a packer can probe the first few KiB.
 
 mod decoding;
 pub(crate) mod jpeg;
@@ -25,10 +25,10 @@ use std::fmt;
 
 /// The definition of a format, in its file.
 pub(crate) trait ImageFormat {
-    /// The name that TensorFlow writes into `image/format`, or would write.
+    /// Returns the name that TensorFlow writes into `image/format`, or would write.
     fn name(&self) -> &'static str;
 
-    /// File extensions in lower case, the most common one first.
+    /// Returns file extensions in lower case, the most common one first.
     fn extensions(&self) -> &'static [&'static str];
 
     /// Tests whether a file begins like this format.
@@ -37,26 +37,26 @@ pub(crate) trait ImageFormat {
     /// Reads the header from the whole file or a prefix.
     fn probe(&self, bytes: &[u8]) -> Result<Probe>;
 
-    /// Total memory for decoding in bytes per pixel: RGB output, and the decoder's own buffers.
+    /// Returns the total memory for decoding in bytes per pixel: RGB output, and the decoder's own buffers.
     fn decoded_bytes_per_pixel(&self, probe: &Probe) -> u64;
 
-    /// The decoders by priority; each may decline. Only the first one may stream.
+    /// Returns the decoders by priority; each may decline. Only the first one may stream.
     fn decoders(&self) -> &'static [FormatDecoder];
 
-    /// Offset after the image, or `None` if it does not end within `bytes`. Decodes nothing.
+    /// Returns the offset after the image, or `None` if it does not end within `bytes`. Decodes nothing.
     fn end(&self, bytes: &[u8]) -> Option<usize>;
 
-    /// How a whole file ends; faster than [`end`](Self::end) if the last bytes suffice.
+    /// Determines how a whole file ends; faster than [`end`](Self::end) if the last bytes suffice.
     fn ending(&self, bytes: &[u8], _: &Probe) -> Ending {
         Ending::at(self.end(bytes), bytes)
     }
 
-    /// The TIFF structure of the EXIF data, if any.
+    /// Returns the TIFF structure of the EXIF data, if any.
     fn exif<'a>(&self, _: &'a [u8]) -> Option<&'a [u8]> {
         None
     }
 
-    /// Checks by its structure that the file is of a supported kind.
+    /// Checks from markers and headers that the file is of a supported kind.
     fn check_structure(&self, _: &[u8], _: &Limits) -> Result<()> {
         Ok(())
     }
@@ -77,12 +77,12 @@ pub(crate) trait ImageFormat {
 pub(crate) enum Sniff {
     Yes,
     No,
-    /// Undecided, because the bytes end too early; the header needs this many.
+    /// Undecided, because the bytes end too early; the header needs at least this many.
     More(u64),
 }
 
 impl Sniff {
-    /// For a format whose files all begin with `magic`.
+    /// Compares the start of a file with `magic`, with which all files of a format begin.
     fn magic(head: &[u8], magic: &[u8], needed: u64) -> Self {
         if head.starts_with(magic) {
             Self::Yes
@@ -231,7 +231,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// The ending of a file whose image ends at an offset, if known.
+    /// Returns the ending of a file whose image ends at offset `end`, if known.
     fn at(end: Option<usize>, bytes: &[u8]) -> Self {
         match end.map(|end| bytes.len() - end) {
             Some(0) => Self::Whole,
@@ -245,23 +245,22 @@ impl Ending {
 ///
 /// A JPEG or PNG whose last bytes end an image counts as whole; in a file with several images
 /// (MPO), the last one counts. Otherwise this searches a JPEG for its end-of-image marker, follows
-/// a PNG's chunks to the last one, and uses the length in a WebP's first bytes. Only decoding
-/// detects damage that leaves the end in place.
-/// before the end that leaves the end in place is found by decoding only.
+/// the chunks of a PNG to the last one, and uses the length in the first bytes of a WebP. Damage
+/// that leaves the end in place is detected by decoding only.
 pub fn ending(bytes: &[u8], probe: &Probe) -> Ending {
     probe.format.imp().ending(bytes, probe)
 }
 
-/// Returns whether a whole file contains these bytes somewhere after its header.
+/// Returns whether a whole file ends with these bytes, which have to follow its header.
 fn ends_with(bytes: &[u8], probe: &Probe, end: &[u8]) -> bool {
     let header = usize::try_from(probe.header_bytes).unwrap_or(usize::MAX);
     let rest = bytes.get(header..).unwrap_or_default();
     rest.ends_with(end)
 }
 
-/// Checks by its structure that an image is of a kind that [`Decoder`](crate::Decoder) supports,
+/// Checks from the structure of an image that [`Decoder`](crate::Decoder) supports its kind,
 /// without decoding or allocating for it. For a JPEG with several scans this checks the markers of
-/// all of them, for other files the header.
+/// all scans, for other files the header.
 ///
 /// # Errors
 /// As [`Decoder::decode`](crate::Decoder::decode), except for damage to the image data.
@@ -271,7 +270,7 @@ pub fn check_structure(bytes: &[u8], limits: &Limits) -> Result<()> {
 }
 
 fn unknown(bytes: &[u8]) -> ImageError {
-    // The prefix is too short to tell: report what the possible format needs.
+    // The prefix is too short for a decision: report how many bytes the possible format needs.
     for &format in Format::ALL {
         if let Sniff::More(needed) = format.imp().sniff(bytes) {
             return ImageError::Incomplete {
@@ -293,7 +292,7 @@ mod tests {
     use crate::{RgbImage, encode_jpeg, encode_png};
 
     #[test]
-    fn endings_are_told_without_decoding() {
+    fn endings_are_determined_without_decoding() {
         let data = (0..30 * 20 * 3).map(|n| (n % 251) as u8).collect();
         let image = RgbImage {
             width: 30,

@@ -1,8 +1,8 @@
 //! PNG: reads the header and the chunks here, decodes pixels with the `png` crate, normalized to
 //! 8-bit RGB.
 //!
-//! Rows depend on the rows above them, so everything down to the region's last row is inflated;
-//! rows below it are not.
+//! Rows depend on the rows above them, so all data up to the region's last row is inflated; later
+//! rows are not.
 
 use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
 use super::{Color, Ending, Format, ImageFormat, Probe, Sniff, ends_with};
@@ -11,7 +11,7 @@ use crate::geometry::MaskIds;
 use png::{ColorType, DecodingError, Limits, Reader, Transformations};
 use std::io::{Cursor, ErrorKind};
 
-/// The format.
+/// PNG in the table of formats.
 pub(super) struct Png;
 
 impl ImageFormat for Png {
@@ -116,7 +116,7 @@ fn probe(bytes: &[u8]) -> Result<Probe> {
     })
 }
 
-/// The payload of the first chunk with a name; follows the lengths of chunks.
+/// Returns the payload of the first chunk with this name.
 fn find<'a>(bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
     let mut found = None;
     walk(bytes, |chunk, payload| {
@@ -128,7 +128,7 @@ fn find<'a>(bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
     found
 }
 
-/// Walks to IEND, or to the chunk at which `stop` returns true; returns the offset after it.
+/// Walks over the chunks to IEND, or to the chunk at which `stop` returns true. Returns the offset after that chunk.
 fn walk<'a>(bytes: &'a [u8], mut stop: impl FnMut(&[u8], &'a [u8]) -> bool) -> Option<usize> {
     let mut at = MAGIC.len();
     loop {
@@ -149,7 +149,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
     let limit = job.limits.max_decoded_bytes;
     let wanted = Transformations::EXPAND | Transformations::STRIP_16;
     let mut reader = open(job.bytes, limit, wanted)?;
-    // The palette's expansion panics on an incomplete entry.
+    // The `png` crate panics when it expands an incomplete palette entry.
     if reader
         .info()
         .palette
@@ -194,7 +194,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
     };
     let rows = region.y..region.y + region.height;
     if reader.info().interlaced {
-        // Interlaced rows are spread over the file, so the whole image is needed.
+        // Each pass of an interlaced image has rows all over the image, so the whole image is decoded.
         let size = reader.output_buffer_size().ok_or(ImageError::OverLimit {
             what: "bytes when decoded",
             found: u64::MAX,
@@ -236,7 +236,7 @@ fn open(bytes: &[u8], limit: u64, wanted: Transformations) -> Result<Reader<Curs
     decoder.read_info().map_err(refuse)
 }
 
-/// Decodes the numbers of a mask: see [`decode_mask`](crate::decode_mask).
+/// Decodes the numbers of a mask; see [`decode_mask`](crate::decode_mask).
 pub(crate) fn decode_ids(
     bytes: &[u8],
     probe: &Probe,
@@ -250,7 +250,7 @@ pub(crate) fn decode_ids(
             "a mask has gray levels, a palette or 8-bit RGB, without alpha",
         ));
     }
-    // The image as stored, and the numbers.
+    // Memory for the image as stored and for the numbers.
     let stored = u64::from(probe.channels) * u64::from(probe.bits.div_ceil(8));
     limits.check(probe.width, probe.height, stored + size_of::<i32>() as u64)?;
     let mut reader = open(bytes, limits.max_decoded_bytes, Transformations::IDENTITY)?;

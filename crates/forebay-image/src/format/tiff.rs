@@ -11,7 +11,7 @@ use ::tiff::TiffError;
 use ::tiff::decoder::{Decoder, Limits};
 use std::io::{Cursor, ErrorKind};
 
-/// The format.
+/// TIFF in the table of formats.
 pub(super) struct Tiff;
 
 /// Byte order and version of little-endian and big-endian files.
@@ -19,7 +19,7 @@ const LITTLE: [u8; 4] = *b"II*\0";
 const BIG: [u8; 4] = *b"MM\0*";
 /// Signature, and the offset of the first directory.
 const START: usize = 8;
-/// Tag, type, count, and the value or its offset.
+/// Length of a directory entry: tag, type, count, and the value or its offset.
 const ENTRY: usize = 12;
 
 /// Numbers of tags.
@@ -67,7 +67,7 @@ impl ImageFormat for Tiff {
     }
 
     fn decoded_bytes_per_pixel(&self, probe: &Probe) -> u64 {
-        // The samples, and for a palette a copy of the file.
+        // The RGB output, the samples, and for a palette a copy of the file.
         3 + u64::from(probe.channels) * u64::from(probe.bits / 8) + 1
     }
 
@@ -79,7 +79,7 @@ impl ImageFormat for Tiff {
     }
 
     fn end(&self, bytes: &[u8]) -> Option<usize> {
-        // The parts of a file may be in any order: a file that contains all of them is complete.
+        // The parts of a file may be in any order: a file that contains all parts counts as complete.
         let directory = Directory::read(bytes).ok()?;
         directory.holds_pixels().then_some(bytes.len())
     }
@@ -131,7 +131,7 @@ impl<'a> Directory<'a> {
         Ok(directory)
     }
 
-    /// A number of up to four bytes.
+    /// Reads a number of up to four bytes in the file's byte order.
     fn number(&self, bytes: &[u8]) -> u32 {
         let push = |sum, &byte: &u8| sum << 8 | u32::from(byte);
         match self.is_big {
@@ -145,7 +145,7 @@ impl<'a> Directory<'a> {
         self.entries.iter().find(has)
     }
 
-    /// The values of an integer tag; empty if the tag is absent or of another type.
+    /// Returns the values of an integer tag; none if the tag is absent or of another type.
     fn values(&self, tag: u16) -> impl Iterator<Item = u32> {
         let entry = self.entry(tag);
         let size = match entry.map(|entry| self.number(&entry[2..4])) {
@@ -166,7 +166,7 @@ impl<'a> Directory<'a> {
         values.map(move |value| self.number(value))
     }
 
-    /// The first value of a tag.
+    /// Returns the first value of a tag.
     fn value(&self, tag: u16) -> Option<u32> {
         self.values(tag).next()
     }
@@ -192,7 +192,7 @@ impl<'a> Directory<'a> {
         any
     }
 
-    /// The colors of a palette: their high bytes, as in Pillow.
+    /// Returns the colors of a palette: the high bytes of its entries, as in Pillow.
     fn palette(&self) -> Result<Vec<[u8; 3]>> {
         let values: Vec<u8> = self
             .values(tag::COLOR_MAP)
@@ -248,7 +248,7 @@ fn probe(bytes: &[u8]) -> Result<Probe> {
     if directory.value(tag::PLANAR).unwrap_or(1) != 1 {
         return unsupported("a plane for each channel");
     }
-    // None, LZW, Deflate (two numbers) and PackBits.
+    // Supported: none, LZW, Deflate (two numbers) and PackBits.
     match directory.value(tag::COMPRESSION).unwrap_or(1) {
         1 | 5 | 8 | 32_773 | 32_946 => {}
         other => return unsupported(format!("compression {other}")),
@@ -275,7 +275,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
         Color::Palette => Some(directory.palette()?),
         _ => None,
     };
-    // The crate does not decode palettes: it gets a gray image whose values are the indices.
+    // The `tiff` crate does not decode palettes: it gets the image as a gray one, whose values are the indices.
     let shown = palette.is_some().then(|| directory.as_gray());
     let mut decoder = Decoder::new(Cursor::new(shown.as_deref().unwrap_or(job.bytes)))
         .map_err(refuse)?
@@ -291,7 +291,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
     decoder.read_image_bytes(&mut samples).map_err(refuse)?;
     let region = job.region;
     canvas.reset(region.width as usize, region.height as usize);
-    // Two-byte samples are in native byte order.
+    // Two-byte samples are in native byte order; `high` is the offset of the high byte.
     let high = if cfg!(target_endian = "little") {
         sample - 1
     } else {
@@ -317,7 +317,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
 }
 
 impl Directory<'_> {
-    /// The file with its palette declared as gray.
+    /// Returns the file with its palette image declared as gray.
     fn as_gray(&self) -> Vec<u8> {
         let mut bytes = self.bytes.to_vec();
         let has = |entry: &[u8; ENTRY]| self.number(&entry[..2]) == u32::from(tag::PHOTOMETRIC);

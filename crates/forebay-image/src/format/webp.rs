@@ -1,8 +1,8 @@
 //! WebP, lossy and lossless: a RIFF container, whose first chunk is an image (`VP8 `, `VP8L`) or an
 //! extended header (`VP8X`).
 //!
-//! The `image-webp` crate decodes pixels. Images are decoded whole: in both encodings a pixel
-//! depends on everything above it and to its left.
+//! The `image-webp` crate decodes pixels, always of the whole image: in both encodings a pixel
+//! depends on the pixels above it and to its left.
 
 use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
 use super::{Color, Format, ImageFormat, Probe, Sniff, jpeg};
@@ -10,7 +10,7 @@ use crate::error::{ImageError, Result};
 use image_webp::{DecodingError, WebPDecoder};
 use std::io::{Cursor, ErrorKind};
 
-/// The format.
+/// WebP in the table of formats.
 pub(super) struct WebP;
 
 impl ImageFormat for WebP {
@@ -36,8 +36,8 @@ impl ImageFormat for WebP {
     }
 
     fn decoded_bytes_per_pixel(&self, probe: &Probe) -> u64 {
-        // Planes at half chroma; or four channels twice plus buffers of transforms; or any of it
-        // with alpha.
+        // RGB output, plus planes with chroma at half size (lossy), or four channels twice and
+        // buffers of transforms (lossless, alpha).
         3 + if probe.color == Color::YCbCr { 3 } else { 13 }
     }
 
@@ -53,7 +53,7 @@ impl ImageFormat for WebP {
     }
 
     fn exif<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        // Some writers keep the prefix that JPEG uses.
+        // Some writers keep the prefix that EXIF data have in a JPEG.
         let data = find(bytes, b"EXIF")?;
         Some(data.strip_prefix(&jpeg::markers::EXIF[..]).unwrap_or(data))
     }
@@ -62,9 +62,9 @@ impl ImageFormat for WebP {
 /// The first bytes of every RIFF file; `WEBP` follows after the length.
 const RIFF: [u8; 4] = *b"RIFF";
 const WEBP: [u8; 4] = *b"WEBP";
-/// `RIFF`, length, `WEBP`.
+/// Offset of the first chunk, after `RIFF`, length, `WEBP`.
 const FIRST_CHUNK: usize = 12;
-/// A chunk's name and length.
+/// Length of a chunk's header: name and payload length.
 const CHUNK_HEAD: usize = 8;
 /// Flags of `VP8X`.
 const ANIMATION: u8 = 0x02;
@@ -74,7 +74,7 @@ fn bad(what: impl Into<String>) -> ImageError {
     ImageError::corrupt(Format::WebP, what)
 }
 
-/// A little-endian number of up to four bytes.
+/// Reads a little-endian number of up to four bytes.
 fn number(bytes: &[u8]) -> u32 {
     bytes
         .iter()
@@ -104,7 +104,7 @@ fn chunk(bytes: &[u8], at: usize) -> Option<Chunk<'_>> {
     })
 }
 
-/// Width and height from the first bytes of an image chunk; `None` if they are missing.
+/// Returns width and height from the first bytes of an image chunk; `None` if they are missing.
 fn picture_size(chunk: &Chunk<'_>) -> Result<Option<(u32, u32)>> {
     match &chunk.name {
         b"VP8 " => {
@@ -185,15 +185,15 @@ fn probe(bytes: &[u8]) -> Result<Probe> {
     })
 }
 
-/// Offset after the file, from the length in its first bytes.
+/// Returns the offset after the file, from the length in its first bytes.
 fn end(bytes: &[u8]) -> Option<usize> {
     let length = usize::try_from(number(bytes.get(4..8)?)).ok()?;
     let end = length.checked_add(8)?;
     (end <= bytes.len()).then_some(end)
 }
 
-/// Checks that every image in the file has the size in its header, because decoders allocate by the
-/// former.
+/// Checks that every image in the file has the size in the file's header: limits are checked on the
+/// header, but decoders allocate by the size of each image.
 fn check_pictures(bytes: &[u8], width: u32, height: u32) -> Result<()> {
     let mut at = FIRST_CHUNK;
     while let Some(chunk) = chunk(bytes, at) {
@@ -210,7 +210,7 @@ fn check_pictures(bytes: &[u8], width: u32, height: u32) -> Result<()> {
     Ok(())
 }
 
-/// The payload of the first chunk with a name, anywhere in the file.
+/// Returns the payload of the first chunk with this name, anywhere in the file.
 fn find<'a>(bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
     let mut at = FIRST_CHUNK;
     loop {
@@ -244,7 +244,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
         .read_image(&mut canvas.data[..size])
         .map_err(refuse)?;
     if channels == 4 {
-        // Alpha is dropped, in place.
+        // Drops alpha in place.
         for i in 1..pixels {
             canvas.data.copy_within(4 * i..4 * i + 3, 3 * i);
         }

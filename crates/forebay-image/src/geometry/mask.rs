@@ -1,7 +1,7 @@
 //! Masks: images of one channel whose pixels are numbers of classes or instances.
 
 use super::{SpatialMap, SpatialStep};
-/// An index outside of the image.
+/// Marks a position outside of the image.
 const OUTSIDE: u32 = u32::MAX;
 
 /// A decoded mask.
@@ -11,7 +11,7 @@ pub struct Mask {
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// The number of each pixel, row by row.
+    /// The number of each pixel's class or instance, row by row.
     pub ids: MaskIds,
 }
 
@@ -25,7 +25,7 @@ pub enum MaskIds {
 }
 
 impl Mask {
-    /// The mask after all steps; it has the size of the map's input.
+    /// Returns the mask after all steps; its size has to be that of the map's input.
     pub(super) fn moved(&self, map: &SpatialMap) -> Self {
         let ids = match &self.ids {
             MaskIds::Uint8(ids) => MaskIds::Uint8(moved(ids, map)),
@@ -51,13 +51,13 @@ fn moved<T: Copy + Default>(ids: &[T], map: &SpatialMap) -> Vec<T> {
     axes.gather(warped.as_deref().unwrap_or(ids))
 }
 
-/// The source of each column and each row, for steps that keep rows and columns.
+/// The source column of each output column and the source row of each output row, for steps that keep rows and columns.
 struct Axes {
     /// Width of the source.
     stride: usize,
     columns: Vec<u32>,
     rows: Vec<u32>,
-    /// Whether columns are rows of the source.
+    /// Whether columns of the output are rows of the source.
     swapped: bool,
 }
 
@@ -93,7 +93,7 @@ impl Axes {
                 self.columns = nearest(&self.columns, width);
                 self.rows = nearest(&self.rows, height);
             }
-            // Its columns are not those of the source.
+            // A warp does not keep columns and rows.
             SpatialStep::Warp { .. } => {}
         }
     }
@@ -123,7 +123,7 @@ fn crop(axis: &[u32], start: i64, length: u32) -> Vec<u32> {
     cropped.collect()
 }
 
-/// torch's interpolation "nearest", in binary32 as there.
+/// The interpolation "nearest" of torch, in binary32 as there.
 fn nearest(axis: &[u32], length: u32) -> Vec<u32> {
     let scale = axis.len() as f32 / length as f32;
     let source = |i: u32| axis.get((i as f32 * scale) as usize).or(axis.last());
@@ -149,7 +149,7 @@ fn warp<T: Copy + Default>(
     let centered = |i: u32, side: u32| i as f32 - (side - 1) as f32 * 0.5;
     let pixel = |at: f32, half: f32, side: u32| {
         let at = ((at + 1.0) * half - 0.5).round_ties_even();
-        // False for NaN too.
+        // Also false for NaN.
         (at >= 0.0 && at < side as f32).then_some(at as usize)
     };
     let mut out = Vec::with_capacity(ids.len());

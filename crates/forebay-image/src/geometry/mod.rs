@@ -1,4 +1,4 @@
-//! Geometry: the way of the pixels of an image to the output, for boxes, masks and keypoints.
+//! Geometry: how pixels move from the stored image to the output, so that boxes, masks and keypoints can follow.
 //!
 //! Everything that moves pixels is a [`SpatialStep`], each with one affine map. A transform reports
 //! the steps that it took for a sample as a [`SpatialMap`], which moves boxes, keypoints and masks as
@@ -14,19 +14,19 @@ pub use step::{AffineMap, SpatialStep};
 
 use crate::error::{ImageError, Result};
 
-/// Shortest side of a box that is kept, in pixels of the output: torchvision's
+/// Minimum side of a box that is kept, in pixels of the output, as in torchvision's
 /// `SanitizeBoundingBoxes`.
 const MIN_BOX_SIDE: f32 = 1.0;
 
 /// A box (xmin, ymin, xmax, ymax), where the first pixel reaches from 0 to 1.
 pub(crate) type Corners = [f64; 4];
 
-/// The annotations that a transform follows: give the boxes of a sample to
-/// [`Transform::apply_tracked`](crate::Transform::apply_tracked), and read the map from it.
+/// The boxes that a transform needs and the map that it reports. Set the boxes of a sample, call
+/// [`Transform::apply_tracked`](crate::Transform::apply_tracked), and read the map.
 #[derive(Debug, Default)]
 pub struct Tracking<'a> {
-    /// The boxes of the sample as stored, from 0 to 1; `None` if it is not known whether it has
-    /// any. `RandomIoUCrop` selects its crop by them.
+    /// The boxes of the sample as stored, from 0 to 1; `None` if unknown. `RandomIoUCrop` selects
+    /// its crop by them.
     pub boxes: Option<&'a [[f32; 4]]>,
     /// The steps that the transform took.
     pub map: SpatialMap,
@@ -58,7 +58,7 @@ impl SpatialMap {
         }
     }
 
-    /// Starts again with an image of this size.
+    /// Resets the map to an image of this size, without steps.
     pub(crate) fn reset(&mut self, width: u32, height: u32) {
         self.steps.clear();
         (self.input, self.output) = ((width, height), (width, height));
@@ -89,7 +89,7 @@ impl SpatialMap {
         &self.steps
     }
 
-    /// The steps, each with width and height of the image before it.
+    /// Returns the steps, each with width and height of the image before it.
     fn sized_steps(&self) -> impl Iterator<Item = (SpatialStep, (u32, u32))> + '_ {
         self.steps.iter().scan(self.input, |size, &step| {
             let before = *size;
@@ -98,8 +98,8 @@ impl SpatialMap {
         })
     }
 
-    /// Returns the map of all steps together, in pixels. Boxes also depend on the borders between
-    /// the steps: see [`boxes`](Self::boxes).
+    /// Returns the composition of all steps, in pixels. Boxes also depend on clipping between the
+    /// steps: see [`boxes`](Self::boxes).
     pub fn affine(&self) -> AffineMap {
         let steps = self.sized_steps();
         steps.fold(AffineMap::IDENTITY, |map, (step, size)| {
@@ -107,13 +107,13 @@ impl SpatialMap {
         })
     }
 
-    /// Moves boxes, given from 0 to 1, to pixels of the output: each with its index, as
+    /// Moves boxes, given from 0 to 1, to pixels of the output. Returns each with its index, as
     /// (xmin, ymin, xmax, ymax).
     ///
-    /// As in torchvision's v2, crops and affine steps cut boxes at the border, a turned box becomes
-    /// the upright one around it, and `RandomIoUCrop` drops boxes whose centers are outside. In the
-    /// end all are cut at the border, and those with a side below one pixel are left out unless
-    /// `keep_empty`.
+    /// As in torchvision's v2, crops and affine steps clip boxes at the border, a rotated box
+    /// becomes its axis-aligned bounding box, and `RandomIoUCrop` drops boxes whose centers are
+    /// outside. At the end all boxes are clipped at the border, and those with a side below one
+    /// pixel are left out unless `keep_empty` is set.
     pub fn boxes(&self, stored: &[[f32; 4]], keep_empty: bool) -> Vec<(usize, [f32; 4])> {
         let (width, height) = (f64::from(self.output.0), f64::from(self.output.1));
         let moved = stored.iter().enumerate().filter_map(|(index, stored)| {
@@ -131,7 +131,7 @@ impl SpatialMap {
         moved.collect()
     }
 
-    /// A box after all steps.
+    /// Returns a box after all steps.
     pub(crate) fn corners(&self, stored: &[f32; 4]) -> Corners {
         let (width, height) = (f64::from(self.input.0), f64::from(self.input.1));
         let [x0, y0, x1, y1] = stored.map(f64::from);
@@ -142,11 +142,11 @@ impl SpatialMap {
 
     /// Moves keypoints, given from 0 to 1, to pixels of the output, where the first pixel is at 0.
     ///
-    /// As in torchvision's v2, points outside of the output stay where they are, so that all
-    /// samples keep the same number of points; `visibility` of these becomes 0.
+    /// As in torchvision's v2, points outside of the output are not clipped or dropped, so that all
+    /// samples keep the same number of points; their `visibility` becomes 0.
     ///
     /// # Panics
-    /// If there is not one number of visibility for each point.
+    /// If `visibility` does not have one number per point.
     pub fn keypoints(&self, stored: &[[f32; 2]], visibility: &mut [i64]) -> Vec<[f32; 2]> {
         assert_eq!(stored.len(), visibility.len(), "one visibility for each");
         let (width, height) = (f64::from(self.input.0), f64::from(self.input.1));
@@ -167,11 +167,11 @@ impl SpatialMap {
         points.collect()
     }
 
-    /// Moves a mask of the stored image to the output: the nearest number, and 0 outside of the
-    /// image.
+    /// Moves a mask of the stored image to the output, with nearest-neighbor interpolation and 0
+    /// outside of the image.
     ///
     /// # Errors
-    /// [`ImageError::MaskSize`] if it has another size than the image.
+    /// [`ImageError::MaskSize`] if the size of the mask is not that of the image.
     pub fn mask(&self, mask: &Mask) -> Result<Mask> {
         if (mask.width, mask.height) != self.input {
             return Err(ImageError::MaskSize {

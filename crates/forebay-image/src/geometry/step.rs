@@ -1,4 +1,4 @@
-//! One step of an image on its way to the output, and affine maps.
+//! Spatial steps from the stored image to the output, and affine maps.
 
 use super::Corners;
 
@@ -10,13 +10,13 @@ impl AffineMap {
     /// The map that moves nothing.
     pub const IDENTITY: Self = Self([1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
 
-    /// Returns the point that this one is moved to.
+    /// Maps a point.
     pub fn apply(&self, [x, y]: [f64; 2]) -> [f64; 2] {
         let [a, b, c, d, e, f] = self.0;
         [a * x + b * y + c, d * x + e * y + f]
     }
 
-    /// Returns the map that does this one first and then `next`.
+    /// Returns the composition of the two maps: `self` first, then `next`.
     #[must_use]
     pub fn then(&self, next: Self) -> Self {
         let [a, b, c, d, e, f] = self.0;
@@ -32,7 +32,7 @@ impl AffineMap {
         ])
     }
 
-    /// Returns the map back. Its numbers are not finite if there is none.
+    /// Returns the inverse map. Its numbers are not finite if the map is not invertible.
     #[must_use]
     pub fn inverse(&self) -> Self {
         let [a, b, c, d, e, f] = self.0;
@@ -62,7 +62,7 @@ pub enum SpatialStep {
         width: u32,
         /// Height in pixels.
         height: u32,
-        /// Whether boxes need their center in it; others become empty.
+        /// Whether boxes whose center is outside of the rectangle become empty.
         centers: bool,
     },
     /// Resizes the image.
@@ -72,7 +72,7 @@ pub enum SpatialStep {
         /// Height in pixels.
         height: u32,
     },
-    /// Moves the content; the size stays.
+    /// Moves the content; the size is unchanged.
     Warp {
         /// The map from the output to the input, as it is applied to pixels.
         inverse: AffineMap,
@@ -89,8 +89,8 @@ impl SpatialStep {
         }
     }
 
-    /// Returns the map of an image of this width and height, in pixels, where the first pixel
-    /// reaches from 0 to 1.
+    /// Returns the affine map of the step, for an image of this width and height in pixels, where
+    /// the first pixel reaches from 0 to 1.
     pub fn affine(self, (width, height): (u32, u32)) -> AffineMap {
         let (width, height) = (f64::from(width), f64::from(height));
         AffineMap(match self {
@@ -109,8 +109,8 @@ impl SpatialStep {
         })
     }
 
-    /// A box after the step: the upright one around its corners, cut at the border where
-    /// torchvision does.
+    /// Returns a box after the step: the axis-aligned bounding box of its moved corners, clipped at
+    /// the border where torchvision does so.
     pub(super) fn corners(self, size: (u32, u32), corners: Corners) -> Corners {
         let map = self.affine(size);
         let [x0, y0, x1, y1] = corners;
@@ -157,8 +157,8 @@ impl SpatialStep {
         }
     }
 
-    /// A keypoint after the step. torchvision's flips count pixels from 0 to the size less one,
-    /// where those of boxes go from border to border.
+    /// Returns a keypoint after the step. torchvision flips keypoints in the range from 0 to the
+    /// size minus one, but boxes in the range from border to border.
     pub(super) fn point(self, size: (u32, u32), point: [f64; 2]) -> [f64; 2] {
         let [x, y] = self.affine(size).apply(point);
         match self {

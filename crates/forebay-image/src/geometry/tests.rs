@@ -48,7 +48,7 @@ fn indices(text: &str) -> Vec<usize> {
     listed.map(|index| index.parse().unwrap()).collect()
 }
 
-/// Adds a step as the golden script writes it.
+/// Adds a step from its text in the file of the golden script.
 fn push(map: &mut SpatialMap, text: &str) {
     let (width, height) = map.output();
     let (kind, parameters) = text.split_once(':').unwrap_or((text, "0"));
@@ -122,14 +122,14 @@ fn assert_close<const N: usize>(found: &[[f32; N]], expected: &[[f64; N]], row: 
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
         let error = (f64::from(*found) - expected).abs();
-        // The rounding of coordinates above a thousand pixels to binary32, for points far outside.
+        // Points far outside have coordinates above a thousand pixels, which binary32 rounds.
         let least = 1e-4 * (expected.abs() / 1000.0).max(1.0);
         assert!(error <= least, "{found} is not {expected}: {row:?}");
     }
 }
 
 #[test]
-fn chains_of_steps_move_boxes_points_and_masks_as_torchvision() {
+fn chains_of_steps_match_torchvision() {
     let table = table("chains.txt");
     assert_eq!(table.len(), 170);
     for row in &table {
@@ -161,7 +161,7 @@ fn chains_of_steps_move_boxes_points_and_masks_as_torchvision() {
 }
 
 #[test]
-fn a_resized_mask_has_torchs_nearest_pixels() {
+fn resized_masks_match_torchs_nearest() {
     let table = table("nearest.txt");
     assert_eq!(table.len(), 60);
     for row in &table {
@@ -187,7 +187,7 @@ fn a_resized_mask_has_torchs_nearest_pixels() {
 }
 
 #[test]
-fn the_whole_map_is_that_of_the_steps_one_after_the_other() {
+fn the_map_is_the_composition_of_its_steps() {
     for row in &table("chains.txt") {
         let [width, height] = [0, 1].map(|i| row[i].parse::<u32>().unwrap());
         let mut map = SpatialMap::new(width, height);
@@ -246,7 +246,7 @@ fn extreme_boxes_stay_inside() {
 }
 
 #[test]
-fn the_window_of_a_plan_is_mirrored_before_its_border_is_added() {
+fn the_window_is_mirrored_before_its_border_is_added() {
     let plan = CropPlan {
         origin: (1, 0),
         centers: true,
@@ -268,7 +268,7 @@ fn the_window_of_a_plan_is_mirrored_before_its_border_is_added() {
     let MaskIds::Uint8(ids) = map.mask(&small_ids(6, 6)).unwrap().ids else {
         panic!("numbers of one byte")
     };
-    // Row 1, columns 4 to 1, with one column of border before and two after.
+    // Row 1, columns 4 to 1 (mirrored), with one column of border before and two after.
     let id = |x: u8| x * 7 + 13 + x / 5;
     assert_eq!(ids[..7], [0, id(4), id(3), id(2), id(1), 0, 0]);
 }

@@ -41,7 +41,7 @@ pub(crate) enum Operation {
     Solarize,
     AutoContrast,
     Equalize,
-    /// Only AutoAugment has it.
+    /// Used by AutoAugment only.
     Invert,
 }
 
@@ -64,7 +64,7 @@ impl Operation {
         Self::Equalize,
     ];
 
-    /// Returns whether a magnitude is negated half of the time.
+    /// Returns whether the magnitude gets a random sign.
     fn is_signed(self) -> bool {
         !matches!(
             self,
@@ -87,7 +87,7 @@ impl Operation {
             Self::Identity => {}
             Self::ShearX => picture.shear_x(magnitude, affine),
             Self::ShearY => picture.shear_y(magnitude, affine),
-            // Truncated, as in torchvision.
+            // The cast truncates, as in torchvision.
             Self::TranslateX => picture.translate(magnitude as i64, 0, affine),
             Self::TranslateY => picture.translate(0, magnitude as i64, affine),
             Self::Rotate => {
@@ -106,7 +106,7 @@ impl Operation {
     }
 }
 
-/// Range of magnitudes of each operation.
+/// Selects the ranges of magnitudes of the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Space {
     RandAugment,
@@ -114,8 +114,8 @@ pub(crate) enum Space {
 }
 
 impl Space {
-    /// Magnitude of a bin out of `bins`, for an image of that size. In binary32, with the rounding
-    /// of `torch.linspace` (on processors with fused multiply-add).
+    /// Returns the magnitude of `bin` (0 to `bins - 1`) for an image of this size. Computed in
+    /// binary32, with the rounding of `torch.linspace` (on processors with fused multiply-add).
     pub(crate) fn magnitude(
         self,
         operation: Operation,
@@ -175,8 +175,8 @@ impl Space {
     }
 }
 
-/// Maximum number of bins: more have no use, and an unauthenticated spec must not cause hours of
-/// work.
+/// Maximum number of bins. Higher values have no use, and a spec from an unauthenticated client
+/// must not cause hours of work.
 const MAX_BINS: u32 = 1000;
 
 pub(super) fn check_bins(name: &str, bins: u32) -> Result<()> {

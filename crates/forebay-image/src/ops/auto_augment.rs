@@ -47,7 +47,7 @@ pub enum Policy {
 type Choice = (Operation, u8, u32);
 
 impl Policy {
-    /// Their names, which are those of torchvision's `AutoAugmentPolicy`.
+    /// Names of the policies, as in torchvision's `AutoAugmentPolicy`.
     const NAMES: [&'static str; 3] = ["imagenet", "cifar10", "svhn"];
 
     pub(crate) const fn pairs(self) -> &'static [[Choice; 2]; 25] {
@@ -94,7 +94,7 @@ impl Pixels for AutoAugment {
         let pairs = self.policy.pairs();
         let pair = pairs[draws.below(pairs.len() as u32) as usize];
         for (operation, tenths, bin) in pair {
-            // Both are drawn, so that skipping one does not change the others.
+            // Both numbers are drawn even if unused, so that a skipped operation does not change later draws.
             let applies = draws.unit() < f64::from(tenths) / 10.0;
             let negative = draws.unit() < 0.5;
             if applies {

@@ -9,8 +9,8 @@ use crate::random::SampleSeed;
 use crate::region::Region;
 use serde::{Deserialize, Serialize};
 
-/// Crops the center, with this height and width, of the image or of the preceding resize. If that
-/// is smaller, the border is black.
+/// Crops the center, with this height and width, of the image or of the preceding resize. Where the
+/// input is smaller than the crop, the border is black.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CenterCrop {
@@ -50,13 +50,13 @@ impl Geometry for CenterCrop {
     fn frame(&self, frame: Frame, _: SampleSeed, _: Option<&Tracking<'_>>) -> Frame {
         let (height, width) = self.size;
         let (w, h) = frame.output;
-        // The part that exists; the rest is black.
+        // The part of the crop inside of the image; the rest of the output is black.
         let window = middle(frame.output, (width.min(w), height.min(h)));
         Frame { window, ..frame }
     }
 }
 
-/// The center of an image; both sizes are width and height, and the second is not larger.
+/// Returns the center of an image. Both sizes are (width, height); `part` is at most as large as `whole`.
 pub(crate) fn middle(whole: (u32, u32), part: (u32, u32)) -> Region {
     // Python's round((length - crop) / 2): ties to even.
     let start = |whole: u32, part: u32| (f64::from(whole - part) / 2.0).round_ties_even() as u32;

@@ -17,16 +17,16 @@ const PURPOSE: Purpose = Purpose(4);
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
-    /// Factor: 0 is black, 1 no change. `None` leaves it unchanged.
+    /// Bounds of the factor: 0 gives black, 1 no change. `None` leaves the property unchanged.
     #[serde(deserialize_with = "parameters::around_one")]
     pub brightness: Option<Bounds>,
-    /// Factor: 0 is the mean gray, 1 no change.
+    /// Bounds of the factor: 0 gives the mean gray, 1 no change.
     #[serde(deserialize_with = "parameters::around_one")]
     pub contrast: Option<Bounds>,
-    /// Factor: 0 is gray, 1 no change.
+    /// Bounds of the factor: 0 gives gray, 1 no change.
     #[serde(deserialize_with = "parameters::around_one")]
     pub saturation: Option<Bounds>,
-    /// Fraction of a turn of the color circle: -0.5 to 0.5, 0 is no change.
+    /// Bounds of the hue shift in turns of the color circle: -0.5 to 0.5; 0 is no change.
     #[serde(deserialize_with = "parameters::around_zero")]
     pub hue: Option<Bounds>,
 }
@@ -79,7 +79,7 @@ impl Pixels for ColorJitter {
         for last in (1..4).rev() {
             order.swap(last, draws.below(last as u32 + 1) as usize);
         }
-        // All four are drawn, so that leaving one out does not change the others.
+        // All four numbers are drawn, so that an omitted property does not change the other draws.
         let factors = [self.brightness, self.contrast, self.saturation, self.hue].map(|bounds| {
             let unit = draws.unit();
             bounds.map(|(from, to)| from + (to - from) * unit)

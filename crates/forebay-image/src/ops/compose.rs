@@ -10,15 +10,15 @@ use crate::random::{Draws, Purpose, SampleSeed};
 use crate::region::Region;
 use crate::resize::{CropPlan, ResizePlan};
 
-/// Maximum number of ops in a list: more have no use, and an unauthenticated spec must not cause
-/// hours of work.
+/// Maximum number of ops in a list. Longer lists have no use, and a spec from an unauthenticated
+/// client must not cause hours of work.
 const MAX_OPS: usize = 32;
 
-/// The required beginning of a list.
+/// Describes, for error messages, the ops with which a list must begin.
 const BEGIN: &str = "begin with RandomResizedCrop(size), with Resize(size) and CenterCrop(size), or with RandomIoUCrop() and Resize((height, width))";
 
-/// An op on pixels, and the number of preceding ops of its kind: the second one draws other random
-/// numbers than the first.
+/// An op on pixels, and the number of preceding ops in the list with the same [`Purpose`]: two ops
+/// of one kind draw different random numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Change {
     op: Op,
@@ -28,9 +28,9 @@ struct Change {
 /// A validated and compiled list of ops.
 ///
 /// The order is: [`RandomResizedCrop`](super::RandomResizedCrop), or [`Resize`](super::Resize),
-/// [`CenterCrop`](super::CenterCrop) or one after the other, also after
-/// [`RandomIoUCrop`](super::RandomIoUCrop); then flips and color changes in any
-/// order and number; [`Normalize`]; [`RandomErasing`](super::RandomErasing) last.
+/// [`CenterCrop`](super::CenterCrop) or both ([`RandomIoUCrop`](super::RandomIoUCrop) may precede
+/// the resize); then flips and color changes in any order and number; [`Normalize`];
+/// [`RandomErasing`](super::RandomErasing) last.
 ///
 /// ```
 /// use forebay_image::{Compose, ops};
@@ -47,10 +47,10 @@ struct Change {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compose {
     ops: Vec<Op>,
-    /// Number of ops at the front that select pixels.
+    /// Number of ops at the start of the list that select pixels.
     geometry: usize,
     size: Size,
-    /// Probability of a flip that is part of the resize.
+    /// Probability of a horizontal flip that the resize performs itself.
     mirror: f64,
     changes: Vec<Change>,
     normalize: Option<Normalize>,
@@ -93,7 +93,7 @@ impl Compose {
         Ok(Self { ops, ..list })
     }
 
-    /// Adds an op after those that select pixels; `purposes` are those of the preceding ops.
+    /// Adds an op after those that select pixels; `purposes` holds the purposes of the preceding ops.
     fn push(&mut self, op: Op, purposes: &mut Vec<Purpose>) -> Result<()> {
         let name = op.name();
         if let Some(last) = self
@@ -114,7 +114,7 @@ impl Compose {
             }
             Part::Pixels(purpose, pixels) => {
                 match pixels.mirrors() {
-                    // A flip directly after the resize is free as part of it.
+                    // The resize can mirror its output at no cost, so it performs a flip that directly follows it.
                     Some(p) if purposes.is_empty() => self.mirror = p,
                     _ => {
                         let before = purposes.iter().filter(|&&other| other == purpose);
@@ -146,7 +146,7 @@ impl Compose {
         &self.ops
     }
 
-    /// Returns the normalization in the list, which has to be set as [`Output::normalize`].
+    /// Returns the normalization in the list; the caller has to set it as [`Output::normalize`].
     pub fn normalize(&self) -> Option<Normalize> {
         self.normalize
     }
@@ -161,7 +161,7 @@ impl Compose {
         !self.changes.is_empty()
     }
 
-    /// Returns the name of the first op that boxes, masks and keypoints cannot follow.
+    /// Returns the name of the first op whose effect cannot be applied to boxes, masks and keypoints.
     pub(crate) fn breaks_objects(&self) -> Option<&'static str> {
         let breaks = |op: &&Op| matches!(op.part(), Part::Pixels(_, op) if !op.moves_objects());
         self.ops.iter().find(breaks).map(Op::name)
@@ -173,7 +173,7 @@ impl Compose {
         self.ops.iter().find(needs).map(Op::name)
     }
 
-    /// The crop, and its resize.
+    /// Plans the crop and its resize.
     pub(crate) fn plan(
         &self,
         width: u32,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_that_work() {
+    fn valid_orders_are_accepted() {
         let list = Compose::new(vec![CROP, FLIP, GRAY, FLIP, GRAY]).unwrap();
         assert_eq!(list.output_size(), (20, 30));
         assert_eq!(list.mirror, 0.5);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_that_do_not_work_say_which_does() {
+    fn errors_about_the_order_contain_a_valid_one() {
         assert!(refused(&[]).contains("begin with RandomResizedCrop"));
         assert!(refused(&[FLIP, CROP]).contains("RandomHorizontalFlip comes first: begin with"));
         assert!(refused(&[CROP, CROP]).contains("too late"));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_numbers_are_refused() {
+    fn parameters_out_of_bounds_are_refused() {
         let tail = |op| refused(&[CROP, op]);
         assert!(
             tail(Op::RandomHorizontalFlip(RandomHorizontalFlip { p: 1.5 })).contains("probability")

@@ -12,7 +12,7 @@ use serde_json::json;
 
 const PURPOSE: Purpose = Purpose(11);
 
-/// Maximum kernel size: more has no use, and an unauthenticated spec must not cause hours of work.
+/// Maximum kernel size. Larger ones have no use, and a spec from an unauthenticated client must not cause hours of work.
 const MAX_KERNEL: u32 = 255;
 
 /// Blurs with a Gaussian kernel whose standard deviation is drawn uniformly.

@@ -8,7 +8,7 @@ use crate::pixels::Picture;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 
-/// Shared with `RandomGrayscale`: a list counts the two as one kind.
+/// Shared with `RandomGrayscale`: a list numbers the draws of both ops as one kind.
 pub(super) const PURPOSE: Purpose = Purpose(5);
 
 /// Makes the image gray: luma in all three channels.

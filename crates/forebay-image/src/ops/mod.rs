@@ -1,9 +1,9 @@
-//! Ops: the transforms that a list can contain, with one file and one line of the table for each.
+//! Ops are the transforms that a list can contain. Each op has a file and a line in the table below.
 //!
-//! An op's file contains its parameters (`Definition`): names, types, defaults, bounds, JSON form,
-//! the number of its random decisions (`Purpose`), and its implementation (`Part`). All other code
-//! (the wire, the command line, the Python package) knows ops by name and parameters: [`parse`],
-//! [`Op::name`], [`Op::params`], [`schemas`].
+//! The file of an op contains its parameters (`Definition`: names, types, defaults, bounds, JSON
+//! form), the number that identifies its random draws (`Purpose`), and its implementation (`Part`).
+//! All other code (the wire, the command line, the Python package) knows ops by name and
+//! parameters: [`parse`], [`Op::name`], [`Op::params`], [`schemas`].
 //!
 //! [`Compose`] validates the order of a list and runs it.
 
@@ -74,15 +74,15 @@ use serde_json::Value;
 pub(crate) trait Definition: Serialize + DeserializeOwned {
     /// One sentence for users.
     const DOC: &'static str;
-    /// Further sentences for users: what is equal to which library, where it may stand in a list.
+    /// Further sentences for users: which library gives equal results, where the op may stand in a list.
     const DETAILS: &'static str = "";
     /// The fields, in order.
     const PARAMETERS: &'static [Parameter];
 
-    /// Whether it makes another sample of an image in each epoch.
+    /// Whether the result for an image differs from epoch to epoch.
     const IS_RANDOM: bool = true;
 
-    /// Values of omitted parameters; `None` if one is required.
+    /// Returns the op with default parameters; `None` if a parameter is required.
     fn defaults() -> Option<Self> {
         None
     }
@@ -94,7 +94,7 @@ pub(crate) trait Definition: Serialize + DeserializeOwned {
     fn part(&self) -> Part<'_>;
 }
 
-/// The implementation of an op. The variants are in their order in a list.
+/// The implementation of an op. Variants are in the order in which a list contains them.
 pub(crate) enum Part<'a> {
     /// Selects the pixels of the image that become the output.
     Geometry(&'a dyn Geometry),
@@ -110,32 +110,32 @@ pub(crate) enum Part<'a> {
 /// result is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// In the image.
+    /// Region of the image that is resized, in pixels of the image.
     pub(crate) crop: Region,
-    /// Whether boxes need their center in the crop.
+    /// Whether boxes whose center is outside of `crop` are dropped.
     pub(crate) centers: bool,
-    /// Width and height.
+    /// Width and height of the resized crop, in pixels.
     pub(crate) output: (u32, u32),
-    /// In the output.
+    /// Region of the resized crop that is kept.
     pub(crate) window: Region,
 }
 
 /// An op that selects pixels.
 pub(crate) trait Geometry {
-    /// Height and width of every output; an error if they depend on the image.
+    /// Returns height and width of every output; an error if they depend on the image.
     fn output_size(&self) -> Result<Size>;
 
-    /// Returns whether it may follow directly after `before`, another op of geometry.
+    /// Returns whether this op may directly follow `before`, another geometry op.
     fn follows(&self, _before: &Op) -> bool {
         false
     }
 
-    /// Narrows or resizes the result of the preceding op, initially the whole image.
-    /// A list with an op that [needs boxes](Self::needs_boxes) is only run with `tracking`, whose map
-    /// then ends at the frame's image.
+    /// Narrows or resizes the result of the preceding op; the first op gets the whole image. If the
+    /// op [needs boxes](Self::needs_boxes), the caller passes `tracking`, whose map leads to the
+    /// image that `frame` describes.
     fn frame(&self, frame: Frame, seed: SampleSeed, tracking: Option<&Tracking<'_>>) -> Frame;
 
-    /// Returns whether it selects pixels by the boxes of the sample.
+    /// Returns whether the op selects pixels by the boxes of the sample.
     fn needs_boxes(&self) -> bool {
         false
     }
@@ -143,16 +143,16 @@ pub(crate) trait Geometry {
 
 /// An op on the pixels of the resized image.
 pub(crate) trait Pixels {
-    /// Changes the image; returns the step that it took if it moved pixels.
+    /// Changes the image. Returns the spatial step if the op moved pixels.
     fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep>;
 
-    /// Returns whether boxes, masks and keypoints can follow it.
+    /// Returns whether boxes, masks and keypoints can be moved like the pixels.
     fn moves_objects(&self) -> bool {
         true
     }
 
-    /// Probability of a horizontal flip, for an op that does nothing else: directly after the
-    /// resize it becomes part of it.
+    /// Returns the probability of a horizontal flip, for an op that does nothing else: directly
+    /// after the resize, the resize performs the flip.
     fn mirrors(&self) -> Option<f64> {
         None
     }
@@ -170,7 +170,7 @@ macro_rules! table {
         /// One transform of a list.
         #[derive(Debug, Clone, Copy, PartialEq)]
         #[non_exhaustive]
-        #[allow(missing_docs)] // each holds the struct of its name
+        #[allow(missing_docs)] // each variant holds the struct of its name
         pub enum Op {
             $($op($op),)*
         }
@@ -204,7 +204,7 @@ macro_rules! table {
                 }
             }
 
-            /// Returns whether it makes another sample of an image in each epoch.
+            /// Returns whether the result for an image differs from epoch to epoch.
             #[must_use]
             pub const fn is_random(&self) -> bool {
                 match self {
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Required parameters, for an op of each name.
+    /// Returns values for the required parameters of an op.
     fn required(schema: &OpSchema) -> Value {
         let missing = schema.parameters.iter().filter(|p| p.default.is_none());
         missing.map(|p| (p.name.to_owned(), json!(63))).collect()
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn four_ops_are_not_random() {
+    fn ops_without_random_decisions() {
         let ops = schemas().into_iter();
         let ops = ops.map(|schema| parse(schema.name, required(&schema)).unwrap());
         let fixed: Vec<&str> = ops
@@ -348,12 +348,12 @@ mod tests {
     }
 
     #[test]
-    fn random_decisions_are_numbered_once() {
+    fn random_decisions_have_unique_numbers() {
         let mut numbers = Vec::new();
         for schema in schemas() {
             let op = parse(schema.name, required(&schema)).unwrap();
             if let Part::Pixels(purpose, _) = op.part() {
-                // A list counts the two as one kind.
+                // Grayscale shares the number of RandomGrayscale.
                 if schema.name != "Grayscale" {
                     numbers.push(purpose);
                 }

@@ -24,7 +24,7 @@ pub struct Parameter {
     pub kind: ParameterKind,
     /// A sentence for users.
     pub doc: &'static str,
-    /// Default, in an op with other, required parameters.
+    /// Default value, in an op that also has required parameters.
     default: Option<fn() -> Value>,
 }
 
@@ -38,7 +38,7 @@ impl Parameter {
         }
     }
 
-    /// Adds a default, in an op whose other parameters are required.
+    /// Adds a default to a parameter of an op that also has required parameters.
     pub(super) const fn with_default(self, default: fn() -> Value) -> Self {
         Self {
             default: Some(default),
@@ -66,9 +66,9 @@ pub enum ParameterKind {
     IntegerOrPair,
     /// A distance from the neutral value, two bounds, or null.
     Deviation,
-    /// Two numbers, or nothing.
+    /// Two numbers, or null.
     OptionalPair,
-    /// An angle, two bounds of one, two bounds of each of two, or nothing.
+    /// An angle, two bounds of the horizontal angle, four bounds of both angles, or null.
     Shear,
     /// A height and a width in pixels, or one number for both.
     Size,
@@ -176,7 +176,7 @@ pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Si
     })
 }
 
-/// Reads a color; one number is a gray, nothing is black. Fractions are cut off, as torchvision does.
+/// Reads a color; one number is a gray, null is black. Fractions are truncated, as in torchvision.
 pub(super) fn color<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<[u8; 3], D::Error> {
     #[derive(Deserialize)]
     #[serde(
@@ -217,7 +217,7 @@ pub(super) fn number_or_range<'de, D: Deserializer<'de>>(
     })
 }
 
-/// Reads two bounds; a number `x` is `-x` to `x`.
+/// Reads two bounds; a number `x` stands for `-x` to `x`.
 pub(super) fn symmetric<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Bounds, D::Error> {
@@ -233,7 +233,7 @@ pub(super) fn symmetric<'de, D: Deserializer<'de>>(
     })
 }
 
-/// Reads bounds of one angle, or of two; a number `x` is `-x` to `x`.
+/// Reads two bounds of the horizontal angle, or four of both; a number `x` stands for `-x` to `x`.
 pub(super) fn shear<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Option<ShearBounds>, D::Error> {
@@ -254,14 +254,14 @@ pub(super) fn shear<'de, D: Deserializer<'de>>(
     }))
 }
 
-/// Reads bounds of a factor: two, or the distance from the neutral 1.
+/// Reads two bounds of a factor, or their distance from the neutral value 1.
 pub(super) fn around_one<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Option<Bounds>, D::Error> {
     deviation(from, |by| ((1.0 - by).max(0.0), 1.0 + by))
 }
 
-/// Reads bounds of a hue shift: two, or the distance from the neutral 0.
+/// Reads two bounds of a hue shift, or their distance from the neutral value 0.
 pub(super) fn around_zero<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Option<Bounds>, D::Error> {

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 const PURPOSE: Purpose = Purpose(6);
 
-/// Maximum number of operations: more have no use, and an unauthenticated spec must not cause hours
-/// of work.
+/// Maximum number of operations. Higher values have no use, and a spec from an unauthenticated
+/// client must not cause hours of work.
 const MAX_OPERATIONS: u32 = 16;
 
 /// Several operations drawn from fourteen, all with the same magnitude.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const PURPOSE: Purpose = Purpose(14);
 
-/// Rotates, moves, scales and shears about the middle of the picture, each by a random amount. The size stays.
+/// Rotates, translates, scales and shears about the center of the image, each by a random amount. The size is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAffine {
@@ -24,7 +24,7 @@ pub struct RandomAffine {
     /// Largest translation to each side, relative to the width and to the height; `None` moves nothing.
     #[serde(default)]
     pub translate: Option<(f64, f64)>,
-    /// Bounds of the factor of scale; `None` is 1.
+    /// Bounds of the scale factor; `None` is 1.
     #[serde(default)]
     pub scale: Option<Bounds>,
     /// Bounds of the horizontal and of the vertical angle of shear, in degrees; `None` is 0.
@@ -33,7 +33,7 @@ pub struct RandomAffine {
     /// Interpolation between pixels.
     #[serde(default)]
     pub interpolation: Interpolation,
-    /// Color outside of the picture: red, green, blue.
+    /// Color outside of the image: red, green, blue.
     #[serde(default, deserialize_with = "parameters::color")]
     pub fill: [u8; 3],
 }
@@ -98,7 +98,7 @@ impl Definition for RandomAffine {
 
 impl Pixels for RandomAffine {
     fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
-        // All six are drawn, so that leaving one out does not change the others.
+        // All six numbers are drawn, so that an omitted parameter does not change the other draws.
         let angle = draws.uniform(self.degrees.0, self.degrees.1);
         let (width, height) = (picture.width as f64, picture.height as f64);
         let (most_x, most_y) = self.translate.unwrap_or((0.0, 0.0));
@@ -118,7 +118,7 @@ impl Pixels for RandomAffine {
     }
 }
 
-/// The matrix from a pixel of the output to one of the input, in torchvision's order of operations.
+/// Returns the matrix from a pixel of the output to one of the input, in torchvision's order of operations.
 pub(crate) fn inverse_matrix(
     (width, height): (f64, f64),
     degrees: f64,

@@ -65,9 +65,9 @@ impl From<Fill> for WrittenFill {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomErasing {
-    /// Probability.
+    /// Probability that a sample is changed.
     pub p: f64,
-    /// Minimum and maximum area of the rectangle, as a fraction of the sample's.
+    /// Minimum and maximum area of the rectangle, as a fraction of the sample's area.
     pub scale: Bounds,
     /// Minimum and maximum height / width of the rectangle.
     pub ratio: Bounds,
@@ -121,8 +121,8 @@ impl RandomErasing {
         None
     }
 
-    /// Erases in a finished sample of `width` by `height` pixels. `draws` choose the rectangle,
-    /// `noise` its content.
+    /// Erases a rectangle of a finished sample of `width` by `height` pixels. The first generator
+    /// chooses the rectangle, the second one its content.
     fn erase(
         &self,
         output: &Output,
@@ -267,7 +267,7 @@ fn quantiles() -> &'static [f32] {
         let mut table = vec![0.0; count];
         let mut x = 0.0;
         for i in 0..count / 2 {
-            // From the middle outwards, so that Newton's method starts near the root.
+            // The values are computed from the middle outwards, so that Newton's method starts near the root.
             let p = 0.5 + (i as f64 + 0.5) / count as f64;
             for _ in 0..8 {
                 x -= (normal_cdf(x) - p) / normal_density(x);
@@ -310,10 +310,10 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_the_normal_distribution() {
+    fn quantiles_equal_those_of_the_normal_distribution() {
         let table = quantiles();
         assert!(table.windows(2).all(|pair| pair[0] < pair[1]));
-        // Known quantiles: 0.5 + 0.5/4096, and the tabulated 0.975, between its neighbors.
+        // Known quantiles: 0.5 + 0.5/4096; the tabulated 0.975 lies between two adjacent entries.
         assert!((f64::from(table[2048]) - 0.000_305_985).abs() < 1e-8);
         let near = 0.975 * 4096.0;
         let (below, above) = (table[near as usize - 1], table[near as usize + 1]);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rectangle_and_nothing_else_is_erased_in_both_layouts() {
+    fn only_the_rectangle_is_erased_in_both_layouts() {
         let (width, height) = (31, 17);
         let erasing = RandomErasing {
             p: 1.0,
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_what_the_type_makes_of_it() {
+    fn noise_has_the_distribution_of_the_data_type() {
         let erasing = RandomErasing {
             p: 1.0,
             scale: (0.5, 0.5),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomGrayscale {
-    /// Probability.
+    /// Probability that a sample is changed.
     pub p: f64,
 }
 

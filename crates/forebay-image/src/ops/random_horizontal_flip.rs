@@ -14,7 +14,7 @@ const PURPOSE: Purpose = Purpose::FLIP;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomHorizontalFlip {
-    /// Probability.
+    /// Probability that a sample is flipped.
     pub p: f64,
 }
 

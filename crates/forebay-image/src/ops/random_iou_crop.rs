@@ -1,4 +1,4 @@
-//! A random crop that keeps enough of a box, chosen as in torchvision.
+//! A random crop with a minimum overlap with a box, chosen as in torchvision.
 
 use super::bounds::check_range;
 use super::parameters::{Parameter, ParameterKind, Size};
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 const PURPOSE: Purpose = Purpose(15);
 
-/// Maximum number of trials, and of options that are drawn until the image is left whole:
-/// torchvision draws forever if no crop satisfies any option.
+/// Maximum number of crops per overlap, and of overlaps drawn before the image is left whole:
+/// torchvision draws forever if no crop satisfies any of them.
 const MAX_TRIALS: u32 = 100;
 const MAX_ROUNDS: u32 = 100;
 
-/// A random crop that contains the center of a box, with a minimum overlap that is drawn from several.
+/// Crops randomly: the crop contains the center of a box and has a minimum overlap, drawn from several, with that box.
 ///
-/// Liu and others: "SSD: Single Shot MultiBox Detector", 2015. Boxes with their center outside of the
+/// Liu and others: "SSD: Single Shot MultiBox Detector", 2015. Boxes whose center is outside of the
 /// crop are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -31,13 +31,13 @@ pub struct RandomIoUCrop {
     pub min_aspect_ratio: f64,
     /// Largest width / height.
     pub max_aspect_ratio: f64,
-    /// The overlaps that one is drawn from; 1 leaves the image whole.
+    /// Minimum overlaps, one of which is drawn; 1 leaves the image whole.
     pub sampler_options: Overlaps,
-    /// Number of crops that are tried for an overlap.
+    /// Maximum number of crops that are tried for a drawn overlap.
     pub trials: u32,
 }
 
-/// Overlaps of a box and a crop (intersection over union).
+/// Minimum overlaps of a box and a crop (intersection over union).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Option<Vec<f64>>", into = "Vec<f64>")]
 pub struct Overlaps {
@@ -56,7 +56,7 @@ impl Overlaps {
 }
 
 impl Default for Overlaps {
-    /// Those of SSD, as in torchvision.
+    /// The overlaps of SSD, as in torchvision.
     fn default() -> Self {
         let mut values = [0.0; Self::MAX];
         values[..7].copy_from_slice(&[0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]);
@@ -203,7 +203,7 @@ impl Geometry for RandomIoUCrop {
 }
 
 impl RandomIoUCrop {
-    /// The crop of an image with these boxes; `None` leaves it whole.
+    /// Draws the crop of an image with these boxes; `None` leaves the image whole.
     fn draw(
         &self,
         (width, height): (u32, u32),
@@ -224,7 +224,7 @@ impl RandomIoUCrop {
                     |side| (f64::from(side) * draws.uniform(self.min_scale, self.max_scale)) as u32;
                 let (crop_width, crop_height) = (side(width), side(height));
                 let ratio = f64::from(crop_width) / f64::from(crop_height);
-                // False for a side of 0 too.
+                // The comparison is also false for NaN, the ratio of two sides of 0.
                 if !(self.min_aspect_ratio <= ratio && ratio <= self.max_aspect_ratio) {
                     continue;
                 }
@@ -244,7 +244,7 @@ impl RandomIoUCrop {
     }
 }
 
-/// Returns whether a box with its center in the crop has this overlap with it.
+/// Returns whether a box has its center in the crop and at least this overlap with it.
 fn keeps(crop: Region, boxes: &[[f64; 4]], overlap: f64) -> bool {
     let (left, top) = (f64::from(crop.x), f64::from(crop.y));
     let (right, bottom) = (left + f64::from(crop.width), top + f64::from(crop.height));
@@ -304,7 +304,7 @@ mod tests {
         };
         let mut draws = Draws::new(seed(1), PURPOSE);
         assert_eq!(op.draw((100, 90), &BOXES, &mut draws), None);
-        // Images of a pixel have no smaller crops.
+        // An image of one pixel has no smaller crops.
         assert_eq!(op.draw((1, 1), &[[0.0, 0.0, 1.0, 1.0]], &mut draws), None);
     }
 }

@@ -21,7 +21,7 @@ pub struct RandomPhotometricDistort {
     pub contrast: Bounds,
     /// Bounds of the factor: 0 is gray, 1 no change.
     pub saturation: Bounds,
-    /// Bounds of the part of a turn of the color circle, -0.5 to 0.5.
+    /// Bounds of the hue shift in turns of the color circle, -0.5 to 0.5.
     pub hue: Bounds,
     /// Probability of each change.
     pub p: f64,
@@ -86,7 +86,7 @@ impl Definition for RandomPhotometricDistort {
 
 impl Pixels for RandomPhotometricDistort {
     fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
-        // All numbers are drawn, so that leaving one out does not change the others.
+        // All numbers are drawn, so that an omitted change does not change the other draws.
         let factors = [self.brightness, self.contrast, self.saturation, self.hue];
         let factors = factors.map(|(low, high)| {
             let applies = draws.unit() < self.p;

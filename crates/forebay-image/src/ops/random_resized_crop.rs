@@ -105,7 +105,7 @@ pub(crate) fn check_crop(scale: (f64, f64), ratio: (f64, f64)) -> Result<()> {
     Ok(())
 }
 
-/// The random crop of a sample.
+/// Draws the random crop of a sample.
 pub(crate) fn random_region(
     width: u32,
     height: u32,

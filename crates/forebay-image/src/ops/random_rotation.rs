@@ -13,10 +13,10 @@ use serde_json::json;
 
 const PURPOSE: Purpose = Purpose(13);
 
-/// Bounds of an angle, in degrees. More turns have no use.
+/// Maximum absolute angle, in degrees; more turns have no use.
 pub(super) const MAX_DEGREES: f64 = 3600.0;
 
-/// Rotates by an angle that is drawn uniformly. The size stays.
+/// Rotates by an angle that is drawn uniformly. The size is unchanged.
 ///
 /// In JSON a number `x` stands for the bounds `-x` to `x`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct RandomRotation {
     /// Interpolation between pixels.
     #[serde(default)]
     pub interpolation: Interpolation,
-    /// Color outside of the picture: red, green, blue.
+    /// Color outside of the image: red, green, blue.
     #[serde(default, deserialize_with = "parameters::color")]
     pub fill: [u8; 3],
 }

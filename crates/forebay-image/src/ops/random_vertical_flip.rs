@@ -14,7 +14,7 @@ const PURPOSE: Purpose = Purpose(3);
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomVerticalFlip {
-    /// Probability.
+    /// Probability that a sample is flipped.
     pub p: f64,
 }
 

@@ -24,7 +24,7 @@ impl Interpolation {
 /// Parameters of affine operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct AffineParams {
-    /// Between pixels.
+    /// How colors between pixel centers are computed.
     pub interpolation: Interpolation,
     /// Fill outside of the image: red, green, blue.
     pub fill: [u8; 3],
@@ -36,15 +36,15 @@ impl AffineParams {
     }
 }
 
-/// The color at a position, where the center of the first pixel is (0.5, 0.5). In binary64 as in
-/// Pillow; fractions are truncated.
+/// Returns the color at a position, where the center of the first pixel is (0.5, 0.5). Computed in
+/// binary64, as in Pillow; fractions are truncated.
 pub(super) fn sample(
     source: &[[u8; 3]],
     (width, height): (usize, usize),
     (x, y): (f64, f64),
     affine: &AffineParams,
 ) -> [u8; 3] {
-    // False for NaN too.
+    // Also false for NaN.
     let inside = x >= 0.0 && x < width as f64 && y >= 0.0 && y < height as f64;
     if !inside {
         return affine.fill;
@@ -65,7 +65,7 @@ pub(super) fn sample(
             std::array::from_fn(|channel| {
                 let across = rows
                     .map(|row| cubic(columns.map(|column| f64::from(row[column][channel])), dx));
-                // Casting saturates.
+                // The cast saturates.
                 cubic(across, dy) as u8
             })
         }
@@ -83,7 +83,7 @@ pub(super) fn sample(
     }
 }
 
-/// The cubic through the two middle values, at `d` between them.
+/// Evaluates the cubic between the two middle values, at the fraction `d` of their distance.
 fn cubic([before, from, to, after]: [f64; 4], d: f64) -> f64 {
     let slope = to - before;
     let square = 2.0 * (before - from) + to - after;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_of_a_pixel_is_the_pixel_and_outside_is_the_fill() {
+    fn pixel_centers_give_the_pixel_and_outside_gives_the_fill() {
         let source: Vec<[u8; 3]> = (0..12).map(|i| [i * 20, 255 - i, i]).collect();
         for interpolation in [Interpolation::Bilinear, Interpolation::Bicubic] {
             let affine = AffineParams {

@@ -20,7 +20,7 @@ impl Picture {
         let down = kernel(kernel_height, sigma);
         let columns = reflected(width, across.len() / 2);
         let mut padded = vec![0.0; 3 * columns.len()];
-        // All rows after the first pass.
+        // The result of the horizontal pass.
         let mut rows = vec![0.0; stride * height];
         for (row, sums) in self
             .data
@@ -56,7 +56,7 @@ fn add(sums: &mut [f32], values: &[f32], weight: f32) {
     }
 }
 
-/// The weights of a kernel, whose sum is 1.
+/// Returns the weights of a kernel; their sum is 1.
 fn kernel(size: u32, sigma: f64) -> Vec<f32> {
     let middle = f64::from(size - 1) / 2.0;
     // Clamped to the range of `exp`: smaller weights are zero in binary32.
@@ -66,8 +66,8 @@ fn kernel(size: u32, sigma: f64) -> Vec<f32> {
     weights.iter().map(|weight| (weight / sum) as f32).collect()
 }
 
-/// The positions of an axis with `margin` reflected ones on each side; the border pixel is not
-/// repeated.
+/// Returns the source positions of an axis with `margin` reflected positions on each side; the
+/// border pixel is not repeated.
 fn reflected(length: usize, margin: usize) -> Vec<usize> {
     let period = (2 * length - 2).max(1) as i64;
     let position = |at: i64| {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_even_and_sum_to_one() {
+    fn kernels_are_symmetric_and_sum_to_one() {
         for (size, sigma) in [(1, 0.1), (3, 0.01), (23, 2.0), (255, 1000.0)] {
             let kernel = kernel(size, sigma);
             assert!(kernel.iter().eq(kernel.iter().rev()));

@@ -1,5 +1,5 @@
-//! The resized image while ops on pixels change it: rows of RGB pixels without gaps, and geometric
-//! operations on it (mirror, translate, shear, rotate) as in Pillow.
+//! The resized image on which pixel ops work: rows of RGB pixels without gaps, and geometric
+//! operations (mirror, translate, shear, rotate) as in Pillow.
 
 mod affine;
 mod blur;
@@ -12,7 +12,7 @@ use crate::geometry::AffineMap;
 use crate::random::sin_cos;
 use affine::sample;
 
-/// An image, and memory for a second one. Reused from image to image.
+/// An image, and a second buffer for operations that need a copy. Both are reused for the next image.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
     pub(crate) width: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Resizes it to `width` by `height`; the content is undefined.
+    /// Sets the size to `width` by `height`; the content is then undefined.
     pub(crate) fn reset(&mut self, width: usize, height: usize) -> &mut [u8] {
         (self.width, self.height) = (width, height);
         self.data.resize(3 * width * height, 0);
@@ -41,7 +41,7 @@ impl Picture {
         self.data.as_chunks_mut().0
     }
 
-    /// The image to write to, and a copy of its content.
+    /// Returns the image for writing, and a copy of its content.
     pub(crate) fn with_copy(&mut self) -> (&mut [u8], &[u8]) {
         self.spare.clear();
         self.spare.extend_from_slice(&self.data);
@@ -68,7 +68,7 @@ impl Picture {
         }
     }
 
-    /// Pads with black around the center: torchvision's `CenterCrop` of an image that is too small.
+    /// Centers the image in a black one of this size: torchvision's `CenterCrop` of an image that is too small.
     pub(crate) fn pad(&mut self, width: usize, height: usize) {
         let (old_width, old_height) = (self.width, self.height);
         // An odd difference adds one more pixel to the right and below.
@@ -95,12 +95,12 @@ impl Picture {
         self.transform(inverse, affine);
     }
 
-    /// Shifts each row left by `slope` times its number.
+    /// Shifts each row left by `slope` times its index.
     pub(crate) fn shear_x(&mut self, slope: f64, affine: &AffineParams) {
         self.transform(AffineMap([1.0, slope, 0.0, 0.0, 1.0, 0.0]), affine);
     }
 
-    /// Shifts each column up by `slope` times its number.
+    /// Shifts each column up by `slope` times its index.
     pub(crate) fn shear_y(&mut self, slope: f64, affine: &AffineParams) {
         self.transform(AffineMap([1.0, 0.0, 0.0, slope, 1.0, 0.0]), affine);
     }
@@ -114,7 +114,7 @@ impl Picture {
         Some(inverse)
     }
 
-    /// `Image.transform(size, AFFINE, matrix, resample, fillcolor=fill)`, where the matrix takes a
+    /// `Image.transform(size, AFFINE, matrix, resample, fillcolor=fill)`, where the matrix maps a
     /// pixel of the output to one of the input.
     pub(crate) fn transform(&mut self, inverse: AffineMap, affine: &AffineParams) {
         if affine.is_nearest() {
@@ -148,7 +148,7 @@ impl Picture {
         for row in pixels.chunks_exact_mut(width.max(1)) {
             let (mut x, mut y) = (row_x, row_y);
             for pixel in row {
-                // A negative number becomes larger than any side.
+                // The cast makes a negative coordinate larger than any side.
                 let (column, line) = ((x >> 16) as usize, (y >> 16) as usize);
                 *pixel = if column < width && line < height {
                     source[line * width + column]
@@ -164,8 +164,8 @@ impl Picture {
     }
 }
 
-/// The map from output to input of a rotation about the center, counter-clockwise, by an angle in
-/// degrees; `None` for whole turns.
+/// Returns the map from output to input of a rotation about the center, counter-clockwise, by an
+/// angle in degrees; `None` for whole turns.
 pub(crate) fn rotation((width, height): (f64, f64), degrees: f64) -> Option<AffineMap> {
     let degrees = degrees.rem_euclid(360.0);
     if degrees == 0.0 {

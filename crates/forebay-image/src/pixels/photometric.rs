@@ -14,7 +14,7 @@ fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19_595 + u32::from(g) * 38_470 + u32::from(b) * 7_471 + 0x8000) >> 16) as u8
 }
 
-/// `Image.blend`: from `from` (0) to `to` (1) and beyond; truncates, and saturates.
+/// `Image.blend`: factor 0 gives `from`, 1 gives `to`, others inter- or extrapolate; truncates and saturates.
 fn blend(from: u8, to: u8, factor: f32) -> u8 {
     let difference = i32::from(to) - i32::from(from);
     // The cast truncates and saturates.
@@ -52,13 +52,13 @@ impl Picture {
         }
     }
 
-    /// `ImageEnhance.Brightness`: 0 is black, 1 the original.
+    /// `ImageEnhance.Brightness`: factor 0 gives black, 1 the original.
     pub(crate) fn brightness(&mut self, factor: f64) {
         let factor = factor as f32;
         self.map_all(|v| blend(0, v, factor));
     }
 
-    /// `ImageEnhance.Contrast`: 0 is the mean luma everywhere, 1 the original.
+    /// `ImageEnhance.Contrast`: factor 0 gives the mean luma everywhere, 1 the original.
     pub(crate) fn contrast(&mut self, factor: f64) {
         let factor = factor as f32;
         let sum: u64 = self.pixels().iter().map(|&p| u64::from(luma(p))).sum();
@@ -66,7 +66,7 @@ impl Picture {
         self.map_all(|v| blend(mean, v, factor));
     }
 
-    /// `ImageEnhance.Color`: 0 is gray, 1 the original.
+    /// `ImageEnhance.Color`: factor 0 gives gray, 1 the original.
     pub(crate) fn saturation(&mut self, factor: f64) {
         let factor = factor as f32;
         for pixel in self.pixels_mut() {
@@ -84,14 +84,14 @@ impl Picture {
         }
     }
 
-    /// Luma in all three channels.
+    /// Stores the luma in all three channels.
     pub(crate) fn grayscale(&mut self) {
         for pixel in self.pixels_mut() {
             *pixel = [luma(*pixel); 3];
         }
     }
 
-    /// `ImageEnhance.Sharpness`: 0 is `ImageFilter.SMOOTH`, 1 the original. The border is
+    /// `ImageEnhance.Sharpness`: factor 0 gives `ImageFilter.SMOOTH`, 1 the original. The border is
     /// unchanged.
     pub(crate) fn sharpness(&mut self, factor: f64) {
         let (width, height) = (self.width, self.height);
@@ -117,7 +117,7 @@ impl Picture {
         }
     }
 
-    /// `ImageOps.posterize`: keeps the upper `bits`, 0 to 8.
+    /// `ImageOps.posterize`: keeps the upper `bits` (0 to 8) of each value.
     pub(crate) fn posterize(&mut self, bits: u32) {
         let mask = !(0xff_u32 >> bits.min(8)) as u8;
         self.map_all(|v| v & mask);
@@ -133,7 +133,7 @@ impl Picture {
         self.map_all(|v| 255 - v);
     }
 
-    /// `ImageOps.autocontrast`: stretches each channel to 0 to 255.
+    /// `ImageOps.autocontrast`: stretches each channel to the range 0 to 255.
     pub(crate) fn autocontrast(&mut self) {
         let tables = self.histograms().map(|histogram| {
             let used = |&v: &usize| histogram[v] > 0;
@@ -171,7 +171,7 @@ impl Picture {
     }
 }
 
-/// Pillow's conversion to HSV, with its mixed precision in each step.
+/// Pillow's conversion to HSV, with its precision (binary32 or binary64) in each step.
 fn to_hsv([r, g, b]: [u8; 3]) -> [u8; 3] {
     let (high, low) = (r.max(g).max(b), r.min(g).min(b));
     if high == low {

@@ -1,12 +1,12 @@
 //! The two passes with AVX2. A weight has 22 bits, so it is applied in two halves: the upper 7 bits
 //! times bytes (`vpmaddubsw`), the lower 15 times words (`vpmaddwd`). The sums are exact and the
-//! result equals that of the portable passes, bit for bit: all weights together are about one, so
-//! that the sum of the upper halves fits into 16 bits, and the lower halves only add a carry to it.
+//! result equals that of the portable passes, bit for bit: the weights of an output sum to about
+//! one, so the sum of the upper halves fits into 16 bits, and the lower halves only add a carry.
 //! The rounding term is a multiple of the upper halves' unit.
 //!
-//! Both instructions add two neighbors. For the first pass these are two columns, so a strip of
+//! Both instructions add two neighbors. In the first pass these are two columns, so a strip of
 //! sixteen rows is transposed, channel by channel, into [`Pair`]s of columns: each register holds
-//! the same columns of sixteen rows, and one load of a weight serves three channels of them.
+//! the same columns of sixteen rows, and one load of a weight serves all three channels.
 #![expect(unsafe_code)] // intrinsics and unchecked loads; every bound is asserted in `resize`
 
 use super::axis::{Axis, LOW_BITS, Source};
@@ -21,18 +21,18 @@ const BLOCK: usize = 16;
 /// Columns of the output that are computed together.
 const COLUMNS: usize = 4;
 const _: () = assert!(STRIP == 16);
-/// Instead of a number of pairs of weights that is known at compile time.
+/// Stands for a number of pairs of weights that is not known at compile time.
 const ANY: usize = 0;
 /// The rounding term, in units of the upper halves of weights.
 const ROUND: i16 = (HALF >> LOW_BITS) as i16;
 const _: () = assert!((ROUND as i32) << LOW_BITS == HALF);
 
-/// Two columns of a strip, by channel: both bytes of row 0, of row 1, and so on.
+/// Two adjacent columns of a strip, by channel: both bytes of row 0, of row 1, and so on.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(32))]
 pub(super) struct Pair([[u8; 2 * STRIP]; CHANNELS]);
 
-/// [`Axis::fill`].
+/// [`Axis::fill`], compiled for AVX2.
 ///
 /// # Panics
 /// If the processor has no AVX2.
@@ -46,13 +46,13 @@ pub(super) fn fill(axis: &mut Axis, input: Source, output: u32, window: Range<u3
     unsafe { fill(axis, input, output, window, reverse) }
 }
 
-/// Bytes from one row of a channel to the next.
+/// Returns the distance of the rows of a channel, in bytes.
 pub(super) fn row_stride(width: usize) -> usize {
     width.next_multiple_of(BLOCK)
 }
 
-/// First pass: a strip of rows of each channel, [`row_stride`] bytes apart, to intermediate rows.
-/// The axis must have pairs. `pairs` is scratch memory.
+/// First pass: computes intermediate rows from a strip of rows of each channel, [`row_stride`]
+/// bytes apart. The axis must have pairs. `pairs` is scratch memory.
 ///
 /// # Panics
 /// If a buffer is too short for the plan, or the processor has no AVX2.
@@ -78,7 +78,7 @@ pub(super) fn horizontal(
     }
 }
 
-/// Second pass: intermediate rows to row `y` of the output.
+/// Second pass: computes row `y` of the output from intermediate rows.
 ///
 /// # Panics
 /// If a buffer is too short for the plan, or the processor has no AVX2.
@@ -109,7 +109,7 @@ fn turn(rows: &[u8], stride: usize, pairs: &mut [Pair]) {
     for channel in 0..CHANNELS {
         let rows = rows[channel * STRIP * stride..].as_ptr();
         for (i, pairs) in blocks.iter_mut().enumerate() {
-            // Two rows in each register, eight apart.
+            // Each register holds two rows, eight apart.
             let mut r = [_mm256_setzero_si256(); 8];
             for (y, row) in r.iter_mut().enumerate() {
                 let [low, high] = [y, y + 8].map(|y| {
@@ -143,7 +143,7 @@ fn turn(rows: &[u8], stride: usize, pairs: &mut [Pair]) {
     }
 }
 
-/// Pairs of columns to sixteen intermediate rows.
+/// Computes sixteen intermediate rows from pairs of columns.
 #[target_feature(enable = "avx2")]
 fn across(columns: &Axis, source: &[Pair], middle: Middle, rows: &mut [u8]) {
     let width = columns.len();
@@ -156,14 +156,14 @@ fn across(columns: &Axis, source: &[Pair], middle: Middle, rows: &mut [u8]) {
     assert!(middle.run_stride >= width * (CHANNELS / runs) + 16);
     let rows = rows.as_mut_ptr();
     for x in (0..width).step_by(COLUMNS) {
-        // Columns past the last one repeat it.
+        // Past the last column, the last one is computed again.
         let mut four = [[_mm256_setzero_si256(); CHANNELS]; COLUMNS];
         for (j, column) in four.iter_mut().enumerate() {
             let (first, weights) = columns.pairs((x + j).min(width - 1));
             *column = mix(&source[first..], weights);
         }
         let [a, b, c, d] = four;
-        // In each half of a register: eight rows of the left column, and of the right one.
+        // Each half of a register holds eight rows of the left column, then of the right one.
         let (left, right) = (pack(a, b), pack(c, d));
         // SAFETY: sixteen rows are at the pointer. Less than 16 bytes are written after the last
         // column, for which the second assertion leaves room.
@@ -181,7 +181,7 @@ fn across(columns: &Axis, source: &[Pair], middle: Middle, rows: &mut [u8]) {
     }
 }
 
-/// Weighted sums of sixteen bytes each.
+/// Weighted sums of sixteen bytes, for both halves of the weights.
 #[derive(Clone, Copy)]
 struct Sums {
     high: __m256i,
@@ -189,7 +189,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Pairs of neighbors, each times its weights.
+    /// Multiplies pairs of neighbors by their weights.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn of(pairs: __m256i, [high, low]: [__m256i; 2]) -> Self {
@@ -203,7 +203,7 @@ impl Sums {
         }
     }
 
-    /// Adds pairs of neighbors, each times its weights.
+    /// Adds pairs of neighbors, multiplied by their weights.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn add(&mut self, pairs: __m256i, [high, low]: [__m256i; 2]) {
@@ -218,7 +218,7 @@ impl Sums {
         }
     }
 
-    /// The sums of both halves, rounded to integers of 16 bits.
+    /// Adds the sums of both halves and rounds them to integers of 16 bits.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn join(self) -> __m256i {
@@ -232,14 +232,14 @@ impl Sums {
     }
 }
 
-/// The weights of a pair of neighbors, for each pair of a register.
+/// Repeats the weights of one pair of neighbors over a register.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn spread([high, low]: [i32; 2]) -> [__m256i; 2] {
     [_mm256_set1_epi32(high), _mm256_set1_epi32(low)]
 }
 
-/// Weighted sums of pairs of columns: by channel, a column of sixteen rows.
+/// Returns weighted sums of pairs of columns: by channel, a column of sixteen rows.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn mix(source: &[Pair], weights: &[[i32; 2]]) -> [__m256i; CHANNELS] {
@@ -268,7 +268,7 @@ fn mix(source: &[Pair], weights: &[[i32; 2]]) -> [__m256i; CHANNELS] {
     [red.join(), green.join(), blue.join()]
 }
 
-/// The bytes of two columns, by channel.
+/// Narrows two columns to bytes, by channel.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn pack(left: [__m256i; CHANNELS], right: [__m256i; CHANNELS]) -> [__m256i; CHANNELS] {
@@ -281,7 +281,7 @@ fn pack(left: [__m256i; CHANNELS], right: [__m256i; CHANNELS]) -> [__m256i; CHAN
 
 /// Writes four pixels to each of sixteen rows, and four bytes after them.
 ///
-/// SAFETY: the rows, which are `stride` bytes apart, must have room for them.
+/// SAFETY: the rows, which are `stride` bytes apart, must have room for these sixteen bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn put_pixels(
@@ -290,7 +290,7 @@ unsafe fn put_pixels(
     stride: usize,
     out: *mut u8,
 ) {
-    // Two bytes of each of eight rows, in their order.
+    // Interleaves two bytes of each of eight rows, in their order in the output.
     let two = |red: __m256i, green: __m256i, blue: __m256i| {
         let next_red = _mm256_bsrli_epi128::<8>(red);
         [
@@ -302,10 +302,10 @@ unsafe fn put_pixels(
     let [b01, b23, b45] = two(ab_red, ab_green, ab_blue);
     let [b67, b89, b1011] = two(cd_red, cd_green, cd_blue);
     let zero = _mm256_setzero_si256();
-    // Of four rows each.
+    // Each register holds four rows of each half.
     let low = [(b01, b23), (b45, b67), (b89, b1011)].map(|(a, b)| _mm256_unpacklo_epi16(a, b));
     let high = [(b01, b23), (b45, b67), (b89, b1011)].map(|(a, b)| _mm256_unpackhi_epi16(a, b));
-    // Rows 0 to 7, and those eight below them.
+    // `upper` runs over rows 0 to 7, `lower` over rows 8 to 15.
     let (mut upper, mut lower) = (out, out.wrapping_add(8 * stride));
     for [b0, b4, b8] in [low, high] {
         let first = (
@@ -341,7 +341,7 @@ unsafe fn put_pixels(
 unsafe fn put_plane(left: __m256i, right: __m256i, stride: usize, out: *mut u8) {
     let ab = _mm256_unpacklo_epi8(left, _mm256_bsrli_epi128::<8>(left));
     let cd = _mm256_unpacklo_epi8(right, _mm256_bsrli_epi128::<8>(right));
-    // Rows 0 to 3 and 8 to 11, and the others.
+    // The first register holds rows 0 to 3 and 8 to 11, the second one the others.
     for (four, rows) in [_mm256_unpacklo_epi16(ab, cd), _mm256_unpackhi_epi16(ab, cd)]
         .into_iter()
         .enumerate()
@@ -357,7 +357,7 @@ unsafe fn put_plane(left: __m256i, right: __m256i, stride: usize, out: *mut u8) 
     }
 }
 
-/// Splits pixels into channels, as many as `out` has room for.
+/// Splits as many pixels into channels as `out` has room for.
 ///
 /// # Panics
 /// If `pixels` is too short, the channels are not of one length, or the processor has no AVX2.
@@ -369,7 +369,7 @@ pub(super) fn split(pixels: &[u8], out: [&mut [u8]; CHANNELS]) {
 
 #[target_feature(enable = "avx2")]
 fn split_rows(pixels: &[u8], out: [&mut [u8]; CHANNELS]) {
-    /// The bytes of a channel in each third of 16 pixels, by position; -1 for those of others.
+    /// For each third of 16 pixels, by output position, the index of the channel's byte; -1 for bytes in other thirds.
     const PLACES: [[[i8; 16]; 3]; CHANNELS] = {
         let mut places = [[[-1; 16]; 3]; CHANNELS];
         let mut byte = 0;
@@ -408,8 +408,8 @@ fn split_rows(pixels: &[u8], out: [&mut [u8]; CHANNELS]) {
     }
 }
 
-/// One run of one output row: the one that begins `at` bytes into each intermediate row. `place` is
-/// the place of the first of them in the ring, `PAIRS` the number of weights or [`ANY`].
+/// Computes one run of an output row, which begins `at` bytes into each intermediate row. `place` is the position
+/// of the first intermediate row in the ring, `PAIRS` the number of pairs of weights or [`ANY`].
 ///
 /// SAFETY: `rows` must hold the whole ring.
 #[target_feature(enable = "avx2")]
@@ -433,8 +433,8 @@ unsafe fn run<const PAIRS: usize>(
     for (chunk, out) in out.chunks_mut(32).enumerate() {
         let load = |[a, b]: [usize; 2]| {
             let [a, b] = [a, b].map(|row| {
-                // SAFETY: rows begin inside of the ring, and the assertion bounds the bytes read of
-                // one.
+                // SAFETY: rows begin inside of the ring, and the assertion bounds the bytes that
+                // are read from a row.
                 unsafe { _mm256_loadu_si256(source.add(row + chunk * 32).cast()) }
             });
             [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)]

@@ -3,10 +3,10 @@
 //! of the portable passes, bit for bit.
 //!
 //! A dot product combines the four bytes of an integer, so both passes need four neighbors in one
-//! integer: four columns of a row for the first, four rows of a column for the second. Rows are
+//! integer: four columns of a row in the first pass, four rows of a column in the second. Rows are
 //! therefore processed sixteen at a time, channel by channel, and transposed into [`Line`]s of four
-//! columns by sixteen rows. The first pass turns them into sixteen rows of a column, which already
-//! are integers of four rows. So both passes share their code, [`mix`], and load nothing twice.
+//! columns by sixteen rows. The first pass produces sixteen rows of a column, which already are
+//! integers of four rows. So both passes share [`mix`], and no input is loaded twice.
 #![expect(unsafe_code)] // intrinsics; loads and stores are of whole arrays
 
 use super::STRIP;
@@ -23,7 +23,7 @@ const CHANNELS: usize = 3;
 const BLOCK: usize = GROUP * COLUMNS;
 const _: () = assert!(STRIP == 4 * GROUP);
 
-/// A register in memory: sixteen integers of four bytes, each a group of neighbors.
+/// The content of a register: sixteen integers of four bytes, each a group of neighbors.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Line([u8; 64]);
@@ -31,22 +31,22 @@ struct Line([u8; 64]);
 /// Buffers between rows of pixels and the output. Lines of the three channels are side by side.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// By group of columns of the input; an integer is a group in one of sixteen rows.
+    /// Input of the first pass, by group of columns; each integer is a group in one of sixteen rows.
     source: Vec<Line>,
-    /// By group of rows of the input, in a ring, and by sixteen columns of the output; an integer is a group in one of the columns.
+    /// Input of the second pass, by group of rows (a ring) and by sixteen output columns.
     between: Vec<Line>,
-    /// Groups of rows in the ring.
+    /// Number of groups of rows in the ring.
     ring: usize,
 }
 
-/// Returns whether this processor supports it.
+/// Returns whether this processor has the required features.
 pub(super) fn is_there() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vnni")
 }
 
-/// [`Axis::fill`].
+/// [`Axis::fill`], compiled for AVX-512.
 ///
 /// # Panics
 /// If the processor lacks the features that [`is_there`] checks.
@@ -74,9 +74,9 @@ pub(super) fn make_digits(axis: &mut Axis) {
     unsafe { make_digits(axis) }
 }
 
-/// The digits of four weights. A weight is `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`,
-/// each a signed byte. Weights have up to 22 bits and are not negative, so the high digit is at
-/// most 65.
+/// Returns the digits of four weights. A weight is
+/// `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`, where each digit is a signed byte.
+/// Weights have up to 22 bits and are not negative, so the high digit is at most 65.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn digits_of(weights: &[i32; GROUP]) -> [i32; 3] {
@@ -95,13 +95,13 @@ fn digits_of(weights: &[i32; GROUP]) -> [i32; 3] {
     ]
 }
 
-/// Bytes from one row of a channel to the next.
+/// Returns the distance of the rows of a channel, in bytes.
 pub(super) fn row_stride(width: usize) -> usize {
     width.next_multiple_of(BLOCK)
 }
 
 impl Lines {
-    /// Allocates memory for a resize, with a ring of `ring` intermediate rows.
+    /// Allocates the buffers of a resize, with a ring of `ring` intermediate rows.
     pub(super) fn set(&mut self, columns: &Axis, ring: usize) {
         let groups = row_stride(columns.span().len()) / GROUP;
         let grow = |lines: &mut Vec<Line>, count: usize| {
@@ -114,8 +114,8 @@ impl Lines {
         grow(&mut self.between, self.ring * lines_in_group(columns));
     }
 
-    /// The first pass of a strip of rows that begins with `row`: [`STRIP`] rows of each channel,
-    /// one channel after the other. The axis must have digits.
+    /// Applies the first pass to a strip of rows that begins with `row`: [`STRIP`] rows of each
+    /// channel, one channel after the other. The axis must have digits.
     ///
     /// # Panics
     /// If a buffer is too short for the plan, or the processor lacks the features that [`is_there`]
@@ -132,7 +132,7 @@ impl Lines {
         unsafe { across(columns, &self.source, between, in_group) };
     }
 
-    /// The second pass for row `y` of the output. The axis must have digits.
+    /// Applies the second pass for row `y` of the output. The axis must have digits.
     ///
     /// # Panics
     /// If a buffer is too short for the plan, or the processor lacks the features that [`is_there`]
@@ -177,7 +177,7 @@ impl Lines {
     }
 }
 
-/// Intermediate lines per group of rows.
+/// Returns the number of intermediate lines per group of rows.
 fn lines_in_group(columns: &Axis) -> usize {
     columns.len().div_ceil(COLUMNS) * CHANNELS
 }
@@ -201,7 +201,7 @@ impl Sums {
         Self([zero, zero, _mm512_set1_epi32(HALF)])
     }
 
-    /// Adds groups of four bytes, each times its weight.
+    /// Adds groups of four bytes, each multiplied by its weight.
     #[inline]
     #[target_feature(enable = "avx512f,avx512vnni")]
     fn add(&mut self, bytes: __m512i, digits: [__m512i; 3]) {
@@ -210,7 +210,7 @@ impl Sums {
         }
     }
 
-    /// The sums of all digits, rounded to integers.
+    /// Combines the sums of all digits, rounded to integers.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn join(self) -> __m512i {
@@ -221,7 +221,7 @@ impl Sums {
     }
 }
 
-/// Weighted sums: the lines of the three channels, each group times its digits.
+/// Returns weighted sums of the lines of the three channels: each group times its digits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn mix<'a>(groups: impl Iterator<Item = (&'a [Line; CHANNELS], &'a [i32; 3])>) -> [__m512i; 3] {
@@ -258,7 +258,7 @@ fn turn_quarters([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     ]
 }
 
-/// The same for the integers of each quarter.
+/// Transposes the integers within each quarter, like [`turn_quarters`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn turn_integers([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
@@ -281,7 +281,7 @@ fn turn(rows: &[u8], stride: usize, lines: &mut [Line]) {
     for (channel, rows) in rows.chunks_exact(STRIP * stride).take(CHANNELS).enumerate() {
         let blocks = lines.as_chunks_mut::<COLUMNS>().0.iter_mut();
         for (block, lines) in blocks.take(stride / BLOCK).enumerate() {
-            // Of four rows each: in register j, quarter i, the rows' integers 4 i + j.
+            // Quarter i of register j holds integer 4 i + j of four rows.
             let mut quads = [[_mm512_setzero_si512(); 4]; 4];
             for (quad, turned) in quads.iter_mut().enumerate() {
                 let mut four = [_mm512_setzero_si512(); 4];
@@ -304,7 +304,7 @@ fn turn(rows: &[u8], stride: usize, lines: &mut [Line]) {
     }
 }
 
-/// Source lines to intermediate lines, `in_group` for each group of rows.
+/// Computes intermediate lines, `in_group` for each group of rows, from source lines.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn across(columns: &Axis, source: &[Line], between: &mut [Line], in_group: usize) {
     let (source, _) = source.as_chunks::<CHANNELS>();
@@ -312,13 +312,13 @@ fn across(columns: &Axis, source: &[Line], between: &mut [Line], in_group: usize
     for x in (0..width).step_by(4) {
         let mut four = [[_mm512_setzero_si512(); CHANNELS]; 4];
         for (j, column) in four.iter_mut().enumerate() {
-            // Columns past the last one repeat it.
+            // Past the last column, the last one is computed again.
             let (first, digits) = columns.digits((x + j).min(width - 1));
             *column = mix(source[first..][..digits.len()].iter().zip(digits));
         }
         let [a, b, c, d] = four;
         for channel in 0..CHANNELS {
-            // Each quarter: four columns of a group of rows.
+            // Each quarter holds four columns of a group of rows.
             let left = _mm512_packs_epi32(a[channel], b[channel]);
             let right = _mm512_packs_epi32(c[channel], d[channel]);
             let bytes = _mm512_packus_epi16(left, right);
@@ -341,13 +341,13 @@ fn across(columns: &Axis, source: &[Line], between: &mut [Line], in_group: usize
 
 /// Receives the columns of an output row.
 trait Sink {
-    /// Sixteen columns from `x` on, or as many as remain: values of red, green and blue.
+    /// Stores sixteen columns from `x` on, or as many as remain: values of red, green and blue.
     ///
     /// SAFETY: the processor must have AVX-512 F and BW.
     unsafe fn put(&mut self, x: usize, values: [__m512i; CHANNELS]);
 }
 
-/// Intermediate lines to an output row.
+/// Computes an output row from intermediate lines.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn down<'a>(digits: &[[i32; 3]], lines: impl Fn(usize) -> &'a [Line], mut out: impl Sink) {
@@ -358,12 +358,12 @@ fn down<'a>(digits: &[[i32; 3]], lines: impl Fn(usize) -> &'a [Line], mut out: i
             lines.first_chunk().expect("a slice of three lines")
         };
         let values = mix((0..digits.len()).map(part).zip(digits));
-        // SAFETY: this code only runs on such a processor.
+        // SAFETY: the caller has checked these features of the processor.
         unsafe { out.put(chunk * COLUMNS, values) };
     }
 }
 
-/// A row of pixels.
+/// Stores an output row as pixels (NHWC).
 struct Pixels<'a>(&'a mut [u8]);
 
 impl Sink for Pixels<'_> {
@@ -376,7 +376,7 @@ impl Sink for Pixels<'_> {
         let green = _mm512_slli_epi32::<8>(_mm512_min_epi32(green, most));
         let blue = _mm512_slli_epi32::<16>(_mm512_min_epi32(blue, most));
         let pixels = _mm512_or_si512(_mm512_or_si512(red, green), blue);
-        // Four bytes per pixel to three: in each quarter, then across quarters.
+        // Packs four bytes per pixel to three: first in each quarter, then across quarters.
         let order = _mm512_broadcast_i32x4(_mm_setr_epi8(
             0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
         ));
@@ -403,7 +403,7 @@ impl Sink for Pixels<'_> {
     }
 }
 
-/// A row of each channel.
+/// Stores an output row as a row of each channel (NCHW).
 struct Planes<'a>([&'a mut [u8]; CHANNELS]);
 
 impl Sink for Planes<'_> {
@@ -432,7 +432,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_the_weight() {
+    fn digits_add_up_to_the_weight() {
         if !is_there() {
             return;
         }

@@ -6,9 +6,9 @@ use std::ops::Range;
 
 /// Weights are stored in groups of this size, padded with zeros.
 pub(super) const GROUP: usize = 4;
-/// A weight is `high << LOW_BITS | low`, for multiplications of 8 bits and of 16 bits.
+/// A weight is `high << LOW_BITS | low`, for multiplications of 8 bits (high) and of 16 bits (low).
 pub(super) const LOW_BITS: u32 = 15;
-/// Alternatively, it is three signed digits of this many bits, which fit 8-bit multiplications.
+/// Alternatively, a weight is three signed digits of this many bits, for 8-bit multiplications.
 pub(super) const DIGIT_BITS: u32 = 8;
 
 /// The resized part of an axis: `length` positions from `start`, out of `limit`. Filters may read
@@ -31,35 +31,35 @@ impl Source {
     }
 }
 
-/// For each wanted output position: its input positions and their weights.
+/// Input positions and weights for each wanted output position.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     /// First input (absolute) and number of inputs, for each output.
     taps: Vec<(u32, u32)>,
     /// [`GROUP`] zeros, and `stride` weights for each output, which end with [`GROUP`] - 1 zeros.
     weights: Vec<i32>,
-    /// The weights in pairs, `stride / 2` for each output; see [`Axis::neighbors`].
+    /// The weights in pairs, `stride / 2` pairs for each output; see [`Axis::neighbors`].
     neighbors: Vec<[i32; 2]>,
-    /// The weights by pair of inputs; see [`Axis::pairs`].
+    /// The weights by aligned pair of inputs; see [`Axis::pairs`].
     pairs: Vec<[i32; 2]>,
-    /// The digits of the weights by group of inputs; see [`Axis::digits`].
+    /// The digits of the weights by aligned group of inputs; see [`Axis::digits`].
     digits: Vec<[i32; 3]>,
-    /// For each output the first group or pair of its inputs, and where its own begin in `digits`
-    /// or `pairs`; followed by the end of the last one's.
+    /// For each output the first group or pair of its inputs, and the index of its first entry in
+    /// `digits` or `pairs`; a last element holds the end of those entries.
     groups: Vec<(u32, u32)>,
     stride: usize,
     span: Range<u32>,
-    /// Weights of [`LANES`] outputs: before they are normalized, and as integers.
+    /// Weights of [`LANES`] outputs: before normalization (`scratch`), and as integers (`fixed`).
     scratch: Vec<[f64; LANES]>,
     fixed: Vec<[i32; LANES]>,
 }
 
-/// Outputs whose weights are computed together.
+/// Number of outputs whose weights are computed together.
 const LANES: usize = 8;
 
 impl Axis {
-    /// Computes weights for the outputs in `window` when `input` becomes `output` positions; in
-    /// reverse order if `reverse`.
+    /// Computes weights for the outputs in `window` of a resize from `input` to `output` positions;
+    /// in reverse order if `reverse`.
     #[inline(always)]
     pub(super) fn fill(&mut self, input: Source, output: u32, window: Range<u32>, reverse: bool) {
         let scale = input.length / f64::from(output);
@@ -78,7 +78,7 @@ impl Axis {
             let mut starts = [0; LANES];
             let mut ends = [0; LANES];
             for lane in 0..LANES {
-                // Outputs past the last one repeat it.
+                // Past the last output, the last one is computed again.
                 let i = (first + lane).min(count - 1) as u32;
                 let x = if reverse {
                     window.end - 1 - i
@@ -121,14 +121,14 @@ impl Axis {
         }
     }
 
-    /// Adds an output, given its first input, the number of its inputs and its lane of the weights.
+    /// Adds an output, given its first input, the number of its inputs and its lane in the weights.
     #[inline(always)]
     fn add(&mut self, start: u32, taps: usize, lane: usize) {
         let row = &mut self.weights[GROUP + self.taps.len() * self.stride..][..taps];
         for (weight, weights) in row.iter_mut().zip(&self.fixed) {
             *weight = weights[lane];
         }
-        // Zero weights at the ends would require needless pixels.
+        // Zero weights at the ends are removed, because they would require needless pixels.
         let zeros = row.iter().take_while(|&&w| w == 0).count().min(taps - 1);
         if zeros > 0 {
             row.rotate_left(zeros);
@@ -166,7 +166,7 @@ impl Axis {
         self.groups.push((0, self.pairs.len() as u32));
     }
 
-    /// Computes the values of [`Axis::digits`]; `digits_of` computes those of a group.
+    /// Computes the values of [`Axis::digits`]; `digits_of` computes the digits of a group.
     #[inline(always)]
     pub(super) fn make_digits(&mut self, digits_of: impl Fn(&[i32; GROUP]) -> [i32; 3]) {
         self.digits.clear();
@@ -176,8 +176,8 @@ impl Axis {
             let start = (start - self.span.start) as usize;
             self.groups
                 .push(((start / GROUP) as u32, self.digits.len() as u32));
-            // The first group may begin before the first input, and the last one end after the last input:
-            // the weights there are zeros.
+            // The first group may begin before the first input, and the last group may end after
+            // the last input: the weights there are zeros.
             let before = start % GROUP;
             let groups = (before + taps as usize).div_ceil(GROUP);
             let (groups, _) = self.weights[row - before..][..groups * GROUP].as_chunks();
@@ -186,17 +186,17 @@ impl Axis {
         self.groups.push((0, self.digits.len() as u32));
     }
 
-    /// Number of wanted outputs.
+    /// Returns the number of wanted outputs.
     pub(super) fn len(&self) -> usize {
         self.taps.len()
     }
 
-    /// The required inputs, in absolute positions.
+    /// Returns the required inputs, in absolute positions.
     pub(super) fn span(&self) -> Range<u32> {
         self.span.clone()
     }
 
-    /// For each output: its first input relative to the span's start, and its weights.
+    /// Returns for each output its first input relative to the span's start, and its weights.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &[i32])> {
         let low = self.span.start;
         let weights = self.weights[GROUP..].chunks_exact(self.stride);
@@ -208,8 +208,8 @@ impl Axis {
             })
     }
 
-    /// For one output: its first input relative to the span's start, and its weights in whole
-    /// groups.
+    /// Returns for one output its first input relative to the span's start, and its weights in
+    /// whole groups.
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
     pub(super) fn whole_groups(&self, i: usize) -> (usize, &[[i32; GROUP]]) {
         let (start, taps) = self.taps[i];
@@ -218,8 +218,8 @@ impl Axis {
         ((start - self.span.start) as usize, groups)
     }
 
-    /// For one output: its first input relative to the span's start, and its weights in pairs of
-    /// neighbors; see [`halves_of`]. An odd number is padded with a weight of 0.
+    /// Returns for one output its first input relative to the span's start, and its weights in
+    /// pairs of neighbors; see [`halves_of`]. An odd number is padded with a weight of 0.
     #[inline(always)]
     pub(super) fn neighbors(&self, i: usize) -> (usize, &[[i32; 2]]) {
         let (start, taps) = self.taps[i];
@@ -227,14 +227,14 @@ impl Axis {
         ((start - self.span.start) as usize, pairs)
     }
 
-    /// For one output: the end of its inputs, relative to the span's start. It never decreases from
-    /// output to output, unless the outputs are in reverse order.
+    /// Returns for one output the end of its inputs, relative to the span's start. The end never
+    /// decreases from output to output, unless the outputs are in reverse order.
     pub(super) fn end(&self, i: usize) -> usize {
         let (start, taps) = self.taps[i];
         (start + taps - self.span.start) as usize
     }
 
-    /// The largest number of inputs of an output.
+    /// Returns the largest number of inputs of an output.
     pub(super) fn most_inputs(&self) -> usize {
         self.taps
             .iter()
@@ -243,16 +243,16 @@ impl Axis {
             .unwrap_or(0)
     }
 
-    /// For one output: its first input relative to the span's start, and its weights.
+    /// Returns for one output its first input relative to the span's start, and its weights.
     pub(super) fn weights(&self, i: usize) -> (usize, &[i32]) {
         let (start, taps) = self.taps[i];
         let weights = &self.weights[GROUP + i * self.stride..][..taps as usize];
         ((start - self.span.start) as usize, weights)
     }
 
-    /// For one output: the first pair of its inputs, counted from the span's start, and its weights
-    /// in each of its pairs; see [`halves_of`]. Inputs of a pair that do not belong to the output
-    /// have weight 0.
+    /// Returns for one output the first pair of its inputs, counted from the span's start, and its
+    /// weights in each of its pairs; see [`halves_of`]. Inputs of a pair that do not belong to the
+    /// output have weight 0.
     #[inline(always)]
     pub(super) fn pairs(&self, i: usize) -> (usize, &[[i32; 2]]) {
         let (first, from) = self.groups[i];
@@ -260,9 +260,9 @@ impl Axis {
         (first as usize, &self.pairs[from as usize..to as usize])
     }
 
-    /// For one output: the first group of its inputs, counted from the span's start, and the digits
-    /// of its weights in each of its groups. The digits of a group are the bytes of three integers,
-    /// the highest digit first; inputs of a group that do not belong to the output have weight 0.
+    /// Returns for one output the first group of its inputs, counted from the span's start, and the digits of its
+    /// weights in each of its groups. The digits of a group are the bytes of three integers, the highest digit
+    /// first; inputs of a group that do not belong to the output have weight 0.
     #[inline(always)]
     pub(super) fn digits(&self, i: usize) -> (usize, &[[i32; 3]]) {
         let (first, from) = self.groups[i];
@@ -271,8 +271,8 @@ impl Axis {
     }
 }
 
-/// `value as i32` for values from 0 to below 2^31. The compiler does this for
-/// several values at once, which it does not for the cast.
+/// `value as i32` for values from 0 to below 2^31. The compiler vectorizes this code, but not the
+/// cast.
 #[inline(always)]
 fn truncate(value: f64) -> i32 {
     /// The unit of numbers of this size is 1.
@@ -282,11 +282,10 @@ fn truncate(value: f64) -> i32 {
     (nearest.to_bits() as i32).wrapping_sub(above)
 }
 
-/// Two weights: their high halves as bytes in turns, and their low halves side by side.
+/// Packs two weights: their high halves as bytes a, b, a, b, and their low halves as two words.
 ///
-/// A weight of one is a little less here, so that its high half is a signed byte. The result is the
-/// same: the only weights beside it are 0, and a pixel times the difference is far below the
-/// rounding term.
+/// A weight of one is lowered by a unit, so that its high half is a signed byte. The result is the same: all other
+/// weights of that output are 0, and a pixel times the difference is far below the rounding term.
 fn halves_of(weights: [i32; 2]) -> [i32; 2] {
     let [a, b] = weights.map(|w| w.min((1 << PRECISION_BITS) - 1));
     let high = (a >> LOW_BITS) | (b >> LOW_BITS) << 8;
@@ -299,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn truncation_is_that_of_a_cast() {
+    fn truncation_equals_the_cast() {
         for whole in [0, 1, 2, 3, 127, 4_194_303, 4_194_304, 1 << 30] {
             for part in [
                 0.0,
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_the_weight() {
+    fn halves_add_up_to_the_weight() {
         let most = 1 << PRECISION_BITS;
         for weight in (0..most).step_by(127).chain([1, 32_767, 32_768, most - 1]) {
             let rest = most - 1 - weight;

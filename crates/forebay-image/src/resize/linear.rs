@@ -6,8 +6,8 @@
 //! bit for bit:
 //!
 //! - OpenCV (`cv2.resize(..., INTER_LINEAR)` on bytes): positions in single precision from a scale
-//!   in double precision, weights of 11 bits, sums of which the vertical pass drops 4 bits before
-//!   and 16 after multiplying. Its one special case is halving both sides: the mean of four pixels.
+//!   in double precision, weights of 11 bits; the vertical pass drops 4 bits of each sum before the
+//!   multiplication and 16 after it. Halving both sides is a special case: the mean of four pixels.
 //! - TensorFlow (`tf.image.resize` with `antialias=False`): all in single precision. Its outputs
 //!   are floats; here they are rounded to the nearest byte, halves to even.
 //!
@@ -20,17 +20,17 @@ use crate::options::ResizeLike;
 use crate::output::Layout;
 use std::ops::Range;
 
-/// OpenCV's fixed point of a weight.
+/// A weight of one in OpenCV's fixed-point numbers.
 const ONE: f32 = 2048.0;
 
 /// The two inputs of an output position.
 #[derive(Debug, Clone, Copy)]
 struct Tap {
-    /// Absolute positions.
+    /// Absolute positions of both inputs.
     inputs: [u32; 2],
-    /// Weight of the second, in single precision.
+    /// Weight of the second input, in single precision.
     part: f32,
-    /// Weights of both in OpenCV's fixed point.
+    /// Weights of both inputs in OpenCV's fixed-point numbers.
     fixed: [i32; 2],
 }
 
@@ -39,7 +39,7 @@ struct Tap {
 enum Kind {
     #[default]
     Fixed,
-    /// OpenCV's special case of halving.
+    /// OpenCV's special case of halving both sides.
     Mean,
     Float,
 }
@@ -51,16 +51,16 @@ pub(super) struct Linear {
     columns: Vec<Tap>,
     rows: Vec<Tap>,
     span: [Range<u32>; 2],
-    /// For each row of the span, whether an output row depends on it.
+    /// For each input row of the span, whether an output row depends on it.
     wanted: Vec<bool>,
     integers: [Vec<i32>; 2],
     floats: [Vec<f32>; 2],
     row: Vec<u8>,
-    /// The next row of the output.
+    /// Index of the next output row.
     next: usize,
 }
 
-/// The arithmetic of one library. `across` computes intermediate values.
+/// The arithmetic of one library. `across` computes intermediate values of the horizontal pass.
 trait Arithmetic {
     type Sum: Copy + Default;
 
@@ -209,7 +209,7 @@ impl Linear {
         self.next = 0;
     }
 
-    /// Columns and rows of the input, and of the output.
+    /// Returns columns and rows of the input, and of the output.
     pub(super) fn size(&self) -> ((usize, usize), (usize, usize)) {
         let [columns, rows] = &self.span;
         (
@@ -266,14 +266,14 @@ fn span(taps: &[Tap]) -> Range<u32> {
     low.min(high)..high + 1
 }
 
-/// One row of the input.
+/// An input row to process.
 #[derive(Clone, Copy)]
 struct Job<'a> {
     columns: &'a [Tap],
     rows: &'a [Tap],
-    /// Number of the first column in `source`.
+    /// Index of the first column in `source`.
     first: u32,
-    /// Number of the row.
+    /// Index of the row.
     at: u32,
     source: &'a [u8],
     layout: Layout,
@@ -321,7 +321,7 @@ impl Job<'_> {
         lines.swap(0, 1);
         lines[1].resize(width * 3, A::Sum::default());
         self.across::<A>(&mut lines[1]);
-        // Both inputs of an output are neighbors, so they are the last two wanted rows.
+        // The two inputs of an output are adjacent wanted rows, so they are the last two in `lines`.
         while let Some(tap) = self.rows.get(*next)
             && tap.inputs[1] <= self.at
         {

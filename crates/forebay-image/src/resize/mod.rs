@@ -1,17 +1,17 @@
 //! Resizing: antialiased, as in Pillow's `Image.resize(..., BILINEAR)` on 8-bit images, bit for bit
 //! (here), or from the nearest pixels as in OpenCV and TensorFlow ([`linear`]).
 //!
-//! The filter is a triangle as wide as the scale; each axis is a separate pass; weights are
-//! integers with [`PRECISION_BITS`] bits; both passes round to bytes, columns first. (Pillow did
+//! The filter is a triangle as wide as the scale. Each axis is a separate pass, columns first;
+//! weights are integers with [`PRECISION_BITS`] bits, and both passes round to bytes. (Pillow did
 //! the same up to version 12. Version 13 processes rows first if the height shrinks much more than
 //! the width, which changes some values by one.) Because the arithmetic is integer, every
 //! implementation here (portable, AVX2, AVX-512, NEON) gives the same bytes as Pillow. Only the
 //! wanted part of the output is computed, from the part of the input that it needs. A horizontal
-//! flip and the output's layout are free.
+//! flip and a change of layout cost nothing.
 //!
-//! The input arrives row by row ([`Passes`]): a few rows wait for the first pass, whose results are
-//! kept in a ring that is as large as the second pass needs. So neither the input nor the
-//! intermediate rows are ever completely in memory.
+//! The input arrives row by row ([`Passes`]): a few rows are buffered for the first pass, whose
+//! results are kept in a ring that is as large as the second pass needs. So neither the input nor
+//! the intermediate rows are ever completely in memory.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -36,7 +36,7 @@ pub(crate) use passes::Passes;
 /// Fractional bits of the weights: 32 bits minus 8 for the pixel and 2 for headroom of the sum, as
 /// in Pillow.
 const PRECISION_BITS: u32 = 32 - 8 - 2;
-/// Half a unit of the fixed point, added for rounding.
+/// Half a unit of the fixed-point numbers, added for rounding.
 const HALF: i32 = 1 << (PRECISION_BITS - 1);
 
 /// Rows of the input that the first pass processes together.
@@ -51,7 +51,7 @@ pub(crate) struct ResizePlan {
     pub(crate) output: (u32, u32),
     /// The wanted part of the output.
     pub(crate) window: Region,
-    /// Mirror the window left to right.
+    /// Whether the window is mirrored left to right.
     pub(crate) flip: bool,
 }
 
@@ -60,13 +60,13 @@ pub(crate) struct ResizePlan {
 pub(crate) struct CropPlan {
     /// Left column and top row of the crop.
     pub(crate) origin: (u32, u32),
-    /// Whether boxes need their center in the crop.
+    /// Whether boxes whose center is outside of the crop are dropped.
     pub(crate) centers: bool,
     pub(crate) resize: ResizePlan,
 }
 
 impl CropPlan {
-    /// Adds its steps to the map of the whole image. The window is padded to `width` and `height`.
+    /// Adds the steps of this plan to the map of the whole image. The window is padded to `width` and `height`.
     pub(crate) fn track(&self, map: &mut SpatialMap, (width, height): (u32, u32)) {
         let ResizePlan {
             input,
@@ -95,7 +95,7 @@ impl CropPlan {
             map.push(SpatialStep::Resize { width, height });
         }
         if window != Region::whole(width, height) || output != (width, height) {
-            // The border is added after the flip: `Picture::pad`, where it is narrower to the left.
+            // `Picture::pad` adds the border after the flip; of an odd border, the narrower side is at the left.
             let border = |inner: u32, outer: u32| outer.saturating_sub(inner);
             let (left, top) = (border(window.width, width), border(window.height, height));
             let left = if flip { left.div_ceil(2) } else { left / 2 };
@@ -119,7 +119,7 @@ pub(crate) struct Resizer {
     pub(crate) resize_like: ResizeLike,
     columns: Axis,
     rows: Axis,
-    /// Rows of the input that wait for the first pass.
+    /// Rows of the input, buffered for the first pass.
     strip: Vec<u8>,
     /// Intermediate rows.
     between: Vec<u8>,
@@ -166,9 +166,9 @@ impl Default for Level {
     }
 }
 
-/// Intermediate rows, already in the order of the output: one run of pixels (NHWC) or three runs of
-/// one channel (NCHW). Runs are multiples of 32 bytes apart, so that a pass may write a little past
-/// the end of one.
+/// Layout of intermediate rows, in the order of the output: one run of pixels (NHWC) or three runs
+/// of one channel (NCHW). Runs are multiples of 32 bytes apart, so that a pass may write a little
+/// past the end of a run.
 #[derive(Debug, Clone, Copy)]
 struct Middle {
     layout: Layout,
@@ -198,8 +198,8 @@ impl Middle {
         }
     }
 
-    /// The start of row `first + t`, given the position of the first in the ring; at most as many
-    /// rows as it holds.
+    /// Returns the start of row `first + t` in the ring, where `place` is the position of `first`;
+    /// `t` is at most the capacity of the ring.
     #[inline(always)]
     fn row(self, place: usize, t: usize) -> usize {
         let row = place + t;
@@ -211,7 +211,7 @@ impl Middle {
         row * self.stride
     }
 
-    /// Runs of one row: the start of each in the row, its length, and its position in the output.
+    /// Returns the runs of one row: the start of each in the row, its length, and its position in the output.
     fn runs(self, y: usize, height: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let (runs, length) = match self.layout {
             Layout::Nhwc => (1, self.width * 3),
@@ -222,14 +222,14 @@ impl Middle {
 }
 
 impl Resizer {
-    /// Computes the weights; returns the region of the input that [`Resizer::run`] needs.
+    /// Computes the weights. Returns the region of the input that [`Resizer::run`] needs.
     pub(crate) fn plan(&mut self, resize: &ResizePlan) -> Region {
         let (width, height) = resize.input;
         self.plan_part(Source::whole(width), Source::whole(height), resize)
     }
 
-    /// As [`Resizer::plan`], for a part of an image that may begin and end between pixels;
-    /// `resize.input` is ignored. The region is in the image's own columns and rows.
+    /// As [`Resizer::plan`], for a part of an image that may begin and end between pixels; ignores
+    /// `resize.input`. The returned region is in columns and rows of the image.
     pub(crate) fn plan_part(
         &mut self,
         columns: Source,
@@ -299,7 +299,7 @@ mod tests {
         let mut x = 12345u32;
         let mut next = || {
             x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // Many black and white pixels, for sums at their limits.
+            // Many black and white pixels give sums at their limits.
             match x >> 30 {
                 0 => 255,
                 1 => 0,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_size_is_the_same_picture() {
+    fn the_same_size_gives_the_same_image() {
         let window = Region::whole(9, 7);
         let plan = ResizePlan {
             input: (9, 7),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_that_was_given_up_leaves_nothing_behind() {
+    fn an_abandoned_resize_does_not_affect_the_next() {
         let window = Region::whole(13, 11);
         let plan = ResizePlan {
             input: (70, 90),
@@ -385,7 +385,7 @@ mod tests {
                 resizer.plan(&plan);
                 let mut expected = vec![0; 13 * 11 * 3];
                 resizer.run(&source, stride, Layout::Nhwc, &mut expected);
-                // Some rows of another image, as from a decoder that then declines.
+                // Some rows of another image, as if a decoder declined after them.
                 let mut out = vec![7; expected.len()];
                 let mut passes = resizer.passes(Layout::Nhwc, &mut out);
                 for _ in 0..37 {

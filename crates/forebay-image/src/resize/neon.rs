@@ -1,6 +1,6 @@
 //! The two passes with NEON. It multiplies and adds 32-bit integers four at a time, so weights and
-//! sums equal those of the portable passes, bit for bit. Unlike the compiler's own vectorization,
-//! it maps pixels to lanes and keeps sums in registers.
+//! sums equal those of the portable passes, bit for bit. Unlike automatic vectorization, this code
+//! maps pixels to lanes and keeps sums in registers.
 #![allow(unsafe_code)] // intrinsics, loads and stores; bounds are checked where they are made
 
 use super::axis::{Axis, GROUP};
@@ -8,15 +8,15 @@ use super::{HALF, Middle, PRECISION_BITS};
 use crate::output::Layout;
 use std::arch::aarch64::*;
 
-/// Source rows that share one load of the weights.
+/// Number of source rows that share one load of the weights.
 const ROWS: usize = 4;
-/// Bytes that a load of a group of pixels reads; it uses `3 * GROUP` of them.
+/// Bytes that a load of a group of pixels reads; `3 * GROUP` of them are used.
 const LOAD: usize = 16;
 /// Columns per step of the vertical pass.
 const CHUNK: usize = 32;
 
-/// Shuffles of 16 bytes into the 32-bit lanes of four registers: each register gets `lanes` bytes,
-/// and 0 for the rest.
+/// Returns shuffles of 16 bytes into the 32-bit lanes of four registers: each register gets `lanes`
+/// bytes, and 0 in the remaining lanes.
 const fn widening(lanes: usize) -> [[u8; LOAD]; 4] {
     // An index past the 16 bytes gives 0.
     let mut places = [[u8::MAX; LOAD]; 4];
@@ -31,7 +31,7 @@ const fn widening(lanes: usize) -> [[u8; LOAD]; 4] {
 const PIXELS: [[u8; LOAD]; 4] = widening(3);
 const BYTES: [[u8; LOAD]; 4] = widening(4);
 
-/// Four pixels of four bytes to pixels, or to channels.
+/// Returns the shuffle of four pixels with four bytes each to pixels of three bytes, or to channels.
 const fn order(layout: Layout) -> [u8; LOAD] {
     match layout {
         Layout::Nhwc => [0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15],
@@ -39,12 +39,12 @@ const fn order(layout: Layout) -> [u8; LOAD] {
     }
 }
 
-/// Bytes from one row of `width` pixels to the next, so that the last group of a row can be loaded.
+/// Returns the distance of rows of `width` pixels, in bytes, such that the last group of a row can be loaded.
 pub(super) fn row_stride(width: usize) -> usize {
     width * 3 + LOAD
 }
 
-/// First pass: `count` rows of pixels, [`row_stride`] bytes apart, to intermediate rows.
+/// First pass: computes intermediate rows from `count` rows of pixels, [`row_stride`] bytes apart.
 ///
 /// # Panics
 /// If a buffer is too short for the plan, or the processor has no NEON.
@@ -59,7 +59,7 @@ pub(super) fn horizontal(
     let stride = row_stride(columns.span().len());
     assert!(source.len() >= count * stride && rows.len() >= count * middle.stride);
     for y in (0..count).step_by(ROWS) {
-        // Rows past the last one repeat it, so that there are always `ROWS` of them.
+        // Past the last row, the last one is used again, so that there are always `ROWS` rows.
         let last = (y + ROWS).min(count) - 1;
         let four = std::array::from_fn(|i| &source[(y + i).min(last) * stride..][..stride]);
         let into = &mut rows[y * middle.stride..][..(last - y + 1) * middle.stride];
@@ -68,7 +68,7 @@ pub(super) fn horizontal(
     }
 }
 
-/// As many of the rows as `out` has space for; four output columns at a time.
+/// Computes as many rows as `out` has space for, four output columns at a time.
 #[target_feature(enable = "neon")]
 fn some_rows(columns: &Axis, source: [&[u8]; ROWS], middle: Middle, out: &mut [u8]) {
     let spread = PIXELS.map(|places| load(&places));
@@ -78,7 +78,7 @@ fn some_rows(columns: &Axis, source: [&[u8]; ROWS], middle: Middle, out: &mut [u
     assert!(source.iter().all(|row| row.len() == length));
     let width = columns.len();
     for x in (0..width).step_by(4) {
-        // For each row four pixels, with 32 bits per channel.
+        // Four pixels of each row, with 32 bits per channel.
         let mut done = [[vdupq_n_s32(0); 4]; ROWS];
         for j in 0..(width - x).min(4) {
             let (start, groups) = columns.whole_groups(x + j);
@@ -115,7 +115,7 @@ fn some_rows(columns: &Axis, source: [&[u8]; ROWS], middle: Middle, out: &mut [u
     }
 }
 
-/// `sum` plus four pixels, each times its weight.
+/// Returns `sum` plus four pixels, each multiplied by its weight.
 #[target_feature(enable = "neon")]
 #[inline]
 fn plus_pixels(
@@ -131,7 +131,7 @@ fn plus_pixels(
     vmlaq_laneq_s32::<3>(sum, pixel(3), weights)
 }
 
-/// Second pass: intermediate rows to row `y` of the output.
+/// Second pass: computes row `y` of the output from intermediate rows.
 ///
 /// # Panics
 /// If a buffer is too short for the plan, or the processor has no NEON.
@@ -143,7 +143,7 @@ pub(super) fn vertical(axis: &Axis, y: usize, rows: &[u8], middle: Middle, out: 
     }
 }
 
-/// One run of one output row, which begins `at` bytes after the start of each input row.
+/// Computes one run of an output row, which begins `at` bytes after the start of each intermediate row.
 #[target_feature(enable = "neon")]
 fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out: &mut [u8]) {
     let (start, weights) = axis.weights(y);
@@ -152,7 +152,7 @@ fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out: &mut 
     for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
         let mut sums = [[vdupq_n_s32(HALF); 4]; CHUNK / LOAD];
         for (t, &weight) in weights.iter().enumerate() {
-            // A run is followed by at least that many bytes of its own row.
+            // A run is followed by at least this many bytes of the same row.
             let row = &rows[middle.row(place, t) + at + chunk * CHUNK..];
             let (parts, _) = row[..CHUNK].as_chunks();
             for (sums, part) in sums.iter_mut().zip(parts) {
@@ -175,11 +175,11 @@ fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out: &mut 
     }
 }
 
-/// Sums, rounded to integers and saturated.
+/// Rounds sums to integers and saturates them to bytes.
 #[target_feature(enable = "neon")]
 #[inline]
 fn to_bytes([a, b, c, d]: [int32x4_t; 4]) -> uint8x16_t {
-    /// The rest of the shift, after narrowing dropped 16 bits.
+    /// The remainder of the shift: narrowing already drops 16 bits.
     const SHIFT: i32 = PRECISION_BITS as i32 - 16;
     let low = vshrn_high_n_s32::<16>(vshrn_n_s32::<16>(a), b);
     let high = vshrn_high_n_s32::<16>(vshrn_n_s32::<16>(c), d);

@@ -14,14 +14,14 @@ use crate::rows::{Room, Rows};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Rows of pixels, or of each channel, that wait for the first pass.
+/// Layout of the buffered input rows: rows of pixels, or of each channel.
 #[derive(Debug, Clone, Copy)]
 struct Strip {
     /// Pixels per row.
     width: usize,
     /// Bytes from one row to the next.
     stride: usize,
-    /// Whether channels are separate, one after the other.
+    /// Whether each channel has its own rows, one channel after the other.
     planes: bool,
 }
 
@@ -46,7 +46,8 @@ impl<'a> Passes<'a> {
         let (input, output, ring) = if resizer.resize_like == ResizeLike::Pillow {
             let (columns, rows) = (&resizer.columns, &resizer.rows);
             let input = (columns.span().len(), rows.span().len());
-            // An output's inputs end in the strip that completes it; groups of rows are whole.
+            // The inputs of an output row end in the strip just processed and reach back by at most `most_inputs` rows;
+            // both ends are rounded to whole strips.
             let needed = rows.most_inputs().next_multiple_of(STRIP) + 2 * STRIP;
             let ring = needed.min(input.1.next_multiple_of(STRIP));
             (input, (columns.len(), rows.len()), ring)
@@ -81,7 +82,7 @@ impl<'a> Passes<'a> {
         for row in source.chunks(stride).take(self.height) {
             match self.room() {
                 Some(Room::Pixels(to)) => to.copy_from_slice(&row[..width]),
-                // Only the levels of this architecture take planes.
+                // Only the levels of this architecture request planes.
                 #[cfg(target_arch = "x86_64")]
                 Some(Room::Planes(planes)) => avx2::split(&row[..width], planes),
                 #[cfg(not(target_arch = "x86_64"))]
@@ -101,7 +102,7 @@ impl<'a> Passes<'a> {
         self.spent
     }
 
-    /// Processes the rows in the strip, which begin with row `first`.
+    /// Processes the buffered rows, the first of which is row `first` of the input.
     fn flush(&mut self, first: usize) {
         let begun = Instant::now();
         if self.resizer.resize_like == ResizeLike::Pillow {
@@ -166,7 +167,7 @@ impl Rows for Passes<'_> {
 }
 
 impl Level {
-    /// [`Axis::fill`].
+    /// [`Axis::fill`], compiled for this level.
     pub(super) fn fill(
         self,
         axis: &mut Axis,
@@ -205,7 +206,7 @@ impl Resizer {
         }
     }
 
-    /// Prepares the data that the passes read.
+    /// Prepares the weights and buffers that the passes use.
     fn prepare(&mut self, middle: Middle) {
         if self.resize_like != ResizeLike::Pillow {
             return;
@@ -229,7 +230,7 @@ impl Resizer {
         }
     }
 
-    /// The first pass of `count` rows of the strip, which begin with row `first` of the input.
+    /// Applies the first pass to `count` buffered rows, which begin with row `first` of the input.
     fn horizontal(&mut self, middle: Middle, first: usize, count: usize) {
         let stride = self.strip_of(self.columns.span().len()).stride;
         #[cfg(target_arch = "x86_64")]
@@ -252,7 +253,7 @@ impl Resizer {
         }
     }
 
-    /// The second pass for row `y` of the output.
+    /// Applies the second pass for row `y` of the output.
     fn vertical(&self, middle: Middle, y: usize, out: &mut [u8]) {
         let rows = &self.between;
         match self.level {

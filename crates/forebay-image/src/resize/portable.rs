@@ -1,4 +1,4 @@
-//! The two passes in plain Rust: the definition that SIMD versions must equal.
+//! The two passes in plain Rust: the reference that SIMD versions must equal.
 
 use super::axis::Axis;
 use super::{HALF, Middle, PRECISION_BITS};
@@ -8,7 +8,7 @@ fn to_byte(sum: i32) -> u8 {
     (sum >> PRECISION_BITS).clamp(0, 255) as u8
 }
 
-/// First pass: source rows to intermediate rows.
+/// First pass: computes intermediate rows from source rows.
 pub(super) fn horizontal(
     columns: &Axis,
     source: &[u8],
@@ -39,7 +39,7 @@ pub(super) fn horizontal(
     }
 }
 
-/// Second pass: intermediate rows to one row of the output.
+/// Second pass: computes one row of the output from intermediate rows.
 pub(super) fn vertical(axis: &Axis, y: usize, rows: &[u8], middle: Middle, out: &mut [u8]) {
     let (start, weights) = axis.weights(y);
     let place = start % middle.ring;

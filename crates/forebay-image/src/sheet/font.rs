@@ -3,10 +3,10 @@
 
 /// Columns of a glyph.
 pub(super) const WIDTH: usize = 5;
-/// Rows of a glyph, the one below the line included.
+/// Rows of a glyph, including the one below the line.
 pub(super) const HEIGHT: usize = 8;
 
-/// Returns whether `c` has a dot at a column and row; characters without a glyph are boxes.
+/// Returns whether `c` has a dot at a column and row; characters without a glyph are drawn as boxes.
 pub(super) fn ink(c: char, column: usize, row: usize) -> bool {
     let index = (c as usize).wrapping_sub(' ' as usize);
     let glyph = GLYPHS.get(index).unwrap_or(&BOX);
@@ -15,7 +15,7 @@ pub(super) fn ink(c: char, column: usize, row: usize) -> bool {
 
 const BOX: [u8; HEIGHT] = [0x1f, 0x11, 0x11, 0x11, 0x11, 0x11, 0x1f, 0];
 
-/// From space to tilde; each byte is a row, its lowest five bits are the columns.
+/// Glyphs from space to tilde; each byte is a row, its lowest five bits are the columns.
 const GLYPHS: [[u8; HEIGHT]; 95] = [
     [0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00],
     [0x04, 0x04, 0x04, 0x04, 0x04, 0x00, 0x04, 0x00],

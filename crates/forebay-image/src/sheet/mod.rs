@@ -35,8 +35,8 @@ pub fn encode_png(rgb: &[u8], width: u32, height: u32) -> Vec<u8> {
 }
 
 /// Renders a PNG with square images in a grid of at most `columns`, each with a caption below it.
-/// `images` holds NHWC samples of `side`, one after the other; captions that do not fit are cut,
-/// missing ones are empty.
+/// `images` holds NHWC samples of `side` by `side` pixels; captions that do not fit are cut,
+/// missing captions are left blank.
 ///
 /// # Panics
 /// If `images` is not a whole, positive number of samples, or `columns` is 0.
@@ -74,7 +74,7 @@ pub fn contact_sheet(images: &[u8], side: u32, columns: usize, captions: &[Strin
     encode_png(&sheet, width as u32, height as u32)
 }
 
-/// Draws text in a width of `room` pixels.
+/// Draws text, cut to a width of `room` pixels.
 fn write(sheet: &mut [u8], width: usize, (x, y): (usize, usize), room: usize, text: &str) {
     let fitting = (room + 1) / ADVANCE;
     for (i, c) in text.chars().take(fitting).enumerate() {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sheet_has_every_picture_and_captions_stay_inside() {
+    fn sheets_contain_every_image_and_cut_captions() {
         let mut images = vec![10; 3 * 32 * 32];
         images.extend(vec![250; 3 * 32 * 32]);
         images.extend(vec![120; 3 * 32 * 32]);

@@ -5,7 +5,7 @@ use crate::geometry::{Mask, MaskIds};
 /// Width of a frame, in pixels.
 const FRAME: usize = 2;
 
-/// The color of a class or an instance: distinct for small numbers, the same in every picture.
+/// Returns the color of a class or an instance: distinct for small numbers, the same in every image.
 fn color(id: i64) -> [u8; 3] {
     const HUES: [[u8; 3]; 12] = [
         [255, 69, 58],
@@ -44,7 +44,7 @@ pub fn draw_boxes(image: &mut [u8], width: u32, boxes: &[[f32; 4]], labels: &[i6
     }
 }
 
-/// Tints the pixels of an image with the colors of a mask of the same size; those of number 0 stay.
+/// Tints the pixels of an image with the colors of a mask of the same size; pixels with number 0 are unchanged.
 pub fn tint(image: &mut [u8], mask: &Mask) {
     let (pixels, _) = image.as_chunks_mut::<3>();
     let blend = |pixel: &mut [u8; 3], id: i64| {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_stay_inside_of_the_image_and_leave_the_middle() {
+    fn frames_are_clipped_and_boxes_are_not_filled() {
         let mut image = vec![0; 20 * 10 * 3];
         let boxes = [
             [2.0, 1.0, 12.0, 9.0],

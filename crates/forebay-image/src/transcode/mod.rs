@@ -24,7 +24,7 @@ use scans::Scans;
 const VERSION: u8 = 1;
 /// Length and checksum of the original, at the end of a recipe.
 const CHECK: usize = 8;
-/// Maximum length of an original, that of the largest record.
+/// Maximum length of an original in bytes: the maximum length of a record.
 const MAX_BYTES: usize = 256 << 20;
 
 const SOF0: u8 = 0xc0;
@@ -32,15 +32,15 @@ const SOF0: u8 = 0xc0;
 /// A baseline JPEG with its recipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transcoded {
-    /// The baseline JPEG: the same coefficients, and all markers that do not concern their coding.
+    /// The baseline JPEG: the same coefficients, and all markers that do not concern their entropy coding.
     pub jpeg: Vec<u8>,
     /// The recipe from which [`restore_progressive`] restores the original.
     pub recipe: Vec<u8>,
 }
 
-/// Transcodes a progressive JPEG to a baseline one with the same pixels, from which its bytes can
-/// be restored; both are verified. `None` for every other file, and if the bytes cannot be
-/// restored; such files are best left unchanged.
+/// Transcodes a progressive JPEG to a baseline one with the same pixels, from which the original
+/// bytes can be restored; verifies both. Returns `None` for every other file, and if the bytes
+/// cannot be restored; leave such files unchanged.
 pub fn progressive_to_baseline(bytes: &[u8], limits: &Limits) -> Option<Transcoded> {
     let header = probe(bytes, limits).ok()?;
     if header.format != Format::Jpeg || !header.progressive || bytes.len() > MAX_BYTES {
@@ -117,7 +117,7 @@ pub fn restore_progressive(jpeg: &[u8], recipe: &[u8], limits: &Limits) -> Resul
     Ok(out)
 }
 
-/// Calls the library; `None` if it panics.
+/// Calls a third-party decoder; `None` if it panics.
 fn quietly<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_panic(work).ok().flatten()
 }
@@ -126,7 +126,7 @@ fn coefficients(bytes: &[u8]) -> Option<JpegCoefficients> {
     quietly(|| read_coefficients(bytes).ok())
 }
 
-/// Positions of the parts of a progressive file.
+/// Byte ranges of the parts of a progressive file.
 struct Skeleton {
     /// Segments before the first scan: marker, start, end.
     header: Vec<(u8, usize, usize)>,
@@ -150,7 +150,7 @@ impl Skeleton {
                     continue;
                 }
                 0xe0..=0xef | 0xfe | DHT | DRI => {}
-                // After the first scan these would change what came before.
+                // The single scan of a baseline file is decoded with tables that precede it.
                 DQT | SOF2 if data.is_empty() => {}
                 _ => return None,
             }
@@ -161,7 +161,7 @@ impl Skeleton {
         }
     }
 
-    /// The original's header around the scan of `written`.
+    /// Returns the original's header with the scan of `written`, a baseline JPEG.
     fn baseline(&self, bytes: &[u8], written: &[u8]) -> Option<Vec<u8>> {
         let mut out = bytes[..2].to_vec();
         for &(marker, start, end) in &self.header {
@@ -210,7 +210,7 @@ impl Skeleton {
     }
 }
 
-/// The start of the marker after entropy-coded data; restart markers belong to the data.
+/// Returns the offset of the marker after entropy-coded data; restart markers belong to the data.
 fn end_of_data(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += bytes.get(at..)?.iter().position(|&byte| byte == 0xff)?;

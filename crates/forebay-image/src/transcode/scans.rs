@@ -1,5 +1,5 @@
-//! Encodes the scans of a progressive JPEG (ITU-T T.81, annex G) with given Huffman tables. Where
-//! the standard leaves a choice, it follows libjpeg.
+//! Encodes the scans of a progressive JPEG (ITU-T T.81, annex G) with given Huffman tables, as
+//! libjpeg does where the standard leaves a choice.
 
 use super::{DHT, DRI, SOF2, SOS};
 use crate::format::jpeg::writer::{CodeTables, Codes, Writer};
@@ -7,7 +7,7 @@ use libjpeg_turbo_rs::JpegCoefficients;
 
 /// Maximum number of blocks without a further coefficient that one code can represent.
 const MAX_RUN: u32 = 0x7fff;
-/// Maximum number of pending correction bits: a run ends before more could be added.
+/// Maximum number of pending correction bits: a run ends before a block could exceed it.
 const MAX_HELD: usize = 1000 - 64 + 1;
 
 /// A component of the frame.
@@ -32,7 +32,7 @@ struct Scan {
     low: u8,
 }
 
-/// State from scan to scan.
+/// State that carries over from scan to scan.
 pub(super) struct Scans<'a> {
     coefficients: &'a JpegCoefficients,
     components: Vec<Component>,
@@ -139,8 +139,8 @@ impl<'a> Scans<'a> {
         (sound && scan.low <= 13).then_some(())
     }
 
-    /// Appends the data of the scan whose header came last. `None` if it cannot be encoded, or
-    /// `out` would exceed `limit`.
+    /// Appends the entropy-coded data of the scan whose header was processed last. Returns `None`
+    /// if it cannot be encoded, or `out` would exceed `limit`.
     pub(super) fn encode(&self, out: &mut Vec<u8>, limit: usize) -> Option<()> {
         let scan = &self.scan;
         let &(only, ..) = scan.components.first()?;
@@ -212,7 +212,7 @@ impl<'a> Scans<'a> {
         self.tables.ac.get(table)?.as_deref()
     }
 
-    /// The first scan of a band.
+    /// Encodes a block in the first scan of a band.
     fn first(&self, block: &[i16; 64], run: &mut Run, writer: &mut Writer<'_>) -> Option<()> {
         let mut zeros = 0;
         for &coefficient in &block[self.scan.band.0..=self.scan.band.1] {
@@ -246,7 +246,7 @@ impl<'a> Scans<'a> {
         Some(())
     }
 
-    /// A later scan of a band: one more bit of each coefficient.
+    /// Encodes a block in a later scan of a band, which adds one bit of each coefficient.
     fn refine(&self, block: &[i16; 64], run: &mut Run, writer: &mut Writer<'_>) -> Option<()> {
         let (from, to) = self.scan.band;
         let magnitude = |coefficient: i16| coefficient.unsigned_abs() >> self.scan.low;

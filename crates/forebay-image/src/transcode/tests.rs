@@ -4,7 +4,7 @@ use super::*;
 use crate::format::jpeg::{SeekDensity, SeekPointBuilder};
 use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
 
-/// Slopes, an edge and noise.
+/// Returns a picture with gradients, an edge and noise.
 fn picture(width: usize, height: usize) -> Vec<u8> {
     let mut state = 1u32;
     let mut pixels = Vec::new();
@@ -62,7 +62,7 @@ fn there_and_back(original: &[u8]) -> Transcoded {
 }
 
 #[test]
-fn files_come_back_byte_for_byte() {
+fn originals_are_restored_byte_for_byte() {
     use Subsampling::*;
     for sampling in [Some(S444), Some(S422), Some(S420), Some(S440), None] {
         for (width, height) in [(1, 1), (17, 33), (70, 50), (160, 120)] {
@@ -73,7 +73,7 @@ fn files_come_back_byte_for_byte() {
                     let few = new.recipe.len() < 1500;
                     assert!(few, "{} bytes of recipe", new.recipe.len());
                     if height > 32 {
-                        // The purpose of transcoding: regions and seek points.
+                        // Transcoded files support regions and seek points.
                         let mut builder = SeekPointBuilder::default();
                         assert!(builder.build(&new.jpeg, SeekDensity::Rows).is_some());
                     }
@@ -84,7 +84,7 @@ fn files_come_back_byte_for_byte() {
 }
 
 #[test]
-fn markers_and_trailing_bytes_come_back_and_stay() {
+fn markers_and_trailing_bytes_are_kept_and_restored() {
     let mut original = progressive(60, 40, 80, Some(Subsampling::S420), 0);
     let exif = [&[0xff, 0xe1, 0, 12][..], b"Exif\0\0MM\0*"].concat();
     original.splice(2..2, exif.iter().copied());
@@ -94,7 +94,7 @@ fn markers_and_trailing_bytes_come_back_and_stay() {
 }
 
 #[test]
-fn others_are_left_alone() {
+fn unsupported_files_are_not_transcoded() {
     let limits = Limits::default();
     let pixels = picture(40, 30);
     let encoder = || Encoder::new(&pixels, 40, 30, PixelFormat::Rgb);
@@ -116,7 +116,7 @@ fn others_are_left_alone() {
             "{cut}"
         );
     }
-    // An encoding that differs from libjpeg's: the padding before the last marker is zeros.
+    // The encoding differs from libjpeg's: the padding bits before the last marker are zeros.
     let mut padded = original.clone();
     let last = padded.len() - 3;
     let mut changed = 0;

@@ -1,4 +1,4 @@
-//! Transforms: from the bytes of an image to its place in a batch.
+//! Transforms: from the bytes of an image to its slot in a batch.
 //!
 //! From header, options and [`SampleSeed`], a transform determines which part of the image becomes
 //! which part of the output, decodes only that part, and resizes it directly into the batch.
@@ -96,7 +96,7 @@ impl Transform {
         }
     }
 
-    /// Returns whether it makes another sample of an image in each epoch, as for training.
+    /// Returns whether the sample of an image differs from epoch to epoch, as for training.
     #[must_use]
     pub fn is_random(&self) -> bool {
         match self {
@@ -155,8 +155,8 @@ impl Transform {
         self.run(decoder, encoded.into(), seed, (output, out), None)
     }
 
-    /// As [`Transform::apply`], and writes the steps from the stored image to the output to
-    /// `tracking`, for its boxes, masks and keypoints.
+    /// As [`Transform::apply`]; also writes the steps from the stored image to the output to
+    /// `tracking.map`, which then moves boxes, masks and keypoints.
     ///
     /// # Errors
     /// As [`Transform::apply`] and [`Transform::check_objects`]; [`ImageError::Transform`] if the
@@ -192,10 +192,10 @@ impl Transform {
         self.run(decoder, encoded.into(), seed, (output, out), Some(tracking))
     }
 
-    /// Checks that boxes, masks and keypoints can follow the transform.
+    /// Checks that boxes, masks and keypoints can be moved like the pixels.
     ///
     /// # Errors
-    /// [`ImageError::Transform`] with the name of an op that they cannot follow.
+    /// [`ImageError::Transform`] with the name of an op for which this is impossible.
     pub fn check_objects(&self) -> Result<()> {
         match self {
             Self::List(list) => match list.breaks_objects() {
@@ -269,7 +269,7 @@ impl Transform {
             _ => Layout::Nhwc,
         };
         let straight = changes.is_none() && !is_padded && output.dtype == Dtype::Uint8;
-        // Taken out, so that it can be written to while the rest of the decoder is in use.
+        // Taken out of the decoder, so that it can be written to while the decoder is in use.
         let mut work = std::mem::take(&mut decoder.picture);
         let to = match straight {
             true => &mut *out,

@@ -48,7 +48,7 @@ fn whole() -> RgbImage {
     Decoder::new(Limits::default()).decode(&bytes).unwrap()
 }
 
-/// The part of an image between two corners.
+/// Returns the part of an image between two corners.
 fn part(whole: &RgbImage, corners: &[String]) -> Picture {
     let [x, y, x1, y1] = [0, 1, 2, 3].map(|i| corners[i].parse::<usize>().unwrap());
     let mut picture = Picture::default();
@@ -61,7 +61,7 @@ fn part(whole: &RgbImage, corners: &[String]) -> Picture {
 }
 
 #[test]
-fn moved_pictures_are_torchvisions_between_pixels_and_outside() {
+fn moved_images_match_torchvision() {
     let whole = whole();
     let rows = table("motions.txt");
     assert_eq!(rows.len(), 1890);
@@ -77,9 +77,9 @@ fn moved_pictures_are_torchvisions_between_pixels_and_outside() {
     }
 }
 
-/// Whole images through whole transforms: the decoded region, and the black border around it.
+/// Applies whole transforms to whole images: checks the decoded region and the black border around it.
 #[test]
-fn a_center_crop_is_torchvisions_also_of_more_than_there_is() {
+fn center_crops_match_torchvision_also_beyond_the_image() {
     let whole = whole();
     let mut decoder = Decoder::new(Limits::default());
     let rows = table("crops.txt");
@@ -111,7 +111,7 @@ fn a_center_crop_is_torchvisions_also_of_more_than_there_is() {
 }
 
 #[test]
-fn every_operation_gives_torchvisions_bytes() {
+fn every_operation_matches_torchvision() {
     let whole = whole();
     let still = &AffineParams::default();
     let rows = table("operations.txt");
@@ -133,7 +133,7 @@ fn every_operation_gives_torchvisions_bytes() {
 }
 
 #[test]
-fn every_bin_is_torchvisions() {
+fn every_bin_matches_torchvision() {
     let rows = table("bins.txt");
     assert_eq!(rows.len(), 2 * 3 * 14);
     for row in rows {
@@ -154,7 +154,7 @@ fn every_bin_is_torchvisions() {
 }
 
 #[test]
-fn numbers_are_torchvisions_bit_for_bit() {
+fn output_values_match_torchvision_bit_for_bit() {
     let source: Vec<u8> = (0..=255).flat_map(|v| [v; 3]).collect();
     let convert = |dtype: Dtype, normalize| {
         let output = Output {
@@ -242,7 +242,7 @@ fn sample(sample: usize) -> SampleSeed {
 }
 
 #[test]
-fn whole_lists_give_torchvisions_bytes_for_the_documented_draws() {
+fn lists_match_torchvision_for_documented_draws() {
     let mut decoder = Decoder::new(Limits::default());
     let rows = table("lists.txt");
     assert_eq!(rows.len(), 60);
@@ -260,7 +260,7 @@ fn whole_lists_give_torchvisions_bytes_for_the_documented_draws() {
 }
 
 #[test]
-fn a_list_of_crop_and_flip_is_the_train_transform() {
+fn a_list_of_crop_and_flip_equals_the_train_transform() {
     let path = testdata("images/train/n02782093/n02782093_11.JPEG");
     let bytes = std::fs::read(path).unwrap();
     let mut decoder = Decoder::new(Limits::default());
@@ -296,7 +296,7 @@ fn a_list_of_crop_and_flip_is_the_train_transform() {
 }
 
 #[test]
-fn layouts_and_types_hold_the_same_picture_after_changes() {
+fn layouts_and_types_hold_the_same_changed_image() {
     let path = testdata("images/train/n02782093/n02782093_11.JPEG");
     let bytes = std::fs::read(path).unwrap();
     let mut decoder = Decoder::new(Limits::default());
@@ -339,7 +339,7 @@ fn apply(op: impl Into<Op>, bytes: &[u8], number: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_pair_of_auto_augment_gives_torchvisions_bytes() {
+fn every_pair_of_auto_augment_matches_torchvision() {
     let whole = whole();
     let rows = table("auto-pairs.txt");
     assert_eq!(rows.len(), 3 * 25 * 2);
@@ -357,7 +357,7 @@ fn every_pair_of_auto_augment_gives_torchvisions_bytes() {
 }
 
 #[test]
-fn auto_augment_gives_torchvisions_bytes_for_the_documented_draws() {
+fn auto_augment_matches_torchvision_for_documented_draws() {
     let rows = table("auto-lists.txt");
     assert_eq!(rows.len(), 60);
     for (number, row) in rows.iter().enumerate() {
@@ -378,7 +378,7 @@ fn auto_augment_gives_torchvisions_bytes_for_the_documented_draws() {
 }
 
 #[test]
-fn blurs_are_torchvisions_but_for_a_level_in_ten_thousand_values() {
+fn blurs_differ_from_torchvision_in_few_values_by_one() {
     let whole = whole();
     let rows = table("blurs.txt");
     assert_eq!(rows.len(), 12);
@@ -400,7 +400,7 @@ fn blurs_are_torchvisions_but_for_a_level_in_ten_thousand_values() {
 }
 
 #[test]
-fn a_blur_draws_its_width() {
+fn a_blur_draws_its_standard_deviation() {
     let path = testdata("images/train/n02782093/n02782093_11.JPEG");
     let bytes = std::fs::read(path).unwrap();
     let blur = |sigma| GaussianBlur {
@@ -415,7 +415,7 @@ fn a_blur_draws_its_width() {
 }
 
 #[test]
-fn affine_maps_give_torchvisions_bytes() {
+fn affine_maps_match_torchvision() {
     let whole = whole();
     let rows = table("affines.txt");
     assert_eq!(rows.len(), 198);

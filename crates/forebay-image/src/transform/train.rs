@@ -42,7 +42,7 @@ impl TrainTransform {
         check_probability("flip", self.flip)
     }
 
-    /// Returns the crop of a sample, and whether it is flipped; a pure function.
+    /// Returns the crop of a sample, and whether the crop is flipped; a pure function.
     pub fn crop(&self, width: u32, height: u32, seed: SampleSeed) -> (Region, bool) {
         let flip = Draws::new(seed, Purpose::FLIP).unit() < self.flip;
         (

@@ -26,7 +26,7 @@ fn decoder() -> Decoder {
     Decoder::new(Limits::default())
 }
 
-/// A JPEG header with some size, almost without data.
+/// Returns a JPEG header with this size, almost without data.
 fn header_only(width: u16, height: u16) -> Vec<u8> {
     let [w1, w0] = width.to_be_bytes();
     let [h1, h0] = height.to_be_bytes();
@@ -39,7 +39,7 @@ fn header_only(width: u16, height: u16) -> Vec<u8> {
 }
 
 #[test]
-fn headers_say_what_files_are() {
+fn headers_are_probed() {
     let of = |path| probe(&shipped(path), &Limits::default()).unwrap();
     assert_eq!(
         (of(PLAIN).format, of(PLAIN).color, of(PLAIN).channels),
@@ -58,7 +58,7 @@ fn headers_say_what_files_are() {
 }
 
 #[test]
-fn a_prefix_is_enough_for_the_header_and_says_what_it_needs() {
+fn a_prefix_is_probed_or_reports_the_bytes_needed() {
     for path in [PLAIN, PROGRESSIVE, GRAY, A_PNG] {
         let bytes = shipped(path);
         let whole = probe(&bytes, &Limits::default()).unwrap();
@@ -143,7 +143,7 @@ fn a_progressive_image_with_too_many_scans_is_refused() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_an_error() {
+fn truncated_files_are_errors() {
     let transform = Transform::Train(TrainTransform::new(32));
     let mut out = vec![0; transform.output_values()];
     for path in [PLAIN, PROGRESSIVE, GRAY, RESTARTS, A_PNG] {
@@ -178,7 +178,7 @@ fn a_file_cut_anywhere_is_an_error() {
 }
 
 #[test]
-fn what_is_no_image_is_named() {
+fn files_that_are_not_images_are_refused() {
     let of = |bytes: &[u8]| decoder().decode(bytes).unwrap_err().to_string();
     assert_eq!(
         of(b"GIF89a and more"),

@@ -83,7 +83,7 @@ fn seek_points() {
     let (mut plain, mut other) = (Vec::new(), Vec::new());
     let mut used = 0;
     for (name, bytes) in corpus("jpeg") {
-        // One byte for the length of the seek points, of which the stored inputs have none.
+        // The first byte is the length of the seek points; the stored inputs have none.
         let (&0, jpeg) = bytes.split_first().unwrap() else {
             panic!("{name}: seek points in the input");
         };
@@ -114,7 +114,7 @@ fn transcoding() {
     let limits = Limits::default();
     let (mut changed, mut restored) = (0, 0);
     for (name, bytes) in corpus("transcode") {
-        // Two bytes for the length of a recipe, the recipe, and a JPEG.
+        // The input is a length (two bytes), a recipe of this length, and a JPEG.
         let Some((length, rest)) = bytes.split_first_chunk::<2>() else {
             continue;
         };

@@ -12,7 +12,7 @@ fn testdata(path: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The same as `pixels` in the script.
+/// Returns the same pixels as `pixels` in the script.
 fn pixels(width: u32, height: u32, gray: bool) -> RgbImage {
     let mut data = Vec::new();
     for y in 0..height {
@@ -45,7 +45,7 @@ fn known_pixels_give_the_bytes_of_libjpeg_turbo() {
 }
 
 #[test]
-fn a_smaller_image_is_what_pillow_makes_of_it() {
+fn shrunk_images_equal_pillows() {
     let source = testdata("images/train/n02782093/n02782093_11.JPEG");
     let header = probe(&source, &Limits::default()).unwrap();
     let shrink = Shrink {

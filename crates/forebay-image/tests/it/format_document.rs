@@ -7,7 +7,7 @@ use std::path::Path;
 const SEEK_POINTS: &str = "seek-points.md";
 const FAST_IMAGES: &str = "fast-images.md";
 
-/// The bytes of a fence "```hex NAME" of a page.
+/// Returns the bytes of a page's code block "```hex NAME".
 fn worked(page: &str, name: &str) -> Vec<u8> {
     let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format");
     let document = std::fs::read_to_string(pages.join(page)).unwrap();
@@ -17,7 +17,7 @@ fn worked(page: &str, name: &str) -> Vec<u8> {
     bytes(fence)
 }
 
-/// The bytes of lines of `OFFSET  BYTES | meaning`.
+/// Parses lines of `OFFSET  BYTES | meaning`.
 fn bytes(dump: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in dump.lines() {
@@ -39,7 +39,7 @@ fn seek_points_have_the_bytes_of_the_document() {
     assert_eq!(build_seek_points(&jpeg).unwrap(), points);
     let mut builder = SeekPointBuilder::default();
     assert!(builder.is_right(&jpeg, &points));
-    // Two MCUs a row cannot have eight points.
+    // A row of two MCUs cannot have eight points.
     let fine = builder.build(&jpeg, SeekDensity::Fine).unwrap();
     assert_eq!((fine[6], fine[7]), (1, 2));
     // 22 bytes are more than a hundredth of the file.

@@ -61,7 +61,7 @@ fn part(image: &RgbImage, region: Region) -> Vec<u8> {
 }
 
 #[test]
-fn every_variant_has_pillows_pixels() {
+fn every_variant_equals_pillow() {
     let (mut plain, mut turned) = (Decoder::new(Limits::default()), oriented());
     let rows = table("pixels.txt");
     assert!(rows.len() >= 58, "{}", rows.len());
@@ -92,7 +92,7 @@ fn every_variant_has_pillows_pixels() {
 
 /// A crop of an oriented image equals the crop of an image whose pixels were oriented before.
 #[test]
-fn crops_are_planned_in_the_turned_picture() {
+fn crops_are_planned_in_the_oriented_image() {
     let transforms = [
         Transform::Train(TrainTransform::new(24)),
         Transform::Eval(EvalTransform::new(28, 24)),
@@ -137,7 +137,7 @@ fn crops_are_planned_in_the_turned_picture() {
 }
 
 #[test]
-fn headers_of_webp_say_what_files_are() {
+fn webp_headers_are_probed() {
     for (name, channels) in [
         ("lossy.webp", 3),
         ("lossless.webp", 3),
@@ -172,7 +172,7 @@ fn headers_of_webp_say_what_files_are() {
 }
 
 #[test]
-fn webp_bombs_are_refused_before_anything_is_allocated() {
+fn webp_bombs_are_refused_before_allocation() {
     let mut decoder = Decoder::new(Limits::default());
     // The extended header says 61x45, the image inside 16,383x16,383.
     let mut bytes = file("lossy-alpha.webp");
@@ -180,7 +180,7 @@ fn webp_bombs_are_refused_before_anything_is_allocated() {
     bytes[picture + 14..picture + 18].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]);
     let error = decoder.decode(&bytes).unwrap_err().to_string();
     assert!(error.contains("16383x16383"), "{error}");
-    // A header alone.
+    // A file with only a header.
     let mut bytes = file("lossless.webp");
     bytes[21..25].copy_from_slice(&[0xff, 0xff, 0xff, 0x0f]);
     let error = decoder.decode(&bytes).unwrap_err().to_string();
@@ -193,7 +193,7 @@ fn webp_bombs_are_refused_before_anything_is_allocated() {
 }
 
 #[test]
-fn webp_that_is_cut_anywhere_is_an_error() {
+fn truncated_webp_is_an_error() {
     let mut decoder = oriented();
     for name in ["lossy.webp", "lossless.webp", "lossy-alpha.webp"] {
         let bytes = file(name);
@@ -206,7 +206,7 @@ fn webp_that_is_cut_anywhere_is_an_error() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn damage_never_panics_past_the_decoder(
+    fn decoder_panics_on_damage_become_errors(
         which in 0usize..6,
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {

@@ -31,7 +31,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn shipped_images_decode_and_transform_to_pillows_bytes() {
+fn repository_images_equal_pillow() {
     let mut decoder = Decoder::new(Limits::default());
     let rows = table("images.txt");
     assert_eq!(rows.len(), 60);
@@ -93,7 +93,7 @@ fn shipped_images_decode_and_transform_to_pillows_bytes() {
 }
 
 #[test]
-fn small_resizes_equal_pillows_pixel_by_pixel() {
+fn small_resizes_equal_pillow() {
     let mut decoder = Decoder::new(Limits::default());
     let source = std::fs::read(testdata("images/train/n02782093/n02782093_11.JPEG")).unwrap();
     let header = probe(&source, &Limits::default()).unwrap();
@@ -129,7 +129,7 @@ fn small_resizes_equal_pillows_pixel_by_pixel() {
 }
 
 #[test]
-fn crops_are_torchvisions_with_the_documented_random_numbers() {
+fn crops_match_torchvision_for_documented_draws() {
     let rows = table("crops.txt");
     assert_eq!(rows.len(), 200);
     for row in rows {
@@ -146,8 +146,8 @@ fn crops_are_torchvisions_with_the_documented_random_numbers() {
     }
 }
 
-/// Compares two transforms of the repository's images, with modified options, with a table of
-/// testdata/golden-pixels.
+/// Compares two transforms of the repository's images, decoded with modified options, with a table
+/// in testdata/golden-pixels.
 fn check_profile(name: &str, change: impl Fn(&mut DecodeOptions), transforms: [Transform; 2]) {
     let mut options = DecodeOptions::new(Limits::default());
     change(&mut options);
@@ -191,7 +191,7 @@ fn at_224() -> [Transform; 2] {
 }
 
 #[test]
-fn the_opencv_profile_is_opencvs() {
+fn resize_like_opencv_equals_opencv() {
     check_profile(
         "opencv.txt",
         |o| o.resize_like = ResizeLike::OpenCv,
@@ -200,13 +200,13 @@ fn the_opencv_profile_is_opencvs() {
 }
 
 #[test]
-fn the_tensorflow_profile_is_tensorflows_rounded() {
+fn resize_like_tensorflow_equals_tensorflow_rounded() {
     let tensorflow = |o: &mut DecodeOptions| o.resize_like = ResizeLike::TensorFlow;
     check_profile("tensorflow.txt", tensorflow, at_224());
 }
 
 #[test]
-fn scaled_decoding_is_pillows_draft_mode() {
+fn scaled_decoding_equals_pillows_draft_mode() {
     let transforms = [
         Transform::Train(TrainTransform::new(64)),
         Transform::Eval(EvalTransform::new(72, 64)),

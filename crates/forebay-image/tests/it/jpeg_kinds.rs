@@ -1,4 +1,4 @@
-//! JPEGs that common encoders do not write: refusals give the reason, and no check accepts a file
+//! JPEGs that common encoders do not write: errors give the reason, and no check accepts a file
 //! that the decoder refuses.
 
 use forebay_image::{
@@ -31,7 +31,7 @@ fn kinds() -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// A baseline file.
+/// Returns a baseline file.
 fn plain() -> Vec<u8> {
     let data = (0..60 * 50 * 3).map(|n| (n % 251) as u8).collect();
     let image = forebay_image::RgbImage {
@@ -42,7 +42,7 @@ fn plain() -> Vec<u8> {
     encode_jpeg(&image, 90, false).unwrap()
 }
 
-/// Offset of the first segment with a marker.
+/// Returns the offset of the first segment with this marker.
 fn place(bytes: &[u8], marker: u8) -> usize {
     let mut at = 2;
     while bytes[at + 1] != marker {
@@ -59,7 +59,7 @@ fn without(bytes: &[u8], marker: u8) -> Vec<u8> {
     out
 }
 
-/// A file with one byte of its frame header changed; 1 is the marker itself.
+/// Returns a file with one byte of its frame header changed; offset 1 is the marker itself.
 fn frame(offset: usize, value: u8) -> Vec<u8> {
     let mut bytes = plain();
     let at = place(&bytes, 0xc0);
@@ -67,7 +67,7 @@ fn frame(offset: usize, value: u8) -> Vec<u8> {
     bytes
 }
 
-/// A file whose last scan is repeated, `times` in total.
+/// Returns a file that contains its last scan `times` times.
 fn repeated(bytes: &[u8], times: usize) -> Vec<u8> {
     let last = bytes.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap();
     let (before, scan) = bytes[..bytes.len() - 2].split_at(last);
@@ -91,7 +91,7 @@ fn refusal(bytes: &[u8]) -> ImageError {
 }
 
 #[test]
-fn kinds_that_are_not_decoded_are_called_unsupported() {
+fn undecodable_kinds_are_unsupported() {
     for (bytes, what) in [
         (frame(1, 0xc3), "lossless coding"),
         (frame(1, 0xcb), "lossless coding"),
@@ -114,7 +114,7 @@ fn kinds_that_are_not_decoded_are_called_unsupported() {
         assert!(matches!(error, ImageError::Unsupported { .. }), "{error:?}");
         assert_eq!(error.to_string(), format!("unsupported JPEG: {what}"));
     }
-    // A file that begins like hierarchical ones, regardless of its first frame.
+    // The file begins like a hierarchical one, so its first frame does not matter.
     let whole = [&[0xff, 0xd8, 0xff, 0xde, 0, 2], &plain()[2..]].concat();
     assert_eq!(
         refusal(&whole).to_string(),
@@ -139,7 +139,7 @@ fn kinds_that_are_not_decoded_are_called_unsupported() {
 }
 
 #[test]
-fn more_scans_than_the_limit_are_refused_soon() {
+fn too_many_scans_are_refused_quickly() {
     let started = Instant::now();
     for name in [
         "scans-10-of-mozjpeg.jpg",
@@ -184,7 +184,7 @@ fn coefficients_of_several_scans_count_as_memory() {
 }
 
 #[test]
-fn kinds_that_are_decoded_pass_every_check_and_have_no_seek_points() {
+fn unusual_kinds_pass_all_checks_without_seek_points() {
     let mut decoder = Decoder::new(Limits::default());
     let mut builder = SeekPointBuilder::default();
     for (name, bytes) in kinds() {
@@ -213,7 +213,7 @@ fn adobes_transform_decides_between_cmyk_and_ycck() {
 }
 
 #[test]
-fn a_progressive_file_without_an_end_is_whole_only_if_every_bit_is_known() {
+fn a_progressive_file_without_end_marker_needs_all_bits() {
     let complete = kind("scans-10-of-mozjpeg.jpg");
     let endless = &complete[..complete.len() - 2];
     let mut decoder = Decoder::new(Limits::default());
@@ -227,7 +227,7 @@ fn a_progressive_file_without_an_end_is_whole_only_if_every_bit_is_known() {
 }
 
 #[test]
-fn a_scan_that_is_cut_short_is_an_error_although_the_end_marker_is_there() {
+fn a_truncated_scan_before_the_end_marker_is_an_error() {
     let mut decoder = Decoder::new(Limits::default());
     for name in [
         "scans-10-of-mozjpeg.jpg",
@@ -259,7 +259,7 @@ fn a_scan_that_is_cut_short_is_an_error_although_the_end_marker_is_there() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn damage_never_panics_and_checks_pass_nothing_that_is_refused(
+    fn damage_never_panics_and_checks_agree_with_decoding(
         which in any::<prop::sample::Index>(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {

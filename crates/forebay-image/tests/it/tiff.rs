@@ -45,7 +45,7 @@ fn set(bytes: &mut [u8], tag: u16, value: u32) {
 }
 
 #[test]
-fn pixels_are_pillows() {
+fn pixels_equal_pillow() {
     let text = String::from_utf8(file("pixels.txt")).unwrap();
     let rows: Vec<Vec<&str>> = text
         .lines()
@@ -84,14 +84,14 @@ fn pixels_are_pillows() {
 }
 
 #[test]
-fn a_file_that_is_cut_anywhere_is_an_error() {
+fn truncated_files_are_errors() {
     let mut decoder = Decoder::new(Limits::default());
     for name in NAMES {
         let bytes = tiff(name);
         let found = probe(&bytes, &Limits::default()).unwrap();
         for cut in 0..bytes.len() {
             let part = &bytes[..cut];
-            // Padding after the last strip may be missing.
+            // Only padding after the last strip is missing.
             if decoder.decode(part).is_ok() {
                 assert_eq!(ending(part, &found), Ending::Whole, "{name} at {cut}");
             }
@@ -104,7 +104,7 @@ fn a_file_that_is_cut_anywhere_is_an_error() {
 }
 
 #[test]
-fn bombs_are_refused_before_anything_is_allocated() {
+fn bombs_are_refused_before_allocation() {
     let mut decoder = Decoder::new(Limits::default());
     let mut refused = |tag, value| {
         let mut bytes = tiff("rgb-lzw");
@@ -116,7 +116,7 @@ fn bombs_are_refused_before_anything_is_allocated() {
         refused(257, u32::MAX),
         ImageError::OverLimit { .. }
     ));
-    // More rows than the strips contain.
+    // The strips contain fewer rows than the header states.
     assert!(!matches!(
         refused(257, 16_000),
         ImageError::OverLimit { .. }
@@ -125,7 +125,7 @@ fn bombs_are_refused_before_anything_is_allocated() {
 }
 
 #[test]
-fn other_kinds_are_refused_by_name() {
+fn unsupported_kinds_are_refused_with_a_reason() {
     let mut decoder = Decoder::new(Limits::default());
     for (tag, value, what) in [
         (262, 6, "photometric interpretation 6"),

@@ -23,7 +23,7 @@ pub(crate) const SOF2: u8 = 0xc2;
 pub(crate) const DHT: u8 = 0xc4;
 /// Quantization tables.
 pub(crate) const DQT: u8 = 0xdb;
-/// Hierarchical files: the frame of the whole, and an expansion of the preceding image.
+/// Markers of hierarchical files: DHP defines the size of the whole image, EXP expands the preceding image.
 const DHP: u8 = 0xde;
 const EXP: u8 = 0xdf;
 /// Restart interval.
@@ -33,7 +33,7 @@ pub(crate) const SOS: u8 = 0xda;
 /// End of image.
 pub(crate) const EOI: u8 = 0xd9;
 
-/// Reads the segment whose marker is at or after `at`; skips fill bytes, as decoders do.
+/// Reads the segment whose marker is at `at`; skips fill bytes before the marker, as decoders do.
 pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<Segment<'_>> {
     let incomplete = |needed: usize| ImageError::Incomplete {
         format: Format::Jpeg,
@@ -84,7 +84,7 @@ pub(crate) fn is_frame(marker: u8) -> bool {
     (0xc0..=0xcf).contains(&marker) && !matches!(marker, 0xc4 | 0xc8 | 0xcc)
 }
 
-/// The color transform in Adobe's APP14 segment.
+/// Returns the color transform in Adobe's APP14 segment.
 pub(crate) fn adobe_transform(segment: &Segment<'_>) -> Option<u8> {
     let is_adobe = segment.marker == 0xee && segment.payload.starts_with(b"Adobe");
     if is_adobe {
@@ -97,7 +97,7 @@ pub(crate) fn adobe_transform(segment: &Segment<'_>) -> Option<u8> {
 /// The first bytes of EXIF data in an APP1 segment.
 pub(crate) const EXIF: [u8; 6] = *b"Exif\0\0";
 
-/// The EXIF data before the first scan.
+/// Returns the EXIF data before the first scan.
 pub(super) fn exif(bytes: &[u8]) -> Option<&[u8]> {
     let mut at = 2;
     loop {
@@ -117,7 +117,7 @@ pub(crate) fn is_jfif(segment: &Segment<'_>) -> bool {
     segment.marker == 0xe0 && segment.payload.len() >= 14 && segment.payload.starts_with(b"JFIF\0")
 }
 
-/// Color by libjpeg's rules: JFIF means YCbCr, then Adobe's flag decides, then the component ids.
+/// Determines the color model by libjpeg's rules: JFIF means YCbCr, then Adobe's flag decides, then the component ids.
 pub(crate) fn color(ids: &[u8], jfif: bool, adobe: Option<u8>) -> Option<Color> {
     match (ids.len(), adobe) {
         (1, _) => Some(Color::Gray),
@@ -246,7 +246,7 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Probe> {
     })
 }
 
-/// Walks from the first segment to the end-of-image marker, scans included; calls `scan` for each scan.
+/// Walks from the first segment over all scans to the end-of-image marker; calls `scan` for each scan.
 fn walk(bytes: &[u8], mut scan: impl FnMut()) -> Option<usize> {
     let mut at = 2;
     loop {
@@ -274,12 +274,12 @@ fn walk(bytes: &[u8], mut scan: impl FnMut()) -> Option<usize> {
     }
 }
 
-/// Offset after the end-of-image marker.
+/// Returns the offset after the end-of-image marker.
 pub(super) fn end(bytes: &[u8]) -> Option<usize> {
     walk(bytes, || ())
 }
 
-/// Number of scans in the file, as far as its markers can be walked.
+/// Returns the number of scans in the file, as far as its markers can be walked.
 pub(crate) fn scans(bytes: &[u8]) -> u32 {
     let mut scans = 0u32;
     let _ = walk(bytes, || scans = scans.saturating_add(1));

@@ -14,10 +14,10 @@ use super::{Ending, ImageFormat, Probe, Sniff, ends_with};
 use crate::error::Result;
 use crate::limits::Limits;
 
-/// The format.
+/// JPEG in the table of formats.
 pub(super) struct Jpeg;
 
-/// Memory that the two decoders reuse from image to image.
+/// Memory that the decoders reuse from image to image.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     baseline: baseline::Baseline,
@@ -44,7 +44,7 @@ impl ImageFormat for Jpeg {
 
     fn decoded_bytes_per_pixel(&self, probe: &Probe) -> u64 {
         let channels = u64::from(probe.channels);
-        // Planes; and for progressive files 16-bit coefficients of every channel.
+        // RGB output and planes of samples; for progressive files also 16-bit coefficients of every channel.
         3 + if probe.progressive {
             channels * 3
         } else {
@@ -76,7 +76,7 @@ impl ImageFormat for Jpeg {
         }
         let header = usize::try_from(probe.header_bytes).unwrap_or(usize::MAX);
         let rest = bytes.get(header..).unwrap_or_default();
-        // Scans cannot contain the marker; without one, the slower walk would find none either.
+        // Entropy-coded data cannot contain the marker; if it is missing, the slower walk finds none either.
         match memchr::memmem::find(rest, &end) {
             None => Ending::Cut,
             Some(_) => Ending::at(self.end(bytes), bytes),

@@ -1,9 +1,9 @@
 //! Writing entropy-coded data with given Huffman tables.
 
-/// Code and length by symbol; length 0 for symbols without a code.
+/// Code and its length by symbol; length 0 for symbols without a code.
 pub(crate) type Codes = [(u16, u8); 256];
 
-/// The tables of a file, by class and number.
+/// The Huffman tables of a file, by class (DC, AC) and number.
 #[derive(Debug, Default)]
 pub(crate) struct CodeTables {
     pub(crate) dc: [Option<Box<Codes>>; 4],
@@ -12,7 +12,7 @@ pub(crate) struct CodeTables {
 
 /// A table in the payload of a DHT segment.
 struct Definition<'a> {
-    /// Class and number.
+    /// Class (upper four bits) and number (lower four bits).
     target: u8,
     /// Numbers of codes by length.
     counts: &'a [u8; 16],
@@ -20,7 +20,7 @@ struct Definition<'a> {
 }
 
 impl<'a> Definition<'a> {
-    /// Takes the next table. `None` if it is cut short.
+    /// Takes the next table from the payload. Returns `None` if it is cut short.
     fn take(payload: &mut &'a [u8]) -> Option<Self> {
         let (&target, rest) = payload.split_first()?;
         let (counts, rest) = rest.split_first_chunk::<16>()?;
@@ -35,8 +35,8 @@ impl<'a> Definition<'a> {
     }
 }
 
-/// Returns whether, in all tables of a DHT segment, each symbol has one code and AC symbols without
-/// a value are the end of a block or sixteen zeros.
+/// Returns whether, in all tables of a DHT segment, each symbol has one code, and the only AC
+/// symbols of size 0 are the end of a block and the run of sixteen zeros.
 pub(crate) fn has_plain_tables(mut payload: &[u8]) -> bool {
     while !payload.is_empty() {
         let Some(table) = Definition::take(&mut payload) else {
@@ -54,7 +54,7 @@ pub(crate) fn has_plain_tables(mut payload: &[u8]) -> bool {
 }
 
 impl CodeTables {
-    /// Reads the payload of a DHT segment. `None` if it is damaged.
+    /// Reads the payload of a DHT segment. Returns `None` if the payload is damaged.
     pub(crate) fn read(&mut self, mut payload: &[u8]) -> Option<()> {
         while !payload.is_empty() {
             let Definition {
@@ -86,7 +86,7 @@ impl CodeTables {
     }
 }
 
-/// Writes bits as bytes, with a zero after each `ff`.
+/// Writes bits as bytes, with a zero byte after each `ff`.
 pub(crate) struct Writer<'a> {
     pub(crate) out: &'a mut Vec<u8>,
     bits: u64,
@@ -117,7 +117,7 @@ impl<'a> Writer<'a> {
     #[inline(always)]
     fn write(&mut self, word: u32) {
         let bytes = word.to_be_bytes();
-        // A byte ff is a zero byte of the complement.
+        // A byte ff in `word` is a zero byte in its complement.
         let has_ff = (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0;
         if has_ff {
             self.write_stuffed(&bytes);
@@ -145,13 +145,13 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    /// Writes a value in `size` bits, at most 15: one less if it is negative.
+    /// Writes a value in `size` bits, at most 15; a negative value is written as the value minus one.
     #[inline(always)]
     pub(crate) fn value(&mut self, value: i32, size: u32) {
         self.put(value_bits(value, size), size);
     }
 
-    /// Writes a code and the value of `size` bits that follows it, at most 15.
+    /// Writes a code, followed by a value in `size` bits, at most 15.
     #[inline(always)]
     pub(crate) fn code_and_value(
         &mut self,
@@ -175,7 +175,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Fills the last byte with ones, and writes all of them.
+    /// Fills the last byte with ones, and writes all pending bits.
     pub(crate) fn pad(&mut self) {
         let missing = (8 - self.count % 8) % 8;
         self.put((1 << missing) - 1, missing);
@@ -187,6 +187,6 @@ impl<'a> Writer<'a> {
 
 #[inline(always)]
 fn value_bits(value: i32, size: u32) -> u32 {
-    // Minus one if it is negative.
+    // A negative value is encoded as the value minus one.
     (value + (value >> 31)) as u32 & ((1 << size) - 1)
 }

@@ -31,7 +31,7 @@ fn boxes_of(text: &str) -> Vec<[f32; 4]> {
 }
 
 #[test]
-fn a_detection_list_gives_torchvisions_pixels_boxes_and_masks_for_the_documented_draws() {
+fn a_detection_list_matches_torchvision() {
     let mut decoder = Decoder::new(Limits::default());
     let transform = detection();
     let rows = geometry_table("detection.txt");
@@ -146,10 +146,10 @@ fn a_tracked_transform_gives_the_same_pixels() {
     }
 }
 
-/// The red channel of an image as a mask takes the same way as the image, in all orientations, where
-/// no resize interpolates.
+/// A mask that equals the red channel moves like the image, in all orientations; no resize
+/// interpolates here.
 #[test]
-fn a_mask_goes_where_the_pixels_go() {
+fn masks_move_like_the_pixels() {
     let pixels: Vec<u8> = (0..23 * 17u32)
         .flat_map(|i| [(i % 251) as u8, 1, 2])
         .collect();
@@ -206,7 +206,7 @@ fn a_mask_goes_where_the_pixels_go() {
 }
 
 #[test]
-fn boxes_are_needed_or_refused() {
+fn missing_boxes_and_unsupported_ops_are_refused() {
     let png = crate::encode_png(&[9; 30 * 20 * 3], 30, 20);
     let mut decoder = Decoder::new(Limits::default());
     let (seed, output) = (sample(0), Output::default());

@@ -1,10 +1,9 @@
 //! A bit reader for entropy-coded data, which removes byte stuffing one window at a time.
 //!
 //! In a JPEG's entropy-coded data the byte `ff` is followed by a stuffed `00`, or begins a marker.
-//! [`Stream`] removes the stuffing into a window that is longer than any batch of blocks can be. So
-//! the hot loop, which owns a [`Bits`], neither looks for `ff` nor checks for the end of data:
-//! positions are masked into the window, which is a ring, and the end is checked once after each
-//! batch.
+//! [`Stream`] removes the stuffing into a window that is longer than any batch of blocks. So the
+//! hot loop, which owns a [`Bits`], neither looks for `ff` nor checks for the end of data: the
+//! window is a ring, into which positions are masked, and the end is checked once after each batch.
 
 /// Mask for positions in the window.
 const MASK: usize = (1 << 15) - 1;
@@ -12,17 +11,17 @@ const MASK: usize = (1 << 15) - 1;
 const WORD: usize = 8;
 /// Bytes copied per step if there is no stuffing to remove.
 const RUN: usize = 32;
-/// A ring of unstuffed bytes. Its first bytes are repeated after its last one, so that reads and
-/// copies do not wrap.
+/// A ring of unstuffed bytes. Its first bytes are repeated after its last one, so that no read or
+/// copy wraps around.
 pub(in crate::format::jpeg) type Window = [u8; MASK + 1 + RUN];
 
-/// Upper bound of a block's length, for any input: 64 symbols of at most 16 + 15 bits are 248
-/// bytes.
+/// Upper bound of a block's length in bytes, for any input: 64 symbols of at most 16 + 15 bits are
+/// 248 bytes.
 pub(in crate::format::jpeg) const BLOCK_BYTES: usize = 256;
 /// Number of blocks that may be read before the window is refilled: they take less than half a
 /// window.
 pub(in crate::format::jpeg) const MAX_BLOCKS: usize = 60;
-/// Bytes that are unstuffed beyond what the next batch needs.
+/// Number of bytes that are unstuffed beyond the needs of the next batch.
 const AHEAD: usize = 4096;
 const _: () = assert!(MAX_BLOCKS * BLOCK_BYTES + 2 * WORD + AHEAD + 2 * RUN <= MASK);
 
@@ -32,8 +31,8 @@ pub(in crate::format::jpeg) const LOOKUP_BITS: u32 = 11;
 /// A position in a window, with the next bits at the top of a register.
 ///
 /// The lowest byte of `state` is the number of valid bits in `next`, at most 63. The other bytes
-/// belong to the reader of symbols: a table entry, whose lowest byte is a length, can be subtracted
-/// unmodified, and its second byte updates the reader's own counter.
+/// belong to the code that reads symbols: it subtracts a table entry, whose lowest byte is a length
+/// and whose second byte updates its own counter.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::format::jpeg) struct Bits {
     next: u64,
@@ -53,33 +52,33 @@ impl Bits {
         self.state |= 56;
     }
 
-    /// Consumes as many bits as the low six bits of `entry` say, at most the number of valid bits.
-    /// Subtracts all of `entry` from `state`.
+    /// Consumes the number of bits in the low six bits of `entry`, at most the number of valid
+    /// bits. Subtracts the whole `entry` from `state`.
     #[inline(always)]
     pub(in crate::format::jpeg) fn consume(&mut self, entry: u32) {
         self.next <<= entry & 63;
         self.state = self.state.wrapping_sub(entry);
     }
 
-    /// Number of valid bits.
+    /// Returns the number of valid bits.
     #[inline(always)]
     pub(in crate::format::jpeg) fn valid(&self) -> u32 {
         self.state & 63
     }
 
-    /// The next bits, the first one topmost.
+    /// Returns the next bits, the first one in the highest bit.
     #[inline(always)]
     pub(in crate::format::jpeg) fn peek(&self) -> u64 {
         self.next
     }
 
-    /// The next [`LOOKUP_BITS`] bits.
+    /// Returns the next [`LOOKUP_BITS`] bits.
     #[inline(always)]
     pub(in crate::format::jpeg) fn index(&self) -> usize {
         (self.next >> (64 - LOOKUP_BITS)) as usize
     }
 
-    /// Bits consumed since the start of the window.
+    /// Returns the number of bits consumed since the start of the window.
     fn consumed(&self) -> usize {
         self.at * 8 - (self.state & 63) as usize
     }
@@ -93,9 +92,9 @@ pub(in crate::format::jpeg) struct Stream {
     filled: usize,
     /// Offset in the source of the first byte that is not in the window.
     next: usize,
-    /// Offset in the source at which reading stops at the latest.
+    /// Offset in the source before which reading stops.
     limit: usize,
-    /// A marker or the limit was reached: no more bytes follow.
+    /// Whether a marker or the limit was reached, so that no more bytes follow.
     ended: bool,
     /// The decoding position.
     pub(in crate::format::jpeg) bits: Bits,
@@ -134,39 +133,39 @@ impl Stream {
         self.bits.consume(bit & 7);
     }
 
-    /// Ensures that the next `blocks` blocks are in the window, as far as there are bytes.
+    /// Ensures that the next `blocks` blocks are in the window, unless the data end before.
     pub(in crate::format::jpeg) fn reserve(&mut self, source: &[u8], blocks: usize) {
         debug_assert!(blocks <= MAX_BLOCKS);
         let need = blocks * BLOCK_BYTES + 2 * WORD;
-        // More bytes than exist are requested only at the end of the data.
+        // Only at the end of the data are more bytes requested than exist.
         if !self.ended && self.filled - self.bits.at < need {
             self.unstuff(source, self.bits.at + need + AHEAD);
         }
     }
 
-    /// The window for a batch of blocks, and the decoding position in it.
+    /// Returns the window for a batch of blocks, and the decoding position in it.
     #[inline(always)]
     pub(in crate::format::jpeg) fn split(&mut self) -> (&Window, &mut Bits) {
         (&self.window, &mut self.bits)
     }
 
-    /// Returns whether more bits were consumed than exist; the decoded blocks are then invalid.
+    /// Returns whether more bits were consumed than exist; if so, the decoded blocks are invalid.
     pub(in crate::format::jpeg) fn overrun(&self) -> bool {
         self.bits.consumed() > self.filled * 8
     }
 
-    /// Bits consumed since `open`, including those skipped there.
+    /// Returns the number of bits consumed since `open`, including the bits skipped there.
     pub(in crate::format::jpeg) fn position(&self) -> usize {
         self.bits.consumed()
     }
 
-    /// Returns whether fewer than eight bits are left before the next marker, which can only be
+    /// Returns whether fewer than eight bits are left before the next marker; such bits can only be
     /// padding.
     pub(in crate::format::jpeg) fn finished(&self) -> bool {
         self.padding().is_some()
     }
 
-    /// The bits before the next marker, after ones, if they are fewer than eight.
+    /// Returns the bits before the next marker if they are fewer than eight, with ones above them.
     pub(in crate::format::jpeg) fn padding(&self) -> Option<u8> {
         let left = (self.filled * 8).checked_sub(self.bits.consumed())?;
         if !self.ended || left >= 8 {
@@ -176,19 +175,19 @@ impl Stream {
         Some(last | (0xff << left) as u8)
     }
 
-    /// Offset in the source of the first byte that is not in the window; no marker precedes it.
+    /// Returns the offset in the source of the first byte that is not in the window; no marker precedes it.
     pub(in crate::format::jpeg) fn unread(&self) -> usize {
         self.next
     }
 
-    /// Fills the window until `until` bytes have been put into it, or to the end.
+    /// Fills the window until it has received `until` bytes in total, or to the end of the data.
     fn unstuff(&mut self, source: &[u8], until: usize) {
         debug_assert!(until - self.bits.at <= MASK + 1 - 2 * RUN);
         let source = &source[..self.limit];
         let (mut from, mut to) = (self.next, self.filled);
         while to < until && !self.ended {
             let place = to & MASK;
-            // Copied whole; the next step overwrites the bytes after an `ff`.
+            // A whole run is copied; the next step overwrites the bytes after an `ff`.
             let rest = source.get(from..).unwrap_or_default();
             let (clean, copied) = if let Some(run) = rest.first_chunk() {
                 self.window[place..place + RUN].copy_from_slice(run);
@@ -227,17 +226,17 @@ impl Stream {
     }
 }
 
-/// Number of bytes of a word before its first `ff`.
+/// Returns the number of bytes in a word before its first `ff`.
 fn before_ff(word: [u8; WORD]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     let inverted = !u64::from_le_bytes(word);
-    // Only the lowest set bit is exact, and only it is used.
+    // Only the lowest set bit is exact, and only that bit is used.
     let zeros = inverted.wrapping_sub(ONES) & !inverted & HIGH;
     (zeros.trailing_zeros() / 8) as usize
 }
 
-/// Number of bytes of a run before its first `ff`.
+/// Returns the number of bytes in a run before its first `ff`.
 fn before_ff_in_run(run: &[u8; RUN]) -> usize {
     // Usually there is no `ff` for hundreds of bytes; the compiler vectorizes this search.
     let any = run
@@ -246,7 +245,7 @@ fn before_ff_in_run(run: &[u8; RUN]) -> usize {
     if !any {
         return RUN;
     }
-    // All words are examined, which avoids an unpredictable branch.
+    // Examining all words avoids an unpredictable branch.
     let (words, _) = run.as_chunks::<WORD>();
     let places = words.iter().enumerate().map(|(i, word)| {
         let clean = before_ff(*word);
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn stuffing_is_removed_wherever_it_lies() {
+    fn stuffing_is_removed_at_every_position() {
         for place in 0..40 {
             let mut source = vec![7; 40];
             source.splice(place..place, [0xff, 0x00, 0xff, 0x00]);
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_and_the_end_are_ends() {
+    fn reading_stops_at_the_limit_and_at_the_end() {
         let source = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0xff];
         for limit in 0..=source.len() {
             let mut stream = Stream::default();

@@ -1,4 +1,4 @@
-//! The two halves of the decoder for other encodings of the coefficients: from a scan to
+//! The two halves of the decoder, for other encodings of the coefficients: from a scan to
 //! coefficients, and from coefficients to pixels.
 
 use super::Refusal;
@@ -19,11 +19,11 @@ pub(in crate::format::jpeg) struct Frame {
     pub(in crate::format::jpeg) size: (usize, usize),
     /// MCUs per row and per column.
     pub(in crate::format::jpeg) mcus: (usize, usize),
-    /// One or three.
+    /// Number of components: one or three.
     pub(in crate::format::jpeg) components: usize,
     /// Blocks of each component per MCU: horizontally and vertically.
     pub(in crate::format::jpeg) factors: [(usize, usize); 3],
-    /// Huffman tables of each component: those of DC and AC.
+    /// Numbers of the DC and AC Huffman tables of each component.
     pub(in crate::format::jpeg) selectors: [(usize, usize); 3],
     /// MCUs between restart markers; 0 without restart markers.
     pub(in crate::format::jpeg) restart_interval: usize,
@@ -44,14 +44,14 @@ impl Frame {
         }
     }
 
-    /// Number of coefficients that `batch` MCUs need space for.
+    /// Returns the number of coefficients for which `batch` MCUs need space.
     pub(in crate::format::jpeg) fn coefficients(&self, batch: usize) -> usize {
         let rows = self.factors[..self.components].iter();
         let pairs: usize = rows.map(|&(h, v)| v * pairs_in_row(h, batch)).sum();
         pairs * PAIR + TAIL
     }
 
-    /// The room of batch `number` of a row in the coefficients of [`Baseline::read_blocks`].
+    /// Returns the range of batch `number` of a row in the coefficients of [`Baseline::read_blocks`].
     pub(in crate::format::jpeg) fn room_of(&self, row: usize, number: usize) -> Range<usize> {
         let batch = row * self.mcus.0.div_ceil(READ_BATCH) + number;
         let room = self.coefficients(READ_BATCH);
@@ -59,8 +59,8 @@ impl Frame {
         start..start + room
     }
 
-    /// For each component and row of its blocks in an MCU: the component, and the offset of the row
-    /// in the coefficients of a batch.
+    /// Returns, for each component and each row of its blocks in an MCU, the component and the
+    /// offset of the row in the coefficients of a batch.
     pub(in crate::format::jpeg) fn block_rows(
         &self,
         batch: usize,
@@ -77,14 +77,14 @@ impl Frame {
     }
 }
 
-/// Coefficients that are encoded otherwise than in a JPEG's scan.
+/// A source of coefficients in an encoding other than a JPEG's scan.
 pub(in crate::format::jpeg) trait Blocks {
-    /// Starts a region: the columns and rows of MCUs that it needs. Returns the number of MCUs of a
-    /// batch; batches begin at its multiples.
+    /// Starts a region, given the columns and rows of MCUs that it needs. Returns the number of
+    /// MCUs in a batch; batches begin at multiples of this number.
     fn start(&mut self, frame: &Frame, window: &McuWindow) -> Result<usize, Refusal>;
 
-    /// Stores the blocks of the MCUs in these columns, all of them of one batch, from the start of
-    /// each row of blocks on.
+    /// Stores the blocks of the MCUs in these columns, which are in one batch, at the start of each
+    /// row of blocks.
     fn take(
         &mut self,
         row: usize,
@@ -94,7 +94,7 @@ pub(in crate::format::jpeg) trait Blocks {
 }
 
 impl Baseline {
-    /// As [`Baseline::decode`], with coefficients from elsewhere. `head` is the JPEG up to its scan.
+    /// As [`Baseline::decode`], with coefficients from `blocks`. `head` is the JPEG up to its scan.
     pub(in crate::format::jpeg) fn decode_blocks(
         &mut self,
         head: &[u8],
@@ -131,16 +131,16 @@ impl Baseline {
         Ok(())
     }
 
-    /// Reads the header of a JPEG whose scan is absent.
+    /// Reads the header of a JPEG without its scan.
     pub(in crate::format::jpeg) fn frame(&mut self, head: &[u8]) -> Result<Frame, Refusal> {
         let read = self.header.read_without_codes(head);
         read.map_err(Refusal::Foreign)?;
         Ok(Frame::of(&self.header))
     }
 
-    /// Reads the coefficients of a whole image, [`READ_BATCH`] MCUs of a row at once; see
-    /// [`Frame::room_of`]. `take` gets the columns and the room of each batch when it has been read.
-    /// Returns the frame, and the end of the scan unless bytes follow it before the next marker.
+    /// Reads the coefficients of a whole image, [`READ_BATCH`] MCUs of a row at a time; see
+    /// [`Frame::room_of`]. After each batch, calls `take` with its columns and its coefficients.
+    /// Returns the frame, and the end of the scan unless other bytes precede the next marker.
     pub(in crate::format::jpeg) fn read_blocks(
         &mut self,
         bytes: &[u8],
@@ -169,7 +169,7 @@ impl Baseline {
         for _ in 0..frame.mcus.1 {
             for first in (0..frame.mcus.0).step_by(READ_BATCH) {
                 let end = (first + READ_BATCH).min(frame.mcus.0);
-                // The room grows with the bytes that were read.
+                // The allocation grows with the bytes that were read, not with the size in the header.
                 let start = coefficients.len().saturating_sub(TAIL);
                 coefficients.resize(start + room, 0);
                 let batch = &mut coefficients[start..];
@@ -188,5 +188,5 @@ impl Baseline {
     }
 }
 
-/// MCUs of a batch of [`Baseline::read_blocks`].
+/// Number of MCUs in a batch of [`Baseline::read_blocks`].
 pub(in crate::format::jpeg) const READ_BATCH: usize = BATCH;

@@ -1,6 +1,6 @@
 //! Color conversion of JFIF with libjpeg's fixed-point arithmetic, bit for bit.
 
-/// Fractional bits of the fixed point.
+/// Fractional bits of the fixed-point numbers.
 const BITS: u32 = 16;
 const HALF: i32 = 1 << (BITS - 1);
 /// The factors of JFIF 1.02 times 2^16: 1.402, 1.772, 0.71414, 0.34414.
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colors_are_those_of_jfif() {
+    fn colors_equal_the_definition_of_jfif() {
         let mut out = [0; 12];
         ycc(
             &[128, 255, 76, 29],

@@ -1,10 +1,10 @@
 //! Entropy decoding: from bits to blocks of coefficients.
 //!
-//! [`read`] decodes one stream; [`read_two`] alternates between two, which hides the latency of one
-//! behind the other. Blocks outside the wanted region are read too, because only their bits say
-//! where the next block begins, but nothing is stored. For long runs of such blocks, [`Walk`] looks
-//! at the lengths of symbols only. Wrappers in [`simd`](super::simd) inline the loops and compile
-//! them for newer instructions.
+//! [`read`] decodes one stream; [`read_two`] alternates between two, so that each hides the latency
+//! of the other. Blocks outside the wanted region are read too, because only their bits determine
+//! where the next block begins, but their coefficients are not stored. For long runs of such
+//! blocks, [`Walk`] looks only at the lengths of symbols. Wrappers in [`simd`](super::simd) inline
+//! the loops and compile them for newer instructions.
 
 use super::bits::{Bits, Window};
 use super::huffman::{END_OF_BLOCK, Entry, FAST_BITS, Lookup, Table};
@@ -17,15 +17,15 @@ use std::ops::RangeInclusive;
 pub(in crate::format::jpeg) const PAIR: usize = 144;
 /// Offset from the first block of a pair to the second.
 pub(in crate::format::jpeg) const SECOND: usize = 8;
-/// Length of a block's view of the coefficients, which any byte can index. Views overlap, hence the
-/// cells.
+/// Length of a block's view of the coefficients, which every `u8` can index. Views overlap, hence
+/// the cells.
 const VIEW: usize = 256;
 /// Space needed after the last pair, so that its second block has a complete view.
 pub(in crate::format::jpeg) const TAIL: usize = VIEW;
-/// Slot of coefficients with an index over 63: past the pair's 128.
+/// Slot for coefficients with an index over 63, after the pair's 128 coefficients.
 const NOWHERE: u8 = 128;
 
-/// Row-major position of coefficients in zigzag order.
+/// Row-major positions of the coefficients, in zigzag order.
 pub(in crate::format::jpeg) const ZIGZAG: [u8; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20,
     13, 6, 7, 14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59,
@@ -37,14 +37,14 @@ pub(in crate::format::jpeg) const ZIGZAG: [u8; 64] = [
 pub(super) const LEFT: u8 = 62;
 /// Remainder after the last coefficient.
 const ALL: i8 = -1;
-/// Remainder after an end-of-block symbol at any index. Runs past the last coefficient leave a
-/// larger value, and an end of block after them a smaller one.
+/// Remainders after an end-of-block symbol at any index. Runs past the last coefficient leave a
+/// larger value, and an end of block after them leaves a smaller one.
 const ENDED: RangeInclusive<i8> = -(END_OF_BLOCK as i8)..=LEFT as i8 - END_OF_BLOCK as i8;
 
-/// Remainder, in its place in the state, of a block whose bits are no code.
+/// Remainder, as a part of the state, of a block with an invalid code.
 pub(super) const ENDED_EARLY: u32 = 0xfe00;
 
-/// Position in a pair, by the remainder after the coefficient.
+/// Position in a pair, by the remainder after reading the coefficient.
 static PLACE: [u8; 256] = {
     let mut place = [NOWHERE; 256];
     let mut i = 0u8;
@@ -82,8 +82,8 @@ pub(super) struct Reader<'a> {
     pub(super) window: &'a Window,
     pub(super) bits: &'a mut Bits,
     pub(super) predictors: &'a mut Predictors,
-    /// Sum over the stored blocks of the index up to which their codes reach: without trailing
-    /// zeros in codes, that of the last coefficient that is not zero.
+    /// Sum, over the stored blocks, of the index that their codes reach: the index of the last
+    /// nonzero coefficient, unless codes represent trailing zeros.
     pub(super) reached: &'a mut u64,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Remainder of the block.
+    /// Returns the remainder of the block.
     #[inline(always)]
     fn left(&self) -> u8 {
         (self.bits.state >> 8) as u8
@@ -130,8 +130,8 @@ impl Block<'_> {
         entry
     }
 
-    /// Skips several symbols; `true` if the block has ended (it is then
-    /// [`stopped`](Block::stopped)), or if nothing was skipped because it may end among them.
+    /// Skips several symbols. Returns `true` if the block has ended (it is then [`stopped`](Block::stopped)), or
+    /// if nothing was skipped because the block may end among them.
     #[inline(always)]
     fn multi_symbol(&mut self) -> bool {
         let multi_symbol =
@@ -147,7 +147,7 @@ impl Block<'_> {
         false
     }
 
-    /// The index up to which the codes of a block that ended validly reach.
+    /// Returns the index that the codes of a validly ended block reach.
     #[inline(always)]
     fn reached(&self) -> u8 {
         let left = self.left();
@@ -159,14 +159,14 @@ impl Block<'_> {
         LEFT.wrapping_sub(left)
     }
 
-    /// Returns whether an ended block ended validly: with its last coefficient or an end of block.
+    /// Returns whether an ended block is valid: it ends with its last coefficient or an end of block.
     #[inline(always)]
     fn is_sound(&self) -> bool {
         is_end(self.left() as i8)
     }
 }
 
-/// Returns whether this remainder means the end of the block.
+/// Returns whether this remainder is that of a valid end of block.
 #[inline(always)]
 pub(super) fn is_end(left: i8) -> bool {
     left == ALL || ENDED.contains(&left)
@@ -220,7 +220,7 @@ impl<'a> Side<'a> {
         (!none).then_some((side, block))
     }
 
-    /// Stores the position in the reader; returns whether all blocks were valid.
+    /// Stores the decoding position in the reader. Returns whether all blocks were valid.
     #[inline(always)]
     fn close(self, block: &Block<'a>, reader: Reader<'_>) -> bool {
         *reader.bits = block.bits;
@@ -229,8 +229,8 @@ impl<'a> Side<'a> {
         self.sound
     }
 
-    /// Starts the next block by reading its DC coefficient; `true` if there is none. Afterwards as
-    /// many bits are valid as after a refill and a symbol.
+    /// Starts the next block by reading its DC coefficient. Returns `true` if there is no next
+    /// block. Afterwards as many bits are valid as after a refill and one symbol.
     #[inline(always)]
     fn start<const KEEP: bool>(&mut self, block: &mut Block<'a>) -> bool {
         let Some(slot) = self.slots.next() else {
@@ -268,7 +268,7 @@ impl<'a> Side<'a> {
     }
 
     /// Handles a block that [`stopped`](Block::stopped) with `entry`: reads the symbol that is not
-    /// in the lookup, or starts the next block. `true` if there is none.
+    /// in the lookup, or starts the next block. Returns `true` if there is no next block.
     #[inline(always)]
     fn next<const KEEP: bool>(&mut self, block: &mut Block<'a>, entry: Entry) -> bool {
         if entry.is_slow() {
@@ -297,7 +297,7 @@ impl<'a> Side<'a> {
     }
 
     /// Continues after a multi-symbol that did nothing or ended the block: skips one symbol, unless
-    /// the block has ended, then starts the next block. `true` if there is none.
+    /// the block has ended, then starts the next block. Returns `true` if there is no next block.
     #[inline(always)]
     fn walk_on(&mut self, block: &mut Block<'a>) -> bool {
         if block.stopped() {
@@ -337,22 +337,22 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Steps per refill: none takes more than [`FAST_BITS`]. They are unrolled by hand, because the
-/// compiler generates slower code for a loop.
+/// Number of steps per refill: a step takes at most [`FAST_BITS`] bits. The steps are unrolled by
+/// hand, because the compiler generates slower code for a loop.
 const STEPS: u32 = 3;
 const _: () = assert!(STEPS * FAST_BITS <= 56);
 
-/// A mode of processing blocks.
+/// How blocks are processed: read or skipped.
 pub(super) trait Way {
     /// Whether coefficients are stored.
     const KEEP: bool;
-    /// Result of a step that does not determine the next one.
+    /// The part of a step's result that the next step does not need.
     type Stop: Copy;
 
-    /// Takes a step; returns whether [`Way::go_on`] is needed.
+    /// Performs a step. Returns whether [`Way::go_on`] has to be called.
     fn step(block: &mut Block<'_>) -> (bool, Self::Stop);
 
-    /// Continues where steps cannot; `true` if there are no more blocks.
+    /// Handles the cases that steps cannot. Returns `true` if there are no more blocks.
     fn go_on<'a>(side: &mut Side<'a>, block: &mut Block<'a>, stop: Self::Stop) -> bool;
 }
 
@@ -375,7 +375,7 @@ impl<const KEEP: bool> Way for Read<KEEP> {
     }
 }
 
-/// Skips blocks with the tables' multi-symbols, which must exist.
+/// Skips blocks with the tables' multi-symbols, which must have been built.
 pub(super) struct Walk;
 
 impl Way for Walk {
@@ -405,8 +405,8 @@ fn cells(coefficients: &mut [i16]) -> &[Cell<i16>] {
     Cell::from_mut(coefficients).as_slice_of_cells()
 }
 
-/// Processes a block per slot. `false` if the bits are not valid blocks; the stored coefficients
-/// are then undefined.
+/// Processes a block per slot. Returns `false` if the bits are not valid blocks; the stored
+/// coefficients are then undefined.
 #[inline(always)]
 pub(super) fn read<W: Way>(
     reader: Reader<'_>,

@@ -1,6 +1,6 @@
-//! Markers and tables before the entropy-coded data, and detection of files that this decoder
-//! supports. Other files are declined with a reason and left to the general decoder, which also
-//! explains damage.
+//! Reads markers and tables before the entropy-coded data, and detects files that this decoder
+//! supports. Other files are declined with a reason and left to the general decoder, which
+//! returns precise errors for damaged files.
 
 use super::entropy::{Tables, ZIGZAG};
 use super::huffman::{Kind, Table};
@@ -8,10 +8,10 @@ use super::multi_symbol::MultiSymbolTable;
 use crate::format::Color;
 use crate::format::jpeg::markers::{self as jpeg, DHT, DQT, DRI, SOS, Segment};
 
-/// Why the decoder declines a file.
+/// Reason why the decoder declines a file.
 pub(super) type Foreign = &'static str;
 
-/// Baseline and extended sequential frames with Huffman codes.
+/// Markers of baseline and extended sequential frames with Huffman codes.
 const SOF0: u8 = 0xc0;
 const SOF1: u8 = 0xc1;
 
@@ -60,7 +60,7 @@ pub(in crate::format::jpeg) type Steps = [i16; 64];
 pub(super) struct Header {
     pub(super) width: usize,
     pub(super) height: usize,
-    /// One or three.
+    /// Number of components: one or three.
     pub(super) components: usize,
     pub(super) sampling: Sampling,
     pub(super) output: Output,
@@ -92,7 +92,7 @@ impl Default for Header {
     }
 }
 
-/// The definitions read so far in this file; tables of an earlier file must not be used.
+/// The tables defined so far in this file; the tables of an earlier file must not be used.
 #[derive(Default)]
 struct Seen {
     steps: [bool; 4],
@@ -109,7 +109,7 @@ impl Header {
         self.read_parts(bytes, true)
     }
 
-    /// As [`Header::read`], but ignores Huffman tables: there is no scan to read.
+    /// As [`Header::read`], but ignores Huffman tables, because the file has no scan.
     pub(super) fn read_without_codes(&mut self, bytes: &[u8]) -> Result<(), Foreign> {
         self.read_parts(bytes, false)
     }
@@ -185,7 +185,7 @@ impl Header {
             };
         }
         self.sampling = if self.components == 1 {
-            // A scan of one component is not interleaved, whatever its sampling factors.
+            // The scan of a single component is not interleaved, so its sampling factors do not matter.
             if !(1..=4).contains(&sampling[0].h) || !(1..=4).contains(&sampling[0].v) {
                 return Err("odd sampling factors");
             }
@@ -303,7 +303,7 @@ impl Header {
         }
     }
 
-    /// The Huffman tables by component.
+    /// Returns the Huffman tables by component.
     pub(super) fn tables(&self) -> Tables<'_> {
         let component = |i: usize| self.component[i.min(self.components - 1)];
         Tables {
@@ -313,7 +313,7 @@ impl Header {
         }
     }
 
-    /// The multi-symbols by component, if all of them exist.
+    /// Returns the multi-symbols by component, if all of them exist.
     fn multi_symbols(&self) -> Option<[&MultiSymbolTable; 4]> {
         let multi_symbols = |i: usize| {
             let component = self.component[i.min(self.components - 1)];
@@ -327,13 +327,13 @@ impl Header {
         ])
     }
 
-    /// The Huffman tables of a component: those of DC and AC.
+    /// Returns the numbers of a component's DC and AC Huffman tables.
     pub(super) fn selectors(&self, component: usize) -> (usize, usize) {
         let component = &self.component[component];
         (component.dc, component.ac)
     }
 
-    /// Blocks of a component per MCU: horizontally and vertically.
+    /// Returns the blocks of a component per MCU: horizontally and vertically.
     pub(super) fn factors(&self, component: usize) -> (usize, usize) {
         match component {
             0 => (self.sampling.h, self.sampling.v),
@@ -341,13 +341,13 @@ impl Header {
         }
     }
 
-    /// Number of MCUs per row and per column of the image.
+    /// Returns the number of MCUs per row and per column of the image.
     pub(super) fn mcus(&self) -> (usize, usize) {
         let Sampling { h, v } = self.sampling;
         (self.width.div_ceil(8 * h), self.height.div_ceil(8 * v))
     }
 
-    /// Quantization steps of a component.
+    /// Returns the quantization steps of a component.
     pub(super) fn steps(&self, component: usize) -> &Steps {
         &self.steps[self.component[component].quantisation]
     }

@@ -1,4 +1,4 @@
-//! Huffman tables: one lookup gives a code's length, its run and the coefficient that follows it.
+//! Huffman tables: one lookup gives a code's length, its run of zeros and the coefficient after it.
 //!
 //! A JPEG symbol is a Huffman code followed by extra bits that hold the value. Most symbols are
 //! short: the [`LOOKUP_BITS`] bits that index the table contain the code and the first extra bits,
@@ -8,16 +8,16 @@
 use super::bits::LOOKUP_BITS;
 use super::multi_symbol::{self, MultiSymbolTable};
 
-/// Length of the longest symbol (code and extra bits) in the lookup: three of them fit into the 56
-/// bits that a refill gives.
+/// Maximum length in bits of a symbol (code and extra bits) in the lookup: three of them fit into
+/// the 56 bits that a refill provides.
 pub(super) const FAST_BITS: u32 = 18;
-/// Largest size of a value in the lookup: an entry has 10 bits for it. Larger values are rare
-/// differences of DC coefficients.
+/// Maximum size in bits of a value in the lookup: an entry has 10 bits for it. Larger values are
+/// rare differences of DC coefficients.
 const FAST_SIZE: u32 = 9;
 
-/// `advance` of the end of a block: more than the remainder of any block, and any run.
+/// `advance` of the end of a block: larger than the remainder of any block, and any run.
 pub(super) const END_OF_BLOCK: u8 = 80;
-/// `advance` of symbols that are not in the lookup: more than the remainder of any block.
+/// `advance` of symbols that are not in the lookup: larger than the remainder of any block.
 pub(super) const NOT_HERE: u8 = 64;
 
 /// An entry of the lookup. From the lowest bit: 8 bits length of code and extra bits; 8 bits
@@ -27,7 +27,7 @@ pub(super) const NOT_HERE: u8 = 64;
 pub(super) struct Entry(u32);
 
 impl Entry {
-    /// Consumes nothing; its value is 0.
+    /// The entry of symbols that are not in the lookup: consumes nothing and has value 0.
     pub(super) const NOT_HERE: Self = Self::new(0, NOT_HERE, 0, 0);
 
     const fn new(length: u32, advance: u8, beyond: u32, base: i32) -> Self {
@@ -35,13 +35,13 @@ impl Entry {
         Self(length | (advance as u32) << 8 | shift << 16 | (base as u32) << 22)
     }
 
-    /// Argument of [`Bits::consume`]: the length, with the advance in the second byte.
+    /// Returns the argument of [`Bits::consume`]: the length, with the advance in the second byte.
     #[inline(always)]
     pub(super) fn step(self) -> u32 {
         self.0
     }
 
-    /// The value, given the bits that begin with the symbol's code.
+    /// Returns the value, given the bits that begin with the symbol's code.
     #[inline(always)]
     pub(super) fn value(self, bits: u64) -> i32 {
         let beyond = (bits & (u64::MAX >> LOOKUP_BITS)) >> (self.0 >> 16 & 63);
@@ -55,12 +55,12 @@ impl Entry {
     }
 }
 
-/// The coefficients that a table encodes.
+/// The kind of coefficients that a table encodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Differences of DC coefficients.
     Dc,
-    /// Runs and AC coefficients.
+    /// Runs of zeros, and AC coefficients.
     Ac,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Symbol {
 /// Entries by [`Bits::index`](super::bits::Bits::index).
 pub(super) type Lookup = [Entry; 1 << LOOKUP_BITS];
 
-/// A table with its definition: most files of a dataset share a few tables, so it is rarely
+/// A table with its definition. Most files of a dataset share a few tables, so tables are rarely
 /// rebuilt.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
@@ -86,16 +86,16 @@ pub(super) struct Table {
     /// Offset from a code to its index in `symbols`, by code length.
     offset: [i32; 17],
     symbols: [u8; 256],
-    /// The shortest code that is not in the lookup.
+    /// Length of the shortest code that is not in the lookup.
     shortest_slow: u32,
     /// Counts and symbols as in the file; empty if the table is invalid.
     definition: Vec<u8>,
-    /// For skipping blocks; built when first needed.
+    /// Table for skipping blocks; built when first needed.
     multi_symbols: Option<Box<MultiSymbolTable>>,
 }
 
 impl Table {
-    /// A table in which every code is an error.
+    /// Returns a table in which every code is an error.
     pub(super) fn new(kind: Kind) -> Self {
         Self {
             lookup: Box::new([Entry::NOT_HERE; 1 << LOOKUP_BITS]),
@@ -109,8 +109,8 @@ impl Table {
         }
     }
 
-    /// Sets the definition: 16 counts of codes by length, and the symbols. `None` if libjpeg would
-    /// not accept it.
+    /// Sets the definition: 16 counts of codes by length, and the symbols. Returns `None` if
+    /// libjpeg refuses such a table.
     pub(super) fn define(&mut self, counts: &[u8; 16], symbols: &[u8]) -> Option<()> {
         let same = self.definition.len() == 16 + symbols.len()
             && self.definition.starts_with(counts)
@@ -157,7 +157,7 @@ impl Table {
         Some(())
     }
 
-    /// Adds a code to the lookup, for all bits that may follow it; `false` if it does not fit.
+    /// Adds a code to the lookup, for all bits that may follow it. Returns `false` if it does not fit.
     fn enter(&mut self, code: u32, length: u32, symbol: u8) -> bool {
         let (advance, size) = meaning(self.kind, symbol);
         let total = length + size;
@@ -199,13 +199,13 @@ impl Table {
         }
     }
 
-    /// The entries, by the next bits.
+    /// Returns the entries by the next bits.
     #[inline(always)]
     pub(super) fn lookup(&self) -> &Lookup {
         &self.lookup
     }
 
-    /// Decodes the symbol at the beginning of the bits; `None` if they are not a code.
+    /// Decodes the symbol at the beginning of the bits. Returns `None` if they are not a code.
     #[cold]
     #[inline(never)]
     pub(super) fn slow(&self, bits: u64) -> Option<Symbol> {
@@ -238,7 +238,7 @@ impl Table {
     }
 }
 
-/// Advance of the coefficient index and size of a symbol's value.
+/// Returns the advance of the coefficient index and the size of a symbol's value in bits.
 pub(super) fn meaning(kind: Kind, symbol: u8) -> (u8, u32) {
     let (run, size) = (symbol >> 4, u32::from(symbol & 15));
     match kind {
@@ -248,7 +248,7 @@ pub(super) fn meaning(kind: Kind, symbol: u8) -> (u8, u32) {
     }
 }
 
-/// Decodes a value from its `size` extra bits: those that begin with 0 are negative.
+/// Decodes a value from its `size` extra bits; values that begin with a 0 bit are negative.
 fn signed(extra: u32, size: u32) -> i32 {
     if extra >> (size - 1) == 0 {
         extra as i32 - ((1 << size) - 1)
@@ -261,7 +261,7 @@ fn signed(extra: u32, size: u32) -> i32 {
 mod tests {
     use super::*;
 
-    /// The counts of codes for luma AC coefficients in table K.5 of ITU T.81, and its first symbols.
+    /// Counts of codes for luma AC coefficients in table K.5 of ITU T.81, and its first symbols.
     const COUNTS: [u8; 16] = [0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 125];
     const FIRST: [u8; 5] = [0x01, 0x02, 0x03, 0x00, 0x04];
 
@@ -273,7 +273,7 @@ mod tests {
         table
     }
 
-    /// Bits written as text, first bit first.
+    /// Parses bits written as text, first bit first.
     fn bits(text: &str) -> u64 {
         let digits = text.chars().filter(|c| *c != ' ');
         (0..64)
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_code_run_and_value() {
+    fn an_entry_holds_code_length_run_and_value() {
         let table = table();
         for (text, length, advance, value) in [
             ("00 1", 3, 1, 1),
@@ -294,7 +294,7 @@ mod tests {
             ("1010", 4, END_OF_BLOCK, 0),
             ("1011 1000", 8, 1, 8),
         ] {
-            // Independent of the bits that follow.
+            // The entry does not depend on the bits after the symbol.
             for rest in [0, u64::MAX >> length] {
                 let next = bits(text) | rest;
                 let entry = table.lookup[(next >> (64 - LOOKUP_BITS)) as usize];
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_tables_are_refused() {
+    fn invalid_tables_are_refused() {
         let mut table = Table::new(Kind::Ac);
         let mut counts = [0; 16];
         counts[0] = 2;
@@ -316,14 +316,14 @@ mod tests {
         counts[0] = 1;
         assert_eq!(table.define(&counts, &[]), None);
         assert_eq!(table.define(&counts, &[1]), Some(()));
-        // The other one-bit code is unassigned, and so are longer codes with that prefix.
+        // The other code of one bit is not assigned, and neither are longer codes with that prefix.
         assert!(table.slow(1 << 63).is_none());
         let mut dc = Table::new(Kind::Dc);
         assert_eq!(dc.define(&counts, &[16]), None);
     }
 
     #[test]
-    fn a_stride_is_as_far_as_its_symbols() {
+    fn a_multi_symbol_is_as_long_as_its_symbols() {
         let mut table = table();
         table.make_multi_symbols();
         let multi_symbols = table.multi_symbols().unwrap();

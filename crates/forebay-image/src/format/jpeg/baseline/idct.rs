@@ -11,7 +11,7 @@
 use super::entropy::{PAIR, SECOND};
 use super::header::Steps;
 
-/// Fractional bits of the fixed point.
+/// Fractional bits of the fixed-point numbers.
 pub(super) const CONST_BITS: u32 = 13;
 /// Extra bits of values between the passes.
 pub(super) const PASS1_BITS: u32 = 2;
@@ -37,7 +37,7 @@ pub(super) const C3_072: i16 = 25172;
 /// Transforms pairs of blocks side by side into 8 rows of a plane, and clears the coefficients.
 ///
 /// # Panics
-/// If the plane is too short for them.
+/// If the plane is too short for the blocks.
 pub(super) fn strip(pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: usize) {
     for (i, pair) in pairs.chunks_exact_mut(PAIR).enumerate() {
         for lane in 0..2 {
@@ -56,8 +56,8 @@ fn block(coefficients: &[i16], steps: &Steps, plane: &mut [u8], stride: usize) {
             values[i] = coefficients[row * 2 * SECOND + column].wrapping_mul(steps[i]);
         }
     }
-    // A block in which only the first row is not zero; libjpeg-turbo truncates here, while the full
-    // pass saturates.
+    // If only the first row of a block has nonzero coefficients, libjpeg-turbo truncates here,
+    // while the full pass saturates.
     let only_first_row = coefficients
         .chunks(2 * SECOND)
         .skip(1)
@@ -84,7 +84,7 @@ fn block(coefficients: &[i16], steps: &Steps, plane: &mut [u8], stride: usize) {
 
 /// Transforms one column or row.
 fn pass<const SHIFT: u32>(v: [i16; 8]) -> [i16; 8] {
-    // `a * x + b * y`, like the processor's multiply-add; it cannot overflow.
+    // Returns `a * x + b * y`, like the processor's multiply-add; it cannot overflow.
     let dot =
         |x: i16, a: i16, y: i16, b: i16| i32::from(x) * i32::from(a) + i32::from(y) * i32::from(b);
     let round = 1 << (SHIFT - 1);
@@ -140,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn it_is_close_to_the_real_transform() {
-        // Each single coefficient against the definition in floating point.
+    fn the_result_is_close_to_the_definition() {
+        // Compares each single coefficient with the definition in floating point.
         for i in 0..64 {
             let mut pair = [0; PAIR];
             pair[i / 8 * 16 + i % 8] = 300;

@@ -4,19 +4,19 @@
 //! three components with chroma at full, half or quarter width and full or half height. Pixels
 //! equal those of libjpeg-turbo's default decoder, bit for bit. It declines all other kinds
 //! (progressive, 12 bits, arithmetic coding, four components, several scans, unusual sampling) and
-//! damaged files; the [general](super::general) decoder then reads them or explains the damage. So
-//! this decoder changes the speed, never the result.
+//! damaged files, which the [general](super::general) decoder then reads or refuses with an error.
+//! So this decoder changes the speed, never the result.
 //!
-//! Damage outside a region may go unnoticed, because unneeded data are not read; but a file without
-//! its end marker is always refused.
+//! Damage outside a region may remain undetected, because unneeded data are not read; but a file
+//! without its end marker is always refused.
 //!
 //! - [`header`] reads markers and tables; [`huffman`], [`bits`] and [`entropy`] turn bits into
-//!   coefficients; [`multi_symbol`] speeds up skipping unwanted ones; [`scan`] moves through the
-//!   entropy-coded data; [`seek`] lets it start in the middle.
-//! - [`idct`], [`scaled`] (the same to fewer samples), [`upsample`] and [`color`] are the portable
+//!   coefficients; [`multi_symbol`] makes skipping unwanted blocks faster; [`scan`] moves through the
+//!   entropy-coded data; [`seek`] starts decoding in the middle of them.
+//! - [`idct`], [`scaled`] (the transform to fewer samples), [`upsample`] and [`color`] are the portable
 //!   arithmetic; [`simd`] selects faster versions.
 //! - [`region`] decodes only the rows and columns that a region needs.
-//! - [`blocks`] passes coefficients to and from other encodings of them.
+//! - [`blocks`] exchanges coefficients with their other encodings.
 
 pub(super) mod bits;
 pub(super) mod blocks;
@@ -56,7 +56,7 @@ pub(super) fn decode(
     stream(job, scratch, &mut Memory::new(out, width))
 }
 
-/// Decodes a region row by row, or declines, perhaps after some of the rows.
+/// Decodes a region row by row, or declines, possibly after some of the rows.
 pub(super) fn stream(
     job: &DecodeJob<'_>,
     scratch: &mut Scratch,
@@ -77,11 +77,11 @@ pub(super) fn stream(
     })
 }
 
-/// Why this decoder did not decode a file.
+/// Reason why this decoder did not decode a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The file is of a kind that another decoder reads.
     Foreign(&'static str),
-    /// The data are damaged; another decoder may explain the damage.
+    /// The data are damaged; the general decoder may return a more precise error.
     Damaged(&'static str),
 }

@@ -1,17 +1,16 @@
 //! Multi-symbols: tables for skipping blocks whose coefficients are not wanted.
 //!
-//! A decoder that skips values does not have to read symbols one by one: an entry holds the total
-//! length of all symbols whose codes lie in the next [`MULTI_SYMBOL_BITS`] bits, usually two or
-//! three.
+//! A decoder that skips values need not read symbols one by one: an entry holds the total length of
+//! all symbols whose codes are in the next [`MULTI_SYMBOL_BITS`] bits, usually two or three.
 
 use super::huffman::{END_OF_BLOCK, FAST_BITS, Kind, NOT_HERE, meaning};
 use std::ops::Range;
 
-/// Bits that index the table: 8 KiB per table, two of which fit into the L1 cache.
+/// Number of bits that index the table: 8 KiB per table, two of which fit into the L1 cache.
 pub(super) const MULTI_SYMBOL_BITS: u32 = 12;
 const ENTRIES: usize = 1 << MULTI_SYMBOL_BITS;
-/// Largest advance of several symbols that do not end the block. From index 62 it leads to 79 at
-/// most, so the index shows whether [`END_OF_BLOCK`] ended a block.
+/// Maximum advance of several symbols that do not end the block. From index 62 it leads to at most
+/// 79, so the index shows whether [`END_OF_BLOCK`] ended a block.
 const LONGEST: u8 = 17;
 const _: () = assert!(62 + LONGEST < END_OF_BLOCK);
 const END: u32 = END_OF_BLOCK as u32;
@@ -25,8 +24,8 @@ impl MultiSymbol {
     /// Consumes nothing, and advances by more than the remainder of any block.
     const NOT_HERE: Self = Self((NOT_HERE as u16) << 8);
 
-    /// Argument of [`Bits::consume`](super::bits::Bits::consume): the length, with the advance in
-    /// the second byte.
+    /// Returns the argument of [`Bits::consume`](super::bits::Bits::consume): the length, with the
+    /// advance in the second byte.
     #[inline(always)]
     pub(super) fn step(self) -> u32 {
         self.0.into()
@@ -39,7 +38,7 @@ impl MultiSymbol {
     }
 }
 
-/// Multi-symbols by the next bits.
+/// Multi-symbols, by the next bits.
 pub(super) type MultiSymbolTable = [MultiSymbol; ENTRIES];
 
 /// A table without symbols.
@@ -50,7 +49,7 @@ pub(super) static NO_MULTI_SYMBOLS: MultiSymbolTable = [MultiSymbol::NOT_HERE; E
 struct Symbol(u32);
 
 impl Symbol {
-    /// Bits that begin no symbol, or one whose code is too long.
+    /// For bits that begin no symbol, or a symbol whose code is too long.
     const NONE: Self = Self(0xff << 16);
 
     fn new(code: u32, size: u32, advance: u8) -> Self {
@@ -69,7 +68,7 @@ impl Symbol {
         self.0 >> 8 & 0xff
     }
 
-    /// The symbol as a multi-symbol, if it is not too long.
+    /// Returns the symbol as a multi-symbol, if it is not too long.
     fn alone(self) -> MultiSymbol {
         if self.length() <= FAST_BITS {
             MultiSymbol(self.0 as u16)
@@ -95,7 +94,7 @@ pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<MultiSymbolTable> {
         if symbol.length() >= MULTI_SYMBOL_BITS || symbol.advance() >= END {
             return multi_symbols.fill(symbol.alone());
         }
-        // The continuation is the same for all values of the symbol.
+        // The continuation is the same for all values of the symbol, so it is computed once and copied.
         let (once, again) =
             multi_symbols.split_at_mut(multi_symbols.len() >> (symbol.length() - symbol.code()));
         for (bits, multi_symbol) in (from..).zip(once.iter_mut()) {
@@ -108,8 +107,8 @@ pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<MultiSymbolTable> {
     multi_symbols
 }
 
-/// Calls `what` for each symbol whose code lies in the bits, with the range of bits that begin with
-/// it.
+/// Calls `what` for each symbol whose code fits into the index, with the range of indices that
+/// begin with it.
 fn each(counts: &[u8], symbols: &[u8], mut what: impl FnMut(Range<usize>, Symbol)) {
     let mut symbols = symbols.iter();
     let mut at = 0;
@@ -123,11 +122,11 @@ fn each(counts: &[u8], symbols: &[u8], mut what: impl FnMut(Range<usize>, Symbol
     }
 }
 
-/// Extends a multi-symbol of one symbol by those that follow it.
+/// Extends a multi-symbol of one symbol by the symbols after it.
 fn follow(firsts: &[Symbol; ENTRIES], bits: usize, first: MultiSymbol) -> MultiSymbol {
     let (mut length, mut advance) = (u32::from(first.0 & 0xff), u32::from(first.0 >> 8));
     for _ in 1..SYMBOLS {
-        // Without branches, which would be unpredictable.
+        // Without branches, which would be hard to predict.
         let next = firsts[(bits << (length & 31)) % ENTRIES];
         let fits = (length + next.code() <= MULTI_SYMBOL_BITS)
             & (length + next.length() <= FAST_BITS)
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn multi_symbols_are_their_symbols_one_after_the_other() {
+    fn multi_symbols_equal_their_symbols_in_sequence() {
         // Codes of 2 to 16 bits, values of 0 to 15, ends of block and long runs.
         let counts = [0, 1, 2, 3, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 5];
         let symbols = [

@@ -1,9 +1,9 @@
-//! From a file and a region to its pixels: selects the MCUs that are needed and turns their blocks
-//! into planes and rows of RGB.
+//! Decodes a region of a file: selects the MCUs that are needed and converts their blocks to planes
+//! and to rows of RGB.
 //!
 //! Smooth upsampling uses neighboring chroma samples, so a margin around the region is decoded too;
-//! the result then equals that of a full decode. Planes are rings of a few rows of MCUs: pixels are
-//! produced while their samples are in the cache.
+//! the result then equals that of a full decode. Planes are rings of a few rows of MCUs, so that
+//! pixels are produced while their samples are in the cache.
 
 use super::Refusal;
 use super::header::{Header, Output, Sampling};
@@ -15,12 +15,12 @@ use crate::region::Region;
 use crate::rows::{Room, Rows};
 use std::ops::Range;
 
-/// Rows of MCUs in a plane: two being decoded, the one above them, and one to make it a power of
-/// two.
+/// Number of MCU rows in a plane: two being decoded, the one above them, and one more for a power
+/// of two.
 const RING: usize = 4;
-/// Pairs of blocks are written whole, so rows of a plane may be up to a block longer.
+/// Extra samples at the end of a row of a plane: pairs of blocks are stored whole, which may exceed the row by a block.
 const PLANE_SLACK: usize = 16;
-/// Chroma planes up to this width are repeated, not interpolated (libjpeg's rule).
+/// Maximum width of a chroma plane whose samples are repeated, not interpolated (libjpeg's rule).
 const REPEAT_UP_TO: usize = 2;
 
 /// The decoder, with the memory that it reuses from image to image.
@@ -40,7 +40,7 @@ pub(in crate::format::jpeg) struct Baseline {
 struct Geometry {
     width: usize,
     height: usize,
-    /// Side of a transformed block of luma (or of the only component), and of chroma.
+    /// Side of a transformed block in samples: of luma (or the only component), and of chroma.
     luma: usize,
     chroma: usize,
     /// Luma samples per chroma sample.
@@ -52,8 +52,8 @@ struct Geometry {
 }
 
 impl Geometry {
-    /// `scale` is 1, 2, 4 or 8. Chroma stored at half size is transformed to twice the samples of
-    /// luma if that saves upsampling in both directions (libjpeg's rule).
+    /// `scale` is 1, 2, 4 or 8. Chroma at half size is transformed to twice the samples of luma if
+    /// that saves upsampling in both directions (libjpeg's rule).
     fn new(header: &Header, scale: usize) -> Self {
         let Sampling { h, v } = header.sampling;
         let luma = 8 / scale;
@@ -90,7 +90,7 @@ pub(in crate::format::jpeg) struct Window {
 }
 
 impl Window {
-    /// The MCUs that a region needs, including its margin.
+    /// Returns the MCUs that a region needs, including its margin.
     fn new(geometry: &Geometry, area: &Area) -> Self {
         let Sampling { h, v } = geometry.sampling;
         let span = |from: &Range<usize>, factor: usize, mcu: usize, limit: usize| {
@@ -105,8 +105,8 @@ impl Window {
         }
     }
 
-    /// Number of unneeded MCUs before or between needed ones; if each row has a seek point, those
-    /// between the point and the needed ones.
+    /// Returns the number of unneeded MCUs before or between needed ones; if each row has a seek
+    /// point, of those between the seek point and the needed ones.
     fn walked_over(&self, header: &Header, points: Option<&Points>) -> usize {
         let (columns, _) = header.mcus();
         match points {
@@ -119,12 +119,12 @@ impl Window {
     }
 }
 
-/// Number of skipped MCUs from which on it pays to build multi-symbols.
+/// Minimum number of skipped MCUs for which building multi-symbols pays off.
 #[derive(Debug, Clone, Copy)]
 struct MultiSymbolsPay(usize);
 
 impl Default for MultiSymbolsPay {
-    /// Building the multi-symbols of two tables takes about as long as they save on this many MCUs.
+    /// Building the multi-symbols of two tables takes about as long as is saved on this many MCUs.
     fn default() -> Self {
         Self(250)
     }
@@ -146,8 +146,8 @@ impl Baseline {
         new
     }
 
-    /// Decodes a region at a scale of 1, 1/2, 1/4 or 1/8, which lies in the image at that scale, and passes its rows to `out`. `size` is the expected size of the image; `points` are
-    /// its seek points, if any. A refusal may come after some rows.
+    /// Decodes a region at a scale of 1, 1/2, 1/4 or 1/8, and passes its rows to `out`. The region is in pixels of the scaled
+    /// image. `size` is the expected size of the image, `points` are its seek points. A refusal may come after some rows.
     pub(in crate::format::jpeg) fn decode(
         &mut self,
         bytes: &[u8],
@@ -221,8 +221,8 @@ impl Baseline {
     }
 }
 
-/// Returns whether there is an end marker after `from`. Searches from the end, where it nearly
-/// always is.
+/// Returns whether there is an end marker after `from`. Searches from the end of the file, near
+/// which the marker almost always is.
 pub(super) fn has_end(bytes: &[u8], from: usize) -> bool {
     bytes[from..]
         .windows(2)
@@ -230,7 +230,7 @@ pub(super) fn has_end(bytes: &[u8], from: usize) -> bool {
         .any(|pair| pair == [0xff, 0xd9])
 }
 
-/// One region being decoded.
+/// The state of decoding a region.
 struct Run<'a> {
     header: &'a Header,
     scan: Scan<'a>,
@@ -240,7 +240,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Reads the scan from its start, or from seek points that only some rows have.
+    /// Reads the scan in order, from its start or from seek points that only some rows have.
     fn in_order(&mut self, points: Option<&Points>, out: &mut dyn Rows) -> Result<(), Refusal> {
         let (mcus, _) = self.header.mcus();
         let Window { columns, rows } = self.pixels.window.clone();
@@ -269,7 +269,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Starts each row at its own seek point; two rows are decoded in alternation.
+    /// Starts each row at its own seek point; decodes two rows in alternation.
     fn by_points(&mut self, points: &Points, out: &mut dyn Rows) -> Result<(), Refusal> {
         let (mcus, _) = self.header.mcus();
         let Window { columns, rows } = self.pixels.window.clone();
@@ -370,8 +370,8 @@ impl Pixels {
         self.area = area;
     }
 
-    /// Transforms the blocks of some MCUs into the planes; `columns` count from the window's first.
-    /// The coefficients have room for `batch` MCUs.
+    /// Transforms the blocks of some MCUs into the planes; `columns` are relative to the window's
+    /// first column. The coefficients have room for `batch` MCUs.
     pub(super) fn transform(
         &mut self,
         header: &Header,
@@ -399,12 +399,12 @@ impl Pixels {
         }
     }
 
-    /// Produces the rows of the region that are complete once all rows of MCUs before `done` are
+    /// Produces the rows of the region that are complete once all MCU rows before `done` are
     /// decoded.
     pub(super) fn emit(&mut self, header: &Header, done: usize, out: &mut dyn Rows) {
         let v = self.geometry.sampling.v;
         let lines = done * self.geometry.mcu.1;
-        // The last row needs the chroma row below it, unless the image ends there.
+        // Upsampling of the last row uses the chroma row below it, unless the image ends there.
         let complete = if v == 1 || lines >= self.geometry.height {
             lines
         } else {
@@ -455,7 +455,7 @@ impl Pixels {
         }
     }
 
-    /// Upsamples a row of chroma, for the window's columns inside the image.
+    /// Upsamples a row of chroma, for the columns of the window that are inside the image.
     fn widen(&mut self, y: usize) {
         let geometry = self.geometry;
         let Sampling { h, v } = geometry.sampling;

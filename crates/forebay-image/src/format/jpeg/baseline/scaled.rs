@@ -1,10 +1,10 @@
 //! Scaled inverse cosine transforms to fewer samples than coefficients: libjpeg's 4x4, 2x2 and 1x1
 //! transforms, bit for bit.
 //!
-//! They average the accurate transform's 8 samples in pairs or fours, reduced to the coefficients
-//! that matter: of a row or column the fifth cancels for 4 samples, and the third, fifth and
-//! seventh for 2. Fixed point as in [`idct`](super::idct); the results of the first pass are
-//! truncated to 16 bits.
+//! They compute means of two or four of the accurate transform's 8 samples, using only the
+//! coefficients that influence the result: in a row or column the fifth cancels for 4 samples, and
+//! the third, fifth and seventh for 2. The fixed-point numbers are those of [`idct`](super::idct);
+//! the results of the first pass are truncated to 16 bits.
 
 use super::entropy::{PAIR, SECOND};
 use super::header::Steps;
@@ -26,10 +26,10 @@ const C2_173: i32 = 17_799;
 const C2_563: i32 = 20_995;
 const C3_625: i32 = 29_692;
 
-/// Transforms pairs of blocks side by side into `N` rows of a plane, `N` samples a block, and clears the coefficients.
+/// Transforms pairs of blocks side by side into `N` rows of a plane, `N` samples per block, and clears the coefficients.
 ///
 /// # Panics
-/// If the plane is too short for them.
+/// If the plane is too short for the blocks.
 #[inline(always)]
 pub(super) fn strip<const N: usize>(
     pairs: &mut [i16],
@@ -83,7 +83,7 @@ fn sample(value: i32) -> u8 {
     (value.clamp(-128, 127) + 128) as u8
 }
 
-/// Transforms one column or row; `shift` is that of the full transform.
+/// Transforms one column or row; `shift` is the shift of the full transform.
 #[inline(always)]
 fn pass<const N: usize>(v: [i32; 8], shift: u32) -> [i32; N] {
     let [v0, v1, v2, v3, _, v5, v6, v7] = v;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_coefficients_do_not_overflow() {
+    fn extreme_coefficients_do_not_overflow() {
         for value in [i16::MIN, i16::MAX, -1] {
             let mut plane = [0; 8 * 16];
             strip::<4>(&mut [value; PAIR], &[1; 64], &mut plane, 16);

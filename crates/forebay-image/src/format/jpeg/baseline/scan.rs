@@ -1,4 +1,4 @@
-//! A position in the scan: MCUs are decoded or skipped, restart markers are passed or used to jump.
+//! A position in the scan: decodes or skips MCUs, reads restart markers or jumps to them.
 
 use super::Refusal;
 use super::bits::{MAX_BLOCKS, Stream};
@@ -47,18 +47,18 @@ impl Layout {
         self.mcu_blocks = self.slots.len() / BATCH;
     }
 
-    /// Number of coefficients that a batch needs space for.
+    /// Returns the number of coefficients for which a batch needs space.
     pub(super) fn coefficients(&self) -> usize {
         self.pairs * PAIR + TAIL
     }
 
-    /// The blocks of these MCUs of a batch.
+    /// Returns the slots of the blocks of these MCUs of a batch.
     fn slots(&self, mcus: Range<usize>) -> &[Slot] {
         &self.slots[mcus.start * self.mcu_blocks..mcus.end * self.mcu_blocks]
     }
 }
 
-/// Number of pairs in a row of the blocks of a batch of so many MCUs.
+/// Returns the number of block pairs in a row of blocks of a batch with `batch` MCUs.
 pub(super) const fn pairs_in_row(h: usize, batch: usize) -> usize {
     h * batch / 2
 }
@@ -66,7 +66,7 @@ pub(super) const fn pairs_in_row(h: usize, batch: usize) -> usize {
 /// How the entropy-coded data of an image end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::format::jpeg) struct ScanEnd {
-    /// Offset of the marker after them.
+    /// Offset of the marker after the data.
     pub(in crate::format::jpeg) marker: usize,
     /// Whether the last byte is filled with ones.
     pub(in crate::format::jpeg) has_plain_padding: bool,
@@ -92,7 +92,7 @@ pub(super) struct Cursor {
     predictors: Predictors,
     /// See [`Reader::reached`].
     reached: u64,
-    /// The next MCU.
+    /// Index of the next MCU.
     mcu: usize,
     /// Number of restart markers before the stream's position.
     markers: usize,
@@ -108,7 +108,7 @@ impl Cursor {
         self.markers = 0;
     }
 
-    /// Moves to a seek point, which is that of MCU `mcu`; nothing is read at or after byte `limit`.
+    /// Moves to `point`, the seek point of MCU `mcu`. Reads nothing at or after byte `limit`.
     pub(super) fn seek(&mut self, scan: &Scan<'_>, point: &Point, mcu: usize, limit: usize) {
         let bit = (point.bits % 8) as u32;
         let byte = usize::try_from(point.bits / 8).unwrap_or(usize::MAX);
@@ -127,13 +127,13 @@ impl Cursor {
         self.predictors
     }
 
-    /// Bits consumed since the last `rewind` or `seek`, without stuffing and restart markers.
+    /// Returns the number of bits consumed since the last `rewind` or `seek`, without stuffing and restart markers.
     pub(super) fn position(&self) -> usize {
         self.stream.position()
     }
 
-    /// Number of MCUs that can be processed at once of `wanted` ones: at most a batch, and none
-    /// after a restart marker.
+    /// Returns how many of `wanted` MCUs can be processed at once: at most a batch, and none after
+    /// a restart marker.
     pub(super) fn batch(&self, scan: &Scan<'_>, wanted: usize) -> usize {
         let batch = wanted.min(BATCH);
         match scan.restart_interval {
@@ -171,7 +171,7 @@ impl Cursor {
         self.next::<true>(scan, 0..count, coefficients)
     }
 
-    /// As [`Cursor::take`], to these places in a batch.
+    /// As [`Cursor::take`], to the slots of these MCUs of a batch.
     pub(super) fn take_to(
         &mut self,
         scan: &Scan<'_>,
@@ -181,7 +181,7 @@ impl Cursor {
         self.next::<true>(scan, places, coefficients)
     }
 
-    /// After the last MCU: see [`ScanEnd`]. `None` if bytes follow it before the next marker.
+    /// Returns the end of the data, after the last MCU; `None` if other bytes precede the next marker.
     pub(super) fn end(&mut self, scan: &Scan<'_>) -> Option<ScanEnd> {
         self.stream.reserve(scan.bytes, 1);
         let padding = self.stream.padding()?;
@@ -248,7 +248,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Reads the restart marker if one is due here.
+    /// Reads the restart marker if the interval ends here.
     fn cross_marker(&mut self, scan: &Scan<'_>) -> Result<(), Refusal> {
         let markers = match self.mcu.checked_div(scan.restart_interval) {
             Some(markers) if markers > self.markers => markers,
@@ -278,7 +278,7 @@ impl Cursor {
     }
 }
 
-/// Offset after the next marker at or after `at`; `ff` may be repeated before its code.
+/// Returns the offset after the next marker at or after `at`; `ff` may be repeated before its code.
 fn next_marker(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += bytes.get(at..)?.iter().position(|&byte| byte == 0xff)? + 1;

@@ -1,15 +1,15 @@
 //! Seek points: positions in the entropy-coded data at which rows of MCUs, or pieces of rows,
 //! begin. With them a decoder reaches a region without decoding the rows above it and the pieces to
-//! its left. They are stored beside the JPEG, whose bytes stay unchanged.
-//! docs/format/seek-points.md specifies their encoding.
+//! its left. They are stored beside the JPEG, whose bytes are unchanged. docs/format/seek-points.md
+//! specifies their encoding.
 //!
 //! # Never wrong pixels
-//! Points are used only if their own checksum matches, every field is in its bounds, and the length
-//! and CRC-32C of the JPEG equal those that they were built from. So points that are damaged,
-//! truncated, of another image or of an older version of this image are ignored, and the image is
-//! decoded from its start: slower, with the same pixels. CRC-32C detects every change of up to 32
-//! neighboring bits, and any other with a probability of 1 - 2^-32. Deliberately forged points with
-//! valid checksums can lead to wrong pixels, as a forged JPEG can, but to no other harm.
+//! Points are used only if their own checksum matches, every field is in its bounds, and the length and CRC-32C of
+//! the JPEG equal those from which they were built. Points that are damaged, truncated, or belong to another image
+//! or an older version of this image are ignored, and the image is decoded from its start: slower, with the same
+//! pixels. CRC-32C detects every change of up to 32 adjacent bits, and any other with a probability of 1 - 2^-32.
+//! Deliberately forged points with valid checksums can lead to wrong pixels, as a forged JPEG can, but to no other
+//! harm.
 
 use super::entropy::Predictors;
 use super::header::Header;
@@ -19,9 +19,9 @@ use super::walk::Starts;
 use crate::varint::{put_varint, varint};
 
 const VERSION: u8 = 1;
-/// Bytes before the first point.
+/// Number of bytes before the first point.
 const HEAD: usize = 16;
-/// Bytes of the checksum at the end.
+/// Length of the checksum at the end, in bytes.
 const CHECKSUM: usize = 4;
 /// Maximum number of points per row.
 const MAX_PIECES: u8 = 16;
@@ -35,11 +35,11 @@ const AUTO_PART: usize = 100;
 /// Number of seek points per image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SeekDensity {
-    /// One per row of MCUs, or per second, fourth or eighth row: as many as fit into 1 % of the
-    /// image's bytes; none if not even the fewest fit.
+    /// One per row of MCUs, or per second, fourth or eighth row: the densest choice whose size is
+    /// at most 1 % of the image's bytes; none if no choice is that small.
     #[default]
     Auto,
-    /// One per row of MCUs, of any size.
+    /// One per row of MCUs, without a limit on their size.
     Rows,
     /// Eight per row of MCUs.
     Fine,
@@ -48,7 +48,7 @@ pub enum SeekDensity {
 /// The start of a row of MCUs or of a piece of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Point {
-    /// Offset in the JPEG, in bits.
+    /// Offset in the JPEG file, in bits.
     pub(super) bits: u64,
     /// DC predictors.
     pub(super) predictors: Predictors,
@@ -92,12 +92,12 @@ impl Grid {
         self.rows() * usize::from(self.pieces)
     }
 
-    /// The column at which a piece begins.
+    /// Returns the column at which a piece begins.
     fn column(&self, piece: usize) -> usize {
         piece * self.mcus.0 / usize::from(self.pieces)
     }
 
-    /// The MCU of a point.
+    /// Returns the index of a point's MCU.
     fn mcu(&self, point: usize) -> usize {
         let pieces = usize::from(self.pieces);
         point / pieces * usize::from(self.step) * self.mcus.0 + self.column(point % pieces)
@@ -112,7 +112,7 @@ pub(super) struct Points {
 }
 
 impl Points {
-    /// Decodes points, if they belong to this JPEG, whose header is `header`.
+    /// Decodes points if they belong to `jpeg`, whose header is `header`.
     pub(super) fn read(&mut self, bytes: &[u8], jpeg: &[u8], header: &Header) -> Option<&Self> {
         self.points.clear();
         let (body, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
@@ -139,20 +139,20 @@ impl Points {
         (inside && rest.is_empty()).then_some(self)
     }
 
-    /// Returns whether each row has a point.
+    /// Returns whether each row has at least one point.
     pub(super) fn in_each_row(&self) -> bool {
         self.grid.step == 1
     }
 
-    /// The column of the last point of a row at or before a column, if each row has points.
+    /// Returns the column of the last point in a row at or before `column`, if each row has points.
     pub(super) fn column(&self, column: usize) -> usize {
         let pieces = 0..usize::from(self.grid.pieces);
         let columns = pieces.map(|piece| self.grid.column(piece));
         columns.take_while(|&at| at <= column).last().unwrap_or(0)
     }
 
-    /// The last point at or before a row and column, its MCU, and a limit: the columns before `to`
-    /// need no byte at or after that offset.
+    /// Returns the last point at or before a row and column, its MCU, and a limit: decoding the
+    /// columns before `to` reads no byte at or after that offset.
     pub(super) fn before(&self, row: usize, column: usize, to: usize) -> (Point, usize, usize) {
         let (step, pieces) = (usize::from(self.grid.step), usize::from(self.grid.pieces));
         let row_start = row / step * pieces;
@@ -197,15 +197,15 @@ fn head(jpeg: &[u8], header: &Header, grid: &Grid) -> Option<[u8; HEAD]> {
     Some(head)
 }
 
-/// Builds the seek points of a single JPEG, one per row of MCUs, as [`SeekPointBuilder`] does.
+/// Builds the seek points of a single JPEG, one per row of MCUs; see [`SeekPointBuilder`].
 pub fn build_seek_points(jpeg: &[u8]) -> Option<Vec<u8>> {
     SeekPointBuilder::default().build(jpeg, SeekDensity::Rows)
 }
 
 /// Builds the seek points of JPEGs: the positions at which rows of MCUs begin, for
 /// [`Decoder::decode_region_into`](crate::Decoder::decode_region_into). They take a few bytes per
-/// row. The JPEG must stay unchanged: points of other bytes are ignored. The builder keeps tables
-/// from image to image.
+/// row. Do not change the JPEG afterwards: points that were built from other bytes are ignored. The
+/// builder keeps tables from image to image.
 #[derive(Debug, Default)]
 pub struct SeekPointBuilder {
     header: Header,
@@ -220,9 +220,9 @@ pub struct SeekPointBuilder {
 impl SeekPointBuilder {
     /// Builds the points of a JPEG; a pure function of its bytes and `density`.
     ///
-    /// `None` if they would be useless: the file is not a baseline JPEG that Forebay's own decoder
-    /// reads, is damaged, has restart markers (which serve the same purpose), or has a single row
-    /// of blocks; or if they would take more space than `density` allows.
+    /// Returns `None` if points would be useless: the file is not a baseline JPEG that Forebay's
+    /// own decoder reads, is damaged, has restart markers (which serve the same purpose), or has a
+    /// single row of blocks; or if they would take more space than `density` allows.
     pub fn build(&mut self, jpeg: &[u8], density: SeekDensity) -> Option<Vec<u8>> {
         self.has_read_all = false;
         self.header.read(jpeg).ok()?;
@@ -239,7 +239,7 @@ impl SeekPointBuilder {
             SeekDensity::Auto => jpeg.len() / AUTO_PART,
             SeekDensity::Rows | SeekDensity::Fine => usize::MAX,
         };
-        // All codes are read even if no points are kept, to verify that the image is intact.
+        // All codes are read even if no points result, to verify that the image is intact.
         self.walk(jpeg, &grid)?;
         if mcus.1 < 2 {
             return None;
@@ -248,7 +248,7 @@ impl SeekPointBuilder {
             SeekDensity::Auto => &COARSE_STEPS[..],
             SeekDensity::Rows | SeekDensity::Fine => &COARSE_STEPS[..1],
         };
-        // At least two rows have a point: a single point would be the start of the image.
+        // With fewer than two rows with points, the only point would be the start of the image.
         let useful = steps.iter().filter(|step| usize::from(**step) < mcus.1);
         for &step in useful {
             let out = self.encode(jpeg, &Grid::new(mcus, step, pieces)?)?;
@@ -259,9 +259,9 @@ impl SeekPointBuilder {
         None
     }
 
-    /// Returns whether the last [`build`](Self::build) read the codes of all blocks and found none
-    /// damaged. If not, the file may still be intact, but of a kind without seek points;
-    /// [`Decoder::check_codes`](crate::Decoder::check_codes) decides.
+    /// Returns whether the last [`build`](Self::build) read the codes of all blocks and found no
+    /// damage. If not, the file may still be intact, but of a kind without seek points; use
+    /// [`Decoder::check_codes`](crate::Decoder::check_codes) to check it.
     pub fn has_read_all(&self) -> bool {
         self.has_read_all
     }
@@ -272,7 +272,7 @@ impl SeekPointBuilder {
         self.rebuild(jpeg, points).is_some_and(|own| own == points)
     }
 
-    /// Builds points again for the grid of existing ones.
+    /// Builds the points again for the grid of existing ones.
     fn rebuild(&mut self, jpeg: &[u8], points: &[u8]) -> Option<Vec<u8>> {
         let &[_, _, _, _, _, _, step, pieces, ..] = points else {
             return None;
@@ -311,7 +311,7 @@ impl SeekPointBuilder {
         Some(())
     }
 
-    /// Finds all points of a grid from the starts of all MCUs.
+    /// Finds all points of a grid from the starts of all MCUs, which takes more memory but less time.
     fn read_starts(&mut self, jpeg: &[u8], grid: &Grid) -> Option<()> {
         let (points, starts) = (&mut self.points, &mut self.starts);
         points.clear();
@@ -355,12 +355,12 @@ impl SeekPointBuilder {
                 predictors: cursor.predictors(),
             });
         }
-        // To the end: points are made of whole images only.
+        // Reads to the end, because points are only built for intact images.
         let end = grid.mcus.0 * grid.mcus.1;
         cursor.skip_to(&scan, end, &mut self.scratch).ok()
     }
 
-    /// Encodes the points of a grid that equals the one walked, or has a subset of its rows.
+    /// Encodes the points of the grid that was walked, or of a subset of its rows.
     fn encode(&self, jpeg: &[u8], grid: &Grid) -> Option<Vec<u8>> {
         let mut out = head(jpeg, &self.header, grid)?.to_vec();
         let (step, pieces) = (usize::from(grid.step), usize::from(grid.pieces));
@@ -380,8 +380,8 @@ impl SeekPointBuilder {
     }
 }
 
-/// Bytes after the next row's point that a row may read: the byte that the two share, which may be
-/// stuffed.
+/// Number of bytes after the next row's point that a row may read: the byte that both rows share,
+/// and its stuffing.
 pub(super) const SHARED: usize = 2;
 
 /// A position in the entropy-coded data, both without stuffing and in the file.
@@ -423,7 +423,7 @@ mod tests {
     use super::*;
     use libjpeg_turbo_rs::Subsampling;
 
-    /// The points of a JPEG without restart markers, from both halves of it and in order.
+    /// Returns the points of a JPEG without restart markers, found from both halves and found in order.
     fn both_ways(builder: &mut SeekPointBuilder, jpeg: &[u8]) -> [Option<Vec<Point>>; 2] {
         builder.header.read(jpeg).unwrap();
         builder.header.make_multi_symbols();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn points_from_both_halves_are_those_in_order() {
+    fn points_from_both_halves_equal_those_in_order() {
         let mut builder = SeekPointBuilder::default();
         let mut met = 0;
         for kind in kinds().into_iter().filter(|kind| kind.restart == 0) {
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_scans_have_the_same_points_or_none_either_way() {
+    fn damaged_scans_have_equal_points_or_none_both_ways() {
         let mut builder = SeekPointBuilder::default();
         let mut numbers = Numbers(11);
         let (mut sound, mut met) = (0, 0);
@@ -479,7 +479,7 @@ mod tests {
                 sound += usize::from(found.is_some());
                 met += usize::from(builder.starts.has_met());
             }
-            // A scan of zeros, of ones, and of any bits.
+            // Scans of zeros, of ones, and of random bits.
             for byte in [Some(0), Some(0xfe), None, None] {
                 let mut damaged = jpeg.clone();
                 for to in &mut damaged[scan..] {

@@ -23,7 +23,7 @@ impl Numbers {
     }
 }
 
-/// Smooth colors with an edge and some noise, to get all kinds of blocks.
+/// Returns smooth colors with an edge and some noise, to get all kinds of blocks.
 fn picture(width: usize, height: usize, seed: u64) -> Vec<u8> {
     let mut numbers = Numbers(seed);
     let mut pixels = Vec::with_capacity(width * height * 3);
@@ -78,7 +78,7 @@ pub(super) fn encode(kind: Kind, width: usize, height: usize) -> Vec<u8> {
     encoder.encode().unwrap()
 }
 
-/// Every kind of file that the decoder supports.
+/// Returns every kind of file that the decoder supports.
 pub(super) fn kinds() -> Vec<Kind> {
     use Subsampling::*;
     let mut kinds = Vec::new();
@@ -150,7 +150,7 @@ fn decode(
     Ok(out)
 }
 
-/// Every implementation of every operation.
+/// Returns a decoder for every implementation.
 fn levels() -> Vec<Baseline> {
     let both =
         |level| [true, false].map(|multi_symbols| Baseline::with_level(level, multi_symbols));
@@ -223,7 +223,7 @@ fn every_small_region_equals_the_whole() {
 }
 
 #[test]
-fn other_kinds_are_left_to_others() {
+fn unsupported_kinds_are_declined() {
     let pixels = picture(40, 30, 0);
     let encoder = || Encoder::new(&pixels, 40, 30, PixelFormat::Rgb);
     let four = vec![90; 40 * 30 * 4];
@@ -252,7 +252,7 @@ fn other_kinds_are_left_to_others() {
 }
 
 #[test]
-fn tables_of_an_earlier_file_do_not_count() {
+fn tables_of_an_earlier_file_are_not_used() {
     let jpeg = encode(PLAIN, 40, 30);
     let find = |marker: u8| {
         let is_it = |pair: &[u8]| pair == [0xff, marker];
@@ -272,7 +272,7 @@ fn tables_of_an_earlier_file_do_not_count() {
 }
 
 #[test]
-fn fill_bytes_and_trailing_bytes_do_not_matter() {
+fn fill_bytes_and_trailing_bytes_are_ignored() {
     let kind = Kind {
         restart: 2,
         ..PLAIN
@@ -280,7 +280,7 @@ fn fill_bytes_and_trailing_bytes_do_not_matter() {
     let (width, height) = (100, 50);
     let jpeg = encode(kind, width, height);
     let expected = reference(&jpeg);
-    // More `ff` before each marker, and bytes after the end.
+    // Additional `ff` bytes before each marker, and bytes after the end.
     let mut filled = Vec::new();
     for (i, &byte) in jpeg.iter().enumerate() {
         let code = jpeg.get(i + 1).copied().unwrap_or(0);
@@ -322,12 +322,12 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
-fn all_levels_transform_blocks_with_few_rows_or_columns_alike() {
+fn all_levels_transform_sparse_blocks_equally() {
     use super::entropy::{PAIR, SECOND};
     let mut numbers = Numbers(17);
     for _ in 0..3000 {
         let pairs = 1 + numbers.below(5);
-        // Blocks side by side often have the same empty columns: these have ways of their own.
+        // Adjacent blocks often have the same empty columns; implementations have special cases for these.
         let most = [1 + numbers.below(8), 1 + numbers.below(8)];
         let bits = 1 + numbers.below(12);
         let mut coefficients = vec![0i16; pairs * PAIR];
@@ -434,12 +434,12 @@ fn damaged_seek_points_never_change_pixels() {
                 check(&damaged, &jpeg);
             }
         }
-        // The same pixels in another file: points belong to the bytes, not to the pixels.
+        // Another file with the same pixels: points belong to the bytes, not to the pixels.
         check(&points, &other);
         check(&builder.build_grid(&other, step, pieces).unwrap(), &jpeg);
         check(&builder.build_grid(&another, step, pieces).unwrap(), &jpeg);
-        // Stale points: a byte of the image data changed. Pixels equal those of a decode without
-        // points.
+        // Stale points: a byte of the image data has changed. The pixels must equal those decoded
+        // without points.
         for at in (jpeg.len() / 2..jpeg.len() - 2).step_by(97) {
             let mut changed = jpeg.clone();
             changed[at] ^= 1;
@@ -447,8 +447,8 @@ fn damaged_seek_points_never_change_pixels() {
                 .map(|points| decode(&mut decoder, &changed, points, (width, height), region));
             assert_eq!(with, without);
         }
-        // A valid checksum over every single wrong byte: the pixels may be wrong, but nothing else
-        // may happen.
+        // Any single wrong byte under a valid checksum: the pixels may be wrong, but the decoder
+        // must not panic.
         for at in 0..points.len() - 4 {
             for change in [1, 2, 7, 15, 0x7f, 0x80, 0xff] {
                 let mut forged = points.clone();
@@ -463,7 +463,7 @@ fn damaged_seek_points_never_change_pixels() {
 }
 
 #[test]
-fn automatic_seek_points_stay_under_a_hundredth() {
+fn automatic_seek_points_are_at_most_one_percent() {
     let mut builder = SeekPointBuilder::default();
     let mut steps = std::collections::BTreeSet::new();
     for (width, height) in [
@@ -485,7 +485,7 @@ fn automatic_seek_points_stay_under_a_hundredth() {
             };
             assert!(points.len() * 100 <= jpeg.len());
             let rows = rows.unwrap();
-            // Never sparser than necessary.
+            // Points are never sparser than necessary.
             assert_eq!(rows.len() * 100 <= jpeg.len(), points[6] == 1);
             steps.insert(points[6]);
             let fine = builder.build(&jpeg, SeekDensity::Fine).unwrap();
@@ -499,7 +499,7 @@ fn automatic_seek_points_stay_under_a_hundredth() {
 }
 
 #[test]
-fn seek_points_have_these_bytes() {
+fn seek_points_have_the_specified_bytes() {
     // 16x24 gray of one color: each block is a zero DC difference and an end of block.
     let pixels = [128; 16 * 24];
     let jpeg = Encoder::new(&pixels, 16, 24, PixelFormat::Grayscale)
@@ -509,7 +509,7 @@ fn seek_points_have_these_bytes() {
     let mut expected = vec![1, 1, 16, 0, 24, 0, 1, 1];
     expected.extend((jpeg.len() as u32).to_le_bytes());
     expected.extend(crc32c::crc32c(&jpeg).to_le_bytes());
-    // Two blocks of 2 + 4 bits a row; the predictor stays 0.
+    // Two blocks of 2 + 4 bits per row; the predictor stays 0.
     expected.extend([12, 0, 12, 0]);
     expected.extend(crc32c::crc32c(&expected).to_le_bytes());
     assert_eq!(points, expected);

@@ -1,10 +1,10 @@
 //! Chroma upsampling: libjpeg's smooth ("fancy") algorithm, bit for bit.
 //!
-//! Each output sample is a mean of the two (in one direction) or four (in both) nearest input
-//! samples, weighted 3 to 1. Rounding alternates, which avoids a bias. Images with one or two
-//! chroma columns are repeated instead, as in libjpeg.
+//! Each output sample is a mean of the two (in one direction) or four (in both directions) nearest
+//! input samples, weighted 3 to 1. Rounding alternates, which avoids a bias. In images with one or
+//! two chroma columns, samples are repeated instead, as in libjpeg.
 
-/// Rounding term of the vertical mean in [`vertical`]: 1 for even rows, 2 for odd ones.
+/// Returns the rounding term of the vertical mean in [`vertical`]: 1 for even rows, 2 for odd ones.
 pub(in crate::format::jpeg) const fn vertical_bias(odd: bool) -> u16 {
     if odd { 2 } else { 1 }
 }
@@ -14,7 +14,7 @@ pub(in crate::format::jpeg) fn horizontal(row: &[u8], out: &mut [u8]) {
     horizontal_in(row, 0..row.len(), out);
 }
 
-/// The part of [`horizontal`] computed from the samples `part` of `row`.
+/// Computes the part of [`horizontal`] that depends on the samples `part` of `row`.
 pub(in crate::format::jpeg) fn horizontal_in(
     row: &[u8],
     part: std::ops::Range<usize>,
@@ -25,18 +25,18 @@ pub(in crate::format::jpeg) fn horizontal_in(
         let near = u16::from(row[i]) * 3;
         let left = u16::from(row[i.saturating_sub(1)]);
         let right = u16::from(row[(i + 1).min(last)]);
-        // At the ends both samples are the same, and so is their mean.
+        // At the ends both samples are the same, so their mean equals them.
         out[2 * i] = ((near + left + 1) >> 2) as u8;
         out[2 * i + 1] = ((near + right + 2) >> 2) as u8;
     }
 }
 
-/// Doubles the width, from the nearest and the next nearest row.
+/// Doubles the width, and interpolates vertically between the nearest and the next nearest row.
 pub(in crate::format::jpeg) fn both(near: &[u8], far: &[u8], out: &mut [u8]) {
     both_in(near, far, 0..near.len(), out);
 }
 
-/// The part of [`both`] computed from the samples `part` of the rows.
+/// Computes the part of [`both`] that depends on the samples `part` of the rows.
 pub(in crate::format::jpeg) fn both_in(
     near: &[u8],
     far: &[u8],
@@ -52,7 +52,7 @@ pub(in crate::format::jpeg) fn both_in(
     }
 }
 
-/// Keeps the width, from the nearest and the next nearest row.
+/// Keeps the width, and interpolates vertically between the nearest and the next nearest row.
 pub(in crate::format::jpeg) fn vertical(near: &[u8], far: &[u8], bias: u16, out: &mut [u8]) {
     for ((out, &near), &far) in out.iter_mut().zip(near).zip(far) {
         *out = ((u16::from(near) * 3 + u16::from(far) + bias) >> 2) as u8;

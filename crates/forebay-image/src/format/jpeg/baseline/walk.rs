@@ -1,10 +1,10 @@
-//! Finds where the MCUs of a scan begin, from its start and from its middle at once.
+//! Finds the starts of all MCUs of a scan, decoding from its start and from its middle at once.
 //!
-//! A Huffman decoder that starts anywhere is soon where an MCU begins, and reads from there on what
-//! a decoder from the start reads. So one [`Lane`] walks over the first half of a scan and another
-//! one over the second half, in turns, which hides the latency of one behind the other. Then the
-//! first one goes on until it meets a start of an MCU that the second one found. All that the second
-//! one found from there on is right; its DC predictors differ by constants.
+//! A Huffman decoder that starts at any position soon synchronizes: from the start of some MCU on,
+//! it reads the same codes as a decoder from the start. So one [`Lane`] walks over the first half
+//! of a scan and another one over the second half, in alternation, so that each hides the latency
+//! of the other. Then the first lane continues until it reaches an MCU start that the second lane
+//! found too. All later starts of the second lane are right; its DC predictors differ by constants.
 
 use super::bits::{BLOCK_BYTES, LOOKUP_BITS};
 use super::entropy::{ENDED_EARLY, LEFT, Predictors, is_end};
@@ -15,46 +15,46 @@ use super::scan::MCU_BLOCKS;
 use super::seek::Point;
 use super::simd::Level;
 
-/// Largest entropy-coded data and largest number of MCUs, which bound the memory.
+/// Maximum length of entropy-coded data and maximum number of MCUs, which limit the memory.
 const MAX_BYTES: usize = 16 << 20;
 const MAX_MCUS: usize = 1 << 18;
-/// Entropy-coded data whose halves are too small to gain from a second lane.
+/// Length of entropy-coded data up to which a second lane gains nothing.
 const SMALL: usize = 4 << 10;
-/// Zeros after the data: an MCU that begins in the data ends before their end.
+/// Number of zeros after the data: an MCU that begins in the data ends before their end.
 const PADDING: usize = (MCU_BLOCKS + 1) * BLOCK_BYTES;
-/// Bytes of each kind that are kept from image to image.
+/// Capacity in bytes of each buffer that is kept from image to image.
 const KEPT: usize = 1 << 20;
 
 /// The start of an MCU.
 #[derive(Debug, Clone, Copy)]
 struct Start {
-    /// Its position without stuffing.
+    /// Offset in bits, without stuffing.
     bits: u32,
     /// Whether the MCU before it is valid.
     is_sound: bool,
     predictors: Predictors,
 }
 
-/// The starts of all MCUs of a scan, and of its end. Reuses its memory.
+/// The starts of all MCUs, and the end, of a scan. Reuses its memory from image to image.
 #[derive(Debug, Default)]
 pub(super) struct Starts {
-    /// The entropy-coded data without stuffing, and zeros.
+    /// The entropy-coded data without stuffing, followed by zeros.
     bytes: Vec<u8>,
     first: Vec<Start>,
     second: Vec<Start>,
-    /// The last MCU of the first lane, and which one it is of the second.
+    /// The last MCU of the first lane, and its index in the second lane.
     meeting: Option<(usize, usize)>,
 }
 
 impl Starts {
-    /// Returns whether [`Starts::find`] can be used.
+    /// Returns whether [`Starts::find`] supports an image of this size.
     pub(super) fn suit(jpeg: &[u8], header: &Header) -> bool {
         let (across, down) = header.mcus();
         jpeg.len() - header.scan <= MAX_BYTES && across * down <= MAX_MCUS
     }
 
-    /// Walks over a scan without restart markers, with the multi-symbols of its tables. `None` if it
-    /// is damaged.
+    /// Walks over a scan without restart markers, with the multi-symbols of its tables. Returns
+    /// `None` if the scan is damaged.
     pub(super) fn find(&mut self, jpeg: &[u8], header: &Header, level: Level) -> Option<()> {
         unstuff(&jpeg[header.scan..], &mut self.bytes);
         let (end, middle) = (8 * self.bytes.len(), self.bytes.len() / 2);
@@ -84,7 +84,7 @@ impl Starts {
         (fits && self.first.iter().all(|start| start.is_sound)).then_some(())
     }
 
-    /// Calls `put` with the starts of MCUs, which are in order.
+    /// Calls `put` with the starts of the given MCUs, which must be in ascending order.
     pub(super) fn points(
         &self,
         mcus: impl Iterator<Item = usize>,
@@ -119,13 +119,13 @@ impl Starts {
         Some((start.bits as usize, std::array::from_fn(predictor)))
     }
 
-    /// Returns whether what the second lane found was used.
+    /// Returns whether the starts of the second lane were used.
     #[cfg(test)]
     pub(super) fn has_met(&self) -> bool {
         self.meeting.is_some()
     }
 
-    /// Forgets all starts, and frees the memory of a large image.
+    /// Clears all starts, and frees the memory of a large image.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT);
@@ -136,9 +136,9 @@ impl Starts {
     }
 }
 
-/// Moves the first lane to a start of an MCU that the second lane found too, if the second lane
-/// found all that follow and no damage; otherwise to the end. Returns the MCU and which one it is of
-/// the second lane.
+/// Moves the first lane to an MCU start that the second lane found too, if the second lane found
+/// all later ones and no damage; otherwise to the end. Returns the index of the MCU in both lanes,
+/// or `None` at the end.
 fn meet(
     first: &mut Lane<'_>,
     second: &[Start],
@@ -167,7 +167,7 @@ fn meet(
     }
 }
 
-/// Removes stuffing, up to the next marker.
+/// Copies the data up to the next marker, without stuffing.
 fn unstuff(mut rest: &[u8], out: &mut Vec<u8>) {
     out.clear();
     while let Some(at) = memchr::memchr(0xff, rest) {
@@ -189,7 +189,7 @@ struct Slot<'a> {
     multi_symbols: &'a MultiSymbolTable,
 }
 
-/// The blocks of an MCU. `None` without multi-symbols.
+/// Returns the blocks of an MCU; `None` without multi-symbols.
 fn slots(header: &Header) -> Option<Vec<Slot<'_>>> {
     let tables = header.tables();
     let multi_symbols = tables.multi_symbols?;
@@ -213,10 +213,10 @@ fn slots(header: &Header) -> Option<Vec<Slot<'_>>> {
 struct Block<'a> {
     /// The bytes that have not been loaded.
     rest: &'a [u8],
-    /// The next bits, the first one on top.
+    /// The next bits, the first one in the highest bit.
     next: u64,
-    /// The number of valid bits in its lowest six bits, the remainder of the block in its second
-    /// byte; see [`entropy`](super::entropy).
+    /// The lowest six bits hold the number of valid bits, the second byte the remainder of the
+    /// block; see [`entropy`](super::entropy).
     state: u32,
     multi_symbols: &'a MultiSymbolTable,
 }
@@ -232,7 +232,7 @@ impl Block<'_> {
         }
     }
 
-    /// Removes as many bits as the lowest six bits of `step` say.
+    /// Removes the number of bits in the lowest six bits of `step`.
     #[inline(always)]
     fn shift(&mut self, step: u32) {
         self.next <<= step & 63;
@@ -249,13 +249,13 @@ impl Block<'_> {
         (self.state as i16) < 0
     }
 
-    /// Returns whether a block that has ended is valid.
+    /// Returns whether an ended block is valid.
     #[inline(always)]
     fn is_sound(&self) -> bool {
         is_end((self.state >> 8) as i8)
     }
 
-    /// Skips several symbols; if the block may end among them, only in the state.
+    /// Skips several symbols; if the block may end among them, changes `state` only.
     #[inline(always)]
     fn step(&mut self) -> MultiSymbol {
         let multi_symbol = self.multi_symbols[(self.next >> (64 - MULTI_SYMBOL_BITS)) as usize];
@@ -267,7 +267,7 @@ impl Block<'_> {
     }
 }
 
-/// Steps per refill; see [`entropy`](super::entropy).
+/// Number of steps per refill; see [`entropy`](super::entropy).
 const STEPS: u32 = 3;
 const _: () = assert!(STEPS * FAST_BITS <= 56);
 
@@ -276,18 +276,18 @@ pub(super) struct Lane<'a> {
     block: Block<'a>,
     /// The AC table of the current block.
     table: &'a Table,
-    /// The blocks of an MCU, and those of this one that have not begun.
+    /// The blocks of an MCU, and the blocks of the current MCU that have not been started.
     slots: &'a [Slot<'a>],
     left: std::slice::Iter<'a, Slot<'a>>,
     predictors: Predictors,
     starts: Vec<Start>,
     /// Whether the blocks of this MCU are valid so far.
     is_sound: bool,
-    /// Number of all bytes.
+    /// Total number of bytes.
     length: usize,
-    /// The walk ends at the first MCU at or after this position, in bits, ...
+    /// The walk ends at the first MCU at or after this position, in bits,
     until: usize,
-    /// ... or after this number of MCUs.
+    /// or after this number of MCUs.
     most: usize,
 }
 
@@ -323,7 +323,7 @@ impl<'a> Lane<'a> {
         Some(lane)
     }
 
-    /// Adds the start of an MCU; `true` if the walk ends there.
+    /// Adds the start of an MCU. Returns `true` if the walk ends there.
     #[inline(always)]
     fn add_start(&mut self, block: &Block<'a>) -> bool {
         let loaded = self.length - block.rest.len();
@@ -363,8 +363,8 @@ impl<'a> Lane<'a> {
         block.multi_symbols = slot.multi_symbols;
     }
 
-    /// Continues after a step into the end of a block, or without symbols; starts the next block if
-    /// this one has ended. `true` if the walk ends.
+    /// Continues after a step that ended the block or found no symbols; starts the next block if
+    /// this one has ended. Returns `true` if the walk ends.
     #[inline(always)]
     fn go_on(&mut self, block: &mut Block<'a>, last: MultiSymbol) -> bool {
         if !last.is_slow() && block.is_sound() {
@@ -433,7 +433,7 @@ pub(super) fn walk(lane: &mut Lane<'_>) {
     lane.finish(block);
 }
 
-/// Continues two walks in turns.
+/// Continues two walks in alternation.
 #[inline(always)]
 pub(super) fn walk_two(first: &mut Lane<'_>, second: &mut Lane<'_>) {
     let (mut a, mut b) = (first.block, second.block);

@@ -1,36 +1,36 @@
-//! Control bytes of a tile: lengths of bitmaps, bitmaps, and widths of fields; as they are, or in
+//! Control bytes of a tile: lengths of bitmaps, bitmaps, and widths of fields, either raw or in
 //! Huffman codes of at most 10 bits.
 //!
-//! Nothing is built per image: there are [`SETS`] sets of tables, and an image says which one it
-//! uses. A set has a table for each of [`CONTEXTS`] contexts. The codes are in four streams, which
-//! are read in alternation to hide latencies.
+//! No tables are built per image: there are [`SETS`] sets of tables, and an image contains the
+//! number of its set. A set has a table for each of [`CONTEXTS`] contexts. The codes are in four
+//! streams, which are read in alternation to hide latencies.
 
 use super::tile::{Control, MAX_BLOCKS, WINDOW, Window, word};
 use std::sync::OnceLock;
 
-/// Length of the longest code.
+/// Length of the longest code, in bits.
 pub(super) const MAX_CODE: u32 = 10;
-/// Sets of tables.
+/// Number of sets of tables.
 pub(super) const SETS: usize = 4;
-/// Contexts of the lengths of bitmaps: luma, chroma.
+/// First context of the lengths of bitmaps: luma, chroma.
 const LENGTHS: usize = 0;
-/// Contexts of bytes of bitmaps: five of luma by position, five of chroma.
+/// First context of the bytes of bitmaps: five of luma by position, five of chroma.
 const BITMAPS: usize = LENGTHS + 2;
 const BITMAP_PLACES: usize = 5;
-/// Contexts of widths: three of luma by position, three of chroma.
+/// First context of the widths: three of luma by position, three of chroma.
 const WIDTHS: usize = BITMAPS + 2 * BITMAP_PLACES;
 const WIDTH_PLACES: usize = 3;
-/// Contexts of a set.
+/// Number of contexts of a set.
 pub(super) const CONTEXTS: usize = WIDTHS + 2 * WIDTH_PLACES;
-/// The next power of two, so that masking replaces bound checks.
+/// Number of contexts, rounded up to a power of two, so that masking replaces bound checks.
 const CONTEXT_ROOM: usize = CONTEXTS.next_power_of_two();
-/// Streams of codes.
+/// Number of streams of codes.
 const STREAMS: usize = 4;
-/// Bytes at the start of coded control bytes: lengths of the first three streams.
+/// Number of bytes at the start of coded control bytes, which hold the lengths of the first three streams.
 const STREAM_LENGTHS: usize = 4;
-/// Symbols of a kind, at most: eight of each block.
+/// Maximum number of symbols of a kind in a tile: eight per block.
 const MAX_SYMBOLS: usize = 8 * MAX_BLOCKS;
-/// Upper bound of the bytes of raw control bytes, and of what reading a stream may look at.
+/// Upper bound of the length of raw control bytes, and of the bytes that reading a stream accesses.
 const MAX_CONTROL: usize = 2 * MAX_SYMBOLS + MAX_BLOCKS;
 
 /// Lengths of codes, by set, context and byte: a normative part of the format.
@@ -41,11 +41,11 @@ pub(super) type Codes = [[u16; 256]; CONTEXTS];
 const LENGTH_BITS: u32 = 4;
 const _: () = assert!(MAX_CODE < 1 << LENGTH_BITS && MAX_CODE + LENGTH_BITS <= u16::BITS);
 
-/// By context and the next [`MAX_CODE`] bits: length of the code in the lower byte, its byte in the
-/// upper one.
+/// By context and the next [`MAX_CODE`] bits: length of the code in the lower byte, its symbol in
+/// the upper one.
 pub(super) type Tables = [[u16; 1 << MAX_CODE]; CONTEXT_ROOM];
 
-/// The canonical codes of a set.
+/// Returns the canonical codes of a set.
 pub(super) fn codes(set: usize) -> &'static Codes {
     static ALL: [OnceLock<Box<Codes>>; SETS] = [const { OnceLock::new() }; SETS];
     ALL[set].get_or_init(|| {
@@ -65,12 +65,12 @@ pub(super) fn codes(set: usize) -> &'static Codes {
     })
 }
 
-/// A code and its length.
+/// Splits an entry of [`Codes`] into a code and its length in bits.
 pub(super) fn parts(code: u16) -> (u16, u16) {
     (code >> LENGTH_BITS, code & ((1 << LENGTH_BITS) - 1))
 }
 
-/// The lookup tables of a set.
+/// Returns the lookup tables of a set.
 pub(super) fn tables(set: usize) -> &'static Tables {
     static ALL: [OnceLock<Box<Tables>>; SETS] = [const { OnceLock::new() }; SETS];
     ALL[set].get_or_init(|| {
@@ -88,7 +88,7 @@ pub(super) fn tables(set: usize) -> &'static Tables {
     })
 }
 
-/// The kinds of control bytes, in their order.
+/// The kinds of control bytes, in the order in which they are stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Length,
@@ -100,7 +100,7 @@ impl Kind {
     pub(super) const ALL: [Self; 3] = [Self::Length, Self::Bitmap, Self::Widths];
 }
 
-/// Contexts of the control bytes of a block, by position.
+/// Returns the contexts of the control bytes of a block, by position.
 pub(super) fn contexts(kind: Kind, is_luma: bool) -> [u16; 8] {
     let contexts = match kind {
         Kind::Length => LENGTH,
@@ -117,7 +117,7 @@ const WIDTH: [[u16; 8]; 2] = contexts_by_place(WIDTHS, WIDTH_PLACES);
 /// Buffers for decoded bytes and their contexts.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    /// Contexts; then, the entries of their tables.
+    /// Contexts first; reading replaces them with the entries of their tables.
     entries: [u16; MAX_SYMBOLS + 8],
     bytes: [u8; MAX_SYMBOLS + 64],
 }
@@ -131,7 +131,7 @@ impl Default for Buffer {
     }
 }
 
-/// The lowest `count` bytes, 8 at most.
+/// Returns the lowest `count` bytes, 8 at most.
 #[inline(always)]
 fn low_bytes(value: u64, count: usize) -> u64 {
     const LOW: [u64; 9] = {
@@ -146,14 +146,14 @@ fn low_bytes(value: u64, count: usize) -> u64 {
     value & LOW[count.min(8)]
 }
 
-/// Number of bytes of widths of a block.
+/// Returns the number of bytes that hold the widths of a block.
 #[inline(always)]
 fn width_bytes(mask: u64) -> usize {
     mask.count_ones().div_ceil(8) as usize
 }
 
-/// Reads control bytes that are not coded; returns where they end. The functions are those of these names or
-/// equal them.
+/// Reads raw control bytes. Returns the offset after them. The function arguments are
+/// [`spread_masks`] and [`spread_widths`], or equivalents.
 #[inline(always)]
 pub(super) fn read_raw(
     window: &Window,
@@ -179,9 +179,9 @@ pub(super) fn read_raw(
 /// A position in one of the streams.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Stream {
-    /// The next bits, the first one on top.
+    /// The next bits, the first one in the highest bit.
     next: u64,
-    /// The sum of the entries that were read since the last refill: their bits, in the lower byte.
+    /// The sum of the entries that were read since the last refill; its lower byte is their number of bits.
     read: usize,
     /// Offset of the next bit at the last refill.
     bit: usize,
@@ -202,7 +202,7 @@ impl Stream {
         self.next = word(window, at).swap_bytes() << (self.bit % 8);
     }
 
-    /// Reads a code: `entry` begins as its context and becomes its entry in the table.
+    /// Reads a code: replaces the context in `entry` by the code's entry in the table.
     #[inline(always)]
     fn read(&mut self, tables: &Tables, entry: &mut u16) {
         let table = &tables[usize::from(*entry) % CONTEXT_ROOM];
@@ -215,7 +215,7 @@ impl Stream {
 /// The positions of all streams.
 pub(super) type Streams = [Stream; STREAMS];
 
-/// Reads a code for each of `entries`: they begin as their contexts.
+/// Reads a code for each of `entries`, which contain contexts before the call and table entries after it.
 #[inline(always)]
 pub(super) fn read_entries(
     streams: &mut Streams,
@@ -223,9 +223,9 @@ pub(super) fn read_entries(
     tables: &Tables,
     entries: &mut [u16],
 ) {
-    /// Codes between refills: four of each stream.
+    /// Number of codes between refills: four of each stream.
     const RUN: usize = 4 * STREAMS;
-    // A refill gives 57 bits at least, and their number fits into a byte.
+    // A refill provides at least 57 bits, and the sum of code lengths fits into a byte.
     const { assert!(RUN as u32 / STREAMS as u32 * MAX_CODE <= 57) };
     let [mut a, mut b, mut c, mut d] = *streams;
     for entries in entries.chunks_mut(RUN) {
@@ -247,8 +247,8 @@ pub(super) fn read_entries(
     *streams = [a, b, c, d];
 }
 
-/// Spreads bytes over integers: the first of them over the first integer, and so on. `counts` says how many each has, 8 at most.
-/// Returns their number.
+/// Spreads bytes over integers: the first bytes become the first integer, and so on. `counts` are
+/// the numbers of bytes per integer, 8 at most. Returns the number of bytes read.
 #[inline(always)]
 fn spread(bytes: &[u8], counts: impl Iterator<Item = usize>, out: &mut [u64]) -> usize {
     let mut from = 0;
@@ -259,8 +259,8 @@ fn spread(bytes: &[u8], counts: impl Iterator<Item = usize>, out: &mut [u64]) ->
     from
 }
 
-/// [`spread_masks`], given the bytes, their number by block, the number of blocks, and room. At least 64 bytes follow the last
-/// one, and after the last block, numbers are 0.
+/// The type of [`spread_masks`]: bytes, number of bytes by block, number of blocks, output. At
+/// least 64 bytes have to follow the last byte, and numbers after the last block have to be 0.
 pub(super) trait SpreadMasks:
     Fn(&[u8], &[u8; MAX_BLOCKS], usize, &mut [u64; MAX_BLOCKS]) -> usize
 {
@@ -268,7 +268,7 @@ pub(super) trait SpreadMasks:
 
 impl<F: Fn(&[u8], &[u8; MAX_BLOCKS], usize, &mut [u64; MAX_BLOCKS]) -> usize> SpreadMasks for F {}
 
-/// [`spread_widths`]; the arguments are those of [`SpreadMasks`], with bitmaps in place of numbers.
+/// The type of [`spread_widths`]: the arguments are those of [`SpreadMasks`], with bitmaps instead of numbers.
 pub(super) trait SpreadWidths:
     Fn(&[u8], &[u64; MAX_BLOCKS], usize, &mut [u64; MAX_BLOCKS]) -> usize
 {
@@ -276,7 +276,7 @@ pub(super) trait SpreadWidths:
 
 impl<F: Fn(&[u8], &[u64; MAX_BLOCKS], usize, &mut [u64; MAX_BLOCKS]) -> usize> SpreadWidths for F {}
 
-/// Spreads the bytes of bitmaps. Returns their number.
+/// Spreads the bytes of bitmaps over blocks. Returns the number of bytes.
 #[inline(always)]
 pub(super) fn spread_masks(
     bytes: &[u8],
@@ -288,7 +288,7 @@ pub(super) fn spread_masks(
     spread(bytes, counts, &mut masks[..blocks])
 }
 
-/// Spreads the bytes of widths. Returns their number.
+/// Spreads the bytes of widths over blocks. Returns the number of bytes.
 #[inline(always)]
 pub(super) fn spread_widths(
     bytes: &[u8],
@@ -300,7 +300,7 @@ pub(super) fn spread_widths(
     spread(bytes, counts, &mut widths[..blocks])
 }
 
-/// Contexts of the bytes of a kind, by position; those of luma, then those of chroma.
+/// Returns the contexts of the bytes of a kind, by position: those of luma, then those of chroma.
 const fn contexts_by_place(first: usize, places: usize) -> [[u16; 8]; 2] {
     let mut contexts = [[0; 8]; 2];
     let mut i = 0;
@@ -312,9 +312,9 @@ const fn contexts_by_place(first: usize, places: usize) -> [[u16; 8]; 2] {
     contexts
 }
 
-/// Reads coded control bytes of `blocks` blocks, the first `luma` of which are of the first
-/// component, into bitmaps and widths; returns where they end. The functions are those of these names or equal them.
-/// `None` if a stream does not end where the next one begins.
+/// Reads coded control bytes of `blocks` blocks, the first `luma` of which are of the first component, into
+/// bitmaps and widths. Returns the offset after them; `None` if a stream does not end where the next one begins.
+/// The function arguments are functions of this module, or equivalents.
 #[inline(always)]
 pub(super) fn read(
     tables: &Tables,
@@ -342,7 +342,7 @@ pub(super) fn read(
         return None;
     }
     let Buffer { entries, bytes } = buffer;
-    // A macro, since the compiler leaves a closure that is called three times as it is, compiled for any processor.
+    // A macro, because the compiler does not inline a closure with three calls, and so compiles it without the SIMD features.
     macro_rules! read {
         ($count:expr, $limit:expr, $out:expr) => {
             let entries = &mut entries[..$count];
@@ -375,10 +375,10 @@ pub(super) fn read(
     (ends[..STREAMS - 1] == starts[1..]).then_some(ends[STREAMS - 1])
 }
 
-/// Bytes of a stream, at most, and room for writing eight at each of them.
+/// Maximum length of a stream, with room for storing eight bytes at each of its positions.
 const STREAM_ROOM: usize = (2 * MAX_SYMBOLS + MAX_BLOCKS) / STREAMS * MAX_CODE as usize / 8 + 16;
 
-/// The end of a stream that is being written.
+/// The write position of a stream.
 #[derive(Clone, Copy, Default)]
 struct StreamEnd {
     bits: u64,
@@ -395,7 +395,7 @@ impl StreamEnd {
         self.count += u32::from(length);
     }
 
-    /// Stores the bits, 63 at most; those of an incomplete byte will be stored again.
+    /// Stores the bits, 63 at most; the bits of an incomplete last byte are stored again by the next call.
     #[inline(always)]
     fn store(&mut self, stream: &mut [u8; STREAM_ROOM]) {
         let bytes = (self.bits << (63 - self.count) << 1).to_be_bytes();
@@ -407,7 +407,7 @@ impl StreamEnd {
     }
 }
 
-/// Writes coded control bytes. Reuses its memory.
+/// Writes coded control bytes. Reuses its memory from tile to tile.
 #[derive(Debug)]
 pub(super) struct Writer {
     streams: [[u8; STREAM_ROOM]; STREAMS],
@@ -422,11 +422,11 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// Appends the control bytes of a tile: the lengths of streams, and the streams. `kinds` are the
-    /// symbols of each kind: contexts and bytes.
+    /// Appends the control bytes of a tile: the lengths of streams, then the streams. `kinds` holds
+    /// the symbols of each kind: contexts and bytes.
     #[inline(always)]
     pub(super) fn write(&mut self, codes: &Codes, kinds: [&[u16]; 3], out: &mut Vec<u8>) {
-        /// Symbols of a stream between stores: with an incomplete byte, they fit into 63 bits.
+        /// Symbols of a stream between stores: together with an incomplete byte, they fit into 63 bits.
         const RUN: usize = 4;
         const { assert!(RUN as u32 * MAX_CODE + 7 <= 63) };
         let codes = codes.as_flattened();
@@ -469,7 +469,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sequence_of_bits_is_codes() {
+    fn every_bit_sequence_can_be_decoded() {
         for set in 0..SETS {
             for (context, table) in tables(set)[..CONTEXTS].iter().enumerate() {
                 let lengths = &CODE_LENGTHS[(set * CONTEXTS + context) * 256..][..256];

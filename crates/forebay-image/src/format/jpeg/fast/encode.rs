@@ -1,4 +1,4 @@
-//! From a JPEG to a fast image.
+//! Encodes a JPEG as a fast image.
 
 use super::control::{self, CONTEXTS, Codes, Kind, SETS, Writer};
 use super::file::{File, HEADER, MAX_JPEG, TileLength, tile_mcus};
@@ -17,12 +17,12 @@ use std::ops::Range;
 pub enum FastCoding {
     /// Bitmaps and widths in Huffman codes: about 5 % more bytes than the JPEG.
     Coded,
-    /// Without any codes: about a fifth more bytes than the JPEG, and the fastest to decode.
+    /// No entropy codes: about a fifth more bytes than the JPEG, and the fastest to decode.
     Raw,
 }
 
 impl FastCoding {
-    /// Largest acceptable size, as a fraction of the JPEG's.
+    /// Returns the largest acceptable size, as a fraction of the JPEG's size.
     const fn limit(self) -> (usize, usize) {
         match self {
             Self::Coded => (5, 4),
@@ -31,7 +31,7 @@ impl FastCoding {
     }
 }
 
-/// Coefficients that an encoder keeps room for from image to image.
+/// Maximum number of coefficients for which an encoder keeps memory from image to image.
 const KEPT: usize = 8 << 20;
 
 /// Encodes JPEGs as fast images. Reuses its memory from image to image.
@@ -39,7 +39,7 @@ const KEPT: usize = 8 << 20;
 pub struct FastEncoder {
     pub(super) baseline: Baseline,
     pub(super) reader: Reader,
-    /// The coefficients of the JPEG, and room for those of a tile.
+    /// The coefficients of the JPEG, and a buffer for the coefficients of a tile.
     pub(super) coefficients: Vec<i16>,
     pub(super) room: Vec<i16>,
     parts: [EncodedPart; MAX_PARTS],
@@ -54,12 +54,12 @@ pub struct FastEncoder {
 #[derive(Debug, Default)]
 struct Symbols {
     all: Vec<u16>,
-    /// The end of those of each tile, by kind.
+    /// The end of each tile's symbols in `all`, by kind.
     ends: Vec<[usize; 3]>,
 }
 
 impl Symbols {
-    /// Those of a tile, by kind.
+    /// Returns the symbols of a tile, by kind.
     fn of_tile(&self, tile: usize) -> Option<[&[u16]; 3]> {
         let [a, b, c] = *self.ends.get(tile)?;
         let start = match tile.checked_sub(1) {
@@ -74,7 +74,7 @@ impl Symbols {
     }
 }
 
-/// A fast image, and what of its JPEG is compared with it.
+/// A fast image, with the data of its JPEG that are used to verify it.
 struct Encoded {
     fast: Vec<u8>,
     frame: Frame,
@@ -85,8 +85,8 @@ impl FastEncoder {
     /// Encodes a baseline JPEG as a fast image with the same pixels, from which
     /// [`restore_fast`](crate::restore_fast) restores its bytes; this is verified.
     ///
-    /// `None` for every other file, if the bytes cannot be restored, and if the fast image would be
-    /// larger by more than a quarter (coded) or a half (raw); such images are best left unchanged.
+    /// Returns `None` for every other file, if the bytes cannot be restored, and if the fast image would be larger
+    /// than the JPEG by more than a quarter (coded) or a half (raw); leave such images unchanged.
     pub fn encode(&mut self, jpeg: &[u8], coding: FastCoding, limits: &Limits) -> Option<Vec<u8>> {
         let header = probe(jpeg, limits).ok()?;
         if header.format != Format::Jpeg || header.progressive || jpeg.len() > MAX_JPEG {
@@ -103,7 +103,7 @@ impl FastEncoder {
         verified.map(|encoded| encoded.fast)
     }
 
-    /// Returns whether the JPEG that was encoded last comes back.
+    /// Returns whether the fast image restores the JPEG that was encoded last.
     fn is_right(&mut self, encoded: &Encoded, jpeg: &[u8]) -> bool {
         let Encoded { fast, frame, end } = encoded;
         let blocks = self.parts.iter().flat_map(|part| &part.blocks);
@@ -116,7 +116,7 @@ impl FastEncoder {
         holds
     }
 
-    /// As [`FastEncoder::encode`], of any size, and not verified.
+    /// As [`FastEncoder::encode`], but of any size and not verified.
     #[cfg(test)]
     pub(super) fn encode_any(&mut self, jpeg: &[u8], coding: FastCoding) -> Option<Vec<u8>> {
         self.encode_unchecked(jpeg, coding)
@@ -139,7 +139,7 @@ impl FastEncoder {
         let (frame, Some(end)) = read.ok()? else {
             return None;
         };
-        // Restart markers at the end, which no encoder writes, belong to the scan.
+        // A restart marker at the end, which no encoder writes, belongs to the scan.
         let code = *jpeg.get(end.marker + 1)?;
         if !fits || (0xd0..=0xd7).contains(&code) {
             return None;
@@ -162,8 +162,8 @@ impl FastEncoder {
         Some(Encoded { fast, frame, end })
     }
 
-    /// Collects the control bytes, and returns the set of tables with the shortest codes for them;
-    /// the first one of several.
+    /// Collects the control bytes. Returns the set of tables that gives the shortest codes, the
+    /// first one in a tie.
     fn best_set(&mut self, frame: &Frame) -> usize {
         let Symbols { all, ends } = &mut self.symbols;
         all.clear();
@@ -229,7 +229,7 @@ impl FastEncoder {
     }
 }
 
-/// Calls `take` for each tile, with the blocks of its parts and whether they are of the first
+/// Calls `take` for each tile: for each part its blocks, and whether they are of the first
 /// component.
 fn for_each_tile(
     frame: &Frame,
@@ -253,7 +253,7 @@ fn for_each_tile(
     Some(())
 }
 
-/// Appends control bytes that are not coded.
+/// Appends raw control bytes.
 fn write_raw_control(parts: &[TilePart<'_>], out: &mut Vec<u8>) {
     let start = out.len();
     let all = || parts.iter().flat_map(|part| part.blocks);
@@ -272,7 +272,7 @@ fn write_raw_control(parts: &[TilePart<'_>], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends corrections in the order of their blocks, after their length in bytes.
+/// Appends the length of the corrections in bytes, then the corrections in the order of their blocks.
 fn write_corrections(parts: &[TilePart<'_>], out: &mut Vec<u8>) -> Option<()> {
     let start = out.len();
     let mut before = 0;

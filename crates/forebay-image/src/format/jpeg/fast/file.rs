@@ -6,15 +6,15 @@ use super::tile::WIDTH;
 use crate::error::{ImageError, Result};
 use crate::format::Format;
 
-/// The first bytes.
+/// The signature.
 pub(super) const MAGIC: [u8; 4] = [0x89, b'F', b'B', b'J'];
 const VERSION: u8 = 1;
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub(super) const HEADER: usize = 32;
-/// Length of an original, at most: that of the largest record.
+/// Maximum length of an original in bytes: the maximum length of a record.
 pub(super) const MAX_JPEG: usize = 256 << 20;
 
-/// The length of a tile in the table of lengths.
+/// An entry of the table of tile lengths.
 pub(super) type TileLength = [u8; 2];
 
 /// A fast image.
@@ -24,21 +24,21 @@ pub(super) struct File<'a> {
     pub(super) set: Option<usize>,
     /// Length and CRC32C of the JPEG.
     pub(super) jpeg: (usize, u32),
-    /// The JPEG up to its scan, and after it.
+    /// The parts of the JPEG before and after its scan.
     pub(super) head: &'a [u8],
     pub(super) tail: &'a [u8],
-    /// Lengths of tiles.
+    /// Lengths of the tiles.
     pub(super) lengths: &'a [TileLength],
     pub(super) tiles: &'a [u8],
 }
 
-/// MCUs of a tile, if the first component has `h` blocks per row of an MCU: 1, 2 or 4.
+/// Returns the number of MCUs in a tile, if the first component has `h` blocks per row of an MCU: 1, 2 or 4.
 pub(super) fn tile_mcus(h: usize) -> usize {
     WIDTH / h
 }
 
-/// Reads the fixed header and the JPEG's head, of a whole file or a prefix of one. Returns the
-/// head, and what follows it.
+/// Reads the fixed header and the JPEG's head from a whole file or a prefix. Returns the header,
+/// the head and the remaining bytes.
 fn split_head(bytes: &[u8]) -> Result<([u8; HEADER], &[u8], &[u8])> {
     let incomplete = |needed: usize| ImageError::Incomplete {
         format: Format::Fast,
@@ -68,7 +68,7 @@ fn split_head(bytes: &[u8]) -> Result<([u8; HEADER], &[u8], &[u8])> {
     }
 }
 
-/// The JPEG up to its scan, of a whole file or a prefix of one. The checksum is not verified.
+/// Returns the JPEG up to its scan, from a whole file or a prefix. The checksum is not verified.
 pub(super) fn head(bytes: &[u8]) -> Result<&[u8]> {
     split_head(bytes).map(|(_, head, _)| head)
 }
@@ -115,7 +115,7 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Appends the file. `None` if a length does not fit into its field.
+    /// Appends the file. Returns `None` if a length does not fit into its field.
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Option<()> {
         let start = out.len();
         out.extend_from_slice(&MAGIC);

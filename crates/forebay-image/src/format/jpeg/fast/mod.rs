@@ -1,13 +1,13 @@
-//! Fast images: JPEGs in an encoding that is made for decoding crops. They hold the same quantized
+//! Fast images: JPEGs in an encoding that decodes crops quickly. They hold the same quantized
 //! coefficients, so pixels are the same, and the JPEG can be restored byte for byte.
 //! docs/format/fast-images.md specifies the bytes.
 //!
-//! - [`file`](mod@file) reads the header and the tables; [`read`] the tiles that a region needs.
+//! - [`file`](mod@file) reads the header and the tables; [`read`] reads the tiles that a region needs.
 //! - [`tile`] and [`control`] define the bytes of a tile; [`simd`] selects faster versions.
-//! - [`encode`] makes fast images of JPEGs, from the blocks of [`part`], and [`verify`] checks them;
-//!   [`restore`] is the way back.
+//! - [`encode`] encodes JPEGs as fast images, from the blocks of [`part`]; [`verify`] checks the
+//!   result, and [`restore`] restores JPEGs.
 //!
-//! Everything after the coefficients is the work of the [`baseline`](super::baseline) decoder.
+//! The [`baseline`](super::baseline) decoder computes pixels from the coefficients.
 
 mod control;
 mod encode;
@@ -36,7 +36,7 @@ use crate::limits::Limits;
 use crate::rows::{Memory, Rows};
 use file::File;
 
-/// The format.
+/// The fast image in the table of formats.
 pub(in crate::format) struct Fast;
 
 impl ImageFormat for Fast {

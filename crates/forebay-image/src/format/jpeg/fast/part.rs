@@ -1,32 +1,32 @@
-//! The blocks of an image on their way into tiles: bitmaps, widths and fields of their coefficients.
+//! Encodes the blocks of an image for tiles: bitmaps, widths and fields of their coefficients.
 
 use super::control::{self, Kind};
 use super::tile::{COEFFICIENTS, MAX_WIDTHS, PLACE};
 use crate::format::jpeg::baseline::entropy::{PAIR, SECOND, ZIGZAG};
 use std::ops::Range;
 
-/// A block, except for its fields.
+/// The data of a block, without its fields.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EncodedBlock {
     pub(super) mask: u64,
     pub(super) widths: u64,
     pub(super) dc: i16,
-    /// End of its fields in the payload of its part.
+    /// End of the block's fields in the payload of its part.
     pub(super) end: usize,
 }
 
 impl EncodedBlock {
-    /// Index of its last coefficient that is not zero; 0 without such AC coefficients.
+    /// Returns the zigzag index of the last nonzero coefficient; 0 without nonzero AC coefficients.
     pub(super) fn last(&self) -> u32 {
         64 - self.mask.leading_zeros()
     }
 
-    /// Length of its bitmap in bytes.
+    /// Returns the length of the block's bitmap in bytes.
     fn length(&self) -> u8 {
         self.last().div_ceil(8) as u8
     }
 
-    /// Its control bytes of a kind, and their number.
+    /// Returns the block's control bytes of a kind, and their number.
     #[inline(always)]
     pub(super) fn bytes(&self, kind: Kind) -> ([u8; 8], usize) {
         match kind {
@@ -62,10 +62,10 @@ pub(super) fn append_symbols(
     }
 }
 
-/// One in each of four lanes.
+/// A one in each of four lanes of 16 bits.
 pub(super) const EACH: u64 = 0x0001_0001_0001_0001;
 
-/// By the row of a block and a byte with a one for each coefficient of it: these ones in zigzag
+/// By row of a block and a byte with a bit for each coefficient of the row: the same bits in zigzag
 /// order.
 static ZIGZAG_BITS: [[u64; 256]; 8] = {
     let mut bits = [[0; 256]; 8];
@@ -82,21 +82,21 @@ static ZIGZAG_BITS: [[u64; 256]; 8] = {
     bits
 };
 
-/// Four numbers of 16 bits, the first one lowest.
+/// Packs four numbers of 16 bits, the first one lowest.
 #[inline(always)]
 fn lanes(four: &[u16; 4]) -> u64 {
     let [a, b, c, d] = four.map(u64::from);
     a | b << 16 | c << 32 | d << 48
 }
 
-/// Bits of a field that holds the largest of four magnitudes and a sign.
+/// Returns the number of bits of a field that holds the largest of four magnitudes and a sign.
 #[inline(always)]
 fn width_of(magnitudes: u64) -> u32 {
     let all = magnitudes | magnitudes >> 32;
     33 - ((all | all >> 16) as u32 & 0xffff).leading_zeros()
 }
 
-/// The lowest `width` bits of four lanes, side by side.
+/// Packs the lowest `width` bits of four lanes side by side.
 #[inline(always)]
 fn pack(lanes: u64, width: u32) -> u64 {
     let field = |lane: u32| (lanes >> (16 * lane) & ((1 << width) - 1)) << (lane * width);
@@ -106,19 +106,19 @@ fn pack(lanes: u64, width: u32) -> u64 {
 /// A coefficient that is too large for its field.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Correction {
-    /// Number of its block in the part, or in the tile.
+    /// Index of its block in the part, or in the tile.
     pub(super) block: usize,
     pub(super) k: u8,
     pub(super) value: i16,
 }
 
-/// A row of blocks of each MCU: all blocks of the image in such rows.
+/// All blocks of the image in one row of blocks of each MCU.
 #[derive(Debug, Default)]
 pub(super) struct EncodedPart {
     pub(super) blocks: Vec<EncodedBlock>,
     pub(super) payload: Vec<u8>,
     corrections: Vec<Correction>,
-    /// The first correction that no tile has yet.
+    /// Index of the first correction that is not in a tile yet.
     next: usize,
 }
 
@@ -130,8 +130,8 @@ impl EncodedPart {
         self.next = 0;
     }
 
-    /// Adds a row of blocks, which are in pairs; `false` if a coefficient is larger than the format
-    /// allows, or pairs are missing. Portable.
+    /// Adds a row of blocks, which are stored in pairs. Returns `false` if a coefficient is larger
+    /// than the format allows, or pairs are missing. Portable.
     pub(super) fn add_row(&mut self, pairs: &[i16], blocks: usize) -> bool {
         let mut fits = true;
         for block in 0..blocks {
@@ -142,19 +142,19 @@ impl EncodedPart {
         fits
     }
 
-    /// [`EncodedPart::add`], portable.
+    /// The portable version of [`EncodedPart::add`].
     pub(super) fn add_portable(&mut self, block: &[i16; 128]) -> bool {
         self.add(block, pack)
     }
 
-    /// Adds a block of a pair; `false` if a coefficient is larger than the format allows. `pack` is
-    /// [`pack`] or equals it.
+    /// Adds a block of a pair. Returns `false` if a coefficient is larger than the format allows.
+    /// The argument `pack` is the function [`pack`] or an equivalent.
     #[inline(always)]
     pub(super) fn add(&mut self, block: &[i16; 128], pack: impl Fn(u64, u32) -> u64) -> bool {
         let mut mask = 0;
         let (rows, _) = block.as_chunks::<16>();
         for (row, bits) in rows.iter().zip(&ZIGZAG_BITS) {
-            // The second half is of the other block.
+            // The second half of a row belongs to the other block.
             let &[a, b, c, d, e, f, g, h, ..] = row;
             let ones = [a, b, c, d, e, f, g, h].map(|value| u8::from(value != 0));
             // The lowest bits of eight bytes become one byte.
@@ -184,7 +184,7 @@ impl EncodedPart {
         fits && COEFFICIENTS.contains(&dc.into())
     }
 
-    /// Appends the fields of a block with these values; returns their widths.
+    /// Appends the fields of a block with these values. Returns their widths.
     #[inline(always)]
     fn fields(
         &mut self,
@@ -193,9 +193,9 @@ impl EncodedPart {
         mask: u64,
         pack: impl Fn(u64, u32) -> u64,
     ) -> u64 {
-        /// Room for all fields of a block, and for writing eight bytes at each of them.
+        /// Room for all fields of a block, and for storing eight bytes at each of them.
         const ROOM: usize = 72;
-        // Positive and negative values differ by half the range of a field.
+        // A field stores v + half - 1 for a positive value v, and v + half for a negative one.
         let magnitudes = values.map(|value| value.unsigned_abs().saturating_sub(1));
         let signs = values.map(|value| if value > 0 { u16::MAX } else { 0 });
         let (magnitudes, _) = magnitudes.as_chunks::<4>();
@@ -217,11 +217,11 @@ impl EncodedPart {
                 width = width_of(magnitudes);
             }
             widths |= u64::from(width) << (4 * number);
-            // A positive value is half the range and its magnitude; of a negative one, the
-            // magnitude is subtracted from what is just below the half.
+            // In a field, a positive value is half the range plus the magnitude; a negative one is
+            // half the range minus one, minus the magnitude.
             let half = (1 << (width - 1)) * EACH;
             let fields = magnitudes ^ (half - EACH) ^ (signs & (2 * half - EACH));
-            // The last four may be fewer.
+            // The last group may have fewer than four values.
             let length = (count - first).min(4) as u32 * width;
             bits |= (pack(fields, width) & ((1 << length) - 1)) << pending;
             pending += length;
@@ -241,7 +241,7 @@ impl EncodedPart {
         widths
     }
 
-    /// The nearest values that fit into the fields of four coefficients; corrections have the others.
+    /// Returns the nearest values that fit into the fields of four coefficients, and adds corrections with the original values.
     #[cold]
     fn fit(&mut self, four: [i16; 4], number: usize, mask: u64) -> [i16; 4] {
         let most = MAX_WIDTHS[number % 2];
@@ -262,7 +262,7 @@ impl EncodedPart {
         fit
     }
 
-    /// The blocks of a tile. Tiles are taken in their order.
+    /// Returns the blocks of a tile. The caller requests tiles in order.
     pub(super) fn tile(&mut self, blocks: Range<usize>) -> TilePart<'_> {
         let end = |block: usize| self.blocks[block].end;
         let from = blocks.start.checked_sub(1).map_or(0, end);
@@ -283,7 +283,7 @@ impl EncodedPart {
 
 /// The blocks of a part in a tile.
 pub(super) struct TilePart<'a> {
-    /// Number of its first block in the part.
+    /// Index of the tile's first block in the part.
     pub(super) first: usize,
     pub(super) blocks: &'a [EncodedBlock],
     pub(super) payload: &'a [u8],

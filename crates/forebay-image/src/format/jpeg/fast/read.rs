@@ -8,10 +8,10 @@ use crate::format::jpeg::baseline::Refusal;
 use crate::format::jpeg::baseline::blocks::{Blocks, Frame, McuWindow};
 use std::ops::Range;
 
-/// Tiles that are opened before the first of them is unpacked: the tables of codes, and then what
-/// unpacking needs, stay in the processor's cache.
+/// Number of tiles that are opened before the first one is unpacked, so that first the code tables
+/// and then the tables for unpacking stay in the processor's cache.
 const OPENED: usize = 16;
-/// Tiles whose bytes are fetched into the processor's cache before they are opened.
+/// Number of tiles whose bytes are prefetched into the processor's cache before they are opened.
 const PREFETCHED: usize = 2;
 const DAMAGED: Refusal = Refusal::Damaged("a tile");
 
@@ -21,18 +21,18 @@ pub(in crate::format::jpeg) struct Reader {
     pub(super) level: Level,
     buffer: Buffer,
     tiles: Vec<OpenTile>,
-    /// The parts of the tiles in a row, and their number.
+    /// The parts of each tile in a row of MCUs, and their number.
     parts: Vec<([Part; MAX_PARTS], usize)>,
-    /// The last tiles, and zeros after them; empty until one of them is needed.
+    /// A copy of the last tiles, followed by zeros; empty until one of these tiles is read.
     end: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
 struct OpenTile {
     tile: Tile,
-    /// Offset of the tile.
+    /// Offset of the tile in the data of all tiles.
     at: usize,
-    /// Number of the tile.
+    /// Index of the tile.
     number: usize,
     length: usize,
 }
@@ -41,21 +41,21 @@ struct OpenTile {
 pub(super) struct Tiles<'a> {
     file: &'a File<'a>,
     reader: &'a mut Reader,
-    /// MCUs of a tile.
+    /// Number of MCUs in a tile.
     batch: usize,
     /// Tiles and rows of MCUs to read.
     columns: Range<usize>,
     rows: Range<usize>,
     /// Number of tiles in a row of MCUs.
     across: usize,
-    /// The next tile in the file and its offset.
+    /// Index and offset of the next tile in the file.
     next: (usize, usize),
-    /// Opened tiles, and how many of them have been unpacked.
+    /// Number of opened tiles, and number of those that have been unpacked.
     opened: usize,
     unpacked: usize,
 }
 
-/// The bytes from the start of a tile.
+/// Returns the bytes from the start of a tile.
 fn window<'a>(tiles: &'a [u8], end: &'a [u8], at: usize) -> Option<&'a Window> {
     let start = tiles.len().saturating_sub(WINDOW);
     match at.checked_sub(start) {
@@ -64,8 +64,8 @@ fn window<'a>(tiles: &'a [u8], end: &'a [u8], at: usize) -> Option<&'a Window> {
     }
 }
 
-/// The parts of the tile that begins with MCU `first` of a row, and their number. `wanted` are the
-/// wanted MCUs of the row.
+/// Returns the parts of the tile that begins with MCU `first` of a row, and their number. `wanted`
+/// is the range of wanted MCUs of the row.
 fn parts(frame: &Frame, wanted: &Range<usize>, first: usize) -> ([Part; MAX_PARTS], usize) {
     let batch = tile_mcus(frame.factors[0].0);
     let mcus = batch.min(frame.mcus.0 - first);
@@ -104,7 +104,7 @@ impl<'a> Tiles<'a> {
         }
     }
 
-    /// Finds the next tiles that will be needed, from a row on, and opens them.
+    /// Finds and opens the next wanted tiles, from a row of MCUs on.
     fn open(&mut self, row: usize) -> Result<(), Refusal> {
         let rows = (OPENED / self.columns.len().max(1)).max(1);
         let tables = self.file.set.map(control::tables);
@@ -162,7 +162,7 @@ impl<'a> Tiles<'a> {
         Ok(())
     }
 
-    /// The tile that was unpacked last, and its parts.
+    /// Returns the tile that was unpacked last.
     pub(super) fn last(&self) -> Option<&Tile> {
         let last = self.unpacked.checked_sub(1)?;
         Some(&self.reader.tiles.get(last)?.tile)

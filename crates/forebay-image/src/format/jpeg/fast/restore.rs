@@ -1,5 +1,5 @@
-//! From a fast image to its JPEG: the scan is encoded again, as nearly all encoders do. The length
-//! and the checksum of the result are verified.
+//! Restores the JPEG of a fast image: encodes the scan again as nearly all encoders do, and
+//! verifies the length and checksum of the result.
 
 use super::file::File;
 use super::read::{Reader, Tiles};
@@ -16,8 +16,8 @@ use crate::limits::Limits;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Returns an image in a format that every program reads: a fast image is
-/// [restored](restore_fast), all other bytes are returned as they are.
+/// Returns an image in a standard format: [restores](restore_fast) a fast image, and returns all
+/// other bytes unchanged.
 ///
 /// # Errors
 /// As [`restore_fast`].
@@ -28,7 +28,7 @@ pub fn standard_image<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u
     }
 }
 
-/// Returns the JPEG that a fast image was made of, byte for byte.
+/// Restores the JPEG from which a fast image was encoded, byte for byte.
 ///
 /// # Errors
 /// [`ImageError`](crate::ImageError) if these bytes are not a fast image, or are damaged. A
@@ -102,14 +102,14 @@ pub(super) fn restore(
     Ok(())
 }
 
-/// Encodes MCUs in order.
+/// Encodes MCUs in order with the JPEG's Huffman tables.
 pub(super) struct ScanEncoder<'a> {
     frame: &'a Frame,
-    /// The codes of DC and AC, by component.
+    /// The DC and AC codes, by component.
     codes: [(&'a Codes, &'a Codes); 3],
     writer: Writer<'a>,
     predictors: [i32; 3],
-    /// The next MCU.
+    /// Index of the next MCU.
     mcu: usize,
 }
 
@@ -136,7 +136,7 @@ impl<'a> ScanEncoder<'a> {
         })
     }
 
-    /// Encodes all MCUs of a tile. `None` if a coefficient has no code.
+    /// Encodes all MCUs of a tile. Returns `None` if a coefficient has no code.
     #[inline(always)]
     pub(super) fn tile(
         &mut self,
@@ -168,7 +168,7 @@ impl<'a> ScanEncoder<'a> {
         Some(())
     }
 
-    /// Writes a restart marker if one is due.
+    /// Writes a restart marker if the interval has ended.
     fn restart(&mut self) {
         let interval = self.frame.restart_interval;
         if self.mcu > 0 && self.mcu.checked_rem(interval) == Some(0) {
@@ -212,7 +212,7 @@ impl<'a> ScanEncoder<'a> {
     }
 }
 
-/// Number of bits of a value, at most 15.
+/// Returns the number of bits of a value, at most 15.
 #[inline(always)]
 fn bits_of(value: i32) -> Option<u32> {
     let size = 32 - value.unsigned_abs().leading_zeros();

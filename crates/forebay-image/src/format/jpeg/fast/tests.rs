@@ -27,11 +27,11 @@ impl Numbers {
     }
 }
 
-/// How a JPEG is made.
+/// The properties of a test JPEG.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     size: (usize, usize),
-    /// Gray if absent.
+    /// `None` for a gray image.
     sampling: Option<Subsampling>,
     quality: u8,
     restart: u16,
@@ -51,7 +51,7 @@ const PLAIN: Kind = Kind {
 };
 
 impl Kind {
-    /// Slopes, edges, and noise of an amplitude that varies over the image.
+    /// Encodes a picture with gradients, edges, and noise whose amplitude varies over the image.
     fn jpeg(&self) -> Vec<u8> {
         let (width, height) = self.size;
         let mut numbers = Numbers(self.seed);
@@ -115,7 +115,7 @@ fn any_kind() -> impl Strategy<Value = Kind> {
         )
 }
 
-/// A fast image, which every level makes alike.
+/// Encodes a fast image; checks that all levels give the same bytes.
 fn encode(jpeg: &[u8], coding: FastCoding) -> Vec<u8> {
     let made = Level::all().map(|level| {
         let mut encoder = FastEncoder::default();
@@ -131,7 +131,7 @@ fn encode(jpeg: &[u8], coding: FastCoding) -> Vec<u8> {
 
 const CODINGS: [FastCoding; 2] = [FastCoding::Coded, FastCoding::Raw];
 
-/// The wanted coefficients of an image, tile by tile; `None` if it is damaged.
+/// Returns the wanted coefficients of an image, tile by tile; `None` if the image is damaged.
 fn coefficients(fast: &[u8], level: Level, columns: Option<(usize, usize)>) -> Option<Vec<i16>> {
     let file = File::read(fast).ok()?;
     let frame: Frame = Baseline::default().frame(file.head).ok()?;
@@ -149,7 +149,7 @@ fn coefficients(fast: &[u8], level: Level, columns: Option<(usize, usize)>) -> O
         let mut column = from;
         while column < to {
             let end = ((column / batch + 1) * batch).min(to);
-            // Values that no tile leaves in place.
+            // Filled with a value that reading a tile has to overwrite.
             let mut room = vec![i16::MIN; frame.coefficients(batch)];
             tiles.take(row, column..end, &mut room).ok()?;
             for (component, at) in frame.block_rows(batch) {
@@ -217,7 +217,7 @@ fn check(kind: Kind) {
             assert!(found == expected, "{coding:?}, {level:?}");
         }
         check_pixels(&jpeg, &fast, kind.seed);
-        // The check without restoring says the same as restoring; debug builds compare the two.
+        // `encode` verifies without restoring; in debug builds it compares its result with that of restoring.
         let encoded = FastEncoder::default().encode(&jpeg, coding, &Limits::default());
         assert!(encoded.is_none_or(|encoded| encoded == fast));
     }
@@ -233,7 +233,7 @@ proptest! {
 }
 
 #[test]
-fn every_sampling_at_the_edges_of_tiles() {
+fn every_subsampling_at_the_edges_of_tiles() {
     use Subsampling::*;
     for sampling in [
         None,
@@ -260,8 +260,8 @@ fn every_sampling_at_the_edges_of_tiles() {
 }
 
 #[test]
-fn coefficients_that_are_too_large_for_their_fields_are_corrected() {
-    // Noise of full amplitude at the highest quality, and blocks of black beside white.
+fn coefficients_too_large_for_a_field_are_corrected() {
+    // Noise of full amplitude at the highest quality, and black blocks beside white ones.
     for seed in 0..4 {
         let kind = Kind {
             quality: 100,
@@ -278,7 +278,7 @@ fn coefficients_that_are_too_large_for_their_fields_are_corrected() {
 }
 
 #[test]
-fn wanted_columns_are_those_of_all_columns() {
+fn a_range_of_columns_equals_a_part_of_all_columns() {
     let jpeg = Kind {
         size: (700, 20),
         ..PLAIN
@@ -295,7 +295,7 @@ fn wanted_columns_are_those_of_all_columns() {
 }
 
 #[test]
-fn scaled_and_oriented_decodes_are_those_of_the_jpeg() {
+fn scaled_and_oriented_decodes_equal_those_of_the_jpeg() {
     let limits = Limits::default();
     for tag in 2..=8 {
         let mut jpeg = Kind {
@@ -327,12 +327,12 @@ fn scaled_and_oriented_decodes_are_those_of_the_jpeg() {
 }
 
 #[test]
-fn files_that_cannot_come_back_are_refused() {
+fn jpegs_that_cannot_be_restored_are_refused() {
     let limits = Limits::default();
     let mut encoder = FastEncoder::default();
     let jpeg = PLAIN.jpeg();
     assert!(encoder.encode(&jpeg, FastCoding::Coded, &limits).is_some());
-    // Another value of the unused bits of the scan's last byte, which no encoder writes.
+    // The unused bits of the scan's last byte have values that no encoder writes.
     let mut decoder = Decoder::new(limits);
     let odd = (20..60).find_map(|width| {
         let kind = Kind {
@@ -366,7 +366,7 @@ fn files_that_cannot_come_back_are_refused() {
         encoder.encode(&progressive, FastCoding::Coded, &limits),
         None
     );
-    // Bytes after the image come back too.
+    // Bytes after the image are restored too.
     let longer = [&jpeg[..], b"trailing"].concat();
     let fast = encoder.encode(&longer, FastCoding::Raw, &limits).unwrap();
     assert_eq!(restore_fast(&fast, &limits).unwrap(), longer);
@@ -374,7 +374,7 @@ fn files_that_cannot_come_back_are_refused() {
 
 #[test]
 fn images_that_grow_too_much_are_refused() {
-    // Each block has only its highest frequency: the longest bitmap, and a short code in a JPEG.
+    // Each block has only its highest frequency: the longest bitmap, but a short code in a JPEG.
     let wave =
         |place: usize| ((2 * (place % 8) + 1) as f64 * 7.0 * std::f64::consts::PI / 16.0).cos();
     let pixels: Vec<u8> = (0..400 * 400)
@@ -395,7 +395,7 @@ fn images_that_grow_too_much_are_refused() {
 }
 
 #[test]
-fn damage_is_an_error_on_every_level_or_gives_equal_coefficients() {
+fn damaged_tiles_are_handled_equally_on_every_level() {
     let mut numbers = Numbers(7);
     let limits = Limits::default();
     let kinds = [
@@ -449,7 +449,7 @@ fn damage_is_an_error_on_every_level_or_gives_equal_coefficients() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn errors_describe_the_fault() {
     let fast = encode(&PLAIN.jpeg(), FastCoding::Raw);
     let limits = Limits::default();
     let error = |change: &dyn Fn(&mut Vec<u8>)| {

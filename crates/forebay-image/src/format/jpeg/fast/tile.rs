@@ -1,35 +1,35 @@
 //! Tiles: the coefficients of a row of MCUs, 16 blocks of the first component wide.
 //! docs/format/fast-images.md specifies their bytes.
 //!
-//! [`Tile::open`] reads what precedes the payload of a tile. Positions of blocks in the payload
-//! follow from bitmaps and widths, so unwanted blocks are never unpacked.
+//! [`Tile::open`] reads everything before the payload of a tile. The positions of blocks in the
+//! payload follow from bitmaps and widths, so unwanted blocks are never unpacked.
 //!
-//! All reads are within a [`Window`] from the start of a tile, and each tile must end exactly where
-//! its length says.
+//! All reads are within a [`Window`] from the start of a tile, and each tile has to end exactly at
+//! the length in the table.
 
 use crate::format::jpeg::baseline::entropy::{PAIR, SECOND, ZIGZAG};
 
-/// Blocks of a part, at most.
+/// Maximum number of blocks in a part.
 pub(super) const WIDTH: usize = 16;
-/// Parts of a tile, at most: two rows of luma and two of chroma.
+/// Maximum number of parts in a tile: two rows of luma and two of chroma.
 pub(super) const MAX_PARTS: usize = 4;
-/// Blocks of a tile, at most.
+/// Maximum number of blocks in a tile.
 pub(super) const MAX_BLOCKS: usize = MAX_PARTS * WIDTH;
-/// Bytes that may be read from the start of a tile.
+/// Number of bytes that may be read from the start of a tile.
 pub(super) const WINDOW: usize = 16 << 10;
-/// Bytes of a tile, at most.
+/// Maximum length of a tile in bytes.
 pub(super) const MAX_BYTES: usize = WINDOW - 1024;
-/// Largest and smallest coefficient: the field of a correction has 12 bits.
+/// Range of coefficients: the field of a correction has 12 bits.
 pub(super) const COEFFICIENTS: std::ops::Range<i32> = -2048..2048;
-/// Width of the fields of the first and second four of eight coefficients, at most.
+/// Maximum field widths in bits, of the first and of the second four of eight coefficients.
 pub(super) const MAX_WIDTHS: [u32; 2] = [8, 7];
-/// Length of corrections from which on it takes three bytes.
+/// Length of corrections in bytes from which on the length itself takes three bytes.
 pub(super) const LONG: u8 = 255;
 
 /// The bytes from the start of a tile.
 pub(super) type Window = [u8; WINDOW];
 
-/// Position in a pair of blocks, by the index in zigzag order.
+/// Position in a pair of blocks, by zigzag index.
 pub(super) static PLACE: [u8; 64] = {
     let mut place = [0; 64];
     let mut k = 0;
@@ -45,7 +45,7 @@ pub(super) static PLACE: [u8; 64] = {
 pub(super) struct Part {
     /// Number of blocks, 1 to [`WIDTH`].
     pub(super) blocks: usize,
-    /// The first wanted block, and the one after the last.
+    /// The first wanted block, and the index after the last one.
     pub(super) from: usize,
     pub(super) to: usize,
     /// Whether the blocks are those of the first component.
@@ -55,30 +55,30 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Offset of the coefficients of a wanted block.
+    /// Returns the offset of the coefficients of a wanted block.
     pub(super) fn block_at(&self, block: usize) -> usize {
         let block = block - self.from;
         self.at + block / 2 * PAIR + block % 2 * SECOND
     }
 }
 
-/// Eight bytes, each with this value in all ones.
+/// A one in each of eight bytes.
 pub(super) const EACH: u64 = 0x0101_0101_0101_0101;
 
-/// Bitmaps and widths by block.
+/// Bitmaps and widths, by block.
 pub(super) type Control<'a> = [&'a mut [u64; MAX_BLOCKS]; 2];
 
-/// A tile whose blocks can be unpacked.
+/// An opened tile, whose blocks can be unpacked.
 #[derive(Debug)]
 pub(super) struct Tile {
     /// Number of blocks.
     pub(super) blocks: usize,
-    /// By block: which of the 63 AC coefficients are not zero, in zigzag order.
+    /// By block: bitmap of the nonzero AC coefficients (63 bits), in zigzag order.
     pub(super) masks: [u64; MAX_BLOCKS],
-    /// By block: widths of the fields of each eight coefficients, those of the first four in the
-    /// low half of a byte.
+    /// By block: a byte of field widths for each eight coefficients; the width of the first four is
+    /// in the low half.
     pub(super) widths: [u64; MAX_BLOCKS],
-    /// By block: where its fields begin. From each of them, 64 bytes are in the window.
+    /// By block: offset of its fields. The window contains at least 64 bytes from there.
     pub(super) payload: [u32; MAX_BLOCKS],
     /// DC coefficients by part.
     pub(super) dc: [[i16; WIDTH]; MAX_PARTS],
@@ -99,9 +99,9 @@ impl Default for Tile {
 }
 
 impl Tile {
-    /// Reads everything before the payload of a tile of `length` bytes. `read_dc` is [`read_dc`] or
-    /// equals it, and so is `place_payload`. `read_control` reads the control bytes from an offset on, for so many blocks of
-    /// luma and of all components; it returns where they end. `None` if the tile is damaged.
+    /// Reads everything before the payload of a tile of `length` bytes; `None` if the tile is damaged. `read_dc` and
+    /// `place_payload` are the functions of these names, or equivalents. `read_control` reads the control bytes, given their
+    /// offset and the numbers of luma blocks and of all blocks; it returns the offset after them.
     #[inline(always)]
     pub(super) fn open(
         &mut self,
@@ -119,8 +119,8 @@ impl Tile {
         Some(())
     }
 
-    /// Reads what precedes the control bytes. Returns where they begin, the number of luma blocks, and
-    /// that of all blocks.
+    /// Reads everything before the control bytes. Returns their offset, the number of luma blocks,
+    /// and the number of all blocks.
     #[inline(always)]
     fn begin(
         &mut self,
@@ -158,8 +158,8 @@ impl Tile {
         Some((at, luma, blocks.min(MAX_BLOCKS)))
     }
 
-    /// Computes where the fields of each block begin. `None` if a width is invalid, or the last
-    /// field is not at the end of the tile.
+    /// Computes the offset of each block's fields. Returns `None` if a width is invalid, or the
+    /// last field does not end at the end of the tile.
     #[inline(always)]
     pub(super) fn place_payload(
         &mut self,
@@ -169,13 +169,13 @@ impl Tile {
     ) -> Option<()> {
         let mut lengths = [0u16; MAX_BLOCKS];
         let mut wrong = 0;
-        // Without branches and in whole vectors.
+        // Written without branches and for whole vectors.
         let whole = blocks.next_multiple_of(8).min(MAX_BLOCKS);
         self.masks[blocks..whole].fill(0);
         self.widths[blocks..whole].fill(0);
         let all = self.masks[..whole].iter().zip(&self.widths[..whole]);
         for (length, (&mask, &widths)) in lengths[..whole].iter_mut().zip(all) {
-            // Widths over 8 and over 7, and a 64th coefficient beside DC.
+            // Invalid: widths over 8 or over 7, and a 64th coefficient in addition to DC.
             let first = widths & (15 * EACH);
             wrong |= ((first + 7 * EACH) & (16 * EACH)) | (widths & (128 * EACH)) | mask >> 63;
             *length = payload_bytes(mask, widths) as u16;
@@ -220,15 +220,15 @@ impl Tile {
                 mask &= mask - 1;
                 let field = (fields >> (i * width)) as i32 & ((1 << width) - 1);
                 let value = field - half + i32::from(field >= half);
-                // In a byte, as the other implementations have it: an encoder never writes 128.
+                // The value becomes a signed byte, as in the other implementations; an encoder never writes 128.
                 put(usize::from(PLACE[k & 63]), i16::from(value as i8));
             }
             bit += 4 * width as usize;
         }
     }
 
-    /// Sets the wanted coefficients that are too large for their fields. `None` if a correction is
-    /// invalid.
+    /// Sets the wanted coefficients that are too large for their fields. Returns `None` if a
+    /// correction is invalid.
     #[inline]
     pub(super) fn correct(&self, window: &Window, parts: &[Part], out: &mut [i16]) -> Option<()> {
         let (at, count) = self.corrections;
@@ -247,7 +247,7 @@ impl Tile {
                 block = (long & 63) as usize;
                 ((long >> 6 & 63) as usize, (long >> 12) as i16 - 2048)
             };
-            // Only a coefficient that has a field.
+            // A correction is only valid for a coefficient with a field.
             if block >= self.blocks || k == 0 || self.masks[block] >> (k - 1) & 1 == 0 {
                 return None;
             }
@@ -266,16 +266,16 @@ impl Tile {
     }
 }
 
-/// Bytes of the fields of a block.
+/// Returns the length of the fields of a block, in bytes.
 #[inline(always)]
 pub(super) fn payload_bytes(mask: u64, widths: u64) -> u64 {
     let coefficients = u64::from(mask.count_ones());
-    // The sum of all widths, in pairs, fours and eights of bytes.
+    // The sum of all widths, over pairs, fours and eights of bytes.
     let sum = (widths & (15 * EACH)) + (widths >> 4 & (15 * EACH));
     let sum = (sum & 0x00ff_00ff_00ff_00ff) + (sum >> 8 & 0x00ff_00ff_00ff_00ff);
     let sum = (sum & 0x0000_ffff_0000_ffff) + (sum >> 16 & 0x0000_ffff_0000_ffff);
     let sum = (sum + (sum >> 32)) & 0xffff;
-    // The last eight may be fewer.
+    // The last group of eight may have fewer coefficients.
     let before = coefficients.wrapping_sub(1);
     let last = widths >> (before & 0x38);
     let used = (before & 7) + 1;
@@ -283,8 +283,8 @@ pub(super) fn payload_bytes(mask: u64, widths: u64) -> u64 {
     ((4 * sum).wrapping_sub(missing) & 0xfff).div_ceil(8)
 }
 
-/// Reads the DC coefficients of a part; returns the number of bytes. The coefficients after the
-/// last block are undefined.
+/// Reads the DC coefficients of a part. Returns the number of bytes. Coefficients after the last
+/// block are undefined.
 #[inline(always)]
 pub(super) fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
     let head = u16::from_le_bytes([bytes[0], bytes[1]]);
@@ -293,7 +293,7 @@ pub(super) fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -
     let mut bit = 16;
     for out in out {
         *out = dc as i16;
-        // At most 15 differences of 15 bits after two bytes.
+        // At most 15 differences of 15 bits follow the first two bytes.
         let at = bit / 8 % 32;
         let four = bytes[at..at + 4].first_chunk();
         let word = u32::from_le_bytes(*four.expect("a slice of 4 bytes"));
@@ -304,10 +304,10 @@ pub(super) fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -
     2 + ((blocks - 1) * width).div_ceil(8)
 }
 
-/// Eight bytes from `at`.
+/// Returns the eight bytes at `at` as an integer.
 ///
 /// # Panics
-/// If they are not in the window.
+/// If the bytes are not in the window.
 #[inline(always)]
 pub(super) fn word(window: &[u8], at: usize) -> u64 {
     let bytes = window[at..at + 8].first_chunk();

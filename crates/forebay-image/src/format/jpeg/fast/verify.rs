@@ -1,18 +1,18 @@
-//! Whether a fast image restores its JPEG, without restoring it.
+//! Determines whether a fast image restores its JPEG, without restoring it.
 //!
-//! A scan is what [`restore`](super::restore) writes if its codes, its choices and its padding leave
-//! no freedom:
+//! [`restore`](super::restore) writes the same scan as the JPEG's encoder if codes, choices and
+//! padding leave no freedom:
 //!
-//! - Each symbol has one code, and of the symbols without a value only two occur: the end of a
-//!   block, and sixteen zeros. Then a sequence of coefficients up to the last one that is not zero
-//!   has one sequence of symbols; what follows it must be an end of block unless it is the 64th, and
-//!   could otherwise only be zeros. Codes of zeros reach farther than the last coefficient, so there
-//!   are none if the sum of how far codes reach equals the sum of indexes of last coefficients.
+//! - Each symbol has one code, and only two symbols without a value occur: the end of a block, and a
+//!   run of sixteen zeros. Then the coefficients up to the last nonzero one have exactly one sequence
+//!   of symbols. After it an end of block has to follow (unless that coefficient is the 64th); the
+//!   alternative, runs of zeros, would extend past the last coefficient. No block has such runs if the
+//!   summed extent of all codes equals the summed indices of the last coefficients.
 //! - There are no restart markers, and the last byte is filled with ones.
-//! - DC coefficients are sums of differences of at most 15 bits and lie in 12 bits, so that sums
-//!   that are kept in 16 bits are exact.
+//! - DC coefficients are sums of differences of at most 15 bits and lie in 12 bits, so sums in 16 bits
+//!   are exact.
 //!
-//! All other scans, which are rare, are restored and compared.
+//! All other scans, which are rare, are verified by restoring them.
 
 use super::File;
 use super::encode::FastEncoder;
@@ -24,8 +24,8 @@ use crate::format::jpeg::baseline::entropy::{PAIR, SECOND};
 use crate::format::jpeg::markers::{self, DHT, SOS};
 use crate::format::jpeg::writer::has_plain_tables;
 
-/// Returns whether nothing but the Huffman tables and the coefficients determines the scan of a
-/// JPEG. `last` is the sum of the indexes of the last coefficients of blocks.
+/// Returns whether the Huffman tables and the coefficients alone determine the scan of a JPEG.
+/// `last` is the sum of the indices of the last nonzero coefficients of all blocks.
 pub(super) fn is_plain(head: &[u8], frame: &Frame, end: &ScanEnd, last: u64) -> bool {
     if frame.restart_interval > 0 || !end.has_plain_padding || end.reached != last {
         return false;
@@ -45,7 +45,7 @@ pub(super) fn is_plain(head: &[u8], frame: &Frame, end: &ScanEnd, last: u64) -> 
 }
 
 impl FastEncoder {
-    /// Returns whether a fast image has these coefficients of a JPEG, and its other bytes.
+    /// Returns whether a fast image contains these coefficients of a JPEG, and all its other bytes.
     pub(super) fn holds(
         &mut self,
         fast: &[u8],
@@ -97,17 +97,17 @@ impl FastEncoder {
     }
 }
 
-/// The coefficients that were read from a JPEG.
+/// Coefficients read from a JPEG, to compare with those of tiles.
 struct Compared<'a> {
     frame: &'a Frame,
     coefficients: &'a [i16],
-    /// MCUs of a tile.
+    /// Number of MCUs in a tile.
     batch: usize,
 }
 
 impl Compared<'_> {
-    /// Returns whether coefficients of a tile that begins with MCU `first` of a row are those of the
-    /// JPEG: those of the MCUs from `column` on that are in one batch of both.
+    /// Returns whether a tile that begins with MCU `first` of a row has the coefficients of the
+    /// JPEG. Compares the MCUs from `column` on that are in the same batch of both.
     fn are_equal(&self, (row, first, column): (usize, usize, usize), tile: &[i16]) -> bool {
         let frame = self.frame;
         let count = READ_BATCH.min(self.batch).min(frame.mcus.0 - column);
@@ -132,7 +132,7 @@ impl Compared<'_> {
     }
 }
 
-/// Returns whether the first blocks of pairs are equal; `false` if there are too few.
+/// Returns whether the first `blocks` blocks of the pairs are equal; `false` if there are too few.
 fn have_equal_blocks(a: Option<&[i16]>, b: Option<&[i16]>, blocks: usize) -> bool {
     let (Some(a), Some(b)) = (a, b) else {
         return false;
@@ -151,7 +151,7 @@ fn have_equal_blocks(a: Option<&[i16]>, b: Option<&[i16]>, blocks: usize) -> boo
                 *lane |= a ^ b;
             }
         }
-        // The last pair may have one block.
+        // The last pair may contain only one block.
         let used = if 2 * pair + 1 < blocks { 16 } else { SECOND };
         differ |= lanes[..used].iter().fold(0, |all, lane| all | lane);
     }
@@ -166,7 +166,7 @@ mod tests {
     use crate::{FastCoding, Limits};
     use libjpeg_turbo_rs::{Encoder, PixelFormat};
 
-    /// A gray JPEG of one block, up to its scan, with the usual Huffman tables.
+    /// Returns a gray JPEG of one block, up to its scan, with the standard Huffman tables.
     fn head() -> Vec<u8> {
         let encoder = Encoder::new(&[128; 8 * 8 * 3], 8, 8, PixelFormat::Rgb);
         let mut jpeg = encoder.grayscale_from_color(true).encode().unwrap();
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// A JPEG whose block has a DC coefficient of 0 and these AC symbols with the bits of values.
+    /// Returns a JPEG whose block has a DC coefficient of 0 and these AC symbols with the bits of values.
     fn jpeg(head: &[u8], symbols: &[(u8, u32)]) -> Vec<u8> {
         let tables = tables(head);
         let mut out = head.to_vec();
@@ -217,7 +217,7 @@ mod tests {
     const END: (u8, u32) = (0, 0);
 
     #[test]
-    fn codes_of_zeros_at_the_end_of_a_block_do_not_come_back() {
+    fn runs_of_zeros_at_the_end_of_a_block_are_not_restored() {
         let head = head();
         let at = |run: u8| (run << 4 | 1, 1);
         for (symbols, expected) in [
@@ -226,7 +226,7 @@ mod tests {
             (&[at(0), ZEROS, END], false),
             (&[ZEROS, END], false),
             (&[ZEROS, ZEROS, at(14), END], true),
-            // The last sixteen coefficients, by their code instead of an end of block.
+            // The last sixteen zeros have a run code instead of an end of block.
             (&[ZEROS, ZEROS, at(14), ZEROS], false),
             (&[ZEROS, ZEROS, ZEROS, at(14)], true),
         ] {
@@ -235,9 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_with_two_codes_comes_back_if_its_last_one_is_used() {
+    fn a_symbol_with_two_codes_needs_its_last_code() {
         let plain = head();
-        // The last symbol of the last AC table becomes the first one.
+        // The last symbol of the last AC table becomes equal to its first one, which then has two codes.
         let mut head = plain.clone();
         let last = head
             .windows(2)
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn other_coefficients_and_other_bytes_are_noticed() {
+    fn changed_coefficients_and_bytes_are_detected() {
         let pixels: Vec<u8> = (0..96 * 50 * 3).map(|i| (i * i / 7 % 251) as u8).collect();
         for quality in [60, 100] {
             let encoder = Encoder::new(&pixels, 96, 50, PixelFormat::Rgb).quality(quality);
@@ -268,7 +268,7 @@ mod tests {
                 let mut odd = jpeg.clone();
                 *odd.last_mut().unwrap() ^= 1;
                 assert!(!encoder.holds(&fast, &odd, (&frame, end)));
-                // A byte is part of a coefficient, or of the bits that fill the last one of a block.
+                // A byte belongs to a coefficient, or to the padding after the last field of a block.
                 let tiles = fast.len() - File::read(&fast).unwrap().tiles.len();
                 for at in (tiles..fast.len()).step_by(7) {
                     let mut odd = fast.clone();

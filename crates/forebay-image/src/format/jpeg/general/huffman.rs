@@ -5,15 +5,15 @@ use crate::format::jpeg::baseline::bits::Bits;
 
 /// Bits that index the lookup.
 const LOOKUP_BITS: u32 = 9;
-/// Lookup entry of bits that begin a longer code, or no code.
+/// Lookup entry for bits that begin a longer code or no code.
 const LONG: u16 = 0;
 
-/// The symbols of a table.
+/// The kind of symbols in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Sizes of DC differences.
+    /// Sizes of DC differences in bits.
     Dc,
-    /// Runs and sizes of AC coefficients.
+    /// Runs of zeros and sizes of the AC coefficients after them.
     Ac,
 }
 
@@ -43,7 +43,7 @@ impl Codes {
         let mut code = 0usize;
         (1..).zip(counts).all(|(length, &count)| {
             code += usize::from(count);
-            // The code of all ones is reserved.
+            // The code of all ones is reserved, so `code`, the next free one, has to fit.
             let fits = code < 1 << length;
             code <<= 1;
             fits
@@ -84,7 +84,7 @@ impl Codes {
         Some(table)
     }
 
-    /// Reads a symbol; at least 16 bits must be valid. `None` if the bits are not a code.
+    /// Reads a symbol; at least 16 bits must be valid. Returns `None` if the bits are not a code.
     #[inline(always)]
     pub(super) fn read(&self, bits: &mut Bits) -> Option<u8> {
         let entry = self.lookup[(bits.peek() >> (64 - LOOKUP_BITS)) as usize];
@@ -111,7 +111,7 @@ impl Codes {
     }
 }
 
-/// Reads the next `size` bits, 16 at most.
+/// Reads the next `size` bits (at most 16) as an unsigned number.
 #[inline(always)]
 pub(super) fn extra(bits: &mut Bits, size: u32) -> i32 {
     if size == 0 {
@@ -122,7 +122,7 @@ pub(super) fn extra(bits: &mut Bits, size: u32) -> i32 {
     value
 }
 
-/// Reads a value of `size` bits; those that begin with 0 are negative.
+/// Reads a signed value of `size` bits; values that begin with a 0 bit are negative.
 #[inline(always)]
 pub(super) fn signed(bits: &mut Bits, size: u32) -> i32 {
     let value = extra(bits, size);
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_that_are_no_prefix_codes_are_refused() {
+    fn invalid_huffman_tables_are_refused() {
         let mut counts = [0; 16];
         counts[0] = 2;
         assert!(Codes::new(Kind::Ac, &counts, &[1, 2]).is_none());

@@ -2,9 +2,9 @@
 //! truncated, several scans, four components, and any sampling factors that divide the largest
 //! ones.
 //!
-//! It reads all coefficients into memory, then transforms those that a region needs. Pixels equal
-//! those of libjpeg-turbo's default decoder, bit for bit. [`baseline`](super::baseline) is faster
-//! on the files that it supports; this decoder reads the others and explains damage.
+//! It reads all coefficients into memory, then transforms the blocks that a region needs. Pixels equal those of
+//! libjpeg-turbo's default decoder, bit for bit. [`baseline`](super::baseline) is faster on the files that it
+//! supports; this decoder reads all others, and returns the errors about damaged files.
 //!
 //! - [`read`] walks over markers and scans, with or without their data; [`scan`] and [`huffman`]
 //!   turn bits into coefficients.
@@ -44,18 +44,18 @@ struct Component {
     id: u8,
     /// Blocks per MCU of an interleaved scan: horizontally and vertically.
     factors: (usize, usize),
-    /// Slot of its quantization table.
+    /// Slot of the component's quantization table.
     slot: usize,
     /// Number of blocks that the image needs, horizontally and vertically.
     size: (usize, usize),
-    /// The same, padded to whole MCUs.
+    /// Like `size`, but padded to whole MCUs.
     padded: (usize, usize),
-    /// Coefficients, `padded.0` blocks per row; empty if only the structure is read.
+    /// Coefficients, `padded.0` blocks per row; empty if only the structure of the file is read.
     blocks: Vec<Block>,
-    /// The quantization table in effect at its first scan.
+    /// The quantization table in effect at the component's first scan.
     steps: Option<Steps>,
-    /// Number of missing low bits of each coefficient, by zigzag index; -1 if no scan has coded it
-    /// yet.
+    /// Number of missing low bits of each coefficient, by zigzag index; -1 if no scan has coded the
+    /// coefficient yet.
     known: [i8; 64],
 }
 
@@ -81,13 +81,13 @@ pub(super) fn decode(
     Ok(Outcome::Done)
 }
 
-/// Checks by its markers that a JPEG is of a supported kind. For a file with a single scan this
-/// stops before the scan; for others it skips the data between markers.
+/// Checks from its markers that a JPEG is of a supported kind. For a file with a single scan this
+/// stops before the scan; for other files it skips the data between markers.
 pub(super) fn check_structure(bytes: &[u8], limits: &Limits) -> Result<()> {
     Picture::read(bytes, limits, Depth::Structure).map(drop)
 }
 
-/// Checks that a JPEG can be decoded by reading the codes of all its scans. `probe` is the result
+/// Checks that a JPEG can be decoded, by reading the codes of all its scans. `probe` is the result
 /// of [`probe`](crate::probe()).
 pub(super) fn check_codes(general: &mut General, bytes: &[u8], limits: &Limits) -> Result<()> {
     let depth = Depth::Coefficients(&mut general.stream);

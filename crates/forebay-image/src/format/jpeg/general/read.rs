@@ -1,4 +1,4 @@
-//! From a file to its components: reads markers, tables, and the scans that they describe.
+//! Reads a file into components: walks over markers, tables, and the scans that they describe.
 
 use super::Component;
 use super::huffman::{Codes, Kind};
@@ -20,24 +20,24 @@ const BLOCK_BYTES: u64 = 64 * 3;
 /// Bytes per pixel of the output.
 const RGB_BYTES: u64 = 3;
 
-/// How much of a file is read.
+/// The part of a file to read.
 #[derive(Debug)]
 pub(super) enum Depth<'a> {
     /// Markers and tables.
     Structure,
-    /// All coefficients, through this stream.
+    /// All coefficients, which are decoded with this stream.
     Coefficients(&'a mut Stream),
 }
 
-/// A file that was read.
+/// The result of reading a file.
 #[derive(Debug)]
 pub(super) struct Picture {
     pub(super) size: (usize, usize),
     pub(super) components: Vec<Component>,
-    /// The largest sampling factors.
+    /// The largest sampling factors of all components, horizontally and vertically.
     pub(super) most: (usize, usize),
     pub(super) color: Color,
-    /// Whether missing coefficients are estimated.
+    /// Whether missing coefficients are estimated by block smoothing.
     pub(super) smooth: bool,
 }
 
@@ -119,7 +119,7 @@ impl Reader<'_> {
         let mut at = 2;
         loop {
             let segment = match jpeg::segment(self.bytes, at) {
-                // After a scan a file may end without an end marker, if it is complete otherwise.
+                // After a scan, the end marker may be missing if the image is complete otherwise.
                 Err(ImageError::Incomplete { .. }) if self.scans > 0 => {
                     return self.finish(false);
                 }
@@ -137,7 +137,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the image, unless parts are missing from a file without an end marker.
+    /// Returns the image; an error if the end marker is missing and coefficients are not complete.
     fn finish(self, ended: bool) -> Result<Picture> {
         let mut picture = self
             .frame
@@ -160,7 +160,7 @@ impl Reader<'_> {
             self.jfif |= jpeg::is_jfif(segment);
             self.adobe = jpeg::adobe_transform(segment).or(self.adobe);
         }
-        // Stored as offsets, so that tables outlive their segment.
+        // The payload is sliced from the file, so that tables outlive `segment`.
         let payload = &self.bytes[segment.end - segment.payload.len()..segment.end];
         match segment.marker {
             marker if jpeg::is_frame(marker) => self.frame(marker, payload),
@@ -264,7 +264,7 @@ impl<'a> Reader<'a> {
             };
             let (values, rest) = rest.split_at_checked(if wide { 128 } else { 64 })?;
             let mut steps = [0; 64];
-            // For the structure alone, only the existence of the table matters.
+            // If only the structure is read, the values of the table are not needed, only its existence.
             let order = match self.depth {
                 Depth::Structure => &[],
                 Depth::Coefficients(_) => &ZIGZAG[..],
@@ -283,8 +283,8 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Processes the properties that are known when the first scan begins: color, and whether the
-    /// image is within the limits.
+    /// Evaluates the properties that are known when the first scan begins: the color model, and
+    /// whether the image is within the limits.
     fn begin(&mut self, all_in_one: bool) -> Result<()> {
         let Some(frame) = &mut self.frame else {
             return Err(corrupt("a scan without a frame header"));
@@ -293,11 +293,11 @@ impl<'a> Reader<'a> {
         frame.color = jpeg::color(&ids, self.jfif, self.adobe)
             .ok_or_else(|| unsupported(format!("{} color components", ids.len())))?;
         if !all_in_one {
-            // Each scan is a pass over the image: too many are refused before the first one is
-            // read.
+            // Each scan is a pass over the image: files with too many scans are refused before the
+            // first one is read.
             self.limits.check_scans(jpeg::scans(self.bytes))?;
         }
-        // The baseline decoder handles the common kinds with less memory than this counts.
+        // The baseline decoder decodes the common kinds with less memory than is counted here.
         if !(all_in_one && frame.is_ordinary()) {
             let blocks: usize = frame
                 .components
@@ -316,8 +316,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a scan, or skips its data. Returns the offset of the next marker; `None` if the rest
-    /// of the file does not matter or there is none.
+    /// Reads a scan, or skips its data. Returns the offset of the next marker; `None` if there is
+    /// none, or the rest of the file is not needed.
     fn scan(&mut self, segment: &Segment<'_>) -> Result<Option<usize>> {
         self.scans += 1;
         self.limits.check_scans(self.scans)?;
@@ -418,7 +418,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Offset of the marker after a scan's data; the length of the file if there is none.
+/// Returns the offset of the marker after a scan's data; the length of the file if there is none.
 fn marker_after(bytes: &[u8], mut at: usize) -> usize {
     loop {
         match scan::next_marker(bytes, at) {
@@ -429,7 +429,7 @@ fn marker_after(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// The components of a scan, their number, and the band of a progressive scan.
+/// Returns the components of a scan, their number, and the band of a progressive scan.
 fn scan_header(payload: &[u8], components: &[Component]) -> Result<([Selector; 4], usize, Band)> {
     let damaged = || corrupt("damaged scan header");
     let (&count, rest) = payload.split_first().ok_or_else(damaged)?;

@@ -1,4 +1,4 @@
-//! From coefficients to the pixels of a region.
+//! Renders the pixels of a region from coefficients.
 
 use super::read::Picture;
 use super::smooth::Row;
@@ -11,20 +11,20 @@ use crate::format::jpeg::baseline::upsample;
 use crate::region::Region;
 use std::ops::Range;
 
-/// Chroma planes up to this width are not interpolated (libjpeg's rule).
+/// Maximum width of a chroma plane whose samples are repeated, not interpolated (libjpeg's rule).
 const REPEAT_UP_TO: usize = 2;
-/// Bytes beyond a row, so that whole vectors can be written.
+/// Writable bytes after a row, so that whole vectors can be stored.
 const SLACK: usize = 64;
 
 /// The samples of a component that a region needs.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,
-    /// Columns and rows of the component that are needed; the samples begin with the block of the
-    /// first ones.
+    /// Needed columns and rows of the component; `samples` begins with the block that contains the
+    /// first column and row.
     columns: Range<usize>,
     rows: Range<usize>,
-    /// Offset of the first needed column, and rows before the first needed one.
+    /// Offset in `samples` of the first needed column, and number of rows before the first needed one.
     skip: (usize, usize),
     /// Width and height of the whole component.
     size: (usize, usize),
@@ -32,7 +32,7 @@ struct Plane {
     ratio: (usize, usize),
     /// Whether upsampling interpolates.
     smooth: bool,
-    /// A row at full width.
+    /// The last row that was upsampled to full width.
     wide: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl General {
         let least = 8 / scale;
         let (h, v) = component.factors;
         let most = picture.most;
-        // libjpeg transforms to more samples if that saves upsampling in both directions.
+        // libjpeg uses a larger inverse transform if that saves upsampling in both directions.
         let mut block = least;
         while block < 8
             && (most.0 * least).is_multiple_of(h * block * 2)
@@ -89,7 +89,7 @@ impl General {
         );
         let needed = |from: u32, length: u32, ratio: usize, limit: usize| {
             let (from, to) = (from as usize, (from + length) as usize);
-            // One more sample on each side: interpolation uses neighbors.
+            // Interpolation uses neighbors, so one more sample is needed on each side.
             (from / ratio).saturating_sub(1)..(to.div_ceil(ratio) + 1).min(limit)
         };
         let columns = needed(region.x, region.width, ratio.0, size.0);
@@ -138,7 +138,7 @@ impl General {
 }
 
 impl Plane {
-    /// The needed columns of a row of the component.
+    /// Returns the needed columns of a row of the component.
     fn row(&self, row: usize) -> &[u8] {
         let line = row - self.rows.start + self.skip.1;
         &self.samples[line * self.stride + self.skip.0..][..self.columns.len()]
@@ -154,7 +154,7 @@ impl Plane {
         let near_row = y / v;
         let is_odd = y % 2 == 1;
         let near = self.row(near_row);
-        // Rows beyond the image repeat its last row.
+        // Past the last row of the image, that row is repeated.
         let far = || {
             self.row(if is_odd {
                 (near_row + 1).min(self.size.1 - 1)
@@ -176,7 +176,7 @@ impl Plane {
         self.wide = wide;
     }
 
-    /// Pixels of the last upsampled row.
+    /// Returns pixels of the last upsampled row.
     fn pixels(&self, y: usize, columns: Range<usize>) -> &[u8] {
         let start = columns.start - self.columns.start * self.ratio.0;
         let row = if self.ratio == (1, 1) {
@@ -196,7 +196,7 @@ fn paint(level: Level, color: Color, rows: &[&[u8]], out: &mut [u8]) {
         (_, &[gray, ..]) => level.interleave([gray; 3], out),
         _ => {}
     }
-    // Inks are stored inverted, as Adobe does: 255 means no ink. YCCK encodes their complement.
+    // Inks are stored inverted, as Adobe does: 255 means no ink. YCCK stores the complement of these values.
     if let &[_, _, _, black] = rows {
         let flip = if color == Color::Ycck { 255 } else { 0 };
         for (pixel, &black) in out.chunks_exact_mut(3).zip(black) {

@@ -7,7 +7,7 @@ use crate::format::Format;
 use crate::format::jpeg::baseline::bits::{Bits, Stream, Window};
 use crate::format::jpeg::baseline::entropy::ZIGZAG;
 
-/// A block of coefficients, row by row.
+/// The coefficients of a block, row by row.
 pub(super) type Block = [i16; 64];
 
 /// A component of a scan, with its tables.
@@ -20,7 +20,7 @@ pub(super) struct Member<'a> {
 }
 
 /// The coefficients that a progressive scan encodes: zigzag indices, and the bit positions before
-/// and after it.
+/// and after the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Band {
     pub(super) first: usize,
@@ -32,20 +32,20 @@ pub(super) struct Band {
 /// One scan.
 pub(super) struct Scan<'a> {
     pub(super) bytes: &'a [u8],
-    /// Offset of its entropy-coded data.
+    /// Offset of the scan's entropy-coded data.
     pub(super) start: usize,
     pub(super) members: &'a [Member<'a>],
     /// `None` in a sequential file.
     pub(super) band: Option<Band>,
     /// MCUs between restart markers, 0 for none.
     pub(super) restart_interval: usize,
-    /// MCUs of an interleaved scan in a row and in a column.
+    /// MCUs per row and per column of an interleaved scan.
     pub(super) mcus: (usize, usize),
 }
 
 impl Scan<'_> {
-    /// Decodes the scan into the components' coefficients. Returns an offset before which its data
-    /// have no marker.
+    /// Decodes the scan into the components' coefficients. Returns an offset; the scan's data have
+    /// no marker before it.
     pub(super) fn read(&self, stream: &mut Stream, components: &mut [Component]) -> Result<usize> {
         match self.band {
             None => self.run::<Sequential>(stream, components),
@@ -112,7 +112,7 @@ impl Scan<'_> {
         Ok(stream.unread())
     }
 
-    /// Reads the restart marker that is due.
+    /// Reads the restart marker that is expected next.
     fn restart(&self, stream: &mut Stream, markers: usize) -> Result<()> {
         if stream.overrun() {
             return Err(self.damage(stream));
@@ -145,7 +145,7 @@ impl Scan<'_> {
     }
 }
 
-/// Offset after the next marker at or after `at`, restart markers included.
+/// Returns the offset after the next marker at or after `at`, restart markers included.
 pub(super) fn next_marker(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += memchr::memchr(0xff, bytes.get(at..)?)? + 1;
@@ -159,16 +159,16 @@ pub(super) fn next_marker(bytes: &[u8], mut at: usize) -> Option<usize> {
 
 /// State of a scan between blocks.
 struct State {
-    /// DC predictors by position in the scan.
+    /// DC predictors, by position of the component in the scan.
     predictors: [i32; 4],
-    /// Number of further blocks whose band has ended.
+    /// Number of further blocks that have no more coefficients in the band.
     run: u32,
     band: Band,
 }
 
 /// The encoding of a scan's blocks.
 trait Pass {
-    /// Decodes a block. `None` if the bits are invalid.
+    /// Decodes a block. Returns `None` if the bits are invalid.
     fn block(
         state: &mut State,
         member: &Member<'_>,
@@ -185,7 +185,7 @@ struct DcRefine;
 struct AcFirst;
 struct AcRefine;
 
-/// Reads a DC difference and returns the sum.
+/// Reads a DC difference, and returns its sum with the predictor.
 #[inline(always)]
 fn predicted(
     state: &mut State,
@@ -330,7 +330,7 @@ impl Pass for AcRefine {
                 let (mut zeros, size) = (u32::from(symbol >> 4), symbol & 15);
                 let mut new = 0;
                 if size > 0 {
-                    // libjpeg treats any other size as 1 as well.
+                    // Like libjpeg, treats any other size as 1.
                     new = if extra(bits, 1) > 0 { bit } else { -bit };
                 } else if zeros < 15 {
                     state.run = (1 << zeros) + extra(bits, zeros) as u32;
@@ -375,7 +375,7 @@ impl Pass for AcRefine {
     }
 }
 
-/// Reads one more bit of a nonzero coefficient.
+/// Reads one correction bit of a nonzero coefficient.
 #[inline(always)]
 fn correct(coefficient: &mut i16, bit: i16, window: &Window, bits: &mut Bits) {
     if bits.valid() == 0 {

@@ -2,8 +2,8 @@
 //! neighboring blocks: libjpeg-turbo's block smoothing, bit for bit.
 //!
 //! Each of the first nine AC coefficients of a block is estimated as a weighted sum of the DC
-//! coefficients of the 5x5 blocks around it, if it is zero and not known to its last bit. If no AC
-//! coefficient is known at all, other weights apply, and the DC coefficient is smoothed as well.
+//! coefficients of the 5x5 blocks around it, if it is zero and its lowest bit is not known. If no
+//! AC coefficient is known at all, other weights apply, and the DC coefficient is smoothed as well.
 
 use super::Component;
 use super::scan::Block;
@@ -12,7 +12,7 @@ use crate::format::jpeg::baseline::entropy::ZIGZAG;
 /// Weights of the DC coefficients around a block.
 type Kernel = [[i16; 5]; 5];
 
-/// Zigzag indices up to this one are estimated.
+/// The largest zigzag index that is estimated.
 const ESTIMATED: usize = 9;
 const NONE: [i16; 5] = [0; 5];
 
@@ -106,7 +106,7 @@ static BESIDE_AC: [Kernel; 5] = [
 ];
 
 /// Returns whether the blocks of a progressive file are smoothed: all DC coefficients are known at
-/// least in part, and some of the first AC coefficients are not known to the last bit.
+/// least in part, and the lowest bits of some of the first AC coefficients are not known.
 pub(super) fn is_useful(components: &[Component]) -> bool {
     let can = components.iter().all(|component| {
         let first = &ZIGZAG[..=ESTIMATED];
@@ -124,7 +124,7 @@ pub(super) fn is_useful(components: &[Component]) -> bool {
 /// A row of blocks of a component, with the rows around it.
 pub(super) struct Row<'a> {
     component: &'a Component,
-    /// The rows of blocks that DC coefficients are taken from.
+    /// Indices of the block rows from which DC coefficients are taken: two above, this one, two below.
     rows: [usize; 5],
     /// Whether only DC coefficients are known.
     dc_alone: bool,
@@ -132,7 +132,7 @@ pub(super) struct Row<'a> {
 
 impl<'a> Row<'a> {
     pub(super) fn new(component: &'a Component, row: usize) -> Self {
-        // libjpeg counts the rows of the last MCUs as if all MCUs had that many.
+        // libjpeg computes the number of block rows as if every MCU row had as many as this one.
         let (factor, height) = (component.factors.1, component.size.1);
         let mcu_rows = height.div_ceil(factor);
         let mcu = row / factor;
@@ -157,7 +157,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Returns a block of the row with its estimates.
+    /// Returns a block of the row, with estimated coefficients.
     pub(super) fn block(&self, column: usize) -> Block {
         let component = self.component;
         let mut block = component.blocks[self.rows[2] * component.padded.0 + column];
@@ -197,7 +197,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A 256th of a sum in steps, rounded, in the width of libjpeg's `int`.
+/// Divides a sum by 256 quantization steps, rounded, in the width of libjpeg's `int`.
 fn rounded(sum: i64, step: i64) -> i32 {
     (((step << 7) + sum) / (step << 8)) as i32
 }

@@ -62,7 +62,7 @@ fn some_regions(width: u32, height: u32) -> Vec<Region> {
 }
 
 #[test]
-fn unusual_kinds_have_pillows_pixels_at_every_scale_and_level() {
+fn unusual_kinds_equal_pillow_at_every_scale_and_level() {
     let table = std::fs::read_to_string(folder().join("pixels.txt")).unwrap();
     let mut rows = 0;
     for line in table.lines().filter(|line| !line.starts_with('#')) {
@@ -97,7 +97,7 @@ fn unusual_kinds_have_pillows_pixels_at_every_scale_and_level() {
 }
 
 #[test]
-fn ordinary_kinds_have_the_pixels_of_libjpeg_turbo_rs() {
+fn ordinary_kinds_equal_libjpeg_turbo_rs() {
     use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling, decompress_to};
     let samplings = [
         Subsampling::S444,

@@ -1,5 +1,5 @@
-//! The inverse cosine transform of two blocks at once with AVX2: one block in each half of a register.
-//! The arithmetic is that of [`idct`](super::idct), step for step.
+//! The inverse cosine transform of two blocks at once with AVX2: one block in each half of a
+//! register. The arithmetic equals that of [`idct`](super::idct), step by step.
 
 use super::Steps;
 use super::entropy::PAIR;
@@ -27,7 +27,7 @@ passes!("avx2", __m256i, __m128i, i32);
 /// For `_mm256_shuffle_epi32`: swaps the two 64-bit halves of each block's row.
 const SWAP_HALVES: i32 = 0b01_00_11_10;
 
-/// The steps of a row of coefficients, for both blocks of a pair.
+/// The quantization steps of a row of coefficients, for both blocks of a pair.
 #[repr(align(32))]
 struct StepRow([i16; 16]);
 
@@ -39,8 +39,8 @@ pub(super) fn strip(pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: 
         by.0[..8].copy_from_slice(row);
         by.0[8..].copy_from_slice(row);
     }
-    // In memory: the compiler aligns the stack for them, and so what it keeps there itself. A value
-    // that crosses two pages costs as much as a quarter of the transform.
+    // `black_box` keeps the steps in memory: the compiler aligns the stack for them, and so the values that it
+    // spills. A spilled value that crosses two pages would cost a quarter of the transform's time.
     let by = std::hint::black_box(&by);
     let (pairs, _) = pairs.as_chunks_mut::<PAIR>();
     assert!(pairs.is_empty() || plane.len() >= 7 * stride + 16 * pairs.len());
@@ -70,7 +70,7 @@ pub(super) fn strip(pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: 
 #[inline]
 fn transform(coefficients: &Rows, steps: &[StepRow; 8]) -> [__m128i; 8] {
     let times = |row: __m256i, step: &StepRow| {
-        // SAFETY: reads the 32 bytes of the row, which is aligned to as many.
+        // SAFETY: reads the 32 bytes of the row, which is aligned to 32 bytes.
         let step = unsafe { _mm256_load_si256(step.0.as_ptr().cast()) };
         _mm256_mullo_epi16(row, step)
     };
@@ -79,7 +79,7 @@ fn transform(coefficients: &Rows, steps: &[StepRow; 8]) -> [__m128i; 8] {
     let below = rest
         .iter()
         .fold(zero, |all, row| _mm256_or_si256(all, *row));
-    // All but the two DC coefficients.
+    // The bits of all coefficients but the two DC coefficients.
     let details = _mm256_or_si256(below, _mm256_bsrli_epi128::<2>(*r0));
     if _mm256_testz_si256(details, details) != 0 {
         return flat(times(*r0, &steps[0]));
@@ -93,7 +93,7 @@ fn transform(coefficients: &Rows, steps: &[StepRow; 8]) -> [__m128i; 8] {
         return to_pixels(pass_rows_of_four(&left_columns(&values)));
     }
     let mut columns = pass_columns(&values);
-    // Blocks with only a first row are truncated where the pass saturates.
+    // In blocks with only a first row, values are truncated where the full pass saturates.
     let empty = _mm256_cmpeq_epi64(below, zero);
     let only_first_row = _mm256_and_si256(empty, _mm256_shuffle_epi32::<{ SWAP_HALVES }>(empty));
     if _mm256_testz_si256(only_first_row, only_first_row) == 0 {
@@ -105,7 +105,7 @@ fn transform(coefficients: &Rows, steps: &[StepRow; 8]) -> [__m128i; 8] {
     to_pixels(pass_rows(&transpose(columns)))
 }
 
-/// The first 64-bit halves of both lanes side by side, and the second halves.
+/// Returns the first 64-bit halves of both lanes side by side, and the second halves.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn halves(value: __m256i) -> [__m128i; 2] {
@@ -127,7 +127,7 @@ pub(super) fn scaled<const N: usize>(
     super::scaled::strip::<N>(pairs, steps, plane, stride);
 }
 
-/// The upper 16 bits of each integer, in turns from both registers.
+/// Returns the upper 16 bits of each integer, alternating between the registers.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn high_words(even: __m256i, odd: __m256i) -> __m256i {

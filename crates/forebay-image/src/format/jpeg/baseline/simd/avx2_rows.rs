@@ -54,7 +54,7 @@ fn store_in_turns(even: __m256i, odd: __m256i, out: &mut [u8; 2 * SAMPLES]) {
     store_32(out, _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd)));
 }
 
-/// The portable loop, vectorized by the compiler.
+/// The portable loop, vectorized by the compiler for AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) fn vertical(near: &[u8], far: &[u8], bias: u16, out: &mut [u8]) {
     upsample::vertical(near, far, bias, out);
@@ -88,13 +88,13 @@ pub(super) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
     }
 }
 
-/// Red, green and blue of 32 pixels.
+/// Returns red, green and blue of 32 pixels.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn rgb_32(y: &[u8; 32], cb: &[u8; 32], cr: &[u8; 32]) -> [__m256i; 3] {
     let zero = _mm256_setzero_si256();
     let all = [load_32(y), load_32(cb), load_32(cr)];
-    // Packing undoes the order that unpacking creates.
+    // Packing restores the order that unpacking changes.
     let [y, cb, cr] = all.map(|bytes| _mm256_unpacklo_epi8(bytes, zero));
     let low = mix(y, cb, cr);
     let [y, cb, cr] = all.map(|bytes| _mm256_unpackhi_epi8(bytes, zero));
@@ -118,7 +118,7 @@ pub(super) fn interleave(rows: [&[u8]; 3], out: &mut [u8]) {
     }
 }
 
-/// The source byte of a channel for each of 16 output bytes; -1 for bytes of other channels.
+/// Returns the source byte of a channel for each of 16 output bytes; -1 for bytes of other channels.
 const fn places(piece: usize, channel: usize) -> [i8; 16] {
     let mut places = [-1; 16];
     let mut i = 0;
@@ -151,7 +151,7 @@ const PLACES: [[[i8; 16]; 3]; 3] = {
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn store_pixels(channels: [__m256i; 3], out: &mut [u8; 3 * PIXELS]) {
-    // Each piece: 16 bytes of the first 16 pixels, and 16 bytes of the last 16.
+    // Each piece holds 16 bytes of the first 16 pixels, and 16 bytes of the last 16 pixels.
     let mut pieces = [_mm256_setzero_si256(); 3];
     for (piece, places) in pieces.iter_mut().zip(&PLACES) {
         for (channel, places) in channels.iter().zip(places) {

@@ -1,5 +1,5 @@
-//! The inverse cosine transform of four blocks at once with AVX-512: a block in each quarter of a register.
-//! The arithmetic is that of [`idct`](super::idct), step for step.
+//! The inverse cosine transform of four blocks at once with AVX-512: a block in each quarter of a
+//! register. The arithmetic equals that of [`idct`](super::idct), step by step.
 
 use super::Steps;
 use super::avx2_idct;
@@ -82,7 +82,7 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m256i; 8] {
     let below = rest
         .iter()
         .fold(zero, |all, row| _mm512_or_si512(all, *row));
-    // All but the four DC coefficients.
+    // The bits of all coefficients but the four DC coefficients.
     let details = _mm512_or_si512(below, _mm512_bsrli_epi128::<2>(*r0));
     if _mm512_test_epi64_mask(details, details) == 0 {
         return flat(_mm512_mullo_epi16(*r0, steps[0]));
@@ -96,8 +96,8 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m256i; 8] {
         return to_pixels(pass_rows_of_four(&left_columns(&values)));
     }
     let mut columns = pass_columns(&values);
-    // Blocks with only a first row are truncated where the pass saturates. One bit per half of a
-    // block's rows.
+    // In blocks with only a first row, values are truncated where the full pass saturates. The mask
+    // has one bit per half of a block's rows.
     let empty = _mm512_testn_epi64_mask(below, below);
     let both = empty & (empty >> 1) & 0b0101_0101;
     if both != 0 {
@@ -110,7 +110,7 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m256i; 8] {
     to_pixels(pass_rows(&transpose(columns)))
 }
 
-/// The first 64-bit halves of all lanes side by side, and the second halves.
+/// Returns the first 64-bit halves of all lanes side by side, and the second halves.
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 #[inline]
 fn halves(value: __m512i) -> [__m256i; 2] {
@@ -122,7 +122,7 @@ fn halves(value: __m512i) -> [__m256i; 2] {
     ]
 }
 
-/// The upper 16 bits of each integer, in turns from both registers.
+/// Returns the upper 16 bits of each integer, alternating between the registers.
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 #[inline]
 fn high_words(even: __m512i, odd: __m512i) -> __m512i {

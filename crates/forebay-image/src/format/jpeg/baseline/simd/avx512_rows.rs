@@ -49,7 +49,7 @@ pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Red, green and blue of 32 pixels.
+/// Returns red, green and blue of 32 pixels.
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 #[inline]
 fn rgb(y: &[u8; PIXELS], cb: &[u8; PIXELS], cr: &[u8; PIXELS]) -> [__m256i; 3] {
@@ -75,7 +75,7 @@ pub(super) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
             load_64(part(cb, at)),
             load_64(part(cr, at)),
         );
-        // Packing undoes the order that unpacking creates.
+        // Packing restores the order that unpacking changes.
         let low = mix(
             _mm512_unpacklo_epi8(y, zero),
             _mm512_unpacklo_epi8(cb, zero),

@@ -1,8 +1,8 @@
-//! Selects an implementation at run time; the only unsafe code of this decoder.
+//! Selects an implementation at run time. This module contains the only unsafe code of this decoder.
 //!
-//! A [`Level`] is a set of processor features. Every operation has a portable implementation, which
-//! the others equal bit for bit. Another architecture needs one more file, and one more arm in each
-//! method here.
+//! A [`Level`] is a set of processor features. Every operation has a portable implementation, and
+//! all others give the same bits. Another architecture needs one more file, and one more arm in
+//! each method here.
 #![expect(unsafe_code)] // calls of code compiled for the instructions that `Level` stands for
 
 #[cfg(target_arch = "x86_64")]
@@ -28,7 +28,7 @@ use super::header::Steps;
 use super::walk::{self, Lane};
 use super::{color, idct, scaled, upsample};
 
-/// Which instructions may be used.
+/// The instructions that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::format::jpeg) struct Level(Kind);
 
@@ -71,20 +71,20 @@ macro_rules! dispatch {
                 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
                 Kind::Neon => unsafe { $neon },
             )?
-            // Portable; also used where NEON gains nothing, since every 64-bit Arm processor has
-            // NEON and the compiler uses it by itself.
+            // The portable code is also used where a NEON version would gain nothing: every 64-bit
+            // Arm processor has NEON, so the compiler uses it anyway.
             _ => $portable,
         }
     };
 }
 
 impl Level {
-    /// The highest level that this processor supports.
+    /// Returns the highest level that this processor supports.
     pub(in crate::format::jpeg) fn detect() -> Self {
         Self::all().last().unwrap_or(Self(Kind::Portable))
     }
 
-    /// All levels that this processor supports, the slowest first.
+    /// Returns all levels that this processor supports, the slowest first.
     pub(in crate::format::jpeg) fn all() -> impl Iterator<Item = Self> {
         let mut kinds = [Some(Kind::Portable), None, None];
         #[cfg(target_arch = "x86_64")]

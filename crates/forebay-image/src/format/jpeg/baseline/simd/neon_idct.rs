@@ -1,8 +1,8 @@
-//! The inverse cosine transform with NEON, one block at a time: a register holds a row of it. The
-//! arithmetic equals that of [`idct`](super::idct), step by step.
+//! The inverse cosine transform with NEON, one block at a time: a register holds a row of the
+//! block. The arithmetic equals that of [`idct`](super::idct), step by step.
 //!
-//! It does not share the passes of AVX2 and AVX-512: NEON adds a product to a sum in one
-//! instruction, so other intermediate sums are kept, and the second pass shifts in two steps.
+//! This code does not share the passes of AVX2 and AVX-512: NEON adds a product to a sum in one
+//! instruction, so it keeps other intermediate sums, and the second pass shifts in two steps.
 
 use super::Steps;
 use super::entropy::PAIR;
@@ -58,11 +58,11 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [uint8x8_t; 8] {
         .fold(vdupq_n_s16(0), |all, row| vorrq_s16(all, *row));
     let columns = if is_zero(below) {
         let row = vmulq_s16(*r0, steps[0]);
-        // All but the DC coefficient.
+        // All coefficients but the DC coefficient are zero.
         if is_zero(vextq_s16::<1>(*r0, below)) {
             return flat(row);
         }
-        // Truncated where the pass would saturate; all rows are the same.
+        // Values are truncated where the full pass saturates; all rows are the same.
         let row = vshlq_n_s16::<{ PASS1_BITS as i32 }>(row);
         [
             vdupq_laneq_s16::<0>(row),
@@ -91,11 +91,11 @@ fn is_zero(value: int16x8_t) -> bool {
     vgetq_lane_u64::<0>(halves) | vgetq_lane_u64::<1>(halves) == 0
 }
 
-/// A block with only a DC coefficient, already multiplied by its step.
+/// Returns a block with only a DC coefficient, which is already multiplied by its quantization step.
 #[target_feature(enable = "neon")]
 #[inline]
 fn flat(dc: int16x8_t) -> [uint8x8_t; 8] {
-    // The two passes for a single value: the second is a rounding shift by 5.
+    // The two passes for a single value: the second one is a rounding shift by 5.
     let between = vshlq_n_s16::<{ PASS1_BITS as i32 }>(dc);
     let pixel = vqrshrn_n_s16::<5>(between);
     [vdup_lane_u8::<0>(around_middle(pixel)); 8]
@@ -108,7 +108,7 @@ fn around_middle(samples: int8x8_t) -> uint8x8_t {
     veor_u8(vreinterpret_u8_s8(samples), vdup_n_u8(128))
 }
 
-/// Converts columns of sums without their lowest 16 bits to rows of pixels.
+/// Converts columns of sums, whose lowest 16 bits were dropped, to rows of pixels.
 #[target_feature(enable = "neon")]
 #[inline]
 fn to_pixels(columns: Rows) -> [uint8x8_t; 8] {
@@ -120,12 +120,12 @@ fn to_pixels(columns: Rows) -> [uint8x8_t; 8] {
         veorq_u8(vreinterpretq_u8_s8(two), vdupq_n_u8(128))
     };
     let (c04, c15, c26, c37) = (pack(0), pack(1), pack(2), pack(3));
-    // Columns 0 and 1 of all rows, and so on.
+    // `c01` holds columns 0 and 1 of all rows, and so on.
     let c01 = vreinterpretq_u16_u8(vzip1q_u8(c04, c15));
     let c45 = vreinterpretq_u16_u8(vzip2q_u8(c04, c15));
     let c23 = vreinterpretq_u16_u8(vzip1q_u8(c26, c37));
     let c67 = vreinterpretq_u16_u8(vzip2q_u8(c26, c37));
-    // Columns 0 to 3 and 4 to 7 of four rows.
+    // Each half holds columns 0 to 3 and 4 to 7 of four rows.
     let halves = [
         (vzip1q_u16(c01, c23), vzip1q_u16(c45, c67)),
         (vzip2q_u16(c01, c23), vzip2q_u16(c45, c67)),
@@ -146,7 +146,7 @@ fn to_pixels(columns: Rows) -> [uint8x8_t; 8] {
 #[target_feature(enable = "neon")]
 #[inline]
 fn transpose(r: Rows) -> Rows {
-    // Each pair of rows: the even columns of both, and the odd ones.
+    // For each pair of rows: the even columns of both rows, and the odd columns.
     let pairs = |a, b| {
         (
             vreinterpretq_s32_s16(vtrn1q_s16(a, b)),
@@ -191,7 +191,7 @@ impl Wide {
         }
     }
 
-    /// `x * a + y * b`.
+    /// Returns `x * a + y * b`.
     #[target_feature(enable = "neon")]
     #[inline]
     fn dot(x: int16x8_t, a: i16, y: int16x8_t, b: i16) -> Self {
@@ -228,7 +228,7 @@ impl Wide {
         vqshrn_high_n_s32::<SHIFT>(vqshrn_n_s32::<SHIFT>(self.low), self.high)
     }
 
-    /// The upper 16 bits.
+    /// Returns the upper 16 bits.
     #[target_feature(enable = "neon")]
     #[inline]
     fn upper(self) -> int16x8_t {
@@ -259,7 +259,7 @@ fn pass<const SHIFT: i32>(v: Rows) -> [Wide; 8] {
     let z4 = vaddq_s16(v5, v1);
     let s3 = Wide::dot(z3, C1_175 - C1_961, z4, C1_175);
     let s4 = Wide::dot(z3, C1_175, z4, C1_175 - C0_390);
-    // Sums may wrap around, equally in any order.
+    // The sums may wrap around; the result does not depend on their order.
     let odd = [
         s4.plus_times(v7, -C0_899).plus_times(v1, C1_501 - C0_899),
         s3.plus_times(v5, -C2_562).plus_times(v3, C3_072 - C2_562),

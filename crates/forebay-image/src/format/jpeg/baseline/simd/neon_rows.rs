@@ -1,7 +1,7 @@
 //! Upsampling and color conversion of rows with NEON.
 //!
-//! Vectors cover a row as those of AVX2 do: from its start, with the last one moved back so that it
-//! ends with the row. Rows shorter than a vector use the portable code.
+//! As with AVX2, vectors cover a row from its start, and the last one is moved back so that it ends
+//! with the row. Rows shorter than a vector use the portable code.
 
 use super::parts::{part, part_mut, steps};
 use super::{color, upsample};
@@ -60,7 +60,7 @@ pub(super) fn horizontal(row: &[u8], out: &mut [u8]) {
         let even = vshrn_n_u16::<2>(vaddq_u16(low, one));
         let even = vshrn_high_n_u16::<2>(even, vaddq_u16(high, one));
         let [low, high] = three_to_one(here, load(part(row, at + 1)));
-        // The rounding shift adds the 2.
+        // The rounding shift adds the rounding term 2.
         let odd = vrshrn_high_n_u16::<2>(vrshrn_n_u16::<2>(low), high);
         store_in_turns(even, odd, part_mut(out, 2 * at));
     }
@@ -79,7 +79,7 @@ pub(super) fn both(near: &[u8], far: &[u8], out: &mut [u8]) {
         let column = |at| three_to_one(load(part(near, at)), load(part(far, at)));
         let here = column(at);
         let [low, high] = plus_three(column(at - 1), here);
-        // The rounding shift adds the 8.
+        // The rounding shift adds the rounding term 8.
         let even = vrshrn_high_n_u16::<4>(vrshrn_n_u16::<4>(low), high);
         let [low, high] = plus_three(column(at + 1), here);
         let odd = vshrn_n_u16::<4>(vaddq_u16(low, seven));
@@ -117,10 +117,10 @@ pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Red, green and blue of 8 pixels, before saturation.
+/// Returns red, green and blue of 8 pixels, before saturation.
 ///
 /// The factors of `color` without their integer parts (1, 2 and -1) fit into 16 bits. Products are
-/// rounded exactly as there: half of the doubled product's upper half, rounded up, is
+/// rounded exactly as in `color`: half of the doubled product's upper half, rounded up, is
 /// `(x * factor + 2^15) >> 16`.
 #[target_feature(enable = "neon")]
 #[inline]

@@ -1,5 +1,5 @@
-//! Code that AVX2 and AVX-512 share, as macros: a function that is generic over a register type
-//! cannot be compiled for the features that one of the types needs.
+//! Code that AVX2 and AVX-512 share, as macros: a function that is generic over the register type
+//! cannot be compiled for the features that each type needs.
 //!
 //! A user of these macros imports the intrinsics of its width under their bare names (`add_epi16`
 //! for `_mm256_add_epi16`).
@@ -15,21 +15,21 @@ macro_rules! passes {
         /// Rows or columns of blocks side by side.
         type Rows = [$Register; 8];
 
-        /// `x * a + y * b` for each pair `(x, y)` of neighbors.
+        /// Returns `x * a + y * b` for each pair `(x, y)` of neighbors.
         #[target_feature(enable = $features)]
         #[inline]
         fn dot(pairs: $Register, a: i16, b: i16) -> $Register {
             madd_epi16(pairs, set1_epi32(i32::from(b) << 16 | i32::from(a as u16)))
         }
 
-        /// `x << CONST_BITS`, plus the rounding term, in half of the columns.
+        /// Returns `x << CONST_BITS` plus the rounding term, in half of the columns.
         #[target_feature(enable = $features)]
         #[inline]
         fn scale<const SHIFT: $Immediate>(
             x: $Register,
             pair: impl Fn($Register, $Register) -> $Register,
         ) -> $Register {
-            /// The rounding term is the product of these.
+            /// The rounding term is the product of `ROUND` and `half`.
             const ROUND: i16 = 16;
             let half = (1i32 << (SHIFT - 1)) / i32::from(ROUND);
             dot(pair(x, set1_epi16(ROUND)), 1 << CONST_BITS, half as i16)
@@ -38,7 +38,7 @@ macro_rules! passes {
         /// [`idct::pass`](super::idct) of half of the columns, before the right shift. `pair`
         /// interleaves these columns of two rows.
         ///
-        /// Half of the columns at a time: sums of all of them do not fit into the registers.
+        /// Processes half of the columns at a time, because the sums of all columns do not fit into the registers.
         #[target_feature(enable = $features)]
         #[inline]
         fn half_pass<const SHIFT: $Immediate>(
@@ -87,7 +87,7 @@ macro_rules! passes {
             ]
         }
 
-        /// [`half_pass`] where all but the first four values are zero: the factors of each of them are summed.
+        /// [`half_pass`] where all but the first four values are zero, so the factors of each value are added up.
         #[target_feature(enable = $features)]
         #[inline]
         fn half_pass_of_four<const SHIFT: $Immediate>(
@@ -159,9 +159,9 @@ macro_rules! passes {
             low
         }
 
-        /// Not zero in blocks for which [`left_columns`] does not suffice: those with coefficients in the last four columns,
-        /// and those for which it matters whether the first pass saturates or truncates. `all` has the ones of all
-        /// rows, `first` is the first row times its steps.
+        /// Is not zero in blocks that [`left_columns`] cannot handle: those with coefficients in the last four
+        /// columns, and those in which saturating and truncating in the first pass give different results. `all`
+        /// is the bitwise OR of all rows, `first` is the first row times its quantization steps.
         #[target_feature(enable = $features)]
         #[inline]
         fn beyond_left(all: $Register, first: $Register) -> $Register {
@@ -171,7 +171,7 @@ macro_rules! passes {
             or(and(all, right), large)
         }
 
-        /// The first pass, and its transpose, where all but the first four columns are zero.
+        /// Returns the transposed result of the first pass, where all but the first four columns are zero.
         #[target_feature(enable = $features)]
         #[inline]
         fn left_columns(v: &Rows) -> [$Register; 4] {
@@ -184,7 +184,7 @@ macro_rules! passes {
                 let r01 = packs_epi32(rows[i], rows[i + 1]);
                 let r23 = packs_epi32(rows[i + 2], rows[i + 3]);
                 let (r02, r13) = (unpacklo_epi16(r01, r23), unpackhi_epi16(r01, r23));
-                // Columns 0 and 1, and columns 2 and 3.
+                // Columns 0 and 1, and columns 2 and 3, of four rows.
                 (unpacklo_epi16(r02, r13), unpackhi_epi16(r02, r13))
             };
             let (upper, lower) = (four_rows(0), four_rows(4));
@@ -237,14 +237,14 @@ macro_rules! passes {
             let middle = set1_epi8(-128);
             let pack = |i: usize| xor(packs_epi16(columns[i], columns[i + 4]), middle);
             let (c04, c15, c26, c37) = (pack(0), pack(1), pack(2), pack(3));
-            // Columns 0 and 1 of all rows, and so on.
+            // `c01` holds columns 0 and 1 of all rows, and so on.
             let c01 = unpacklo_epi8(c04, c15);
             let c45 = unpackhi_epi8(c04, c15);
             let c23 = unpacklo_epi8(c26, c37);
             let c67 = unpackhi_epi8(c26, c37);
             let upper = (unpacklo_epi16(c01, c23), unpacklo_epi16(c45, c67));
             let lower = (unpackhi_epi16(c01, c23), unpackhi_epi16(c45, c67));
-            // Each: two rows, with the blocks' parts of a row in the same half of all lanes.
+            // Each call gives two rows; the blocks' parts of a row are in the same half of all lanes.
             let [r0, r4] = halves(unpacklo_epi32(upper.0, upper.1));
             let [r1, r5] = halves(unpackhi_epi32(upper.0, upper.1));
             let [r2, r6] = halves(unpacklo_epi32(lower.0, lower.1));
@@ -252,11 +252,11 @@ macro_rules! passes {
             [r0, r1, r2, r3, r4, r5, r6, r7]
         }
 
-        /// Blocks with only a DC coefficient, already multiplied by its step.
+        /// Returns blocks with only a DC coefficient, which is already multiplied by its quantization step.
         #[target_feature(enable = $features)]
         #[inline]
         fn flat(dc: $Register) -> [$Half; 8] {
-            // The two passes for a single value: the second is a rounding shift by 5.
+            // The two passes for a single value: the second one is a rounding shift by 5.
             let between = slli_epi16::<{ PASS1_BITS as $Immediate }>(dc);
             let pixel = srai_epi16::<5>(adds_epi16(between, set1_epi16(16)));
             let pixel = xor(packs_epi16(pixel, pixel), set1_epi8(-128));
@@ -267,8 +267,8 @@ macro_rules! passes {
 }
 
 /// Upsampling and color conversion. `load` expands `$SAMPLES` bytes to 16 bits each in a register,
-/// and `store_in_turns` converts back to bytes; `add_dot` adds the products of two neighbors to an
-/// integer. Rows that are too short go to `$narrower`.
+/// and `store_in_turns` converts them back to bytes; `add_dot` adds the products of two neighbors
+/// to an integer. Rows that are too short are passed to `$narrower`.
 macro_rules! rows {
     ($features:literal, $Register:ty, $SAMPLES:expr, $narrower:ident) => {
         /// Chroma samples per step of upsampling.
@@ -314,7 +314,7 @@ macro_rules! rows {
             }
         }
 
-        /// Three times the nearer sample plus the farther one.
+        /// Returns three times the nearer sample plus the farther one.
         #[target_feature(enable = $features)]
         #[inline]
         fn column(near: &[u8], far: &[u8], at: usize) -> $Register {
@@ -323,10 +323,10 @@ macro_rules! rows {
             add_epi16(add_epi16(near, far), add_epi16(near, near))
         }
 
-        /// Red, green and blue of samples in 16 bits, before saturation.
+        /// Returns red, green and blue of samples in 16 bits, before saturation.
         ///
-        /// Red and blue take one rounded product of 16 bits, with factors that give the values of
-        /// `color` for all chroma samples. Green adds two products before it rounds; its factors
+        /// Red and blue use one rounded product of 16 bits each, with factors that give the values
+        /// of `color` for all chroma samples. Green adds two products before it rounds; its factors
         /// without the integer part of one (-1) fit into 16 bits.
         #[target_feature(enable = $features)]
         #[inline]

@@ -1,4 +1,4 @@
-//! Tiles with AVX2 and BMI2: fields are spread to bytes by PDEP, eight at once, and bytes are moved
+//! Tiles with AVX2 and BMI2: PDEP spreads fields to bytes, eight at once, and shuffles move bytes
 //! to their positions in whole registers.
 
 use super::{Buffer, PAIR, Part, ScanEncoder, Tables, Tile, WIDTH, Window, control, tile};
@@ -9,10 +9,10 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Family of the first of AMD's processors with a fast PDEP, Zen 3.
+/// CPUID family of Zen 3, AMD's first processors with a fast PDEP.
 const ZEN_3: u32 = 0x19;
 
-/// By a byte of a bitmap: all ones in the bytes that its ones stand for.
+/// By a byte of a bitmap: all ones in the bytes whose bits are set.
 pub(super) static BYTES: [u64; 256] = {
     let mut bytes = [0; 256];
     let mut map = 0;
@@ -28,8 +28,8 @@ pub(super) static BYTES: [u64; 256] = {
     }
     bytes
 };
-/// For each two rows of a block and each 16 coefficients in zigzag order: which of these they are,
-/// or none; the same in both halves of a register.
+/// For each two rows of a block and each 16 coefficients in zigzag order: the index of the
+/// coefficient at each position, or none; the same in both halves of a register.
 static ORDER: [[[u8; 32]; 4]; 4] = {
     let mut order = [[[0x80; 32]; 4]; 4];
     let mut k = 0;
@@ -41,8 +41,8 @@ static ORDER: [[[u8; 32]; 4]; 4] = {
     }
     order
 };
-/// By a byte of widths: all ones in the fields of eight bytes, and the fields of the smallest
-/// positive values.
+/// By a byte of widths: masks of the fields in eight bytes, and the fields of the smallest positive
+/// values.
 static FIELDS: [[u64; 2]; 256] = {
     let mut fields = [[0; 2]; 256];
     let mut widths = 0;
@@ -64,9 +64,9 @@ static FIELDS: [[u64; 2]; 256] = {
 /// Returns whether this processor has a fast PDEP.
 pub(super) fn is_fast() -> bool {
     static FAST: LazyLock<bool> = LazyLock::new(|| {
-        // Safe in later versions of Rust than the oldest that is supported.
+        // `__cpuid` is unsafe in the oldest supported version of Rust only.
         #[allow(unused_unsafe)]
-        // SAFETY: every processor with AVX2, which is there, has this instruction.
+        // SAFETY: every processor with AVX2, which was detected, has this instruction.
         let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1)) };
         let mut name = [0; 12];
         for (name, part) in name.chunks_mut(4).zip([vendor.ebx, vendor.edx, vendor.ecx]) {
@@ -77,7 +77,7 @@ pub(super) fn is_fast() -> bool {
     *FAST
 }
 
-/// [`is_fast`] by CPUID's vendor and signature.
+/// Evaluates [`is_fast`] for a vendor and signature from CPUID.
 fn is_fast_on(vendor: &[u8; 12], signature: u32) -> bool {
     let family = signature >> 8 & 15;
     let extended = if family == 15 {
@@ -89,7 +89,7 @@ fn is_fast_on(vendor: &[u8; 12], signature: u32) -> bool {
     !is_amd || family + extended >= ZEN_3
 }
 
-/// [`control::Writer::write`].
+/// [`control::Writer::write`], compiled for these features.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn write_control(
     writer: &mut control::Writer,
@@ -100,7 +100,7 @@ pub(super) fn write_control(
     writer.write(codes, kinds, out);
 }
 
-/// [`ScanEncoder::tile`].
+/// [`ScanEncoder::tile`], compiled for these features.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn write_tile(
     encoder: &mut ScanEncoder<'_>,
@@ -136,8 +136,8 @@ pub(super) fn open(
     tile.open(window, length, parts, dc, control, Tile::place_payload)
 }
 
-/// [`control::read_entries`], without vectors: the compiler would put the four streams into one, and take
-/// them out again for each look into a table.
+/// [`control::read_entries`], compiled without vectors: the compiler would combine the four streams
+/// in a vector, and extract them for each table lookup.
 #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
 #[inline(never)]
 pub(super) fn read_entries(
@@ -149,7 +149,7 @@ pub(super) fn read_entries(
     control::read_entries(streams, window, tables, entries);
 }
 
-/// [`tile::read_dc`].
+/// [`tile::read_dc`] with AVX2.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
@@ -159,7 +159,7 @@ fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
     let first = _mm_set1_epi16((head & 0xfff) as i16 - 2048);
     let mut fours = [0; 4];
     for (i, four) in fours.iter_mut().enumerate() {
-        // Four codes of up to 15 bits, from a multiple of four bits on.
+        // Reads four codes of up to 15 bits each, which begin at a multiple of four bits.
         let bit = 4 * i * width;
         let codes = tile::word(bytes, 2 + bit / 8 % 32) >> (bit % 8);
         *four = _pdep_u64(codes, ((1 << width) - 1) * EACH) as i64;
@@ -168,13 +168,13 @@ fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
     let zero = _mm256_setzero_si256();
     let sign = _mm256_sub_epi16(zero, _mm256_and_si256(codes, _mm256_set1_epi16(1)));
     let differences = _mm256_xor_si256(_mm256_srli_epi16::<1>(codes), sign);
-    // Prefix sums of each half.
+    // Prefix sums within each half.
     let mut sum = _mm256_add_epi16(differences, _mm256_bslli_epi128::<2>(differences));
     sum = _mm256_add_epi16(sum, _mm256_bslli_epi128::<4>(sum));
     sum = _mm256_add_epi16(sum, _mm256_bslli_epi128::<8>(sum));
     let lower = _mm256_castsi256_si128(sum);
     let last = _mm_shuffle_epi8(lower, _mm_set1_epi16(0x0f0e));
-    // A difference is that to the next block.
+    // Difference i leads from block i to block i + 1.
     let before = _mm256_bslli_epi128::<2>(sum);
     let halves = [
         _mm_add_epi16(_mm256_castsi256_si128(before), first),
@@ -190,7 +190,7 @@ fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
     2 + ((blocks - 1) * width).div_ceil(8)
 }
 
-/// [`Tile::unpack`].
+/// [`Tile::unpack`] with AVX2 and BMI2.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn unpack(tile: &Tile, window: &Window, parts: &[Part], out: &mut [i16]) {
     let mut values = [[0; VALUES]; 2];
@@ -198,7 +198,7 @@ pub(super) fn unpack(tile: &Tile, window: &Window, parts: &[Part], out: &mut [i1
     for (part, dc) in parts.iter().zip(&tile.dc) {
         for block in (part.from..part.to).step_by(2) {
             let out = &mut out[part.block_at(block)..];
-            // After the last block, one without coefficients.
+            // After an odd number of blocks, the second block of the last pair has no coefficients.
             let is_pair = block + 1 < part.to;
             let numbers = [first + block, first + block + usize::from(is_pair)];
             let masks = [
@@ -217,10 +217,10 @@ pub(super) fn unpack(tile: &Tile, window: &Window, parts: &[Part], out: &mut [i1
     }
 }
 
-/// Room for the values of a block, and for reading eight bytes from each of them.
+/// Room for the values of a block, and for loading eight bytes from each of them.
 const VALUES: usize = 80;
 
-/// Stores the values of the first `count` fields of a block. Those after them are undefined.
+/// Stores the values of the first `count` fields of a block. Later values are undefined.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn unpack_values(
@@ -238,7 +238,7 @@ fn unpack_values(
             let eight = widths as u8;
             widths >>= 8;
             let [ones, smallest] = FIELDS[usize::from(eight)];
-            // An eight begins at a multiple of four bits and has at most 60.
+            // Eight fields begin at a multiple of four bits and have at most 60 bits.
             let bits = tile::word(window, bit / 8) >> (bit % 8);
             bit += 4 * usize::from((eight & 15) + (eight >> 4));
             *field = _pdep_u64(bits, ones) as i64;
@@ -257,14 +257,14 @@ fn unpack_values(
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn rows(values: &[[u8; VALUES]; 2], masks: [u64; 2], out: &mut [i16]) {
-    // With a place for DC. A mask has at most 63 ones, so that positions in the values stay below
+    // The masks get a bit for DC. A mask has at most 63 ones, so positions in the values stay below
     // 64.
     let mut maps = [masks[0] << 1, masks[1] << 1];
     let mut from = [0; 2];
     let mut two_rows = [_mm256_setzero_si256(); 4];
     let sixteens = if (maps[0] | maps[1]) >> 32 == 0 { 2 } else { 4 };
     for sixteen in 0..sixteens {
-        // The low and the high eight of each block.
+        // The lower and the upper eight coefficients of each block.
         let mut eights = [0; 4];
         for (i, eight) in eights.iter_mut().enumerate() {
             let (map, from) = (&mut maps[i / 2], &mut from[i / 2]);
@@ -283,7 +283,7 @@ fn rows(values: &[[u8; VALUES]; 2], masks: [u64; 2], out: &mut [i16]) {
     }
     let (to, _) = out[..8 * 16].as_chunks_mut::<32>();
     for (to, rows) in to.iter_mut().zip(two_rows) {
-        // A row of the first block beside that of the second.
+        // Places a row of the first block beside the same row of the second block.
         let rows = _mm256_permute4x64_epi64::<0b11_01_10_00>(rows);
         let upper = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(rows));
         let lower = _mm256_cvtepi8_epi16(_mm256_extracti128_si256::<1>(rows));

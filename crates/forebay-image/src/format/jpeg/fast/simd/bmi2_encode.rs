@@ -1,4 +1,4 @@
-//! Encoding with AVX2 and BMI2: the way of [`bmi2`](super::bmi2) back, from rows of coefficients to
+//! Encoding with AVX2 and BMI2: the reverse of [`bmi2`](super::bmi2), from rows of coefficients to
 //! fields.
 
 use super::{EncodedPart, PAIR, tile};
@@ -6,17 +6,17 @@ use crate::format::jpeg::baseline::entropy::{SECOND, ZIGZAG};
 use crate::format::jpeg::fast::part::{self, EncodedBlock};
 use std::arch::x86_64::*;
 
-/// Blocks at once: the values of all of them are in memory before the first is read again.
+/// Blocks per batch: all their values are stored before the first ones are loaded, to avoid stalls.
 const BLOCKS: usize = 16;
-/// Room for the values of a block, and for writing eight bytes at each of them.
+/// Room for the values of a block, and for storing eight bytes at each of them.
 const VALUES: usize = 72;
-/// Largest magnitude whose field needs no correction anywhere.
+/// Largest magnitude that fits into every field without a correction.
 const SMALL: i8 = 64;
-/// Bytes of the fields of a block of such values, at most.
+/// Maximum length in bytes of the fields of a block whose values are all small.
 const FIELDS: usize = 56;
 
 /// For 32 coefficients in zigzag order, from the first AC coefficient on, and each two rows of a
-/// block: where in the rows they are, if at all.
+/// block: the position of each coefficient in the rows, if it is there.
 static ORDER: [[[u8; 32]; 4]; 2] = {
     let mut order = [[[0x80; 32]; 4]; 2];
     let mut k = 1;
@@ -28,15 +28,15 @@ static ORDER: [[[u8; 32]; 4]; 2] = {
     order
 };
 
-/// Coefficients of a block that are small and not zero.
+/// Nonzero AC coefficients of a block, in zigzag order.
 #[derive(Clone, Copy)]
 struct Values {
     bytes: [u8; VALUES],
-    /// Which coefficients they are. `None` if one is not small.
+    /// Which coefficients are nonzero; `None` if one is not small.
     mask: Option<u64>,
 }
 
-/// [`EncodedPart::add_row`].
+/// [`EncodedPart::add_row`] with AVX2 and BMI2.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn add_row(part: &mut EncodedPart, pairs: &[i16], blocks: usize) -> bool {
     let block_at = |block: usize| {
@@ -83,7 +83,7 @@ pub(super) fn add_row(part: &mut EncodedPart, pairs: &[i16], blocks: usize) -> b
     fits
 }
 
-/// [`EncodedPart::add`], for a block with coefficients that are not small.
+/// [`EncodedPart::add`] with BMI2, for a block with coefficients that are not small.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline(never)]
 fn add_large(part: &mut EncodedPart, block: &[i16; 128]) -> bool {
@@ -92,7 +92,7 @@ fn add_large(part: &mut EncodedPart, block: &[i16; 128]) -> bool {
     })
 }
 
-/// Finds the coefficients of a block that are not zero.
+/// Collects the nonzero AC coefficients of a block.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn compact(block: &[i16; 128], values: &mut Values) {
@@ -116,7 +116,7 @@ fn compact(block: &[i16; 128], values: &mut Values) {
     let zero = _mm256_setzero_si256();
     let [low, high] = halves.map(|half| _mm256_movemask_epi8(_mm256_cmpeq_epi8(half, zero)) as u32);
     let mask = !(u64::from(high) << 32 | u64::from(low));
-    // A saturated value is not small either.
+    // Saturated values are not small either.
     let large = halves.map(|half| {
         let small = _mm256_set1_epi8(SMALL);
         _mm256_subs_epu8(_mm256_abs_epi8(half), small)
@@ -144,7 +144,7 @@ fn compact(block: &[i16; 128], values: &mut Values) {
     }
 }
 
-/// Appends the fields of a block to the bytes; returns their widths.
+/// Appends the fields of a block to the bytes. Returns their widths.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn fields(
@@ -169,7 +169,7 @@ fn fields(
             .zip(ones.as_chunks::<8>().0);
         for (fields, ones) in eights.take(left.div_ceil(8)) {
             let ones = u64::from_le_bytes(*ones);
-            // At most seven bits are pending, and eight fields have 56.
+            // At most seven bits are pending, and eight fields have at most 56 bits.
             bits |= _pext_u64(u64::from_le_bytes(*fields), ones) << pending;
             pending += ones.count_ones() as usize;
             if let Some(to) = bytes[*at..].first_chunk_mut::<8>() {
@@ -187,8 +187,8 @@ fn fields(
     widths
 }
 
-/// Returns the fields of up to 32 values in bytes, which bits of these belong to the fields, and the
-/// width of each four. The first `count` values exist.
+/// Returns the fields of up to 32 values in a byte each, a mask of the bits that belong to the
+/// fields, and the width of each group of four. Only the first `count` values exist.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn fields_of_half(values: &[u8; 32], count: usize) -> ([u8; 32], [u8; 32], u32) {
@@ -200,14 +200,14 @@ fn fields_of_half(values: &[u8; 32], count: usize) -> ([u8; 32], [u8; 32], u32) 
     };
     // SAFETY: reads the 32 bytes of the array.
     let values = unsafe { _mm256_loadu_si256(values.as_ptr().cast()) };
-    // Positive and negative values differ by half the range of a field.
+    // A field stores v + half - 1 for a positive value v, and v + half for a negative one.
     let magnitudes = _mm256_subs_epu8(_mm256_abs_epi8(values), each(1));
     let positive = _mm256_cmpgt_epi8(values, _mm256_setzero_si256());
     let all = _mm256_or_si256(magnitudes, _mm256_srli_epi32::<16>(magnitudes));
     let all = _mm256_or_si256(all, _mm256_srli_epi32::<8>(all));
     let first_of_four = _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12);
     let all = _mm256_shuffle_epi8(all, _mm256_broadcastsi128_si256(first_of_four));
-    // Bits of the largest magnitude, by its halves, and a sign.
+    // Number of bits of the largest magnitude, by its two halves of four bits, plus one for the sign.
     const LOW: [i8; 16] = [1, 2, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5];
     const HIGH: [i8; 16] = [0, 6, 7, 7, 8, 8, 8, 8, 9, 9, 9, 9, 9, 9, 9, 9];
     let low = _mm256_and_si256(all, each(15));
@@ -215,8 +215,8 @@ fn fields_of_half(values: &[u8; 32], count: usize) -> ([u8; 32], [u8; 32], u32) 
     let widths = _mm256_max_epu8(lookup(LOW, low), lookup(HIGH, high));
     const ONES: [i8; 16] = [0, 1, 3, 7, 15, 31, 63, 127, -1, -1, -1, -1, -1, -1, -1, -1];
     let ones = lookup(ONES, widths);
-    // A positive value is half the range and its magnitude; of a negative one, the magnitude is
-    // subtracted from what is just below the half.
+    // In a field, a positive value is half the range plus the magnitude; a negative one is half the
+    // range minus one, minus the magnitude.
     let below_half = _mm256_and_si256(_mm256_srli_epi16::<1>(ones), each(63));
     let fields = _mm256_xor_si256(magnitudes, below_half);
     let fields = _mm256_xor_si256(fields, _mm256_and_si256(positive, ones));
@@ -226,7 +226,7 @@ fn fields_of_half(values: &[u8; 32], count: usize) -> ([u8; 32], [u8; 32], u32) 
     );
     let exist = _mm256_cmpgt_epi8(each(count as i8), number);
     let ones = _mm256_and_si256(ones, exist);
-    // Every fourth byte is a width; where no value of a four exists, it is zero.
+    // Every fourth byte is a width; it is zero for a group of four without values.
     let widths = _mm256_and_si256(widths, exist);
     let fours = _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
     let widths = _mm256_shuffle_epi8(widths, _mm256_broadcastsi128_si256(fours));

@@ -1,6 +1,6 @@
-//! Selects an implementation at run time; the only unsafe code of this format.
+//! Selects an implementation at run time. This module contains the only unsafe code of this format.
 //!
-//! Every level gives the coefficients of the portable one.
+//! Every level gives the same coefficients as the portable one.
 #![allow(unsafe_code)] // calls of code compiled for the instructions that `Level` stands for
 
 #[cfg(target_arch = "x86_64")]
@@ -21,7 +21,7 @@ use super::tile::{self, Control, MAX_PARTS, Part, Tile, WIDTH, Window};
 use crate::format::jpeg::baseline::entropy::PAIR;
 use std::ops::Range;
 
-/// Which instructions may be used.
+/// The instructions that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Level(Kind);
 
@@ -32,7 +32,7 @@ enum Kind {
     /// AVX2, BMI1, BMI2, LZCNT and POPCNT.
     #[cfg(target_arch = "x86_64")]
     Bmi2,
-    /// These, and AVX-512 F, BW, DQ, VL, VBMI, VBMI2 and VPOPCNTDQ.
+    /// The features of `Bmi2`, and AVX-512 F, BW, DQ, VL, VBMI, VBMI2 and VPOPCNTDQ.
     #[cfg(target_arch = "x86_64")]
     Vbmi2,
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
@@ -46,8 +46,8 @@ impl Default for Level {
 }
 
 impl Level {
-    /// The fastest level on this processor. PDEP is microcode on AMD's processors before Zen 3, a
-    /// hundred times slower than elsewhere; the portable level is faster on these.
+    /// Returns the fastest level on this processor. PDEP is microcoded on AMD processors before Zen
+    /// 3, a hundred times slower than elsewhere; the portable level is faster there.
     pub(super) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         let usable = |level: &Self| level.0 != Kind::Bmi2 || bmi2::is_fast();
@@ -57,7 +57,7 @@ impl Level {
         level.unwrap_or(Self(Kind::Portable))
     }
 
-    /// All levels that this processor supports, the slowest first.
+    /// Returns all levels that this processor supports, the slowest first.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let mut kinds = [Some(Kind::Portable), None, None];
         #[cfg(target_arch = "x86_64")]
@@ -166,9 +166,9 @@ impl Level {
         }
     }
 
-    /// Unpacks the wanted blocks of an opened tile into pairs of blocks. `window` and `parts` are
-    /// those that it was opened with; each part's pairs may be overwritten up to a multiple of four
-    /// blocks. `None` if a correction is invalid.
+    /// Unpacks the wanted blocks of an opened tile into pairs of blocks. `window` and `parts` have
+    /// to be those with which the tile was opened; up to a multiple of four blocks of each part may
+    /// be overwritten. Returns `None` if a correction is invalid.
     pub(super) fn unpack(
         self,
         tile: &Tile,
@@ -201,7 +201,7 @@ impl Level {
     }
 }
 
-/// Prefetches these bytes into the cache, on processors with an instruction for it.
+/// Prefetches bytes into the cache, on processors with an instruction for it.
 pub(super) fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64) {

@@ -1,17 +1,17 @@
-//! Tiles with NEON, which has neither PDEP nor an expansion: each lane looks up the bytes that its
-//! field lies in, and each position of a block the number of its value.
+//! Tiles with NEON, which has neither PDEP nor an expand instruction: each lane looks up the bytes
+//! that contain its field, and each position of a block looks up the index of its value.
 
 use super::{PAIR, Part, Tile, WIDTH, Window};
 use crate::format::jpeg::baseline::entropy::{SECOND, ZIGZAG};
 use std::arch::aarch64::*;
 
-/// Fields at once, and bytes that they lie in, at most.
+/// Number of fields per group, and maximum number of bytes that contain them.
 const FIELDS: usize = 16;
-/// Coefficients of a block in a pair, up to the last one.
+/// Length of a block's coefficients in a pair, from the first to the last one.
 const BLOCK: usize = 7 * 2 * SECOND + 8;
 const _: () = assert!(BLOCK <= PAIR - SECOND);
 
-/// Declares bytes by their index.
+/// Declares a table of bytes by a function of the index.
 macro_rules! bytes {
     ($(#[$doc:meta])* $name:ident: $bytes:literal, |$i:ident| $value:expr) => {
         $(#[$doc])*
@@ -28,35 +28,35 @@ macro_rules! bytes {
 }
 
 bytes!(
-    /// By field: the number of its four.
+    /// By field: the index of its group of four.
     FOUR: 64, |i| (i / 4) as u8
 );
 bytes!(
-    /// By field of a group: its place in its four.
+    /// By field of a group of 16: its position in its group of four.
     PLACE: 16, |i| (i % 4) as u8
 );
 bytes!(
-    /// By four: the number of the first one of its group.
+    /// By group of four: the index of the first group of four in its group of 16 fields.
     GROUP: 16, |i| (i / 4 * 4) as u8
 );
 bytes!(
-    /// By width: all ones in a field.
+    /// By width: a field of all ones.
     ONES: 16, |i| if i < 8 { (1 << i) - 1 } else { 255 }
 );
 bytes!(
-    /// By position row by row: the byte of a bitmap that has its bit.
+    /// By position row by row: the byte of a bitmap that contains its bit.
     BYTE: 64, |i| index(i) / 8
 );
 bytes!(
-    /// By position row by row: its bit in that byte.
+    /// By position row by row: the bit in that byte.
     BIT: 64, |i| 1 << (index(i) % 8)
 );
 bytes!(
-    /// By position row by row: the bits before it in that byte.
+    /// By position row by row: the bits before its bit in that byte.
     BEFORE: 64, |i| (1 << (index(i) % 8)) - 1
 );
 
-/// Index in zigzag order of a position row by row.
+/// Returns the zigzag index of a position row by row.
 const fn index(position: usize) -> u8 {
     let mut k = 0;
     while ZIGZAG[k] as usize != position {
@@ -65,16 +65,16 @@ const fn index(position: usize) -> u8 {
     k as u8
 }
 
-/// The numbers that lead to the values of a block.
+/// The numbers from which a block's values are looked up.
 #[derive(Clone, Copy)]
 struct Block {
-    /// By four: the width of its fields.
+    /// By group of four: the width of its fields.
     widths: uint8x16_t,
-    /// By four: where its fields begin, in half bytes.
+    /// By group of four: the start of its fields, in half bytes.
     starts: uint8x16_t,
-    /// By four: where its fields begin, in bits from the byte in which its group begins.
+    /// By group of four: the start of its fields, in bits from the byte in which its group of 16 begins.
     bits: uint8x16_t,
-    /// By byte of the bitmap, which has a bit for DC: its ones.
+    /// By byte of the bitmap (with a bit for DC): its bits.
     map: uint8x16_t,
     /// By byte of the bitmap: the number of values before it.
     values: uint8x16_t,
@@ -87,7 +87,7 @@ fn load(bytes: &[u8; 16]) -> uint8x16_t {
     unsafe { vld1q_u8(bytes.as_ptr()) }
 }
 
-/// Eight bytes twice.
+/// Repeats eight bytes.
 #[target_feature(enable = "neon")]
 #[inline]
 fn twice(eight: u64) -> uint8x16_t {
@@ -101,7 +101,7 @@ impl Block {
         let both = twice(widths);
         let (low, high) = (vandq_u8(both, vdupq_n_u8(15)), vshrq_n_u8::<4>(both));
         let map = twice(mask << 1);
-        // Sums of the bytes before each one: widths of eights, and ones of the bitmap.
+        // Sums of the bytes before each byte: widths of eights, and ones of the bitmap.
         let all = vcombine_u8(vget_low_u8(vaddq_u8(low, high)), vcnt_u8(vget_low_u8(map)));
         let mut sums = vshlq_n_u64::<8>(vreinterpretq_u64_u8(all));
         let add =
@@ -111,7 +111,7 @@ impl Block {
         sums = add(sums, vshlq_n_u64::<32>(sums));
         let sums = vreinterpretq_u8_u64(sums);
         let starts = vzip1q_u8(sums, vaddq_u8(sums, low));
-        // Modulo 256: the bits of a group are fewer.
+        // Modulo 256 suffices, because a group has fewer bits.
         let bits = vshlq_n_u8::<2>(starts);
         let group = vandq_u8(vqtbl1q_u8(bits, load(&GROUP[0])), vdupq_n_u8(0xf8));
         Self {
@@ -123,19 +123,19 @@ impl Block {
         }
     }
 
-    /// The values of a group of fields. `window` begins with the first field of the block.
+    /// Returns the values of a group of fields. `window` begins with the first field of the block.
     #[target_feature(enable = "neon")]
     #[inline]
     fn group<const GROUP: i32, const FIRST: i32>(&self, window: &[u8; 64]) -> uint8x16_t {
         const { assert!(FIRST == 4 * GROUP) };
         let at = usize::from(vgetq_lane_u8::<FIRST>(self.starts) / 2);
-        // The starts of fours are in the first 60 bytes, ...
+        // All fields begin in the first 60 bytes.
         let bytes = window[at.min(64 - FIELDS)..].first_chunk();
         let bytes = load(bytes.expect("a slice of 16 bytes"));
         let four = load(&FOUR[GROUP as usize]);
         let widths = vqtbl1q_u8(self.widths, four);
         let bit = vmlaq_u8(vqtbl1q_u8(self.bits, four), widths, load(&PLACE[0]));
-        // A field lies in two bytes.
+        // A field lies within two bytes.
         let byte = vshrq_n_u8::<3>(bit);
         let low = vqtbl1q_u8(bytes, byte);
         let high = vqtbl1q_u8(bytes, vaddq_u8(byte, vdupq_n_u8(1)));
@@ -150,8 +150,8 @@ impl Block {
         vsubq_u8(vsubq_u8(fields, half), positive)
     }
 
-    /// Stores the coefficients, which `value` looks up by the numbers of values; none for numbers
-    /// from 64 on.
+    /// Stores the coefficients of a block. `value` returns values by their indices, and 0 for
+    /// indices from 64 on.
     #[target_feature(enable = "neon")]
     #[inline]
     fn store(&self, out: &mut [i16; BLOCK], value: impl Fn(uint8x16_t) -> uint8x16_t) {
@@ -175,7 +175,7 @@ impl Block {
     }
 }
 
-/// [`Tile::unpack`].
+/// [`Tile::unpack`] with NEON.
 #[target_feature(enable = "neon")]
 pub(super) fn unpack(tile: &Tile, window: &Window, parts: &[Part], out: &mut [i16]) {
     let mut first = 0;

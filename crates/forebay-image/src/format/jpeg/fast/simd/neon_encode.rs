@@ -1,15 +1,15 @@
-//! Encoding with NEON: the way of [`neon`](super::neon) back, from rows of coefficients to fields.
+//! Encoding with NEON: the reverse of [`neon`](super::neon), from rows of coefficients to fields.
 
 use super::{EncodedPart, PAIR, tile};
 use crate::format::jpeg::baseline::entropy::{SECOND, ZIGZAG};
 use crate::format::jpeg::fast::part::EncodedBlock;
 use std::arch::aarch64::*;
 
-/// Values of a block, and room for writing eight bytes at each of them.
+/// Room for the values of a block, and for storing eight bytes at each of them.
 const VALUES: usize = 80;
-/// Largest magnitude whose field needs no correction anywhere.
+/// Largest magnitude that fits into every field without a correction.
 const SMALL: u8 = 64;
-/// Bytes of the fields of a block of such values, and room for writing eight at each of them.
+/// Room for the fields of a block whose values are all small, and for storing eight bytes at each of them.
 const FIELDS: usize = 64;
 
 /// For each 16 AC coefficients in zigzag order: their positions row by row.
@@ -49,7 +49,7 @@ fn load(bytes: &[u8; 16]) -> uint8x16_t {
     unsafe { vld1q_u8(bytes.as_ptr()) }
 }
 
-/// [`EncodedPart::add_row`].
+/// [`EncodedPart::add_row`] with NEON.
 #[target_feature(enable = "neon")]
 pub(super) fn add_row(part: &mut EncodedPart, pairs: &[i16], blocks: usize) -> bool {
     let mut fits = true;
@@ -78,8 +78,8 @@ pub(super) fn add_row(part: &mut EncodedPart, pairs: &[i16], blocks: usize) -> b
     fits
 }
 
-/// Stores the coefficients of a block that are not zero; returns which ones they are. `None` if one
-/// is not small.
+/// Stores the nonzero AC coefficients of a block. Returns which coefficients they are; `None` if
+/// one is not small.
 #[target_feature(enable = "neon")]
 #[inline]
 fn compact(block: &[i16; 128], values: &mut [u8; VALUES]) -> Option<u64> {
@@ -99,7 +99,7 @@ fn compact(block: &[i16; 128], values: &mut [u8; VALUES]) -> Option<u64> {
     let (sixteens, _) = in_order.as_chunks_mut::<2>();
     for ((order, to), bits) in ORDER.iter().zip(sixteens).zip(&mut bits) {
         let values = vqtbl4q_u8(all, load(order));
-        // A saturated value is not small either.
+        // Saturated values are not small either.
         let magnitudes = vreinterpretq_u8_s8(vabsq_s8(vreinterpretq_s8_u8(values)));
         largest = vmaxq_u8(largest, magnitudes);
         *bits = vandq_u8(vtstq_u8(values, values), load(&BITS));
@@ -132,7 +132,7 @@ fn compact(block: &[i16; 128], values: &mut [u8; VALUES]) -> Option<u64> {
     Some(mask)
 }
 
-/// Stores the fields of a block; returns their widths and the number of bytes.
+/// Stores the fields of a block. Returns their widths and the number of bytes.
 #[target_feature(enable = "neon")]
 #[inline]
 fn fields(values: &[u8; VALUES], mask: u64, bytes: &mut [u8; FIELDS]) -> (u64, usize) {
@@ -146,7 +146,7 @@ fn fields(values: &[u8; VALUES], mask: u64, bytes: &mut [u8; FIELDS]) -> (u64, u
         let (fields, lengths, four_widths) = fields_of_group(load(values), left.min(16));
         widths |= four_widths << (16 * i);
         for (fields, length) in fields.into_iter().zip(lengths) {
-            // At most seven bits are pending, and eight fields have 56.
+            // At most seven bits are pending, and eight fields have at most 56 bits.
             bits |= fields << pending;
             pending += length as usize;
             if let Some(to) = bytes[at..].first_chunk_mut::<8>() {
@@ -164,29 +164,29 @@ fn fields(values: &[u8; VALUES], mask: u64, bytes: &mut [u8; FIELDS]) -> (u64, u
     (widths, at)
 }
 
-/// Returns the fields of two eights of values, their numbers of bits, and the width of each four.
-/// The first `count` values exist.
+/// Returns the fields of two groups of eight values, their numbers of bits, and the width of each
+/// group of four. Only the first `count` values exist.
 #[target_feature(enable = "neon")]
 #[inline]
 fn fields_of_group(values: uint8x16_t, count: usize) -> ([u64; 2], [u64; 2], u64) {
     let signed = vreinterpretq_s8_u8(values);
-    // Positive and negative values differ by half the range of a field.
+    // A field stores v + half - 1 for a positive value v, and v + half for a negative one.
     let magnitudes = vqsubq_u8(vreinterpretq_u8_s8(vabsq_s8(signed)), vdupq_n_u8(1));
     let positive = vcgtzq_s8(signed);
     let two = vreinterpretq_u16_u8(magnitudes);
     let all = vreinterpretq_u8_u16(vorrq_u16(two, vrev32q_u16(two)));
     let all = vorrq_u8(all, vrev16q_u8(all));
-    // Bits of the largest magnitude of each four, and a sign.
+    // Number of bits of the largest magnitude of each group of four, plus one for the sign.
     let width = vsubq_u8(vdupq_n_u8(9), vclzq_u8(all));
     let ones = vshlq_u8(vdupq_n_u8(1), vreinterpretq_s8_u8(width));
     let ones = vsubq_u8(ones, vdupq_n_u8(1));
-    // A positive value is half the range and its magnitude; of a negative one, the magnitude is
-    // subtracted from what is just below the half.
+    // In a field, a positive value is half the range plus the magnitude; a negative one is half the
+    // range minus one, minus the magnitude.
     let fields = veorq_u8(magnitudes, vshrq_n_u8::<1>(ones));
     let fields = veorq_u8(fields, vandq_u8(positive, ones));
     let exist = vcgtq_u8(vdupq_n_u8(count as u8), load(&NUMBERS));
     let fields = vandq_u8(fields, exist);
-    // Twos, fours and eights of fields, side by side.
+    // Packs two, then four, then eight fields side by side.
     let by = vreinterpretq_s16_u16(vandq_u16(vreinterpretq_u16_u8(width), vdupq_n_u16(15)));
     let lanes = vreinterpretq_u16_u8(fields);
     let twos = vorrq_u16(
@@ -207,7 +207,7 @@ fn fields_of_group(values: uint8x16_t, count: usize) -> ([u64; 2], [u64; 2], u64
         vandq_u64(lanes, vdupq_n_u64(0xffff_ffff)),
         vshlq_u64(vshrq_n_u64::<32>(lanes), by),
     );
-    // Where no value of a four exists, its width is zero.
+    // The width of a group of four without values is zero.
     let widths = vandq_u8(width, exist);
     let lengths = vpaddlq_u32(vpaddlq_u16(vpaddlq_u8(widths)));
     let widths = vreinterpretq_u64_u8(widths);

@@ -1,5 +1,5 @@
-//! Tiles with AVX-512 VBMI and VBMI2: four blocks at once, in registers from fields to rows of
-//! coefficients.
+//! Tiles with AVX-512 VBMI and VBMI2: decodes four blocks at once from fields to rows of
+//! coefficients, all in registers.
 
 use super::bmi2::read_entries;
 use super::{Buffer, PAIR, Part, Tables, Tile, WIDTH, Window, control};
@@ -8,7 +8,7 @@ use crate::format::jpeg::fast::control::Streams;
 use crate::format::jpeg::fast::tile::{Control, EACH, MAX_BLOCKS};
 use std::arch::x86_64::*;
 
-/// Bytes for a register.
+/// The content of a register.
 #[repr(align(64))]
 struct Bytes([u8; 64]);
 
@@ -21,7 +21,7 @@ impl Bytes {
     }
 }
 
-/// Declares bytes by their index.
+/// Declares a register's bytes by a function of the index.
 macro_rules! bytes {
     ($(#[$doc:meta])* $name:ident: |$i:ident| $value:expr) => {
         $(#[$doc])*
@@ -38,26 +38,26 @@ macro_rules! bytes {
 }
 
 bytes!(
-    /// By field: the number of its four: the first fours of all eights, then the second ones.
+    /// By field: the index of its group of four; the first groups of all eights come before the second ones.
     FOUR: |i| (i / 8 + i % 8 / 4 * 8) as u8
 );
 bytes!(
-    /// By field: the number of its eight.
+    /// By field: the index of its group of eight.
     EIGHT: |i| (i / 8) as u8
 );
 bytes!(
-    /// By byte: its place in an eight.
+    /// By byte: its position in a group of eight.
     PLACE: |i| (i % 8) as u8
 );
 bytes!(
-    /// By field of four blocks with 16 fields each: the byte with its width, eight of each block.
+    /// By field of four blocks with 16 fields each: the byte with its width (eight bytes per block).
     WIDTH_OF_SIXTEEN: |i| (i / 16 * 8 + i % 16 / 8) as u8
 );
 bytes!(
-    /// By such a field: where its width is in the bits of these bytes.
+    /// By field of four blocks with 16 fields each: the first bit of its width in that byte.
     HALF_OF_SIXTEEN: |i| (i % 8 / 4 * 4) as u8
 );
-/// By position row by row: the index in zigzag order.
+/// By position row by row: the zigzag index.
 static INDEX: Bytes = {
     let mut bytes = [0; 64];
     let mut k = 0;
@@ -67,7 +67,7 @@ static INDEX: Bytes = {
     }
     Bytes(bytes)
 };
-/// By width: all ones in a field.
+/// By width: a field of all ones.
 static ONES: [u8; 16] = [0, 1, 3, 7, 15, 31, 63, 127, 255, 0, 0, 0, 0, 0, 0, 0];
 /// By width: the field of the smallest positive value.
 static HALF: [u8; 16] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0];
@@ -107,11 +107,11 @@ impl Constants {
         }
     }
 
-    /// The values of fields, given their widths and bits: eight fields in each eight bytes.
+    /// Returns the values of fields from their widths and bits: eight fields in each eight bytes.
     #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vbmi")]
     #[inline]
     fn values(self, data: __m512i, start: __m512i, width: __m512i) -> __m512i {
-        // Field i of a four is i widths after its start.
+        // Field i of a group of four begins i widths after the group's start.
         let bit = _mm512_mask_add_epi8(start, 0xaaaa_aaaa_aaaa_aaaa, start, width);
         let double = _mm512_add_epi8(width, width);
         let bit = _mm512_mask_add_epi8(bit, 0xcccc_cccc_cccc_cccc, bit, double);
@@ -135,7 +135,7 @@ pub(super) fn open(
     tables: Option<&Tables>,
     buffer: &mut Buffer,
 ) -> Option<()> {
-    // Closures of this function have its features; functions with features cannot be passed.
+    // Closures in this function are compiled with its features; functions with features cannot be passed.
     let dc = |bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]| read_dc(bytes, blocks, out);
     let entries = |streams: &mut Streams, window: &Window, tables: &Tables, entries: &mut [u16]| {
         read_entries(streams, window, tables, entries);
@@ -161,13 +161,13 @@ pub(super) fn open(
     tile.open(window, length, parts, dc, control, place)
 }
 
-/// Spreads bytes over eight integers, which have so many of them each, 8 at most.
+/// Spreads bytes over eight integers; `counts` are the numbers of bytes per integer, 8 at most.
 #[target_feature(
     enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
 #[inline]
 fn spread(bytes: &[u8], counts: __m128i, out: &mut [u64]) -> usize {
-    // By number of bytes: a bit for each.
+    // By number of bytes: that many ones.
     let bits = _mm_setr_epi8(0, 1, 3, 7, 15, 31, 63, 127, -1, -1, -1, -1, -1, -1, -1, -1);
     let mask = _mm_cvtsi128_si64(_mm_shuffle_epi8(bits, counts)) as u64;
     let (bytes, out) = (&bytes[..64], &mut out[..8]);
@@ -180,7 +180,7 @@ fn spread(bytes: &[u8], counts: __m128i, out: &mut [u64]) -> usize {
     mask.count_ones() as usize
 }
 
-/// [`control::spread_masks`]: eight blocks at once.
+/// [`control::spread_masks`] for eight blocks at once.
 #[target_feature(
     enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
@@ -200,7 +200,7 @@ fn spread_masks(
     from
 }
 
-/// [`control::spread_widths`]: eight blocks at once.
+/// [`control::spread_widths`] for eight blocks at once.
 #[target_feature(
     enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
@@ -223,7 +223,7 @@ fn spread_widths(
     from
 }
 
-/// [`Tile::place_payload`]: eight blocks at once.
+/// [`Tile::place_payload`] for eight blocks at once.
 #[target_feature(
     enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
@@ -246,19 +246,19 @@ fn place_payload(tile: &mut Tile, at: usize, blocks: usize, length: usize) -> Op
         };
         let first = _mm512_and_si512(widths, each(15));
         let second = _mm512_and_si512(_mm512_srli_epi64::<4>(widths), each(15));
-        // Widths over 8 and over 7, and a 64th coefficient beside DC.
+        // Invalid: widths over 8 or over 7, and a 64th coefficient in addition to DC.
         let over = _mm512_and_si512(_mm512_add_epi8(first, each(7)), each(16));
         let over = _mm512_or_si512(over, _mm512_and_si512(widths, each(128)));
         let over = _mm512_or_si512(over, _mm512_and_si512(masks, number(i64::MIN)));
         wrong = _mm512_or_si512(wrong, over);
-        // `payload_bytes`, step by step.
+        // The arithmetic of `payload_bytes`.
         let sum = _mm512_sad_epu8(_mm512_add_epi8(first, second), zero);
         let before = _mm512_sub_epi64(_mm512_popcnt_epi64(masks), number(1));
         let last = _mm512_srlv_epi64(widths, _mm512_and_si512(before, number(0x38)));
         let used = _mm512_add_epi64(_mm512_and_si512(before, number(7)), number(1));
         let first_missing = _mm512_subs_epu16(number(4), used);
         let second_missing = _mm512_min_epu16(_mm512_sub_epi64(number(8), used), number(4));
-        // In the two halves of 32 bits, for one sum of two products.
+        // One value in each half of 32 bits, for one sum of two products.
         let missing = _mm512_or_si512(first_missing, _mm512_slli_epi64::<16>(second_missing));
         let of_last = _mm512_or_si512(
             _mm512_and_si512(last, number(15)),
@@ -268,7 +268,7 @@ fn place_payload(tile: &mut Tile, at: usize, blocks: usize, length: usize) -> Op
         let bits = _mm512_sub_epi64(_mm512_slli_epi64::<2>(sum), missing);
         let bits = _mm512_and_si512(bits, number(0xfff));
         let bytes = _mm512_srli_epi64::<3>(_mm512_add_epi64(bits, number(7)));
-        // Sums of all blocks up to each.
+        // Prefix sums over the blocks.
         let mut end = _mm512_add_epi64(bytes, _mm512_alignr_epi64::<7>(bytes, zero));
         end = _mm512_add_epi64(end, _mm512_alignr_epi64::<6>(end, zero));
         end = _mm512_add_epi64(end, _mm512_alignr_epi64::<4>(end, zero));
@@ -291,7 +291,7 @@ fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
     let head = u16::from_le_bytes([bytes[0], bytes[1]]);
     let width = i32::from(head >> 12);
     let first = i32::from(head & 0xfff) - 2048;
-    // The first of 16 lanes holds the first value, each other one a difference.
+    // Lane 0 holds the first value, each other lane a difference.
     let number = _mm512_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14);
     let bit = _mm512_madd_epi16(number, _mm512_set1_epi32(width));
     let byte = _mm512_srli_epi32::<3>(bit);
@@ -322,7 +322,7 @@ fn read_dc(bytes: &[u8; 64], blocks: usize, out: &mut [i16; WIDTH]) -> usize {
     2 + ((blocks - 1) * width as usize).div_ceil(8)
 }
 
-/// The AC coefficients of a block as bytes, row by row.
+/// Returns the AC coefficients of a block as bytes, row by row.
 #[target_feature(
     enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
@@ -332,21 +332,22 @@ fn block(payload: __m512i, widths: u64, mask: u64, constants: Constants) -> __m5
     let two = |low: u64, high: u64| _mm512_castsi128_si512(_mm_set_epi64x(high as i64, low as i64));
     let low = widths & (15 * EACH);
     let high = widths >> 4 & (15 * EACH);
-    // Widths before each eight, which are fields of four bits: their sums in half bytes.
+    // The sum of the widths (stored in four bits each) before each group of eight is the group's
+    // offset in half bytes, because four fields of `w` bits take `w` half bytes.
     let before = (low + high).wrapping_mul(EACH) << 8;
     let bytes = before >> 1 & (0x7f * EACH);
-    // An eight may begin in the middle of a byte.
+    // A group of eight may begin in the middle of a byte.
     let first = (before & EACH) << 2;
     let second = first.wrapping_add(low << 2);
     let width = _mm512_permutexvar_epi8(constants.four, two(low, high));
     let start = _mm512_permutexvar_epi8(constants.four, two(first, second));
-    // Eight bytes for each eight fields.
+    // Eight bytes for each group of eight fields.
     let from = _mm512_permutexvar_epi8(constants.eight, two(bytes, 0));
     let data = _mm512_permutexvar_epi8(_mm512_add_epi8(from, constants.place), payload);
     row_by_row(constants.values(data, start, width), mask, constants)
 }
 
-/// The AC coefficients of a block row by row, from the values of its fields.
+/// Reorders the values of a block's fields to its AC coefficients, row by row.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vbmi,avx512vbmi2")]
 #[inline]
 fn row_by_row(values: __m512i, mask: u64, constants: Constants) -> __m512i {
@@ -354,7 +355,7 @@ fn row_by_row(values: __m512i, mask: u64, constants: Constants) -> __m512i {
     _mm512_permutexvar_epi8(constants.index, zigzag)
 }
 
-/// [`block`] of four blocks that have 16 coefficients at most.
+/// [`block`] for four blocks with at most 16 coefficients each.
 #[target_feature(
     enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
@@ -374,7 +375,7 @@ fn four_small(
     let both = _mm512_permutexvar_epi8(constants.width_of_sixteen, widths);
     let width = _mm512_multishift_epi64_epi8(constants.half_of_sixteen, both);
     let width = _mm512_and_si512(width, fifteen);
-    // The sum of the widths of each first eight, which are fields of four bits: half bytes before the second one.
+    // The sum of the widths in each first group of eight: the offset of the second group in half bytes.
     let first = _mm512_shuffle_epi8(both, _mm512_setzero_si512());
     let sum = _mm512_add_epi8(
         _mm512_and_si512(first, fifteen),
@@ -383,7 +384,7 @@ fn four_small(
     let before = _mm512_maskz_mov_epi8(SECOND_EIGHTS, sum);
     let bytes = _mm512_and_si512(_mm512_srli_epi16::<1>(before), fifteen);
     let one = _mm512_and_si512(before, _mm512_set1_epi8(1));
-    // The second four of an eight begins after the first one.
+    // The second group of four in an eight begins after the first one.
     let of_first_four = _mm512_and_si512(both, fifteen);
     let start = _mm512_mask_add_epi8(one, SECOND_FOURS, one, of_first_four);
     let start = _mm512_slli_epi16::<2>(start);
@@ -402,7 +403,7 @@ fn four_small(
     blocks
 }
 
-/// The AC coefficients of the blocks from a number on as bytes, row by row; the last block stands for those after it.
+/// Returns the AC coefficients of four blocks as bytes, row by row. After the last block of a part, that block is repeated.
 ///
 /// # Safety
 /// The tile has been opened with this window, and has these blocks.
@@ -418,7 +419,7 @@ unsafe fn four(
 ) -> [__m512i; 4] {
     let numbers: [usize; 4] = std::array::from_fn(|i| (number + i).min(last));
     let fields = numbers.map(|number| {
-        // SAFETY: of an opened tile, 64 bytes from here are in the window.
+        // SAFETY: in an opened tile, 64 bytes from here are in the window.
         unsafe { window.as_ptr().add(tile.payload[number] as usize) }
     });
     if let Some(widths) = tile.widths[number..].first_chunk::<4>() {
@@ -440,7 +441,7 @@ unsafe fn four(
     blocks
 }
 
-/// [`Tile::unpack`].
+/// [`Tile::unpack`] for four blocks at once.
 ///
 /// # Safety
 /// The tile has been opened with this window and these parts, and for each of them, `out` has room
@@ -476,13 +477,13 @@ pub(super) unsafe fn unpack(tile: &Tile, window: &Window, parts: &[Part], out: &
     }
 }
 
-/// The rows of four blocks side by side, from their bytes and DC coefficients.
+/// Returns the rows of four blocks side by side, from their bytes and DC coefficients.
 #[target_feature(
     enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
 )]
 #[inline]
 fn rows([a, b, c, d]: [__m512i; 4], dc: [i16; 4]) -> [__m512i; 8] {
-    // Even rows of two blocks in alternation, and odd rows.
+    // The even rows, and the odd rows, of two blocks in alternation.
     let (even_ab, odd_ab) = (_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
     let (even_cd, odd_cd) = (_mm512_unpacklo_epi64(c, d), _mm512_unpackhi_epi64(c, d));
     let upper = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
