@@ -1,15 +1,15 @@
 //! Synthetic datasets: `synthetic://imagenet?records=1000000`.
 //!
-//! To find out whether storage, processor or network limits a training, replace one of the three. A
-//! synthetic dataset replaces storage by none, or by a storage with known latency, bandwidth and
-//! faults: its files are generated as they are read. It is a complete dataset with manifest,
-//! TFRecord shards, indexes and checksums, so every reader of datasets can read it, through
-//! [`forebay_shard::Storage`].
+//! To find out whether storage, processor or network limits training, replace one of the three. A
+//! synthetic dataset replaces the storage by memory, or by a simulated storage with a known
+//! latency, bandwidth and rate of faults: its files are generated as they are read. It is a
+//! complete dataset with manifest, TFRecord shards, indexes and checksums, so every reader of
+//! datasets can read it, through [`forebay_shard::Storage`].
 //!
 //! - [`Recipe`]: the options in a URL.
-//! - `pictures`: baseline JPEGs with the sizes of ImageNet's.
-//! - `shard`: a shard's bytes, composed of few images.
-//! - `storage`: the files, with delays and faults of reads.
+//! - `pictures`: baseline JPEGs with the sizes of ImageNet's images.
+//! - `shard`: a shard's bytes, composed from a few images.
+//! - `storage`: the files, with delayed and failing reads.
 //!
 //! ```
 //! use forebay_synthetic::Recipe;

@@ -1,8 +1,8 @@
-//! Images with the sizes of ImageNet's: noise of all scales, partly smooth, as baseline JPEGs.
+//! Images with the sizes of ImageNet's: noise at several scales, partly smooth, as baseline JPEGs.
 //!
 //! The cost of decoding a JPEG depends on its pixels and, about equally, on its bytes. Both follow
 //! ImageNet: one image is generated for each of equally spaced quantiles of the distribution of
-//! file sizes, and its contrast is chosen so that it has that size. Only additions and
+//! file sizes, with a contrast that gives a file of about this size. Only additions and
 //! multiplications are used, so images have the same bytes on every machine.
 
 use std::num::NonZero;
@@ -18,8 +18,8 @@ const SIZES: [u32; 21] = [
     2_200, 11_300, 23_400, 31_100, 40_200, 57_000, 71_200, 82_900, 91_200, 98_600, 105_600,
     113_800, 121_800, 131_200, 139_700, 148_000, 158_300, 171_700, 184_600, 209_600, 611_700,
 ];
-/// Widths and heights of images up to a file size: half of ImageNet's are 500 by 375, and small
-/// files have fewer pixels.
+/// Widths and heights of images, by maximum file size: half of ImageNet's images are 500 by 375
+/// pixels, and small files have fewer pixels.
 const SHAPES: [(u32, (u32, u32)); 5] = [
     (5_000, (110, 84)),
     (20_000, (220, 165)),
@@ -29,12 +29,12 @@ const SHAPES: [(u32, (u32, u32)); 5] = [
 ];
 /// Quality of the JPEG encoder.
 const QUALITY: u8 = 96;
-/// Attempts to find the contrast for a size.
+/// Number of bisection steps for the contrast.
 const TRIES: usize = 6;
 /// Square root of the maximum contrast: noise from black to white.
 const MOST_CONTRAST: f32 = 3.0;
 
-/// A JPEG, with its seek points.
+/// A JPEG and its seek points.
 pub(crate) struct Picture {
     pub(crate) jpeg: Vec<u8>,
     pub(crate) seek_points: Option<Vec<u8>>,
@@ -42,7 +42,7 @@ pub(crate) struct Picture {
     pub(crate) height: u32,
 }
 
-/// Generates `count` different images, in the order of their sizes, with a thread per core.
+/// Generates `count` different images in ascending order of their file sizes, with one thread per core.
 pub(crate) fn draw(count: u64, seed: u64, seek_points: bool) -> Result<Vec<Picture>> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let numbers: Vec<u64> = (0..count).collect();
@@ -60,7 +60,7 @@ fn one(number: u64, count: u64, seed: u64, seek_points: bool) -> Result<Picture>
         .find(|(most, _)| wanted <= f64::from(*most))
         .map_or((500, 375), |(_, shape)| *shape);
     let mut random = Random::new(seed ^ number.wrapping_mul(GOLDEN));
-    // A quarter of photographs is in portrait format; a third of the others is wider.
+    // A quarter of the images are in portrait format; a third of the others are wider.
     match random.next() % 12 {
         0..3 => (width, height) = (height, width),
         3..6 => height = height * 8 / 9,
@@ -111,9 +111,9 @@ fn size_at(part: f64) -> f64 {
 struct Scene {
     width: u32,
     height: u32,
-    /// Coarse structure, independent of contrast. One number for each pixel and channel.
+    /// Coarse structure, which does not depend on the contrast. One number per pixel and channel.
     ground: Vec<f32>,
-    /// Fine structure, equal in all channels, like brightness.
+    /// Fine structure, equal in all channels, like brightness. One number per pixel.
     detail: Vec<f32>,
 }
 
@@ -152,7 +152,7 @@ impl Scene {
     fn picture(&self, contrast: f32) -> RgbImage {
         let mut data = Vec::with_capacity(self.ground.len());
         for (ground, detail) in self.ground.chunks_exact(3).zip(&self.detail) {
-            // Casting saturates at black and white.
+            // The cast saturates at black and white.
             data.extend(ground.iter().map(|value| (value + contrast * detail) as u8));
         }
         RgbImage {
@@ -163,7 +163,7 @@ impl Scene {
     }
 }
 
-/// Adds noise from -`amount` to `amount` whose values are `cell` pixels apart, interpolated
+/// Adds noise between -`amount` and `amount`: random values `cell` pixels apart, interpolated
 /// linearly.
 fn add_noise(plane: &mut [f32], width: u32, cell: usize, amount: f32, random: &mut Random) {
     let width = width as usize;
@@ -209,7 +209,7 @@ impl Random {
         (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    /// Returns whether an event of this probability happens.
+    /// Returns true with this probability.
     pub(crate) fn happens(&mut self, part: f64) -> bool {
         ((self.next() >> 11) as f64) < part * (1u64 << 53) as f64
     }
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_imagenets() {
+    fn sizes_follow_imagenet() {
         let pictures = draw(5, 0, true).unwrap();
         for (number, picture) in pictures.iter().enumerate() {
             let wanted = size_at((number as f64 + 0.5) / 5.0);
@@ -244,7 +244,7 @@ mod tests {
             (90.0..170.0).contains(&mean),
             "neither black nor white: {mean}"
         );
-        // The mean of ImageNet is 110 KB.
+        // The mean size of ImageNet's images is 110 KB.
         let mean: f64 = (0..1000)
             .map(|i| size_at((f64::from(i) + 0.5) / 1000.0))
             .sum::<f64>()
@@ -272,7 +272,7 @@ mod tests {
     const GOLDEN: [u32; 3] = [3_555_682_128, 2_495_409_577, 1_607_602_120];
 
     #[test]
-    fn events_happen_as_often_as_they_should() {
+    fn events_have_the_given_probability() {
         let mut random = Random::new(3);
         let count = (0..10_000).filter(|_| random.happens(0.1)).count();
         assert!((900..1100).contains(&count), "{count}");

@@ -1,26 +1,26 @@
 //! Parses the options of a URL: `synthetic://imagenet?records=1000&latency=5ms`.
 //!
-//! The URL defines a synthetic dataset completely: two processes with the same URL have the same
-//! bytes.
+//! The URL defines a synthetic dataset completely: the same URL gives the same bytes in every
+//! process.
 
 use std::time::Duration;
 
 /// URL scheme of synthetic datasets.
 const SCHEME: &str = "synthetic://";
-/// The only dataset that is imitated.
+/// Name of the only imitated dataset.
 const NAME: &str = "imagenet";
-/// Default number of records: that of ImageNet's training split.
+/// Default number of records: the size of ImageNet's training split.
 const RECORDS: u64 = 1_281_167;
-/// Maximum number of records. A manifest has a line for each thousand.
+/// Maximum number of records. The manifest has a line per thousand records.
 pub const MAX_RECORDS: u64 = 50_000_000;
-/// Default number of different images: enough that processor caches do not hold the same image
-/// twice in a row.
+/// Default number of different images: enough that the processor cache does not hold an image until
+/// it is decoded again.
 const PICTURES: u64 = 32;
 /// Maximum number of different images, which are kept in memory.
 const MAX_PICTURES: u64 = 1024;
 /// Maximum delay.
 const MAX_DELAY: Duration = Duration::from_secs(3600);
-/// All keys, for hints.
+/// All keys, for hints in errors.
 const KEYS: [&str; 10] = [
     "records",
     "seed",
@@ -66,7 +66,7 @@ pub fn is_synthetic(text: &str) -> bool {
 pub struct Recipe {
     /// Number of records in its only split, `train`.
     pub records: u64,
-    /// Seed of the images, and of the reads that fail.
+    /// Seed of the images, faults and damage.
     pub seed: u64,
     /// Number of different images.
     pub pictures: u64,
@@ -74,16 +74,16 @@ pub struct Recipe {
     pub seek_points: bool,
     /// Delay before the first byte of a read.
     pub latency: Duration,
-    /// Bytes per second of all reads together; `None` for no limit.
+    /// Bandwidth of all reads together in bytes per second; `None` for no limit.
     pub bandwidth: Option<u64>,
-    /// Fraction of reads that take longer, and their additional delay.
+    /// Fraction of reads that are delayed further, and the additional delay.
     pub stall: Option<(f64, Duration)>,
     /// Fraction of reads that fail.
     pub fail: f64,
-    /// Fraction of records with a wrong byte.
+    /// Fraction of records with a corrupted byte.
     pub damage: f64,
-    /// Whether images are decoded. If not, a server sends synthetic batches, which are not a
-    /// dataset.
+    /// Whether images are decoded. If not, the server sends synthetic batches, and there are no
+    /// files.
     pub decode: bool,
     url: String,
 }
@@ -203,7 +203,7 @@ impl Recipe {
         &self.url
     }
 
-    /// Returns its default name when served.
+    /// Returns the dataset's default name when served.
     #[must_use]
     pub fn name(&self) -> &'static str {
         NAME
@@ -273,11 +273,11 @@ fn bandwidth(text: &str) -> Option<u64> {
         .into_iter()
         .find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)))?;
     let bytes = number.trim().parse::<f64>().ok()? * unit;
-    // Casting saturates; with less than a byte per second no read would ever end.
+    // The cast saturates. Below one byte per second, reads would practically never end.
     (bytes.is_finite() && bytes >= 1.0).then_some(bytes as u64)
 }
 
-/// Returns whether one word may be a typo of the other: the same prefix, or all but two of its
+/// Returns whether one word may be a typo of the other: both have the same prefix, or all but two
 /// letters in the same order.
 fn is_near(found: &str, known: &str) -> bool {
     let mut letters = known.chars();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn every_key_is_parsed() {
         let recipe = parse(
             "?records=1_000&seed=7&pictures=3&seek_points=off&latency=1.5ms&bandwidth=10Gbit&stall=0.25:2s&fail=0.001&damage=1&decode=off",
         )
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_has_a_hint() {
+    fn invalid_urls_have_a_hint() {
         for (query, problem, hint) in [
             (
                 "?recods=3",
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_cost_nothing_are_no_dataset() {
+    fn decode_off_cannot_be_opened_as_a_dataset() {
         let error = parse("?decode=off").unwrap().open().unwrap_err();
         assert!(error.to_string().contains("forebay serve"), "{error}");
     }

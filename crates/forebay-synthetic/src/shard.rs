@@ -1,8 +1,8 @@
 //! The bytes of a shard, composed when they are read.
 //!
 //! All shards of a dataset except the last consist of the same thousand records, which differ in
-//! their label and in which of the few images they use. So the heads and tails of a thousand frames
-//! determine a dataset of any size, and its checksums in the manifest are those of one shard.
+//! their label and in which of the few images they use. So the frames of a thousand records define
+//! a dataset of any size, and its manifest contains the checksums of one shard.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use forebay_shard::{ExampleBuilder, IndexBuilder, RecordMeta, Result};
 
 use crate::pictures::Picture;
 
-/// Number of classes, and of records per shard, which has each class once.
+/// Number of classes, and of records per shard: a full shard has one record of each class.
 pub(crate) const CLASSES: u64 = 1000;
 /// The first label, as in TensorFlow.
 pub(crate) const LABEL_BASE: i64 = 1;
@@ -28,7 +28,7 @@ pub(crate) struct Body {
     index: Vec<u8>,
 }
 
-/// One record: its bytes are `before`, the image, `after`.
+/// One record: its bytes are `before`, the image and `after`.
 struct Frame {
     start: u64,
     picture: usize,
@@ -38,13 +38,13 @@ struct Frame {
 }
 
 impl Body {
-    /// A shard of `records` records.
+    /// Creates the content of a shard with `records` records.
     pub(crate) fn new(pictures: &Arc<Vec<Picture>>, records: u64) -> Result<Self> {
         let mut frames = Vec::new();
         let mut sum = Crc32c::default();
         let mut index = IndexBuilder::new();
         for record in 0..records {
-            // Neither labels nor images are in order, and each label occurs with many images.
+            // Neither labels nor images are in order, and each label occurs with several images.
             let label = (record * 389 + 7) % CLASSES;
             let number = (record * 13 + record / 32) as usize % pictures.len();
             let frame = Frame::new(sum.len(), &pictures[number], number, label);
@@ -77,7 +77,7 @@ impl Body {
         self.crc32c
     }
 
-    /// Returns its sidecar index.
+    /// Returns the shard's sidecar index.
     pub(crate) fn index(&self) -> &[u8] {
         &self.index
     }

@@ -1,7 +1,7 @@
-//! The files of a synthetic dataset, and the requested delays and faults of reads.
+//! The files of a synthetic dataset, with the configured delays and faults of reads.
 //!
-//! Faults are a function of the seed and of the number of the read, so all runs have about the same
-//! number of them. Damage is a function of the record: each read of it returns the same wrong byte.
+//! Faults are a function of the seed and the index of the read, so all runs have about the same number of faults.
+//! Damage is a function of the record: each read of the record returns the same wrong byte.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,17 +19,17 @@ use crate::pictures::{self, Random};
 use crate::recipe::Recipe;
 use crate::shard::{Body, CLASSES, LABEL_BASE, class_name};
 
-/// With delays the storage has the read profile of a store: this many concurrent reads, and one
-/// read for ranges closer than this.
+/// With delays, the storage has the read profile of an object store: the number of concurrent
+/// reads, and the gap in bytes below which two ranges are read at once.
 const FAR_PARALLEL: usize = 32;
 const FAR_GAP_BYTES: u64 = 512 << 10;
 const FAR_TAIL_BYTES: u64 = 64 << 10;
 
 impl Recipe {
-    /// Generates the images, and returns the files as a storage with its root.
+    /// Generates the images. Returns the root of the dataset and a storage with its files.
     ///
     /// # Errors
-    /// `decode=off`, which has no files; errors of generating images.
+    /// `decode=off`, which has no files; errors while generating images.
     pub fn storage(&self) -> forebay_shard::Result<(PathBuf, Arc<dyn Storage>)> {
         if !self.decode {
             return Err(forebay_shard::Error::Invalid {
@@ -43,7 +43,7 @@ impl Recipe {
         Ok((PathBuf::from(self.url()), Arc::new(storage)))
     }
 
-    /// Opens it as a dataset.
+    /// Opens the synthetic dataset.
     ///
     /// # Errors
     /// As [`storage`](Self::storage).
@@ -59,7 +59,7 @@ pub struct SyntheticStorage {
     root: PathBuf,
     shards: u64,
     manifest: Arc<Vec<u8>>,
-    /// Records of all shards except the last.
+    /// The content of all shards except the last.
     body: Arc<Body>,
     last: Arc<Body>,
     weather: Arc<Weather>,
@@ -183,7 +183,7 @@ impl Storage for SyntheticStorage {
 enum File {
     Whole(Arc<Vec<u8>>),
     Index(Arc<Body>),
-    /// A shard with its number.
+    /// A shard's content and its index.
     Shard(Arc<Body>, u64),
 }
 
@@ -220,7 +220,7 @@ impl ReadAt for OpenFile {
         }
         let is_data = matches!(self.file, File::Shard(..));
         self.weather.weather(buf.len() as u64, is_data)?;
-        // A range within a file is within memory, or within a shard.
+        // The caller has checked that the range is within the file.
         let whole = |bytes: &[u8], buf: &mut [u8]| {
             buf.copy_from_slice(&bytes[offset as usize..offset as usize + buf.len()]);
         };
@@ -246,7 +246,7 @@ struct Weather {
     damage: f64,
     seed: u64,
     reads: AtomicU64,
-    /// When the simulated connection is free again.
+    /// Time at which all earlier bytes have been transferred over the simulated connection.
     line: Mutex<Option<Instant>>,
 }
 
@@ -264,7 +264,7 @@ impl Weather {
         }
     }
 
-    /// Returns whether it should be read like a remote store.
+    /// Returns whether readers should treat the storage like a remote store.
     fn is_remote(&self) -> bool {
         !self.latency.is_zero() || self.bandwidth.is_some() || self.stall.is_some()
     }
@@ -292,7 +292,7 @@ impl Weather {
         Ok(())
     }
 
-    /// Returns the transfer time of bytes that queue after all earlier ones.
+    /// Returns the time until `bytes` are transferred, after all bytes of earlier reads.
     fn queue(&self, bytes: u64, bandwidth: u64, now: Instant) -> Duration {
         let takes = Duration::from_secs_f64(bytes as f64 / bandwidth as f64);
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -301,7 +301,7 @@ impl Weather {
         free - now
     }
 
-    /// Changes the byte in the middle of each image that is to be damaged.
+    /// Changes the byte in the middle of each image that is damaged.
     fn damage(&self, body: &Body, shard: u64, buf: &mut [u8], offset: u64) {
         if self.damage <= 0.0 {
             return;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_a_whole_dataset() {
+    fn a_synthetic_dataset_is_complete() {
         let dataset = open("records=2100");
         let split = dataset.split("train").unwrap();
         assert_eq!((split.len(), split.shards().len()), (2100, 3));
@@ -351,13 +351,13 @@ mod tests {
             *labels.entry(split.label(number).unwrap()).or_insert(0) += 1;
         }
         assert!(labels.len() == 1000 && labels.values().all(|&count| count == 2));
-        // Every byte, compared with the checksums of the manifest.
+        // Compares every byte with the checksums of the manifest.
         let scan = split.shards()[2].scan(0..100);
         assert_eq!(scan.count(), 100);
     }
 
     #[test]
-    fn the_same_url_is_the_same_dataset_whatever_the_weather() {
+    fn delays_do_not_change_the_dataset() {
         let plain = open("records=1500");
         let slow = open("records=1500&latency=1us&bandwidth=100GB&stall=0.01:1us");
         assert_eq!(plain.fingerprint(), slow.fingerprint());
@@ -393,7 +393,7 @@ mod tests {
                 .is_err()
         );
         assert!(file.read_exact_at(&mut [0; 2], u64::MAX).is_err());
-        // As TensorFlow would read it.
+        // Parses records as TensorFlow does.
         let mut at = 0;
         for _ in 0..20 {
             let len = u64::from_le_bytes(whole[at..at + 8].try_into().unwrap()) as usize;
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_files_are_read_like_others() {
+    fn generated_files_pass_storage_conformance() {
         let (root, storage) = recipe("records=3").storage().unwrap();
         let files = [
             "forebay.json",
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found_where_it_is_each_time() {
+    fn damage_is_the_same_in_each_read() {
         let dataset = open("records=300&damage=0.1");
         let split = dataset.split("train").unwrap();
         let bad = || {
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_fail_as_often_as_they_should() {
+    fn reads_fail_with_the_given_probability() {
         let (root, storage) = recipe("records=10&fail=0.2").storage().unwrap();
         let file = storage.open(&root.join("train-00000-of-00001")).unwrap();
         let failed = (0..1000).filter(|_| file.read_exact_at(&mut [0; 9], 3).is_err());
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_queue_for_the_line() {
+    fn reads_share_the_bandwidth() {
         let weather = Weather::new(&recipe("bandwidth=1MB"));
         let now = Instant::now();
         assert_eq!(
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_can_be_opened_by_itself() {
+    fn a_single_shard_can_be_opened() {
         let (root, storage) = recipe("records=5").storage().unwrap();
         let path = root.join("train-00000-of-00001");
         let shard = Shard::open_path_in(&path, &Default::default(), storage).unwrap();
