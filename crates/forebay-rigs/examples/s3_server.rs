@@ -1,8 +1,8 @@
-//! The S3 rig as a process, for `tools/peers/bench_store.py` and `tools/peers/bench_link.py`: prints its URL, and
-//! ends when its standard input is closed.
+//! Runs the S3 rig as a process, for `tools/peers/bench_store.py` and `tools/peers/bench_link.py`:
+//! prints its URL, and exits when its standard input is closed.
 //!
-//! With a latency in milliseconds and a bandwidth in MB/s as arguments, requests take that time and
-//! all answers share that bandwidth.
+//! With a latency in milliseconds and a bandwidth in MB/s as arguments, each request is delayed by
+//! the latency, and all responses share the bandwidth.
 
 use forebay_rigs::{Link, S3Server};
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Azurite: an emulator of Azure Blob Storage in Node.
+//! `Azurite`: a Node emulator of Azure Blob Storage.
 
 use crate::BUCKET;
 use crate::child::{Server, find, skipped};
@@ -12,7 +12,7 @@ const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// A running Azurite.
+/// A running Azurite server.
 #[derive(Debug)]
 pub struct Azurite {
     server: Server,
@@ -20,7 +20,7 @@ pub struct Azurite {
 }
 
 impl Azurite {
-    /// Starts it and creates the container; `None` if it is not installed.
+    /// Starts Azurite and creates the container; `None` if Azurite is not installed.
     pub fn start() -> Option<Self> {
         let Some(program) = find("azurite-blob") else {
             skipped("azurite-blob");
@@ -83,17 +83,17 @@ impl Azurite {
         self.server.address
     }
 
-    /// Returns the endpoint, with the account in it.
+    /// Returns the endpoint, which contains the account.
     pub fn url(&self) -> String {
         self.url_at(self.server.address)
     }
 
-    /// Returns the endpoint for a proxy at `address`.
+    /// Returns the endpoint for a proxy that listens on `address`.
     pub fn url_at(&self, address: SocketAddr) -> String {
         format!("http://{address}/{ACCOUNT}")
     }
 
-    /// Returns storage options for it, without the endpoint.
+    /// Returns the storage options for this server, without the endpoint.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         vec![
             ("azure_storage_account_name", ACCOUNT.to_owned()),

@@ -1,4 +1,4 @@
-//! Servers that are separate programs: finds, starts and ends them.
+//! Servers that are separate programs: finds, starts and stops them.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Timeout for a Python or Node server to start on a busy machine.
 const START_TIME: Duration = Duration::from_secs(120);
 
-/// A server that ends when this value is dropped, or when this process ends.
+/// A server process that ends when this value is dropped, or when the test process ends.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -30,14 +30,14 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
 }
 
 impl Server {
-    /// Starts `program` with arguments that contain its port, and waits until it listens.
+    /// Starts `program` with arguments that contain its port, and waits until it listens on that port.
     pub(crate) fn start(program: &Path, arguments: impl Fn(u16) -> Vec<String>) -> Option<Self> {
-        // A free port may be taken before the server listens on it.
+        // Another process may take the free port before the server listens on it, hence three attempts.
         for _ in 0..3 {
             let free = TcpListener::bind("127.0.0.1:0").ok()?;
             let address = free.local_addr().ok()?;
             drop(free);
-            // The shell ends the server when our end of its input closes, however this process
+            // The shell stops the server when its standard input is closed, however this process
             // ends.
             let script =
                 r#""$@" </dev/null >/dev/null 2>&1 & p=$!; cat >/dev/null; kill "$p"; wait "$p""#;

@@ -1,8 +1,8 @@
-//! Replays the stored inputs of a fuzz target without a fuzzer. Crates that do without the servers of this crate include this file.
+//! Replays the stored inputs of a fuzz target without a fuzzer. Crates that do not depend on this crate include this file.
 
 use std::path::Path;
 
-/// Numbers that depend on nothing but where they start.
+/// A deterministic sequence of pseudorandom numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -14,7 +14,7 @@ impl Numbers {
     }
 }
 
-/// Changes bytes as fuzzers do: bits, interesting values, cuts, repeats.
+/// Mutates bytes like a fuzzer: flips bits, inserts special values, truncates, repeats.
 fn change(bytes: &mut Vec<u8>, numbers: &mut Numbers) {
     for _ in 0..=numbers.below(3) {
         let at = numbers.below(bytes.len());
@@ -39,7 +39,8 @@ fn change(bytes: &mut Vec<u8>, numbers: &mut Numbers) {
     }
 }
 
-/// Passes to `entry` each input of a corpus directory, `count` changed ones of it and half as many prefixes, or all if it is short.
+/// Passes to `entry` each input of a corpus directory, `count` mutations and `count / 2` prefixes of it (or all prefixes if it
+/// is short).
 ///
 /// # Panics
 /// If the directory cannot be read or is empty, or `entry` panics.

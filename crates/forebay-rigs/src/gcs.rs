@@ -1,5 +1,5 @@
-//! `Gcs`: the parts of Google's XML interface that clients need, in memory. It reports checksums as
-//! Google does.
+//! `Gcs`: the parts of Google's XML API that clients need, in memory. It reports checksums like
+//! Google Cloud Storage.
 
 use crate::BUCKET;
 use crate::http::{Listener, Message, range_of};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-/// The required token of requests.
+/// The bearer token that requests have to contain.
 const TOKEN: &str = "rig-token";
 const PAGE: usize = 1000;
 
@@ -55,12 +55,12 @@ impl Gcs {
         self.listener.address()
     }
 
-    /// The address as an `http://` URL.
+    /// Returns the address as an `http://` URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
 
-    /// Returns storage options for it, without the endpoint.
+    /// Returns the storage options for this server, without the endpoint.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         vec![("google_bearer_token", TOKEN.to_owned())]
     }
@@ -329,7 +329,7 @@ fn escape(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// The checksum, computed bytewise, so that the rig shares no code with the tested one.
+/// CRC-32C, computed bytewise, so that the rig shares no code with the tested crates.
 fn crc32c(bytes: &[u8]) -> u32 {
     let table: Vec<u32> = (0..256u32)
         .map(|byte| (0..8).fold(byte, |crc, _| (crc >> 1) ^ (0x82f6_3b78 * (crc & 1))))

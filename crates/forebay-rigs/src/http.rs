@@ -99,8 +99,8 @@ impl Message {
     }
 }
 
-/// Reads a message. `is_answer_to` is the method of the request that it answers. `None` at the end
-/// of the connection.
+/// Reads a message. For a response, `is_answer_to` is the method of its request. Returns `None` at
+/// the end of the connection.
 pub(crate) fn read_message(
     stream: &mut BufReader<TcpStream>,
     is_answer_to: Option<&str>,
@@ -174,7 +174,7 @@ fn read_chunked(stream: &mut BufReader<TcpStream>) -> io::Result<Vec<u8>> {
 pub(crate) fn ask(server: SocketAddr, mut request: Message) -> io::Result<Message> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_nodelay(true)?;
-    // Reading the message decoded its chunks.
+    // `read_message` has decoded the chunks of a chunked body, so it is sent with its length.
     let had_body = request.header("content-length").is_some()
         || request.header("transfer-encoding").is_some()
         || !request.body.is_empty();
@@ -202,7 +202,7 @@ pub(crate) fn ask(server: SocketAddr, mut request: Message) -> io::Result<Messag
     }
 }
 
-/// A listening socket with a thread per connection. It closes when dropped.
+/// A listening socket with a thread per connection. It is closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SocketAddr,
@@ -264,7 +264,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        // Wakes `accept`.
+        // This connection ends the blocking `accept` call.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -298,7 +298,7 @@ pub(crate) fn decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Returns the range that a request asks for, of `len` bytes. An error if it is not satisfiable.
+/// Returns the requested range of a body of `len` bytes; an error if the range is not satisfiable.
 pub(crate) fn range_of(request: &Message, len: u64) -> Option<Result<std::ops::Range<u64>, ()>> {
     let (from, to) = request
         .header("range")?

@@ -10,8 +10,8 @@
 //! | [`Scripted`] | responses that a test defines | the content of requests |
 //! | [`FaultProxy`] | a proxy in front of any of them | tolerance of faults |
 //!
-//! Rigs that are not installed are `None`, and print "skipped: ..." to stderr. All of them listen
-//! on loopback and end when dropped.
+//! Starting a rig that is not installed returns `None` and prints "skipped: ..." to stderr. All
+//! rigs listen on loopback and stop when dropped.
 
 mod azurite;
 mod child;

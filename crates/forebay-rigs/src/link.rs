@@ -1,4 +1,4 @@
-//! `Link`: the time and the bandwidth that the network between a client and a server takes.
+//! `Link`: simulates the latency and the bandwidth of the network between a client and a server.
 
 use s3s::S3Result;
 use s3s::dto::{Range, StreamingBlob};
@@ -9,22 +9,22 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Bytes that are sent at once. Large enough for the resolution of timers not to matter.
+/// Bytes that are sent at once: large enough that the resolution of timers does not matter.
 const CHUNK_BYTES: u64 = 256 << 10;
-/// A sender that was late may catch up by this much.
+/// Maximum delay of a sender that it may make up for by sending faster.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
-/// A link whose bandwidth all answers share.
+/// A link whose bandwidth all responses share.
 #[derive(Debug)]
 pub struct Link {
     latency: Duration,
     bytes_per_second: f64,
-    /// When all bytes so far are through.
+    /// Time at which all bytes sent so far have passed the link.
     free_at: Mutex<Instant>,
 }
 
 impl Link {
-    /// A link on which each request takes `latency`, before the bytes of all answers share a
+    /// Creates a link that delays each request by `latency`; the bytes of all responses share the
     /// bandwidth.
     pub fn new(latency: Duration, bytes_per_second: u64) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Link {
         }
     }
 
-    /// Waits as long as a request and the beginning of its answer take.
+    /// Waits for the latency of a request and the start of its response.
     pub(crate) async fn request(&self) {
         tokio::time::sleep(self.latency).await;
     }
@@ -51,8 +51,8 @@ impl Link {
     }
 }
 
-/// Returns a range of a file, as fast as the link lets it through. Little work, so that the link is
-/// the limit and not the server.
+/// Returns a range of a file at the speed of the link. Does little work per byte, so that the link
+/// is the bottleneck and not the server.
 pub(crate) fn body(link: Arc<Link>, path: &Path, range: Option<Range>) -> S3Result<StreamingBlob> {
     let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
     let (len, file) = opened.map_err(s3s::S3Error::internal_error)?;

@@ -1,16 +1,16 @@
-//! `moto_server`: an S3 emulator in Python.
+//! `Moto`: `moto_server`, an S3 emulator in Python.
 
 use crate::BUCKET;
 use crate::child::{Server, find, skipped};
 use crate::http::{Message, ask};
 use std::net::SocketAddr;
 
-/// A running `moto_server`. It accepts any credentials.
+/// A running `moto_server`, which accepts any credentials.
 #[derive(Debug)]
 pub struct Moto(Server);
 
 impl Moto {
-    /// Starts it and creates the bucket; `None` if it is not installed.
+    /// Starts the server and creates the bucket; `None` if `moto_server` is not installed.
     pub fn start() -> Option<Self> {
         let Some(program) = find("moto_server") else {
             skipped("moto_server");
@@ -42,7 +42,7 @@ impl Moto {
         self.0.address
     }
 
-    /// The address as an `http://` URL.
+    /// Returns the address as an `http://` URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.0.address)
     }
@@ -50,7 +50,7 @@ impl Moto {
     /// Returns the number of open multipart uploads.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the server does not respond.
     pub fn open_uploads(&self) -> usize {
         let request = Message {
             first: format!("GET /{BUCKET}?uploads HTTP/1.1"),
@@ -63,7 +63,7 @@ impl Moto {
             .count()
     }
 
-    /// Returns storage options for it, without the endpoint.
+    /// Returns the storage options for this server, without the endpoint.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         vec![
             ("aws_access_key_id", "any".to_owned()),

@@ -26,8 +26,8 @@ pub enum Fault {
     CutBody,
     /// The response claims a longer body than it has, and the connection closes at its end.
     WrongLength,
-    /// The response lacks its last bytes but has a consistent length, as from a proxy that lost its
-    /// server.
+    /// The response lacks its last bytes but has a consistent length, as from a proxy that lost the
+    /// connection to its server.
     Truncated,
     /// A byte of a downloaded object is changed.
     FlipAnswer,
@@ -49,7 +49,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// No faults.
+    /// Returns a plan without faults.
     pub fn none() -> Self {
         Self {
             rate: 0.0,
@@ -57,7 +57,7 @@ impl Plan {
         }
     }
 
-    /// This fraction of requests has one of these faults.
+    /// Returns a plan in which this fraction of requests has one of these faults.
     pub fn of(rate: f64, faults: &[Fault]) -> Self {
         Self {
             rate,
@@ -65,7 +65,7 @@ impl Plan {
         }
     }
 
-    /// Typical faults of bad networks and servers, without changed bytes and hanging.
+    /// Returns a plan with typical faults of bad networks and servers, without changed bytes and hanging connections.
     pub fn rough(rate: f64) -> Self {
         use Fault::*;
         Self::of(
@@ -99,7 +99,7 @@ struct Shared {
     plan: Mutex<Plan>,
     requests: AtomicU64,
     outage: AtomicBool,
-    /// Number of the request at which an outage begins.
+    /// Value of the request counter at which an outage begins.
     outage_at: AtomicU64,
     turned_away: AtomicU64,
     counts: Mutex<BTreeMap<Fault, u64>>,
@@ -107,7 +107,7 @@ struct Shared {
     moment: Mutex<Option<Moment>>,
 }
 
-/// An action after the server executed a request and before the client gets the response.
+/// An action to run after the server executed a request and before the client gets the response.
 struct Moment {
     number: u64,
     then: Box<dyn FnOnce() + Send>,
@@ -144,7 +144,7 @@ impl FaultProxy {
         self.listener.address()
     }
 
-    /// The address as an `http://` URL.
+    /// Returns the address as an `http://` URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
@@ -166,8 +166,8 @@ impl FaultProxy {
         self.shared.outage_at.store(at, Ordering::SeqCst);
     }
 
-    /// Calls `then` during the request after the next `requests` ones, when the server has executed
-    /// it and the client has no response yet.
+    /// Skips the next `requests` requests, and calls `then` during the following one, when the
+    /// server has executed it and the client has not yet received the response.
     pub fn when_done(&self, requests: u64, then: impl FnOnce() + Send + 'static) {
         let moment = Moment {
             number: self.requests() + requests,
@@ -195,7 +195,7 @@ impl FaultProxy {
             .clone()
     }
 
-    /// Returns the maximum number of concurrent requests.
+    /// Returns the highest number of concurrent requests so far.
     pub fn most_at_once(&self) -> u64 {
         self.shared
             .most_at_once
@@ -243,7 +243,7 @@ impl Shared {
         at_once.1 = at_once.1.max(at_once.0);
     }
 
-    /// Forwards one request and its response; false if the connection ends.
+    /// Forwards one request and its response. Returns `false` if the connection has to be closed.
     fn pass(&self, mut request: Message, client: &mut TcpStream) -> bool {
         let number = self.requests.fetch_add(1, Ordering::SeqCst);
         let fault = self.choose(number, &request);
@@ -267,7 +267,7 @@ impl Shared {
             }
             Some(Fault::CutRequest) => return false,
             Some(Fault::Hang) => {
-                // Waits until the client gives up.
+                // Waits until the client closes the connection.
                 let _ = client.set_read_timeout(Some(Duration::from_secs(120)));
                 let _ = std::io::Read::read(client, &mut [0]);
                 return false;
@@ -375,7 +375,7 @@ fn flip(body: &mut [u8], random: u64) {
     }
 }
 
-/// A step of splitmix64.
+/// A step of SplitMix64.
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

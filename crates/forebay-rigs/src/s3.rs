@@ -1,5 +1,5 @@
-//! `S3Server`: s3s-fs in this process, with additions: atomic conditional writes and the list of
-//! open uploads.
+//! `S3Server`: s3s-fs in this process, extended with atomic conditional writes and the list of open
+//! uploads.
 
 use crate::BUCKET;
 use crate::link::{self, Link};
@@ -35,12 +35,12 @@ pub struct S3Server {
 type Uploads = BTreeMap<String, (String, String, SystemTime)>;
 
 impl S3Server {
-    /// Starts it, with the bucket [`BUCKET`].
+    /// Starts the server with the bucket [`BUCKET`].
     pub fn start() -> Self {
         Self::start_as(true, false, None)
     }
 
-    /// Starts a server to which requests take time, and from which all bytes share a bandwidth.
+    /// Starts a server behind a link, which delays requests and whose bandwidth all responses share.
     pub fn behind(link: Link) -> Self {
         Self::start_as(true, false, Some(Arc::new(link)))
     }
@@ -50,8 +50,8 @@ impl S3Server {
         Self::start_as(false, false, None)
     }
 
-    /// Starts a server whose listings have an object without bytes for each directory, as buckets have in which a console
-    /// made folders.
+    /// Starts a server whose listings contain an empty object for each directory, as in buckets in
+    /// which a console created folders.
     pub fn with_folders() -> Self {
         Self::start_as(true, true, None)
     }
@@ -105,17 +105,17 @@ impl S3Server {
         self.address
     }
 
-    /// The address as an `http://` URL.
+    /// Returns the address as an `http://` URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Returns storage options for it, without the endpoint.
+    /// Returns the storage options for this server, without the endpoint.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         Self::keys()
     }
 
-    /// Returns the credentials that all of these servers accept.
+    /// Returns the credentials that every `S3Server` accepts.
     pub fn keys() -> Vec<(&'static str, String)> {
         vec![
             ("aws_access_key_id", ACCESS_KEY.to_owned()),
@@ -124,7 +124,7 @@ impl S3Server {
         ]
     }
 
-    /// Starts an upload as another client would, without ever completing it.
+    /// Starts an upload like another client, which is never completed.
     pub fn begin_upload(&self, key: &str) {
         let mut uploads = self.uploads.lock().expect("no panic holds it");
         let id = format!("of-another-client-{}", uploads.len());
@@ -136,7 +136,7 @@ impl S3Server {
         self.uploads.lock().expect("no panic holds it").len()
     }
 
-    /// Returns the file with an object's bytes, to damage or examine it.
+    /// Returns the path of the file with an object's bytes, to damage or examine it.
     pub fn object_file(&self, key: &str) -> PathBuf {
         self.bucket_dir().join(key)
     }
@@ -159,16 +159,16 @@ struct Files {
     files: FileSystem,
     dir: PathBuf,
     uploads: Arc<Mutex<Uploads>>,
-    /// Held during a conditional write.
+    /// Locked during a conditional write.
     turn: tokio::sync::Mutex<()>,
     /// Whether conditions are enforced.
     is_heedful: bool,
-    /// Whether listings have objects for directories.
+    /// Whether listings contain objects for directories.
     has_folders: bool,
     link: Option<Arc<Link>>,
 }
 
-/// Adds the names of all directories below `dir`, each with a slash at its end.
+/// Adds the keys of all directories below `dir`, each with a trailing slash.
 fn folders_below(dir: &Path, key: &str, found: &mut Vec<String>) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.path().is_dir()) {
@@ -185,7 +185,7 @@ impl Files {
         self.uploads.lock().expect("no panic holds it")
     }
 
-    /// s3s-fs reports an object with other objects below its name as broken.
+    /// Returns `NoSuchKey` for a directory: s3s-fs returns another error for a prefix of other objects' keys.
     fn refuse_directory(&self, bucket: &str, key: &str) -> S3Result<()> {
         if self.dir.join(bucket).join(key).is_dir() {
             return Err(s3s::s3_error!(NoSuchKey));
@@ -193,7 +193,7 @@ impl Files {
         Ok(())
     }
 
-    /// Waits as long as the link to the server takes.
+    /// Waits for the latency of the link to the server.
     async fn reach(&self) {
         if let Some(link) = &self.link {
             link.request().await;
@@ -240,7 +240,7 @@ impl Files {
             contents.extend(folders);
             contents.sort_by(|a, b| a.key.cmp(&b.key));
         }
-        // S3's listings contain ETags.
+        // Listings of S3 contain ETags; those of s3s-fs do not.
         for object in answer.output.contents.iter_mut().flatten() {
             let head = request.clone().map_input(|list| HeadObjectInput {
                 bucket: list.bucket,
@@ -262,7 +262,7 @@ impl Files {
         }
         let input = &request.input;
         let is_conditional = input.if_match.is_some() || input.if_none_match.is_some();
-        // s3s-fs checks and writes in two steps.
+        // s3s-fs checks the condition and writes in two steps, so a lock makes them atomic.
         let _turn = if is_conditional {
             Some(self.turn.lock().await)
         } else {
@@ -335,7 +335,7 @@ impl Files {
     }
 }
 
-/// The methods of the trait: delegated to `files`, or to a function above.
+/// The methods of the trait, which call `files` or a function above.
 macro_rules! answered {
     ($($name:ident: $input:ident -> $output:ident = $($by:ident).+;)*) => {
         $(

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 /// A response: status, headers, body.
 pub type Reply = (u16, Vec<(&'static str, String)>, Vec<u8>);
 
-/// Answers requests on loopback as a test defines.
+/// A server on loopback that sends the responses that a test defines.
 #[derive(Debug)]
 pub struct Scripted {
     listener: Listener,
@@ -15,8 +15,8 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Answers each request with `reply`, which gets the method and the request's path with its
-    /// query.
+    /// Starts a server that answers each request with `reply`, called with the method and the path
+    /// with its query.
     pub fn start(reply: impl Fn(&str, &str) -> Reply + Send + Sync + 'static) -> Self {
         let received = Arc::<Mutex<Vec<String>>>::default();
         let kept = Arc::clone(&received);
@@ -39,7 +39,7 @@ impl Scripted {
         self.listener.address()
     }
 
-    /// Returns the heads of the requests since the last call.
+    /// Returns the heads of the requests that arrived since the last call.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.received.lock().unwrap_or_else(|e| e.into_inner()))
     }

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 pub struct Web(Listener);
 
 impl Web {
-    /// Serves `dir`, with or without support for ranges.
+    /// Starts a server for the files in `dir`, with or without support for range requests.
     pub fn start(dir: &Path, ranges: bool) -> Self {
         let dir = dir.to_path_buf();
         Self(Listener::answering(move |request| {
@@ -22,7 +22,7 @@ impl Web {
         self.0.address()
     }
 
-    /// The address as an `http://` URL.
+    /// Returns the address as an `http://` URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
