@@ -1,27 +1,27 @@
-//! Options as they travel: JSON, with the two lists that may have millions of numbers beside it.
+//! Encodes options for messages: as JSON, with the two lists that may have millions of numbers in separate fields.
 //!
-//! A million numbers of records are 1 MB as varints of their distances and 8 MB as JSON; as many weights are 4 MB and 11 MB.
+//! A million record numbers take 1 MB as varints of their differences and 8 MB as JSON; a million weights take 4 MB and 11 MB.
 
 use std::fmt::Display;
 
 use crate::{LoaderOptions, WeightsSpec};
 
-/// Most bytes of JSON that are parsed: names and weights of tens of thousands of classes fit.
+/// Maximum length of the JSON that is parsed: enough for names and weights of tens of thousands of classes.
 pub const MAX_JSON_BYTES: usize = 1 << 20;
 
 /// Options for a message: the fields of `forebay.wire.v2.StreamSpec`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EncodedOptions {
-    /// The options as a JSON object, without those below.
+    /// The options as a JSON object, without the two lists below.
     pub json: String,
-    /// `indices`, ascending: the first number, then the distance of each to the one before.
+    /// `indices`, ascending: the first number, then the difference of each number to the preceding one.
     pub index_gaps: Vec<u64>,
-    /// `weights`, where there is one for each record.
+    /// `weights`, if it has one number per record.
     pub sample_weights: Vec<f32>,
 }
 
 impl LoaderOptions {
-    /// These options as they travel.
+    /// Encodes these options for a message.
     #[must_use]
     pub fn encode(&self) -> EncodedOptions {
         let mut options = self.clone();
@@ -51,7 +51,7 @@ impl LoaderOptions {
     ///
     /// # Errors
     ///
-    /// JSON that is too long or has another form, an unknown option, a value that its option does not take, an option given twice.
+    /// JSON that is too long or malformed, an unknown option, an invalid value, or an option given twice.
     pub fn decode(encoded: EncodedOptions) -> Result<LoaderOptions, String> {
         let EncodedOptions {
             json,
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lists_travel_beside_the_json() {
+    fn long_lists_are_encoded_outside_of_the_json() {
         let given = options(
             json!({"seed": u64::MAX, "indices": [0, 5, 6, 1u64 << 40], "weights": [0.1, 2.0]}),
         );
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_strangers_are_checked() {
+    fn decoded_options_are_validated() {
         let refused = |change: &dyn Fn(&mut EncodedOptions)| {
             let mut encoded = options(json!({"seed": 7})).encode();
             change(&mut encoded);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_indices_take_a_byte_each() {
+    fn a_million_indices_take_one_byte_each() {
         let given = LoaderOptions {
             indices: Some((0..1_000_000).map(|i| i * 10).collect()),
             ..LoaderOptions::default()

@@ -1,6 +1,6 @@
-//! Option names of other loaders: an error says what takes their place here.
+//! Option names of other loaders: errors name the replacement in this loader.
 
-/// Names of options elsewhere, and a sentence about each group.
+/// Option names of other loaders in groups, with one sentence per group.
 const FOREIGN: &[(&[&str], &str)] = &[
     (
         &[
@@ -70,7 +70,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Returns a sentence about an option that other loaders have and this one has not.
+/// Returns a sentence about an option that other loaders have and this loader does not.
 ///
 /// ```
 /// use forebay_options::foreign;
@@ -84,7 +84,7 @@ pub fn foreign(name: &str) -> Option<&'static str> {
     Some(entry.1)
 }
 
-/// Returns the one of `names` that differs from `name` in case, underscores and dashes alone.
+/// Returns the first of `names` that differs from `name` only in case, underscores and dashes.
 ///
 /// ```
 /// use forebay_options::misspelled;
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_names_are_no_options() {
+    fn foreign_names_are_not_options() {
         let names: Vec<&str> = FOREIGN
             .iter()
             .flat_map(|(names, _)| names.iter().copied())

@@ -1,7 +1,7 @@
 //! The options of a loader: names, types, defaults and help, once for every interface.
 //!
-//! TOML jobs, `forebay serve --job`, `forebay bench loader`, the wire and Python all read a [`LoaderOptions`]; what
-//! an option does is the loader's. A new option is a line in `options!` and the code that obeys it.
+//! TOML jobs, `forebay serve --job`, `forebay bench loader`, the wire and Python all read [`LoaderOptions`]; the
+//! loader implements them. A new option needs a line in `options!` and the code of its effect.
 //!
 //! ```
 //! use forebay_options::LoaderOptions;
@@ -33,14 +33,14 @@ pub use values::{
     Class, LabelBase, NormalizeSpec, OnError, ShuffleSpec, TransformSpec, Transforms, WeightsSpec,
 };
 
-/// The samples of a batch where no option says.
+/// Number of samples in a batch if `batch_size` is not set.
 pub const DEFAULT_BATCH_SIZE: u64 = 32;
 
-/// The values of an option.
+/// The kind of values that an option accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OptionKind {
-    /// A whole number, this or more.
+    /// A whole number with this minimum.
     Count(u64),
     /// A number of bytes, 1 or more.
     Bytes,
@@ -50,11 +50,11 @@ pub enum OptionKind {
     Text,
     /// One of these names.
     Choice(&'static [&'static str]),
-    /// A name, or a table with a `kind` and parameters, or a list of them.
+    /// A name, or a table with a `kind` and parameters, or a list of names and tables.
     Transform,
-    /// The same, of what is done to a whole batch.
+    /// Like `Transform`, for operations on whole batches.
     BatchTransform,
-    /// Numbers of records.
+    /// Record numbers.
     Indices,
     /// Names or labels of classes.
     Classes,
@@ -62,16 +62,16 @@ pub enum OptionKind {
     Columns,
     /// Weights of classes or records.
     Weights,
-    /// The label of the first class.
+    /// The label of the first class, or `"stored"`.
     Base,
-    /// The name of a shuffle, or whether to shuffle.
+    /// The name of a shuffle, or a boolean.
     Shuffle,
     /// Mean and standard deviation of red, green and blue.
     Normalize,
 }
 
 impl OptionKind {
-    /// The possible values, for errors.
+    /// Returns the possible values, for errors.
     #[must_use]
     pub fn expected(self) -> String {
         match self {
@@ -96,7 +96,7 @@ impl OptionKind {
     }
 }
 
-/// `"a", "b" or "c"`.
+/// Formats names as `"a", "b" or "c"`.
 fn one_of(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
     match quoted.split_last() {
@@ -107,7 +107,7 @@ fn one_of(names: &[&str]) -> String {
 }
 
 impl OptionKind {
-    /// The form of a value in CONFIG.toml and on the command line, where it is more than a word or a number.
+    /// Returns the syntax of a value in CONFIG.toml and on the command line, if it is more than a word or a number.
     #[must_use]
     pub fn toml_form(self) -> Option<&'static str> {
         match self {
@@ -125,13 +125,13 @@ impl OptionKind {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct LoaderOption {
-    /// Name, the same everywhere; the command line has dashes for underscores.
+    /// Name, the same in all interfaces; the command line has dashes in place of underscores.
     pub name: &'static str,
     /// The kind of its values.
     pub kind: OptionKind,
     /// The help of the command line.
     pub doc: &'static str,
-    /// Details, for interfaces with more room.
+    /// Details, for interfaces with space for them.
     pub details: &'static [&'static str],
     /// The default, in words; empty for none.
     pub default: &'static str,
@@ -139,7 +139,7 @@ pub struct LoaderOption {
 
 macro_rules! options {
     ($(#[doc = $doc:literal] $(#[doc = $more:literal])* $name:ident: $type:ty = $kind:expr, $default:literal;)*) => {
-        /// The options of a loader: `None` for those that are not given.
+        /// The options of a loader; `None` for options that are not set.
         #[derive(Debug, Clone, PartialEq, Default, Serialize)]
         #[non_exhaustive]
         pub struct LoaderOptions {
@@ -151,8 +151,8 @@ macro_rules! options {
             )*
         }
 
-        /// Writes a setter for each option into an `impl` block: of a builder whose `options` are [`LoaderOptions`]. The
-        /// types of the values and a trait `IntoOption` have to be in scope.
+        /// Adds a setter for each option to an `impl` block of a builder whose field `options` is
+        /// [`LoaderOptions`]. The types of the values and a trait `IntoOption` have to be in scope.
         #[macro_export]
         macro_rules! option_setters {
             () => {
@@ -177,11 +177,11 @@ macro_rules! options {
         },)*];
 
         impl LoaderOptions {
-            /// Sets one option by name, as [`Value`]s are read.
+            /// Sets one option by name, with the rules of [`OptionKind`].
             ///
             /// # Errors
             ///
-            /// A name that no option has; a value that the option does not take.
+            /// An unknown option, or an invalid value.
             pub fn set(&mut self, name: &str, value: Value) -> Result<(), String> {
                 match name {
                     $(stringify!($name) => self.$name = read(stringify!($name), $kind, value)?,)*
@@ -192,7 +192,7 @@ macro_rules! options {
                 Ok(())
             }
 
-            /// These options, and those of `other` where these have none.
+            /// Returns these options, with the values of `other` for options that are not set.
             #[must_use]
             pub fn or(self, other: &LoaderOptions) -> LoaderOptions {
                 LoaderOptions {
@@ -331,7 +331,7 @@ impl<'de> Deserialize<'de> for LoaderOptions {
     }
 }
 
-/// Reads the value of one option, so that its errors have the value's place: see [`LoaderOptions::entry`].
+/// Deserializes the value of one option, with its position in errors; see [`LoaderOptions::entry`].
 #[derive(Debug)]
 pub struct Entry<'a> {
     options: &'a mut LoaderOptions,
@@ -348,7 +348,7 @@ impl<'de> DeserializeSeed<'de> for Entry<'_> {
 }
 
 impl LoaderOptions {
-    /// Reads one option into these, for tables that have keys of their own besides.
+    /// Returns a seed that deserializes one option into `self`, for tables that also have other keys.
     pub fn entry<'a>(&'a mut self, name: &'a str) -> Entry<'a> {
         Entry {
             options: self,
@@ -356,26 +356,26 @@ impl LoaderOptions {
         }
     }
 
-    /// The same options for a split.
+    /// Returns the options with this split.
     #[must_use]
     pub fn with_split(mut self, split: impl Into<String>) -> Self {
         self.split = Some(split.into());
         self
     }
 
-    /// Whether images stay encoded, so that batches vary in size.
+    /// Returns whether images stay encoded, so that batches vary in size.
     #[must_use]
     pub fn keeps_encoded(&self) -> bool {
         matches!(&self.transform, Some(Transforms::One(only)) if KEEP_ENCODED.contains(&only.kind.as_str()))
     }
 
-    /// Whether batches vary in size: those with encoded images or with columns.
+    /// Returns whether batches vary in size, because they contain encoded images or columns.
     #[must_use]
     pub fn varies(&self) -> bool {
         self.keeps_encoded() || self.columns.as_ref().is_some_and(|names| !names.is_empty())
     }
 
-    /// The options that are given, by name.
+    /// Returns the options that are set, by name.
     #[must_use]
     pub fn given(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
@@ -385,13 +385,13 @@ impl LoaderOptions {
     }
 }
 
-/// Whether an option has this name.
+/// Returns whether an option has this name.
 #[must_use]
 pub fn is_option(name: &str) -> bool {
     OPTIONS.iter().any(|option| option.name == name)
 }
 
-/// An error for a name that no option has, and none of the `other` keys of a table.
+/// Returns the error for a name that is neither an option nor one of the `other` keys of a table.
 #[must_use]
 pub fn unknown(name: &str, other: &[&str]) -> String {
     let names = OPTIONS.iter().map(|option| option.name);
@@ -406,10 +406,10 @@ pub fn unknown(name: &str, other: &[&str]) -> String {
     )
 }
 
-/// Longest value that an error repeats: some options are lists of numbers of records.
+/// Maximum length in characters of a value in an error: some options are long lists of numbers.
 const MAX_SHOWN: usize = 300;
 
-/// A value for an error.
+/// Formats a value for an error, shortened if it is long.
 #[must_use]
 pub fn shown(value: &Value) -> String {
     let text = value.to_string();
@@ -461,9 +461,9 @@ mod tests {
         LoaderOptions::deserialize(value).map_err(|e| e.to_string())
     }
 
-    /// Help is shown for Python too, where values are objects.
+    /// Python shows the help texts too, and does not have the syntax of TOML.
     #[test]
-    fn help_shows_the_syntax_of_no_interface() {
+    fn help_texts_contain_no_toml_syntax() {
         for option in OPTIONS {
             let text = [&[option.doc][..], option.details].concat().concat();
             assert!(
@@ -509,13 +509,13 @@ mod tests {
     }
 
     #[test]
-    fn names_given_twice_are_refused() {
+    fn duplicate_options_are_refused() {
         let error = serde_json::from_str::<LoaderOptions>(r#"{"seed": 1, "seed": 2}"#).unwrap_err();
         assert!(error.to_string().contains("option seed is given twice"));
     }
 
     #[test]
-    fn options_that_are_not_given_come_from_others() {
+    fn unset_options_come_from_the_other_options() {
         let job = read(json!({"seed": 7, "batch_size": 16})).unwrap();
         let asked = read(json!({"seed": 0})).unwrap();
         let both = asked.or(&job);
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn short_forms_are_those_they_stand_for() {
+    fn short_forms_equal_the_long_forms() {
         for (short, long) in [
             (json!({"shuffle": true}), json!({"shuffle": "blocks"})),
             (json!({"shuffle": false}), json!({"shuffle": "none"})),

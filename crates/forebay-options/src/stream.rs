@@ -1,28 +1,28 @@
-//! An open stream of batches, as its two sides describe it.
+//! Description of an open stream of batches, for client and server.
 
 use crate::LoaderOptions;
 
-/// The description of an open stream: its options with every default filled in, and the numbers that follow from them.
+/// The description of an open stream: its options with all defaults filled in, and numbers that follow from them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StreamInfo {
-    /// Its options, complete: the same stream can be opened again with them.
+    /// The complete options, with which the same stream can be opened again.
     pub options: LoaderOptions,
-    /// Records of the split.
+    /// Number of records in the split.
     pub records: u64,
-    /// Samples of an epoch, all ranks together, padding not counted.
+    /// Number of samples in an epoch over all ranks, without padding.
     pub samples: u64,
-    /// Batches of an epoch.
+    /// Number of batches in an epoch.
     pub batches_per_epoch: u64,
-    /// Bytes of every batch; with encoded images, what one has on average.
+    /// Size of a batch in bytes; the mean size with encoded images.
     pub batch_bytes: u64,
     /// The label of the first class in batches.
     pub label_base: i64,
-    /// The names of classes in the order of labels; empty where they are not known.
+    /// Class names in the order of labels; empty if unknown.
     pub classes: Vec<String>,
 }
 
 impl StreamInfo {
-    /// A stream with these options.
+    /// Creates the description of a stream with these options.
     #[must_use]
     pub fn new(options: LoaderOptions) -> Self {
         StreamInfo {
@@ -31,25 +31,25 @@ impl StreamInfo {
         }
     }
 
-    /// Samples of a batch of its rank.
+    /// Returns the number of samples in a batch of this rank.
     #[must_use]
     pub fn batch_size(&self) -> u64 {
         self.options.batch_size.unwrap_or(0)
     }
 
-    /// Its rank.
+    /// Returns the rank of the stream.
     #[must_use]
     pub fn rank(&self) -> u64 {
         self.options.rank.unwrap_or(0)
     }
 
-    /// The ranks that share an epoch.
+    /// Returns the number of ranks that share an epoch.
     #[must_use]
     pub fn world_size(&self) -> u64 {
         self.options.world_size.unwrap_or(0)
     }
 
-    /// Samples of a batch of all ranks together.
+    /// Returns the number of samples in a batch over all ranks.
     #[must_use]
     pub fn global_batch_size(&self) -> u64 {
         self.batch_size().saturating_mul(self.world_size())

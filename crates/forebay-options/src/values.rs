@@ -1,4 +1,4 @@
-//! The values of options.
+//! Types of option values.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl std::ops::Deref for ShuffleSpec {
     }
 }
 
-/// A transform: its name, and parameters that the transform itself reads.
+/// A transform: its name, and parameters that the loader passes to the transform.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TransformSpec {
     /// Name, as in Python.
@@ -52,7 +52,7 @@ pub struct TransformSpec {
 }
 
 impl TransformSpec {
-    /// A transform with the default of each parameter.
+    /// Creates a transform with default parameters.
     #[must_use]
     pub fn new(kind: impl Into<String>) -> Self {
         TransformSpec {
@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for TransformSpec {
 pub enum Transforms {
     /// A transform on its own.
     One(TransformSpec),
-    /// One after the other.
+    /// Several transforms, applied in order.
     List(Vec<TransformSpec>),
 }
 
@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for Transforms {
     }
 }
 
-/// The numbers that pixels are normalized with: `(value - mean) / std`, of values from 0 to 1.
+/// The numbers with which pixels are normalized: `(value - mean) / std`, for values from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NormalizeSpec {
@@ -118,17 +118,17 @@ pub struct NormalizeSpec {
     pub std: [f32; 3],
 }
 
-/// Handling of a sample that cannot be read or decoded.
+/// Handling of samples that cannot be read or decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
-    /// The loader fails with its error.
+    /// The loader fails with the sample's error.
     #[default]
     Raise,
-    /// The next good sample of the same batch (after the last one, the first one) is in its place, pixels, label and
-    /// number; zeros where the batch has none. Marked by [`FLAG_FAILED`](forebay_batch::FLAG_FAILED).
+    /// The sample is replaced by the next good sample of the batch (the first one after the last): pixels, label
+    /// and number; by zeros if the batch has none. Marked by [`FLAG_FAILED`](forebay_batch::FLAG_FAILED).
     Skip,
-    /// Zeros are in its place, and the label is -1. Marked by [`FLAG_FAILED`](forebay_batch::FLAG_FAILED).
+    /// The sample is replaced by zeros with the label -1. Marked by [`FLAG_FAILED`](forebay_batch::FLAG_FAILED).
     Zero,
 }
 
@@ -141,12 +141,12 @@ pub enum LabelBase {
     Zero,
     /// 1, as TensorFlow's ImageNet records count classes.
     One,
-    /// Labels stay as stored, whatever they count from.
+    /// Labels are those stored in the dataset, whatever the first one is.
     Stored,
 }
 
 impl LabelBase {
-    /// Returns the label of the first class, `None` for labels as stored.
+    /// Returns the label of the first class; `None` for stored labels.
     #[must_use]
     pub fn first(self) -> Option<i64> {
         match self {
@@ -156,7 +156,7 @@ impl LabelBase {
         }
     }
 
-    /// Returns the label of the first class of a dataset that stores it as `stored`.
+    /// Returns the label of the first class, for a dataset in which it is stored as `stored`.
     #[must_use]
     pub fn or_stored(self, stored: i64) -> i64 {
         self.first().unwrap_or(stored)
@@ -189,26 +189,26 @@ impl From<LabelBase> for Class {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Class {
-    /// Its label, as batches have it.
+    /// The label of the class in batches.
     Label(i64),
-    /// Its name in the manifest.
+    /// The name of the class in the manifest.
     Name(String),
 }
 
-/// WeightsSpec for draws with replacement.
+/// Weights for draws with replacement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum WeightsSpec {
-    /// One for each record of the split.
+    /// One weight for each record of the split.
     BySample(Vec<f32>),
-    /// One for each of these classes, by label as batches have it.
+    /// Weights of classes, by their label in batches.
     ByLabel(Vec<(i64, f64)>),
-    /// One for each of these classes, by name.
+    /// Weights of classes, by name.
     ByClass(BTreeMap<String, f64>),
 }
 
 impl WeightsSpec {
-    /// How many there are.
+    /// Returns the number of weights.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -218,7 +218,7 @@ impl WeightsSpec {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no weights.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
