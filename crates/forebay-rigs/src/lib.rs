@@ -35,5 +35,10 @@ pub use s3::S3Server;
 pub use scripted::{Reply, Scripted};
 pub use web::Web;
 
+/// Whether whole series of tests run, as in `tools/test full`, and not a part of each.
+pub fn is_full_test() -> bool {
+    std::env::var_os("FOREBAY_TEST_FULL").is_some()
+}
+
 /// The bucket or container that each rig creates.
 pub const BUCKET: &str = "bucket";

@@ -236,7 +236,12 @@ fn an_error_of_any_step_is_reported_and_a_rerun_recovers() {
         ("write", "ENOSPC"),
         ("mkdir", "EACCES"),
     ] {
-        for number in 1.. {
+        // There are far more writes than other calls.
+        let step = match call {
+            "write" if !forebay_rigs::is_full_test() => 5,
+            _ => 1,
+        };
+        for number in (1..).step_by(step) {
             let dst = dir.path().join(format!("{call} {number}"));
             let front = strace(call, &format!("error={error}"), number);
             let status = victim(&front, &src, &dst).status().unwrap();
