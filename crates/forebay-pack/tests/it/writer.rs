@@ -384,7 +384,12 @@ fn samples_that_do_not_match_the_schema_are_left_out() {
     assert!(error.contains("split \"../etc\""), "{error}");
     // A sample without a label gets -1, and one without a key its number.
     writer.write(good("label", None)).unwrap();
-    writer.write(good("points", None)).unwrap();
+    let error = writer.write(good("points", None)).unwrap_err();
+    assert!(
+        error.to_string().contains("an earlier sample has its key"),
+        "{error}"
+    );
+    writer.write(good("points", None).key("other")).unwrap();
     assert_eq!(writer.close().unwrap().records(), 2);
     assert!(matches!(writer.close().unwrap_err(), Error::Closed { .. }));
     assert!(matches!(
