@@ -1,4 +1,4 @@
-//! The account of a dataset, for people: what was read, and what became of it.
+//! Prints the account of a dataset: what was read, and what it was used for.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::failure::Outcome;
 use crate::paint::printable;
 use crate::quantity;
 
-/// Names of columns that are listed.
+/// Maximum number of columns that are listed.
 const COLUMNS_SHOWN: usize = 12;
 
-/// Prints an account, and warns of what a user should look at.
+/// Prints an account, and a warning for each of its problems.
 pub(crate) fn print(account: &Account, classes: &[String], console: &Console) {
     for (name, text) in lines(account, classes) {
         console.line(format!("  {name:<10} {}", printable(&text)));
@@ -22,7 +22,7 @@ pub(crate) fn print(account: &Account, classes: &[String], console: &Console) {
     }
 }
 
-/// Returns how a command ends whose dataset has this account.
+/// Returns the outcome of a command that made a dataset with this account.
 pub(crate) fn outcome(account: Option<&Account>) -> Outcome {
     match account.is_none_or(|account| account.problems.is_empty()) {
         true => Outcome::Done,
@@ -77,7 +77,7 @@ fn reasons(counts: &BTreeMap<String, u64>) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The source of labels, and the splits without them.
+/// Describes the source of labels, and the splits without labels.
 fn label(account: &Account, classes: &[String]) -> String {
     let Some(role) = account.roles.get("label") else {
         return "none".to_owned();
@@ -125,7 +125,7 @@ mod tests {
     use forebay_shard::manifest::{RoleAccount, SplitAccount};
 
     #[test]
-    fn an_account_says_what_became_of_everything() {
+    fn an_account_covers_everything_that_was_read() {
         let mut account = Account::new("files");
         account.read = 12_000;
         for (name, samples, labelled) in [("train", 10_000, 10_000), ("test", 1_995, 0)] {

@@ -48,8 +48,8 @@ pub struct GlobalArgs {
     pub(crate) no_progress: bool,
 }
 
-/// Options that a variable can set for a whole shell, by long flag. Each keeps its meaning in every command, and none
-/// changes what is written or deleted.
+/// Long flags of options that an environment variable can set. Each has the same meaning in every command, and none changes
+/// what is written or deleted.
 const OPTION_VARIABLES: [&str; 8] = [
     "cache-bytes",
     "cache-dir",
@@ -61,7 +61,7 @@ const OPTION_VARIABLES: [&str; 8] = [
     "staging-bytes",
 ];
 
-/// Variables that the libraries read: how clients reach a server.
+/// Variables that the libraries read, for connections to servers.
 const LIBRARY_VARIABLES: [&str; 6] = [
     "FOREBAY_TLS_CA",
     "FOREBAY_TLS_CLIENT_CERT",
@@ -77,7 +77,7 @@ fn variable(long: &str) -> String {
     format!("{PREFIX}{}", long.replace('-', "_").to_uppercase())
 }
 
-/// Names of all environment variables that Forebay reads.
+/// Returns the names of all environment variables that Forebay reads.
 pub(crate) fn variables() -> Vec<String> {
     let mut names: Vec<String> = OPTION_VARIABLES.map(variable).into();
     names.extend(LIBRARY_VARIABLES.map(str::to_owned));
@@ -85,8 +85,8 @@ pub(crate) fn variables() -> Vec<String> {
     names
 }
 
-/// Lets the options of `OPTION_VARIABLES` be set by `FOREBAY_...`; a switch is on by `1`, `true` or `yes`, and off by `0`,
-/// `false`, `no` or nothing.
+/// Adds a variable `FOREBAY_...` to each option of `OPTION_VARIABLES`. A switch is on for `1`, `true` or `yes`, and off for
+/// `0`, `false`, `no` or an empty value.
 pub fn with_environment(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg: Arg| {
         let Some(&long) = OPTION_VARIABLES
@@ -107,7 +107,7 @@ pub fn with_environment(command: clap::Command) -> clap::Command {
     command.mut_subcommands(with_environment)
 }
 
-/// Warnings about variables that look like ours and are not read. `FOREBAY_TEST_...` belongs to test suites.
+/// Returns warnings about variables with our prefix that nothing reads. `FOREBAY_TEST_...` belongs to test suites.
 pub(crate) fn unknown_variables<'a>(
     names: impl IntoIterator<Item = &'a str>,
     command: &dyn Fn() -> clap::Command,
@@ -138,7 +138,7 @@ fn has_option(command: &clap::Command, long: &str) -> bool {
         || command.get_subcommands().any(|sub| has_option(sub, long))
 }
 
-/// The colour choice, read before parsing so that usage errors and help follow it as well.
+/// Returns the color choice before parsing, so that usage errors and help follow it too.
 pub(crate) fn colour_before_parsing(args: &[OsString]) -> ColorChoice {
     let mut choice = std::env::var_os("FOREBAY_COLOR");
     let mut args = args.iter().skip(1);
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// The words of a command as a shell splits them; none after a comment, a pipe, a redirection or the next command.
+    /// Splits a command into words, as a shell does. Stops at a comment, a pipe, a redirection or the next command.
     fn words(line: &str) -> Vec<String> {
         let mut words = Vec::new();
         let mut word: Option<String> = None;
@@ -267,7 +267,7 @@ mod tests {
         words
     }
 
-    /// Why a command is not valid.
+    /// Returns the error of an invalid command.
     fn refused(line: &str, found_in: &str) -> Option<String> {
         use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
         let error = crate::command().try_get_matches_from(words(line)).err()?;
@@ -281,7 +281,7 @@ mod tests {
             let help = command.get_after_help().map(ToString::to_string);
             let lines = help.as_deref().unwrap_or_default().lines();
             for line in lines.filter(|line| line.starts_with("  forebay ")) {
-                // A remark is two spaces or more behind the command.
+                // A remark follows the command after two spaces or more.
                 let example = line.trim_start().split("  ").next().unwrap_or_default();
                 found.extend(refused(example, command.get_name()));
             }

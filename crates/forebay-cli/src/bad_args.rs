@@ -14,7 +14,7 @@ How to handle bad images and records: skip, fail or quarantine:DIR
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Bad input")]
 pub(crate) struct BadArgs {
-    /// How to handle bad images and records: skip, fail or quarantine:DIR
+    /// What to do with bad records: skip, fail or quarantine:DIR
     #[arg(
         long,
         value_name = "POLICY",
@@ -24,7 +24,7 @@ pub(crate) struct BadArgs {
     )]
     pub(crate) on_bad: OnBad,
 
-    /// Stop with an error after more bad ones than N, or than a share such as 0.5% [default: 1%, and at least 100]
+    /// Most bad records, a number or a share [default: 1%, at least 100]
     #[arg(long, value_name = "N")]
     max_bad: Option<MaxBad>,
 }

@@ -1,4 +1,4 @@
-//! Datasets that loaders make by themselves: an index of files that were named without one.
+//! Indexes that loaders create by themselves, for files that were named without an index.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use crate::command::record_source::foreign_source;
 pub struct CachedIndex {
     /// The directory of the dataset.
     pub root: PathBuf,
-    /// Whether the files were read for it now, and not by an earlier call.
+    /// Whether this call has read the files, and not an earlier one.
     pub is_new: bool,
-    /// Bytes of the files.
+    /// Size of the files in bytes.
     pub bytes: u64,
 }
 
-/// Returns a dataset of the WebDataset, MDS or Parquet files that a place or a pattern names, in `$XDG_CACHE_HOME` or `~/.cache`.
-/// The files are read once; if they change, they are read again. Processes that ask at the same time wait for one another.
-/// `None` if the place has no such files.
+/// Returns an index of the WebDataset, MDS or Parquet files that a location or a pattern names. It is kept in `$XDG_CACHE_HOME`
+/// or `~/.cache`. The files are read once, and again if they change. Concurrent processes wait for one another. `None` if the
+/// location has no such files.
 ///
 /// # Errors
-/// A message, if the files cannot be read in place, or the index cannot be written.
+/// A message if the files cannot be read in place, or the index cannot be written.
 pub fn cached_index(place: &Path, store: &StoreOptions) -> Option<Result<CachedIndex, String>> {
     let sources = [place.to_path_buf()];
     let found = foreign_source(&sources, None, &ForeignArgs::default(), store).ok()??;
@@ -62,11 +62,11 @@ fn index(
     options.read = ReadOptions::new(store.clone());
     let cancel = store.cancel.clone().unwrap_or_default();
     let done = convert(&options, &(), &cancel).or_else(|error| {
-        // The next call continues what was interrupted.
+        // The next call continues an interrupted conversion.
         if cancel.is_cancelled() {
             return Err(error);
         }
-        // The files are others now, or an index of other options is there.
+        // The files have changed, or the existing index was made with other options.
         options.overwrite = true;
         convert(&options, &(), &cancel)
     });

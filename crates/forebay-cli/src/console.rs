@@ -1,7 +1,6 @@
 //! Output: results on stdout, everything else on stderr, events for programs.
 //!
-//! A reader that goes away (`| head`) is not an error: what is left is not printed, the work
-//! that a command does goes on.
+//! A reader that closes stdout (`| head`) is not an error: the command continues its work, and prints nothing more.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
@@ -21,8 +20,7 @@ use crate::json_log;
 use crate::paint::{Paint, safe};
 use crate::progress::Bar;
 
-/// The name for the program that works in the user's shell: as it was called, without a directory
-/// that is on the PATH.
+/// Returns the program name that works in the user's shell: as it was called, without a directory that is on the PATH.
 fn program_name(called: &OsStr) -> String {
     let called = Path::new(called);
     let on_path = called.parent().is_some_and(|dir| {
@@ -35,7 +33,7 @@ fn program_name(called: &OsStr) -> String {
     }
 }
 
-/// The decided form of the output options, and the streams. Clones share them.
+/// The resolved output options, and the streams. Clones share them.
 #[derive(Clone)]
 pub struct Console {
     json: bool,
@@ -48,7 +46,7 @@ pub struct Console {
     /// The first error in writing to stdout; nothing is written after it.
     stdout_error: Arc<Mutex<Option<io::Error>>>,
     interrupt: Arc<Interrupt>,
-    /// Whether the last event was printed.
+    /// Whether the summary, which is the last event, was printed.
     summarised: Arc<AtomicBool>,
     /// Whether stderr is a log of JSON objects.
     json_log: Arc<AtomicBool>,
@@ -88,7 +86,7 @@ impl Console {
         }
     }
 
-    /// Makes all of stderr JSON from here on, one object a line: no bars, and panics too.
+    /// Makes all of stderr JSON from now on, with one object per line: hides bars, and formats panics as JSON too.
     pub(crate) fn log_as_json(&self) {
         if self.json_log.swap(true, Ordering::Relaxed) {
             return;
@@ -100,7 +98,7 @@ impl Console {
         }));
     }
 
-    /// Writes a line for people as one of the JSON log, if stderr is one.
+    /// Writes a line for people to the JSON log, if stderr is one. Returns whether it is.
     fn logged(&self, level: &str, event: &str, text: &str, hint: Option<&str>) -> bool {
         let is_log = self.json_log.load(Ordering::Relaxed);
         if is_log {
@@ -109,32 +107,32 @@ impl Console {
         is_log
     }
 
-    /// How the user calls this program, for commands to type next.
+    /// Returns the name by which the user calls this program, for commands to type next.
     pub fn program(&self) -> &str {
         &self.program
     }
 
-    /// Ctrl-C, for commands that answer it.
+    /// Returns the handler of Ctrl-C.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
 
-    /// Whether details are asked for.
+    /// Returns whether the user asked for details.
     pub(crate) fn is_verbose(&self) -> bool {
         self.verbose > 0
     }
 
-    /// Whether results are events for a program.
+    /// Returns whether results are printed as events for a program.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// The colours of results.
+    /// Returns the colors of results.
     pub fn paint(&self) -> Paint {
         self.results
     }
 
-    /// A line of results for a person; nothing with `--json`.
+    /// Prints a line of results for a person; nothing with `--json`.
     pub fn line(&self, text: impl AsRef<str>) {
         if !self.json {
             let text = safe(text.as_ref());
@@ -142,23 +140,23 @@ impl Console {
         }
     }
 
-    /// An empty line between results.
+    /// Prints an empty line between results.
     pub fn blank(&self) {
         self.line("");
     }
 
-    /// A heading over results.
+    /// Prints a heading over results.
     pub fn heading(&self, text: impl AsRef<str>) {
         self.line(self.results.bold(text));
     }
 
-    /// Raw bytes as the result, whatever `--json` says.
+    /// Writes raw bytes as the result, with or without `--json`.
     pub(crate) fn write_bytes(&self, bytes: &[u8]) {
         self.stdout(|out| out.write_all(bytes));
     }
 
-    /// An event for a program: one line, its type first, then the fields of the payload, which is a
-    /// struct or a map. Nothing without `--json`.
+    /// Prints an event for a program: one line with the type, then the fields of the payload, which is a struct or a map.
+    /// Prints nothing without `--json`.
     pub fn event(&self, kind: &str, payload: &impl Serialize) {
         if !self.json {
             return;
@@ -189,8 +187,8 @@ impl Console {
         }
     }
 
-    /// A line of a log as it is, on stderr; `detail` is 0 for what `-q` hides, more for what `-v` shows, less for what only
-    /// `-qq` hides.
+    /// Prints a log line unchanged on stderr. `-q` hides lines of `detail` 0, only `-v` shows those above 0, and only `-qq`
+    /// hides those below 0.
     pub(crate) fn log_line(&self, line: &str, detail: i8) {
         let shown = match detail {
             ..0 => self.quiet < 2,
@@ -202,7 +200,7 @@ impl Console {
         }
     }
 
-    /// Shown with `-v`.
+    /// Prints a note that only `-v` shows.
     pub(crate) fn detail(&self, text: impl AsRef<str>) {
         if self.verbose > 0 && self.quiet == 0 && !self.logged("debug", "note", text.as_ref(), None)
         {
@@ -210,7 +208,7 @@ impl Console {
         }
     }
 
-    /// Something that is not as it should be, while the work goes on; hidden by `-qq`.
+    /// Prints a warning, which `-qq` hides.
     pub(crate) fn warning(&self, text: impl AsRef<str>) {
         if self.quiet < 2 && !self.logged("warning", "warning", text.as_ref(), None) {
             self.stderr(&format!(
@@ -221,15 +219,14 @@ impl Console {
         }
     }
 
-    /// A line below a warning.
+    /// Prints a line below a warning.
     pub(crate) fn warning_detail(&self, text: impl AsRef<str>) {
         if self.quiet < 2 && !self.logged("warning", "warning", text.as_ref(), None) {
             self.stderr(&format!("  {}", text.as_ref()));
         }
     }
 
-    /// The error line and its hint; with `--json` the same as the last event, unless there was a
-    /// summary.
+    /// Prints the error line and its hint. With `--json`, also prints them as the last event, unless a summary was printed.
     pub(crate) fn failure(&self, failure: &Failure) {
         let (word, kind) = if failure.is_interruption() {
             (self.notes.yellow("interrupted:"), "interrupted")
@@ -243,7 +240,7 @@ impl Console {
             }
         }
         if self.summarised.load(Ordering::Relaxed) {
-            // The summary is the last event, and says that it failed.
+            // The summary is the last event, and reports the failure.
             return;
         }
         #[derive(Serialize)]
@@ -262,25 +259,25 @@ impl Console {
         );
     }
 
-    /// A bar on the terminal for `total` bytes or things; invisible where bars are off.
+    /// Starts a bar on the terminal for `total` bytes or items; invisible if bars are off.
     pub fn bar(&self, stage: &str, total: Option<u64>) -> Bar {
         Bar::start(&self.bars, stage, total, self.notes.is_on())
     }
 
-    /// How often a progress event is worth a line with `--json`.
+    /// Minimum interval between progress events with `--json`.
     pub(crate) const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-    /// Whether the reader of stdout has closed it.
+    /// Returns whether the reader of stdout has closed it.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.stdout_error.lock().is_ok_and(|error| error.is_some())
     }
 
-    /// Takes bars off the screen.
+    /// Removes bars from the screen.
     pub(crate) fn clear_progress(&self) {
         let _ = self.bars.clear();
     }
 
-    /// Flushes stdout. A reader that went away is fine, a full disk is not.
+    /// Flushes stdout. A reader that has closed it is no error, but a full disk is.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         self.stdout(|out| out.flush());
         let error = self.stdout_error.lock().map(|mut error| error.take());
@@ -311,7 +308,7 @@ impl Console {
     }
 
     fn stderr_as_it_is(&self, text: &str) {
-        // Nothing can be said where stderr itself is closed.
+        // Nothing can be reported if stderr itself is closed.
         let _ = self.suspend(|| writeln!(io::stderr().lock(), "{text}"));
     }
 

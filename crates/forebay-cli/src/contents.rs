@@ -1,4 +1,4 @@
-//! Opening what the user named: the shards of a dataset, split by split, or a single shard.
+//! Opens what the user named: the shards of a dataset by split, or a single shard.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ pub(crate) enum Contents {
     Shard(Shard),
 }
 
-/// A split's name, where there are splits, and its shards.
+/// The name of a split, if there are splits, and its shards.
 pub(crate) type SplitShards = (Option<String>, Vec<Shard>);
 
-/// One record's place.
+/// The location of a record.
 pub(crate) struct Located {
     pub(crate) split: Option<String>,
     pub(crate) shard: Shard,
-    /// Number in the split, or in the shard where only that was named.
+    /// Number in the split, or in the shard if only a shard was named.
     pub(crate) index: u64,
     /// Number in the shard.
     pub(crate) record: u64,
@@ -37,7 +37,7 @@ impl Contents {
         })
     }
 
-    /// Its location.
+    /// Returns its location.
     pub(crate) fn path(&self) -> PathBuf {
         match self {
             Self::Dataset(dataset) => dataset.root().to_owned(),
@@ -45,7 +45,7 @@ impl Contents {
         }
     }
 
-    /// The features that hold image and label; of a single shard those that `forebay pack` writes.
+    /// Returns the features that hold image and label; for a single shard, those that `forebay pack` writes.
     pub(crate) fn record_features(&self) -> &RecordFeatures {
         match self {
             Self::Dataset(dataset) => &dataset.manifest().record_features,
@@ -61,7 +61,7 @@ impl Contents {
         }
     }
 
-    /// All shards with the names of their splits, opened.
+    /// Opens all shards, grouped by the name of their split.
     pub(crate) fn shards(&self) -> Result<Vec<SplitShards>, Failure> {
         match self {
             Self::Shard(shard) => Ok(vec![(None, vec![shard.clone()])]),
@@ -75,7 +75,7 @@ impl Contents {
         }
     }
 
-    /// A record by its number in the split.
+    /// Finds a record by its number in the split.
     pub(crate) fn by_index(&self, split: Option<&str>, index: u64) -> Result<Located, Failure> {
         match self {
             Self::Shard(shard) => {
@@ -105,7 +105,7 @@ impl Contents {
         }
     }
 
-    /// A record by its key; in all splits unless one is named.
+    /// Finds a record by its key, in all splits unless one is named.
     pub(crate) fn by_key(&self, split: Option<&str>, key: &[u8]) -> Result<Located, Failure> {
         match self {
             Self::Shard(shard) => {

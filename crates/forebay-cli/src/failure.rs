@@ -1,5 +1,4 @@
-//! Errors as the user reads them: one line that says what and where, one that says what
-//! to do, and an exit code.
+//! Errors as the user reads them: a line that says what failed and where, a hint that says what to do, and an exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -9,12 +8,12 @@ use forebay_shard::some_of;
 
 use crate::paint::printable;
 
-/// How a command that did its work ended.
+/// The outcome of a command that did its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Everything was done.
     Done,
-    /// Everything was done that could be; some inputs could not be read.
+    /// Everything was done, except for inputs that could not be read.
     SomeUnreadable,
 }
 
@@ -35,7 +34,7 @@ enum Kind {
     Interrupted,
 }
 
-/// A command that did not do its work.
+/// The failure of a command.
 #[derive(Debug)]
 pub struct Failure {
     kind: Kind,
@@ -44,7 +43,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with its one line: what, where, expected and found.
+    /// Creates a failure from one line: what failed and where, expected and found.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             kind: Kind::Failed,
@@ -53,7 +52,7 @@ impl Failure {
         }
     }
 
-    /// Arguments that make no sense together, found after parsing.
+    /// Creates a failure for arguments that contradict each other, found after parsing.
     pub fn usage(message: impl Into<String>) -> Self {
         Self {
             kind: Kind::Usage,
@@ -61,7 +60,7 @@ impl Failure {
         }
     }
 
-    /// A clean stop after Ctrl-C.
+    /// Creates the failure of a clean stop after Ctrl-C.
     pub fn interrupted(message: impl Into<String>) -> Self {
         Self {
             kind: Kind::Interrupted,
@@ -69,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// An error of a library with all its causes on one line; a clean stop if Ctrl-C is behind it.
+    /// Creates a failure from a library error with all its causes on one line; a clean stop if Ctrl-C caused the error.
     pub fn from_error(error: &(dyn Error + 'static)) -> Self {
         if was_stopped(error) {
             Self::interrupted(one_line(error))
@@ -78,14 +77,14 @@ impl Failure {
         }
     }
 
-    /// Says what to do.
+    /// Adds a hint that says what to do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Says what to do, where that is known.
+    /// Adds a hint, if there is one.
     #[must_use]
     pub(crate) fn maybe_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint.or(self.hint);
@@ -119,7 +118,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The exit code of a command's result.
+/// Returns the exit code of a command's result.
 pub(crate) fn exit_code(result: &Result<Outcome, Failure>) -> i32 {
     match result {
         Ok(outcome) => outcome.exit_code(),
@@ -127,8 +126,8 @@ pub(crate) fn exit_code(result: &Result<Outcome, Failure>) -> i32 {
     }
 }
 
-/// An error and its causes on one line. Some libraries' messages hold their causes already:
-/// a cause that the line holds is not said twice.
+/// Returns an error and its causes on one line. Some libraries include causes in their messages, so a cause that the line
+/// contains is not repeated.
 pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
@@ -143,7 +142,7 @@ pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     line.replace('\n', " ")
 }
 
-/// Whether a store was waited for when Ctrl-C came.
+/// Returns whether Ctrl-C ended a wait for a store.
 fn was_stopped(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -159,7 +158,7 @@ fn was_stopped(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Names for a message, not too many: `a, b and 12 more`.
+/// Lists names for a message, but not too many: `a, b and 12 more`.
 pub(crate) fn counted_choices(names: &[&str]) -> String {
     match names.is_empty() {
         true => "none".to_owned(),
@@ -167,7 +166,7 @@ pub(crate) fn counted_choices(names: &[&str]) -> String {
     }
 }
 
-/// The usual remedy for an error of the operating system, if there is one.
+/// Returns the usual remedy for an error of the operating system, if there is one.
 pub(crate) fn io_hint(error: &std::io::Error) -> Option<String> {
     use std::io::ErrorKind;
     let hint = match error.kind() {
@@ -189,7 +188,7 @@ pub(crate) fn io_hint(error: &std::io::Error) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// The first error of the operating system in the chain.
+/// Returns the first error of the operating system in the chain of causes.
 pub(crate) fn io_cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a std::io::Error> {
     let mut next = Some(error);
     while let Some(error) = next {

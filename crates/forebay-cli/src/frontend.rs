@@ -1,4 +1,4 @@
-//! Arguments, output and errors of the commands, for other programs that look like `forebay`.
+//! Arguments, output and errors of the commands, for other programs with the same user interface.
 
 pub use crate::args::{GlobalArgs, with_environment};
 pub use crate::command::bench::cold_args::{ColdArgs, ways};
@@ -15,7 +15,7 @@ pub use crate::run::conclude;
 pub use crate::store_args::StoreArgs;
 pub use crate::table::{Align, Table};
 
-/// Sizes and durations, read and written.
+/// Parses and formats sizes and durations.
 pub mod quantity {
     pub use crate::quantity::{bytes, counted, duration, parse_duration, parse_size};
 }

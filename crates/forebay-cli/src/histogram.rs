@@ -1,11 +1,10 @@
-//! How many things are how big, in powers of two, as the classic
-//! `find -size | awk` one-liner prints it.
+//! A histogram of sizes by powers of two, in the form that the usual `find -size | awk` one-liner prints.
 
 use serde::Serialize;
 
 use crate::quantity::{binary, count};
 
-/// Counts by power of two: bucket `k` holds the sizes from 2^k to 2^(k+1) - 1, and zero has its own.
+/// Counts by power of two: bucket `k` counts sizes from 2^k to 2^(k+1) - 1, and zero has its own bucket.
 #[derive(Debug, Clone)]
 pub(crate) struct Histogram {
     zero: u64,
@@ -43,7 +42,7 @@ impl Histogram {
         }
     }
 
-    /// Adds what another one counted.
+    /// Adds the counts of another histogram.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.zero += other.zero;
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
@@ -51,7 +50,7 @@ impl Histogram {
         }
     }
 
-    /// The buckets from the first to the last that hold something, empty ones between them too.
+    /// Returns the buckets from the first to the last one in use, including empty ones between them.
     pub(crate) fn buckets(&self) -> Vec<Bucket> {
         let mut out = Vec::new();
         if self.zero > 0 {
@@ -80,12 +79,12 @@ impl Histogram {
         out
     }
 
-    /// One line for each bucket: from which size in bytes, how many, and a bar.
+    /// Returns a line for each bucket: its lower bound in bytes, its count, and a bar.
     pub(crate) fn lines(&self, bar_width: usize) -> Vec<String> {
         self.lines_of(bar_width, binary)
     }
 
-    /// The same in another unit.
+    /// Returns the lines with bounds in another unit.
     pub(crate) fn lines_of(&self, bar_width: usize, unit: impl Fn(u64) -> String) -> Vec<String> {
         let buckets = self.buckets();
         let most = buckets.iter().map(|b| b.count).max().unwrap_or(0).max(1);
@@ -93,7 +92,7 @@ impl Histogram {
         buckets
             .iter()
             .map(|bucket| {
-                // A count that is not zero is seen.
+                // A bucket with a count has a visible bar.
                 let share = bucket.count as f64 / most as f64;
                 let least = if bucket.count > 0 {
                     0.125 / bar_width as f64
@@ -113,7 +112,7 @@ impl Histogram {
     }
 }
 
-/// A bar of a share of its full width, in eighths of a character.
+/// Returns a bar for a share of the full width, in eighths of a character.
 pub(crate) fn bar(share: f64, width: usize) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;

@@ -1,5 +1,5 @@
-//! Opens a location on the command line: a dataset with its manifest, or one shard. Recognized by
-//! looking, never by name alone.
+//! Opens a location on the command line: a dataset with its manifest, or one shard. The contents decide which it is, not the
+//! name.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,12 +19,12 @@ use crate::tfrecord_names::is_shard;
 /// The manifest's name in a dataset's root.
 pub(crate) const MANIFEST: &str = "forebay.json";
 
-/// The local path that the user's text names: a path, or a `file://` URL.
+/// Parses a local path, or a `file://` URL.
 pub(crate) fn local(text: &Path) -> Result<PathBuf, Failure> {
     Ok(Location::parse(text)?.local_path()?.to_owned())
 }
 
-/// The synthetic dataset that the user's text names, if it names one.
+/// Parses the URL of a synthetic dataset; `None` for other locations.
 pub(crate) fn synthetic(text: &Path) -> Result<Option<Recipe>, Failure> {
     match text.to_str() {
         Some(url) if is_synthetic(url) => Recipe::parse(url)
@@ -37,13 +37,13 @@ pub(crate) fn synthetic(text: &Path) -> Result<Option<Recipe>, Failure> {
 /// The contents of a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A directory that holds a manifest.
+    /// A directory with a manifest.
     Dataset,
     /// A file that is not a manifest.
     Shard,
 }
 
-/// A place whose kind is known.
+/// A location whose kind is known.
 #[derive(Debug, Clone)]
 pub(crate) struct Input {
     kind: Kind,
@@ -52,7 +52,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Looks at `text`: a dataset's root, its manifest, or a shard, here or in a store.
+    /// Recognizes a dataset's root, its manifest, or a shard, on this machine or in a store.
     pub(crate) fn recognise(text: &Path, store: &StoreOptions) -> Result<Self, Failure> {
         Self::recognise_with(text, &ReadOptions::new(store.clone()))
     }
@@ -152,27 +152,27 @@ impl Input {
         )))
     }
 
-    /// Its location.
+    /// Returns its location.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The storage that holds it.
+    /// Returns the storage that holds it.
     pub(crate) fn storage(&self) -> &dyn Storage {
         &*self.storage
     }
 
-    /// The same, to be kept.
+    /// Returns a shared reference to the storage.
     pub(crate) fn shared_storage(&self) -> Arc<dyn Storage> {
         Arc::clone(&self.storage)
     }
 
-    /// Whether it is a dataset, or a single shard.
+    /// Returns whether it is a dataset or a single shard.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// A dataset in a local directory, whose manifest was seen.
+    /// Creates the input for a dataset in a local directory, whose manifest exists.
     pub(crate) fn local_dataset(root: &Path) -> Self {
         Self {
             kind: Kind::Dataset,
@@ -181,12 +181,12 @@ impl Input {
         }
     }
 
-    /// The same for commands that need a whole dataset.
+    /// Recognizes a location for a command that needs a whole dataset.
     pub(crate) fn dataset(text: &Path, store: &StoreOptions) -> Result<Self, Failure> {
         Self::dataset_with(text, &ReadOptions::new(store.clone()))
     }
 
-    /// The same with all that is said of reading.
+    /// Recognizes a dataset, with all options for reading.
     pub(crate) fn dataset_with(text: &Path, options: &ReadOptions) -> Result<Self, Failure> {
         let input = Self::recognise_with(text, options)?;
         match input.kind {
@@ -199,7 +199,7 @@ impl Input {
         }
     }
 
-    /// The dataset's manifest.
+    /// Reads the dataset's manifest.
     pub(crate) fn manifest(&self) -> Result<Manifest, forebay_shard::Error> {
         Manifest::load_in(&self.path, &*self.storage)
     }
@@ -221,7 +221,7 @@ impl Input {
     }
 }
 
-/// A directory without a manifest: say what it looks like and what would help.
+/// Returns the failure for a directory without a manifest: what it looks like, and what would help.
 fn no_manifest(root: &Path) -> Failure {
     let failure = Failure::new(format!(
         "{} is not a dataset: it holds no {MANIFEST}",
@@ -239,7 +239,7 @@ fn no_manifest(root: &Path) -> Failure {
         Some(UnfinishedBy::Repair) => Some("repair"),
         _ => None,
     };
-    // A process holds it, or was killed with it.
+    // A process uses the directory, or was killed while it did.
     let is_in_use = root.join(DirLock::FILE_NAME).exists();
     let looks_like_shard = |path: &PathBuf| {
         path.file_name()
@@ -269,7 +269,7 @@ fn no_manifest(root: &Path) -> Failure {
     }
 }
 
-/// Why there is no dataset at a local path, and what would help, as the Python package says it. None where there is one.
+/// Explains why there is no dataset at a local path and what would help, for the Python package. `None` if there is one.
 pub fn why_no_dataset(path: &Path) -> Option<String> {
     let failure = Input::dataset(path, &StoreOptions::default()).err()?;
     Some(match failure.hint_line() {
@@ -278,7 +278,7 @@ pub fn why_no_dataset(path: &Path) -> Option<String> {
     })
 }
 
-/// A path for a message.
+/// Formats a path for a message.
 pub fn show(path: &Path) -> String {
     printable(&path.display().to_string())
 }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn synthetic_datasets_are_nowhere() {
+    fn synthetic_urls_are_recognized_as_datasets() {
         let recognise = |text: &str| Input::recognise(Path::new(text), &StoreOptions::default());
         let input = recognise("synthetic://imagenet?records=10&pictures=1").unwrap();
         assert_eq!(input.kind(), Kind::Dataset);

@@ -1,6 +1,5 @@
-//! Ctrl-C. A command that changes nothing ends at once. One that has something to finish says so
-//! with [`Interrupt::answer`]: the first signal then asks it for a clean stop, the second ends
-//! the process at once.
+//! Handles Ctrl-C. A command that changes nothing ends at once. A command that has something to finish calls
+//! [`Interrupt::answer`]: the first signal then requests a clean stop, and the second one ends the process at once.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -18,13 +17,13 @@ pub struct Interrupt {
     asked: Arc<AtomicBool>,
     /// Whether the next signal ends the process.
     at_once: Arc<AtomicBool>,
-    /// Readable once a signal has come.
+    /// Readable once a signal has arrived.
     listening: Option<UnixStream>,
     ids: Vec<SigId>,
 }
 
 impl Interrupt {
-    /// Starts listening. Where signals cannot be caught, Ctrl-C keeps its usual meaning.
+    /// Starts listening. If signals cannot be caught, Ctrl-C keeps its usual meaning.
     pub(crate) fn listen() -> Self {
         let asked = Arc::new(AtomicBool::new(false));
         let at_once = Arc::new(AtomicBool::new(true));
@@ -34,7 +33,7 @@ impl Interrupt {
         };
         let mut ids = Vec::new();
         for (signal, code) in [(SIGINT, 130), (SIGTERM, 143)] {
-            // Handlers run in this order: the exit looks at what was set before this signal.
+            // Handlers run in this order: the exit depends on the flag from before this signal.
             ids.extend(flag::register_conditional_shutdown(
                 signal,
                 code,
@@ -54,23 +53,23 @@ impl Interrupt {
         }
     }
 
-    /// From here on the command looks at the flag: a first signal only sets it.
+    /// Makes the first signal set the flag only. From here on, the command checks the flag.
     pub fn answer(&self) -> &Self {
         self.at_once.store(false, Ordering::SeqCst);
         self
     }
 
-    /// The flag, for library calls that look at it themselves.
+    /// Returns the flag, for library calls that check it themselves.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.asked)
     }
 
-    /// Whether a stop was asked for.
+    /// Returns whether a stop was requested.
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Waits for this time or until a stop is requested; returns true if it is.
+    /// Waits for `time`, or until a stop is requested. Returns whether it is.
     pub(crate) fn wait_for(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while !self.is_asked() {
@@ -92,7 +91,7 @@ impl Interrupt {
     /// Waits until a stop is requested.
     pub(crate) fn wait(&self) {
         let Some(mut listening) = self.listening.as_ref() else {
-            // Nothing can be waited on: the next signal has to end the process.
+            // There is nothing to wait on, so the next signal must end the process.
             self.at_once.store(true, Ordering::SeqCst);
             loop {
                 std::thread::park();
@@ -100,7 +99,7 @@ impl Interrupt {
         };
         let mut byte = [0];
         while !self.is_asked() {
-            // The signal handler writes a byte; a read that it interrupts looks at the flag again.
+            // The signal handler writes a byte. If the signal interrupts the read, the loop checks the flag again.
             let _ = listening.read(&mut byte);
         }
     }

@@ -1,10 +1,10 @@
-//! Lines of a log that programs collect: one JSON object each.
+//! Lines of a log for programs, with one JSON object each.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-/// A line that is no event of a server: what a person would read as `text` and, below it, `hint`.
+/// Returns a line that is not an event of a server, with the `text` and the `hint` that a person would read.
 pub(crate) fn line(level: &str, event: &str, text: &str, hint: Option<&str>) -> String {
     let mut line = Map::new();
     let fields = [
@@ -18,7 +18,7 @@ pub(crate) fn line(level: &str, event: &str, text: &str, hint: Option<&str>) -> 
     Value::Object(line).to_string()
 }
 
-/// RFC 3339, in UTC, with milliseconds.
+/// Formats a time as RFC 3339, in UTC, with milliseconds.
 pub(crate) fn timestamp(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (seconds, ms) = (since.as_secs(), since.subsec_millis());
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn timestamps_follow_the_calendar() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.250Z"),
             (951_782_399, "2000-02-28T23:59:59.250Z"),

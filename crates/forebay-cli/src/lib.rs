@@ -1,25 +1,24 @@
 //! The command line of Forebay: arguments, printing, progress.
 //!
-//! Owns what a person at a terminal (or a script) meets: options, exit codes, error lines and
-//! their hints, progress bars, tables and `--json` events. Everything that is done to data is
-//! left to the library crates.
+//! Has the user interface for people and scripts: options, exit codes, error lines and their hints, progress bars, tables and
+//! `--json` events. The library crates process the data.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `args` | options that every command has, and the environment names of all options |
-//! | `command` | the visible table of commands, one file each |
-//! | `console` | results on stdout, all else on stderr, `--json` events |
-//! | `input`, `contents` | what a path on the command line is, opened |
-//! | `frontend` | what of these modules other programs use |
+//! | `args` | options of every command, and the environment variables of options |
+//! | `command` | the table of commands, one file each |
+//! | `console` | results on stdout, everything else on stderr, `--json` events |
+//! | `input`, `contents` | recognize and open locations on the command line |
+//! | `frontend` | the parts of these modules that other programs use |
 //! | `failure`, `library_errors` | one error line with its hint, exit codes |
 //! | `interrupt` | Ctrl-C: once for a clean stop, twice for an immediate one |
-//! | `progress` | the bar |
-//! | `cache_args` | where it is kept what is read from a store |
-//! | `staging_args` | where shards wait for their upload |
-//! | `store_args` | how a store is reached, for commands that take a location |
-//! | `quantity` | sizes and durations, read and written |
-//! | `tfrecord_names` | which files are TFRecord shards, and of which split |
-//! | `histogram`, `table`, `paint` | how results look |
+//! | `progress` | progress bars |
+//! | `cache_args` | options of the cache for data from stores |
+//! | `staging_args` | options of the area where shards wait for their upload |
+//! | `store_args` | options for connecting to a store, for commands that take a location |
+//! | `quantity` | parses and formats sizes and durations |
+//! | `tfrecord_names` | recognizes names of TFRecord shards, and their splits |
+//! | `histogram`, `table`, `paint` | format results |
 
 mod account;
 mod args;

@@ -1,4 +1,4 @@
-//! The libraries' errors as the user reads them: their line, and what to do about it.
+//! Converts library errors to the lines that the user reads, with hints.
 
 use forebay_cache::ReadError;
 

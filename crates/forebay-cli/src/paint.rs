@@ -1,4 +1,4 @@
-//! Colours, or the lack of them, and text of others made safe.
+//! Colors of the output, and escaping of text from others.
 
 use std::borrow::Cow;
 
@@ -45,7 +45,7 @@ impl Paint {
     }
 }
 
-/// Text from a file name, a key, a record or a server made safe for a terminal.
+/// Escapes text from a file name, a key, a record or a server for a terminal.
 pub fn printable(text: &str) -> String {
     forebay_wire::text::printable(text).into_owned()
 }
@@ -53,7 +53,7 @@ pub fn printable(text: &str) -> String {
 /// The codes that [`Paint`] uses.
 const CODES: [&str; 7] = ["0", "1", "2", "1;31", "32", "33", "36"];
 
-/// A line as it may go to a terminal: of escape sequences only those of [`Paint`] stay, whatever text of others the line holds.
+/// Makes a line safe for a terminal: of all escape sequences, only those of [`Paint`] stay, whatever text the line contains.
 pub(crate) fn safe(line: &str) -> Cow<'_, str> {
     use forebay_wire::text::{is_unsafe, printable_lines};
     if !line.contains(|c| is_unsafe(c) && c != '\n') {
@@ -80,7 +80,7 @@ pub(crate) fn safe(line: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Bytes as text: valid UTF-8 as it is, anything else as `\xNN`, control characters escaped.
+/// Converts bytes to text: valid UTF-8 as it is, anything else as `\xNN`, control characters escaped.
 pub(crate) fn printable_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_what_a_terminal_would_obey() {
+    fn control_characters_are_escaped() {
         assert_eq!(printable("a\x1b[31mb\n"), "a\\u{1b}[31mb\\n");
         assert_eq!(printable("größe.jpg"), "größe.jpg");
         assert_eq!(printable_bytes(b"a\xff\n"), "a\\xff\\n");

@@ -1,4 +1,4 @@
-//! The bar: stage, share, things and bytes a second, and how long it will take.
+//! The progress bar: stage, share, items and bytes per second, and the time left.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use crate::paint::printable;
 use crate::quantity;
 
-/// The shortest interval between two drawings.
+/// Minimum interval between two drawings.
 const REDRAW: Duration = Duration::from_millis(80);
 
-/// Rates and the time left are taken over this much of the recent past.
+/// Rates and the time left are computed over this much of the recent past.
 const RATE_WINDOW: Duration = Duration::from_secs(8);
 
-/// One bar on stderr, for as long as it lives.
+/// A bar on stderr, for as long as it lives.
 pub struct Bar {
     bar: ProgressBar,
     state: Mutex<State>,
@@ -53,15 +53,15 @@ impl Bar {
         }
     }
 
-    /// Says what stands at the end of the line from the next update on.
+    /// Sets the text at the end of the line, from the next update on.
     pub fn also(&self, text: Option<String>) {
         if let Ok(mut state) = self.state.lock() {
             state.also = text.as_deref().map(printable);
         }
     }
 
-    /// Shows how far the work is. `position` is in the unit of the total, by which the time left
-    /// is reckoned; `things` with their noun, a plural with an s, and `bytes` are shown with their rates.
+    /// Shows the progress. `position` is in the unit of the total, from which the time left is computed. `things`, with a noun
+    /// whose plural ends with s, and `bytes` are shown with their rates.
     pub(crate) fn update(&self, position: u64, things: u64, noun: &str, bytes: u64) {
         if self.bar.is_hidden() {
             return;
@@ -109,7 +109,7 @@ impl Drop for Bar {
     }
 }
 
-/// The time left at the recent rate, in the unit of the total: bytes where bytes are counted.
+/// Returns the time left at the recent rate, in the unit of the total: bytes if bytes are counted, otherwise items.
 fn time_left(
     total: Option<u64>,
     position: u64,

@@ -1,4 +1,4 @@
-//! Sizes and durations: as the user writes them, and as they are written for the user.
+//! Parses and formats sizes and durations.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ const SIZE_UNITS: [(&str, u64); 13] = [
     ("t", 1 << 40),
 ];
 
-/// Reads `256MiB`, `1.5GB`, `4096`: MB are 10^6 bytes, MiB (and M) 2^20.
+/// Parses `256MiB`, `1.5GB`, `4096`: MB are 10^6 bytes, MiB (and M) 2^20.
 ///
 /// # Errors
 ///
-/// Says how to write a size.
+/// The message says how to write a size.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let unit = unit.to_ascii_lowercase();
@@ -54,7 +54,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads `30s`, `500ms`, `2m`, `1h`, `1.5s`.
+/// Parses `30s`, `500ms`, `2m`, `1h`, `1.5s`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     const EXAMPLE: &str = "write a duration as 30s, 500ms, 2m or 1h";
     let (number, unit) = split_unit(text);
@@ -84,7 +84,7 @@ fn scale(number: &str, factor: f64) -> Option<f64> {
     value.is_finite().then_some(value * factor)
 }
 
-/// A count with its thousands apart: `1,281,167`.
+/// Formats a count with thousands separators: `1,281,167`.
 pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -97,12 +97,12 @@ pub(crate) fn count(n: u64) -> String {
     out
 }
 
-/// A count with its noun: `1 record`, `2 records`.
+/// Formats a count with its noun: `1 record`, `2 records`.
 pub fn counted(n: u64, singular: &str, plural: &str) -> String {
     format!("{} {}", count(n), if n == 1 { singular } else { plural })
 }
 
-/// An amount of bytes in decimal units, three digits that matter: `12.3 MB`.
+/// Formats bytes in decimal units, with three significant digits: `12.3 MB`.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let mut value = n as f64;
@@ -118,7 +118,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// A power of two in binary units: `64 KiB`.
+/// Formats a power of two in binary units: `64 KiB`.
 pub(crate) fn binary(n: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = n;
@@ -130,12 +130,12 @@ pub(crate) fn binary(n: u64) -> String {
     format!("{value} {}", UNITS[unit])
 }
 
-/// Bytes a second.
+/// Formats a rate in bytes per second.
 pub(crate) fn byte_rate(n: u64, elapsed: Duration) -> String {
     format!("{}/s", bytes(per_second(n, elapsed) as u64))
 }
 
-/// Things a second, with as many digits as are worth reading.
+/// Formats a rate in items per second, with three significant digits below 1000.
 pub(crate) fn rate(n: u64, elapsed: Duration) -> String {
     let value = per_second(n, elapsed);
     if value >= 1000.0 {
@@ -145,7 +145,7 @@ pub(crate) fn rate(n: u64, elapsed: Duration) -> String {
     }
 }
 
-/// Things a second; 0 when no time has passed.
+/// Returns the rate in items per second; 0 if no time has passed.
 pub(crate) fn per_second(n: u64, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
     if seconds > 0.0 {
@@ -155,7 +155,7 @@ pub(crate) fn per_second(n: u64, elapsed: Duration) -> f64 {
     }
 }
 
-/// A duration as a person says it: `850 ms`, `12.3 s`, `4m 05s`, `2h 10m`.
+/// Formats a duration for people: `850 ms`, `12.3 s`, `4m 05s`, `2h 10m`.
 pub fn duration(d: Duration) -> String {
     let seconds = d.as_secs_f64();
     if seconds < 0.000_999_5 {
@@ -175,7 +175,7 @@ pub fn duration(d: Duration) -> String {
     }
 }
 
-/// A time that is left: in whole seconds, for it is a guess.
+/// Formats the time left in whole seconds, because it is an estimate.
 pub(crate) fn eta(d: Duration) -> String {
     match d.as_secs_f64().ceil() as u64 {
         seconds @ 0..60 => format!("{seconds}s"),

@@ -1,4 +1,4 @@
-//! From arguments to an exit code: parse, decide, run, report.
+//! Runs a command line from arguments to exit code: parses, runs and reports.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::OnceLock;
@@ -43,20 +43,20 @@ pub(crate) struct Cli {
     command: Command,
 }
 
-/// The whole command line as clap sees it, for completions, manual pages and other fronts.
+/// Returns the whole clap command, for completions, manual pages and other frontends.
 pub fn command() -> clap::Command {
-    // Built once: the environment names are leaked to become 'static.
+    // Built once, because the names of variables are leaked to become 'static.
     static COMMAND: OnceLock<clap::Command> = OnceLock::new();
     COMMAND
         .get_or_init(|| with_environment(Cli::command()))
         .clone()
 }
 
-/// Runs the command line with the program name first in `args`; returns the exit code:
-/// 0 done, 1 failed, 2 usage, 3 done but some inputs were unreadable, 130 interrupted.
+/// Runs the command line `args`, which starts with the program name. Returns the exit code: 0 done, 1 failed, 2 usage, 3 done
+/// but some inputs were unreadable, 130 interrupted.
 ///
-/// Never panics on its input and never exits the process by itself, except at a second
-/// interrupt while the first is still being answered.
+/// Never panics on its input. Never exits the process, except at a second interrupt while the command still handles the first
+/// one.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match parse(&args) {
@@ -84,7 +84,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     conclude(&console, |console| cli.command.run(console))
 }
 
-/// Runs a command, and reports how it failed; returns the exit code.
+/// Runs a command, reports its failure, and returns the exit code.
 pub fn conclude(console: &Console, run: impl FnOnce(&Console) -> Result<Outcome, Failure>) -> i32 {
     let log = console.clone();
     forebay_store::on_long_wait(move |line| log.warning(line));

@@ -12,7 +12,7 @@ use crate::quantity::{self, parse_size};
 /// The staging area.
 #[derive(Debug, Args)]
 pub(crate) struct StagingArgs {
-    /// Directory on a fast disk for shards that wait for their upload [default: forebay/stage in the user's cache]
+    /// Directory for shards until their upload [default: in ~/.cache]
     #[arg(
         long,
         value_name = "DIR",
@@ -21,7 +21,7 @@ pub(crate) struct StagingArgs {
     )]
     staging: Option<PathBuf>,
 
-    /// Bytes that the staging area may hold; writing waits while it is full [default: half of what is free there]
+    /// Bytes that it may hold [default: half of what is free there]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Upload")]
     staging_bytes: Option<u64>,
 }
@@ -34,8 +34,8 @@ are written lie there; with a DST that is a directory, shards go through it too 
 A tmpfs such as /dev/shm/stage is staging in memory: it survives a killed process, not a reboot.";
 
 impl StagingArgs {
-    /// Says in the options of a pack what was asked for. A variable that is set for all packs sends none into a directory through
-    /// an area.
+    /// Sets the staging options of a pack. If the destination is a directory, shards go through a staging area only if the
+    /// option is given on the command line, not by the environment variable.
     pub(crate) fn apply(&self, options: &mut UploadOptions, is_remote: bool) {
         let is_given = self.staging.is_some()
             && std::env::var_os(STAGING_VARIABLE)
@@ -47,7 +47,7 @@ impl StagingArgs {
     }
 }
 
-/// The uploads, in a summary for programs.
+/// The uploads, for a JSON summary.
 #[derive(Debug, Serialize)]
 pub(crate) struct UploadedEvent {
     files: u64,
@@ -63,7 +63,7 @@ impl From<&Uploaded> for UploadedEvent {
     }
 }
 
-/// The same for people.
+/// Describes the uploads for people.
 pub(crate) fn in_words(uploaded: &Uploaded) -> String {
     format!(
         "{}, {}",

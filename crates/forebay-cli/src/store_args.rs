@@ -1,4 +1,4 @@
-//! How a store is reached: the options of every command that takes a location.
+//! Options for connecting to a store, for every command that takes a location.
 
 use clap::Args;
 use forebay_store::{Cancel, StoreOptions};
@@ -9,7 +9,7 @@ use crate::console::Console;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Storage")]
 pub struct StoreArgs {
-    /// URL of the object store, where it is not the provider's own
+    /// URL of the object store, if not the provider's own
     #[arg(long, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
 
@@ -21,13 +21,13 @@ pub struct StoreArgs {
     #[arg(long)]
     pub(crate) anonymous: bool,
 
-    /// A setting by its name, such as profile=work or allow_http=true; can be given several times.
-    /// Secrets do not belong here: other users see command lines
+    /// A setting such as profile=work, several times if needed; no
+    /// secrets, since other users see command lines
     #[arg(long = "storage-option", value_name = "KEY=VALUE", value_parser = parse_pair)]
     pub(crate) storage_options: Vec<(String, Setting)>,
 }
 
-/// A value that is not shown: it may be a secret all the same.
+/// A value that is never printed, because it may be a secret.
 #[derive(Clone)]
 pub(crate) struct Setting(String);
 
@@ -45,7 +45,7 @@ impl Setting {
 }
 
 impl StoreArgs {
-    /// The options as the library takes them.
+    /// Returns the options for the library.
     pub fn options(&self) -> StoreOptions {
         let mut options = StoreOptions::new();
         options.endpoint.clone_from(&self.endpoint);
@@ -57,7 +57,7 @@ impl StoreArgs {
         options
     }
 
-    /// The same for commands that answer a first Ctrl-C: it ends what waits for a store.
+    /// Returns the options for a command that handles a first Ctrl-C, which ends all waits for the store.
     pub(crate) fn options_until(&self, console: &Console) -> StoreOptions {
         let flag = console.interrupt().flag();
         self.options().with_cancel(Cancel::from_flag(flag))

@@ -1,4 +1,4 @@
-//! Plain tables: columns aligned by the width of what is in them, numbers to the right.
+//! Plain tables: columns are as wide as their contents, and numbers are aligned to the right.
 
 use crate::paint::Paint;
 
@@ -19,7 +19,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns; a header that is empty everywhere is not printed.
+    /// Creates a table with these columns. If all headers are empty, they are not printed.
     pub fn new(columns: &[(&str, Align)]) -> Self {
         Self {
             columns: columns
@@ -37,7 +37,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The lines, indented by two spaces and without trailing ones.
+    /// Returns the lines, indented by two spaces and without trailing spaces.
     pub fn lines(&self, paint: Paint) -> Vec<String> {
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|i| {
@@ -78,7 +78,7 @@ impl Table {
     }
 }
 
-/// Columns on a terminal, near enough: characters, without escape sequences.
+/// Returns the approximate number of columns on a terminal: characters, without escape sequences.
 pub(crate) fn width(text: &str) -> usize {
     let mut width = 0;
     let mut chars = text.chars();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_do_not_count() {
+    fn escape_sequences_have_no_width() {
         assert_eq!(width("\x1b[1;31merror\x1b[0m: x"), 8);
     }
 

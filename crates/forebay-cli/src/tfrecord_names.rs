@@ -1,9 +1,9 @@
-//! Names of TFRecord files of other tools: which are shards, and of which split.
+//! Names of TFRecord files of other tools: whether they are shards, and of which split.
 
 /// Split of a file whose name does not contain one.
 const DEFAULT_SPLIT: &str = "train";
 
-/// A name taken apart: `train-00003-of-00128` is number 3 of 128 of `train`.
+/// A parsed name: `train-00003-of-00128` is number 3 of 128 of `train`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Name<'a> {
     pub(crate) stem: &'a str,
@@ -22,19 +22,19 @@ fn without_ending<'a>(name: &'a str, endings: &[&str]) -> &'a str {
         .unwrap_or(name)
 }
 
-/// Whether a name is that of a TFRecord shard.
+/// Returns whether a name is that of a TFRecord shard.
 pub(crate) fn is_shard(name: &str) -> bool {
     let plain = without_ending(name, &COMPRESSED);
     let has_extension = EXTENSIONS.iter().any(|end| plain.ends_with(end));
     !name.starts_with('.') && (parse(name).number.is_some() || has_extension)
 }
 
-/// Whether the name of a shard says that it is compressed as a whole.
+/// Returns whether the name of a shard says that it is compressed as a whole.
 pub(crate) fn is_compressed(name: &str) -> bool {
     COMPRESSED.iter().any(|end| name.ends_with(end))
 }
 
-/// Takes a name apart.
+/// Parses a name.
 pub(crate) fn parse(name: &str) -> Name<'_> {
     let whole = Name {
         stem: name,
@@ -61,7 +61,7 @@ pub(crate) fn parse(name: &str) -> Name<'_> {
     }
 }
 
-/// The split of a stem: TFDS writes `imagenet2012-train.tfrecord`, TensorFlow's tool `train`.
+/// Returns the split of a name: TFDS writes `imagenet2012-train.tfrecord`, TensorFlow's tool `train`.
 pub(crate) fn split_of(name: &Name<'_>) -> String {
     if name.number.is_none() {
         return DEFAULT_SPLIT.to_owned();
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_splits() {
+    fn splits_are_parsed_from_names() {
         for (name, split) in [
             ("train-00000-of-01024", "train"),
             ("validation-00001-of-00128", "validation"),

@@ -9,19 +9,11 @@ use crate::quantity;
 /// The encoding of images.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImageArgs {
-    /// Encoding of JPEGs: jpeg, fast or fast-raw [default for pack: jpeg; for convert: as it is]
-    ///
-    /// jpeg       their own bytes; convert restores them, byte for byte
-    /// fast       5 % larger; loaders decode crops almost twice as fast
-    /// fast-raw   a fifth larger; more than twice as fast
-    ///
-    /// Pixels are the same. Only Forebay decodes fast images, so they are for indexed shards. JPEGs that cannot be restored exactly
-    /// stay as they are. docs/packing.md has figures, and the command that measures on your machine.
+    /// Form of JPEGs: jpeg, fast or fast-raw [default: as they are]
     #[arg(
         long,
         value_name = "FORM",
         hide_possible_values = true,
-        verbatim_doc_comment,
         help_heading = "Shards"
     )]
     images: Option<Images>,

@@ -1,5 +1,5 @@
-//! Errors of users and of disks: each ends in one line that names the place, the
-//! documented exit code, and nothing half-published.
+//! Errors of users and of disks: each ends with one line that names the location, the documented exit code, and no partly
+//! published dataset.
 
 use crate::support;
 
@@ -47,14 +47,14 @@ fn shard(root: &Path, start: &str) -> PathBuf {
 }
 
 fn is_root() -> bool {
-    // Permissions do not bind root: what they forbid can only be tested by others.
+    // Root ignores permissions, so only other users can test access that is denied.
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o000)).unwrap();
     fs::read_dir(dir.path()).is_ok()
 }
 
 #[test]
-fn too_few_open_files_are_a_failure_that_says_how_many_it_takes() {
+fn a_low_limit_of_open_files_is_explained() {
     let dir = tempfile::tempdir().unwrap();
     let script = "ulimit -n 30; exec \"$0\" \"$@\"";
     let ran: support::Ran = std::process::Command::new("sh")
@@ -107,7 +107,7 @@ fn an_unreadable_source_and_an_unwritable_destination() {
 }
 
 #[test]
-fn a_destination_that_cannot_be() {
+fn an_invalid_destination() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, b"mine").unwrap();
@@ -249,7 +249,7 @@ fn a_manifest_for_other_shards_is_refused() {
 }
 
 #[test]
-fn a_manifest_that_is_none() {
+fn an_invalid_manifest() {
     let dir = tempfile::tempdir().unwrap();
     for manifest in ["", "{", "[]", "{\"format\":\"other\"}", "\u{0}\u{0}"] {
         fs::write(dir.path().join("forebay.json"), manifest).unwrap();
@@ -290,7 +290,7 @@ fn a_record_that_is_no_example() {
 }
 
 #[test]
-fn what_is_done_to_images_is_counted_and_senseless_wishes_are_refused() {
+fn image_changes_are_counted_and_bad_options_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (source, aside) = (dir.path().join("in"), dir.path().join("aside"));
     let class = source.join("a");
@@ -329,7 +329,7 @@ fn what_is_done_to_images_is_counted_and_senseless_wishes_are_refused() {
 }
 
 #[test]
-fn an_error_in_a_list_of_labels_gives_no_advice_about_images() {
+fn label_list_errors_give_no_hints_about_images() {
     let dir = tempfile::tempdir().unwrap();
     let labels = dir.path().join("labels.csv");
     fs::write(&labels, "path,label\nsun.jpg,1.5\n").unwrap();

@@ -1,5 +1,4 @@
-//! The scripts of docs/cluster.md, run as they stand there: with a `sbatch` that runs its jobs at once, and without the
-//! rest of Kubernetes.
+//! Runs the scripts of docs/cluster.md unchanged: with a `sbatch` that runs its jobs at once, and without Kubernetes.
 
 use crate::support;
 
@@ -12,7 +11,7 @@ use support::{images, run, text, tree};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cluster.md");
 
-/// Runs what it is given, one array task after the other, and prints a number as the id of the job.
+/// Runs its script, one array task after the other, and prints a number as the job id.
 const SBATCH: &str = r#"#!/bin/bash
 set -euo pipefail
 script= wrap= array=
@@ -38,7 +37,7 @@ touch "$JOBS/$id.ok"
 echo "$id"
 "#;
 
-/// The blocks of a language on the page, in their order.
+/// Returns the code blocks of a language on the page, in order.
 fn blocks(language: &str) -> Vec<String> {
     let page = fs::read_to_string(PAGE).unwrap();
     let fence = format!("```{language}\n");
@@ -48,7 +47,7 @@ fn blocks(language: &str) -> Vec<String> {
         .collect()
 }
 
-/// The shell script in the `args` of a manifest.
+/// Returns the shell script in the `args` of a manifest.
 fn script_of(manifest: &str) -> String {
     let (_, rest) = manifest.split_once("- |\n").unwrap();
     let indent = rest.len() - rest.trim_start().len();
@@ -58,7 +57,8 @@ fn script_of(manifest: &str) -> String {
     lines.map(|line| format!("{}\n", &line[indent..])).collect()
 }
 
-/// A shell that finds the command under test as `forebay`, and nothing that this machine may have of a cluster.
+/// Returns a shell that finds the command under test as `forebay`, without the variables of a cluster that this machine may be
+/// in.
 fn shell(bin: &Path) -> Command {
     let mut command = Command::new("bash");
     let path = std::env::var("PATH").unwrap();
@@ -72,7 +72,7 @@ fn executable(path: PathBuf, content: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A directory of commands: `forebay`, `sbatch`.
+/// Creates a directory with the commands `forebay` and `sbatch`.
 fn commands(root: &Path) -> PathBuf {
     let bin = root.join("bin");
     fs::create_dir(&bin).unwrap();
@@ -148,7 +148,7 @@ fn the_kubernetes_manifests_pack_a_dataset() {
         .parse()
         .unwrap();
     assert!(parts.contains(&format!("{{name: PARTS, value: \"{completions}\"}}")));
-    // A finish that comes too early says what is missing.
+    // A finish before all parts are done reports what is missing.
     let (code, stderr) = pod(finish, None);
     assert_eq!(code, Some(1), "{stderr}");
     for index in (0..completions).rev() {
@@ -161,7 +161,7 @@ fn the_kubernetes_manifests_pack_a_dataset() {
 }
 
 #[test]
-fn parts_leave_out_what_they_must_and_the_end_tells() {
+fn files_that_parts_leave_out_are_reported_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let src = dir.path().join("src");
     for (path, bytes) in tree(&images()) {
@@ -211,7 +211,7 @@ fn parts_leave_out_what_they_must_and_the_end_tells() {
     let finished = run(["pack", "--finish", text(&dst), "--json"]);
     assert_eq!(finished.code, 3);
     assert_eq!(finished.summary()["skipped"], 1);
-    // And every file is in one record, or accounted for.
+    // Every file is in one record, or reported as left out.
     let verified = run([
         "verify",
         text(&dst),
@@ -242,7 +242,7 @@ fn parts_leave_out_what_they_must_and_the_end_tells() {
 }
 
 #[test]
-fn a_directory_may_be_called_like_a_step() {
+fn directories_may_be_named_like_a_step_of_pack() {
     for arguments in [
         &["pack", "plan", "part"][..],
         &["pack", "finish", "plan"],

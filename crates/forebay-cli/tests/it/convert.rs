@@ -1,4 +1,4 @@
-//! `forebay convert` through the binary.
+//! Runs `forebay convert` through the binary.
 
 use crate::support;
 
@@ -15,7 +15,7 @@ fn pack(root: &Path, more: &[&str]) {
 }
 
 #[test]
-fn a_dataset_becomes_another_and_says_what_it_did() {
+fn convert_reports_what_it_did() {
     let dir = tempfile::tempdir().unwrap();
     let (packed, converted) = (dir.path().join("packed"), dir.path().join("converted"));
     pack(&packed, &["--format", "tfrecord", "--seek-points", "off"]);
@@ -42,7 +42,7 @@ fn a_dataset_becomes_another_and_says_what_it_did() {
         "{}",
         again.stdout
     );
-    // The pictures come back as they were packed.
+    // An export gives the images as they were packed.
     let exported = dir.path().join("exported");
     run(["export", text(&converted), text(&exported)]).done();
     let before = dir.path().join("before");
@@ -75,7 +75,7 @@ fn tfrecords_of_another_tool_become_a_dataset() {
     run(["verify", text(&dst)]).done();
     let file = foreign.join("train-00001-of-00002");
     let one = dir.path().join("one");
-    // A set with a file missing would pass for a whole one.
+    // Converting one file of a set is refused, because the result would pass for the whole set.
     run(["convert", text(&file), text(&one)]).code(1);
     fs::rename(file, foreign.join("part.tfrecord")).unwrap();
     run(["convert", text(&foreign.join("part.tfrecord")), text(&one)]).done();
@@ -116,14 +116,14 @@ fn seek_points_of_another_image_are_found() {
         "{}",
         found.stdout
     );
-    // And created again.
+    // A conversion creates the seek points again.
     let dst = dir.path().join("mended");
     run(["convert", text(&path), text(&dst), "--seek-points", "on"]).done();
     run(["verify", text(&dst), "--deep"]).done();
 }
 
 #[test]
-fn plain_verification_reports_images_of_a_kind_that_is_not_decoded() {
+fn verify_reports_images_that_no_decoder_supports() {
     use forebay_shard::example::set_bytes;
     use forebay_shard::{Dataset, image_record, tfrecord};
 
@@ -159,7 +159,7 @@ fn plain_verification_reports_images_of_a_kind_that_is_not_decoded() {
     }
 }
 
-/// A place with an unfinished dataset names the command that began it.
+/// The error about an unfinished dataset names the command that started it.
 #[test]
 fn a_failed_conversion_is_continued_by_convert() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `forebay ls`, `cp` and `sync` as a user meets them, between directories.
+//! Runs `forebay ls`, `cp` and `sync` between directories, as users do.
 
 use crate::support;
 
@@ -11,7 +11,7 @@ use support::{forebay, images, run, text, tree};
 struct Place(tempfile::TempDir);
 
 impl Place {
-    /// A place with a dataset in `shards`.
+    /// Creates a directory with a dataset in `shards`.
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         let (images, shards) = (images(), place.path("shards"));
@@ -94,7 +94,7 @@ fn mistakes_are_explained() {
     let web = "https://127.0.0.1:9/x";
     run(["cp", text(&plain), web]).failed_with(&["nothing can be written"]);
 
-    // A flipped byte in a shard: told with its name, and nothing is published.
+    // A flipped byte in a shard is reported with the shard's name, and nothing is published.
     let mut names = tree(&shards).into_keys();
     let shard = names.find(|name| text(name).starts_with("train-")).unwrap();
     let mut bytes = std::fs::read(shards.join(&shard)).unwrap();
@@ -108,7 +108,7 @@ fn mistakes_are_explained() {
 }
 
 #[test]
-fn deletions_are_asked_for_and_told() {
+fn deletions_are_confirmed_and_reported() {
     let place = Place::new();
     let (shards, copy) = (place.path("shards"), place.path("copy"));
     run(["cp", text(&shards), text(&copy), "-q"]).done();
@@ -122,7 +122,7 @@ fn deletions_are_asked_for_and_told() {
     assert_eq!(tree(&copy), tree(&shards));
 }
 
-/// Whether a copy has begun to write.
+/// Returns whether a copy has started to write.
 fn has_begun(copy: &Path) -> bool {
     let names = std::fs::read_dir(copy).into_iter().flatten().flatten();
     names.count() > 1
@@ -134,7 +134,7 @@ fn a_stopped_or_killed_copy_is_continued() {
     let (shards, copy) = (place.path("shards"), place.path("copy"));
     for (signal, code) in [("INT", Some(130)), ("KILL", None)] {
         let _ = std::fs::remove_dir_all(&copy);
-        // So slow that it is at work when the signal comes.
+        // Slow enough to be still running when the signal arrives.
         let slowly = ["--bandwidth", "20kB", "--jobs", "2"];
         let mut child = forebay()
             .args(["cp", text(&shards), text(&copy)])

@@ -13,7 +13,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The words of a line that calls the program, from `serve` on.
+/// Returns the flags of a line that calls the program.
 fn flags(line: &str) -> Vec<String> {
     let words = line.split(|c: char| c.is_whitespace() || "\"[],".contains(c));
     let words = words.filter(|word| !word.is_empty());
@@ -45,7 +45,7 @@ fn flags_exist() {
     assert!(seen >= 4, "{seen} flags were found");
 }
 
-/// The CONFIG.toml that is in the manifest, with its paths in `root`.
+/// Returns the CONFIG.toml in the manifest, with its paths in `root`.
 fn config(root: &Path) -> String {
     let manifest = read("kubernetes.yaml");
     let lines = manifest
@@ -71,7 +71,7 @@ fn text_of(root: &Path, name: &str) -> &'static str {
 }
 
 #[test]
-fn the_configuration_of_the_manifest_is_in_order() {
+fn the_configuration_of_the_manifest_is_valid() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
     let shards = root.join("shards");

@@ -1,4 +1,4 @@
-//! `forebay doctor`, and the state of caches in `forebay bench`.
+//! Runs `forebay doctor`, and checks the cache state in `forebay bench`.
 
 use crate::support;
 
@@ -106,7 +106,7 @@ fn a_damaged_dataset_is_a_problem() {
 }
 
 #[test]
-fn benchmarks_tell_what_was_cached() {
+fn benchmarks_report_what_was_cached() {
     let (dir, images) = (tempfile::tempdir().unwrap(), images());
     let packed = pack(&images, dir.path());
     let storage = [

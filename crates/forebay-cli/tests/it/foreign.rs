@@ -1,4 +1,4 @@
-//! TFRecords that another tool wrote: named as others name them, without indexes and manifest.
+//! TFRecords of another tool, with its file names and without indexes and a manifest.
 
 use crate::support;
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use forebay_shard::{ExampleBuilder, tfrecord};
 use support::{images, run, text, tree};
 
-/// Writes TFDS-like files of the project's pictures and gives back their directory.
+/// Writes TFDS-like files of the project's images, and returns their directory.
 fn foreign(root: &Path, shards: usize) -> PathBuf {
     let dir = root.join("tfds");
     fs::create_dir_all(&dir).unwrap();
@@ -45,7 +45,7 @@ fn an_index_makes_a_dataset_of_them() {
     let before = tree(&dir);
     run(["inspect", text(&dir)]).failed_with(&["tfds", "forebay.json"]);
 
-    // Labels from 0 where TensorFlow's tool begins with 1: which of both is right is not for us to guess.
+    // The labels start at 0, but those of TensorFlow's tool at 1. The program does not guess which is right.
     run(["index", text(&dir)]).failed_with(&["record 0: its label is 0", "--label-base 0"]);
     assert!(!dir.join("forebay.json").exists());
 
@@ -88,7 +88,7 @@ fn an_index_makes_a_dataset_of_them() {
     .done();
     assert_eq!(ran.stdout, "0.25\n0.5\n");
 
-    // The same again is the same.
+    // Indexing again changes nothing.
     let again = ["index", text(&dir), "--label-base", "0", "--json"];
     run(again).done().summary();
     assert_eq!(tree(&dir), after);
@@ -147,7 +147,7 @@ fn compressed_files_of_a_directory_are_found() {
 }
 
 #[test]
-fn a_hole_among_the_files_is_refused() {
+fn a_missing_file_of_a_set_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     let dir = foreign(temp.path(), 2);
     fs::remove_file(dir.join("pictures-train.tfrecord-00001-of-00002")).unwrap();
@@ -181,7 +181,7 @@ fn a_directory_without_shards_is_no_source() {
     run(["index", "/proc/nonexistent"]).failed_with(&["/proc/nonexistent"]);
 }
 
-/// A list of images is converted with its columns, as itself or by its directory; `pack` takes its labels too.
+/// A list of images is converted with its columns, named directly or by its directory. `pack` uses its labels too.
 #[test]
 fn lists_of_images_are_converted_and_packed() {
     let (temp, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

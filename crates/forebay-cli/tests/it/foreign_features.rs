@@ -13,7 +13,7 @@ fn golden(name: &str) -> PathBuf {
     root.join(name)
 }
 
-/// A copy that can be indexed where it lies.
+/// Copies the files, so that they can be indexed in place.
 fn copied(root: &Path, name: &str) -> PathBuf {
     let dir = root.join(name);
     fs::create_dir(&dir).unwrap();
@@ -23,7 +23,7 @@ fn copied(root: &Path, name: &str) -> PathBuf {
     dir
 }
 
-/// Key, label and image of each record, by the features that the manifest names.
+/// Returns key, label and image of each record, by the features that the manifest names.
 fn records(root: &Path) -> Vec<(String, Option<i64>, Vec<u8>)> {
     let split = Dataset::open(root).unwrap().split("train").unwrap();
     let (mut record, mut found) = (Vec::new(), Vec::new());
@@ -79,7 +79,7 @@ fn tensorflow_datasets_are_indexed_with_their_classes() {
         ]
     );
 
-    // Everything that looks into records takes the same features.
+    // All commands that read records use the same features.
     run(["verify", text(&dir), "--deep"]).done();
     let inspected = run(["inspect", text(&dir), "--deep", "--json"])
         .done()
@@ -99,7 +99,7 @@ fn tensorflow_datasets_are_indexed_with_their_classes() {
         assert_eq!(&exported[Path::new(key)], image);
     }
 
-    // A conversion keeps them, with classes and labels, and seek points are of the image.
+    // A conversion keeps the features, with classes and labels, and creates seek points of the image.
     let fbs = temp.path().join("fbs");
     let convert = [
         "convert",
@@ -118,7 +118,7 @@ fn tensorflow_datasets_are_indexed_with_their_classes() {
         (manifest.record_features, manifest.classes)
     );
     run(["verify", text(&fbs), "--deep"]).done();
-    // And a conversion of the files themselves finds the same.
+    // Converting the files themselves gives the same records.
     let direct = temp.path().join("direct");
     let ran = run([
         "convert",

@@ -1,4 +1,4 @@
-//! A pack that is killed or stopped by Ctrl-C, and the same command again.
+//! Packs that are killed or stopped by Ctrl-C, and continued by the same command.
 
 use crate::support;
 
@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 
 use support::{forebay, images, run, text, tree};
 
-/// Shards of the pack under test: enough that it is far from done when it is stopped.
+/// Number of shards of the pack: enough to be far from done when it is stopped.
 const SHARDS: usize = 40;
 
-/// A source of many files, made of the project's pictures.
+/// Creates a source with many files from the project's images.
 fn source(root: &Path) -> PathBuf {
     let source = root.join("src");
     for (path, bytes) in tree(&images()) {
@@ -45,7 +45,7 @@ fn pack<'a>(source: &'a Path, root: &'a Path, shards: &'a str) -> [&'a str; 10] 
     ]
 }
 
-/// Runs the pack until it has told of `after` finished shards, then sends it the signal.
+/// Runs the pack until it has reported `after` finished shards, then sends the signal.
 fn stop(args: &[&str], after: usize, signal: &str) -> (Option<i32>, String, String) {
     let mut child = forebay()
         .args(args)
@@ -102,7 +102,7 @@ fn a_killed_pack_continues_and_is_byte_identical() {
         assert!(hint.contains("unfinished"), "{hint}");
         assert!(hint.contains("`forebay pack`"), "{hint}");
 
-        // Other arguments are not taken for the same pack.
+        // Other arguments do not continue this pack.
         let mut others = args.to_vec();
         others.extend(["--seed", "5"]);
         run(&others).failed_with(&["seed"]);
@@ -115,7 +115,7 @@ fn a_killed_pack_continues_and_is_byte_identical() {
         assert_eq!(tree(&root), whole, "after {after}");
     }
 
-    // Killed again and again it comes to its end as well.
+    // A pack that is killed several times completes as well.
     let root = dir.path().join("killed-often");
     for after in [2, 8, 20] {
         stop(&pack(&source, &root, &shards), after, "KILL");
@@ -125,7 +125,7 @@ fn a_killed_pack_continues_and_is_byte_identical() {
 }
 
 #[test]
-fn a_killed_conversion_to_fast_images_continues_and_is_byte_identical() {
+fn a_killed_conversion_continues_and_is_byte_identical() {
     let dir = tempfile::tempdir().unwrap();
     let source = source(dir.path());
     let (jpegs, shards) = (dir.path().join("jpegs"), SHARDS.to_string());
@@ -153,7 +153,7 @@ fn a_killed_conversion_to_fast_images_continues_and_is_byte_identical() {
             );
         }
         let summary = run(&arguments).done().summary();
-        // A shard whose journal line is missing is made again.
+        // A shard without a journal line is written again.
         assert!(
             summary["resumed_shards"].as_u64().unwrap() >= 7,
             "{summary}"
@@ -187,7 +187,7 @@ fn ctrl_c_stops_cleanly_and_says_how_to_continue() {
 }
 
 #[test]
-fn two_packs_into_one_place_are_not_let() {
+fn concurrent_packs_into_one_directory_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let source = source(dir.path());
     let shards = SHARDS.to_string();
@@ -200,7 +200,7 @@ fn two_packs_into_one_place_are_not_let() {
     let mut events = BufReader::new(first.stdout.take().unwrap()).lines();
     let is_shard = |line: &String| line.contains("\"type\":\"shard\"");
     while !is_shard(&events.next().unwrap().unwrap()) {}
-    // The first one stands still while the second one tries.
+    // The first pack is suspended while the second one tries.
     let signal = |name: &str| {
         let pid = first.id().to_string();
         assert!(
@@ -225,11 +225,11 @@ fn two_packs_into_one_place_are_not_let() {
 }
 
 #[test]
-fn a_verification_that_is_stopped_tells_how_far_it_came() {
+fn a_stopped_verification_reports_its_progress() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("packed");
     run(pack(&images(), &root, "2")).done();
-    // So many times the same dataset that its end is far away.
+    // The same dataset many times, so that the verification takes long.
     let mut args = vec!["verify", "--deep"];
     args.resize(5000, text(&root));
     let mut child = forebay()

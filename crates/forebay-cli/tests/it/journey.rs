@@ -31,7 +31,7 @@ fn first_shard(root: &Path) -> PathBuf {
     shards.remove(0)
 }
 
-/// The source's images by path, `val` under the name that the split gets, without the class list.
+/// Returns the source's images by path. `val` has the name of its split, and the class list is left out.
 fn source_images() -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     for (path, bytes) in tree(&images()) {
@@ -48,7 +48,7 @@ fn source_images() -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn pack_says_what_it_did_on_stdout_and_nothing_else() {
+fn pack_prints_its_result_on_stdout_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let source = images();
     let ran = run_in(
@@ -379,7 +379,7 @@ fn a_closed_pipe_is_quiet_for_results_too() {
     assert!(output.stderr.is_empty());
 }
 
-/// Damage, what `verify` says to do about it, and that this helps.
+/// `verify` names damage and a remedy, and the remedy works.
 #[test]
 fn damage_is_named_by_verify_and_repaired() {
     let dir = tempfile::tempdir().unwrap();
@@ -418,7 +418,7 @@ fn damage_is_named_by_verify_and_repaired() {
         .collect();
     assert_eq!(lost.len(), 1, "{lost:?}");
     run(["verify", text(&repaired), "--deep"]).done();
-    // The same again finds its work done, and still says what is lost.
+    // A second repair finds its work done, and still reports what is lost.
     let again = run(["--json", "repair", text(&shards), text(&repaired)]).code(3);
     assert_eq!(again.summary()["already_complete"], true);
 

@@ -1,7 +1,7 @@
-//! Server processes that are killed, stopped and started again at random moments: the trainer's batches are those of a
-//! loader in process, byte for byte, each once and in order.
+//! Server processes are killed, stopped and started again at random times. The trainer gets the batches of an in-process
+//! loader, byte for byte, each once and in order.
 //!
-//! `FOREBAY_TEST_KILLS` says how many servers die (24 by default), `FOREBAY_TEST_SEED` when.
+//! `FOREBAY_TEST_KILLS` is the number of kills (24 by default), and `FOREBAY_TEST_SEED` the seed of their times.
 
 use crate::support;
 
@@ -24,7 +24,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Xorshift: moments have to be scattered, no more.
+/// Xorshift, which is random enough to spread times.
 struct Dice(u64);
 
 impl Dice {
@@ -43,7 +43,7 @@ fn packed() -> (TempDir, PathBuf) {
     (dir, root)
 }
 
-/// A server process at a place of its own, which it keeps.
+/// A server process with its own directory and port, which it keeps after a restart.
 struct Served {
     root: PathBuf,
     port: String,
@@ -116,7 +116,7 @@ fn options() -> Options {
     options
 }
 
-/// The identity of a batch.
+/// Returns the fields that identify a batch.
 fn content(batch: &Batch) -> (u64, u64, u64, Vec<u64>, Vec<i64>, Vec<u8>) {
     let Batch {
         epoch,
@@ -186,7 +186,7 @@ fn dying(transport: Transport, kills: u64, dice: &mut Dice) {
             left -= 1;
             let at = stream.server();
             let mine = usize::from(servers[0].address() != at);
-            // Anywhere in what it does: it reads, decodes or sends.
+            // A random time: the server may be reading, decoding or sending.
             std::thread::sleep(Duration::from_micros(dice.below(8000)));
             match dice.below(6) {
                 0 => {
@@ -200,7 +200,7 @@ fn dying(transport: Transport, kills: u64, dice: &mut Dice) {
                     servers[mine].again();
                 }
                 2 => {
-                    // Killed while the stream goes over from it, or just after.
+                    // Killed while the stream migrates away from it, or just after.
                     servers[mine].signal("TERM");
                     servers[mine].kill();
                     servers[mine].again();
@@ -230,7 +230,7 @@ fn dying(transport: Transport, kills: u64, dice: &mut Dice) {
 }
 
 #[test]
-fn servers_die_at_any_moment_and_no_batch_is_lost_or_repeated() {
+fn killed_servers_lose_or_repeat_no_batch() {
     let kills = number("FOREBAY_TEST_KILLS", 24);
     let seed = number("FOREBAY_TEST_SEED", 1);
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -239,7 +239,7 @@ fn servers_die_at_any_moment_and_no_batch_is_lost_or_repeated() {
     dying(Transport::Shm, kills - kills / 2, &mut dice);
 }
 
-/// A server that is there and says nothing: its connections stay open, and the system takes new ones for it.
+/// Tests a server that hangs: its connections stay open, and the kernel accepts new ones for it.
 fn hanging(transport: Transport) {
     let (_dir, root) = packed();
     let split = Dataset::open(&root).unwrap().split("train").unwrap();
@@ -249,7 +249,7 @@ fn hanging(transport: Transport) {
     let client = ClientOptions {
         transport,
         reconnect_for: LONG,
-        // A server that works says something at least every second and a half.
+        // A working server sends something at least every 1.5 seconds.
         silence_timeout: Some(Duration::from_secs(2)),
         batch_timeout: Duration::from_millis(300),
         ..ClientOptions::default()
@@ -273,7 +273,7 @@ fn hanging(transport: Transport) {
                 let expected = loader.next_batch().unwrap();
                 let [batch, expected] = [batch, expected].map(|batch| batch.as_ref().map(content));
                 assert_eq!(batch, expected, "{transport}");
-                // What had arrived is used first.
+                // Batches that have arrived before are used first.
                 taken += usize::from(hangs.is_none() || hangs != Some(stream.server()));
             }
             Err(Error::Waited { server, what, .. }) => {
@@ -290,7 +290,7 @@ fn hanging(transport: Transport) {
     }
     assert!(named, "nobody said who was waited for");
     assert!(stream.stats().reconnects > 0, "{:?}", stream.stats());
-    // Nor does a new trainer wait for it in vain, or not know for whom it waits.
+    // A new trainer does not wait for the hanging server either, and its error names the server.
     let hangs = hangs.unwrap();
     let client = ClientOptions {
         connect_timeout: Duration::from_millis(300),
@@ -302,7 +302,7 @@ fn hanging(transport: Transport) {
 }
 
 #[test]
-fn a_server_that_hangs_is_named_and_another_one_goes_on() {
+fn a_hanging_server_is_named_and_replaced() {
     std::thread::scope(|scope| {
         scope.spawn(|| hanging(Transport::Tcp));
         #[cfg(target_os = "linux")]
@@ -310,7 +310,7 @@ fn a_server_that_hangs_is_named_and_another_one_goes_on() {
     });
 }
 
-/// The body of the test below, which runs again in a network namespace.
+/// Set for the test below when it runs again, in a network namespace.
 #[cfg(target_os = "linux")]
 const WITHIN: &str = "FOREBAY_TEST_WITHIN";
 
@@ -345,7 +345,7 @@ fn a_link_that_is_cut_within_a_batch_and_mended_changes_nothing() {
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// Runs in a network of its own, with the server in another one.
+/// Runs in its own network namespace, with the server in another one.
 #[cfg(target_os = "linux")]
 fn cut_link() {
     fn must(words: &[&str]) {
@@ -353,7 +353,7 @@ fn cut_link() {
         let said = String::from_utf8_lossy(&ran.stderr);
         assert!(ran.status.success(), "{words:?}: {said}");
     }
-    /// Keeps the server's network.
+    /// Keeps the network namespace of the server.
     struct Holder(Child);
     impl Drop for Holder {
         fn drop(&mut self) {
@@ -389,7 +389,7 @@ fn cut_link() {
         "far",
     ]);
     must(&["nsenter", &there, "ip", "link", "set", "far", "up"]);
-    // Slow enough that the link is cut within a batch. Without a shaper that is likely all the same.
+    // Slow enough that the link is cut within a batch, which is likely even without a shaper.
     let slow = ["tc", "qdisc", "add", "dev", "far", "root", "tbf"];
     let rate = ["rate", "100mbit", "burst", "64kb", "latency", "50ms"];
     let _ = Command::new("nsenter")
@@ -441,7 +441,7 @@ fn cut_link() {
                 must(&["ip", "link", "set", "near", "down"]);
                 let watcher = &watcher;
                 scope.spawn(move || {
-                    // Down until the connection was given up, and another one could not be made.
+                    // The link is down until the connection was given up and a new one could not be made.
                     let began = Instant::now();
                     while watcher.stats().retries == 0 && began.elapsed() < LONG {
                         std::thread::sleep(Duration::from_millis(10));

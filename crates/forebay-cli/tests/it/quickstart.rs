@@ -1,4 +1,4 @@
-//! `forebay quickstart`, end to end on the pictures that the project ships.
+//! Runs `forebay quickstart` end to end with the project's images.
 
 use crate::support;
 
@@ -48,9 +48,9 @@ fn the_whole_journey() {
     assert_eq!(first, second);
 }
 
-/// As from an installed binary, away from the sources.
+/// Runs outside the sources, as an installed binary does.
 #[test]
-fn it_generates_images_where_there_are_none() {
+fn images_are_generated_if_none_are_given() {
     let dir = tempfile::tempdir().unwrap();
     let ran = run_in(dir.path(), ["quickstart", "--json"]).done();
     assert_eq!(ran.summary()["records"], 48);
@@ -93,13 +93,13 @@ fn its_figures_are_json() {
 
 #[test]
 fn the_pictures_are_found_without_being_named() {
-    // From another directory: those of the sources that the program was built from.
+    // From another directory, it finds the images of the sources that the program was built from.
     let dir = tempfile::tempdir().unwrap();
     run_in(dir.path(), ["quickstart", "-q"]).done();
 }
 
 #[test]
-fn what_is_not_its_own_is_left_alone() {
+fn other_files_are_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("thesis.tex"), "mine").unwrap();
     run(["quickstart", text(&images()), "--output", text(dir.path())])

@@ -1,11 +1,11 @@
-//! Packing directories as people have them: the exit code and what is said, or that nothing is.
+//! Packs directories as users have them, and checks the exit code and what is printed.
 
 use crate::support;
 
 use std::path::Path;
 use support::{images, run, text};
 
-/// A directory of copies of an image.
+/// Creates a directory with copies of an image.
 fn tree(root: &Path, names: &[&str]) {
     let class = std::fs::read_dir(images().join("train")).unwrap().next();
     let image = std::fs::read_dir(class.unwrap().unwrap().path())
@@ -19,7 +19,7 @@ fn tree(root: &Path, names: &[&str]) {
     }
 }
 
-/// Packs a source. Returns what is said on stderr and on stdout.
+/// Packs a source. Returns stderr and stdout.
 fn pack(root: &Path, more: &[&str], code: i32) -> (String, String) {
     let out = root.with_extension("out");
     let mut args = vec![
@@ -36,7 +36,7 @@ fn pack(root: &Path, more: &[&str], code: i32) -> (String, String) {
 }
 
 #[test]
-fn ordinary_directories_pass_in_silence() {
+fn ordinary_directories_give_no_warnings() {
     for names in [
         &["0.jpg", "1.jpg", "2.jpg"][..],
         &[
@@ -80,7 +80,7 @@ fn images_beside_splits_end_with_a_warning_and_exit_code_3() {
 }
 
 #[test]
-fn classes_that_are_numbers_are_told_with_the_option() {
+fn numeric_classes_are_reported_with_the_option() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("src");
     tree(&root, &["1/0.jpg", "2/0.jpg", "10/0.jpg"]);

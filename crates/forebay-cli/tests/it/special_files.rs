@@ -1,4 +1,4 @@
-//! FIFOs, devices and sockets where a dataset has files: an error at once, where a read would wait for ever.
+//! FIFOs, devices and sockets in place of files of a dataset: an error at once, instead of an endless read.
 
 use crate::support;
 
@@ -7,10 +7,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::*;
 
-/// Nothing here takes this long unless it hangs.
+/// No command here takes this long unless it hangs.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Runs a command to its end, and fails where that does not come.
+/// Runs a command to its end, and fails if it does not end.
 #[track_caller]
 fn ends(mut command: Command) -> Output {
     let shown = format!("{command:?}");

@@ -1,4 +1,4 @@
-//! Names and keys that others chose do nothing to a terminal.
+//! Names and keys from others cannot control a terminal.
 
 use crate::support;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use support::{Ran, images, run, text};
 
-/// Sets a title, clears the screen, forges a line, turns the direction of text.
+/// Sets a title, clears the screen, forges a line, and reverses the direction of text.
 const HOSTILE: &str = "n\u{1b}]0;owned\u{7}\u{1b}[2J\r\nerror: \u{202e}\u{9b}31m";
 
 #[track_caller]
@@ -58,7 +58,7 @@ fn names_of_others_are_escaped_everywhere() {
             false => is_harmless(&ran),
         }
     }
-    // In errors as well, of files and of places.
+    // Errors escape names of files and of locations too.
     fs::write(file("bad"), b"no image").unwrap();
     let again = dir.path().join("again");
     let failed = run(["pack", text(&source), text(&again), "--on-bad", "fail"]);

@@ -9,7 +9,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use forebay_pack::{
     Action, Cancel, ClassOrder, DatasetFormat, FinishOptions, PackOptions, Part, Sharding,
     ShuffleWhen, SourceLayout, finish, prepare,
@@ -35,31 +35,25 @@ pub(crate) use watch::Watch;
     override_usage = "forebay pack [OPTIONS] <SRC> <DST>\n       forebay pack --finish [OPTIONS] [SRC] <DST>"
 )]
 #[command(after_help = "\
-Looks at all of SRC first (the census), decides what goes where (the plan), writes shards in
-parallel into DST and publishes the manifest last. The same command again continues an
-interrupted run; the result is the same, byte for byte, whatever --jobs is.
+The same command again continues an interrupted run. The bytes in DST do not depend on --jobs.
+Bad images are left out and listed in DST/pack/report.jsonl; the exit code is then 3.
+docs/packing.md explains the options, docs/layouts.md the layouts of SRC and the file of --labels.
 
 Examples:
   forebay pack photos/ shards/
   forebay pack imagenet/ shards/ --format indexed --shard-size 256MiB --jobs 8
   forebay pack imagenet/ shards/ --format indexed --resize-short 400 --quality 90
   forebay pack photos/ shards/ --dry-run
-  forebay pack photos/ s3://bucket/shards --format indexed    uploads each shard when it is complete
-  forebay pack s3://bucket/images shards/ --format indexed    also gs://, az://
-  forebay pack --part 3/16 photos/ shards/                    on the third of 16 machines
-  forebay pack --finish shards/                               when all parts are there
-
-SRC holds <class>/<file> or <split>/<class>/<file>, or is an archive of that, or ILSVRC as it is
-downloaded: --help shows the trees under --layout. JPEG, PNG, WebP and TIFF are told apart by content.
-Images that cannot be read are skipped and listed, and the exit code is 3. Bytes of images stay
-as they are unless --resize-short, --max-side or --transcode-nonstandard say otherwise; whatever was done
-to an image is a line in DST/pack/report.jsonl.")]
+  forebay pack photos/ s3://bucket/shards             uploads each shard when it is complete
+  forebay pack s3://bucket/images shards/             also gs://, az://
+  forebay pack --part 3/16 photos/ shards/            on the third of 16 machines
+  forebay pack --finish shards/                       when all parts are there")]
 pub(crate) struct Args {
-    /// The directory of images, or an archive; also in a store
+    /// Directory or archive of images; also in a store
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
-    /// Destination of the dataset: a directory, or s3://, gs://, az://
+    /// Directory or URL (s3://, gs://, az://) for the dataset
     #[arg(value_name = "DST", required_unless_present = "finish")]
     destination: Option<PathBuf>,
 
@@ -70,7 +64,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, conflicts_with = "step", help_heading = "Run")]
     dry_run: bool,
 
-    /// Replace the dataset, or the unfinished pack, that is in DST
+    /// Replace the dataset or unfinished pack in DST
     #[arg(long, conflicts_with_all = ["part", "finish"], help_heading = "Run")]
     overwrite: bool,
 
@@ -82,15 +76,15 @@ pub(crate) struct Args {
 #[derive(Debug, ClapArgs)]
 #[group(id = "step", multiple = false)]
 struct StepArgs {
-    /// Record the plan in DST before the first part, so that SRC is read once, and not once for each part
+    /// Before the first part: read SRC once for all parts, record the plan in DST
     #[arg(long, help_heading = "Several machines")]
     plan: bool,
 
-    /// Write part I of N into DST; other machines write the others, with the same paths and options
+    /// Write part I of N into DST, with the same options as all other parts
     #[arg(long, value_name = "I/N", help_heading = "Several machines")]
     part: Option<Part>,
 
-    /// Check that all parts are in DST, and publish the dataset. With SRC, also check that it has not changed
+    /// Publish the dataset when all parts are in DST; with SRC, compare it again
     #[arg(long, help_heading = "Several machines")]
     finish: bool,
 }
@@ -98,7 +92,7 @@ struct StepArgs {
 /// Options of a pack and of each of its parts.
 #[derive(Debug, ClapArgs)]
 struct OptionArgs {
-    /// Format to write: tfrecord (TensorFlow's) or indexed (.fbs, one file with random access)
+    /// tfrecord (TensorFlow's), or indexed (.fbs, with random access)
     #[arg(
         short,
         long,
@@ -125,7 +119,7 @@ struct OptionArgs {
     #[arg(long, value_name = "CODEC", help = codec_help(), help_heading = "Shards")]
     codec: Option<BlockCompression>,
 
-    /// Seek points beside each JPEG, so that loaders decode crops faster: auto (under 1 % of its bytes), on, off, dense
+    /// Faster crops of JPEGs by seek points: auto, on, off or dense
     #[arg(
         long,
         value_name = "WHICH",
@@ -135,7 +129,7 @@ struct OptionArgs {
     )]
     seek_points: SeekPoints,
 
-    /// Progressive JPEGs: keep, or baseline (same pixels, crops decode faster, export restores the original)
+    /// Progressive JPEGs: keep, or baseline for faster crops
     #[arg(
         long,
         value_name = "WHAT",
@@ -156,21 +150,21 @@ struct OptionArgs {
     #[arg(long, help_heading = "Shards")]
     no_dali_index: bool,
 
-    /// Layout of SRC [default: detected]
     #[arg(
         long,
         value_name = "LAYOUT",
-        value_parser = layout_names().map(|name| named_layout(&name)),
-        long_help = layout_help(),
+        value_parser = PossibleValuesParser::new(layout_names()).map(|name| named_layout(&name)),
+        hide_possible_values = true,
+        help = format!("Layout of SRC: {} [default: detected]", layout_names().collect::<Vec<_>>().join(", ")),
         help_heading = "Records"
     )]
     layout: Option<SourceLayout>,
 
-    /// The class list, one a line in label order [default: a list found in SRC, else its directories]
+    /// Class list, one a line in label order [default: found in SRC]
     #[arg(long, value_name = "FILE", help_heading = "Records")]
     classes: Option<PathBuf>,
 
-    /// Order of class directories that no list numbers: text (1, 10, 2) or natural (1, 2, 10) [default: text]
+    /// Without a list: text (1, 10, 2) or natural (1, 2, 10) [default: text]
     #[arg(
         long,
         value_name = "ORDER",
@@ -181,20 +175,15 @@ struct OptionArgs {
     )]
     class_order: Option<ClassOrder>,
 
-    /// A file of labels (CSV, TSV, JSON lines): path, label or class, and columns that become features
-    #[arg(
-        long,
-        value_name = "FILE",
-        long_help = LABELS_HELP,
-        help_heading = "Records"
-    )]
+    /// Labels and further columns of images: CSV, TSV or JSON lines
+    #[arg(long, value_name = "FILE", help_heading = "Records")]
     labels: Option<PathBuf>,
 
-    /// Name the split of a source without splits, or pack only this one of several
+    /// Name of the only split, or the one to pack of several
     #[arg(long, value_name = "NAME", help_heading = "Records")]
     split: Option<String>,
 
-    /// Label of the first class: 1 as in TensorFlow's ImageNet, or 0
+    /// Label of the first class, 1 as in TensorFlow's ImageNet
     #[arg(
         long,
         value_name = "0|1",
@@ -204,7 +193,7 @@ struct OptionArgs {
     )]
     label_base: u8,
 
-    /// Seed of the shuffle, which every split but validation and test gets
+    /// Seed of the shuffle of splits, except validation and test
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Records")]
     seed: u64,
 
@@ -212,19 +201,19 @@ struct OptionArgs {
     #[arg(long, help_heading = "Records")]
     no_shuffle: bool,
 
-    /// Resize images whose short side has more than N pixels, so that it has N
-    #[arg(long, value_name = "N", long_help = SHRINK_HELP, help_heading = "Images")]
+    /// Make images smaller whose short side has more than N pixels
+    #[arg(long, value_name = "N", help_heading = "Images")]
     resize_short: Option<NonZeroU32>,
 
-    /// Resize images whose long side has more than N pixels, so that it has N
+    /// Make images smaller whose long side has more than N pixels
     #[arg(long, value_name = "N", help_heading = "Images")]
     max_side: Option<NonZeroU32>,
 
-    /// Convert nonstandard images to RGB JPEG: PNG under a JPEG's name, CMYK, YCCK, truncated JPEGs
+    /// Convert PNG named .JPEG, CMYK and truncated JPEGs to RGB JPEG
     #[arg(long, help_heading = "Images")]
     transcode_nonstandard: bool,
 
-    /// JPEG quality of converted images [default: 95 for resized, 100 for nonstandard ones]
+    /// JPEG quality of converted images [default: 95, nonstandard 100]
     #[arg(
         long,
         value_name = "1-100",
@@ -236,7 +225,7 @@ struct OptionArgs {
     #[command(flatten)]
     bad: BadArgs,
 
-    /// Threads that read, convert and write [default: cores that the machine, affinity and cgroup allow]
+    /// Threads [default: the cores of the machine or container]
     #[arg(short, long, value_name = "N", help_heading = "Run")]
     jobs: Option<NonZeroUsize>,
 
@@ -262,48 +251,11 @@ pub(crate) enum Kind {
 
 /// The help of `--codec`, with the codecs that shards know.
 pub(crate) fn codec_help() -> String {
-    format!(
-        "Codec of indexed shards: {} [default: none]",
-        BlockCompression::choices()
-    )
+    format!("Codec of indexed shards: {}", BlockCompression::choices())
 }
 
-const SHRINK_HELP: &str = "\
-Resize images whose short side has more than N pixels, so that it has N
-
-The aspect is kept, and no image is made larger. The pixels are those of Pillow's resize((w, h),
-BILINEAR); with --max-side as well, the smaller size counts. What is made smaller becomes a JPEG
-(4:2:0, --quality) without profiles and without EXIF but its orientation, and width and height in its record are the new
-ones. Images that are small enough keep their bytes.";
-
-const LABELS_HELP: &str = "\
-A file of labels: CSV, TSV or JSON lines, with a line of column names (CSV, TSV).
-One column is the path of an image relative to SRC: path, file, filename or image.
-One is its class: label (a number, stored as it is) or class (a name).
-Every other column becomes a feature of that name: int64 if all of its values are integers, float
-if all are numbers, else bytes. Directories are no classes then; images without a line are left
-out and listed. Empty labels and -1 mean that there is none.";
-
-/// A tree for each layout.
-fn layout_help() -> String {
-    let mut help = "Layout of SRC. By default the first that matches, in this order.\n\
-        An archive is a tar, tar.gz, tar.zst or zip; nothing is extracted.\n"
-        .to_owned();
-    for layout in SourceLayout::all() {
-        help += &format!("\n{}: {}\n", layout.name(), layout.summary());
-        for line in layout.example().lines() {
-            help += &format!("  {line}\n");
-        }
-    }
-    help
-}
-
-fn layout_names() -> PossibleValuesParser {
-    let layouts = SourceLayout::all();
-    layouts
-        .map(|layout| PossibleValue::new(layout.name()).help(layout.summary()))
-        .collect::<Vec<_>>()
-        .into()
+fn layout_names() -> impl Iterator<Item = &'static str> {
+    SourceLayout::all().map(SourceLayout::name)
 }
 
 fn class_orders() -> impl TypedValueParser<Value = ClassOrder> {
