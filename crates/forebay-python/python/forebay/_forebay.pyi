@@ -802,102 +802,101 @@ class Loader:
         `forebay+file:///PATH/NAME`. A rank has one of them and goes on with another when that one is gone. A job
         brings its own options: those given here must agree with them. A `Mix` is several datasets as one.
     split : str, optional
-        Split.
-        May be left out where there is only one. "val", "valid", "validation" and "dev" find the one of them that there is.
+        Name of the split.
+        Optional if the dataset has one split. "val", "valid", "validation" and "dev" are the same name.
     batch_size : int, default 32
-        Samples a batch, of each rank.
+        Samples in a batch of one rank.
     rank : int, optional
-        Rank, from 0.
-        Give it with `world_size`, or neither: then it comes from libraries and launchers (docs/loader.md has the rules).
+        Rank of this process, from 0.
+        Give `rank` and `world_size` together. Without them they come from the framework or the launcher (docs/loader.md).
     world_size : int, optional
-        Ranks.
-        Has to divide `virtual_ranks`. All ranks get the same number of batches.
+        Number of ranks.
+        It must divide `virtual_ranks`. All ranks get the same number of batches.
     seed : int, default 0
         Seed of the order and of random transforms.
     shuffle : bool or str, optional
         Order of samples: "blocks", "window", "full" or "none".
-        "blocks" reads neighbors together and mixes blocks of them, so that storage is read in large pieces. "window" mixes in the
-        same way but reads the blocks in the order of storage: for records that are stored in random order. "full" is a
-        permutation of all samples. True is "blocks", False is "none". By default true with a transform for training, which has a
-        random operation, and false with `EvalTransform`; with any other it has to be given.
+        "blocks" reads blocks of neighboring records in random order and shuffles their samples, so that reads are large. "window"
+        shuffles samples in the same way but reads the blocks in storage order: for records that are stored in random order. "full" is a
+        permutation of all samples. True means "blocks", False means "none". The default is true for transforms with a
+        random operation and false for `EvalTransform`; with any other transform the option is required.
     reshuffle : bool, default True
-        Another order in each epoch; false keeps that of epoch 0.
-        Random transforms differ from epoch to epoch all the same.
+        Shuffle each epoch in a new order; false repeats the order of epoch 0.
+        Random transforms differ between epochs in both cases.
     block_records : int, optional
-        Records read together, in a shuffle of blocks.
+        Records in a block of the shuffle "blocks" or "window".
     window_blocks : int, default 2
-        Blocks mixed together in a virtual rank, in a shuffle of blocks.
+        Blocks whose samples are shuffled together, for each virtual rank.
     virtual_ranks : int, default 64
-        Parts of the epoch that are read side by side, a multiple of the ranks.
-        The order of samples depends on it.
+        Number of parts that an epoch is divided into, a multiple of `world_size`.
+        The order of samples depends on this number and not on the number of ranks.
     transform : TrainTransform, EvalTransform, list of transforms or KeepEncoded, optional
         Transform of images.
-        It has to be given, but for a job of a server. A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
-        and `RandomErasing`. With `KeepEncoded` images stay encoded.
+        Required, except for a job of a server. A list begins with `RandomResizedCrop`, or with `Resize` and `CenterCrop`; flips and
+        changes of color, `Normalize` and `RandomErasing` follow. `KeepEncoded` leaves images encoded.
     batch_transform : Mixup, CutMix or RandomChoice, optional
-        How a batch is mixed.
-        See `Batch.labels_b`, `Batch.lam` and `Batch.one_hot`.
+        Mixing of the samples of a batch, such as `Mixup`.
+        `Batch.labels_b`, `Batch.lam` and `Batch.one_hot` describe the result.
     layout : {"nhwc", "nchw"}, default "nhwc"
-        Order of the axes.
+        Order of the axes of images in a batch.
     dtype : {"uint8", "float32", "float16", "bfloat16"} or such a type of numpy, torch or JAX, optional
-        Type of the numbers.
-        In a floating-point type bytes are divided by 255 and normalized where an option asks for it.
+        Type of pixel values.
+        Floating-point values are bytes divided by 255, and normalized if `normalize` or the transform says so.
     normalize : tuple of two sequences of float, optional
-        Mean and standard deviation that pixels are normalized with.
-        Three numbers each, of values from 0 to 1. For a list of transforms it stands for `Normalize` at its end.
+        Mean and standard deviation for the normalization of pixels.
+        Three numbers each, for values from 0 to 1. With a list of transforms, the same as `Normalize` at its end.
     resize_like : {"pillow", "opencv", "tensorflow"}, default "pillow"
-        The library whose pixels a resize gives.
-        Pillow's are antialiased, as torchvision's default; the others are those of OpenCV's INTER_LINEAR and of tf.image.resize
-        without antialiasing.
+        Library whose resize is reproduced.
+        "pillow" is antialiased, as torchvision's default is. "opencv" is INTER_LINEAR, "tensorflow" is tf.image.resize without
+        antialiasing.
     exif_orientation : bool, default False
-        Turn images as EXIF says.
+        Rotate and flip images by their EXIF orientation.
     dct_scaling : bool, default False
-        Decode JPEG smaller where the crop allows it.
-        Faster, with slightly other pixels; the decoded crop is never smaller than the output.
+        Decode JPEG at a reduced size if the crop is larger than the output.
+        Faster, with slightly different pixels. The decoded crop is never smaller than the output.
     max_pixels : int, optional
-        Most pixels of an image.
-        Larger ones are refused before they are decoded: 64 Mi pixels by default, and a server has limits of its own.
+        Maximum number of pixels of an image.
+        Larger images are refused before decoding. The default is 64 Mi pixels; a server has its own limit.
     max_image_bytes : int or str, optional
-        Most bytes of a decoded image.
-        Larger ones are refused before they are decoded: 256 MiB by default, and a server has limits of its own.
+        Maximum size of a decoded image in bytes.
+        Larger images are refused before decoding. The default is 256 MiB; a server has its own limit.
     drop_last : bool, optional
-        Leave out the last, short batch of an epoch.
-        By default true with a transform for training, false with `EvalTransform`, and with any other where it shuffles. Without it
-        several ranks get the same number of steps: `Batch.padding` tells what was added, and has the label -100.
+        Leave out the last batch of an epoch if it is incomplete.
+        The default is true for transforms with a random operation, false for `EvalTransform`, and for others true if samples are
+        shuffled. If it is false, ranks get the same number of steps by padding: `Batch.padding` counts the added samples, which have the label -100.
     indices : sequence, array or tensor of int, optional
-        Only these records, by number.
-        In any order: they come as they are stored.
+        Use only these records, by number.
+        Their order does not matter: without a shuffle, samples come in storage order.
     classes : sequence of str or int, optional
-        Only records of these classes, by name or label.
+        Use only records of these classes, given by name or label.
     limit : int, optional
-        At most this many records, the first ones.
-        In storage order, of those that other options leave: the same in each epoch.
+        Use at most this many records.
+        The first ones in storage order, after `indices` and `classes`. They are the same in each epoch.
     weights : dict or sequence of float, optional
-        Weights of classes or of each record, for draws with replacement.
-        Classes are given by name or label, and those that are not given weigh 1.
+        Weights of classes or of records, for sampling with replacement.
+        Classes are given by name or label; the weight of other classes is 1.
     class_balanced : bool, default False
-        Draw each class as often as any other.
-        With replacement.
+        Sample all classes equally often, with replacement.
     num_samples : int, optional
-        Samples drawn for an epoch.
-        By default as many as records are left. Also where the datasets of a `Mix` have weights.
+        Number of samples in an epoch, for sampling with replacement and for a `Mix` with weights.
+        The default is the number of records.
     repeats : int, default 1
-        How often each sample comes in an epoch.
-        Each time transformed with other random numbers.
+        Number of times that each sample comes in an epoch.
+        Each time with other random transforms.
     on_error : {"raise", "skip", "zero"}, default "raise"
         Handling of samples that cannot be read or decoded.
-        "skip" puts the next good sample of the batch in its place, "zero" zeros and the label -1; `Batch.failed` tells where,
-        `stats` how often and why.
+        "skip" puts the next good sample of the batch in their place, "zero" puts zeros and the label -1. `Batch.failed` says which
+        samples these are, `stats` counts them by reason.
     label_base : {0, 1, "stored"}, default 0
         Label of the first class in batches: 0, 1, or "stored" for labels as they are stored.
-        `classes` and `weights` count in the same way. The label -1 of a record without one stays; a stored label below the dataset's
-        first class is a damaged sample for `on_error`.
+        Labels in `classes` and `weights` count in the same way. Records without a label keep -1. A stored label below that of the
+        first class is an error that `on_error` handles.
     columns : sequence of str, optional
-        Columns of the records that batches have too, by name.
-        `forebay inspect` lists the columns of a dataset, and docs/columns.md says what each type is in a batch.
+        Further columns in batches, by name.
+        `forebay inspect` lists the columns of a dataset; docs/columns.md says what each type becomes in a batch.
     keep_empty_boxes : bool, default False
-        Keep boxes of which less than a pixel is left.
-        Otherwise they are left out of a batch, with their labels: those outside of a crop, and very small ones.
+        Keep boxes that are outside of the crop or smaller than a pixel.
+        By default they are left out, together with their labels.
     pad_last : bool, default False
         Fill the last batch up where there is one rank, so that all batches have one size; `Batch.padding` tells what was added, and
         has the label -100. Several ranks always have it, with `drop_last=False`: they get the same number of batches.
