@@ -3,13 +3,6 @@
 use clap::Args;
 use forebay_pack::{MaxBad, OnBad};
 
-const POLICY_HELP: &str = "\
-How to handle bad images and records: skip, fail or quarantine:DIR
-
-  skip            leave it out, list it, go on; the exit code is 3
-  fail            stop at the first one
-  quarantine:DIR  as skip, and copy it to DIR under the path that it has in SRC";
-
 /// Bad images and records.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Bad input")]
@@ -19,8 +12,7 @@ pub(crate) struct BadArgs {
         long,
         value_name = "POLICY",
         default_value = "skip",
-        value_parser = parse_policy,
-        long_help = POLICY_HELP
+        value_parser = parse_policy
     )]
     pub(crate) on_bad: OnBad,
 

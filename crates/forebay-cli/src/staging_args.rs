@@ -13,25 +13,13 @@ use crate::quantity::{self, parse_size};
 #[derive(Debug, Args)]
 pub(crate) struct StagingArgs {
     /// Directory for shards until their upload [default: in ~/.cache]
-    #[arg(
-        long,
-        value_name = "DIR",
-        long_help = STAGING_HELP,
-        help_heading = "Upload"
-    )]
+    #[arg(long, value_name = "DIR", help_heading = "Upload")]
     staging: Option<PathBuf>,
 
     /// Bytes that it may hold [default: half of what is free there]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Upload")]
     staging_bytes: Option<u64>,
 }
-
-const STAGING_HELP: &str = "\
-Directory on a fast disk for shards that wait for their upload
-
-By default $FOREBAY_STAGING, else forebay/stage in $XDG_CACHE_HOME or ~/.cache. Only shards that wait or
-are written lie there; with a DST that is a directory, shards go through it too if the option is given.
-A tmpfs such as /dev/shm/stage is staging in memory: it survives a killed process, not a reboot.";
 
 impl StagingArgs {
     /// Sets the staging options of a pack. If the destination is a directory, shards go through a staging area only if the

@@ -366,7 +366,23 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         console.note(printable(note));
     }
     summary::print(&summary, Verb::Converted, console);
+    if is_copy(&options) {
+        console.note("nothing was to be converted: each shard has the bytes of SRC. `forebay cp` copies a dataset faster");
+    }
     Ok(account::outcome(summary.account.as_ref()))
+}
+
+/// Whether the result has the shards of the source.
+fn is_copy(options: &ConvertOptions) -> bool {
+    let ConvertSource::Dataset(source) = &options.src else {
+        return false;
+    };
+    let splits = |location: &Location| {
+        let (root, storage) = read_storage(location, &options.read).ok()?;
+        Some(Manifest::load_in(root, &*storage).ok()?.splits)
+    };
+    let source = splits(source);
+    source.is_some() && source == splits(&options.dst)
 }
 
 /// Bytes of the source, for the bar. What is wrong with it is said by the conversion.

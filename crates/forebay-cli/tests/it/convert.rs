@@ -42,6 +42,9 @@ fn convert_reports_what_it_did() {
         "{}",
         again.stdout
     );
+    assert!(!ran.stderr.contains("forebay cp"), "{}", ran.stderr);
+    let same = run(["convert", text(&packed), text(&dir.path().join("same"))]).done();
+    assert!(same.stderr.contains("forebay cp"), "{}", same.stderr);
     // An export gives the images as they were packed.
     let exported = dir.path().join("exported");
     run(["export", text(&converted), text(&exported)]).done();
