@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Uneven;
+use super::InconsistentBatch;
 
 /// Arrays of columns start at multiples of this many bytes of the payload.
 pub const ALIGNMENT: usize = 64;
@@ -224,17 +224,17 @@ pub(crate) fn check(
     columns: &[BatchColumn],
     samples: usize,
     pixels: usize,
-) -> Result<usize, Uneven> {
+) -> Result<usize, InconsistentBatch> {
     let same = |what: &str, name: &str, expected, found| match expected == found {
         true => Ok(()),
-        false => Err(Uneven {
+        false => Err(InconsistentBatch {
             what: format!("{what} of column {name:?}").into(),
             expected,
             found,
         }),
     };
     if columns.len() > MAX_COLUMNS {
-        return Err(Uneven {
+        return Err(InconsistentBatch {
             what: "columns".into(),
             expected: MAX_COLUMNS,
             found: columns.len(),

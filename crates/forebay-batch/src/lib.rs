@@ -109,7 +109,7 @@ impl EncodedImages {
     }
 
     /// Checks all fields against `samples` samples in `bytes` bytes.
-    fn check(&self, samples: usize, bytes: usize) -> Result<(), Uneven> {
+    fn check(&self, samples: usize, bytes: usize) -> Result<(), InconsistentBatch> {
         let ends = samples.saturating_add(1);
         // Counts the offsets before the first invalid one.
         let mut last = 0;
@@ -131,7 +131,7 @@ impl EncodedImages {
             ("heights", samples, self.heights.len()),
         ] {
             if expected != found {
-                return Err(Uneven {
+                return Err(InconsistentBatch {
                     what: what.into(),
                     expected,
                     found,
@@ -269,7 +269,7 @@ impl Batch {
 
     /// Checks that all fields agree about the number of samples. If one does not, returns it with
     /// the expected and the actual size.
-    pub fn check(&self) -> Result<(), Uneven> {
+    pub fn check(&self) -> Result<(), InconsistentBatch> {
         let samples = self.shape[0];
         let mut images = self.image_bytes();
         if let Some(encoded) = &self.encoded {
@@ -295,7 +295,7 @@ impl Batch {
             ("shares", samples, shares),
         ] {
             if expected != found {
-                return Err(Uneven {
+                return Err(InconsistentBatch {
                     what: what.into(),
                     expected,
                     found,
@@ -323,7 +323,7 @@ impl fmt::Debug for Batch {
 /// A batch whose fields disagree about its size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a batch with {found} {what} where its shape asks for {expected}")]
-pub struct Uneven {
+pub struct InconsistentBatch {
     /// The field that is too short or too long.
     pub what: Cow<'static, str>,
     /// The size that the shape implies.

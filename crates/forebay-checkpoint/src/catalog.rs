@@ -2,7 +2,7 @@
 
 use super::manifest::{CheckpointManifest, MANIFEST_NAME, PIN_NAME};
 use super::marker::Marker;
-use super::name::{Place, absolute, step_of};
+use super::name::{CheckpointPath, absolute, step_of};
 use super::{Error, Result, read, reading, retention};
 use forebay_staging::unit::{Unit, UnitState};
 use forebay_store::{Location, Put, Store, StoreOptions};
@@ -42,7 +42,7 @@ pub fn list(
     let store = Store::open(&prefix, options)?;
     let mut found = BTreeMap::new();
     for name in store.list_dir("")?.dirs {
-        let place = Place {
+        let place = CheckpointPath {
             prefix: prefix.clone(),
             name,
         };
@@ -71,7 +71,7 @@ pub fn list(
         // instead.
         if stage == UnitState::Staged {
             let is_pinned = found.get(&name).is_some_and(|found| found.is_pinned);
-            let place = Place {
+            let place = CheckpointPath {
                 prefix: prefix.clone(),
                 name,
             };
@@ -114,7 +114,7 @@ pub fn latest(
                     if newest_staged.as_ref() >= names.last() {
                         break;
                     }
-                    let place = Place {
+                    let place = CheckpointPath {
                         prefix: prefix.clone(),
                         name: name.clone(),
                     };
@@ -131,11 +131,11 @@ pub fn latest(
     Ok(names
         .into_iter()
         .max()
-        .map(|(_, name)| Place { prefix, name }.location()))
+        .map(|(_, name)| CheckpointPath { prefix, name }.location()))
 }
 
 fn entry(
-    place: &Place,
+    place: &CheckpointPath,
     manifest: std::result::Result<CheckpointManifest, String>,
     is_stored: bool,
     is_staged: bool,
@@ -168,7 +168,7 @@ fn staged_below(
     Ok(found)
 }
 
-/// Returns the run's location in the form of `Place::prefix`: absolute, without a trailing slash.
+/// Returns the run's location in the form of `CheckpointPath::prefix`: absolute, without a trailing slash.
 fn run_of(prefix: &Location) -> Result<Location> {
     let text = absolute(prefix)?.to_string();
     let trimmed = text.trim_end_matches('/');
@@ -181,7 +181,7 @@ fn run_of(prefix: &Location) -> Result<Location> {
 
 /// Pins a checkpoint, so that retention does not remove it, or unpins it. Only a complete checkpoint can be pinned.
 pub fn pin(location: &Location, options: &StoreOptions, pinned: bool) -> Result<()> {
-    let place = Place::of(location)?;
+    let place = CheckpointPath::of(location)?;
     let store = Store::open(&place.prefix, options)?;
     if !pinned {
         return Ok(store.delete(&place.key(PIN_NAME))?);
@@ -201,7 +201,7 @@ pub fn pin(location: &Location, options: &StoreOptions, pinned: bool) -> Result<
 /// Refuses a checkpoint that is pinned, that `area` still has to upload, or that a process of this host reads. A second call
 /// finishes a removal that was interrupted.
 pub fn remove(location: &Location, options: &StoreOptions, area: Option<&Path>) -> Result<()> {
-    let place = Place::of(location)?;
+    let place = CheckpointPath::of(location)?;
     let refuse = |why: &str| {
         Err(Error::Option {
             what: format!("{} cannot be removed: {why}", place.location()),

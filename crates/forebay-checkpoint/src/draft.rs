@@ -5,7 +5,7 @@
 
 use super::error::io_error;
 use super::manifest::{CheckpointPart, FileEntry};
-use super::marker::{Marker, Orders};
+use super::marker::{Marker, SaveTarget};
 use super::{Error, Result, name};
 use forebay_staging::make_dirs;
 use forebay_staging::unit::{Unit, UnitLock};
@@ -208,7 +208,7 @@ impl Draft {
     /// Makes files and directories durable, then acknowledges the checkpoint by its marker. Every file has to be finished.
     pub(super) fn commit(
         mut self,
-        orders: &mut Orders,
+        orders: &mut SaveTarget,
         content: &str,
         metadata: Map<String, Value>,
     ) -> Result<(Unit, UnitLock, Marker)> {

@@ -12,7 +12,7 @@ use super::manifest::{
     CheckpointManifest, MANIFEST_MAX_BYTES, MANIFEST_NAME, PartManifest, data_key,
 };
 use super::marker::Marker;
-use super::name::{Place, family_of, step_of};
+use super::name::{CheckpointPath, family_of, step_of};
 use super::{Error, Result, draft, retention};
 use forebay_staging::unit::Unit;
 use forebay_store::{
@@ -152,7 +152,7 @@ fn upload(
     entry: &Unit,
     marker: &Marker,
     store: &Store,
-    place: &Place,
+    place: &CheckpointPath,
     way: &DrainContext<'_>,
 ) -> Result<()> {
     for_each_parallel(marker.part.files.iter(), FILES_AT_ONCE, |file| {
@@ -170,7 +170,7 @@ fn upload(
 
 fn upload_file(
     entry: &Unit,
-    place: &Place,
+    place: &CheckpointPath,
     store: &Store,
     key: &str,
     file: &super::FileEntry,
@@ -204,7 +204,7 @@ fn upload_file(
 /// Checks that a staged file has the size and checksum that were saved.
 fn verify_file(
     entry: &Unit,
-    place: &Place,
+    place: &CheckpointPath,
     file: &super::FileEntry,
     cancel: &Cancel,
 ) -> Result<()> {
@@ -240,7 +240,7 @@ fn verify_file(
 /// the same content is published. Any other checkpoint that must not be replaced is an error.
 fn is_there(
     store: &Store,
-    place: &Place,
+    place: &CheckpointPath,
     own: &CheckpointManifest,
     overwrite: bool,
 ) -> Result<bool> {
@@ -255,7 +255,7 @@ fn is_there(
 }
 
 /// Whether an attempt was complete at this place and has been replaced.
-fn has_been(store: &Store, place: &Place, attempt: &str) -> Result<bool> {
+fn has_been(store: &Store, place: &CheckpointPath, attempt: &str) -> Result<bool> {
     let found = CheckpointManifest::find(store, place)?.and_then(|(_, found)| found.ok());
     Ok(found.is_some_and(|found| found.has_replaced(attempt)))
 }
@@ -263,7 +263,7 @@ fn has_been(store: &Store, place: &Place, attempt: &str) -> Result<bool> {
 /// Publishes the manifest, which makes the checkpoint complete, and then deletes the data of the one it replaces.
 fn publish(
     store: &Store,
-    place: &Place,
+    place: &CheckpointPath,
     manifest: &CheckpointManifest,
     overwrite: bool,
 ) -> Result<()> {
@@ -315,7 +315,7 @@ fn publish(
 
 fn read_part(
     store: &Store,
-    place: &Place,
+    place: &CheckpointPath,
     marker: &Marker,
     rank: u32,
 ) -> Result<Option<PartManifest>> {
@@ -331,7 +331,7 @@ fn read_part(
 }
 
 /// Publishes the manifest if all ranks' parts are uploaded. Every rank tries; all of them write the same manifest.
-fn join(store: &Store, place: &Place, marker: &Marker) -> Result<Drained> {
+fn join(store: &Store, place: &CheckpointPath, marker: &Marker) -> Result<Drained> {
     if let Some((_, Ok(found))) = CheckpointManifest::find(store, place)? {
         let is_it = found.attempt == marker.attempt && found.world_size() == marker.world_size;
         if is_it || found.has_replaced(&marker.attempt) {
@@ -363,13 +363,13 @@ fn join(store: &Store, place: &Place, marker: &Marker) -> Result<Drained> {
 }
 
 /// Returns the name of a complete checkpoint of the same run with a higher step.
-fn newer_than(store: &Store, place: &Place) -> Result<Option<String>> {
+fn newer_than(store: &Store, place: &CheckpointPath) -> Result<Option<String>> {
     let Some(step) = step_of(&place.name) else {
         return Ok(None);
     };
     for name in store.list_dir("")?.dirs {
         if family_of(&name) == family_of(&place.name) && step_of(&name) > Some(step) {
-            let other = Place {
+            let other = CheckpointPath {
                 prefix: place.prefix.clone(),
                 name,
             };

@@ -4,7 +4,7 @@
 //! a reader refuses a manifest that was changed. Keys of files are derived from the manifest, never read from it: no manifest
 //! can lead a reader out of the checkpoint's own directory.
 
-use super::name::Place;
+use super::name::CheckpointPath;
 use super::{Error, Result, name};
 use forebay_store::{Object, Store};
 use serde::{Deserialize, Serialize};
@@ -114,7 +114,7 @@ impl CheckpointManifest {
     /// Reads the manifest of a checkpoint together with its object. A damaged manifest is the inner error.
     pub(super) fn find(
         store: &Store,
-        place: &Place,
+        place: &CheckpointPath,
     ) -> Result<Option<(Object, Result<CheckpointManifest>)>> {
         let key = place.key(MANIFEST_NAME);
         let Some(object) = store.head(&key)? else {

@@ -1,7 +1,7 @@
 //! The marker of a staged checkpoint: a file beside its data with the destination and the list of files.
 
 use super::manifest::{CheckpointPart, MANIFEST_MAX_BYTES};
-use super::name::{self, Place};
+use super::name::{self, CheckpointPath};
 use super::{Error, Result};
 use forebay_staging::unit::Unit;
 use forebay_store::{Location, StoreOptions};
@@ -37,8 +37,8 @@ pub(super) struct Marker {
 
 /// The fields of a marker besides the files.
 #[derive(Debug, Clone)]
-pub(super) struct Orders {
-    pub(super) place: Place,
+pub(super) struct SaveTarget {
+    pub(super) place: CheckpointPath,
     pub(super) store: StoreOptions,
     pub(super) overwrite: bool,
     pub(super) keep: Option<u32>,
@@ -58,7 +58,7 @@ impl Marker {
         Ok(Some(marker))
     }
 
-    pub(super) fn new(orders: &Orders, part: CheckpointPart) -> Self {
+    pub(super) fn new(orders: &SaveTarget, part: CheckpointPart) -> Self {
         Self {
             version: VERSION,
             prefix: orders.place.prefix.to_string(),
@@ -75,8 +75,8 @@ impl Marker {
         }
     }
 
-    pub(super) fn place(&self) -> Result<Place> {
-        Ok(Place {
+    pub(super) fn place(&self) -> Result<CheckpointPath> {
+        Ok(CheckpointPath {
             prefix: Location::parse(&self.prefix)?,
             name: self.name.clone(),
         })
@@ -161,8 +161,8 @@ pub(super) mod tests {
     pub(crate) fn marker(endpoint: Option<&str>) -> Marker {
         let mut store = StoreOptions::default();
         store.endpoint = endpoint.map(str::to_owned);
-        let orders = Orders {
-            place: Place::of(&Location::parse("s3://bucket/run/step-7").unwrap()).unwrap(),
+        let orders = SaveTarget {
+            place: CheckpointPath::of(&Location::parse("s3://bucket/run/step-7").unwrap()).unwrap(),
             store,
             overwrite: true,
             keep: Some(3),

@@ -46,14 +46,14 @@ pub(super) fn check_attempt(attempt: &str) -> std::result::Result<(), String> {
 
 /// The place of a checkpoint: the directory or prefix of its run, and its name there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct CheckpointPath {
     /// The run's directory or prefix; absolute if it is local.
     pub(super) prefix: Location,
     /// The checkpoint's name in the run.
     pub(super) name: String,
 }
 
-impl Place {
+impl CheckpointPath {
     pub(super) fn of(location: &Location) -> Result<Self> {
         let refuse = |why: &str| Error::Option {
             what: format!("{location} cannot be a checkpoint: {why}"),
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_has_a_run_and_a_name() {
-        let place = |text: &str| Place::of(&Location::parse(text).unwrap());
+        let place = |text: &str| CheckpointPath::of(&Location::parse(text).unwrap());
         let made = place("s3://bucket/run/step-1000/").unwrap();
         assert_eq!(made.prefix.to_string(), "s3://bucket/run");
         assert_eq!(made.name, "step-1000");

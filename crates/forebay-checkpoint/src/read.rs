@@ -5,7 +5,7 @@
 use super::error::io_error;
 use super::manifest::{CheckpointManifest, FileEntry, MANIFEST_MAX_BYTES, MANIFEST_NAME};
 use super::marker::Marker;
-use super::name::Place;
+use super::name::CheckpointPath;
 use super::reading::{self, ReadingLock};
 use super::{Error, Result, draft};
 use forebay_staging::unit::{Unit, UnitLock, UnitState};
@@ -27,7 +27,7 @@ const REMOVAL: Duration = Duration::from_millis(20);
 /// checkpoint as long as this value exists.
 #[derive(Debug)]
 pub struct Checkpoint {
-    place: Place,
+    place: CheckpointPath,
     manifest: CheckpointManifest,
     local: Option<Local>,
     store: Option<Store>,
@@ -48,7 +48,7 @@ impl Checkpoint {
     /// Opens a checkpoint. If `area` has a copy that is acknowledged and not uploaded yet, that copy is opened. Otherwise the
     /// store's checkpoint is opened, and its files are read from the area's copy if both are the same.
     pub fn open(location: &Location, options: &StoreOptions, area: Option<&Path>) -> Result<Self> {
-        let place = Place::of(location)?;
+        let place = CheckpointPath::of(location)?;
         let copies = match area {
             Some(area) => copies_of(area, &place)?,
             None => Vec::new(),
@@ -395,7 +395,7 @@ impl Write for Both {
     }
 }
 
-fn stop_if(cancel: &Cancel, place: &Place) -> Result<()> {
+fn stop_if(cancel: &Cancel, place: &CheckpointPath) -> Result<()> {
     if cancel.is_cancelled() {
         Err(cancelled(place))
     } else {
@@ -403,7 +403,7 @@ fn stop_if(cancel: &Cancel, place: &Place) -> Result<()> {
     }
 }
 
-fn cancelled(place: &Place) -> Error {
+fn cancelled(place: &CheckpointPath) -> Error {
     Error::Cancelled {
         what: format!("{} was read", place.location()),
     }
@@ -412,7 +412,7 @@ fn cancelled(place: &Place) -> Error {
 /// Returns the copies of a checkpoint in the area, the oldest first. Parts of distributed checkpoints are not included.
 pub(super) fn copies_of(
     area: &Path,
-    place: &Place,
+    place: &CheckpointPath,
 ) -> Result<Vec<(Unit, CheckpointManifest, UnitState)>> {
     let mut found = Vec::new();
     for (entry, of, manifest, stage) in all_copies(area)? {
@@ -424,7 +424,9 @@ pub(super) fn copies_of(
 }
 
 /// Returns the checkpoints in an area that have a single part. Units whose marker cannot be read are skipped.
-pub(super) fn all_copies(area: &Path) -> Result<Vec<(Unit, Place, CheckpointManifest, UnitState)>> {
+pub(super) fn all_copies(
+    area: &Path,
+) -> Result<Vec<(Unit, CheckpointPath, CheckpointManifest, UnitState)>> {
     let mut found = Vec::new();
     for entry in Unit::all(area)?.into_iter().filter(Unit::is_own) {
         let Ok(Some(marker)) = Marker::of(&entry) else {

@@ -6,7 +6,7 @@
 use super::Result;
 use super::error::io_error;
 use super::manifest::fingerprint;
-use super::name::Place;
+use super::name::CheckpointPath;
 use forebay_staging::make_dirs;
 use forebay_store::FileLock;
 use rustix::fs::FlockOperation;
@@ -25,16 +25,20 @@ pub(super) struct ReadingLock {
 }
 
 /// Takes the shared lock of a reader; `None` if the checkpoint is being removed.
-pub(super) fn share(area: &Path, place: &Place) -> Result<Option<ReadingLock>> {
+pub(super) fn share(area: &Path, place: &CheckpointPath) -> Result<Option<ReadingLock>> {
     take(area, place, FlockOperation::NonBlockingLockShared)
 }
 
 /// Takes the exclusive lock of a removal; `None` if the checkpoint is being read or removed.
-pub(super) fn alone(area: &Path, place: &Place) -> Result<Option<ReadingLock>> {
+pub(super) fn alone(area: &Path, place: &CheckpointPath) -> Result<Option<ReadingLock>> {
     take(area, place, FlockOperation::NonBlockingLockExclusive)
 }
 
-fn take(area: &Path, place: &Place, operation: FlockOperation) -> Result<Option<ReadingLock>> {
+fn take(
+    area: &Path,
+    place: &CheckpointPath,
+    operation: FlockOperation,
+) -> Result<Option<ReadingLock>> {
     let dir = area.join(READING);
     make_dirs(&dir)?;
     let path = dir.join(fingerprint(&place.location()));
@@ -77,8 +81,8 @@ mod tests {
     #[test]
     fn readers_exclude_removal() {
         let area = tempfile::tempdir().unwrap();
-        let place = Place::of(&Location::parse("s3://b/run/step-1").unwrap()).unwrap();
-        let other = Place::of(&Location::parse("s3://b/run/step-2").unwrap()).unwrap();
+        let place = CheckpointPath::of(&Location::parse("s3://b/run/step-1").unwrap()).unwrap();
+        let other = CheckpointPath::of(&Location::parse("s3://b/run/step-2").unwrap()).unwrap();
         let one = share(area.path(), &place).unwrap().unwrap();
         let two = share(area.path(), &place).unwrap().unwrap();
         assert!(alone(area.path(), &place).unwrap().is_none());

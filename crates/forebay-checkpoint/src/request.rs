@@ -1,8 +1,8 @@
 //! Options of an uploader and of a save.
 
 use super::manifest::WORLD_SIZE_MAX;
-use super::marker::Orders;
-use super::name::{self, Place};
+use super::marker::SaveTarget;
+use super::name::{self, CheckpointPath};
 use super::{Error, Result};
 use forebay_store::{Location, StoreOptions};
 use serde_json::{Map, Value};
@@ -90,7 +90,7 @@ impl Request {
         Ok(())
     }
 
-    pub(super) fn orders(&self) -> Result<Orders> {
+    pub(super) fn orders(&self) -> Result<SaveTarget> {
         let refuse = |what: &str| {
             Err(Error::Option {
                 what: what.to_owned(),
@@ -119,8 +119,8 @@ impl Request {
             }
             None => String::new(),
         };
-        Ok(Orders {
-            place: Place::of(&self.location)?,
+        Ok(SaveTarget {
+            place: CheckpointPath::of(&self.location)?,
             store: self.store.clone(),
             overwrite: self.overwrite,
             keep: self.keep,

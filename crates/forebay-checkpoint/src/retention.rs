@@ -10,7 +10,7 @@ use super::manifest::{
     CheckpointManifest, DATA_PREFIX, MANIFEST_MAX_BYTES, MANIFEST_NAME, PIN_NAME, PartManifest,
 };
 use super::marker::Marker;
-use super::name::{Place, family_of, step_of};
+use super::name::{CheckpointPath, family_of, step_of};
 use super::{Result, reading};
 use forebay_staging::unit::Unit;
 use forebay_store::{Object, Put, Store, clean_stale_tree};
@@ -25,7 +25,12 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 const TOMBSTONE_NAME: &str = "forebay-checkpoint.removed";
 
 /// Removes the checkpoints beyond the newest `keep` once the one at `place` is complete, and returns their names.
-pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Result<Vec<String>> {
+pub(super) fn retire(
+    store: &Store,
+    place: &CheckpointPath,
+    keep: u32,
+    area: &Path,
+) -> Result<Vec<String>> {
     let (Some(step), family) = (step_of(&place.name), family_of(&place.name)) else {
         return Ok(Vec::new());
     };
@@ -51,7 +56,7 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
             .into_iter()
             .map(|object| object.key)
             .collect();
-        let sibling = Place {
+        let sibling = CheckpointPath {
             prefix: place.prefix.clone(),
             name,
         };
@@ -98,7 +103,7 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
 }
 
 /// Whether this host's staging area has an acknowledged checkpoint for this place.
-fn is_staged(area: &Path, place: &Place) -> Result<bool> {
+fn is_staged(area: &Path, place: &CheckpointPath) -> Result<bool> {
     for entry in Unit::all(area)? {
         // A unit whose marker cannot be read may be for any place.
         match Marker::of(&entry).map(|marker| marker.map(|marker| marker.place())) {
@@ -112,7 +117,7 @@ fn is_staged(area: &Path, place: &Place) -> Result<bool> {
 
 /// Removes the data of a saver that died before it published its manifest. A directory with any other file in it stays as it
 /// is.
-fn remove_abandoned(store: &Store, place: &Place, now: SystemTime) -> Result<()> {
+fn remove_abandoned(store: &Store, place: &CheckpointPath, now: SystemTime) -> Result<()> {
     let is_old = |modified: Option<SystemTime>| {
         let age = modified.and_then(|modified| now.duration_since(modified).ok());
         age.is_some_and(|age| age > ABANDONED_AFTER)
@@ -150,7 +155,7 @@ fn newest_dir(dir: &Path, depth: u32) -> Option<SystemTime> {
 }
 
 /// Removes a checkpoint, or the remains of an interrupted removal; returns false if there is neither.
-pub(super) fn remove(store: &Store, place: &Place) -> Result<bool> {
+pub(super) fn remove(store: &Store, place: &CheckpointPath) -> Result<bool> {
     let manifest = match CheckpointManifest::find(store, place)? {
         Some((_, Ok(manifest))) => manifest,
         // A damaged manifest does not say which files are the checkpoint's.
@@ -172,7 +177,7 @@ pub(super) fn remove(store: &Store, place: &Place) -> Result<bool> {
 }
 
 /// Deletes the files that the tombstone lists, then the tombstone.
-fn finish(store: &Store, place: &Place) -> Result<()> {
+fn finish(store: &Store, place: &CheckpointPath) -> Result<()> {
     let key = place.key(TOMBSTONE_NAME);
     let bytes = match store.get(&key, MANIFEST_MAX_BYTES) {
         Err(forebay_store::Error::NotFound { .. }) => return Ok(()),
@@ -192,7 +197,7 @@ fn finish(store: &Store, place: &Place) -> Result<()> {
 /// stays, and does no harm.
 pub(super) fn remove_data(
     store: &Store,
-    place: &Place,
+    place: &CheckpointPath,
     old: &CheckpointManifest,
     new: Option<&CheckpointManifest>,
 ) {
@@ -206,7 +211,7 @@ pub(super) fn remove_data(
 }
 
 /// Returns the keys of all objects that belong to a manifest.
-fn keys(place: &Place, manifest: &CheckpointManifest) -> Vec<String> {
+fn keys(place: &CheckpointPath, manifest: &CheckpointManifest) -> Vec<String> {
     let mut keys = Vec::new();
     for (rank, part) in (0_u32..).zip(&manifest.parts) {
         keys.extend(
@@ -226,7 +231,7 @@ fn keys(place: &Place, manifest: &CheckpointManifest) -> Vec<String> {
 }
 
 /// Removes empty directories of a checkpoint in a local store; object stores have no directories.
-fn tidy(place: &Place) {
+fn tidy(place: &CheckpointPath) {
     if let Ok(prefix) = place.prefix.local_path() {
         remove_empty(&prefix.join(&place.name), 64);
     }

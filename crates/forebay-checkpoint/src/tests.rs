@@ -119,8 +119,8 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
 /// Leaves an acknowledged checkpoint in the area, as a process does that dies before the upload.
 fn left(rig: &Rig, files: &[(&str, &str)], name: &str) {
     let buffer = rig.buffer();
-    let place = super::name::Place::of(&rig.place(name)).unwrap();
-    let mut orders = super::marker::Orders {
+    let place = super::name::CheckpointPath::of(&rig.place(name)).unwrap();
+    let mut orders = super::marker::SaveTarget {
         place,
         store: StoreOptions::default(),
         overwrite: true,

@@ -7,7 +7,7 @@ use super::catalog::{self, CheckpointStatus};
 use super::draft::Draft;
 use super::drain::{self, DrainContext, Drained, OpenStores};
 use super::marker::Marker;
-use super::name::Place;
+use super::name::CheckpointPath;
 use super::request::{Request, UploaderOptions};
 use super::{Error, Result, retention};
 use forebay_staging::make_dirs;
@@ -468,7 +468,7 @@ impl Area {
     }
 
     /// Removes the run's oldest local copies beyond `keep_local`. Parts of distributed checkpoints are not kept.
-    fn remove_copies(&self, job: &Job, place: &Place) -> Result<()> {
+    fn remove_copies(&self, job: &Job, place: &CheckpointPath) -> Result<()> {
         if job.marker.world_size > 1 || self.options.keep_local == 0 {
             job.entry.remove()?;
         }

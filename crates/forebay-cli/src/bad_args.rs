@@ -7,7 +7,7 @@ use forebay_pack::{MaxBad, OnBad};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Bad input")]
 pub(crate) struct BadArgs {
-    /// What to do with bad records: skip, fail or quarantine:DIR
+    /// Policy for bad records: skip, fail or quarantine:DIR
     #[arg(
         long,
         value_name = "POLICY",

@@ -46,7 +46,7 @@ pub use forebay_options::{LoaderOptions, StreamInfo};
 pub use forebay_wire::transport::tls::ClientTls;
 pub use forebay_wire::wire::error::Kind as RemoteKind;
 pub use forebay_wire::{Batch, Buffer, BufferPool, Dtype, Layout, Token, wire};
-pub use options::{ClientOptions, Credential, Notice, StreamOptions, Transport, Via, Wanted};
+pub use options::{CancelCheck, ClientOptions, Credential, Notice, StreamOptions, Transport, Via};
 pub use queue::{ServerUse, StreamStats};
 pub use stream::{Interrupter, Polled, Stream};
 pub use url::{Authority, DEFAULT_PORT, Origin, Url};

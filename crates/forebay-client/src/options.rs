@@ -25,7 +25,7 @@ pub struct ClientOptions {
     /// they refuse connections, stop, or their name cannot be resolved for now. Zero: no retries.
     pub server_timeout: Duration,
     /// Callback that can cancel connecting and opening while they are retried.
-    pub wanted: Wanted,
+    pub wanted: CancelCheck,
     /// Receives a line of text when connecting is retried.
     pub notice: Notice,
     /// Timeout of [`Stream::next_batch`](crate::Stream::next_batch). It applies while the server
@@ -65,12 +65,12 @@ pub struct ClientOptions {
 /// A callback that is called about 20 times a second while the client waits, and may cancel the wait.
 /// By default it does not.
 #[derive(Clone)]
-pub struct Wanted(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct CancelCheck(Arc<dyn Fn() -> bool + Send + Sync>);
 
-impl Wanted {
+impl CancelCheck {
     /// Waits continue while `is_wanted` returns true.
     pub fn new(is_wanted: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Wanted(Arc::new(is_wanted))
+        CancelCheck(Arc::new(is_wanted))
     }
 
     /// Sleeps for `time`; returns an error as soon as the wait is cancelled.
@@ -90,13 +90,13 @@ impl Wanted {
     }
 }
 
-impl Default for Wanted {
+impl Default for CancelCheck {
     fn default() -> Self {
-        Wanted::new(|| true)
+        CancelCheck::new(|| true)
     }
 }
 
-impl fmt::Debug for Wanted {
+impl fmt::Debug for CancelCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Wanted").field(&(self.0)()).finish()
     }
@@ -193,7 +193,7 @@ impl Default for ClientOptions {
             connect_timeout: Duration::from_secs(5),
             open_timeout: Duration::from_secs(60),
             server_timeout: Duration::from_secs(60),
-            wanted: Wanted::default(),
+            wanted: CancelCheck::default(),
             notice: Notice::default(),
             batch_timeout: Duration::from_secs(120),
             silence_timeout: None,

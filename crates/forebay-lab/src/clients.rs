@@ -53,14 +53,14 @@ fn row(name: impl Into<String>, unit: &'static str, rates: Vec<f64>) -> Row {
     }
 }
 
-struct Place {
+struct BenchServer {
     server: Served,
     url: String,
     split: String,
 }
 
-impl Place {
-    fn start(options: &ClientsOptions) -> Result<Place> {
+impl BenchServer {
+    fn start(options: &ClientsOptions) -> Result<BenchServer> {
         let mut serving = options.serving.clone();
         let most = (options.idle + options.active + 16).to_string();
         serving
@@ -74,7 +74,7 @@ impl Place {
             Some(split) => split.clone(),
             None => first.map_or_else(String::new, |split| split.name.clone()),
         };
-        Ok(Place { server, url, split })
+        Ok(BenchServer { server, url, split })
     }
 
     /// Opens `count` streams, which are the ranks of `trainings` trainings of the same world size.
@@ -176,7 +176,7 @@ fn together(
 /// # Errors
 /// The server does not start, or the process reaches its limit of open files.
 pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
-    let place = Place::start(options)?;
+    let place = BenchServer::start(options)?;
     let server = &place.server;
     let cpu_of = |time: Duration| -> f64 {
         let before = server.cpu_seconds();
@@ -259,7 +259,7 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
 /// # Errors
 /// The server does not start.
 pub fn fairness(options: &ClientsOptions) -> Result<BenchReport> {
-    let place = Place::start(options)?;
+    let place = BenchServer::start(options)?;
     let count = options.active.max(2);
     let mut streams = place.ranks(options, count, count)?;
     // Not measured: fills caches, so that all parts start warm.

@@ -102,7 +102,7 @@ pub enum Error {
     #[error("{place}: {what}")]
     Record {
         /// Location of the record.
-        place: Box<Place>,
+        place: Box<RecordLocation>,
         /// The problem.
         what: String,
     },
@@ -110,7 +110,7 @@ pub enum Error {
     #[error("{place}: {source}")]
     Image {
         /// Location of the record.
-        place: Box<Place>,
+        place: Box<RecordLocation>,
         /// The error of the decoder.
         source: forebay_image::ImageError,
     },
@@ -163,7 +163,7 @@ impl From<forebay_shard::Error> for Error {
 /// Location of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Place {
+pub struct RecordLocation {
     /// The shard.
     pub shard: PathBuf,
     /// The record's number in the shard.
@@ -176,7 +176,7 @@ pub struct Place {
     pub offset: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RecordLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -33,7 +33,7 @@ mod tests;
 mod trim;
 
 pub use builder::{IntoOption, LoaderBuilder, LoaderSource};
-pub use error::{Error, Place, Result};
+pub use error::{Error, RecordLocation, Result};
 pub use fair::{FairQueue, FairShare};
 pub use forebay_batch::{self as batch, Batch, BufferPool, Dtype, Layout};
 pub use forebay_image::{

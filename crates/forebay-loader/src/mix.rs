@@ -13,7 +13,7 @@ use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::{RecordBlock, Schema, Split, StorageStats};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, RecordLocation, Result};
 use crate::labels::Relabel;
 use crate::source::{
     Classes, DEFAULT_READERS, MAX_GAP_BYTES, PageCache, Portions, Source, SplitSource,
@@ -386,9 +386,9 @@ impl Source for MixSource {
         source.will_need(&piece);
     }
 
-    fn locate(&self, record: u64) -> Place {
+    fn locate(&self, record: u64) -> RecordLocation {
         let (part, start) = self.part(record);
-        Place {
+        RecordLocation {
             sample: record,
             ..part.locate(record - start)
         }

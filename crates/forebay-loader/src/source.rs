@@ -11,7 +11,7 @@ use forebay_options::LabelBase;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::{ReadProfile, RecordBlock, Schema, Shard, Split, StorageStats};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, RecordLocation, Result};
 use crate::labels::Relabel;
 
 /// Maximum gap in bytes between two requested records of a local file up to which one read covers both
@@ -73,7 +73,7 @@ pub(crate) trait Source: Send + Sync {
     fn will_need(&self, _piece: &Range<u64>) {}
 
     /// Returns the location of a record without its key; never reads.
-    fn locate(&self, record: u64) -> Place;
+    fn locate(&self, record: u64) -> RecordLocation;
 
     /// Returns the key of a record, if it exists and can be read.
     fn key(&self, record: u64) -> Option<Vec<u8>>;
@@ -124,8 +124,8 @@ pub(crate) trait Source: Send + Sync {
     }
 
     /// Returns the location of a record with its key.
-    fn place(&self, record: u64) -> Place {
-        Place {
+    fn place(&self, record: u64) -> RecordLocation {
+        RecordLocation {
             key: self.key(record),
             ..self.locate(record)
         }
@@ -294,14 +294,14 @@ impl Source for SplitSource {
         }
     }
 
-    fn locate(&self, record: u64) -> Place {
+    fn locate(&self, record: u64) -> RecordLocation {
         let found = self.within(&(record..record + 1)).ok();
         let (shard, at) = match &found {
             Some((shard, records)) => (Some(*shard), records.start),
             None => (None, record),
         };
         let offset = shard.and_then(|shard| shard.byte_range(at..at + 1).ok());
-        Place {
+        RecordLocation {
             shard: shard.map_or_else(PathBuf::new, |shard| shard.path().to_owned()),
             record: at,
             sample: record,

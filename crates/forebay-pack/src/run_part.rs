@@ -1,7 +1,7 @@
 //! One part of a pack, while other machines write the others, and the joining of all parts.
 
 use crate::destination::{
-    Destination, Difference, Header, LocalDestination, PlanFile, State, UnfinishedPack,
+    Destination, Header, LocalDestination, PlanDifference, PlanFile, State, UnfinishedPack,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
@@ -295,9 +295,9 @@ pub fn finish(
     })
 }
 
-fn differ(root: &std::path::Path, part: String, difference: Difference) -> Result<()> {
+fn differ(root: &std::path::Path, part: String, difference: PlanDifference) -> Result<()> {
     match difference {
-        Difference::None => Ok(()),
+        PlanDifference::None => Ok(()),
         different => Err(Error::DifferentPart {
             path: root.to_path_buf(),
             part,

@@ -214,7 +214,7 @@ impl From<forebay_loader::Error> for Failure {
     fn from(error: forebay_loader::Error) -> Failure {
         use forebay_loader::Error;
         let failure = |kind| Failure::new(kind, &error);
-        let at = |kind, place: &forebay_loader::Place| {
+        let at = |kind, place: &forebay_loader::RecordLocation| {
             let key = place.key.as_deref().map(String::from_utf8_lossy);
             let placed = failure(kind)
                 .path(&place.shard)

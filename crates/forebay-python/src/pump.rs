@@ -20,12 +20,12 @@ pub(crate) trait Source: Send + 'static {
     /// Returns the next batch; `None` at the end of an epoch, after which the batches of the next epoch follow.
     fn next_batch(&mut self) -> Result<Option<Batch>, Failure>;
     /// Continues at another position.
-    fn seek(&mut self, place: Place) -> Result<(), Failure>;
+    fn seek(&mut self, place: EpochPosition) -> Result<(), Failure>;
 }
 
 /// A position in the stream: after the first `position` samples of `epoch`, of all ranks together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct EpochPosition {
     pub(crate) epoch: u64,
     pub(crate) position: u64,
 }
@@ -79,7 +79,7 @@ struct State {
     /// The batches of an epoch of the source.
     batches: Batches,
     /// Position up to which batches were taken.
-    place: Place,
+    place: EpochPosition,
     /// Digests of the taken batches.
     digests: Digests,
     phase: Phase,
@@ -91,7 +91,7 @@ struct State {
     ended: Option<u64>,
     ready: Option<Event>,
     /// The position at which the thread continues, if not after its last batch.
-    order: Option<Place>,
+    order: Option<EpochPosition>,
     /// The source failed; the thread waits for an order.
     halted: bool,
     closed: bool,
@@ -102,7 +102,7 @@ struct State {
 impl Pump {
     /// Takes the `batches` of `source`, from the start of epoch 0 on. The first take starts the thread.
     pub(crate) fn new(source: Box<dyn Source>, batches: Batches) -> Pump {
-        let place = Place {
+        let place = EpochPosition {
             epoch: 0,
             position: 0,
         };
@@ -136,7 +136,7 @@ impl Pump {
         &self,
         source: Box<dyn Source>,
         batches: Batches,
-        resumed: Option<(Place, EpochDigest)>,
+        resumed: Option<(EpochPosition, EpochDigest)>,
     ) -> bool {
         let mut state = self.shared.lock();
         if state.phase == Phase::Running || state.closed {
@@ -157,7 +157,7 @@ impl Pump {
     }
 
     /// Returns the position up to which batches were taken.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> EpochPosition {
         self.shared.lock().place
     }
 
@@ -167,7 +167,7 @@ impl Pump {
     }
 
     /// Returns the position up to which batches were taken, and their digest.
-    pub(crate) fn standing(&self) -> (Place, EpochDigest) {
+    pub(crate) fn standing(&self) -> (EpochPosition, EpochDigest) {
         let state = self.shared.lock();
         (state.place, state.digests.latest())
     }
@@ -179,7 +179,7 @@ impl Pump {
         let mut state = self.shared.lock();
         if state.phase == Phase::Running {
             let epoch = state.next_epoch.unwrap_or(state.place.epoch + 1);
-            state.move_to(Place { epoch, position: 0 });
+            state.move_to(EpochPosition { epoch, position: 0 });
         }
         state.next_epoch = None;
         state.phase = Phase::Begun;
@@ -189,7 +189,7 @@ impl Pump {
     }
 
     /// Continues at `place`, and ends all loops. `digest` is that of the batches delivered before, if it is known.
-    pub(crate) fn jump(&self, place: Place, digest: Option<EpochDigest>) {
+    pub(crate) fn jump(&self, place: EpochPosition, digest: Option<EpochDigest>) {
         let mut state = self.shared.lock();
         let settled = state.settled(place);
         if state.place != settled || state.phase == Phase::Running {
@@ -209,7 +209,7 @@ impl Pump {
         if state.phase == Phase::Running {
             state.next_epoch = Some(epoch);
         } else if state.place.epoch != epoch {
-            state.move_to(Place { epoch, position: 0 });
+            state.move_to(EpochPosition { epoch, position: 0 });
             self.shared.changed.notify_all();
         }
     }
@@ -300,7 +300,7 @@ impl Pump {
 }
 
 impl State {
-    fn move_to(&mut self, place: Place) {
+    fn move_to(&mut self, place: EpochPosition) {
         self.place = place;
         self.digests.seek(place.epoch, place.position);
         self.ready = None;
@@ -309,7 +309,7 @@ impl State {
     }
 
     /// Continues the digest `digest` of the batches before `place`, or starts a new one.
-    fn resume(&mut self, place: Place, digest: Option<EpochDigest>) {
+    fn resume(&mut self, place: EpochPosition, digest: Option<EpochDigest>) {
         let settled = self.settled(place);
         let Some(digest) = digest else {
             self.digests = Digests::begin(settled.epoch, settled.position);
@@ -322,11 +322,11 @@ impl State {
     }
 
     /// Returns `place`, or the start of the next epoch if no batches are left after it.
-    fn settled(&self, place: Place) -> Place {
+    fn settled(&self, place: EpochPosition) -> EpochPosition {
         if self.batches.remaining(place.position) > 0 {
             return place;
         }
-        Place {
+        EpochPosition {
             epoch: place.epoch + 1,
             position: 0,
         }
@@ -337,7 +337,7 @@ impl State {
         match event {
             Event::Batch(batch, is_last) => {
                 let position = self.batches.after(batch.position);
-                self.place = Place {
+                self.place = EpochPosition {
                     epoch: batch.epoch,
                     position,
                 };
@@ -354,7 +354,7 @@ impl State {
 
     /// Ends the newest loop, which has all batches of its epoch.
     fn end(&mut self) {
-        self.place = Place {
+        self.place = EpochPosition {
             epoch: self.place.epoch + 1,
             position: 0,
         };
@@ -364,7 +364,7 @@ impl State {
         self.generation += 1;
         let next = self.next_epoch.take();
         if let Some(epoch) = next.filter(|&next| next != self.place.epoch) {
-            self.move_to(Place { epoch, position: 0 });
+            self.move_to(EpochPosition { epoch, position: 0 });
         }
     }
 }

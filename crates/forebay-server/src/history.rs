@@ -27,16 +27,16 @@ const MOST_RANKS: usize = 1024;
 
 /// Work done in one or several ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Did {
+pub(crate) struct Activity {
     pub(crate) images: u64,
     pub(crate) batches: u64,
     pub(crate) payload_bytes: u64,
     pub(crate) read_bytes: u64,
 }
 
-impl Did {
-    fn of_totals(totals: &Totals) -> Did {
-        Did {
+impl Activity {
+    fn of_totals(totals: &Totals) -> Activity {
+        Activity {
             images: totals.images,
             batches: totals.batches,
             payload_bytes: totals.payload_bytes,
@@ -44,8 +44,8 @@ impl Did {
         }
     }
 
-    fn of_stream(stats: &wire::Stats) -> Did {
-        Did {
+    fn of_stream(stats: &wire::Stats) -> Activity {
+        Activity {
             images: stats.images,
             batches: stats.batches,
             payload_bytes: stats.payload_bytes,
@@ -53,8 +53,8 @@ impl Did {
         }
     }
 
-    fn since(self, earlier: Did) -> Did {
-        Did {
+    fn since(self, earlier: Activity) -> Activity {
+        Activity {
             images: self.images.saturating_sub(earlier.images),
             batches: self.batches.saturating_sub(earlier.batches),
             payload_bytes: self.payload_bytes.saturating_sub(earlier.payload_bytes),
@@ -62,8 +62,8 @@ impl Did {
         }
     }
 
-    fn plus(self, other: Did) -> Did {
-        Did {
+    fn plus(self, other: Activity) -> Activity {
+        Activity {
             images: self.images + other.images,
             batches: self.batches + other.batches,
             payload_bytes: self.payload_bytes + other.payload_bytes,
@@ -74,10 +74,10 @@ impl Did {
 
 /// Work done in each tick, the latest last.
 #[derive(Debug, Default)]
-struct Series(VecDeque<Did>);
+struct Series(VecDeque<Activity>);
 
 impl Series {
-    fn push(&mut self, did: Did) {
+    fn push(&mut self, did: Activity) {
         if self.0.len() == KEPT {
             self.0.pop_front();
         }
@@ -86,7 +86,7 @@ impl Series {
 
     /// Whether all kept ticks are empty.
     fn is_silent(&self) -> bool {
-        self.0.len() == KEPT && self.0.iter().all(|did| *did == Did::default())
+        self.0.len() == KEPT && self.0.iter().all(|did| *did == Activity::default())
     }
 }
 
@@ -98,7 +98,7 @@ struct Point {
     machine: MachineCpu,
     totals: BTreeMap<String, Totals>,
     /// By connection: work done, and the seconds during which its trainer was fed and starved.
-    streams: HashMap<u64, (Did, [f64; 2])>,
+    streams: HashMap<u64, (Activity, [f64; 2])>,
 }
 
 /// Activity of a server in the last minutes.
@@ -116,7 +116,7 @@ pub(crate) struct History {
 }
 
 /// Selects the quantity of a chart line.
-pub(crate) type Measure = fn(&Did) -> u64;
+pub(crate) type Measure = fn(&Activity) -> u64;
 
 impl History {
     /// Records the end of a tick.
@@ -130,7 +130,7 @@ impl History {
                 .streams
                 .iter()
                 .map(|stream| {
-                    let did = Did::of_stream(&stream.stats);
+                    let did = Activity::of_stream(&stream.stats);
                     let all: f64 = send(&stream.stats).iter().sum();
                     let starved = stream.starved_s.min(all);
                     (stream.connection, (did, [all - starved, starved]))
@@ -138,18 +138,18 @@ impl History {
                 .collect(),
         };
         if let Some(before) = self.window.back() {
-            let mut all = Did::default();
+            let mut all = Activity::default();
             let mut names = BTreeMap::new();
             for (name, totals) in &point.totals {
-                let then = before.totals.get(name).map(Did::of_totals);
-                let did = Did::of_totals(totals).since(then.unwrap_or_default());
+                let then = before.totals.get(name).map(Activity::of_totals);
+                let did = Activity::of_totals(totals).since(then.unwrap_or_default());
                 all = all.plus(did);
                 names.insert(name.clone(), did);
             }
-            let mut ranks: BTreeMap<(String, u64), Did> = BTreeMap::new();
+            let mut ranks: BTreeMap<(String, u64), Activity> = BTreeMap::new();
             for stream in &snapshot.streams {
                 let then = before.streams.get(&stream.connection).map(|(did, _)| *did);
-                let did = Did::of_stream(&stream.stats).since(then.unwrap_or_default());
+                let did = Activity::of_stream(&stream.stats).since(then.unwrap_or_default());
                 let rank = (stream.live.name.clone(), stream.live.rank);
                 if self.ranks.len() + ranks.len() < MOST_RANKS || self.ranks.contains_key(&rank) {
                     let of_rank = ranks.entry(rank).or_default();
@@ -188,24 +188,24 @@ impl History {
     }
 
     /// Work done in the window by all streams.
-    pub(crate) fn all_now(&self) -> Did {
+    pub(crate) fn all_now(&self) -> Activity {
         self.now(Some(&self.all))
     }
 
-    pub(crate) fn name_now(&self, name: &str) -> Did {
+    pub(crate) fn name_now(&self, name: &str) -> Activity {
         self.now(self.names.get(name))
     }
 
-    pub(crate) fn rank_now(&self, name: &str, rank: u64) -> Did {
+    pub(crate) fn rank_now(&self, name: &str, rank: u64) -> Activity {
         self.now(self.ranks.get(&(name.to_owned(), rank)))
     }
 
-    fn now(&self, series: Option<&Series>) -> Did {
+    fn now(&self, series: Option<&Series>) -> Activity {
         let Some(series) = series else {
-            return Did::default();
+            return Activity::default();
         };
         let last = series.0.iter().rev().take(WINDOW);
-        last.fold(Did::default(), |sum, did| sum.plus(*did))
+        last.fold(Activity::default(), |sum, did| sum.plus(*did))
     }
 
     /// Busy, starved and blocked seconds of each stage of a name in the window.
@@ -250,7 +250,7 @@ impl History {
     }
 
     /// Work done in the window over a connection.
-    pub(crate) fn connection_now(&self, connection: u64) -> Did {
+    pub(crate) fn connection_now(&self, connection: u64) -> Activity {
         let of = |point: Option<&Point>| Some(point?.streams.get(&connection)?.0);
         let then = of(self.window.front()).unwrap_or_default();
         of(self.window.back()).unwrap_or_default().since(then)
@@ -352,7 +352,7 @@ fn send(stats: &wire::Stats) -> [f64; 3] {
 }
 
 /// Appends a tick to each series; series without an entry get an empty tick.
-fn advance<K: Ord>(all: &mut BTreeMap<K, Series>, mut did: BTreeMap<K, Did>) {
+fn advance<K: Ord>(all: &mut BTreeMap<K, Series>, mut did: BTreeMap<K, Activity>) {
     for (key, series) in all.iter_mut() {
         series.push(did.remove(key).unwrap_or_default());
     }
@@ -425,7 +425,7 @@ mod tests {
         );
         assert_eq!(history.name_now("a"), now);
         assert_eq!(history.rank_now("a", 3), now);
-        assert_eq!(history.rank_now("a", 4), Did::default());
+        assert_eq!(history.rank_now("a", 4), Activity::default());
         assert_eq!(history.cores(), 2.0);
         assert_eq!(history.stages("a")["send"], [7.5, 0.0, 22.5]);
         assert_eq!(history.fed_and_starved(1), Some([22.5, 7.5]));

@@ -33,7 +33,7 @@ impl Bounded {
         self.budget.take(bytes).then(|| {
             Box::new(Admitted {
                 stream,
-                _room: Room {
+                _room: BudgetReservation {
                     budget: Arc::clone(&self.budget),
                     bytes,
                 },
@@ -74,15 +74,15 @@ impl StreamSource for Bounded {
 /// after the stream is gone.
 struct Admitted {
     stream: Box<dyn BatchSource>,
-    _room: Room,
+    _room: BudgetReservation,
 }
 
-struct Room {
+struct BudgetReservation {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
-impl Drop for Room {
+impl Drop for BudgetReservation {
     fn drop(&mut self) {
         self.budget.give(self.bytes);
     }

@@ -70,11 +70,11 @@ pub(crate) struct PreviewCache {
     began: Instant,
     /// Milliseconds since `began` until which any capture is wanted; checked without the lock.
     until_ms: AtomicU64,
-    rooms: Mutex<HashMap<String, Room>>,
+    rooms: Mutex<HashMap<String, PreviewSlot>>,
 }
 
 #[derive(Default)]
-struct Room {
+struct PreviewSlot {
     until_ms: u64,
     next_ms: u64,
     captures: u64,
@@ -96,7 +96,7 @@ impl PreviewCache {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn rooms(&self) -> MutexGuard<'_, HashMap<String, Room>> {
+    fn rooms(&self) -> MutexGuard<'_, HashMap<String, PreviewSlot>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

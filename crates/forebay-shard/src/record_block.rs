@@ -14,13 +14,13 @@ pub struct RecordBlock {
     pub(crate) expanded: Vec<u8>,
     /// An expanded block whose records are then copied to `expanded`.
     pub(crate) scratch: Vec<u8>,
-    pub(crate) records: Vec<Place>,
+    pub(crate) records: Vec<PayloadRange>,
     pub(crate) first: u64,
 }
 
 /// Location of a payload in the buffers.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct PayloadRange {
     pub(crate) expanded: bool,
     pub(crate) bytes: Range<usize>,
 }
@@ -62,7 +62,7 @@ impl RecordBlock {
 
     /// Returns the memory of the buffers in bytes.
     pub fn memory_bytes(&self) -> usize {
-        let places = self.records.capacity() * std::mem::size_of::<Place>();
+        let places = self.records.capacity() * std::mem::size_of::<PayloadRange>();
         self.stored.len() + self.expanded.capacity() + self.scratch.capacity() + places
     }
 

@@ -29,7 +29,7 @@ pub use status::{AreaStatus, LeftFile, SessionStatus, UploadProgress};
 
 use forebay_store::{Cancel, Error, Limiter, Location, Result, Store, StoreOptions, sync_dir};
 use journal::Submitted;
-use queue::{Entry, Ledger};
+use queue::{Entry, UploadOutcomes};
 use session::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -163,7 +163,7 @@ struct Shared {
     /// Bytes of files that were in the session when it was opened and are not submitted yet.
     found_bytes: Mutex<u64>,
     queue: TaskQueue<Entry>,
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<UploadOutcomes>,
     stores: Mutex<BTreeMap<String, Store>>,
     /// Cancels uploads.
     stop: Cancel,
@@ -422,7 +422,7 @@ impl Drop for StagingArea {
 }
 
 impl Shared {
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    fn ledger(&self) -> MutexGuard<'_, UploadOutcomes> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -85,7 +85,7 @@ impl Tries {
 
 /// The outcomes of the files of an area.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct UploadOutcomes {
     /// Files that could not be uploaded, and their errors, by id.
     failed: BTreeMap<u64, (Arc<Entry>, Arc<Error>)>,
     /// An error that was not returned to any caller yet.
@@ -96,7 +96,7 @@ pub(super) struct Ledger {
     stored: (u64, u64),
 }
 
-impl Ledger {
+impl UploadOutcomes {
     pub(super) fn submitted(&mut self, submitted: &Submitted) {
         self.submitted.0 += 1;
         self.submitted.1 += submitted.len;

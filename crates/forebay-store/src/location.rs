@@ -10,7 +10,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What to use instead where a location is not supported, for error messages.
+/// Alternative to an unsupported location, for error messages.
 const CAN_USE: &str = "a path such as /data/imagenet or a URL such as file:///data/imagenet";
 /// The scheme of generated datasets, which `forebay-synthetic` opens.
 const SYNTHETIC: &str = "synthetic";

@@ -62,7 +62,7 @@ pub struct SyntheticStorage {
     /// The content of all shards except the last.
     body: Arc<Body>,
     last: Arc<Body>,
-    weather: Arc<Weather>,
+    weather: Arc<SimulatedStorage>,
 }
 
 impl SyntheticStorage {
@@ -104,7 +104,7 @@ impl SyntheticStorage {
             manifest: Arc::new(manifest.to_json()?.into_bytes()),
             body,
             last,
-            weather: Arc::new(Weather::new(recipe)),
+            weather: Arc::new(SimulatedStorage::new(recipe)),
         })
     }
 
@@ -189,7 +189,7 @@ enum File {
 
 struct OpenFile {
     file: File,
-    weather: Arc<Weather>,
+    weather: Arc<SimulatedStorage>,
 }
 
 impl fmt::Debug for OpenFile {
@@ -238,7 +238,7 @@ impl ReadAt for OpenFile {
 
 /// Simulated delays and failures of reads.
 #[derive(Debug)]
-struct Weather {
+struct SimulatedStorage {
     latency: Duration,
     bandwidth: Option<u64>,
     stall: Option<(f64, Duration)>,
@@ -250,9 +250,9 @@ struct Weather {
     line: Mutex<Option<Instant>>,
 }
 
-impl Weather {
+impl SimulatedStorage {
     fn new(recipe: &Recipe) -> Self {
-        Weather {
+        SimulatedStorage {
             latency: recipe.latency,
             bandwidth: recipe.bandwidth,
             stall: recipe.stall,
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn reads_share_the_bandwidth() {
-        let weather = Weather::new(&recipe("bandwidth=1MB"));
+        let weather = SimulatedStorage::new(&recipe("bandwidth=1MB"));
         let now = Instant::now();
         assert_eq!(
             weather.queue(500_000, 1_000_000, now),

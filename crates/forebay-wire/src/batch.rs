@@ -76,7 +76,7 @@ pub fn to_header(batch: &Batch, payload_crc32c: Option<u32>) -> wire::Batch {
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] for an invalid shape or type, [`Error::Uneven`] if the fields disagree about
+/// [`Error::Invalid`] for an invalid shape or type, [`Error::InconsistentBatch`] if the fields disagree about
 /// the number of samples.
 pub fn from_header(header: wire::Batch, layout: Layout, payload: Buffer) -> Result<Batch> {
     let shape = shape(&header)?;

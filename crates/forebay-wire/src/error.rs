@@ -2,7 +2,7 @@
 
 use std::io;
 
-use forebay_batch::Uneven;
+use forebay_batch::InconsistentBatch;
 use forebay_proto::prost::DecodeError;
 
 use crate::kind::Kind;
@@ -112,7 +112,7 @@ pub enum Error {
     },
     /// A batch whose fields disagree about the number of samples.
     #[error(transparent)]
-    Uneven(#[from] Uneven),
+    InconsistentBatch(#[from] InconsistentBatch),
 }
 
 impl Error {

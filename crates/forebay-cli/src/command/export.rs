@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
-    /// Of a checkpoint: only the files of this rank, directly into DST
+    /// Only the files of this rank of a checkpoint, directly into DST
     #[arg(long, value_name = "N")]
     rank: Option<u32>,
 

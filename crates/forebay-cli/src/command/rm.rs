@@ -52,7 +52,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// What a location names.
+/// The contents of a location.
 enum Found {
     Objects(CopySource, Vec<Object>),
     Checkpoint(Checkpoint),

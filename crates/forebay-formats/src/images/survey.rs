@@ -10,7 +10,7 @@ use crate::finding::Finding;
 use crate::labels::LabelTable;
 use std::path::Path;
 
-/// Where the classes of images come from.
+/// Source of the classes of images.
 #[derive(Debug, Clone, Copy)]
 pub enum ClassesFrom<'a> {
     /// From the layout, and from lists beside the images.

@@ -103,7 +103,7 @@ impl ForeignSchema {
     /// Checks that a loader can read a record.
     ///
     /// # Errors
-    /// What is wrong, and the features that the record has.
+    /// The problem, and the features that the record has.
     pub fn check(&self, record: &[u8]) -> std::result::Result<(), String> {
         let label = match self.features.image_record(record) {
             Ok(found) => {

@@ -8,7 +8,7 @@ mod mask;
 mod picture;
 
 pub use mask::{check_mask, decode_mask};
-pub(crate) use picture::Picture as Opened;
+pub(crate) use picture::ImageGeometry as Opened;
 
 use crate::error::{ImageError, Result};
 use crate::format::{Canvas, DecodeJob, Format, FormatDecoder, Outcome, Probe, Scratch, probe};
@@ -16,7 +16,7 @@ use crate::guard::catch_panic;
 use crate::limits::Limits;
 use crate::options::DecodeOptions;
 use crate::output::{Converter, Layout};
-use crate::pixels::Picture;
+use crate::pixels::PixelBuffer;
 use crate::region::{Region, RgbImage};
 use crate::resize::Resizer;
 use std::any::Any;
@@ -36,7 +36,7 @@ pub struct Decoder {
     pub(crate) canvas: Canvas,
     pub(crate) resizer: Resizer,
     /// The resized image, before conversion into the batch.
-    pub(crate) picture: Picture,
+    pub(crate) picture: PixelBuffer,
     pub(crate) converter: Converter,
 }
 

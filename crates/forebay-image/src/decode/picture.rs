@@ -15,14 +15,14 @@ const SCALES: [u32; 3] = [8, 4, 2];
 
 /// An image before it is decoded.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Picture {
+pub(crate) struct ImageGeometry {
     pub(crate) probe: Probe,
     orientation: Orientation,
     /// Width and height are divided by this number when decoding.
     scale: u32,
 }
 
-impl Picture {
+impl ImageGeometry {
     /// Returns the image as stored, at full size.
     pub(crate) fn stored(probe: Probe) -> Self {
         Self {
@@ -72,14 +72,14 @@ impl Picture {
 
 impl Decoder {
     /// Reads the properties of an image that are needed to plan a crop.
-    pub(crate) fn open(&self, bytes: &[u8]) -> Result<Picture> {
+    pub(crate) fn open(&self, bytes: &[u8]) -> Result<ImageGeometry> {
         let probe = probe(bytes, &self.options.limits)?;
         let orientation = if self.options.exif {
             Orientation::of(bytes, probe.format)
         } else {
             Orientation::default()
         };
-        Ok(Picture {
+        Ok(ImageGeometry {
             probe,
             orientation,
             scale: 1,
@@ -90,7 +90,7 @@ impl Decoder {
     /// to decode.
     pub(crate) fn plan(
         &mut self,
-        picture: &mut Picture,
+        picture: &mut ImageGeometry,
         origin: (u32, u32),
         resize: &ResizePlan,
     ) -> Region {
@@ -120,13 +120,13 @@ impl Decoder {
     pub(crate) fn resize(
         &mut self,
         bytes: &[u8],
-        picture: &Picture,
+        picture: &ImageGeometry,
         region: Region,
         seek_points: Option<&[u8]>,
         layout: Layout,
         out: &mut [u8],
     ) -> Result<Duration> {
-        let Picture {
+        let ImageGeometry {
             probe,
             orientation,
             scale,
@@ -151,12 +151,12 @@ impl Decoder {
     pub(super) fn fill(
         &mut self,
         bytes: &[u8],
-        picture: &Picture,
+        picture: &ImageGeometry,
         region: Region,
         seek_points: Option<&[u8]>,
         decoders: &[FormatDecoder],
     ) -> Result<()> {
-        let Picture {
+        let ImageGeometry {
             probe,
             orientation,
             scale,

@@ -2,7 +2,7 @@
 
 use super::parameters::{Parameter, ParameterKind};
 use crate::error::{Result, invalid};
-use crate::pixels::{AffineParams, Interpolation, Picture};
+use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
 use crate::random::Draws;
 
 /// Interpolation of shear, translation and rotation.
@@ -82,7 +82,7 @@ impl Operation {
         Self::DRAWN[draws.below(Self::DRAWN.len() as u32) as usize]
     }
 
-    pub(crate) fn apply(self, picture: &mut Picture, magnitude: f64, affine: &AffineParams) {
+    pub(crate) fn apply(self, picture: &mut PixelBuffer, magnitude: f64, affine: &AffineParams) {
         match self {
             Self::Identity => {}
             Self::ShearX => picture.shear_x(magnitude, affine),
@@ -161,7 +161,7 @@ impl Space {
 
     pub(crate) fn apply(
         self,
-        picture: &mut Picture,
+        picture: &mut PixelBuffer,
         (bin, bins): (u32, u32),
         (operation, negative): (Operation, bool),
         affine: &AffineParams,

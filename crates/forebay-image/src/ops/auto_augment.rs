@@ -6,7 +6,7 @@ use super::parameters::{self, Parameter, ParameterKind};
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
-use crate::pixels::{AffineParams, Interpolation, Picture};
+use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,7 @@ impl Definition for AutoAugment {
 }
 
 impl Pixels for AutoAugment {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
+    fn apply(&self, picture: &mut PixelBuffer, draws: &mut Draws) -> Option<SpatialStep> {
         let affine = AffineParams {
             interpolation: self.interpolation,
             fill: self.fill,

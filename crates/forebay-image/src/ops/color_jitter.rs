@@ -5,7 +5,7 @@ use super::parameters::{self, Bounds, Parameter, ParameterKind};
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
-use crate::pixels::Picture;
+use crate::pixels::PixelBuffer;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +74,7 @@ impl Definition for ColorJitter {
 }
 
 impl Pixels for ColorJitter {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
+    fn apply(&self, picture: &mut PixelBuffer, draws: &mut Draws) -> Option<SpatialStep> {
         let mut order = [0, 1, 2, 3];
         for last in (1..4).rev() {
             order.swap(last, draws.below(last as u32 + 1) as usize);

@@ -5,7 +5,7 @@ use super::{Frame, Op, Part, Size};
 use crate::error::{Result, invalid};
 use crate::geometry::{SpatialMap, Tracking};
 use crate::output::{Normalize, Output};
-use crate::pixels::Picture;
+use crate::pixels::PixelBuffer;
 use crate::random::{Draws, Purpose, SampleSeed};
 use crate::region::Region;
 use crate::resize::{CropPlan, ResizePlan};
@@ -209,7 +209,7 @@ impl Compose {
     /// Applies the ops on pixels, and adds their steps to the map.
     pub(crate) fn change(
         &self,
-        picture: &mut Picture,
+        picture: &mut PixelBuffer,
         seed: SampleSeed,
         mut map: Option<&mut SpatialMap>,
     ) {

@@ -5,7 +5,7 @@ use super::parameters::{self, Bounds, Parameter, ParameterKind};
 use super::{Definition, Part, Pixels};
 use crate::error::{Result, invalid};
 use crate::geometry::SpatialStep;
-use crate::pixels::Picture;
+use crate::pixels::PixelBuffer;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -72,7 +72,7 @@ impl Definition for GaussianBlur {
 }
 
 impl Pixels for GaussianBlur {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
+    fn apply(&self, picture: &mut PixelBuffer, draws: &mut Draws) -> Option<SpatialStep> {
         let sigma = draws.uniform(self.sigma.0, self.sigma.1);
         picture.gaussian_blur(self.kernel_size, sigma);
         None

@@ -4,7 +4,7 @@ use super::parameters::Parameter;
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
-use crate::pixels::Picture;
+use crate::pixels::PixelBuffer;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,7 @@ impl Definition for Grayscale {
 }
 
 impl Pixels for Grayscale {
-    fn apply(&self, picture: &mut Picture, _: &mut Draws) -> Option<SpatialStep> {
+    fn apply(&self, picture: &mut PixelBuffer, _: &mut Draws) -> Option<SpatialStep> {
         picture.grayscale();
         None
     }

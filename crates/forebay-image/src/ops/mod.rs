@@ -63,7 +63,7 @@ pub use trivial_augment_wide::TrivialAugmentWide;
 use crate::error::{Result, invalid};
 use crate::geometry::{SpatialStep, Tracking};
 use crate::output::{Normalize, Output};
-use crate::pixels::Picture;
+use crate::pixels::PixelBuffer;
 use crate::random::{Draws, Purpose, SampleSeed};
 use crate::region::Region;
 use serde::Serialize;
@@ -144,7 +144,7 @@ pub(crate) trait Geometry {
 /// An op on the pixels of the resized image.
 pub(crate) trait Pixels {
     /// Changes the image. Returns the spatial step if the op moved pixels.
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep>;
+    fn apply(&self, picture: &mut PixelBuffer, draws: &mut Draws) -> Option<SpatialStep>;
 
     /// Returns whether boxes, masks and keypoints can be moved like the pixels.
     fn moves_objects(&self) -> bool {

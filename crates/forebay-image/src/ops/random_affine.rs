@@ -7,7 +7,7 @@ use super::random_rotation::MAX_DEGREES;
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
 use crate::geometry::{AffineMap, SpatialStep};
-use crate::pixels::{AffineParams, Interpolation, Picture};
+use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
 use crate::random::{Draws, Purpose, sin_cos};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ impl Definition for RandomAffine {
 }
 
 impl Pixels for RandomAffine {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
+    fn apply(&self, picture: &mut PixelBuffer, draws: &mut Draws) -> Option<SpatialStep> {
         // All six numbers are drawn, so that an omitted parameter does not change the other draws.
         let angle = draws.uniform(self.degrees.0, self.degrees.1);
         let (width, height) = (picture.width as f64, picture.height as f64);

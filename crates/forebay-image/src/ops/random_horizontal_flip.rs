@@ -4,7 +4,7 @@ use super::parameters::{Parameter, ParameterKind};
 use super::{Definition, Part, Pixels, check_probability};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
-use crate::pixels::Picture;
+use crate::pixels::PixelBuffer;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,7 @@ impl Definition for RandomHorizontalFlip {
 }
 
 impl Pixels for RandomHorizontalFlip {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
+    fn apply(&self, picture: &mut PixelBuffer, draws: &mut Draws) -> Option<SpatialStep> {
         if draws.unit() >= self.p {
             return None;
         }

@@ -5,7 +5,7 @@ use super::parameters::{Bounds, Parameter, ParameterKind};
 use super::{Definition, Part, Pixels, check_probability};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
-use crate::pixels::Picture;
+use crate::pixels::PixelBuffer;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 
@@ -85,7 +85,7 @@ impl Definition for RandomPhotometricDistort {
 }
 
 impl Pixels for RandomPhotometricDistort {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
+    fn apply(&self, picture: &mut PixelBuffer, draws: &mut Draws) -> Option<SpatialStep> {
         // All numbers are drawn, so that an omitted change does not change the other draws.
         let factors = [self.brightness, self.contrast, self.saturation, self.hue];
         let factors = factors.map(|(low, high)| {

@@ -6,7 +6,7 @@ use super::parameters::{self, Bounds, Parameter, ParameterKind};
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
-use crate::pixels::{AffineParams, Interpolation, Picture};
+use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -61,7 +61,7 @@ impl Definition for RandomRotation {
 }
 
 impl Pixels for RandomRotation {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
+    fn apply(&self, picture: &mut PixelBuffer, draws: &mut Draws) -> Option<SpatialStep> {
         let affine = AffineParams {
             interpolation: self.interpolation,
             fill: self.fill,

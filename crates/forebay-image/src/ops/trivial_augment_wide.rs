@@ -5,7 +5,7 @@ use super::parameters::{self, Parameter};
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
-use crate::pixels::{AffineParams, Interpolation, Picture};
+use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,7 @@ impl Definition for TrivialAugmentWide {
 }
 
 impl Pixels for TrivialAugmentWide {
-    fn apply(&self, picture: &mut Picture, draws: &mut Draws) -> Option<SpatialStep> {
+    fn apply(&self, picture: &mut PixelBuffer, draws: &mut Draws) -> Option<SpatialStep> {
         let affine = AffineParams {
             interpolation: self.interpolation,
             fill: self.fill,

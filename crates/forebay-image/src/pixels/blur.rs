@@ -1,9 +1,9 @@
 //! Gaussian blur, with torchvision's kernel and padding.
 
-use super::Picture;
+use super::PixelBuffer;
 use crate::random::exp;
 
-impl Picture {
+impl PixelBuffer {
     /// `gaussian_blur(image, kernel_size, sigma)`: width and height of the kernel are odd; the
     /// image is reflected at its border.
     ///

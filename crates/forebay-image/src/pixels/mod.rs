@@ -14,14 +14,14 @@ use affine::sample;
 
 /// An image, and a second buffer for operations that need a copy. Both are reused for the next image.
 #[derive(Debug, Default)]
-pub(crate) struct Picture {
+pub(crate) struct PixelBuffer {
     pub(crate) width: usize,
     pub(crate) height: usize,
     data: Vec<u8>,
     spare: Vec<u8>,
 }
 
-impl Picture {
+impl PixelBuffer {
     /// Sets the size to `width` by `height`; the content is then undefined.
     pub(crate) fn reset(&mut self, width: usize, height: usize) -> &mut [u8] {
         (self.width, self.height) = (width, height);

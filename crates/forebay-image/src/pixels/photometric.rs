@@ -4,7 +4,7 @@
 //! the same order and precision. `transform/tests.rs` compares with results of torchvision on PIL
 //! images.
 
-use super::Picture;
+use super::PixelBuffer;
 
 /// A table of 256 values for each channel.
 type Tables = [[u8; 256]; 3];
@@ -21,7 +21,7 @@ fn blend(from: u8, to: u8, factor: f32) -> u8 {
     (f32::from(from) + factor * difference as f32) as u8
 }
 
-impl Picture {
+impl PixelBuffer {
     fn map(&mut self, tables: &Tables) {
         for pixel in self.pixels_mut() {
             for (v, table) in pixel.iter_mut().zip(tables) {

@@ -95,7 +95,7 @@ impl CropPlan {
             map.push(SpatialStep::Resize { width, height });
         }
         if window != Region::whole(width, height) || output != (width, height) {
-            // `Picture::pad` adds the border after the flip; of an odd border, the narrower side is at the left.
+            // `PixelBuffer::pad` adds the border after the flip; of an odd border, the narrower side is at the left.
             let border = |inner: u32, outer: u32| outer.saturating_sub(inner);
             let (left, top) = (border(window.width, width), border(window.height, height));
             let left = if flip { left.div_ceil(2) } else { left / 2 };

@@ -8,7 +8,7 @@ use crate::geometry::{Mask, MaskIds, SpatialMap, SpatialStep, Tracking};
 use crate::limits::Limits;
 use crate::ops::*;
 use crate::output::{Converter, Normalize};
-use crate::pixels::{AffineParams, Picture};
+use crate::pixels::{AffineParams, PixelBuffer};
 
 mod geometry;
 
@@ -49,9 +49,9 @@ fn whole() -> RgbImage {
 }
 
 /// Returns the part of an image between two corners.
-fn part(whole: &RgbImage, corners: &[String]) -> Picture {
+fn part(whole: &RgbImage, corners: &[String]) -> PixelBuffer {
     let [x, y, x1, y1] = [0, 1, 2, 3].map(|i| corners[i].parse::<usize>().unwrap());
-    let mut picture = Picture::default();
+    let mut picture = PixelBuffer::default();
     let to = picture.reset(x1 - x, y1 - y);
     for (to, y) in to.chunks_exact_mut((x1 - x) * 3).zip(y..) {
         let start = (y * whole.width as usize + x) * 3;
@@ -464,7 +464,7 @@ fn rotations_and_affine_maps_draw_their_numbers() {
     let random = apply(op("RandomAffine", every), &bytes, 1);
     let angle = draws.uniform(-20.0, 20.0);
     let unchanged = op("RandomHorizontalFlip", serde_json::json!({"p": 0}));
-    let mut picture = Picture::default();
+    let mut picture = PixelBuffer::default();
     picture
         .reset(64, 48)
         .copy_from_slice(&apply(unchanged, &bytes, 1));

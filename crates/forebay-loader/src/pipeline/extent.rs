@@ -2,7 +2,7 @@
 //!
 //! An [`Extent`] is a range of consecutive records that is read at once. It is referenced by the
 //! virtual rank whose window contains it, by each sample that waits to be decoded, and by encoded
-//! images until they are in their batch. References are released with [`Store::release`] under the pipeline's lock, so
+//! images until they are in their batch. References are released with [`ExtentBuffer::release`] under the pipeline's lock, so
 //! the last release is detected and the memory is accounted for immediately.
 
 use std::collections::VecDeque;
@@ -57,7 +57,7 @@ impl Extent {
 
 /// All extents: their memory, pending reads, and memory for further reads.
 #[derive(Default)]
-pub(super) struct Store {
+pub(super) struct ExtentBuffer {
     budget: u64,
     used: u64,
     /// The part of `used` that is in memory or being read, and the most of it so far.
@@ -74,12 +74,12 @@ pub(super) struct Store {
     max_spare: usize,
 }
 
-impl Store {
+impl ExtentBuffer {
     pub(super) fn new(budget: u64, max_spare: usize) -> Self {
-        Store {
+        ExtentBuffer {
             budget,
             max_spare,
-            ..Store::default()
+            ..ExtentBuffer::default()
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     /// Reads an extent of `bytes` bytes.
-    fn read(store: &mut Store, bytes: u64) -> Arc<Extent> {
+    fn read(store: &mut ExtentBuffer, bytes: u64) -> Arc<Extent> {
         store.admit(0..1, bytes);
         let (extent, mut block) = store.next_read().unwrap();
         block.stored_mut(bytes as usize);
@@ -236,7 +236,7 @@ mod tests {
         const BLOCK: u64 = 1000;
         let budget = 3 * BLOCK * SPARE_PART;
         for (most, blocks, kept) in [(100, 8, 8), (2, 8, 2), (100, 2, 2)] {
-            let mut store = Store::new(budget, most);
+            let mut store = ExtentBuffer::new(budget, most);
             let extents: Vec<_> = (0..blocks).map(|_| read(&mut store, BLOCK)).collect();
             for extent in extents {
                 store.release(extent);
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_next_read_reuses_memory_of_similar_size() {
-        let mut store = Store::new(1 << 20, 4);
+        let mut store = ExtentBuffer::new(1 << 20, 4);
         for bytes in [900, 1500, 1100] {
             let mut block = RecordBlock::default();
             block.stored_mut(bytes);
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn each_read_is_announced_once() {
-        let mut store = Store::new(1000, 1);
+        let mut store = ExtentBuffer::new(1000, 1);
         let mut extents: Vec<_> = (0..5)
             .map(|i| store.admit(i * 10..i * 10 + 10, 1))
             .collect();

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::extent::{Extent, Store};
+use super::extent::{Extent, ExtentBuffer};
 use crate::error::Result;
 use crate::options::Options;
 use crate::plan::{Batches, Epoch, Footprint, PlanOptions, Reading, Run, Selection};
@@ -173,7 +173,7 @@ impl Planner {
     pub(super) fn next(
         &mut self,
         source: &dyn Source,
-        store: &mut Store,
+        store: &mut ExtentBuffer,
         urgent: bool,
     ) -> Result<Option<Planned>> {
         let (position, padding) = self.batches.position(self.start, self.index);
@@ -234,7 +234,7 @@ impl Planner {
     }
 
     /// Releases the extents of all windows.
-    pub(super) fn let_go(&mut self, store: &mut Store) {
+    pub(super) fn let_go(&mut self, store: &mut ExtentBuffer) {
         for (_, held) in self.held.drain() {
             for extent in held.extents {
                 store.release(extent);
@@ -249,7 +249,7 @@ impl Planner {
         sample: u64,
         run: &Run,
         source: &dyn Source,
-        store: &mut Store,
+        store: &mut ExtentBuffer,
         urgent: bool,
     ) -> Option<Arc<Extent>> {
         let &Run {
@@ -286,7 +286,7 @@ fn admit(
     run: &std::ops::Range<u64>,
     sample: u64,
     source: &dyn Source,
-    store: &mut Store,
+    store: &mut ExtentBuffer,
     urgent: bool,
 ) -> Option<Arc<Extent>> {
     let piece = source.piece(run, sample);

@@ -13,7 +13,7 @@ use forebay_batch::Buffer;
 use forebay_batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE};
 
 use super::batch_buffer::{BatchBuffer, Slot};
-use super::extent::{Extent, Store};
+use super::extent::{Extent, ExtentBuffer};
 use super::planner::{Planned, Planner, Reach};
 use super::raw::{Gather, Gathered, RawImage};
 use super::sizes::Sizes;
@@ -111,7 +111,7 @@ pub(super) struct State {
     pub(super) crashed: Option<String>,
     /// Incremented by a seek; results of another generation are discarded.
     pub(super) generation: u64,
-    pub(super) store: Store,
+    pub(super) store: ExtentBuffer,
     planner: Planner,
     reach: Reach,
     planned: VecDeque<Planned>,
@@ -156,7 +156,7 @@ impl State {
             alive: 0,
             crashed: None,
             generation: 0,
-            store: Store::new(
+            store: ExtentBuffer::new(
                 sizes.record_bytes,
                 sizes.readers.saturating_add(SPARE_BLOCKS),
             ),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use forebay_shard::RecordBlock;
 
 use super::*;
-use crate::error::Place;
+use crate::error::RecordLocation;
 use crate::plan::{Epoch, PlanOptions, Shuffle};
 use crate::source::Classes;
 
@@ -33,8 +33,8 @@ impl Source for Labelled {
         Err(Error::Interrupted)
     }
 
-    fn locate(&self, record: u64) -> Place {
-        Place {
+    fn locate(&self, record: u64) -> RecordLocation {
+        RecordLocation {
             shard: "labels".into(),
             record,
             sample: record,

@@ -79,11 +79,11 @@ pub struct CoresElsewhere {
     pub got: f64,
     /// Number of cores that they could have used: they had enough work for this many at any time.
     pub wanted: f64,
-    /// What used most of the missing cores, and how many, if the system's counters show it.
+    /// The user of most of the missing cores, and their number, if the system's counters show it.
     pub taker: Option<(CpuTaker, f64)>,
 }
 
-/// What used the cores that decode threads lack.
+/// Users of the cores that decode threads lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuTaker {

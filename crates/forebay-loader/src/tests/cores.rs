@@ -36,7 +36,7 @@ fn two_loaders_decode_no_more_concurrently_than_one() {
     assert!((1..=usable_cores()).contains(&most), "{most} at once");
 }
 
-/// Of two busy loaders, the one with eight times the weight decodes more, even on a busy machine.
+/// A loader with eight times the weight of another busy one decodes more, even on a busy machine.
 #[test]
 fn shares_of_the_cores_follow_weights() {
     let decoding = Crowd {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_image::{TrainTransform, Transform};
 use forebay_shard::RecordBlock;
 
-use crate::error::{Place, Result};
+use crate::error::{RecordLocation, Result};
 use crate::loader::Identity;
 use crate::plan::{EpochPlan, PlanOptions};
 use crate::source::{Classes, Source, SplitSource};
@@ -157,7 +157,7 @@ impl Source for Gated {
         self.inner.label(record, stored)
     }
 
-    fn locate(&self, record: u64) -> Place {
+    fn locate(&self, record: u64) -> RecordLocation {
         self.inner.locate(record)
     }
 

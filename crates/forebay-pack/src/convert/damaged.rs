@@ -59,7 +59,7 @@ struct Entry {
     crc32c: Option<u32>,
 }
 
-/// What is known about a dataset.
+/// Known facts about a dataset.
 struct Known {
     manifest: Manifest,
     splits: BTreeMap<String, Vec<Entry>>,

@@ -55,7 +55,7 @@ struct Directory {
 
 /// The differences between an earlier pack and this one, as text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Difference {
+pub(crate) enum PlanDifference {
     /// No difference, so this pack continues the earlier one.
     None,
     /// The arguments and the location of the source are equal, but the source has changed.
@@ -234,7 +234,7 @@ impl Header {
     }
 
     /// Compares an earlier pack with this one.
-    pub(crate) fn difference(&self, now: &Self) -> Difference {
+    pub(crate) fn difference(&self, now: &Self) -> PlanDifference {
         let mut all = Vec::new();
         if self.version != now.version {
             all.push("it was started by another version of forebay".to_owned());
@@ -265,7 +265,7 @@ impl Header {
             same_arguments = false;
         }
         if all.is_empty() {
-            return Difference::None;
+            return PlanDifference::None;
         }
         let same_source = self.source == now.source;
         if !same_source {
@@ -280,9 +280,9 @@ impl Header {
             all.push(format!("and {more} more"));
         }
         if same_arguments && same_source {
-            Difference::Source(all)
+            PlanDifference::Source(all)
         } else {
-            Difference::Arguments(all)
+            PlanDifference::Arguments(all)
         }
     }
 
@@ -313,7 +313,7 @@ impl Header {
     }
 }
 
-impl Difference {
+impl PlanDifference {
     /// Returns the differences as text.
     pub(crate) fn into_words(self) -> Vec<String> {
         match self {
@@ -525,23 +525,23 @@ mod tests {
     #[test]
     fn differences_are_named() {
         let then = header();
-        assert_eq!(then.difference(&then), Difference::None);
+        assert_eq!(then.difference(&then), PlanDifference::None);
         let moved = Header {
             source: "/elsewhere".into(),
             ..header()
         };
-        assert_eq!(then.difference(&moved), Difference::None);
+        assert_eq!(then.difference(&moved), PlanDifference::None);
         let with = |now: Header, change: &dyn Fn(&mut Header)| {
             let mut now = now;
             change(&mut now);
             then.difference(&now)
         };
         let arguments = |change: &dyn Fn(&mut Header)| match with(header(), change) {
-            Difference::Arguments(words) => words.join("; "),
+            PlanDifference::Arguments(words) => words.join("; "),
             other => panic!("{other:?}"),
         };
         let source = |change: &dyn Fn(&mut Header)| match with(header(), change) {
-            Difference::Source(words) => words.join("; "),
+            PlanDifference::Source(words) => words.join("; "),
             other => panic!("{other:?}"),
         };
         assert_eq!(
@@ -559,7 +559,7 @@ mod tests {
         assert!(source(&|h| h.parts[0].times = 9).contains("modified"));
         assert!(source(&|h| h.parts.clear()).contains("gone"));
         assert!(arguments(&|h| h.plan = "q".into()).contains("class list"));
-        let Difference::Arguments(words) = with(moved, &|h| h.parts.clear()) else {
+        let PlanDifference::Arguments(words) = with(moved, &|h| h.parts.clear()) else {
             panic!("another source passed for the same one")
         };
         assert!(

@@ -14,7 +14,7 @@ mod unfinished;
 mod work_dir;
 
 pub(crate) use forebay_shard::manifest::FILE_NAME as MANIFEST;
-pub(crate) use journal::{Difference, Header, Identity, Journal, ShardLine, Sidecar};
+pub(crate) use journal::{Header, Identity, Journal, PlanDifference, ShardLine, Sidecar};
 pub(crate) use local::LocalDestination;
 pub(crate) use names::{LAST_FILES, is_shard_name, is_split_index, split_dir, split_of_numbered};
 pub(crate) use plan_file::{Outline, PlanFile};
@@ -41,7 +41,7 @@ const WORK_DIR: &str = ".forebay-pack";
 
 /// Reserved space for a shard and its sidecars; `None` if files are not staged.
 #[derive(Debug, Default)]
-pub(crate) struct Room(pub(crate) Option<Reservation>);
+pub(crate) struct SpaceReservation(pub(crate) Option<Reservation>);
 
 /// Destination of the shards of a dataset, which publishes the dataset when all shards are written.
 pub(crate) trait Destination: Debug + Send + Sync {
@@ -67,12 +67,16 @@ pub(crate) trait Destination: Debug + Send + Sync {
     }
 
     /// Waits for space to write a shard of about this many bytes; `None` if `stopped` returns true.
-    fn reserve(&self, _bytes: u64, _stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
-        Ok(Some(Room::default()))
+    fn reserve(
+        &self,
+        _bytes: u64,
+        _stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<SpaceReservation>> {
+        Ok(Some(SpaceReservation::default()))
     }
 
     /// Accepts a shard whose files are durable in the directory.
-    fn put_shard(&self, _line: &ShardLine, _room: Room) -> Result<()> {
+    fn put_shard(&self, _line: &ShardLine, _room: SpaceReservation) -> Result<()> {
         Ok(())
     }
 
@@ -175,11 +179,11 @@ pub(crate) fn take(
         State::Unfinished(unfinished) => unfinished,
     };
     match unfinished.difference(request.header) {
-        Difference::None => Ok(BeginState::Lines {
+        PlanDifference::None => Ok(BeginState::Lines {
             lines: unfinished.into_lines(),
             is_continued: true,
         }),
-        Difference::Source(differences) if request.restarts => {
+        PlanDifference::Source(differences) if request.restarts => {
             observer.begins_anew(&differences);
             dir.clear(State::Unfinished(unfinished), discard)?;
             Ok(nothing)

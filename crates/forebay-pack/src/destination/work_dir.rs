@@ -6,7 +6,7 @@
 //! If several machines share the work, each part has a directory `.forebay-pack/part-00003-of-00016` with its own lock
 //! and journal, and all parts have the plan `.forebay-pack/plan` in common.
 
-use super::journal::{Difference, Header, Journal, JournalContents, ShardLine};
+use super::journal::{Header, Journal, JournalContents, PlanDifference, ShardLine};
 use super::locks::{self, Locks};
 use super::plan_file::{self, Outline, PlanFile};
 use super::{
@@ -71,12 +71,12 @@ impl UnfinishedPack {
     }
 
     /// Returns how the unfinished work differs from the current pack; the most severe difference, if there are several.
-    pub(crate) fn difference(&self, now: &Header) -> Difference {
-        let mut gravest = Difference::None;
+    pub(crate) fn difference(&self, now: &Header) -> PlanDifference {
+        let mut gravest = PlanDifference::None;
         for header in self.headers() {
             match header.difference(now) {
-                Difference::None => {}
-                Difference::Source(words) => gravest = Difference::Source(words),
+                PlanDifference::None => {}
+                PlanDifference::Source(words) => gravest = PlanDifference::Source(words),
                 other => return other,
             }
         }

@@ -11,7 +11,7 @@ mod room;
 
 use crate::destination::{
     self, BeginState, Destination, INDEX_DIR, Identity, LAST_FILES, LocalDestination, MANIFEST,
-    PACK_DIR, Publication, REPORT, Request, Room, ShardLine, WorkDir,
+    PACK_DIR, Publication, REPORT, Request, ShardLine, SpaceReservation, WorkDir,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
@@ -381,12 +381,12 @@ impl Destination for StagedDestination {
             .max(1)
     }
 
-    fn reserve(&self, bytes: u64, stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
+    fn reserve(&self, bytes: u64, stopped: &dyn Fn() -> bool) -> Result<Option<SpaceReservation>> {
         let taken = self.area.reserve_unless(bytes, stopped)?;
-        Ok(taken.map(|reservation| Room(Some(reservation))))
+        Ok(taken.map(|reservation| SpaceReservation(Some(reservation))))
     }
 
-    fn put_shard(&self, line: &ShardLine, mut room: Room) -> Result<()> {
+    fn put_shard(&self, line: &ShardLine, mut room: SpaceReservation) -> Result<()> {
         match self.check_claim() {
             // If the store does not respond now, the claim is checked again at the end.
             Err(Error::Store(StoreError::Request { .. })) => {}

@@ -60,7 +60,7 @@ pub(crate) fn write_shards(
     if sources.is_remote() {
         scheduler.files_are_slow();
     }
-    let room = transcode::Room::new(jobs);
+    let room = transcode::DecodeMemory::new(jobs);
     let stop = &AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let fail = |error: Error| {

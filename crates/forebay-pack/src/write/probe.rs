@@ -6,7 +6,7 @@ use super::read::SLOW_FILE;
 use super::record::Recorder;
 use super::source::Sources;
 use super::threads;
-use super::transcode::Room;
+use super::transcode::DecodeMemory;
 use crate::error::{Error, Result};
 use crate::observer::Cancel;
 use crate::prepare::Prepared;
@@ -124,7 +124,7 @@ impl Prepared {
         let is_slow = alone.time > SLOW_FILE * alone.files as u32;
         let (jobs, readers) = threads(self, 1)?;
         let threads = if is_slow { jobs + readers } else { jobs };
-        let room = Room::new(jobs);
+        let room = DecodeMemory::new(jobs);
         let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         let begin = Instant::now();
         let builder = || {

@@ -9,7 +9,7 @@
 use super::examine::{Examined, examine};
 use super::quarantine::Quarantine;
 use super::source::{Opened, Sources};
-use super::transcode::{Room, Transcoder};
+use super::transcode::{DecodeMemory, Transcoder};
 use crate::error::Result;
 use crate::options::ImageForm;
 use crate::prepare::Prepared;
@@ -84,7 +84,11 @@ const GUESS: Header = Header {
 };
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(prepared: &'a Prepared, sources: &'a Sources, room: &'a Room) -> Self {
+    pub(super) fn new(
+        prepared: &'a Prepared,
+        sources: &'a Sources,
+        room: &'a DecodeMemory,
+    ) -> Self {
         let options = &prepared.options;
         Self {
             prepared,

@@ -3,7 +3,7 @@
 use super::output::Output;
 use super::piece::Piece;
 use super::records::WrittenFile;
-use crate::destination::{Destination, INDEX_DIR, Journal, Room, ShardLine, Sidecar};
+use crate::destination::{Destination, INDEX_DIR, Journal, ShardLine, Sidecar, SpaceReservation};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
 use crate::options::{DatasetFormat, OnBad, PackOptions};
@@ -33,7 +33,7 @@ pub(super) struct OpenShard {
     fast: FastCount,
     findings: Vec<Finding>,
     lost_in_a_row: u32,
-    room: Room,
+    room: SpaceReservation,
 }
 
 /// Result of writing an index: the checksum of its bytes.
@@ -57,7 +57,7 @@ pub(crate) struct WrittenShard {
     with_sidecars: bool,
     index_text: bool,
     entry: Option<serde_json::Value>,
-    room: Room,
+    room: SpaceReservation,
 }
 
 impl OpenShard {
@@ -180,7 +180,7 @@ impl WrittenShard {
             with_sidecars: options.format == DatasetFormat::TfRecord,
             index_text: options.index_text,
             entry: None,
-            room: Room::default(),
+            room: SpaceReservation::default(),
         }
     }
 
@@ -208,7 +208,7 @@ impl WrittenShard {
     }
 
     /// Sets the reserved space, which is kept until the shard is uploaded.
-    pub(crate) fn in_room(self, room: Room) -> Self {
+    pub(crate) fn in_room(self, room: SpaceReservation) -> Self {
         Self { room, ..self }
     }
 

@@ -1,7 +1,7 @@
 //! The open source of a pack, shared by all workers.
 
 use super::read::Clock;
-use crate::destination::{Destination, Room};
+use crate::destination::{Destination, SpaceReservation};
 use crate::error::Result;
 use crate::observer::{Observer, SourceProgress, Stage};
 use crate::options::OnBad;
@@ -14,7 +14,7 @@ use forebay_formats::images::{EntryRef, OpenFile, OpenSource, Refusal, Volume};
 pub(super) struct Sources {
     files: OpenSource,
     /// Reserved space for the decoded images of compressed archives.
-    _room: Room,
+    _room: SpaceReservation,
 }
 
 /// An entry that is ready to be read.
@@ -74,7 +74,7 @@ impl Sources {
         }
         Ok(Some(Self {
             files: open(prepared)?,
-            _room: Room::default(),
+            _room: SpaceReservation::default(),
         }))
     }
 

@@ -28,16 +28,16 @@ const KEEP_PIXELS: u64 = 4 << 20;
 
 /// Limits the memory for decoded images of all workers.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct DecodeMemory {
     bytes: u64,
     taken: Mutex<u64>,
     freed: Condvar,
 }
 
 /// A part of the memory, which is returned when dropped.
-struct RoomPart<'a>(&'a Room, u64);
+struct RoomPart<'a>(&'a DecodeMemory, u64);
 
-impl Room {
+impl DecodeMemory {
     pub(super) fn new(jobs: usize) -> Self {
         Self {
             bytes: ROOM + ROOM_PER_JOB.saturating_mul(jobs as u64),
@@ -84,11 +84,11 @@ pub(super) struct Transcoder<'a> {
     shrink: Shrink,
     quality: Option<u8>,
     decoder: Decoder,
-    room: &'a Room,
+    room: &'a DecodeMemory,
 }
 
 impl<'a> Transcoder<'a> {
-    pub(super) fn new(options: &PackOptions, room: &'a Room) -> Self {
+    pub(super) fn new(options: &PackOptions, room: &'a DecodeMemory) -> Self {
         Self {
             transcode_nonstandard: options.transcode_nonstandard,
             shrink: Shrink {
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn memory_is_returned_and_suffices_for_the_largest_image() {
         let most = Limits::default().max_pixels * BYTES_PER_PIXEL;
-        let room = Room::new(1);
+        let room = DecodeMemory::new(1);
         assert!(most < room.bytes);
         let all = room.take(u64::MAX);
         std::thread::scope(|scope| {

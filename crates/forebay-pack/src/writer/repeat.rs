@@ -36,7 +36,7 @@ struct StoredShard {
     ends_split: bool,
 }
 
-/// What to do with a sample.
+/// Action for a sample.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SampleAction {
     /// The sample is stored already.

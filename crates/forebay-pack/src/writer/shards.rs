@@ -2,7 +2,7 @@
 
 use super::options::WriterOptions;
 use super::record::{Checked, Encoded};
-use crate::destination::{Destination, Room};
+use crate::destination::{Destination, SpaceReservation};
 use crate::error::{Error, Result};
 use crate::options::{MAX_SHARDS, PackOptions};
 use crate::report::SeekPointCount;
@@ -40,7 +40,7 @@ struct OpenShard {
     bytes: u64,
     image_bytes: u64,
     seek_points: SeekPointCount,
-    room: Room,
+    room: SpaceReservation,
 }
 
 impl<'a> OpenShards<'a> {

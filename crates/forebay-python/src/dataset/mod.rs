@@ -34,12 +34,12 @@ const SPARE_BLOCKS: usize = 4;
 #[pyclass(frozen, module = "forebay", name = "Dataset")]
 pub(crate) struct PyDataset {
     dataset: Arc<forebay_shard::Dataset>,
-    reached: Arc<Reached>,
+    reached: Arc<DatasetAccess>,
     view: View,
 }
 
 /// The options that the dataset was opened with. Every object that may read from it holds them.
-struct Reached {
+struct DatasetAccess {
     storage_options: StorageOptions,
     /// Whether reads may take long, as those of a store do.
     is_far: bool,
@@ -47,14 +47,14 @@ struct Reached {
     cancel: Cancel,
 }
 
-impl Drop for Reached {
+impl Drop for DatasetAccess {
     fn drop(&mut self) {
         // Ends reads that Ctrl-C abandoned, whose results are dropped.
         self.cancel.cancel();
     }
 }
 
-impl Reached {
+impl DatasetAccess {
     /// Runs a read that may wait for a store. Ctrl-C abandons it and does not cancel it, because other threads and
     /// later calls read from the same store.
     fn patiently<T: Send + 'static>(
@@ -128,7 +128,7 @@ pub(crate) fn open(
     })?;
     Ok(PyDataset {
         dataset: Arc::new(dataset),
-        reached: Arc::new(Reached {
+        reached: Arc::new(DatasetAccess {
             storage_options,
             is_far,
             cancel,
@@ -396,7 +396,7 @@ fn past_the_end() -> PyErr {
 #[pyclass(frozen, module = "forebay._forebay", name = "Records")]
 pub(crate) struct Records {
     view: View,
-    reached: Arc<Reached>,
+    reached: Arc<DatasetAccess>,
     /// Locked during a read, including one that Ctrl-C abandoned.
     state: Arc<Mutex<Run>>,
 }

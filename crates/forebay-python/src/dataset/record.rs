@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use super::Reached;
+use super::DatasetAccess;
 use crate::failure::{Failure, Kind};
 
 /// The buffer that the bytes of a record are in.
@@ -32,13 +32,18 @@ pub(crate) struct Record {
     holder: Holder,
     split: Split,
     index: u64,
-    reached: Arc<Reached>,
+    reached: Arc<DatasetAccess>,
     key: PyOnceLock<Vec<u8>>,
     features: PyOnceLock<Py<PyDict>>,
 }
 
 impl Record {
-    pub(super) fn new(holder: Holder, split: Split, index: u64, reached: Arc<Reached>) -> Record {
+    pub(super) fn new(
+        holder: Holder,
+        split: Split,
+        index: u64,
+        reached: Arc<DatasetAccess>,
+    ) -> Record {
         Record {
             holder,
             split,

@@ -18,7 +18,7 @@ use super::source::{self, Opener, Origin};
 use super::state::{self, Identity};
 use super::{Current, Epoch, PyLoader, Resumed, lock};
 use crate::patience::{Deadline, SLICE, patiently};
-use crate::pump::{Place, Pump};
+use crate::pump::{EpochPosition, Pump};
 
 /// How long `close` waits for the threads of a loader to end.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -446,7 +446,7 @@ impl PyLoader {
         let current = self.current();
         let options = &current.opened.options;
         let place = match self.place() {
-            Ok(Place { epoch, position }) => {
+            Ok(EpochPosition { epoch, position }) => {
                 let transport = match current.opened.handle.transport() {
                     Some(transport) => format!(", transport='{transport}'"),
                     None => String::new(),

@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 use crate::batch::PyBatch;
 use crate::failure::{Failure, Kind};
 use crate::patience::{Deadline, SLICE, patiently};
-use crate::pump::{Event, NoEvent, Place, Pump};
+use crate::pump::{EpochPosition, Event, NoEvent, Pump};
 pub(crate) use arguments::_bytes;
 pub(crate) use epoch::Epoch;
 use ranks::Ranks;
@@ -62,7 +62,7 @@ struct Current {
 /// The digest of the batches before a position, and the rank that received them.
 #[derive(Clone, Copy)]
 struct Resumed {
-    place: Place,
+    place: EpochPosition,
     digest: EpochDigest,
     /// Rank and world size.
     of: (u64, u64),
@@ -112,7 +112,7 @@ impl PyLoader {
     }
 
     /// Returns the position up to which batches were delivered.
-    fn place(&self) -> Result<Place, Failure> {
+    fn place(&self) -> Result<EpochPosition, Failure> {
         // In a forked child, the lock that this takes may never be released.
         self.check_process()?;
         Ok(self.pump.place())
@@ -233,7 +233,7 @@ impl PyLoader {
 
     /// Describes the batch that a loop waits for, for messages.
     fn waits_for(&self) -> String {
-        let Place { epoch, position } = self.pump.place();
+        let EpochPosition { epoch, position } = self.pump.place();
         let current = self.current();
         let options = &current.opened.options;
         format!(

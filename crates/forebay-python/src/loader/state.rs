@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
 use crate::failure::{Failure, Kind};
-use crate::pump::Place;
+use crate::pump::EpochPosition;
 
 /// Version of the dictionary.
 const VERSION: u64 = 1;
@@ -36,7 +36,7 @@ impl Identity<'_> {
     pub(crate) fn save<'py>(
         &self,
         py: Python<'py>,
-        place: Place,
+        place: EpochPosition,
         digest: &EpochDigest,
     ) -> PyResult<Bound<'py, PyDict>> {
         let state = PyDict::new(py);
@@ -90,7 +90,7 @@ impl Identity<'_> {
     }
 
     /// Returns the position of a state. Fails if it is the state of another stream.
-    pub(crate) fn load(&self, state: &Bound<'_, PyMapping>) -> PyResult<Place> {
+    pub(crate) fn load(&self, state: &Bound<'_, PyMapping>) -> PyResult<EpochPosition> {
         let version: u64 = field(state, "version")?;
         if version != VERSION {
             let message = format!("the state is of version {version}, this is version {VERSION}");
@@ -126,7 +126,7 @@ impl Identity<'_> {
             field::<String>(state, "sampling")?,
             self.sampling.as_str(),
         )?;
-        let place = Place {
+        let place = EpochPosition {
             epoch: field(state, "epoch")?,
             position: field(state, "position")?,
         };

@@ -9,9 +9,9 @@ const LONG: Duration = Duration::from_secs(60);
 /// A source of four records per epoch and two per batch, whose steps are 0 and 1. Fails in epoch 9. With a gate, waits for
 /// permission before each batch.
 struct Script {
-    at: Place,
+    at: EpochPosition,
     gate: Option<(Sender<()>, Receiver<()>)>,
-    seeks: Sender<Place>,
+    seeks: Sender<EpochPosition>,
 }
 
 impl Source for Script {
@@ -46,18 +46,18 @@ impl Source for Script {
         }))
     }
 
-    fn seek(&mut self, place: Place) -> Result<(), Failure> {
+    fn seek(&mut self, place: EpochPosition) -> Result<(), Failure> {
         let _ = self.seeks.send(place);
         self.at = place;
         Ok(())
     }
 }
 
-fn place(epoch: u64, position: u64) -> Place {
-    Place { epoch, position }
+fn place(epoch: u64, position: u64) -> EpochPosition {
+    EpochPosition { epoch, position }
 }
 
-fn pump(gate: Option<(Sender<()>, Receiver<()>)>) -> (Pump, Receiver<Place>) {
+fn pump(gate: Option<(Sender<()>, Receiver<()>)>) -> (Pump, Receiver<EpochPosition>) {
     let (seeks, seen) = channel();
     let at = place(77, 0);
     let source = Box::new(Script { at, gate, seeks });

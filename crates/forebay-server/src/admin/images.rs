@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use super::{JSON, Room, headers, parameter};
+use super::{AdminState, JSON, headers, parameter};
 use crate::previews::Preview;
 use crate::process::unix_s;
 use crate::report::FORMAT;
@@ -48,7 +48,7 @@ struct Picture {
     src: Option<String>,
 }
 
-pub(super) async fn images(State(room): State<Arc<Room>>, uri: Uri) -> Response {
+pub(super) async fn images(State(room): State<Arc<AdminState>>, uri: Uri) -> Response {
     if !room.options.images {
         return (StatusCode::FORBIDDEN, "this server has no image previews\n").into_response();
     }
@@ -88,7 +88,7 @@ impl Album {
         (*of == number).then(|| Arc::clone(painted))
     }
 
-    fn paint(&self, room: &Room, name: &str, preview: Option<&Preview>) -> Arc<str> {
+    fn paint(&self, room: &AdminState, name: &str, preview: Option<&Preview>) -> Arc<str> {
         let number = preview.map_or(0, |preview| preview.number);
         // Requests that waited for this lock find the result of the first one.
         let mut album = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -122,7 +122,7 @@ impl Places {
     }
 
     /// Registers a connection; the receiver fires when the connection is evicted.
-    fn take(&self, from: IpAddr) -> (Place, oneshot::Receiver<()>) {
+    fn take(&self, from: IpAddr) -> (ConnectionSlot, oneshot::Receiver<()>) {
         let (evict, evicted) = oneshot::channel();
         let mut table = self.lock();
         if let Some(victim) = table.victim(from) {
@@ -137,7 +137,7 @@ impl Places {
             _evict: evict,
         });
         drop(table);
-        let place = Place {
+        let place = ConnectionSlot {
             number,
             places: self.clone(),
         };
@@ -146,12 +146,12 @@ impl Places {
 }
 
 /// One connection's entry in the table.
-struct Place {
+struct ConnectionSlot {
     number: u64,
     places: Places,
 }
 
-impl Place {
+impl ConnectionSlot {
     fn has_asked(&self) {
         let mut table = self.places.lock();
         let own = table.guests.iter_mut().find(|g| g.number == self.number);
@@ -161,7 +161,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut table = self.places.lock();
         table.guests.retain(|guest| guest.number != self.number);
@@ -209,7 +209,7 @@ pub(super) struct Limited {
     head: Head,
     /// `None` once it has fired.
     evicted: Option<oneshot::Receiver<()>>,
-    place: Place,
+    place: ConnectionSlot,
 }
 
 impl Limited {

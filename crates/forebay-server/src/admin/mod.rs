@@ -68,7 +68,7 @@ pub struct Admin(Listening);
 pub struct Health(Listening);
 
 /// State shared by all requests.
-struct Room {
+struct AdminState {
     status: ServerStatus,
     options: AdminOptions,
     history: Mutex<History>,
@@ -98,7 +98,7 @@ impl Admin {
             lifetime: options.connection_lifetime,
         };
         let serve = |bound: SocketAddr| {
-            let room = Arc::new(Room {
+            let room = Arc::new(AdminState {
                 status,
                 options,
                 history: Mutex::default(),
@@ -144,7 +144,7 @@ impl Health {
     }
 }
 
-impl Room {
+impl AdminState {
     fn environment(&self) -> Environment {
         Environment::look(self.options.cache.as_deref())
     }
@@ -170,7 +170,7 @@ impl Room {
 }
 
 /// Records a snapshot of the server every second, without end.
-async fn remember(room: &Room) {
+async fn remember(room: &AdminState) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -189,7 +189,7 @@ const JSON: &str = "application/json";
 /// Timeout for the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
-fn router(room: Arc<Room>) -> Router {
+fn router(room: Arc<AdminState>) -> Router {
     let watched = Router::new()
         .route("/", get(|| async { page::response() }))
         .route("/api/status", get(status))
@@ -211,7 +211,7 @@ fn health(status: ServerStatus) -> Router {
         .with_state(status)
 }
 
-async fn status(State(room): State<Arc<Room>>) -> impl IntoResponse {
+async fn status(State(room): State<Arc<AdminState>>) -> impl IntoResponse {
     (headers(JSON), room.report())
 }
 
@@ -222,7 +222,7 @@ async fn ready(State(status): State<ServerStatus>) -> (StatusCode, &'static str)
     }
 }
 
-async fn metrics(State(room): State<Arc<Room>>) -> impl IntoResponse {
+async fn metrics(State(room): State<Arc<AdminState>>) -> impl IntoResponse {
     let page = crate::metrics::render(&room.status.snapshot(), &room.environment());
     (headers("text/plain; version=0.0.4"), page)
 }
@@ -242,7 +242,7 @@ fn headers(kind: &'static str) -> [(HeaderName, HeaderValue); 3] {
 /// Rejects requests whose `Host` does not name this machine, if the address is local. This prevents
 /// DNS rebinding: a web page from elsewhere whose name resolves to 127.0.0.1 after it was loaded
 /// could otherwise read the responses.
-async fn for_us(State(room): State<Arc<Room>>, request: Request, next: Next) -> Response {
+async fn for_us(State(room): State<Arc<AdminState>>, request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST);
     let named = host.is_none_or(|host| host.to_str().is_ok_and(names_this_machine));
     if room.is_local && !named {

@@ -9,7 +9,7 @@ use forebay_wire::wire;
 
 use super::BottleneckReport;
 use crate::counters;
-use crate::history::Did;
+use crate::history::Activity;
 
 /// Activity of a name's streams in a window.
 pub(super) struct Window<'a> {
@@ -17,7 +17,7 @@ pub(super) struct Window<'a> {
     pub(super) streams: u64,
     /// Whether any stream is sent over the network, rather than through shared memory.
     pub(super) over_network: bool,
-    pub(super) did: Did,
+    pub(super) did: Activity,
     /// Seconds during which trainers had batches, and had none.
     pub(super) trainers: [f64; 2],
     /// Busy, starved and blocked seconds, by stage.
@@ -145,7 +145,7 @@ mod tests {
             seconds: 10.0,
             streams,
             over_network: true,
-            did: Did {
+            did: Activity {
                 images: 256 * batches,
                 batches,
                 payload_bytes: 38_500_000 * batches,
@@ -210,7 +210,7 @@ mod tests {
             seconds: 10.0,
             streams: 0,
             over_network: true,
-            did: Did::default(),
+            did: Activity::default(),
             trainers: [0.0; 2],
             stages: &none,
             threads: &BTreeMap::new(),
@@ -242,7 +242,7 @@ mod tests {
                 seconds: 10.0,
                 streams: 3,
                 over_network: true,
-                did: Did {
+                did: Activity {
                     images: 7680,
                     batches: 30,
                     payload_bytes: 1 << 20,

@@ -11,7 +11,7 @@ use super::{
     QueueReport, Rank, Rates, Report, Served, StageReport, StoreReport, TierReport,
 };
 use crate::environment::Environment;
-use crate::history::{Did, History, per_s};
+use crate::history::{Activity, History, per_s};
 use crate::journal::Entry;
 use crate::process::unix_s;
 use crate::snapshot::{Snapshot, Stream, Totals};
@@ -100,7 +100,7 @@ impl ReportBuilder<'_> {
         }
     }
 
-    fn rates(&self, did: Did) -> Rates {
+    fn rates(&self, did: Activity) -> Rates {
         let seconds = self.history.window_s();
         let rate = |amount: u64| round(per_s(amount as f64, seconds));
         Rates {

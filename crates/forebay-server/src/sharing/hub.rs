@@ -9,12 +9,12 @@ use forebay_wire::Batch;
 use forebay_wire::wire::error::Kind;
 
 use super::sums::Work;
-use super::{Asked, Budget, lock};
+use super::{Budget, OpenRequest, lock};
 use crate::source::{BatchSource, Failure, StreamMonitor};
 
 /// Epoch, and position in it of the next batch, in samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(pub(super) u64, pub(super) u64);
+pub(super) struct StreamPosition(pub(super) u64, pub(super) u64);
 
 /// How positions advance from batch to batch.
 #[derive(Debug, Clone, Copy)]
@@ -34,22 +34,22 @@ impl Steps {
     }
 
     /// The position after a batch, or after the end of an epoch.
-    pub(super) fn after(&self, place: Place, batch: Option<&Batch>) -> Place {
+    pub(super) fn after(&self, place: StreamPosition, batch: Option<&Batch>) -> StreamPosition {
         match batch {
-            Some(batch) => Place(
+            Some(batch) => StreamPosition(
                 batch.epoch,
                 batch.position.saturating_add(self.global).min(self.samples),
             ),
-            None => Place(place.0.saturating_add(1), 0),
+            None => StreamPosition(place.0.saturating_add(1), 0),
         }
     }
 
     /// Number of batches between two positions; `None` if `to` is earlier or not reachable by whole
     /// batches.
-    pub(super) fn between(&self, from: Place, to: Place) -> Option<u64> {
+    pub(super) fn between(&self, from: StreamPosition, to: StreamPosition) -> Option<u64> {
         let epochs = to.0.checked_sub(from.0)?;
         // A short last batch ends at the end of the epoch.
-        let step = |place: Place| match place.1 {
+        let step = |place: StreamPosition| match place.1 {
             end if end == self.samples => Some(end.div_ceil(self.global)),
             at => (at % self.global == 0).then_some(at / self.global),
         };
@@ -75,7 +75,7 @@ pub(super) struct Hub {
 
 pub(super) struct State {
     /// Position of the source's next item.
-    place: Place,
+    place: StreamPosition,
     /// Number of the source's next item. Ends of epochs count as items.
     next: u64,
     /// Whether a member is making the next item.
@@ -92,7 +92,7 @@ pub(super) struct State {
 
 #[derive(Clone)]
 pub(super) struct Kept {
-    place: Place,
+    place: StreamPosition,
     /// `None` at the end of an epoch.
     pub(super) batch: Option<Arc<Batch>>,
     /// The member whose memory holds the batch.
@@ -172,8 +172,8 @@ impl State {
 
 impl Hub {
     pub(super) fn new(
-        asked: &Asked,
-        place: Place,
+        asked: &OpenRequest,
+        place: StreamPosition,
         id: u64,
         feed: Box<dyn BatchSource>,
         budget: &Arc<Budget>,
@@ -201,7 +201,7 @@ impl Hub {
     }
 
     /// Adds a stream as a member, if it is near enough.
-    pub(super) fn admit(&self, id: u64, place: Place, reach: u64) -> Option<Arrival> {
+    pub(super) fn admit(&self, id: u64, place: StreamPosition, reach: u64) -> Option<Arrival> {
         let mut state = lock(&self.state);
         if state.ended.is_some() || state.members.is_empty() {
             return None;
@@ -221,7 +221,7 @@ impl Hub {
     }
 
     /// Returns whether a member's next item is kept; `Err` if it is no longer a member.
-    pub(super) fn has(&self, id: u64, place: Place) -> Result<bool, ()> {
+    pub(super) fn has(&self, id: u64, place: StreamPosition) -> Result<bool, ()> {
         let mut state = lock(&self.state);
         if !state.members.contains_key(&id) || state.ended.is_some() {
             state.members.remove(&id);
@@ -310,7 +310,7 @@ impl Hub {
 
 impl State {
     /// The number of the item at a position, if it is kept or comes next.
-    pub(super) fn number_of(&self, place: Place) -> Option<u64> {
+    pub(super) fn number_of(&self, place: StreamPosition) -> Option<u64> {
         if place == self.place {
             return Some(self.next);
         }

@@ -8,19 +8,19 @@ use forebay_options::StreamInfo;
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{Batch, BufferPool, wire};
 
-use super::hub::{Hub, Kept, Place, Steps, Taken, cancellation};
+use super::hub::{Hub, Kept, Steps, StreamPosition, Taken, cancellation};
 use super::sums::{Work, less, more};
-use super::{Asked, Common, lock};
+use super::{Common, OpenRequest, lock};
 use crate::source::{BatchSource, Failure, StreamMonitor};
 
 /// A stream that is a member of a hub.
 pub(super) struct Member {
     id: u64,
     common: Arc<Common>,
-    asked: Asked,
+    asked: OpenRequest,
     info: StreamInfo,
     steps: Steps,
-    place: Place,
+    place: StreamPosition,
     hub: Arc<Hub>,
     /// The stream's own source, until it has caught up with its hub.
     own: Option<Box<dyn BatchSource>>,
@@ -31,9 +31,9 @@ pub(super) struct Member {
 /// A stream before it has a hub.
 pub(super) struct NewMember {
     pub(super) id: u64,
-    pub(super) place: Place,
+    pub(super) place: StreamPosition,
     pub(super) info: StreamInfo,
-    pub(super) asked: Asked,
+    pub(super) asked: OpenRequest,
 }
 
 impl Member {

@@ -34,7 +34,7 @@ use forebay_options::LoaderOptions;
 use forebay_wire::BufferPool;
 
 use crate::source::{BatchSource, Description, Failure, StreamRequest, StreamSource};
-use hub::{Arrival, Hub, Place};
+use hub::{Arrival, Hub, StreamPosition};
 use member::{Member, NewMember};
 
 /// Maximum distance behind a hub, in batches, at which a stream can still join, regardless of the
@@ -117,8 +117,8 @@ impl StreamSource for Sharing {
 
     fn open(&self, request: &StreamRequest<'_>) -> Result<Box<dyn BatchSource>, Failure> {
         let common = Arc::clone(&self.common);
-        let asked = Asked::new(request);
-        let place = Place(request.epoch, request.position);
+        let asked = OpenRequest::new(request);
+        let place = StreamPosition(request.epoch, request.position);
         let id = common.next_member.fetch_add(1, Ordering::Relaxed);
         let (hub, own) = match common.find(&asked.options, place, id) {
             Some((hub, Arrival::There)) => (hub, None),
@@ -145,7 +145,7 @@ impl StreamSource for Sharing {
 
 /// A stream's request, kept because the stream may have to open another source.
 #[derive(Clone)]
-struct Asked {
+struct OpenRequest {
     options: LoaderOptions,
     max_batch_bytes: u64,
     image_limits: Limits,
@@ -155,9 +155,9 @@ struct Asked {
     pool: Option<BufferPool>,
 }
 
-impl Asked {
+impl OpenRequest {
     fn new(request: &StreamRequest<'_>) -> Self {
-        Asked {
+        OpenRequest {
             options: request.options.clone(),
             max_batch_bytes: request.max_batch_bytes,
             image_limits: request.image_limits,
@@ -171,7 +171,7 @@ impl Asked {
     fn open(
         &self,
         source: &dyn StreamSource,
-        place: Place,
+        place: StreamPosition,
     ) -> Result<Box<dyn BatchSource>, Failure> {
         source.open(&StreamRequest {
             options: &self.options,
@@ -189,7 +189,12 @@ impl Asked {
 
 impl Common {
     /// Adds a stream to a hub near its position, if there is one.
-    fn find(&self, options: &LoaderOptions, place: Place, id: u64) -> Option<(Arc<Hub>, Arrival)> {
+    fn find(
+        &self,
+        options: &LoaderOptions,
+        place: StreamPosition,
+        id: u64,
+    ) -> Option<(Arc<Hub>, Arrival)> {
         // Declared first so that it is dropped after the lock: it may hold the last reference to a
         // hub.
         let near: Vec<Arc<Hub>>;
@@ -213,8 +218,8 @@ impl Common {
     /// another stream was first.
     fn join(
         &self,
-        asked: &Asked,
-        place: Place,
+        asked: &OpenRequest,
+        place: StreamPosition,
         id: u64,
         own: Box<dyn BatchSource>,
     ) -> (Arc<Hub>, Option<Box<dyn BatchSource>>) {

@@ -373,7 +373,9 @@ fn distances_are_whole_batches() {
         samples: 50,
         per_epoch: EPOCH,
     };
-    let between = |a: (u64, u64), b: (u64, u64)| steps.between(Place(a.0, a.1), Place(b.0, b.1));
+    let between = |a: (u64, u64), b: (u64, u64)| {
+        steps.between(StreamPosition(a.0, a.1), StreamPosition(b.0, b.1))
+    };
     assert_eq!(between((0, 0), (0, 8)), Some(2));
     assert_eq!(between((0, 48), (1, 4)), Some(2));
     assert_eq!(between((0, 44), (0, 50)), Some(2));

@@ -374,7 +374,7 @@ fn a_server_that_never_starts_is_an_error_in_time() {
     });
     assert!(matches!(at_once, Error::Connect { .. }), "{at_once}");
     let unwanted = connect(ClientOptions {
-        wanted: forebay_client::Wanted::new(|| false),
+        wanted: forebay_client::CancelCheck::new(|| false),
         ..over(Transport::Tcp)
     });
     assert!(matches!(unwanted, Error::Interrupted), "{unwanted}");

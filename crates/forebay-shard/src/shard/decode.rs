@@ -7,7 +7,7 @@ use crate::codec::Codec;
 use crate::error::Corruption;
 use crate::frame::{self, HEAD_BYTES, OVERHEAD_BYTES, TAIL_BYTES};
 use crate::index;
-use crate::record_block::{Place, RecordBlock};
+use crate::record_block::{PayloadRange, RecordBlock};
 
 impl Shard {
     pub(super) fn decode_frames(
@@ -40,7 +40,7 @@ impl Shard {
             })?;
             frame::check(bytes, frame.start, verify).map_err(|damage| damage.record(record))?;
             let bytes = at.start + HEAD_BYTES..at.end - TAIL_BYTES;
-            out.records.push(Place {
+            out.records.push(PayloadRange {
                 expanded: false,
                 bytes,
             });
@@ -103,7 +103,7 @@ impl Shard {
             let bytes = out.expanded.get(at.clone()).unwrap_or(&[]);
             frame::check(bytes, block.offset, verify).map_err(|damage| damage.record(record))?;
             let bytes = at.start + HEAD_BYTES..at.end - TAIL_BYTES;
-            out.records.push(Place {
+            out.records.push(PayloadRange {
                 expanded: true,
                 bytes,
             });

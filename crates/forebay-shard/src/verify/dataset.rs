@@ -56,7 +56,7 @@ pub fn verify_dataset_in(
         ShardFormat::TfRecord => Sidecars::of(root, storage, entries.len()),
         ShardFormat::Indexed | ShardFormat::Mapped => Sidecars::default(),
     };
-    let place = Place {
+    let place = DatasetLocation {
         root,
         storage,
         manifest: &manifest,
@@ -96,7 +96,7 @@ pub fn verify_dataset_in(
 }
 
 /// The dataset and its location.
-struct Place<'a> {
+struct DatasetLocation<'a> {
     root: &'a Path,
     storage: &'a dyn Storage,
     manifest: &'a Manifest,
@@ -105,7 +105,7 @@ struct Place<'a> {
 }
 
 fn verify_entry(
-    place: &Place<'_>,
+    place: &DatasetLocation<'_>,
     entry: &ShardEntry,
     options: &VerifyOptions<'_>,
     observer: &VerifyObserver<'_>,
@@ -154,7 +154,7 @@ fn verify_entry(
 /// Compares the sample fingerprint of the manifest with the labels and keys in the indexes, unless
 /// an index is missing or damaged.
 fn other_samples(
-    place: &Place<'_>,
+    place: &DatasetLocation<'_>,
     digest: &dyn Fn(&str) -> Option<SampleDigest>,
 ) -> Option<VerifyFinding> {
     let expected = place.manifest.sample_fingerprint.clone()?;
@@ -172,7 +172,7 @@ fn other_samples(
 /// Compares the account in the manifest with its splits and with the labels in the indexes, unless an
 /// index is missing or damaged.
 fn other_account(
-    place: &Place<'_>,
+    place: &DatasetLocation<'_>,
     digest: &dyn Fn(&str) -> Option<SampleDigest>,
 ) -> Option<VerifyFinding> {
     let account = place.manifest.account.as_ref()?;
@@ -194,8 +194,8 @@ fn other_account(
 }
 
 /// Finds files that are not in the manifest, but have names like shards, so readers that select by name use them.
-fn strays(place: &Place<'_>) -> Result<Vec<VerifyFinding>> {
-    let Place { root, manifest, .. } = *place;
+fn strays(place: &DatasetLocation<'_>) -> Result<Vec<VerifyFinding>> {
+    let DatasetLocation { root, manifest, .. } = *place;
     let names = match place.storage.list(root) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(Vec::new()),
         names => names.map_err(|error| Error::io(root, "read", error))?,

@@ -47,7 +47,7 @@ pub enum CopyError {
     Changed {
         /// The location.
         place: String,
-        /// What was found.
+        /// The value that was found.
         problem: String,
     },
     /// The copy was cancelled. Repeating it continues.

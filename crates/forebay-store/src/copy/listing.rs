@@ -19,7 +19,7 @@ const REPORT: &str = "pack/report.jsonl";
 
 /// The objects and datasets of a source.
 #[derive(Debug)]
-pub struct Listing {
+pub struct SourceListing {
     pub(super) items: Vec<SourceItem>,
     pub(super) datasets: Vec<DatasetFound>,
     pub(super) left_out: Vec<LeftOut>,
@@ -76,7 +76,7 @@ impl DatasetFound {
     }
 }
 
-impl Listing {
+impl SourceListing {
     /// Lists all objects of a source, and finds the datasets among them.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ mod tests;
 mod transfer;
 
 pub use error::CopyError;
-pub use listing::{DatasetFound, Listing};
+pub use listing::{DatasetFound, SourceListing};
 pub use place::{CopySource, CopyTarget};
 pub use plan::{CopyAction, CopyPlan, PlannedItem, Why};
 pub use run::CopySummary;

@@ -1,7 +1,7 @@
 //! The plan of a copy, made before anything is changed, and the reasons to refuse one.
 
 use super::compare::Comparison;
-use super::listing::{self, DatasetFound, Listing, Role, SourceItem};
+use super::listing::{self, DatasetFound, Role, SourceItem, SourceListing};
 use super::place::overlap;
 use super::{CopyError, CopyObserver, CopyOptions, CopySource, CopyTarget};
 use crate::{Cancel, Error, LeftOut, Object, for_each_parallel};
@@ -111,7 +111,7 @@ impl CopyPlan {
     ) -> Result<Self, CopyError> {
         observer.stage("listing");
         refuse_overlap(&source, &target)?;
-        let mut listing = Listing::take(&source)?;
+        let mut listing = SourceListing::take(&source)?;
         let target_key = |item: &SourceItem| match (&source.only, &target.name) {
             (Some(_), Some(name)) => name.clone(),
             _ => item.object.key.clone(),
@@ -377,7 +377,7 @@ const NAME_MAX_BYTES: usize = 255;
 /// Leaves out objects whose keys are not valid file names, so that the others can be copied. If such an object belongs to a
 /// dataset, the copy is refused, since datasets are copied whole or not at all.
 fn leave_out_odd_names(
-    listing: &mut Listing,
+    listing: &mut SourceListing,
     target: &CopyTarget,
     target_key: &dyn Fn(&SourceItem) -> String,
 ) -> Result<(), CopyError> {

@@ -19,7 +19,7 @@ use crate::input::{Input, show};
 use crate::paint::printable;
 use crate::quantity;
 
-use place::Place;
+use place::OutputDir;
 use report::{PackFigures, Report};
 
 /// A source that is smaller gets a few shards all the same, so that there is something to see.
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let interrupt = console.interrupt().answer();
     let named = place::images(args.images.as_deref())?;
-    let place = Place::take(&args.output)?;
+    let place = OutputDir::take(&args.output)?;
     let source = match named {
         Some(source) => source,
         None => {

@@ -22,13 +22,13 @@ const SHIPPED: &str = "testdata/images";
 
 /// The output directory of quickstart.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OutputDir {
     root: PathBuf,
     /// Another quickstart would remove what this one writes.
     _lock: DirLock,
 }
 
-impl Place {
+impl OutputDir {
     /// Takes the directory: makes it, or takes away what an earlier run wrote there. A directory
     /// with anything else in it and no marker is left alone.
     pub(super) fn take(root: &Path) -> Result<Self, Failure> {
@@ -122,18 +122,18 @@ mod tests {
     fn replaces_only_what_it_made() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
-        let place = Place::take(&out).unwrap();
+        let place = OutputDir::take(&out).unwrap();
         fs::create_dir(place.tfrecord()).unwrap();
         fs::write(place.tfrecord().join("x"), b"old").unwrap();
         fs::write(out.join("mine"), b"kept").unwrap();
-        let refused = Place::take(&out).unwrap_err();
+        let refused = OutputDir::take(&out).unwrap_err();
         assert!(
             refused.message().contains("is in use by process"),
             "{refused}"
         );
         assert!(place.tfrecord().join("x").exists());
         drop(place);
-        let place = Place::take(&out).unwrap();
+        let place = OutputDir::take(&out).unwrap();
         assert!(!place.tfrecord().exists());
         assert_eq!(fs::read(out.join("mine")).unwrap(), b"kept");
 
@@ -141,7 +141,7 @@ mod tests {
         fs::create_dir(place.tfrecord()).unwrap();
         let tfrecord = place.tfrecord();
         drop(place);
-        let refused = Place::take(&out).unwrap_err();
+        let refused = OutputDir::take(&out).unwrap_err();
         assert!(refused.hint_line().unwrap().contains("--output"));
         assert!(tfrecord.exists());
     }

@@ -10,7 +10,7 @@ use forebay_loader::Options;
 use forebay_server::{Server, ServerOptions};
 use forebay_shard::Dataset;
 
-use super::place::Place;
+use super::place::OutputDir;
 use super::report::{StageFigures, StreamFigures};
 use super::stopped;
 use crate::command::inspect::sheet;
@@ -38,7 +38,7 @@ const STATS_WAIT: Duration = Duration::from_secs(5);
 /// Serves the TFRecords on any free port, streams one epoch of their largest split, and stops. Writes the first batch as a
 /// contact sheet.
 pub(super) fn one_epoch(
-    place: &Place,
+    place: &OutputDir,
     interrupt: &Interrupt,
     console: &Console,
 ) -> Result<StreamFigures, Failure> {
@@ -177,7 +177,7 @@ fn stages(stats: &wire::Stats) -> Vec<StageFigures> {
 }
 
 /// Writes the pictures of a batch, each with its class.
-fn write_contact_sheet(place: &Place, dataset: &Dataset, batch: &Batch) -> Result<(), Failure> {
+fn write_contact_sheet(place: &OutputDir, dataset: &Dataset, batch: &Batch) -> Result<(), Failure> {
     let samples = batch
         .flags
         .iter()

@@ -23,7 +23,7 @@ const KEY_ARRAYS: &[&str] = &[KEYS, "key", "__key__"];
 /// Most dimensions of a tensor column.
 const MAX_DIMENSIONS: usize = 8;
 
-/// Where the values of a column are.
+/// Location of the values of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Values {
     /// Each record has one row of the array.

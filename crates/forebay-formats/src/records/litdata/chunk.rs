@@ -1,6 +1,6 @@
 //! Chunks of LitData: a count, offsets and items, which may be compressed as a file, in frames or one by one.
 
-use super::index::{ChunkInfo, Wrap};
+use super::index::{ChunkInfo, CompressionUnit};
 use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt, Stream, VolumeKind};
 use crate::error::{Error, Result};
 use crate::records::samples::{INDEX, check_offsets, read_offsets, read_sample};
@@ -34,7 +34,7 @@ struct Frame {
 pub(super) struct Chunk {
     archive: Archive,
     pub(super) version: FileVersion,
-    wrap: Wrap,
+    wrap: CompressionUnit,
     /// The offset of each item, followed by the end of the last one.
     offsets: Vec<u32>,
     frames: Vec<Frame>,
@@ -42,11 +42,11 @@ pub(super) struct Chunk {
 
 impl Chunk {
     /// Opens a chunk and reads its offsets.
-    pub(super) fn open(info: &ChunkInfo, wrap: Wrap, archive: Archive) -> Result<Self> {
+    pub(super) fn open(info: &ChunkInfo, wrap: CompressionUnit, archive: Archive) -> Result<Self> {
         let (version, file) = FileVersion::open(&archive)?;
         let (path, bytes) = (version.path.clone(), version.bytes);
         let refused = |what: String| Error::source(&path, what);
-        if wrap != Wrap::File && info.bytes != bytes {
+        if wrap != CompressionUnit::File && info.bytes != bytes {
             return Err(refused(format!(
                 "it has {bytes} bytes, and {INDEX} says {}: it is damaged, or of another dataset",
                 info.bytes
@@ -60,11 +60,11 @@ impl Chunk {
             frames: Vec::new(),
         };
         let at = |(at, what): (u64, String)| refused(format!("offset {at}: {what}"));
-        if wrap == Wrap::Frames {
+        if wrap == CompressionUnit::Frames {
             (chunk.offsets, chunk.frames) = frames(&file, info).map_err(at)?;
             return Ok(chunk);
         }
-        if wrap != Wrap::File && ends_with_arrow(&file) {
+        if wrap != CompressionUnit::File && ends_with_arrow(&file) {
             return Err(refused(
                 "its items are rows of Arrow, which LitData writes for texts, numbers and byte strings without images or tensors, and which are not read: write the samples of its StreamingDataset with `forebay.Writer`".to_owned(),
             ));
@@ -76,7 +76,7 @@ impl Chunk {
 
     fn stream(&self, file: ArchiveFile) -> Result<Stream> {
         let kind = match self.wrap {
-            Wrap::File => VolumeKind::TarZst,
+            CompressionUnit::File => VolumeKind::TarZst,
             _ => VolumeKind::Tar,
         };
         Stream::new(file, kind).map_err(|error| Error::io(&self.version.path, "read", error))
@@ -229,10 +229,10 @@ impl ItemReader<'_> {
         let chunk = self.chunk;
         let (at, len) = chunk.item(number).unwrap_or_default();
         match chunk.wrap {
-            Wrap::None | Wrap::File => {
+            CompressionUnit::None | CompressionUnit::File => {
                 read_sample(&mut self.stream, at, len, out, &chunk.version.path)
             }
-            Wrap::Items => {
+            CompressionUnit::Items => {
                 read_sample(
                     &mut self.stream,
                     at,
@@ -247,7 +247,7 @@ impl ItemReader<'_> {
                     what: format!("offset {at}: {what}"),
                 })
             }
-            Wrap::Frames => {
+            CompressionUnit::Frames => {
                 let found = chunk.frames.partition_point(|frame| frame.first <= number);
                 let Some(frame) = found.checked_sub(1).map(|at| &chunk.frames[at]) else {
                     return Err(Error::source(&chunk.version.path, "it has no frames"));

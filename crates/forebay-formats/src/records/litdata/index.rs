@@ -17,7 +17,7 @@ const PARQUET_LOADER: &str = "ParquetLoader";
 
 /// How items are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wrap {
+pub(super) enum CompressionUnit {
     None,
     /// Each file is compressed as a whole.
     File,
@@ -33,7 +33,7 @@ pub(super) struct Index {
     pub(super) chunks: Vec<ChunkInfo>,
     /// Name and type of each leaf.
     pub(super) leaves: Vec<(String, String)>,
-    pub(super) wrap: Wrap,
+    pub(super) wrap: CompressionUnit,
     /// Whether the chunks are Parquet files, which define the types of their columns themselves.
     pub(super) is_parquet: bool,
 }
@@ -163,9 +163,12 @@ impl Index {
     }
 }
 
-fn wrap(compression: Option<&str>, level: Option<&str>) -> std::result::Result<Wrap, String> {
+fn wrap(
+    compression: Option<&str>,
+    level: Option<&str>,
+) -> std::result::Result<CompressionUnit, String> {
     let Some(compression) = compression else {
-        return Ok(Wrap::None);
+        return Ok(CompressionUnit::None);
     };
     if compression.split(':').next() != Some("zstd") {
         return Err(format!(
@@ -173,9 +176,9 @@ fn wrap(compression: Option<&str>, level: Option<&str>) -> std::result::Result<W
         ));
     }
     match level {
-        None | Some("chunk") => Ok(Wrap::File),
-        Some("batch") => Ok(Wrap::Frames),
-        Some("sample") => Ok(Wrap::Items),
+        None | Some("chunk") => Ok(CompressionUnit::File),
+        Some("batch") => Ok(CompressionUnit::Frames),
+        Some("sample") => Ok(CompressionUnit::Items),
         Some(other) => Err(format!(
             "compression_level {other:?} is not read, only \"chunk\", \"batch\" and \"sample\""
         )),

@@ -25,7 +25,7 @@ const RECORD: u64 = 20 * BLOCK as u64;
 const NAME_MAX_BYTES: usize = 100;
 const LONG_NAME: &[u8] = b"././@LongLink";
 
-/// Where features are stored in a sample.
+/// Locations of features in a sample.
 #[derive(Debug)]
 struct Layout {
     targets: BTreeMap<String, FeatureTarget>,

@@ -15,7 +15,7 @@ use super::{Counters, GivenLabels, GivenMix, Handle, Opened, Opener, choose};
 use crate::failure::{Failure, Kind};
 use crate::loader::arguments::LoaderArgs;
 use crate::loader::ranks::Ranks;
-use crate::pump::{Place, Source};
+use crate::pump::{EpochPosition, Source};
 use crate::storage::{location, open_dataset, synthetic};
 
 fn dataset(place: &OsStr, read: &ReadOptions) -> Result<Dataset, Failure> {
@@ -33,7 +33,7 @@ pub(super) fn reach(place: &OsStr, args: &LoaderArgs) -> Result<Box<dyn Opener>,
         dataset.splits(),
         &place.display(),
     )?;
-    Ok(Box::new(Reached {
+    Ok(Box::new(OpenedDataset {
         options: args.options.clone(),
         records: Records::One(dataset.split(&name)?),
         split: name,
@@ -69,7 +69,7 @@ pub(super) fn reach_mix(given: &GivenMix, args: &LoaderArgs) -> Result<Box<dyn O
             }
         },
     };
-    Ok(Box::new(Reached {
+    Ok(Box::new(OpenedDataset {
         options: args.options.clone(),
         split: mix.split(),
         records: Records::Mixed(mix),
@@ -78,7 +78,7 @@ pub(super) fn reach_mix(given: &GivenMix, args: &LoaderArgs) -> Result<Box<dyn O
 }
 
 /// The open records that loaders of this process read.
-struct Reached {
+struct OpenedDataset {
     records: Records,
     split: String,
     options: Options,
@@ -90,7 +90,7 @@ enum Records {
     Mixed(Mix),
 }
 
-impl Opener for Reached {
+impl Opener for OpenedDataset {
     fn open(&self, ranks: &Ranks) -> Result<(Opened, Box<dyn Source>), Failure> {
         let mut options = self.options.clone();
         (options.rank, options.world_size) = (ranks.rank, ranks.world_size);
@@ -132,7 +132,7 @@ impl Source for Local {
         Ok(result?)
     }
 
-    fn seek(&mut self, place: Place) -> Result<(), Failure> {
+    fn seek(&mut self, place: EpochPosition) -> Result<(), Failure> {
         let here = (self.loader.current_epoch(), self.loader.position());
         if here == (place.epoch, place.position) && !self.failed {
             // A seek would discard prefetched batches.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    Client, ClientOptions, ClientTls, Interrupter, Notice, Stream, StreamOptions, StreamStats, Via,
-    Wanted,
+    CancelCheck, Client, ClientOptions, ClientTls, Interrupter, Notice, Stream, StreamOptions,
+    StreamStats, Via,
 };
 use forebay_loader::{DeviceCopy, Options};
 use forebay_options::LoaderOptions;
@@ -18,7 +18,7 @@ use crate::failure::{Failure, Kind};
 use crate::loader::arguments::{LoaderArgs, transport_from_environment};
 use crate::loader::ranks::Ranks;
 use crate::patience::SLICE;
-use crate::pump::{Place, Source};
+use crate::pump::{EpochPosition, Source};
 use crate::storage::warn;
 
 /// A practically unlimited timeout for the client: a hundred years.
@@ -48,7 +48,7 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
     (options.server_timeout, options.reconnect_for) = (patience, patience);
     options.notice = Notice::new(|line| warn(line.to_owned()));
     let cancel = args.cancel.clone();
-    options.wanted = Wanted::new(move || !cancel.is_cancelled());
+    options.wanted = CancelCheck::new(move || !cancel.is_cancelled());
     if let Some(timeout) = args.timeout {
         options.connect_timeout = options.connect_timeout.min(timeout);
         options.open_timeout = options.open_timeout.min(timeout);
@@ -63,7 +63,7 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
         (_, wanted) => wanted.as_deref(),
     };
     let split = choose(wanted, names, &url)?;
-    Ok(Box::new(Reached {
+    Ok(Box::new(ConnectedServer {
         options: args.options,
         given: args.given,
         client,
@@ -73,7 +73,7 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
 }
 
 /// A connected server.
-struct Reached {
+struct ConnectedServer {
     client: Client,
     split: String,
     /// How long to wait for a lost server.
@@ -83,13 +83,13 @@ struct Reached {
     given: LoaderOptions,
 }
 
-impl Opener for Reached {
+impl Opener for ConnectedServer {
     fn job_world(&self) -> Option<u64> {
         self.client.job()?.world_size
     }
 
     fn open(&self, ranks: &Ranks) -> Result<(Opened, Box<dyn Source>), Failure> {
-        let Reached { client, split, .. } = self;
+        let ConnectedServer { client, split, .. } = self;
         let mut options = self.options.clone();
         (options.rank, options.world_size) = (ranks.rank, ranks.world_size);
         let asked = match client.job() {
@@ -179,7 +179,7 @@ impl Source for Remote {
         Ok(result?)
     }
 
-    fn seek(&mut self, place: Place) -> Result<(), Failure> {
+    fn seek(&mut self, place: EpochPosition) -> Result<(), Failure> {
         if self.stream.position() == (place.epoch, place.position) && !self.failed {
             return Ok(());
         }

@@ -137,7 +137,7 @@ fn too_many_connections_are_told_that_the_server_is_busy() {
         Ok(_) => panic!("was welcomed"),
     }
     let unwanted = ClientOptions {
-        wanted: forebay_client::Wanted::new(|| false),
+        wanted: forebay_client::CancelCheck::new(|| false),
         ..ClientOptions::default()
     };
     let ended = Client::connect(&url(server.addr()), unwanted);

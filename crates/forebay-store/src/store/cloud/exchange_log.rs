@@ -32,7 +32,7 @@ pub(super) struct ExchangeLog {
     seen: Mutex<Observation>,
 }
 
-/// What was observed of the last request. The counters and `invalid_names` cover all requests of the try.
+/// Observations of the last request. The counters and `invalid_names` cover all requests of the try.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Observation {
     pub(super) status: Option<u16>,

@@ -27,7 +27,7 @@ use super::baseline::simd::Level;
 use crate::error::{ImageError, Result};
 use crate::format::Format;
 use crate::limits::Limits;
-use read::{Depth, Picture};
+use read::{Depth, ParsedJpeg};
 use scan::Block;
 
 /// Memory that the decoder reuses from image to image.
@@ -66,7 +66,7 @@ pub(super) fn decode(
     canvas: &mut Canvas,
 ) -> Result<Outcome> {
     let general = &mut scratch.jpeg.general;
-    let picture = Picture::read(
+    let picture = ParsedJpeg::read(
         job.bytes,
         job.limits,
         Depth::Coefficients(&mut general.stream),
@@ -84,12 +84,12 @@ pub(super) fn decode(
 /// Checks from its markers that a JPEG is of a supported kind. For a file with a single scan this
 /// stops before the scan; for other files it skips the data between markers.
 pub(super) fn check_structure(bytes: &[u8], limits: &Limits) -> Result<()> {
-    Picture::read(bytes, limits, Depth::Structure).map(drop)
+    ParsedJpeg::read(bytes, limits, Depth::Structure).map(drop)
 }
 
 /// Checks that a JPEG can be decoded, by reading the codes of all its scans. `probe` is the result
 /// of [`probe`](crate::probe()).
 pub(super) fn check_codes(general: &mut General, bytes: &[u8], limits: &Limits) -> Result<()> {
     let depth = Depth::Coefficients(&mut general.stream);
-    Picture::read(bytes, limits, depth).map(drop)
+    ParsedJpeg::read(bytes, limits, depth).map(drop)
 }

@@ -31,7 +31,7 @@ pub(super) enum Depth<'a> {
 
 /// The result of reading a file.
 #[derive(Debug)]
-pub(super) struct Picture {
+pub(super) struct ParsedJpeg {
     pub(super) size: (usize, usize),
     pub(super) components: Vec<Component>,
     /// The largest sampling factors of all components, horizontally and vertically.
@@ -46,7 +46,7 @@ struct Reader<'a> {
     bytes: &'a [u8],
     limits: &'a Limits,
     depth: Depth<'a>,
-    frame: Option<Picture>,
+    frame: Option<ParsedJpeg>,
     progressive: bool,
     steps: [Option<Steps>; 4],
     dc: [Option<Table<'a>>; 4],
@@ -80,7 +80,7 @@ fn unsupported(what: impl Into<String>) -> ImageError {
     ImageError::unsupported(Format::Jpeg, what)
 }
 
-impl Picture {
+impl ParsedJpeg {
     pub(super) fn read(bytes: &[u8], limits: &Limits, depth: Depth<'_>) -> Result<Self> {
         let reader = Reader {
             bytes,
@@ -115,7 +115,7 @@ impl Picture {
 }
 
 impl Reader<'_> {
-    fn run(mut self) -> Result<Picture> {
+    fn run(mut self) -> Result<ParsedJpeg> {
         let mut at = 2;
         loop {
             let segment = match jpeg::segment(self.bytes, at) {
@@ -138,7 +138,7 @@ impl Reader<'_> {
     }
 
     /// Returns the image; an error if the end marker is missing and coefficients are not complete.
-    fn finish(self, ended: bool) -> Result<Picture> {
+    fn finish(self, ended: bool) -> Result<ParsedJpeg> {
         let mut picture = self
             .frame
             .filter(|_| self.scans > 0)
@@ -227,7 +227,7 @@ impl Reader<'_> {
                 known: [-1; 64],
             });
         }
-        self.frame = Some(Picture {
+        self.frame = Some(ParsedJpeg {
             size: (width, height),
             components,
             most: (h, v),

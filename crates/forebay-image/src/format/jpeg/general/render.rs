@@ -1,6 +1,6 @@
 //! Renders the pixels of a region from coefficients.
 
-use super::read::Picture;
+use super::read::ParsedJpeg;
 use super::smooth::Row;
 use super::{Component, General};
 use crate::format::Color;
@@ -40,7 +40,7 @@ impl General {
     /// Produces the RGB rows of a region at a scale of 1/`scale` (1, 2, 4 or 8).
     pub(super) fn render(
         &mut self,
-        picture: &Picture,
+        picture: &ParsedJpeg,
         scale: usize,
         region: &Region,
         out: &mut [u8],
@@ -66,7 +66,7 @@ impl General {
 
     fn plane(
         &mut self,
-        picture: &Picture,
+        picture: &ParsedJpeg,
         component: &Component,
         scale: usize,
         region: &Region,

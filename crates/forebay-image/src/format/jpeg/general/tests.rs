@@ -23,7 +23,8 @@ fn crc32(bytes: &[u8]) -> u32 {
 
 fn render(general: &mut General, bytes: &[u8], scale: u32, region: Region) -> RgbImage {
     let limits = Limits::default();
-    let picture = Picture::read(bytes, &limits, Depth::Coefficients(&mut general.stream)).unwrap();
+    let picture =
+        ParsedJpeg::read(bytes, &limits, Depth::Coefficients(&mut general.stream)).unwrap();
     let mut data = vec![0; region.width as usize * region.height as usize * 3];
     general.render(&picture, scale as usize, &region, &mut data);
     RgbImage {
