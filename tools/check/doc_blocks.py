@@ -4,7 +4,8 @@
     .venv/bin/python tools/check/doc_blocks.py --check     runs mypy over all blocks
     .venv/bin/python tools/check/doc_blocks.py             prints where they are
 
-A page's blocks form one module, in order: a later block may use what an earlier one defined. Names
+A page's blocks form one module, in order: a later block may use what an earlier one defined. A block that begins
+with `# NAME.py`, for the reader to save under that name, is a module of its own. Names
 that a reader brings along, such as `model`, are declared in `READERS_NAMES`. docs/python.md is
 generated from docstrings, whose examples are checked there.
 """
@@ -22,7 +23,6 @@ GENERATED = {"docs/python.md"}
 
 # What a reader has before the first block of a page, and the blocks do not define.
 READERS_NAMES = {
-    "README.md": ["samples", "torch_dataset"],
     "docs/checkpoints.md": [
         "broadcast_from_rank_0", "loader", "model", "optimizer", "rank", "shard", "torch", "train", "trainer", "uuid",
         "world_size",
@@ -30,7 +30,7 @@ READERS_NAMES = {
     "docs/loader.md": ["predict"],
     "docs/serving.md": ["torch"],
     "docs/transforms.md": ["model", "torch", "torchvision"],
-    "docs/writing.md": ["datasets", "samples", "torchvision"],
+    "docs/writing.md": ["datasets", "samples", "torch_dataset", "torchvision"],
 }  # fmt: skip
 
 
@@ -53,13 +53,16 @@ def dedented(code: str, indent: str) -> str:
     return re.sub(rf"^{indent}", "", code, flags=re.MULTILINE)
 
 
-def module(page: str) -> str:
-    """All blocks of a page as one module, each line where it is on the page."""
+def modules(page: str) -> list[str]:
+    """The blocks of a page as modules, each line where it is on the page."""
     names = READERS_NAMES.get(page, [])
-    lines = ["import typing, forebay; " + "; ".join(f"{name}: typing.Any" for name in names)]
+    first = "import typing, forebay; " + "; ".join(f"{name}: typing.Any" for name in names)
+    made = [[first]]
     for line, code in blocks(page):
-        lines += [""] * (line - 1 - len(lines)) + code.splitlines()
-    return "\n".join(lines) + "\n"
+        if re.match(r"# \w+\.py\n", code):
+            made.append([first])
+        made[-1] += [""] * (line - 1 - len(made[-1])) + code.splitlines()
+    return ["\n".join(lines) + "\n" for lines in made if len(lines) > 1]
 
 
 def check() -> int:
@@ -67,9 +70,11 @@ def check() -> int:
     with tempfile.TemporaryDirectory() as directory:
         paths = []
         for page in pages():
-            path = pathlib.Path(directory) / (re.sub(r"\W", "_", page.removesuffix(".md")) + ".py")
-            path.write_text(module(page), encoding="utf-8")
-            paths.append(str(path))
+            name = re.sub(r"\W", "_", page.removesuffix(".md"))
+            for number, code in enumerate(modules(page)):
+                path = pathlib.Path(directory) / (f"{name}_{number}.py" if number else f"{name}.py")
+                path.write_text(code, encoding="utf-8")
+                paths.append(str(path))
         # Values of an expression are shown to the reader, and one page may use a name for two things.
         options = ["--allow-redefinition", "--ignore-missing-imports", "--follow-imports=silent", "--check-untyped-defs"]
         # Recipes are shown without annotations, and derive from classes of packages that are not installed here.

@@ -3,7 +3,7 @@
 Addresses of the documents become those of this test, loops over 90 epochs become two, and a GPU
 becomes the CPU. Blocks of one page run in order, in one namespace and a process of their own.
 On the pages for users of other libraries the commands of `sh` blocks run first, on data that those
-libraries could have written.
+libraries could have written. The pages in `WHOLE` run as a reader follows them: files, commands and their output.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ MIGRATION = "docs/migration/"
 
 # Pages whose blocks need nothing of each other: a block runs where the packages that it imports are installed.
 SEPARATE_BLOCKS = ("docs/frameworks.md", MIGRATION)
+
+# Pages that run as they are, from top to bottom in an empty directory: `python` blocks become the files that their
+# first lines name, `sh` blocks run, and their output is compared with the `text` block ("..." stands for anything)
+# or, where it depends on the machine, line by line up to the first number with the `console` block after them.
+WHOLE = ("docs/tutorials/first-epoch.md", "docs/tutorials/storage-speed.md")
 
 # Text of the documents, and its replacement; {NAME} is the server of that dataset, the directory `root`, or a new one.
 STAND_INS = [
@@ -170,7 +175,7 @@ def foreign(place: pathlib.Path) -> pathlib.Path:
     return place
 
 
-@pytest.mark.parametrize("page", doc_blocks().pages())
+@pytest.mark.parametrize("page", [page for page in doc_blocks().pages() if page not in WHOLE])
 def test_the_python_blocks_of_a_page_run(
     page: str, place: pathlib.Path, serve: Serve, tmp_path: pathlib.Path, request: pytest.FixtureRequest
 ) -> None:
@@ -209,6 +214,40 @@ def test_the_python_blocks_of_a_page_run(
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", WHOLE)
+def test_a_page_can_be_followed(page: str, tmp_path: pathlib.Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(python|sh|text|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for name in imports("".join(code for kind, code in blocks if kind == "python")) & {"PIL", "torch", "torchvision"}:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+    (tmp_path / "testdata").symlink_to(ROOT / "testdata")
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    output = ""
+    for kind, code in blocks:
+        if kind == "python":
+            (tmp_path / code.splitlines()[0].removeprefix("# ")).write_text(code, encoding="utf-8")
+        elif kind == "sh":
+            done = subprocess.run(
+                ["sh", "-e", "-c", code],
+                cwd=tmp_path,
+                env={**os.environ, "PATH": path, "HOME": os.fspath(tmp_path)},
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            assert done.returncode == 0, f"{code}{done.stdout}{done.stderr}"
+            output = done.stdout
+        elif kind == "text":
+            expected = re.escape(code).replace(r"\.\.\.", ".*")
+            assert re.fullmatch(expected, output, re.DOTALL), f"{page} shows\n{code}\nand this is\n{output}"
+        else:
+            lines = [line.strip() for line in output.splitlines()]
+            for line in code.splitlines():
+                begin = re.split(r"\d|  |\.\.\.", line.strip())[0]
+                assert any(other.startswith(begin) for other in lines), f"{page} shows {line!r}, and this is\n{output}"
 
 
 def test_blocks_that_do_not_run_exist() -> None:
