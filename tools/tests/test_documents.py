@@ -1,0 +1,57 @@
+"""Tests that docs/index.md leads to every page, and that links between documents resolve."""
+
+import collections
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+INDEX = ROOT / "docs/index.md"
+DECISIONS = ROOT / "docs/internals/decisions"
+
+LINK = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
+LINKED_TEXT = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+CODE = re.compile(r"^```.*?^```$|^    .*?$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def targets(page):
+    """The files that the links of a page name, with the text of each link."""
+    links = [link for link in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))) if "://" not in link]
+    return [((page.parent / link.partition("#")[0]).resolve() if link[0] != "#" else page, link) for link in links]
+
+
+def anchors(page):
+    """The anchors of the headings of a page, as GitHub makes them."""
+    made = collections.Counter()
+    for heading in HEADING.findall(re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)):
+        name = re.sub(r"[^\w\- ]", "", LINKED_TEXT.sub(r"\1", heading).lower()).replace(" ", "-")
+        made[name] += 1
+        if made[name] > 1:
+            made[f"{name}-{made[name] - 1}"] += 1
+    return set(made)
+
+
+class Documents(unittest.TestCase):
+    def test_the_index_names_each_page_once_in_its_map(self):
+        _, text = INDEX.read_text(encoding="utf-8").split("\n## All pages\n")
+        rows = [line for line in text.splitlines() if line.startswith("| [")]
+        named = collections.Counter((INDEX.parent / LINK.findall(row)[0]).resolve() for row in rows)
+        pages = {page for page in ROOT.glob("docs/**/*.md") if DECISIONS not in page.parents} - {INDEX}
+        pages.add(DECISIONS / "README.md")
+        self.assertEqual(sorted(pages - named.keys()), [], "pages that docs/index.md does not name")
+        self.assertEqual([page for page, times in named.items() if times > 1], [])
+
+    def test_links_between_documents_resolve(self):
+        pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
+        broken = []
+        for page in pages:
+            for file, link in targets(page):
+                anchor = link.partition("#")[2]
+                if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+                    broken.append(f"{page.relative_to(ROOT)}: {link}")
+        self.assertEqual(broken, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
