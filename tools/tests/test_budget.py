@@ -75,7 +75,10 @@ class Budget(unittest.TestCase):
     def test_the_file_of_the_repository_is_complete(self):
         found = tomllib.loads((lines.ROOT / budget.FILE).read_text())
         self.assertEqual({entry["name"] for entry in found["allowance"] if not {"lines", "words"} & entry.keys()}, set())
-        self.assertEqual(budget.rewritten((lines.ROOT / budget.FILE).read_text(), found, min), (lines.ROOT / budget.FILE).read_text())
+        text = (lines.ROOT / budget.FILE).read_text()
+        tables = {table: rows for table, rows in found.items() if table != "allowance"}
+        limits = {table: {row: number + budget.used(found, table, row) for row, number in rows.items()} for table, rows in tables.items()}
+        self.assertEqual(budget.rewritten(text, limits, min), text)
 
 
 if __name__ == "__main__":
