@@ -30,6 +30,8 @@ impl Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Failed,
+    /// There is no dataset and no shard at a location.
+    Missing,
     Usage,
     Interrupted,
 }
@@ -49,6 +51,14 @@ impl Failure {
             kind: Kind::Failed,
             message: message.into(),
             hint: None,
+        }
+    }
+
+    /// Creates a failure for a location without a dataset or shard. It may hold something else.
+    pub(crate) fn missing(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Missing,
+            ..Self::new(message)
         }
     }
 
@@ -99,13 +109,18 @@ impl Failure {
         self.hint.as_deref()
     }
 
+    /// Whether there is no dataset and no shard at the location.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.kind == Kind::Missing
+    }
+
     pub(crate) fn is_interruption(&self) -> bool {
         self.kind == Kind::Interrupted
     }
 
     pub(crate) fn exit_code(&self) -> i32 {
         match self.kind {
-            Kind::Failed => 1,
+            Kind::Failed | Kind::Missing => 1,
             Kind::Usage => 2,
             Kind::Interrupted => 130,
         }

@@ -77,7 +77,12 @@ impl Input {
             storage: Arc::new(LocalStorage::new(options.clone())),
         };
         let meta = fs::metadata(path).map_err(|error| {
-            Failure::new(format!("cannot open {}: {error}", show(path))).maybe_hint(io_hint(&error))
+            let message = format!("cannot open {}: {error}", show(path));
+            let failure = match error.kind() {
+                ErrorKind::NotFound => Failure::missing(message),
+                _ => Failure::new(message),
+            };
+            failure.maybe_hint(io_hint(&error))
         })?;
         if meta.is_file() {
             let is_manifest = path.file_name().is_some_and(|name| name == MANIFEST);
@@ -142,7 +147,7 @@ impl Input {
             Err(Error::NotFound { .. } | Error::TooLarge { .. }) | Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        Err(Failure::new(format!(
+        Err(Failure::missing(format!(
             "{} is not a dataset: there is no {MANIFEST} in it, and no object of that name",
             show(&path)
         ))
@@ -223,7 +228,7 @@ impl Input {
 
 /// Returns the failure for a directory without a manifest: what it looks like, and what would help.
 fn no_manifest(root: &Path) -> Failure {
-    let failure = Failure::new(format!(
+    let failure = Failure::missing(format!(
         "{} is not a dataset: it holds no {MANIFEST}",
         show(root)
     ));

@@ -1,4 +1,4 @@
-//! `forebay advise`: how to store a dataset for a training, with the arithmetic.
+//! `forebay advise`: recommends how to store a dataset for a training job, and prints the calculation.
 
 use std::path::PathBuf;
 use std::time::Duration;

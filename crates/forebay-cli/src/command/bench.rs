@@ -1,4 +1,4 @@
-//! `forebay bench`: what this machine does with this data.
+//! `forebay bench`: measures packing, reading, loading and streaming of a dataset on this machine.
 
 pub(crate) mod cold_args;
 pub(crate) mod epoch_args;
@@ -66,9 +66,9 @@ enum What {
     Stream(stream::Stream),
 }
 
-/// A measurement with its arguments.
+/// The arguments of one benchmark, which can run it.
 trait Experiment {
-    /// Measures, with this many counted runs of each alternative.
+    /// Runs the benchmark. Each alternative is measured `runs` times, not counting warm-up runs.
     fn measure(self, runs: usize, console: &Console) -> Result<Vec<BenchReport>, Failure>;
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// The failure to report: an interruption, if one was asked for.
+/// Returns the failure to report. After Ctrl-C, this is the interruption instead of the error that it caused.
 fn asked(failure: Failure, console: &Console) -> Failure {
     match console.interrupt().is_asked() {
         true => Failure::interrupted("nothing of it is kept"),
@@ -111,7 +111,7 @@ fn asked(failure: Failure, console: &Console) -> Failure {
     }
 }
 
-/// The command as it was typed.
+/// Returns the command line as typed, from `bench` on, for the report.
 fn command(console: &Console) -> String {
     let typed = std::env::args().skip_while(|arg| arg != "bench");
     let words: Vec<String> = typed.collect();
@@ -176,7 +176,7 @@ pub fn print_report(report: &BenchReport, console: &Console) {
     }
 }
 
-/// The cold share, and what the run is called; the reason of an unknown one is in the line below the table.
+/// Returns the table cells of the cold share and of the cache state. [`print_report`] prints the proof below the table.
 fn caches(row: &Row) -> [String; 2] {
     let Some(cache) = &row.cache else {
         return [String::new(), String::new()];
@@ -188,7 +188,7 @@ fn caches(row: &Row) -> [String; 2] {
     [share, word.to_owned()]
 }
 
-/// Processor time for one of what the row counts; none for a row that is a time itself.
+/// Returns the CPU time per counted unit, such as "1.20 ms/image"; empty if the unit of the row is not a rate.
 fn cpu(row: &Row) -> String {
     match (row.cpu_seconds_each, row.unit.strip_suffix("/s")) {
         (Some(seconds), Some(thing)) => {
@@ -213,7 +213,7 @@ fn cpu(row: &Row) -> String {
     }
 }
 
-/// Three or four digits, whatever the size.
+/// Formats a number with at least three digits: no decimals from 100 on, one from 10 on, else two.
 pub fn figure(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_told_for_one_thing() {
+    fn cpu_time_is_given_per_unit() {
         assert_eq!(cpu(&row("GB/s", 0.41)), "0.41 s/GB");
         assert_eq!(cpu(&row("images/s", 0.0012)), "1.20 ms/image");
         assert_eq!(cpu(&row("batches/s", 0.5)), "0.50 s/batch");

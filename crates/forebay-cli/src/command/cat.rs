@@ -1,4 +1,4 @@
-//! `forebay cat`: one record, or one feature of it.
+//! `forebay cat`: prints one record or one of its features.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -64,13 +64,13 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// Longest text that is shown whole.
+/// Longest text value that is printed, in bytes.
 const TEXT_LIMIT: usize = 400;
 
-/// Numbers of a list that are shown to a person.
+/// Maximum count of numbers of a list to print in text output.
 const SHOWN_NUMBERS: usize = 12;
 
-/// First bytes of binary values that are shown.
+/// Number of leading bytes of a binary value to print.
 const SHOWN_BYTES: usize = 12;
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
@@ -107,7 +107,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             write_out(&bytes, args.output.as_deref(), console)?;
         }
         None if args.output.is_some() => {
-            // A whole record, as it is: whatever is in it.
+            // The record is written as stored, so it need not be a valid Example.
             write_out(&Value::Binary(record), args.output.as_deref(), console)?;
         }
         None => print_record(&located, record.len(), example?, console)?,
@@ -127,12 +127,12 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// A key as `inspect` and `cat` print it, with `\xNN` for bytes that are not UTF-8.
+/// Parses a key in the form that `inspect` and `cat` print: `\xNN` stands for a byte that is not UTF-8.
 fn key_bytes(key: &str) -> Vec<u8> {
     unescape_key(key).unwrap_or_else(|| key.as_bytes().to_vec())
 }
 
-/// A feature's content as it goes to a file or stdout.
+/// The value of a feature in the form that is written to a file or stdout.
 enum Value {
     Binary(Vec<u8>),
     Lines(String),
@@ -145,7 +145,7 @@ fn feature_bytes(
     place: &str,
 ) -> Result<Value, Failure> {
     let Some(feature) = example.get(name) else {
-        // The JPEG of a fast image.
+        // A record in the fast encoding has no feature of this name: restore the JPEG.
         if name == features.image
             && let Ok(Some(image)) = features.image(example)
         {
@@ -318,7 +318,7 @@ fn numbers<T: ToString + Copy + Into<serde_json::Value>>(
     )
 }
 
-/// A byte string for a person: text as it is, images by what their header says, the rest by length.
+/// Describes a byte string in text output: format and size of an image, the text itself, or length and first bytes.
 fn describe(bytes: &[u8]) -> String {
     if let Ok(probe) = probe(bytes, &Limits::default()) {
         return format!(
@@ -344,7 +344,7 @@ fn describe(bytes: &[u8]) -> String {
     )
 }
 
-/// A byte string for a program: how long it is, and its text where it is text and not huge.
+/// Describes a byte string in JSON: its length, and its text if it is UTF-8 of at most [`TEXT_LIMIT`] bytes.
 fn json_bytes(bytes: &[u8]) -> serde_json::Value {
     match std::str::from_utf8(bytes) {
         Ok(text) if bytes.len() <= TEXT_LIMIT => json!({"bytes": bytes.len(), "text": text}),
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_described_by_what_they_are() {
+    fn values_are_described_by_their_content() {
         assert_eq!(describe(b"tench"), "tench");
         assert_eq!(describe(&[0, 1, 2]), "3 B starting 00 01 02");
         let png = forebay_image::encode_png(&[7; 3 * 4 * 2], 4, 2);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_no_binary() {
+    fn text_and_binary_values_are_told_apart() {
         assert!(!is_binary("größe\n".as_bytes()));
         assert!(is_binary(b"\xff\xd8"));
         assert!(is_binary(b"a\0b"));

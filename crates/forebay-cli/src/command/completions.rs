@@ -1,4 +1,4 @@
-//! `forebay completions`: scripts that teach a shell the options.
+//! `forebay completions`: prints completion scripts for shells.
 
 use clap::Args as ClapArgs;
 use clap_complete::{Shell, generate};

@@ -1,4 +1,4 @@
-//! `forebay convert`: records in another format, shards of another size, seek points made or removed.
+//! `forebay convert`: rewrites a dataset in another format, with another shard size, or with or without seek points.
 
 pub(super) mod summary;
 
@@ -165,7 +165,7 @@ enum Progressive {
     Original,
 }
 
-/// Other tools' formats that are written.
+/// Returns the formats of other tools that `convert` can write.
 fn written() -> impl Iterator<Item = RecordFormat> {
     RecordFormat::all().filter(|format| format.is_written())
 }
@@ -194,7 +194,7 @@ fn input_help() -> String {
 }
 
 impl Args {
-    /// The source, and the format that it has, if that is one of shards.
+    /// Returns the source, and its shard format. The format is `None` for records of another tool.
     fn source(&self, store: &StoreOptions) -> Result<(ConvertSource, Option<Kind>), Failure> {
         let given = self.from.as_deref().and_then(RecordFormat::named);
         let sources = std::slice::from_ref(&self.source);
@@ -205,7 +205,7 @@ impl Args {
         Ok((source, Some(kind)))
     }
 
-    /// The options, decided.
+    /// Returns the options of the conversion. The default format is that of the source.
     fn config(&self, console: &Console) -> Result<ConvertOptions, Failure> {
         let store = self.store.options_until(console);
         let (source, kind) = self.source(&store)?;
@@ -261,7 +261,7 @@ impl Args {
     }
 }
 
-/// The dataset or the TFRecords that SRC is.
+/// Returns SRC as a dataset or as local TFRecord files, with its shard format.
 pub(super) fn shards(
     source: &Path,
     foreign: &ForeignArgs,
@@ -287,7 +287,7 @@ pub(super) fn shards(
     let (root, paths) = if path.is_dir() {
         (path.clone(), names::shards_in(&path)?)
     } else {
-        // A file's directory may be the destination's as well.
+        // The root is the file itself, since its directory may also be the destination.
         (path.clone(), vec![path])
     };
     let mut files = ForeignFiles::new(root, names::by_split(&paths, foreign.split.as_deref())?);
@@ -295,7 +295,7 @@ pub(super) fn shards(
     Ok((ConvertSource::Files(files), Kind::Tfrecord))
 }
 
-/// Shows how far it is.
+/// Shows the progress of a conversion.
 pub(super) struct Watch<'a> {
     console: &'a Console,
     bar: Mutex<Bar>,
@@ -304,7 +304,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// With a bar that goes up to this many bytes.
+    /// Shows a progress bar with a total of `total` bytes; `None` if the total is unknown.
     pub(super) fn start(console: &'a Console, what: &'static str, total: Option<u64>) -> Self {
         Self {
             console,
@@ -336,7 +336,7 @@ impl Observer for Watch<'_> {
     fn advanced(&self, records: u64, bytes: u64) {
         let records = self.records.fetch_add(records, Ordering::Relaxed) + records;
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // A worker that finds another one drawing goes on with its work.
+        // A worker does not wait for another worker that draws the bar.
         if let Ok(bar) = self.bar.try_lock() {
             bar.update(bytes, records, "records", bytes);
         }
@@ -372,7 +372,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     Ok(account::outcome(summary.account.as_ref()))
 }
 
-/// Whether the result has the shards of the source.
+/// Returns whether the conversion changed nothing: source and destination have the same shards.
 fn is_copy(options: &ConvertOptions) -> bool {
     let ConvertSource::Dataset(source) = &options.src else {
         return false;
@@ -385,7 +385,7 @@ fn is_copy(options: &ConvertOptions) -> bool {
     source.is_some() && source == splits(&options.dst)
 }
 
-/// Bytes of the source, for the bar. What is wrong with it is said by the conversion.
+/// Returns the bytes of the source for the progress bar, or `None` on errors, which the conversion itself reports.
 fn source_bytes(source: &ConvertSource, read: &ReadOptions) -> Option<u64> {
     let size = |path: &Path| std::fs::metadata(path).map(|meta| meta.len()).ok();
     match source {
@@ -395,7 +395,7 @@ fn source_bytes(source: &ConvertSource, read: &ReadOptions) -> Option<u64> {
             Some(manifest.splits.iter().map(|split| split.bytes).sum())
         }
         ConvertSource::Files(files) => files.splits.values().flatten().map(|path| size(path)).sum(),
-        // Their records have other sizes than their files.
+        // Progress counts record bytes, which differ from the file sizes of these formats.
         ConvertSource::Records(..) => None,
     }
 }

@@ -1,4 +1,4 @@
-//! A copy: plan, show or execute, and report.
+//! Plans a copy, prints the plan or executes it, and reports the result.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::progress::Bar;
 use crate::quantity;
 use crate::store_args::StoreArgs;
 
-/// A copy as it was asked for.
+/// The arguments of a copy.
 pub(super) struct Job<'a> {
     pub(super) source: &'a Path,
     pub(super) destination: &'a Path,
@@ -47,10 +47,10 @@ impl Job<'_> {
         options
     }
 
-    /// How the destination is reached: as the source is, but for what is said of it.
+    /// Returns the store options of the destination: those of the source, overridden by `--to-storage-option`.
     fn target_options(&self, from: &Location, to: &Location, console: &Console) -> StoreOptions {
         let mut options = self.store.options_until(console);
-        // The server of one kind of store is none for another kind.
+        // An endpoint or region is valid for one kind of store only.
         if from.is_remote() && from.scheme() != to.scheme() {
             (options.endpoint, options.region) = (None, None);
         }
@@ -64,7 +64,7 @@ impl Job<'_> {
         options
     }
 
-    /// Directories are copied where that was asked for, datasets always.
+    /// Returns an error for a directory that is no dataset, unless `-r` was given.
     fn refuse_plain_directory(&self, plan: &CopyPlan, source: &CopySource) -> Result<(), Failure> {
         if self.recursive || source.object().is_some() || plan.datasets().any(|d| d.root.is_empty())
         {
@@ -78,14 +78,14 @@ impl Job<'_> {
     }
 }
 
-/// Shows how far it is.
+/// Shows the progress of a copy.
 struct Watch<'a> {
     console: &'a Console,
     bar: Mutex<Bar>,
     noun: &'static str,
     objects: AtomicU64,
     bytes: AtomicU64,
-    /// Whether kept objects are shown as well.
+    /// Time of the last `progress` event.
     told: Mutex<Instant>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Watch<'a> {
     fn advance(&self, objects: u64, bytes: u64) {
         let objects = self.objects.fetch_add(objects, Ordering::Relaxed) + objects;
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // A thread that finds the bar being drawn continues its work.
+        // A thread does not wait for another thread that draws the bar.
         if let Ok(bar) = self.bar.try_lock() {
             bar.update(bytes, objects, self.noun, bytes);
         }
@@ -159,7 +159,7 @@ impl CopyObserver for Watch<'_> {
             self.advance(1, 0);
         }
         let line = format!("{} {}", verb(action), printable(key));
-        // What is gone is always told.
+        // Deletions are printed even without --verbose.
         if action == CopyAction::Delete {
             self.console.line(&line);
         } else {

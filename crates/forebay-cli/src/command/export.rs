@@ -1,4 +1,4 @@
-//! `forebay export`: back to files, byte for byte.
+//! `forebay export`: writes the images of a dataset to files, byte for byte as they were packed.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -90,10 +90,13 @@ impl Observer for Watch<'_> {
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let store = args.store.options_until(console);
-    if let Some(found) = args.area.find(&args.dataset, &store)? {
-        return checkpoint::export(&found, &args.destination, args.rank, console);
-    }
-    let dataset = Input::dataset(&args.dataset, &store)?;
+    let dataset = match Input::dataset(&args.dataset, &store) {
+        Ok(dataset) => dataset,
+        Err(failure) => {
+            let found = args.area.instead(&args.dataset, &store, failure)?;
+            return checkpoint::export(&found, &args.destination, args.rank, console);
+        }
+    };
     let manifest = dataset.manifest()?;
     let wanted = |name: &str| args.split.as_deref().is_none_or(|split| split == name);
     let splits = manifest.splits.iter().filter(|split| wanted(&split.name));
@@ -106,7 +109,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let watch = Watch {
         console,
-        // Records are a little longer than their images: the bar is right to a percent or so.
+        // The total counts whole records, which are about 1 % larger than their images.
         bar: console.bar("exporting", Some(splits.map(|split| split.bytes).sum())),
         files: AtomicU64::new(0),
         bytes: AtomicU64::new(0),

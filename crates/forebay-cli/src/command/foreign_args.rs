@@ -1,4 +1,4 @@
-//! The options that say which features of another tool's records to read.
+//! Options that name the features to read from records of another tool.
 
 use clap::Args;
 use forebay_pack::{ClassOrder, ForeignRecords};
@@ -60,7 +60,7 @@ impl ForeignArgs {
     }
 }
 
-/// Reads the name of an order of classes.
+/// Parses the name of a class order.
 fn parse_order(text: &str) -> Result<ClassOrder, String> {
     ClassOrder::named(text).ok_or_else(|| "give text or natural".to_owned())
 }

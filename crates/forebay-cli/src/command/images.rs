@@ -1,4 +1,4 @@
-//! `--images` of `pack` and `convert`.
+//! The option `--images` of `pack` and `convert`: the encoding of images in records.
 
 use clap::Args as ClapArgs;
 use forebay_image::FastCoding;
@@ -27,7 +27,7 @@ enum Images {
 }
 
 impl ImageArgs {
-    /// Returns the encoding, if it was given.
+    /// Returns the encoding; `None` without the option.
     pub(crate) fn form(&self) -> Option<ImageForm> {
         self.images.map(|images| match images {
             Images::Jpeg => ImageForm::Jpeg,
@@ -37,7 +37,7 @@ impl ImageArgs {
     }
 }
 
-/// The counts of fast images, if there is anything to say.
+/// Returns a text with the counts of fast images; `None` if both counts are 0.
 pub(crate) fn fast_in_words(count: &FastCount) -> Option<String> {
     (count.images + count.left > 0).then(|| {
         format!(

@@ -64,11 +64,15 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     // Everything is looked up before anything is removed.
     let mut found = Vec::new();
     for location in &args.locations {
-        found.push(match args.area.find(location, &options)? {
-            Some(checkpoint) if args.recursive => Found::Checkpoint(checkpoint),
-            _ => {
-                let (source, objects) =
-                    find(&Location::parse(location)?, args.recursive, &options)?;
+        let checkpoint = match args.recursive {
+            true => args.area.find(location, &options)?,
+            false => None,
+        };
+        found.push(match checkpoint {
+            Some(checkpoint) => Found::Checkpoint(checkpoint),
+            None => {
+                let location = Location::parse(location)?;
+                let (source, objects) = find(&location, args.recursive, &options)?;
                 Found::Objects(source, objects)
             }
         });

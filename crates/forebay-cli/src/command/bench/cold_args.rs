@@ -1,4 +1,4 @@
-//! `--cold`: how caches are emptied before each run.
+//! `--cold`: the method that evicts the data from caches before each run.
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -14,7 +14,7 @@ pub struct ColdArgs {
     pub cold: Cold,
 }
 
-/// Parses a way to empty caches.
+/// Returns a parser for the names of the eviction methods.
 pub fn ways() -> impl TypedValueParser<Value = Cold> {
     PossibleValuesParser::new(Cold::NAMES).try_map(|name| name.parse::<Cold>())
 }

@@ -1,4 +1,4 @@
-//! The options of experiments that read an epoch of a dataset in several locations.
+//! The options of benchmarks that read an epoch of the same dataset from several locations.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub struct EpochArgs {
 }
 
 impl EpochArgs {
-    /// Returns the locations, and how they are read.
+    /// Returns the locations of the dataset, and the store and cache options to read them with.
     pub fn places(&self, console: &Console) -> Result<(Vec<Location>, ReadOptions), Failure> {
         let places: Result<_, _> = self.datasets.iter().map(Location::parse).collect();
         let cache = self.cache.open_for(&self.datasets, console)?;

@@ -1,4 +1,4 @@
-//! `forebay bench explain`: rates of each stage, and predicted gains of remedies.
+//! `forebay bench explain`: measures the rate of each loading stage, and predicts the gain of each remedy.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl Explain {
     }
 }
 
-/// The table of remedies.
+/// Prints the table of remedies with their predicted gains.
 pub(crate) fn prices(prices: &[Price], console: &Console) {
     if prices.is_empty() {
         console.line("  nothing that Forebay knows would gain more than 2 %");

@@ -1,4 +1,4 @@
-//! Experiments on files: packing, reading.
+//! `forebay bench pack` and `forebay bench read`: benchmarks without decoding.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `forebay bench loader`: its arguments, and the loader's options that they come to.
+//! `forebay bench loader`: the arguments, and their conversion to options of the loader.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(super) struct LoaderArgs {
     options: LoaderOptionArgs,
 }
 
-/// Transforms are compared, batches are of one rank.
+/// Loader options that `-o` does not accept: the transforms come from their own option, and the benchmark has one rank.
 const NOT_MEASURED: [&str; 3] = ["transform", "rank", "world_size"];
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -81,7 +81,7 @@ impl LoaderArgs {
         let mut given = self.options.read(is_known)?;
         given.drop_last.get_or_insert(false);
         given.shuffle.get_or_insert(true.into());
-        // The transform is one of those in turn.
+        // Options need a transform. The benchmark replaces it by each of `transforms` in turn.
         given.transform = Some(Transforms::One(TransformSpec::new("train")));
         let mut options =
             Options::from_schema(&given).map_err(|error| Failure::usage(error.to_string()))?;
@@ -97,7 +97,7 @@ impl LoaderArgs {
         })
     }
 
-    /// A transform, and what it is called.
+    /// Returns the name of a transform for the report, and the transform.
     fn transform(&self, what: What) -> (String, Transform) {
         let side = self.size;
         match what {
@@ -106,7 +106,7 @@ impl LoaderArgs {
                 Transform::Train(TrainTransform::new(side)),
             ),
             What::Eval => {
-                // 256 for 224, as everybody has it.
+                // The usual ratio for ImageNet: resize the short side to 256, crop 224.
                 let short = side.saturating_mul(8).div_ceil(7);
                 (
                     format!("Resize({short}) + CenterCrop({side})"),

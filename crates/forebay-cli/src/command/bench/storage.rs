@@ -1,4 +1,4 @@
-//! `forebay bench storage`: the reads of an epoch without the loader, beside the loader.
+//! `forebay bench storage`: compares an epoch of the loader with the same reads without the loader.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `forebay bench stream`: batches from a server in this process.
+//! `forebay bench stream`: measures batches that a server in this process sends to a client.
 
 use std::path::PathBuf;
 use std::time::Duration;

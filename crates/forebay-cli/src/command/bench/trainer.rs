@@ -1,4 +1,4 @@
-//! `--consumer`: presets, fixed steps, recorded step times, and those of a training with torch.
+//! `--consumer`: the step times of the consumer, from a preset, a fixed time, a file, or a short training run with torch.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,17 +16,17 @@ use crate::failure::Failure;
 use crate::input::show;
 use crate::quantity::parse_duration;
 
-/// The networks of torchvision that `torch:` trains.
+/// The torchvision networks that `torch:NETWORK` can train.
 const NETWORKS: [&str; 2] = ["resnet50", "resnet18"];
 const SCRIPT: &str = include_str!("torch_steps.py");
-/// More than this a file of step times does not have, nor the output of the training.
+/// Size limit in bytes, for a file of step times and for the output of the training process.
 const MOST_BYTES: u64 = 16 << 20;
-/// A longer step is an error of the file.
+/// Upper limit of a step time in seconds; a longer step is reported as invalid input.
 const MOST_SECONDS: f64 = 3600.0;
-/// Importing torch, building the network and the slowest steps may take this long beyond the training itself.
+/// Timeout of the training process beyond [`TRAIN_TIME`], for importing torch, building the network and slow steps.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Duration of the training whose steps are recorded; at least 3 steps are.
+/// Duration of the training run whose step times are recorded. At least 3 steps are recorded, even if they take longer.
 const TRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// The training whose step times a consumer waits.
@@ -38,7 +38,7 @@ pub struct TrainerArgs {
 }
 
 impl TrainerArgs {
-    /// Parses the name of a preset, `step:TIME`, `recorded:FILE` or `torch:NETWORK`; the last one trains.
+    /// Parses the name of a preset, `step:TIME`, `recorded:FILE` or `torch:NETWORK`. The last form runs a short training.
     pub fn consumer(
         &self,
         text: &str,
@@ -61,7 +61,7 @@ impl TrainerArgs {
         }
     }
 
-    /// Trains in a process of its own, and takes its step times.
+    /// Trains a network in a Python process, and returns a consumer with the measured step times.
     fn train(
         &self,
         network: &str,
@@ -94,7 +94,7 @@ impl TrainerArgs {
                 None => format!("the program ended with {status}"),
             }));
         }
-        // Libraries may print lines of their own before it.
+        // The JSON is the last line, since libraries may print lines before it.
         let line = out.lines().rfind(|line| !line.trim().is_empty());
         let trained: Trained = forebay_shard::json::from_str(line.unwrap_or_default())
             .map_err(|error| failed(format!("invalid output of the program: {error}")))?;
@@ -108,7 +108,7 @@ impl TrainerArgs {
     }
 }
 
-/// The output of the training.
+/// The JSON that `torch_steps.py` prints.
 #[derive(Debug, Deserialize)]
 struct Trained {
     step_s: Vec<f64>,
@@ -117,7 +117,7 @@ struct Trained {
     threads: u64,
 }
 
-/// A file of step times: a JSON array of seconds, an object with such an array as `step_s`, or numbers in lines.
+/// Step times in JSON: an array of seconds, or an object with such an array as `step_s`.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Times {
@@ -148,7 +148,7 @@ fn recorded(path: &Path, batch_size: u64) -> Result<Consumer, Failure> {
         .ok_or_else(|| failed("it has no numbers".to_owned()))
 }
 
-/// The numbers of a text: JSON, or one in each line that is not empty.
+/// Parses step times in seconds from JSON, or from text with one number per line. Empty lines are skipped.
 fn numbers(text: &str) -> Result<Vec<f64>, String> {
     if text.trim_start().starts_with(['[', '{']) {
         return match forebay_shard::json::from_str(text).map_err(|error| error.to_string())? {
@@ -197,7 +197,7 @@ fn invalid(text: &str) -> Failure {
     ))
 }
 
-/// The status, output and messages of a program, which is killed when the time is up.
+/// Runs a program, and returns its status, stdout and stderr. After `patience`, the program is killed and an error returned.
 fn outputs(
     command: &mut Command,
     patience: Duration,
@@ -238,7 +238,7 @@ fn outputs(
     Ok((status, out, err))
 }
 
-/// At most `MOST_BYTES` of a pipe are kept; the rest is read, so that the program does not wait.
+/// Returns the first `MOST_BYTES` of a pipe as text. The rest is read and discarded, so that the program does not block.
 fn text_of(mut pipe: impl Read) -> String {
     let mut bytes = Vec::new();
     let _ = pipe.by_ref().take(MOST_BYTES).read_to_end(&mut bytes);

@@ -1,7 +1,7 @@
-//! `forebay cache LOCATION`: fetches a dataset into the cache before a training needs it.
+//! `forebay cache LOCATION`: fetches a dataset into the local cache before training starts.
 //!
-//! By several threads, each a piece at a time, in storage order or in that of a rank's epoch. Cached pieces are skipped, so the same command
-//! again goes on.
+//! Several threads fetch pieces of files, in storage order or in the order in which a rank reads them in an epoch. Cached
+//! pieces are skipped, so running the command again continues an interrupted fetch.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,7 @@ impl Progress {
         self.present.load(Ordering::Relaxed) + self.fetched.load(Ordering::Relaxed)
     }
 
-    /// Fetches a piece.
+    /// Fetches a piece into the cache, and adds its bytes to the totals.
     fn fill(&self, storage: &RemoteStorage, piece: &Piece) -> Result<(), Failure> {
         let path = piece.path.display();
         match storage.fill(&piece.path, piece.bytes.clone()) {
@@ -97,7 +97,8 @@ struct Summary {
     seconds: f64,
 }
 
-/// The records of an index are ranges of other files, which this command cannot name.
+/// Returns an error for a dataset of mapped shards: this command fetches only the files of the manifest, but the records of
+/// mapped shards are ranges of other files.
 fn refuse_index(dataset: &Dataset, location: &Location) -> Result<(), Failure> {
     if dataset.manifest().shard_format != ShardFormat::Mapped {
         return Ok(());

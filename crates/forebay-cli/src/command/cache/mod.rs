@@ -1,4 +1,4 @@
-//! `forebay cache`: what is kept of stores on this machine.
+//! `forebay cache`: shows, fills and clears the local cache of data from stores.
 
 mod fetch;
 mod pieces;

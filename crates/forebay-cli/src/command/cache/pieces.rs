@@ -15,9 +15,9 @@ use crate::command::loader_option_args::LoaderOptionArgs;
 use crate::failure::{Failure, counted_choices};
 use crate::paint::printable;
 
-/// Size of one fetch in storage order.
+/// Size of a piece in storage order, in bytes.
 pub(super) const PIECE_BYTES: u64 = 16 << 20;
-/// A shard's index lies at its end; this much of it is read before it is known how long it is.
+/// Bytes at the end of an indexed shard that are read first: they hold the start of the index, whose length is not known before.
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// The training whose data is fetched.
@@ -33,19 +33,19 @@ pub(super) struct PlanArgs {
     options: LoaderOptionArgs,
 }
 
-/// The options that decide which records a rank reads when.
+/// The loader options that determine which records a rank reads, and in which order.
 const OF_ORDER: [&str; 5] = ["seed", "rank", "world_size", "virtual_ranks", "shuffle"];
 
-/// A piece of a file that is to be in the cache.
+/// A byte range of a file to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) path: PathBuf,
     pub(super) bytes: Range<u64>,
-    /// Whether it is missed if it is not there: an index beside a shard may not exist.
+    /// Whether the file may be missing, as the index file of a TFRecord shard may. Its bytes are not counted.
     pub(super) optional: bool,
 }
 
-/// The requested pieces of a dataset, in order.
+/// Returns the pieces of a dataset to fetch, in order.
 pub(super) fn pieces(
     dataset: &Dataset,
     split: Option<&str>,
@@ -82,7 +82,7 @@ fn choose_split<'a>(dataset: &'a Dataset, name: &str) -> Result<&'a str, Failure
     })
 }
 
-/// The shards of a split, or of all, in storage order; before each shard its index.
+/// Returns the shards of a split, or of all splits, in storage order. The index file of a shard comes before the shard.
 fn stored(dataset: &Dataset, split: Option<&str>) -> Vec<Piece> {
     let splits = &dataset.manifest().splits;
     let meant = splits
@@ -90,7 +90,7 @@ fn stored(dataset: &Dataset, split: Option<&str>) -> Vec<Piece> {
         .filter(|entry| split.is_none_or(|name| entry.name == name));
     let mut pieces = Vec::new();
     for shard in meant.flat_map(|entry| &entry.shards) {
-        // Those of the other format are in the shards.
+        // Only TFRecord shards have an index file; indexed shards contain their index.
         if dataset.manifest().shard_format == ShardFormat::TfRecord {
             pieces.push(sidecar(dataset, Path::new(&shard.name)));
         }
@@ -109,7 +109,7 @@ fn stored(dataset: &Dataset, split: Option<&str>) -> Vec<Piece> {
     pieces
 }
 
-/// The index beside a shard.
+/// Returns the index file of a TFRecord shard as one piece.
 fn sidecar(dataset: &Dataset, shard: &Path) -> Piece {
     let name = shard.file_name().unwrap_or_default().to_string_lossy();
     Piece {
@@ -119,7 +119,8 @@ fn sidecar(dataset: &Dataset, shard: &Path) -> Piece {
     }
 }
 
-/// The blocks of a rank's epoch, each when it is first needed; before all of them what opening the split reads.
+/// Returns the blocks that a rank reads in an epoch, in order of first use. The indexes of all shards come first, since opening
+/// the split reads them.
 fn planned(
     dataset: &Dataset,
     split: &Split,
@@ -133,7 +134,7 @@ fn planned(
         let range = shard.byte_range(0..shard.len())?;
         bytes += range.end - range.start;
     }
-    // A loader makes the same order of the same options.
+    // A loader computes the same order from the same options. Options need a transform, which does not affect the order.
     let mut given = args.options.read(|name| OF_ORDER.contains(&name))?;
     given.transform = Some(Transforms::One(TransformSpec::new("keep_encoded")));
     given.shuffle.get_or_insert(true.into());
@@ -192,11 +193,11 @@ fn planned(
     Ok(blocks.pieces)
 }
 
-/// Blocks of shards, each once.
+/// Collects blocks of shards, and skips blocks that are in the list already.
 struct Blocks {
     block_bytes: u64,
     pieces: Vec<Piece>,
-    /// By the shard's number and the block's.
+    /// (Number of the shard in the split, number of the block in the shard).
     seen: HashSet<(usize, u64)>,
 }
 
@@ -241,7 +242,7 @@ mod tests {
             .plan
     }
 
-    /// The project's pictures in three shards.
+    /// Packs the test images of the repository into three shards.
     fn packed(root: &Path, format: forebay_pack::DatasetFormat) -> Dataset {
         let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
         let mut options = PackOptions::new(images, root);
@@ -277,7 +278,7 @@ mod tests {
                 .sum::<u64>(),
             all
         );
-        // The first piece that is no index holds the first sample of the epoch.
+        // The first piece after the indexes holds the first record of the epoch.
         let order = EpochPlan::new(&PlanOptions {
             records: split.len(),
             seed: 3,
@@ -295,7 +296,7 @@ mod tests {
             (&*piece.path, piece.bytes.start),
             (shard.path(), start / BLOCK * BLOCK)
         );
-        // Ranks together need all of it, and each less than that.
+        // The two ranks together fetch all blocks, and each rank fetches only some of them.
         let ranks: Vec<_> = ["0", "1"]
             .map(|rank| plan(&["-o", &format!("rank={rank}"), "-o", "world_size=2"]))
             .iter()

@@ -1,4 +1,4 @@
-//! Checkpoints in the commands for datasets: `inspect`, `verify`, `export` and `rm`.
+//! Support for checkpoints in `inspect`, `verify`, `export` and `rm`, which are otherwise for datasets.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,12 +24,12 @@ pub(super) struct AreaArgs {
 }
 
 impl AreaArgs {
-    /// The area, if there may be one.
+    /// Returns the staging area of `--staging`, or the default one if it can be determined.
     fn area(&self) -> Option<PathBuf> {
         self.staging.clone().or_else(|| default_area().ok())
     }
 
-    /// The checkpoint at a location; `None` if the location holds something else.
+    /// Opens the checkpoint at a location. Returns `None` if the location holds no checkpoint.
     pub(super) fn find(
         &self,
         path: &Path,
@@ -49,10 +49,23 @@ impl AreaArgs {
         }
     }
 
-    /// Removes a checkpoint. One that is pinned, read or not uploaded yet is refused.
+    /// The checkpoint at a location where a dataset was looked for, or the failure of that.
+    pub(super) fn instead(
+        &self,
+        path: &Path,
+        store: &StoreOptions,
+        failure: Failure,
+    ) -> Result<Checkpoint, Failure> {
+        match failure.is_missing() {
+            true => self.find(path, store)?.ok_or(failure),
+            false => Err(failure),
+        }
+    }
+
+    /// Removes a checkpoint. Returns an error if the checkpoint is pinned, being read, or not uploaded yet.
     pub(super) fn remove(&self, found: Checkpoint, store: &StoreOptions) -> Result<(), Failure> {
         let location = Location::parse(found.location())?;
-        // While it is open, it counts as being read.
+        // An open checkpoint counts as being read, which would make `remove` fail.
         drop(found);
         Ok(checkpoint::remove(
             &location,
@@ -61,7 +74,7 @@ impl AreaArgs {
         )?)
     }
 
-    /// Prints the files of a checkpoint, or the checkpoints of a run. Returns whether there are any.
+    /// Prints the files of a checkpoint, or the checkpoints of a run. Returns false if the path is neither.
     pub(super) fn inspect(
         &self,
         path: &Path,
@@ -80,24 +93,28 @@ impl AreaArgs {
                 print_run(&found, console);
                 Ok(true)
             }
-            // It is no run, or nothing that can be read; the caller says which.
+            // The path is no run, or cannot be read. The caller tries it as a dataset, and reports the error.
             _ => Ok(false),
         }
     }
 }
 
-/// Whether a local directory is a checkpoint or has one right below it.
+/// Whether a local directory has the manifest of a checkpoint.
+pub(super) fn is_checkpoint(path: &Path) -> bool {
+    path.join(checkpoint::MANIFEST_NAME).is_file()
+}
+
+/// Returns whether a local directory is a checkpoint or directly contains a checkpoint.
 pub(super) fn has_checkpoints(path: &Path) -> bool {
-    let is_one = |path: &Path| path.join(checkpoint::MANIFEST_NAME).is_file();
     let below = || {
         Some(
             path.read_dir()
                 .ok()?
                 .flatten()
-                .any(|entry| is_one(&entry.path())),
+                .any(|entry| is_checkpoint(&entry.path())),
         )
     };
-    is_one(path) || below().unwrap_or(false)
+    is_checkpoint(path) || below().unwrap_or(false)
 }
 
 fn print_lines(table: &Table, console: &Console) {
@@ -295,7 +312,8 @@ pub(super) fn verify(found: &Checkpoint, console: &Console) -> Result<(), Failur
     .hint("load another checkpoint: `forebay inspect` lists those of the run"))
 }
 
-/// Copies the files of a checkpoint into a directory; of several ranks, each one's into `rank-N` below it.
+/// Copies the files of a checkpoint into a directory. With several ranks and no `rank`, rank N goes into
+/// the subdirectory `rank-N`.
 pub(super) fn export(
     found: &Checkpoint,
     directory: &Path,

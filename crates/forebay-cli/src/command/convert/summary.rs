@@ -1,4 +1,4 @@
-//! The summary of a conversion.
+//! The summary that `convert` and `index` print.
 
 use forebay_pack::{Account, ConvertSummary};
 use serde::Serialize;
@@ -11,14 +11,14 @@ use crate::paint::printable;
 use crate::quantity;
 use crate::staging_args::{self, UploadedEvent};
 
-/// The work of the command.
+/// The verb of the summary: `convert` or `index` did the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Converted,
     Indexed,
 }
 
-/// Prints the summary, as text and as an event.
+/// Prints the summary as text, and as an event for `--json`.
 pub(crate) fn print(summary: &ConvertSummary, verb: Verb, console: &Console) {
     let records = summary.splits.iter().map(|split| split.records).sum();
     let shards = summary.splits.iter().map(|split| split.shards).sum();

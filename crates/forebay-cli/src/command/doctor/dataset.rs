@@ -1,4 +1,4 @@
-//! The dataset that was named: where it is, whether it can be read, whether memory can hold it.
+//! Checks of the given dataset: its file system, whether it can be read, and whether it fits into the page cache.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::{Context, Finding, Target};
 use crate::failure::Failure;
 use crate::quantity;
 
-/// How long a store is retried: an answer is wanted, not a download.
+/// Requests to a store are retried for this long: much shorter than by default, since `doctor` reports the error.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn location<'a>(context: &'a Context<'_>) -> Option<&'a Location> {
@@ -22,7 +22,7 @@ fn location<'a>(context: &'a Context<'_>) -> Option<&'a Location> {
     }
 }
 
-/// The file system of a local dataset, and options that make reading slow.
+/// Checks the file system of a local dataset for mount options that slow down reads.
 pub(super) fn file_system(context: &Context<'_>) -> Vec<Finding> {
     let path = location(context).and_then(|location| location.local_path().ok());
     let mount = path.and_then(Mount::of);
@@ -62,7 +62,7 @@ fn judge(mount: &Mount) -> Finding {
     }
 }
 
-/// Opens the dataset, compares the files with the manifest, and reads a record of each split.
+/// Opens the dataset, compares the sizes of local shards with the manifest, and reads the first record of each split.
 pub(super) fn dataset(context: &Context<'_>) -> Vec<Finding> {
     let Some(location) = location(context) else {
         return Vec::new();
@@ -106,7 +106,7 @@ fn open(context: &Context<'_>, location: &Location) -> Result<Dataset, Failure> 
             .flat_map(|split| &split.shards)
         {
             let path = root.join(&entry.name);
-            // Records in files of other tools have no such files.
+            // A dataset of mapped shards has no such file: its records are in files of another tool.
             let Ok(data) = path.metadata() else { continue };
             if data.len() != entry.bytes {
                 return Err(Failure::new(format!(
@@ -122,7 +122,7 @@ fn open(context: &Context<'_>, location: &Location) -> Result<Dataset, Failure> 
     Ok(dataset)
 }
 
-/// The files that a local dataset's records are in; none if there is none.
+/// Returns the number of files that hold the records of a local dataset; `None` without a local dataset that can be opened.
 pub(super) fn files(context: &Context<'_>) -> Option<u64> {
     let location = location(context).filter(|location| !location.is_remote())?;
     let dataset = open(context, location).ok()?;
@@ -132,7 +132,7 @@ pub(super) fn files(context: &Context<'_>) -> Option<u64> {
         .iter()
         .map(|split| split.shards.len() as u64)
         .sum();
-    // Mapped shards have an index here, and their records in another file.
+    // A mapped shard has two files: its index, and the file with its records.
     let each = if manifest.shard_format == ShardFormat::Mapped {
         2
     } else {
@@ -161,7 +161,7 @@ fn bytes(dataset: &Dataset) -> u64 {
         .sum()
 }
 
-/// Whether later epochs can come from memory.
+/// Checks whether the page cache can hold the dataset, so that later epochs need no storage.
 pub(super) fn page_cache(context: &Context<'_>) -> Vec<Finding> {
     let Some(location) = location(context).filter(|location| !location.is_remote()) else {
         return Vec::new();
@@ -176,7 +176,7 @@ pub(super) fn page_cache(context: &Context<'_>) -> Vec<Finding> {
 }
 
 fn fits(dataset: u64, memory: u64) -> Finding {
-    // Half of the memory is left to trainers and loaders.
+    // Trainers and loaders need the other half of the memory.
     let (size, half) = (quantity::bytes(dataset), quantity::bytes(memory / 2));
     Finding::ok(match dataset <= memory / 2 {
         true => format!(
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_systems_by_what_they_cost() {
+    fn slow_file_systems_are_reported() {
         let level = |kind: &str, options: &str| {
             let finding = judge(&Mount {
                 point: "/data".into(),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_is_compared_with_memory() {
+    fn dataset_size_is_compared_with_memory() {
         assert!(fits(10, 30).message.contains("fits"));
         assert!(fits(20, 30).message.contains("larger"));
     }

@@ -1,4 +1,4 @@
-//! Processors and limits of this process.
+//! Checks of the CPUs, and of the resource limits of this process.
 
 use forebay_shard::LocalFiles;
 use forebay_store::StoreOptions;
@@ -7,14 +7,14 @@ use rustix::process::{Resource, getrlimit};
 use super::{Context, Finding, Target, dataset, read};
 use crate::quantity;
 
-/// Descriptors of a training process beside those of its dataset: streams, libraries of Python, batches in memory files, and the
-/// runtime that a store's requests run on. A process of PyTorch with a loader was seen to have 33 of all kinds.
+/// File descriptors that a training process needs in addition to those of its dataset: standard streams, Python libraries,
+/// batches in memory files, and the async runtime of store requests. 33 were measured with PyTorch and a loader.
 const BESIDE_FILES: u64 = 48;
-/// Connections to servers of batches, at most, as many as a loader is likely to be given.
+/// Maximum number of connections to batch servers that a loader is expected to open.
 const SERVER_SOCKETS: u64 = 16;
 
 pub(super) fn processors(_: &Context<'_>) -> Vec<Finding> {
-    // The affinity of this process and the quota of its control group are counted.
+    // `available_parallelism` respects the CPU affinity of this process and the CPU quota of its cgroup.
     let usable = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let machine = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let machine = machine
@@ -43,13 +43,13 @@ pub(super) fn governor(_: &Context<'_>) -> Vec<Finding> {
     governor.into_iter().collect()
 }
 
-/// Connections that a loader gets on with, slowly.
+/// Minimum number of connections with which a loader works, although slowly.
 const FEW_SOCKETS: u64 = 8;
 
-/// Descriptors that a loader opens for its dataset.
+/// File descriptors that a loader opens for its dataset.
 #[derive(Debug, Clone, Copy)]
 enum Opens {
-    /// This many files, of which it keeps some open; none if the dataset is not known.
+    /// Number of files, of which the loader keeps some open; `None` without a local dataset.
     Files(Option<u64>),
     /// At most this many connections.
     Sockets(u64),
@@ -68,7 +68,7 @@ pub(super) fn open_files(context: &Context<'_>) -> Vec<Finding> {
     vec![judge_files(limit.current, limit.maximum, opens, kept)]
 }
 
-/// `kept` is how many files of a dataset a loader keeps open within this limit.
+/// Compares the descriptor limits with the need. `kept` is the maximum number of files that a loader keeps open under the limit.
 fn judge_files(current: Option<u64>, maximum: Option<u64>, opens: Opens, kept: u64) -> Finding {
     let Some(current) = current else {
         return Finding::ok("no limit");
@@ -87,7 +87,7 @@ fn judge_files(current: Option<u64>, maximum: Option<u64>, opens: Opens, kept: u
         quantity::count(BESIDE_FILES),
     );
     let remedy = |wanted: u64| match maximum {
-        // A hard limit is raised by the administrator.
+        // Only an administrator can raise the hard limit.
         Some(most) if most < wanted => format!(
             "raise the hard limit of {most}: nofile in /etc/security/limits.conf, or the container's ulimits"
         ),
@@ -105,7 +105,7 @@ fn judge_files(current: Option<u64>, maximum: Option<u64>, opens: Opens, kept: u
             format!("{text}; connections beyond the limit fail and are tried again"),
             remedy(needed),
         ),
-        // A loader keeps a part of the limit: with a higher one it would keep more.
+        // A loader keeps files open up to a fraction of the limit, so a higher limit lets it keep more files open.
         Opens::Files(Some(files)) if files.min(LocalFiles::MOST_FILES as u64) > kept => {
             Finding::warning(
                 format!(
@@ -118,7 +118,7 @@ fn judge_files(current: Option<u64>, maximum: Option<u64>, opens: Opens, kept: u
     }
 }
 
-/// Forebay locks none: pinned memory of CUDA and RDMA may.
+/// Checks the limit of locked memory. Forebay locks no memory, but CUDA's pinned memory and RDMA may.
 pub(super) fn locked_memory(_: &Context<'_>) -> Vec<Finding> {
     let limit = getrlimit(Resource::Memlock).current;
     vec![match limit {
@@ -137,8 +137,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_files_are_compared_with_the_need() {
-        // A loader keeps a quarter of the limit, and 256 files at most.
+    fn descriptor_limits_are_compared_with_the_need() {
+        // A loader keeps up to a quarter of the limit open, and at most 256 files.
         let judged =
             |limit: u64, opens| judge_files(Some(limit), None, opens, (limit / 4).min(256));
         let files = |files| Opens::Files(Some(files));

@@ -1,4 +1,4 @@
-//! Memory of this machine and of the control group.
+//! Checks of the memory of this machine and of the limit of its cgroup.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use forebay_store::free_bytes;
 use super::{Context, Finding, read};
 use crate::quantity::bytes as size;
 
-/// Memory of a trainer and its libraries, beside the loader's.
+/// Estimated memory of a trainer and its libraries in bytes, without that of the loader.
 const BESIDE: u64 = 1 << 30;
 
 pub(super) fn memory(_: &Context<'_>) -> Vec<Finding> {
@@ -38,7 +38,8 @@ fn judge(bytes: u64) -> Finding {
     }
 }
 
-/// Forebay's own batches are in memory files that have no such limit; worker processes of PyTorch use `/dev/shm`.
+/// Checks the free space of `/dev/shm`, which PyTorch worker processes use. Forebay's own batches are in memory files, to which
+/// the size of `/dev/shm` does not apply.
 pub(super) fn shared_memory(_: &Context<'_>) -> Vec<Finding> {
     let Ok(free) = free_bytes(Path::new("/dev/shm")) else {
         return Vec::new();
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loader_needs_its_budget() {
+    fn memory_is_compared_with_the_loader_budget() {
         assert_eq!(judge(DEFAULT_MEMORY_BYTES / 8).level, Level::Problem);
         assert_eq!(judge(DEFAULT_MEMORY_BYTES).level, Level::Warning);
         assert_eq!(judge(64 << 30).level, Level::Ok);

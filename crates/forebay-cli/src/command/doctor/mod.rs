@@ -1,5 +1,5 @@
-//! `forebay doctor`: whether this machine is ready to train. A new check is a function that returns findings, and a line
-//! in the table.
+//! `forebay doctor`: checks whether this machine is ready to train. To add a check, write a function that returns findings, and
+//! add a line to [`CHECKS`].
 
 mod dataset;
 mod host;
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// How bad a finding is.
+/// The severity of a finding. A problem makes the command fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Level {
@@ -50,7 +50,7 @@ enum Level {
     Problem,
 }
 
-/// The answer of a check, in one line, with the remedy where something is to be changed.
+/// The result of a check in one line. Warnings and problems have a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     level: Level,
@@ -83,19 +83,19 @@ impl Finding {
     }
 }
 
-/// The subject of the checks.
+/// The input of the checks.
 struct Context<'a> {
     target: Option<Target>,
     store: &'a StoreArgs,
 }
 
-/// The dataset that was named.
+/// The dataset or server given on the command line.
 enum Target {
     Dataset(Location),
     Server(Url),
 }
 
-/// Returns one finding or more; none where it does not apply.
+/// A check returns its findings, or no findings if it does not apply to the machine or the target.
 type Check = fn(&Context<'_>) -> Vec<Finding>;
 
 /// All checks, in the order in which they are printed.
@@ -187,7 +187,7 @@ fn print(name: &str, finding: &Finding, console: &Console) {
     );
 }
 
-/// Reads a small file of the system; none if it does not exist.
+/// Reads a file of `/proc` or `/sys` without surrounding whitespace; `None` if it cannot be read.
 fn read(path: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned())

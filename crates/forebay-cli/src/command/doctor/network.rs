@@ -1,4 +1,4 @@
-//! Connections: servers, their route, and the clock of a store.
+//! Checks of the network: connections to servers, the MTU of the route, and the clock of a store.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -10,10 +10,10 @@ use super::{Context, Finding, Target, read};
 use crate::quantity;
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Stores refuse signatures that are older than 15 minutes.
+/// Clock skew in seconds from which stores refuse signed requests.
 const SKEW_REFUSED: u64 = 15 * 60;
 const SKEW_NOTED: u64 = 60;
-/// Largest part of an answer that is read.
+/// Maximum number of bytes of a response to read: enough for its headers.
 const HEAD: u64 = 16 << 10;
 
 fn url<'a>(context: &'a Context<'_>) -> Option<&'a Url> {
@@ -23,7 +23,7 @@ fn url<'a>(context: &'a Context<'_>) -> Option<&'a Url> {
     }
 }
 
-/// Resolves and connects to each server.
+/// Resolves the name of each server, and connects to it.
 pub(super) fn server(context: &Context<'_>) -> Vec<Finding> {
     let servers = url(context).map(Url::servers).unwrap_or_default();
     servers.iter().map(reach).collect()
@@ -56,7 +56,7 @@ fn reach(server: &Authority) -> Finding {
     )
 }
 
-/// The MTU of the interface through which a server is reached.
+/// Checks the MTU of the interface of the route to each server.
 pub(super) fn mtu(context: &Context<'_>) -> Vec<Finding> {
     let servers = url(context).map(Url::servers).unwrap_or_default();
     let routes = read("/proc/net/route").unwrap_or_default();
@@ -94,7 +94,7 @@ fn judge_mtu(interface: &str, mtu: u32) -> Finding {
     }
 }
 
-/// The interface of the longest matching route of `/proc/net/route`, whose addresses are little-endian hexadecimal.
+/// Returns the interface of the longest matching prefix in `/proc/net/route`, which has little-endian hexadecimal addresses.
 fn interface(routes: &str, address: Ipv4Addr) -> Option<String> {
     let address = u32::from_le_bytes(address.octets());
     let matching = routes.lines().skip(1).filter_map(|line| {
@@ -106,7 +106,7 @@ fn interface(routes: &str, address: Ipv4Addr) -> Option<String> {
     matching.max_by_key(|(bits, _)| *bits).map(|(_, name)| name)
 }
 
-/// Compares the clock with the store's, where it answers without TLS.
+/// Compares the clock of this machine with that of the store. Stores with TLS are not checked.
 pub(super) fn clock(context: &Context<'_>) -> Vec<Finding> {
     let Some(Target::Dataset(location)) = &context.target else {
         return Vec::new();
@@ -137,7 +137,7 @@ fn judge_skew(seconds: u64) -> Finding {
     }
 }
 
-/// Seconds since 1970 by the `Date` header of a web server, and by this machine.
+/// Returns two Unix times in seconds: that of the server's `Date` header, and that of this machine.
 fn date_of(authority: &str) -> Option<(u64, u64)> {
     let host = authority.rsplit('@').next()?;
     let has_port = host
@@ -156,7 +156,7 @@ fn date_of(authority: &str) -> Option<(u64, u64)> {
     let request = format!("HEAD / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();
-    // A server that stops in the middle has sent its head before.
+    // A read error after the headers does no harm.
     let _ = stream.take(HEAD).read_to_end(&mut answer);
     let ours = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
     let text = String::from_utf8_lossy(&answer);
@@ -168,7 +168,7 @@ fn date_of(authority: &str) -> Option<(u64, u64)> {
     Some((parse_date(&date)?, ours))
 }
 
-/// Parses `Sun, 06 Nov 1994 08:49:37 GMT` into seconds since 1970.
+/// Parses an HTTP date such as `Sun, 06 Nov 1994 08:49:37 GMT` into a Unix time in seconds.
 fn parse_date(text: &str) -> Option<u64> {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -190,7 +190,7 @@ fn parse_date(text: &str) -> Option<u64> {
     {
         return None;
     }
-    // Years begin in March, so that a leap day is the last of its year.
+    // Years are counted from March 1, so that the leap day is the last day of a year.
     let (year, month) = if month < 2 {
         (year - 1, month + 10)
     } else {
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_of_web_servers() {
+    fn http_dates_are_parsed() {
         assert_eq!(parse_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
         assert_eq!(
             parse_date("Sun, 06 Nov 1994 08:49:37 GMT"),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_compared_with_the_answer() {
+    fn the_clock_is_compared_with_the_date_header() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let authority = listener.local_addr().unwrap().to_string();
         let server = std::thread::spawn(move || {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_route_wins() {
+    fn the_longest_matching_route_is_used() {
         let routes = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
                       eth0 00000000 0101A8C0 0003 0 0 0 00000000 0 0 0\n\
                       ib0 0000000A 00000000 0001 0 0 0 000000FF 0 0 0\n";
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_there_is_a_problem() {
+    fn an_unreachable_server_is_a_problem() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = |port| Authority {
             host: "127.0.0.1".to_owned(),

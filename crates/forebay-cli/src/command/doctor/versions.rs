@@ -1,4 +1,4 @@
-//! Versions of this program, of the Python package, and of the system.
+//! Checks of the versions of this program, of the Python package, and of the system.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Context, Finding};
 
 const OWN: &str = env!("CARGO_PKG_VERSION");
-/// How long the Python interpreter may take.
+/// Timeout of the Python interpreter.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn forebay(_: &Context<'_>) -> Vec<Finding> {
@@ -25,7 +25,7 @@ pub(super) fn forebay(_: &Context<'_>) -> Vec<Finding> {
     }]
 }
 
-/// The package that `python3` of this shell imports, if there is one.
+/// Compares the version of the Python package that `python3` imports with the version of this program.
 pub(super) fn python_package(_: &Context<'_>) -> Vec<Finding> {
     let script = "import importlib.metadata as m; print(m.version('forebay'))";
     let Some(found) = output_of(Command::new("python3").args(["-c", script])) else {
@@ -56,7 +56,7 @@ pub(super) fn kernel(_: &Context<'_>) -> Vec<Finding> {
     }]
 }
 
-/// The output of a program that ends well within the time; none otherwise.
+/// Runs a program, and returns its stdout. Returns `None` if it cannot be started, fails, or exceeds [`PATIENCE`].
 fn output_of(command: &mut Command) -> Option<String> {
     let command = command
         .stdin(Stdio::null())
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_that_fail_have_no_output() {
+    fn failing_programs_have_no_output() {
         let of = |script: &str| output_of(Command::new("sh").args(["-c", script]));
         assert_eq!(of("echo 1.2.3").as_deref(), Some("1.2.3"));
         assert_eq!(of("echo 1.2.3; exit 1"), None);

@@ -77,7 +77,11 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     }
     let contents = match Contents::open(&args.path, &store) {
         // To look for checkpoints lists every directory, so it comes last.
-        Err(_) if !args.path.is_dir() && args.area.inspect(&args.path, &store, console)? => {
+        Err(failure)
+            if failure.is_missing()
+                && !args.path.is_dir()
+                && args.area.inspect(&args.path, &store, console)? =>
+        {
             return Ok(Outcome::Done);
         }
         contents => contents?,

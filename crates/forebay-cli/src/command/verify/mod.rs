@@ -21,7 +21,7 @@ use forebay_shard::{ExampleView, some_of};
 use forebay_store::StoreOptions;
 use serde::Serialize;
 
-use super::checkpoint::{self, AreaArgs};
+use super::checkpoint::{self, AreaArgs, is_checkpoint};
 use super::foreign_args::ForeignArgs;
 use super::record_files::{self, local_tfrecords};
 use super::record_source::foreign_source;
@@ -89,9 +89,11 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let store = args.store.options_until(console);
     let jobs = args.jobs.map_or(0, NonZeroUsize::get);
     let foreign = ForeignArgs::default();
-    let (mut paths, mut failed) = (Vec::new(), None);
+    let (mut inputs, mut failed) = (Vec::new(), None);
     for path in &args.paths {
-        if let Some(found) = args.area.find(path, &store)? {
+        if is_checkpoint(path)
+            && let Some(found) = args.area.find(path, &store)?
+        {
             failed = failed.or(checkpoint::verify(&found, console).err());
             continue;
         }
@@ -109,37 +111,39 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
                 let verified = record_files::verify(path, format, input, args.deep, jobs, console);
                 failed = failed.or(verified.err());
             }
-            _ => paths.push(path),
+            _ => match Input::recognise(path, &store) {
+                Ok(input) => inputs.push(input),
+                Err(failure) => {
+                    let found = args.area.instead(path, &store, failure)?;
+                    failed = failed.or(checkpoint::verify(&found, console).err());
+                }
+            },
         }
     }
-    let outcome = match paths.is_empty() {
+    let outcome = match inputs.is_empty() {
         true => Outcome::Done,
-        false => verify_datasets(&paths, &args, &store, jobs, console)?,
+        false => verify_datasets(&inputs, &args, &store, jobs, console)?,
     };
     failed.map_or(Ok(outcome), Err)
 }
 
 fn verify_datasets(
-    paths: &[&PathBuf],
+    inputs: &[Input],
     args: &Args,
     store: &StoreOptions,
     jobs: usize,
     console: &Console,
 ) -> Result<Outcome, Failure> {
-    let inputs: Vec<Input> = paths
-        .iter()
-        .map(|path| Input::recognise(path, store))
-        .collect::<Result<_, Failure>>()?;
     let started = Instant::now();
     // From here on a first Ctrl-C ends the work and prints the findings so far.
     console.interrupt().answer();
     let against = match &args.compare_source {
         None => None,
-        Some(source) => Some(against::open(&inputs, source, store, console)?),
+        Some(source) => Some(against::open(inputs, source, store, console)?),
     };
     let (mut total, mut damaged) = (Totals::default(), Vec::new());
     let mut repairable = None;
-    for input in &inputs {
+    for input in inputs {
         let verified = verify_with(input, args.deep, against.as_ref(), jobs, console)?;
         print(input, &verified, args.deep, console);
         total.add(&verified);
