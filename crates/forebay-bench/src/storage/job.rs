@@ -1,4 +1,4 @@
-//! A job: files, and reads of them in order.
+//! The list of reads that a run performs: files, and byte ranges of them in order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,12 +8,12 @@ use crate::Result;
 use crate::cold::{FileBytes, Footprint};
 use crate::random::Random;
 
-/// A file of a job.
+/// A file that a [`ReadJob`] reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobFile {
-    /// Its path in the medium.
+    /// Path of the file in the [`Medium`](super::Medium).
     pub path: PathBuf,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub len: u64,
 }
 
@@ -26,38 +26,38 @@ impl<P: Into<PathBuf>> From<(P, u64)> for JobFile {
     }
 }
 
-/// A read, or an announcement of one.
+/// A read of a byte range, or a readahead hint for the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadOp {
-    /// Index of the file.
+    /// Index of the file in [`ReadJob::files`].
     pub file: u32,
-    /// Whether the range is only announced (`POSIX_FADV_WILLNEED`).
+    /// Whether this is only a readahead hint (`POSIX_FADV_WILLNEED`): no bytes are read.
     pub announce: bool,
-    /// Bytes.
+    /// Length of the range in bytes.
     pub len: u32,
-    /// Offset in the file.
+    /// Offset in the file in bytes.
     pub offset: u64,
 }
 
-/// Reads in order.
+/// Reads and readahead hints, in the order in which [`run()`](super::run()) starts them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadJob {
     files: Vec<JobFile>,
     ops: Vec<ReadOp>,
 }
 
-/// Sizes of reads with their shares.
+/// Distribution of the sizes of random reads: each size in bytes, with its share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeMix(Vec<(u32, u32)>);
 
-/// The longest single read: a buffer of this size is held for each read in flight.
+/// Limit of a single read in bytes. Each thread of a run allocates a buffer for the longest read of the job.
 const LONGEST: u64 = 256 << 20;
 
 impl ReadJob {
-    /// A job of given reads.
+    /// Creates a job from a list of reads.
     ///
     /// # Errors
-    /// A read beyond the end of its file, of nothing, or of more than 256 MiB.
+    /// A read is empty, is longer than 256 MiB, or ends beyond the end of its file.
     pub fn new(files: Vec<JobFile>, ops: Vec<ReadOp>) -> Result<Self> {
         for op in &ops {
             let file = files.get(op.file as usize);
@@ -77,10 +77,10 @@ impl ReadJob {
         Ok(Self { files, ops })
     }
 
-    /// All bytes of the files, one file after the other, `block` bytes a read.
+    /// Creates a job that reads the files one after the other, from start to end, with `block` bytes per read.
     ///
     /// # Errors
-    /// A block of 0 bytes or of more than 256 MiB.
+    /// `block` is 0 or more than 256 MiB.
     pub fn sequential<F: Into<JobFile>>(
         files: impl IntoIterator<Item = F>,
         block: u32,
@@ -100,11 +100,11 @@ impl ReadJob {
         Self::new(files, ops)
     }
 
-    /// Reads at random offsets, spread over the files by their lengths. Offsets are multiples of the read's size, as fio's
-    /// are. Files shorter than a read are left out for it.
+    /// Creates a job of reads at random offsets. A file is chosen with a probability proportional to its length, and an offset
+    /// is a multiple of the read's size, as in fio. Files that are shorter than the longest read are not read.
     ///
     /// # Errors
-    /// No file that is long enough.
+    /// All files are shorter than the longest read.
     pub fn random<F: Into<JobFile>>(
         files: impl IntoIterator<Item = F>,
         sizes: &SizeMix,
@@ -139,10 +139,11 @@ impl ReadJob {
         Self::new(files, ops)
     }
 
-    /// Each file whole, in the given order or in a random one: as a loader of single files reads.
+    /// Creates a job that reads each file with one read, as a loader of single files does. `shuffle` is the seed of a random
+    /// order; `None` keeps the given order.
     ///
     /// # Errors
-    /// An empty file, or one of more than 256 MiB.
+    /// A file is empty or longer than 256 MiB.
     pub fn whole_files<F: Into<JobFile>>(
         files: impl IntoIterator<Item = F>,
         shuffle: Option<u64>,
@@ -166,43 +167,43 @@ impl ReadJob {
         Self::new(files, ops)
     }
 
-    /// The files.
+    /// Returns the files.
     pub fn files(&self) -> &[JobFile] {
         &self.files
     }
 
-    /// The reads and announcements, in order.
+    /// Returns the reads and readahead hints, in order.
     pub fn ops(&self) -> &[ReadOp] {
         &self.ops
     }
 
-    /// Number of reads, without announcements.
+    /// Returns the number of reads, without readahead hints.
     pub fn reads(&self) -> u64 {
         self.ops.iter().filter(|op| !op.announce).count() as u64
     }
 
-    /// Bytes of all reads.
+    /// Returns the sum of the lengths of all reads, in bytes.
     pub fn bytes(&self) -> u64 {
         let reads = self.ops.iter().filter(|op| !op.announce);
         reads.map(|op| u64::from(op.len)).sum()
     }
 
-    /// Length of the longest read.
+    /// Returns the length of the longest read or hint in bytes.
     pub fn longest(&self) -> u32 {
         self.ops.iter().map(|op| op.len).max().unwrap_or(0)
     }
 
-    /// The same reads without announcements.
+    /// Removes the readahead hints.
     #[must_use]
     pub fn without_announcements(mut self) -> Self {
         self.ops.retain(|op| !op.announce);
         self
     }
 
-    /// The same without reads, and without announcements, that begin in bytes that an earlier one had.
+    /// Removes each read that begins inside an earlier read of the same file, and each hint that begins inside an earlier hint.
     #[must_use]
     pub fn without_repeats(mut self) -> Self {
-        // Ends of ranges by their starts, for each file and kind.
+        // Maps (file, is a hint, start of the range) to the end of the range.
         let mut seen: BTreeMap<(u32, bool, u64), u64> = BTreeMap::new();
         self.ops.retain(|op| {
             let key = (op.file, op.announce, op.offset);
@@ -216,7 +217,7 @@ impl ReadJob {
         self
     }
 
-    /// The bytes that a run reads, for [`cold`](crate::cold).
+    /// Returns the byte ranges that a run reads; [`cold`](crate::cold) evicts them from the page cache before a run.
     pub fn footprint(&self) -> Footprint {
         let mut ranges: Vec<Vec<Range<u64>>> = vec![Vec::new(); self.files.len()];
         for op in self.ops.iter().filter(|op| !op.announce) {
@@ -233,15 +234,15 @@ impl ReadJob {
 }
 
 impl SizeMix {
-    /// One size.
+    /// Creates a mix with a single size in bytes.
     pub fn fixed(bytes: u32) -> Self {
         Self(vec![(bytes, 100)])
     }
 
-    /// Sizes with their shares in percent.
+    /// Creates a mix from sizes in bytes and their shares, which are relative to the sum of all shares.
     ///
     /// # Errors
-    /// A size of 0 or of more than 256 MiB, or shares of nothing.
+    /// A size is 0 or more than 256 MiB, or the sum of the shares is 0.
     pub fn new(sizes: Vec<(u32, u32)>) -> std::result::Result<Self, String> {
         let invalid = sizes
             .iter()
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn random_reads_are_within_their_files_and_of_the_mix() {
+    fn random_reads_stay_in_their_files_and_follow_the_mix() {
         let sizes = SizeMix::new(vec![(1 << 10, 25), (4 << 10, 75)]).unwrap();
         let files = [("a", 100_000), ("short", 4000), ("b", 300_000)];
         let job = ReadJob::random(files, &sizes, 4000, 9).unwrap();
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_left_out() {
+    fn repeated_reads_are_removed() {
         let op = |file, announce, offset, len| ReadOp {
             file,
             announce,
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_reads_are_refused() {
+    fn invalid_reads_are_rejected() {
         let op = |offset, len| ReadOp {
             file: 0,
             announce: false,
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_shares_are_above_zero_and_reads_are_not_too_long() {
+    fn invalid_size_mixes_are_rejected() {
         for bad in [vec![], vec![(0, 1)], vec![(4096, 0)], vec![(257 << 20, 1)]] {
             assert!(SizeMix::new(bad.clone()).is_err(), "{bad:?}");
         }

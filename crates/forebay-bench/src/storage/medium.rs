@@ -1,4 +1,4 @@
-//! Media: local files, and storages.
+//! Sources of a run's reads: local files, buffered or direct, and any [`Storage`].
 
 use std::fs::File;
 use std::io;
@@ -10,22 +10,22 @@ use std::sync::Arc;
 
 use forebay_shard::storage::{ReadAt, Storage};
 
-/// Alignment of direct reads: of every block size in use.
+/// Alignment of direct I/O in bytes: a multiple of the block sizes of all common devices.
 pub(super) const ALIGN: usize = 4096;
 
-/// The storage that files are read from.
+/// The storage from which a run reads its files.
 #[derive(Debug, Clone)]
 pub enum Medium {
     /// Local files, read with `pread`.
     Local {
-        /// Whether reads bypass the page cache (`O_DIRECT`). Each is widened to blocks of 4096 bytes.
+        /// Whether reads bypass the page cache (`O_DIRECT`). Each read is extended to whole blocks of 4096 bytes.
         direct: bool,
     },
-    /// Files of a storage: a store, a cache in front of it, generated data.
+    /// Files of a [`Storage`]: an object store, a cache in front of an object store, or generated data.
     Storage(Arc<dyn Storage>),
 }
 
-/// A file that reads come from.
+/// An open file.
 pub(super) enum Handle {
     Buffered(File),
     Direct(File),
@@ -41,13 +41,13 @@ impl Medium {
         })
     }
 
-    /// Whether a handle may be kept for all reads. A [`Storage`] keeps its own.
+    /// Returns whether the medium itself keeps files open between reads. If so, a run opens a handle for each read.
     pub(super) fn keeps_files_itself(&self) -> bool {
         matches!(self, Self::Storage(_))
     }
 }
 
-/// A buffer for reads of up to some length, aligned for direct ones.
+/// A read buffer that is aligned for direct I/O.
 pub(super) struct Buffer {
     bytes: Vec<u8>,
     skip: usize,
@@ -55,7 +55,7 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub(super) fn new(longest: u32) -> Self {
-        // A direct read starts up to a block earlier and ends up to a block later.
+        // Room for the alignment of the buffer, and for the blocks that a direct read adds at its start and its end.
         let bytes = vec![0; longest as usize + 3 * ALIGN];
         let skip = bytes.as_ptr().align_offset(ALIGN).min(ALIGN);
         Self { bytes, skip }
@@ -67,7 +67,7 @@ impl Buffer {
 }
 
 impl Handle {
-    /// Reads a range; returns the bytes.
+    /// Reads a range into the buffer, and returns its bytes.
     pub(super) fn read<'a>(
         &self,
         range: Range<u64>,
@@ -90,7 +90,7 @@ impl Handle {
         Ok(&room[..len])
     }
 
-    /// Announces a range.
+    /// Hints that the range is going to be read. Direct files have no readahead, and ignore the hint.
     pub(super) fn announce(&self, range: Range<u64>) {
         match self {
             Self::Buffered(file) => {
@@ -103,14 +103,14 @@ impl Handle {
     }
 }
 
-/// Fills at least the first `needed` bytes; the file may end within the last block.
+/// Reads at least `needed` bytes into `room`; the file may end inside the last block.
 fn read_direct(file: &File, room: &mut [u8], offset: u64, needed: usize) -> io::Result<()> {
     let mut done = 0;
     while done < needed {
         match file.read_at(&mut room[done..], offset + done as u64) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) if read % ALIGN == 0 || done + read >= needed => done += read,
-            // A short read that is not of whole blocks is the end of the file.
+            // A short read that is no multiple of a block ends at the end of the file.
             Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -124,7 +124,7 @@ pub(super) fn open_direct(path: &Path) -> io::Result<File> {
     direct(path, rustix::fs::OFlags::RDONLY)
 }
 
-/// Opens a file past the page cache.
+/// Opens a file with `O_DIRECT`.
 #[cfg(target_os = "linux")]
 pub(super) fn direct(path: &Path, flags: rustix::fs::OFlags) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};

@@ -1,8 +1,8 @@
-//! A list of reads, performed at a chosen depth: what a storage can give, without any framework.
+//! Measures the throughput and latency of a storage with a list of reads at a given queue depth.
 //!
-//! A [`ReadJob`] is files and reads of them in order. [`run`] performs it with a number of reads in flight, through the page
-//! cache or past it, from local files or from any [`Storage`](forebay_shard::storage::Storage), and returns a [`RunReport`]:
-//! rate, latencies, rate per interval. [`write()`] does the same for writes, with `fsync` in the timing.
+//! A [`ReadJob`] is a list of reads. [`run`] performs it with a fixed number of reads in flight, with or without the page
+//! cache, from local files or from any [`Storage`](forebay_shard::storage::Storage), and returns a [`RunReport`]:
+//! rate, latencies, rate per interval. [`write()`] does the same for writes; its time includes `fsync`.
 //!
 //! ```no_run
 //! use forebay_bench::storage::{Medium, ReadJob, RunOptions, SizeMix, run};

@@ -1,4 +1,4 @@
-//! A storage that keeps a list of the reads that pass through it.
+//! A storage wrapper that records the reads of its callers, so that a run can repeat them.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -13,22 +13,22 @@ use forebay_shard::storage::{ReadAt, ReadProfile, Storage, StorageStats};
 use super::job::{JobFile, ReadJob, ReadOp};
 use crate::Result;
 
-/// A read that is longer is listed as several ones.
+/// Longer reads are recorded as several reads of at most this many bytes.
 const PIECE: u64 = 64 << 20;
 
-/// Passes everything on to another storage, and lists reads and announcements in the order in which they begin.
+/// Forwards all calls to another storage, and records reads and readahead hints in the order in which they start.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     inner: Arc<dyn Storage>,
     log: Arc<Log>,
 }
 
-/// A recorded list of reads.
+/// The result of a recording.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// The reads.
+    /// The recorded reads and readahead hints.
     pub job: ReadJob,
-    /// The most reads that were in flight at once.
+    /// The highest number of reads that were in flight at once.
     pub depth: usize,
 }
 
@@ -43,13 +43,13 @@ struct Log {
 struct State {
     numbers: HashMap<PathBuf, u32>,
     files: Vec<JobFile>,
-    /// The storage of each file: a dataset may refer to others.
+    /// The storage of each file: mapped shards refer to files in other storages.
     storages: Vec<Arc<dyn Storage>>,
     ops: Vec<ReadOp>,
 }
 
 impl Recorder {
-    /// Records the reads of a storage.
+    /// Wraps a storage whose reads are recorded.
     pub fn new(inner: Arc<dyn Storage>) -> Self {
         Self {
             inner,
@@ -57,7 +57,7 @@ impl Recorder {
         }
     }
 
-    /// Forgets the reads so far: those of opening a dataset, for example.
+    /// Discards the reads recorded so far, for example those of opening a dataset.
     pub fn clear(&self) {
         self.log.lock().ops.clear();
         self.log.most.store(0, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl Recorder {
     /// Returns the reads since the last [`clear`](Self::clear).
     ///
     /// # Errors
-    /// A read beyond the end of its file: the file changed meanwhile.
+    /// A read ends beyond the length that its file had at the first open: the file has grown since.
     pub fn recorded(&self) -> Result<Recorded> {
         let state = self.log.lock();
         Ok(Recorded {
@@ -75,7 +75,7 @@ impl Recorder {
         })
     }
 
-    /// Returns a storage of the recorded files alone, which records nothing.
+    /// Returns a storage that holds the recorded files only, and does not record.
     pub fn files(&self) -> Arc<dyn Storage> {
         let state = self.log.lock();
         let paths = state.files.iter().map(|file| file.path.clone());
@@ -86,7 +86,7 @@ impl Recorder {
 
 impl Log {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Lists are whole between calls, also after a panic elsewhere.
+        // No call leaves the lists half updated, so they stay valid after a panic of another thread.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,7 +117,7 @@ impl Log {
         }
     }
 
-    /// Records a read, and that it is in flight until the result is there.
+    /// Records a read, performs it, and counts it as in flight until it returns.
     fn read<T>(
         &self,
         file: u32,
@@ -212,7 +212,7 @@ impl ReadAt for RecordedFile {
     }
 }
 
-/// Files by their paths, each in its own storage.
+/// Maps the path of each recorded file to its storage.
 #[derive(Debug)]
 struct RecordedFiles(HashMap<PathBuf, Arc<dyn Storage>>);
 
@@ -239,7 +239,7 @@ mod tests {
     use crate::storage::{Medium, RunOptions, run};
 
     #[test]
-    fn reads_are_listed_in_order_and_can_be_repeated() {
+    fn reads_are_recorded_in_order_and_can_be_repeated() {
         let memory = MemoryStorage::from_iter([("d/a", vec![1u8; 1000]), ("d/b", vec![2u8; 10])]);
         let recorder = Recorder::new(Arc::new(memory));
         let open = |name| recorder.open(Path::new(name)).unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_a_storage_like_the_one_behind_it() {
+    fn recorder_forwards_to_the_inner_storage() {
         let files = [("a", vec![3u8; 100_000]), ("b", vec![])];
         let memory = files
             .iter()

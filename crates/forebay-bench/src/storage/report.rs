@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// The result of a run.
+/// Throughput and latencies of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct RunReport {
-    /// Bytes that were read or written.
+    /// Number of bytes read or written.
     pub bytes: u64,
-    /// Reads or writes.
+    /// Number of reads or writes.
     pub operations: u64,
     /// Duration in seconds.
     pub seconds: f64,
-    /// Operations in flight.
+    /// Queue depth: the number of operations in flight.
     pub depth: usize,
-    /// Seconds of each operation, sorted.
+    /// Latency of each operation in seconds, in ascending order.
     #[serde(skip)]
     pub latencies: Vec<f32>,
-    /// Bytes that were finished in each interval; the last one may be shorter.
+    /// Bytes of the operations that ended in each interval. The last interval may be shorter than [`Self::interval_s`].
     #[serde(skip)]
     pub intervals: Vec<u64>,
     /// Length of an interval in seconds.
     pub interval_s: f64,
 }
 
-/// The operations of one worker.
+/// The measured operations of one worker thread.
 #[derive(Debug, Default)]
 pub(super) struct Worker {
     bytes: u64,
@@ -34,7 +34,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Records an operation that ended `since` the run's start.
+    /// Records an operation that took `took` and ended `since` after the start of the run.
     pub(super) fn done(&mut self, bytes: u64, took: Duration, since: Duration, interval: Duration) {
         self.bytes += bytes;
         self.latencies.push(took.as_secs_f32());
@@ -73,20 +73,20 @@ impl RunReport {
         report
     }
 
-    /// 10^6 bytes a second.
+    /// Returns the throughput in MB/s (10^6 bytes per second).
     pub fn mb_per_s(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.seconds.max(1e-9)
     }
 
-    /// Operations a second.
+    /// Returns the number of operations per second.
     pub fn reads_per_s(&self) -> f64 {
         self.operations as f64 / self.seconds.max(1e-9)
     }
 
-    /// Seconds within which this part of the operations finished: 0.5, 0.99, 0.999; 1 for the longest.
+    /// Returns a quantile of the latencies in seconds: `part` is 0.5 for the median, 0.99 for p99, 1 for the maximum.
     pub fn latency(&self, part: f64) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
-        // The nearest rank.
+        // Nearest-rank method.
         let rank = (self.latencies.len() as f64 * part).ceil() as usize;
         let at = rank.saturating_sub(1).min(last);
         self.latencies
@@ -94,7 +94,7 @@ impl RunReport {
             .map_or(0.0, |&latency| f64::from(latency))
     }
 
-    /// MB/s of each whole interval.
+    /// Returns the throughput of each complete interval in MB/s.
     pub fn interval_rates(&self) -> Vec<f64> {
         let whole = (self.seconds / self.interval_s.max(1e-9)) as usize;
         let rates = self.intervals.iter().take(whole);
@@ -103,8 +103,8 @@ impl RunReport {
             .collect()
     }
 
-    /// Whether the last third was 20 % slower than the first: burst credits, a cache of fast cells that is full. `None` for
-    /// fewer than nine intervals.
+    /// Returns whether the last third of the intervals was more than 20 % slower than the first third: burst credits ran out, or
+    /// the SLC cache of an SSD was full. `None` for fewer than nine intervals.
     pub fn slowed_down(&self) -> Option<bool> {
         let rates = self.interval_rates();
         let third = rates.len() / 3;
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_workers_are_combined() {
+    fn workers_are_merged_into_one_report() {
         let interval = Duration::from_millis(100);
         let mut workers: Vec<Worker> = (0..4).map(|_| Worker::default()).collect();
         for number in 0..1000u32 {

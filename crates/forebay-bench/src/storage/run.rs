@@ -1,4 +1,4 @@
-//! Performs a job with a number of reads in flight.
+//! Performs a [`ReadJob`] with a fixed number of reads in flight.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -13,28 +13,28 @@ use super::medium::{Buffer, Handle, Medium};
 use super::report::{RunReport, Worker};
 use crate::{Error, Result};
 
-/// The largest number of reads in flight: each has a thread and a buffer.
+/// Maximum number of reads in flight. Each has its own thread and buffer.
 pub(super) const DEEPEST: usize = 256;
-/// The most memory of all buffers together.
+/// Limit of the memory of all buffers together, in bytes.
 const MEMORY: u64 = 4 << 30;
-/// Files that stay open for all reads. A job of more opens each for its read, as a loader of single files does.
+/// Jobs of at most this many files keep all files open. Larger jobs open the file for each read, as loaders of single files do.
 const KEPT_OPEN: usize = 128;
 
-/// How a job is performed.
+/// Options of [`run`] and [`write()`](super::write()).
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Reads in flight, 1 to 256: the next one of the list starts when one ends.
+    /// Number of reads or writes in flight, 1 to 256. The next one of the job starts when one ends.
     pub depth: usize,
     /// Length of the intervals of [`RunReport::intervals`].
     pub interval: Duration,
-    /// Ends a run early: reads that have not begun by then are left out, but for the first one of each thread.
+    /// Time limit of the run. Operations that have not started by then are skipped, except the first one of each thread.
     pub limit: Option<Duration>,
-    /// Ends a run with an error.
+    /// Cancels the run, which then returns an error.
     pub cancel: Cancel,
 }
 
 impl RunOptions {
-    /// So many reads in flight, and intervals of 100 ms.
+    /// Returns options with `depth` reads in flight and intervals of 100 ms.
     pub fn at_depth(depth: usize) -> Self {
         Self {
             depth,
@@ -45,10 +45,10 @@ impl RunOptions {
     }
 }
 
-/// Reads everything that a job lists, in its order. The bytes are discarded.
+/// Starts all reads of a job in order, and discards their bytes.
 ///
 /// # Errors
-/// A depth of 0 or above 256, buffers beyond 4 GiB, and the first read that fails.
+/// The depth is not 1 to 256, the buffers need more than 4 GiB, a read fails, or the run is canceled.
 pub fn run(job: &ReadJob, medium: &Medium, options: &RunOptions) -> Result<RunReport> {
     check_depth(options.depth)?;
     check_memory(options.depth, job.longest())?;
@@ -85,7 +85,7 @@ pub(super) fn check_depth(depth: usize) -> Result<()> {
     }
 }
 
-/// Refuses buffers for which there may be no memory.
+/// Returns an error if the buffers of all threads need more than [`MEMORY`] bytes.
 pub(super) fn check_memory(depth: usize, longest: u32) -> Result<()> {
     let bytes = u64::from(longest) * depth as u64;
     match bytes <= MEMORY {
@@ -97,7 +97,8 @@ pub(super) fn check_memory(depth: usize, longest: u32) -> Result<()> {
     }
 }
 
-/// Runs a worker on each of `depth` threads; `stop` says when a worker has to end. The first error ends all of them.
+/// Runs `work` on each of `depth` threads. `work` gets the start time of the run, its own figures, and a function that returns
+/// whether to stop: after the time limit, a cancellation, or an error of another thread. Returns the first error.
 pub(super) fn in_parallel(
     options: &RunOptions,
     work: impl Fn(Instant, &mut Worker, &dyn Fn(&Worker) -> bool) -> Result<()> + Sync,
@@ -140,7 +141,7 @@ pub(super) fn in_parallel(
 struct Reader<'a> {
     job: &'a ReadJob,
     medium: &'a Medium,
-    /// Open files, where there are few.
+    /// Handles that stay open, by file; `None` if each read opens its file.
     kept: Option<Vec<OnceLock<Arc<Handle>>>>,
 }
 
@@ -175,7 +176,7 @@ impl Reader<'_> {
         if let Some(handle) = kept[file].get() {
             return Ok(Arc::clone(handle));
         }
-        // Two threads may open it at once; one of the handles stays.
+        // Two threads may open the same file at once: the first handle is kept, the other one is closed.
         let handle = Arc::new(self.medium.open(path)?);
         Ok(Arc::clone(kept[file].get_or_init(|| handle)))
     }
@@ -231,7 +232,7 @@ mod tests {
         let medium = Medium::Local { direct: true };
         let handle = match medium.open(&files[0].0) {
             Ok(handle) => handle,
-            // tmpfs of older kernels.
+            // tmpfs of older kernels does not support `O_DIRECT`.
             Err(error) => return assert_eq!(error.kind(), std::io::ErrorKind::Unsupported),
         };
         let expected = std::fs::read(&files[0].0).unwrap();
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_at_its_limit_and_when_it_is_stopped() {
+    fn a_run_ends_at_its_time_limit_and_when_canceled() {
         let dir = tempfile::tempdir().unwrap();
         let files = files(dir.path(), 1, 1 << 20);
         let job = ReadJob::random(files, &SizeMix::fixed(512), 3_000_000, 2).unwrap();

@@ -1,4 +1,4 @@
-//! Writes of bytes that nothing can compress, with `fsync` in the timing.
+//! Measures writes of incompressible bytes; the measured time includes `fsync`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,27 +13,27 @@ use super::run::{RunOptions, check_depth, check_memory, in_parallel};
 use crate::random::Random;
 use crate::{Error, Result};
 
-/// Writes to one file.
+/// A write benchmark on one file.
 #[derive(Debug, Clone)]
 pub struct WriteJob {
-    /// The file: made or overwritten, and left there.
+    /// Path of the file, which is created or overwritten, and not removed afterwards.
     pub path: PathBuf,
-    /// Bytes of the file, rounded down to whole blocks.
+    /// Size of the file in bytes, rounded down to whole blocks.
     pub bytes: u64,
-    /// Bytes of a write, up to 64 MiB.
+    /// Size of a write in bytes, up to 64 MiB.
     pub block: u32,
-    /// Whether blocks are written in random order, each once.
+    /// Whether to write the blocks in pseudo-random order. Each block is written once.
     pub random: bool,
-    /// Whether writes bypass the page cache; the block must be a multiple of 4096 bytes then.
+    /// Whether writes bypass the page cache (`O_DIRECT`). `block` must then be a multiple of 4096 bytes.
     pub direct: bool,
 }
 
 const LONGEST: u32 = 64 << 20;
 
-/// Writes the file. The time ends when the file is durable: after `fsync`.
+/// Writes the file. The measured time includes the final `fsync`.
 ///
 /// # Errors
-/// An invalid block, a depth of 0 or above 256, buffers beyond 4 GiB, and the first write that fails.
+/// The block size is invalid, the depth is not 1 to 256, the buffers need more than 4 GiB, a write fails, or the run is canceled.
 pub fn write(job: &WriteJob, options: &RunOptions) -> Result<RunReport> {
     check_depth(options.depth)?;
     let aligned = !job.direct || (job.block as usize).is_multiple_of(ALIGN);
@@ -52,7 +52,7 @@ pub fn write(job: &WriteJob, options: &RunOptions) -> Result<RunReport> {
     let block = u64::from(job.block);
     let blocks = job.bytes / block;
     let (next, syncing) = (AtomicU64::new(0), AtomicU64::new(options.depth as u64));
-    // Filled before the clock starts.
+    // The buffers are filled before the measurement starts.
     let prepared = (0..options.depth as u64).map(|number| {
         let (mut buffer, mut random) = (Buffer::new(job.block), Random::new(number));
         random.fill(buffer.aligned());
@@ -80,7 +80,7 @@ pub fn write(job: &WriteJob, options: &RunOptions) -> Result<RunReport> {
             let (took, since) = (start.elapsed(), begin.elapsed());
             worker.done(block, took, since, options.interval);
         }
-        // The last one to end makes all of it durable.
+        // The worker that ends last syncs the whole file.
         match syncing.fetch_sub(1, Ordering::AcqRel) {
             1 => file.sync_all().map_err(|e| fail("fsync", e)),
             _ => Ok(()),
@@ -88,7 +88,7 @@ pub fn write(job: &WriteJob, options: &RunOptions) -> Result<RunReport> {
     })
 }
 
-/// Makes random bytes other ones, page by page, for file systems that look for duplicates.
+/// Replaces the first 16 bytes of each 4096-byte page by new random bytes, so that no file system can deduplicate the pages.
 pub fn renew(bytes: &mut [u8], random: &mut Random) {
     for page in bytes.chunks_mut(ALIGN) {
         let len = page.len().min(16);
@@ -96,7 +96,7 @@ pub fn renew(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// A permutation of the blocks: multiplication by a number that is prime to their count.
+/// Returns the block to write as number `number`: a permutation, multiplication by a step that is coprime to the block count.
 fn scatter(number: u64, blocks: u64) -> u64 {
     let mut step = (blocks as f64 * 0.618) as u64 | 1;
     while gcd(step, blocks) != 1 {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_is_written_and_none_can_be_compressed() {
+    fn every_block_is_written_and_incompressible() {
         let dir = tempfile::tempdir().unwrap();
         for (random, depth) in [(false, 1), (true, 5)] {
             let job = WriteJob {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_scattered_once_each() {
+    fn scatter_is_a_permutation_of_the_blocks() {
         for blocks in [1, 2, 3, 10, 97, 1024, 30_030] {
             let mut all: Vec<u64> = (0..blocks).map(|number| scatter(number, blocks)).collect();
             assert!(blocks < 10 || !all.is_sorted());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_jobs_are_refused() {
+    fn invalid_jobs_are_rejected() {
         let mut job = WriteJob {
             path: "/no/such/dir/file".into(),
             bytes: 8192,

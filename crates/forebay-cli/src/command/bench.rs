@@ -66,7 +66,7 @@ enum What {
     Stream(stream::Stream),
 }
 
-/// The arguments of one benchmark, which can run it.
+/// A benchmark with its arguments, ready to run.
 trait Experiment {
     /// Runs the benchmark. Each alternative is measured `runs` times, not counting warm-up runs.
     fn measure(self, runs: usize, console: &Console) -> Result<Vec<BenchReport>, Failure>;

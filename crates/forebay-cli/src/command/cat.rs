@@ -67,7 +67,7 @@ pub(crate) struct Args {
 /// Longest text value that is printed, in bytes.
 const TEXT_LIMIT: usize = 400;
 
-/// Maximum count of numbers of a list to print in text output.
+/// Maximum number of list elements to print in text output.
 const SHOWN_NUMBERS: usize = 12;
 
 /// Number of leading bytes of a binary value to print.

@@ -24,7 +24,7 @@ pub(super) struct Job<'a> {
     pub(super) source: &'a Path,
     pub(super) destination: &'a Path,
     pub(super) mode: CopyMode,
-    /// Whether directories that are no datasets are copied.
+    /// Whether to copy directories that are not datasets.
     pub(super) recursive: bool,
     pub(super) delete: bool,
     pub(super) how: &'a How,

@@ -1,4 +1,4 @@
-//! `forebay cp`: objects and whole datasets from one place to another.
+//! `forebay cp`: copies objects, directories and datasets between locations.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Options of a loader on the command line: `-o batch_size=256`, by the names that `CONFIG.toml` and Python have.
+//! Loader options on the command line, such as `-o batch_size=256`, with the same names as in `CONFIG.toml` and Python.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl LoaderOptionArgs {
         self.options.is_empty()
     }
 
-    /// Takes an option out that is not one of the loader. Returns the last value that was given for it.
+    /// Removes an option that is not a loader option. Returns its last value.
     pub(super) fn take(&mut self, name: &str) -> Option<String> {
         let value = |given: &String| Some(given.strip_prefix(name)?.strip_prefix('=')?.to_owned());
         let found = self.options.iter().filter_map(value).next_back();
@@ -30,7 +30,7 @@ impl LoaderOptionArgs {
         found
     }
 
-    /// Reads the options; `is_known` says which ones the command has.
+    /// Parses the options. `is_known` returns whether the command accepts a loader option.
     pub(super) fn read(&self, is_known: impl Fn(&str) -> bool) -> Result<LoaderOptions, Failure> {
         let mut options = LoaderOptions::default();
         for given in &self.options {
@@ -59,14 +59,14 @@ impl LoaderOptionArgs {
     }
 }
 
-/// A value as it is typed: a word, a list with commas, or a table or list as TOML has it.
+/// Parses the value of an option: a word, a list separated by commas, or a TOML table or array.
 fn value(kind: OptionKind, text: &str) -> Result<Value, String> {
     if text.trim_start().starts_with(['{', '[']) {
         let mut table: BTreeMap<String, Value> = toml::from_str(&format!("value = {text}"))
             .map_err(|e| e.message().replace('\n', " "))?;
         return table.remove("value").ok_or_else(|| "no value".to_owned());
     }
-    // A text is refused where a number or a flag is expected.
+    // Text stays a string; `LoaderOptions::set` rejects it for a number or a flag.
     let number = |text: &str| {
         let number = text.parse::<u64>();
         number.map_or_else(|_| Value::from(text), Value::from)

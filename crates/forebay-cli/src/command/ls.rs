@@ -1,4 +1,4 @@
-//! `forebay ls`: what lies at a place, and what a dataset there holds.
+//! `forebay ls`: lists a location, and summarizes a dataset there.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -95,7 +95,8 @@ struct Listed {
 }
 
 impl Listed {
-    /// Listings do not tell checksums, and asking for each takes a request: not for more objects than one looks at.
+    /// Requests the checksums of the objects, which listings do not contain. Each takes a request, so lists of more than
+    /// `ASK_MOST` objects get none.
     fn ask_checksums(&mut self, store: &Store) {
         const ASK_MOST: usize = 1000;
         const PARALLEL: usize = 16;
@@ -107,7 +108,7 @@ impl Listed {
             PARALLEL,
             || (),
             |(), object| {
-                // One that went away meanwhile is shown as it was listed.
+                // An object that was deleted in the meantime is printed as listed, without a checksum.
                 if let Ok(Some(now)) = store.head(&object.key) {
                     object.crc32c = now.crc32c;
                 }
@@ -119,7 +120,7 @@ impl Listed {
 
 fn nothing_there(store: &Store, location: &Location) -> Failure {
     let shown = printable(&location.to_string());
-    // An empty directory is there, an empty prefix is not.
+    // An empty local directory exists, but a store has no empty prefixes.
     let is_dir = store
         .location()
         .local_path()
@@ -285,7 +286,7 @@ fn finish(
     Ok(Outcome::Done)
 }
 
-/// A time in UTC as RFC 3339 has it, to the second.
+/// Formats a time in UTC as RFC 3339, with whole seconds.
 fn utc(time: SystemTime) -> String {
     let seconds = match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => since.as_secs() as i64,
@@ -297,8 +298,8 @@ fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar. Years are counted from March, so
-/// that the leap day is the last one.
+/// Converts days since 1970-01-01 into year, month and day of the Gregorian calendar. Years are counted from March 1, so that
+/// the leap day is the last day of a year.
 fn civil(days: i64) -> (i64, i64, i64) {
     const DAYS_OF_400_YEARS: i64 = 146_097;
     // 0000-03-01 is 719,468 days before 1970-01-01.
@@ -323,7 +324,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn times_are_told_as_the_calendar_has_them() {
+    fn times_are_formatted_as_rfc_3339() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),

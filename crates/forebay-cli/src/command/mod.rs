@@ -1,4 +1,4 @@
-//! The commands. A new one is a file with `Args` and `run`, its `mod`, and one line in the table.
+//! The commands. To add one, write a module with `Args` and `run`, and add it to `commands!` below.
 
 mod advise;
 pub(crate) mod bench;
@@ -39,7 +39,7 @@ macro_rules! commands {
         /// A command with its arguments. What each does is said in its file.
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
-            // Documented by the `Args` of each: a comment here would be the help text instead of it.
+            // The help text is the doc comment of each `Args`. A doc comment here would replace it.
             $(#[allow(missing_docs)] $variant(Box<$module::Args>),)+
         }
 
@@ -55,13 +55,13 @@ macro_rules! commands {
 }
 
 impl Command {
-    /// Returns whether all of stderr is a log of JSON objects.
+    /// Returns whether everything on stderr must be JSON objects, one per line.
     pub(crate) fn logs_json(&self) -> bool {
         matches!(self, Command::Serve(args) if args.logs_json())
     }
 }
 
-// In the order of `forebay --help`.
+// `forebay --help` lists the commands in this order.
 commands! {
     Quickstart => quickstart,
     Pack => pack,

@@ -1,4 +1,4 @@
-//! `inspect` and `verify` of files of other tools' formats.
+//! `inspect` and `verify` for record files in the formats of other tools.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,13 +27,13 @@ use crate::tfrecord_names::is_compressed;
 
 /// Width of the histogram's bars, in characters.
 const BAR_WIDTH: usize = 32;
-/// Classes that are shown to a person who did not ask for all.
+/// Maximum number of classes to print without --verbose.
 const SHOWN_CLASSES: usize = 12;
-/// Records between two updates of the bar.
+/// Number of records between two updates of the progress bar.
 const STEP_RECORDS: u64 = 256;
 
-/// Returns the TFRecords of another tool in a local directory that is no dataset, if any is compressed: those cannot be
-/// indexed first. None if they may be what is left of a dataset.
+/// Returns the TFRecord files of a local directory if any of them is compressed, since compressed files cannot be indexed.
+/// Returns `None` if the directory has files of Forebay: it may be a damaged dataset.
 pub(super) fn local_tfrecords(path: &Path) -> Option<RecordInput> {
     let own = [
         MANIFEST,
@@ -50,13 +50,13 @@ pub(super) fn local_tfrecords(path: &Path) -> Option<RecordInput> {
         return None;
     }
     let mut input = RecordInput::new(path);
-    // Reading does not depend on it, and labels from 0 are refused where none is given.
+    // Without a label base, label 0 is an error. The base does not matter here, since labels are not converted.
     input.features.label_base = Some(0);
     input.splits = names::by_split(&files, None).ok()?;
     Some(input)
 }
 
-/// Prints splits, columns and sizes, as far as they are known without reading the records.
+/// Prints the splits, columns and sizes that are known without reading the records.
 pub(super) fn inspect(
     path: &Path,
     format: RecordFormat,
@@ -152,7 +152,7 @@ fn print(lines: Vec<String>, console: &Console) {
     lines.iter().for_each(|line| console.line(line));
 }
 
-/// Prints labels and classes, if the source has them.
+/// Prints the classes of the source, if it has any.
 fn print_classes(facts: &SourceFacts, console: &Console) {
     let count = facts.classes.len();
     let shown = match console.is_verbose() || count <= SHOWN_CLASSES + 1 {
@@ -178,7 +178,7 @@ fn print_classes(facts: &SourceFacts, console: &Console) {
     }
 }
 
-/// Records that are read, and what is wrong with them.
+/// The state of a verification, shared by its threads.
 struct Check<'a> {
     features: &'a RecordFeatures,
     /// Whether images are decoded.
@@ -200,7 +200,7 @@ impl Check<'_> {
         findings.push(what);
     }
 
-    /// Reads the records of a file until its end, or until the place of the next one is unknown.
+    /// Checks the records of a file. Damaged records are skipped, until the position of the next record is unknown.
     fn file(&self, decoder: &mut Decoder, file: &dyn RecordFile) {
         let shown = show(file.path());
         let mut reader = match file.read(0..file.records()) {
@@ -229,7 +229,7 @@ impl Check<'_> {
         }
     }
 
-    /// Looks for the image of a record, and decodes it if that was asked for.
+    /// Parses a record and finds its image; decodes the image if `deep` is set.
     fn image(&self, decoder: &mut Decoder, record: &[u8]) -> Result<(), String> {
         let example = ExampleView::parse(record).map_err(|error| error.to_string())?;
         let image = self.features.image(example);
@@ -242,7 +242,7 @@ impl Check<'_> {
     }
 }
 
-/// Reads every record; with `deep` every image is decoded. Damage is listed, and an error.
+/// Reads every record, and decodes every image if `deep` is set. Prints all damage, and returns an error if there is any.
 pub(super) fn verify(
     path: &Path,
     format: RecordFormat,
@@ -302,7 +302,7 @@ pub(super) fn verify(
     conclude(path, format, files.len(), check, started.elapsed(), console)
 }
 
-/// Prints the findings and the figures of a verification.
+/// Prints the findings and the totals of a verification.
 fn conclude(
     path: &Path,
     format: RecordFormat,
@@ -361,7 +361,7 @@ fn conclude(
     }
 }
 
-/// Lists damage.
+/// Prints each finding as a line and as an event.
 fn report(findings: &[String], console: &Console) {
     for finding in findings {
         let label = console.paint().red("damaged");

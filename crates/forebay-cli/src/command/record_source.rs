@@ -1,4 +1,4 @@
-//! Recognizes by names whether SRC of a command is a dataset or files of another tool.
+//! Determines from file names whether SRC of a command is a dataset or records of another tool.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use forebay_store::{Location, Object, Store, StoreOptions};
 use super::foreign_args::ForeignArgs;
 use crate::failure::Failure;
 
-/// The list of the files of a split, in formats that have one.
+/// Name of the file that lists the shards of a split, in formats with such a list.
 const INDEX: &str = "index.json";
-/// The extensions of files that may be in directories of a source, one for each split.
+/// Ends of file names that identify a format in a subdirectory of the source. Each subdirectory holds a split.
 const IN_DIRS: [&str; 13] = [
     ".bin",
     ".parquet",
@@ -28,13 +28,13 @@ const IN_DIRS: [&str; 13] = [
     "metadata.jsonl",
     "metadata.tsv",
 ];
-/// The extension of directories that are one thing.
+/// Extension of a Zarr store, a directory that counts as one file.
 const STORE: &str = ".zarr";
-/// Directories of a source whose names are looked at.
+/// Maximum number of subdirectories of a source to list.
 const DIRS_SEEN: usize = 16;
 
-/// Returns the records of another tool's format that SRC names: a place, a pattern, or several files. `None` for a
-/// dataset and for TFRecords.
+/// Returns the format and the input if SRC names records of another tool, as a directory or prefix, a brace pattern, or
+/// several files. Returns `None` for a dataset and for local TFRecords.
 pub(crate) fn foreign_source(
     sources: &[PathBuf],
     given: Option<RecordFormat>,
@@ -59,7 +59,7 @@ pub(crate) fn foreign_source(
             files.push(Location::parse(name)?);
         }
         let dir = text.rsplit_once('/').map_or(".", |(dir, _)| dir);
-        // A pattern may be in a directory's name too.
+        // The name of the directory may have braces too.
         let dir = dir.split('{').next().unwrap_or_default();
         location = Location::parse(if dir.is_empty() { "." } else { dir })?;
     }
@@ -83,7 +83,7 @@ pub(crate) fn foreign_source(
             found.map(|(format, _)| format).or_else(listed)
         }
     };
-    // TFRecords in a store are records of a place as any others; local ones get their splits from their names.
+    // Local TFRecords are handled by the caller, which derives splits from file names. In a store, they are foreign records.
     let is_shards = |format: RecordFormat| {
         format == RecordFormat::DATASET
             || (format == RecordFormat::TFRECORD && !location.is_remote())
@@ -98,7 +98,8 @@ pub(crate) fn foreign_source(
     Ok(Some((format, input)))
 }
 
-/// The names at the top of a place, and one level below for lists of files; of a file its own.
+/// Returns the names in a directory or prefix, and names in its subdirectories that identify a format. For a file, returns its
+/// own name.
 fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Failure> {
     let Ok(path) = location.local_path() else {
         let key = location.key().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `forebay repair`: what is whole of a damaged dataset, as a new one.
+//! `forebay repair`: copies the intact records of a damaged dataset into a new dataset.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::quantity;
 use crate::staging_args::StagingArgs;
 use crate::store_args::StoreArgs;
 
-/// Lost records that are printed; the report has all of them.
+/// Maximum number of lost ranges of records to print; the report lists all of them.
 const LOST_SHOWN: usize = 20;
 
 /// Copy the intact records of a damaged dataset, and list the lost ones

@@ -16,7 +16,7 @@ use crate::paint::printable;
 use crate::quantity;
 use crate::store_args::StoreArgs;
 
-/// Deletions at a time: each is one request.
+/// Number of parallel deletions; each is one request.
 const PARALLEL: usize = 16;
 
 /// Remove objects, and with -r everything below a location
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// The contents of a location.
+/// The objects or the checkpoint to remove at a location.
 enum Found {
     Objects(CopySource, Vec<Object>),
     Checkpoint(Checkpoint),
@@ -61,7 +61,7 @@ enum Found {
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let options = args.store.options_until(console);
     let (mut objects, mut bytes) = (0, 0);
-    // Everything is looked up before anything is removed.
+    // All locations are resolved first, so that an invalid one fails the command before anything is removed.
     let mut found = Vec::new();
     for location in &args.locations {
         let checkpoint = match args.recursive {
@@ -142,7 +142,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// The objects that a location names.
+/// Returns the objects to remove at a location, manifests first.
 fn find(
     location: &Location,
     recursive: bool,
@@ -173,7 +173,7 @@ fn find(
     Ok((source, objects))
 }
 
-/// Whether a mistyped location could remove far more than was meant.
+/// Returns whether the location is a file system root, the home directory or a bucket: such a location is probably a mistake.
 fn is_root(location: &Location) -> bool {
     match location.local_path() {
         Ok(path) => {
@@ -188,7 +188,8 @@ fn is_root(location: &Location) -> bool {
     }
 }
 
-/// Deletes manifests one after the other, then all else in parallel.
+/// Deletes the manifests one after the other, then the other objects in parallel. Without its manifest, a partly deleted
+/// dataset cannot be opened.
 fn remove(store: &Store, objects: &[Object]) -> Result<(), Failure> {
     let manifests = objects.partition_point(|object| object.key.ends_with(MANIFEST));
     for object in &objects[..manifests] {
@@ -203,7 +204,7 @@ fn remove(store: &Store, objects: &[Object]) -> Result<(), Failure> {
 }
 
 fn remove_empty_directories(root: &std::path::Path) {
-    // Deepest first; what is not empty stays.
+    // Deepest directories first. `remove_dir` fails for a directory that is not empty, which then stays.
     for entry in walkdir::WalkDir::new(root)
         .contents_first(true)
         .into_iter()

@@ -1,4 +1,4 @@
-//! The option `--seek-points`, which several commands have.
+//! The option `--seek-points` of several commands.
 
 use forebay_image::SeekDensity;
 

@@ -1,4 +1,4 @@
-//! `forebay bench pack` and `forebay bench read`: benchmarks without decoding.
+//! `forebay bench pack` and `forebay bench read`.
 
 use std::path::PathBuf;
 

@@ -17,7 +17,7 @@ use crate::paint::printable;
 
 /// Size of a piece in storage order, in bytes.
 pub(super) const PIECE_BYTES: u64 = 16 << 20;
-/// Bytes at the end of an indexed shard that are read first: they hold the start of the index, whose length is not known before.
+/// Bytes that a reader fetches from the end of an indexed shard before it knows the length of the index there.
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// The training whose data is fetched.

@@ -49,7 +49,8 @@ impl AreaArgs {
         }
     }
 
-    /// The checkpoint at a location where a dataset was looked for, or the failure of that.
+    /// Returns the checkpoint at a location where no dataset was found. Returns `failure` if there is no checkpoint either, or if
+    /// the dataset exists but could not be opened.
     pub(super) fn instead(
         &self,
         path: &Path,
@@ -99,7 +100,7 @@ impl AreaArgs {
     }
 }
 
-/// Whether a local directory has the manifest of a checkpoint.
+/// Returns whether a local directory has the manifest of a checkpoint.
 pub(super) fn is_checkpoint(path: &Path) -> bool {
     path.join(checkpoint::MANIFEST_NAME).is_file()
 }

@@ -22,7 +22,7 @@ fn location<'a>(context: &'a Context<'_>) -> Option<&'a Location> {
     }
 }
 
-/// Checks the file system of a local dataset for mount options that slow down reads.
+/// Checks the type of a local dataset's file system, and its mount options, for slow reads.
 pub(super) fn file_system(context: &Context<'_>) -> Vec<Finding> {
     let path = location(context).and_then(|location| location.local_path().ok());
     let mount = path.and_then(Mount::of);

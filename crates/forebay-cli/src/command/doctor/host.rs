@@ -51,7 +51,7 @@ const FEW_SOCKETS: u64 = 8;
 enum Opens {
     /// Number of files, of which the loader keeps some open; `None` without a local dataset.
     Files(Option<u64>),
-    /// At most this many connections.
+    /// Maximum number of connections.
     Sockets(u64),
 }
 

@@ -1,4 +1,4 @@
-//! Mapped shards: an index of records whose files stay as they are.
+//! `forebay index` with mapped shards: an index of records that stay in the files of another tool.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -49,7 +49,8 @@ pub(super) struct InPlaceArgs {
     store: StoreArgs,
 }
 
-/// Returns the conversion to mapped shards, unless these are TFRecords that get an index beside them.
+/// Returns the options of a conversion to mapped shards. Returns `None` for TFRecords without seek points, which get an index
+/// file for each shard instead.
 pub(super) fn options(
     args: &super::Args,
     console: &Console,

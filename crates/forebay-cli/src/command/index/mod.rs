@@ -1,4 +1,4 @@
-//! `forebay index`: a dataset of records that stay in the files of another tool.
+//! `forebay index`: makes a dataset of records that stay in the files of another tool.
 
 mod in_place;
 pub(crate) mod names;
@@ -83,7 +83,7 @@ pub(crate) struct Args {
 
 const ELSEWHERE: &str = "choose another place with --output DIR";
 
-/// One file, indexed.
+/// The result of indexing one TFRecord file.
 struct Indexed {
     entry: ShardEntry,
     samples: SampleDigest,
@@ -170,13 +170,13 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         Durability::Synced,
     )?;
     sync_dir(&root)?;
-    // What was published must be what others can open.
+    // Opening the dataset checks that the files just written are readable.
     let dataset = Dataset::open(&root)?;
     report(&dataset, started, console);
     Ok(account::outcome(dataset.manifest().account.as_ref()))
 }
 
-/// The dataset's directory and its files.
+/// Returns the directory of the dataset, and the TFRecord files to index.
 fn decide(args: &Args) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
     let mut files = Vec::new();
     let mut directories = Vec::new();
@@ -208,7 +208,7 @@ fn decide(args: &Args) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
     }
 }
 
-/// A dataset that was packed has indexes and a manifest that say more than can be found out here.
+/// Returns an error if the directory holds a packed dataset: its manifest has facts that indexing cannot recover.
 fn may_publish(root: &Path, overwrite: bool) -> Result<(), Failure> {
     if overwrite {
         return Ok(());
@@ -234,7 +234,7 @@ fn make_dir(path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Links to the files, so that a dataset can be made where theirs cannot be written to.
+/// Makes symlinks in `root` to the files, so that the directory of the files need not be writable.
 fn link_all(root: &Path, files: &[PathBuf]) -> Result<(), Failure> {
     for file in files {
         let Some(name) = file.file_name() else {
@@ -251,7 +251,7 @@ fn link_all(root: &Path, files: &[PathBuf]) -> Result<(), Failure> {
         let target = fs::canonicalize(file).map_err(|error| failed(&link, error))?;
         match symlink(&target, &link) {
             Ok(()) => {}
-            // From an earlier run, or the file itself.
+            // An earlier run made the link, or the file itself is in `root`.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let there = fs::canonicalize(&link).map_err(|error| failed(&link, error))?;
                 if there != target {
@@ -269,7 +269,7 @@ fn link_all(root: &Path, files: &[PathBuf]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The features of the records, decided by the first one.
+/// Returns the schema of the records, derived from the first record of the first file that has one.
 fn schema_of<'a>(
     files: impl Iterator<Item = &'a PathBuf>,
     records: &ForeignRecords,
@@ -351,14 +351,14 @@ fn index_file(root: &Path, path: &Path, schema: &ForeignSchema) -> Result<Indexe
     })
 }
 
-/// The features of a shard's first record: their kinds, and whether each holds one value.
+/// Returns the features of a shard's first record: for each the kind, and whether it holds exactly one value.
 fn first_features(shard: &Shard) -> Result<BTreeMap<String, (FeatureKind, bool)>, Failure> {
     if shard.is_empty() {
         return Ok(BTreeMap::new());
     }
     let mut record = Vec::new();
     shard.read(0, &mut record)?;
-    // Records that are no Examples have no features: the index serves them all the same.
+    // A record that is not an Example has no features. This is no error: an index needs none.
     Ok(feature_kinds(&record))
 }
 
@@ -419,7 +419,7 @@ fn manifest_of(
     Ok(manifest)
 }
 
-/// The account of records that stay in their files.
+/// Returns the account for the manifest: all records count as packed, since none is left out.
 fn account_of(
     manifest: &Manifest,
     schema: &ForeignSchema,

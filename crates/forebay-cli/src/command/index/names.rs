@@ -1,4 +1,4 @@
-//! Which split a foreign TFRecord file is of, told by its name; and whether all files are there.
+//! Derives the split of another tool's TFRecord file from its name, and checks that no file of a set is missing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::failure::{Failure, io_hint};
 use crate::input::show;
 use crate::tfrecord_names::{is_shard, parse, split_of};
 
-/// The files of a directory whose names are those of TFRecord shards.
+/// Returns the files of a directory that are named like TFRecord shards, sorted.
 pub(crate) fn shards_in(root: &Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(format!("cannot list {}: {error}", show(root))).maybe_hint(io_hint(&error))
@@ -35,7 +35,8 @@ pub(crate) fn shards_in(root: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// The files of each split in order, with none missing.
+/// Groups files by split, in their given order; `forced` names the split of all files. Returns an error if a shard `N-of-M` is
+/// missing, or if two files have the same name.
 pub(crate) fn by_split(
     files: &[PathBuf],
     forced: Option<&str>,
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hole_is_found() {
+    fn missing_shards_are_reported() {
         let files = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         let whole = files(&["train-00000-of-00002", "train-00001-of-00002"]);
         assert_eq!(by_split(&whole, None).unwrap()["train"], whole);

@@ -1,4 +1,4 @@
-//! The figures of `inspect`: from indexes alone, and with `--deep` from every record.
+//! Statistics of `inspect`: from the indexes alone, and with `--deep` from every record.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,11 +13,11 @@ use crate::contents::SplitShards;
 use crate::failure::Failure;
 use crate::histogram::Histogram;
 
-/// From the indexes: how big the records are, and how many there are of each label.
+/// Statistics from the indexes: record sizes and label counts.
 #[derive(Default)]
 pub(super) struct IndexFigures {
     pub(super) record_sizes: Histogram,
-    /// For each label its records in each split; `None` is a record without a label.
+    /// Number of records by label and split; `None` stands for records without a label.
     pub(super) labels: BTreeMap<Option<i64>, Vec<u64>>,
 }
 
@@ -42,25 +42,25 @@ impl IndexFigures {
     }
 }
 
-/// From the records: what the images are.
+/// Statistics from the records: formats and sizes of the images.
 #[derive(Default)]
 pub(super) struct ImageFigures {
     pub(super) records: u64,
     pub(super) bytes: u64,
     pub(super) sizes: Histogram,
-    /// Short sides, in pixels.
+    /// Short sides of the images, in pixels.
     pub(super) short_sides: Histogram,
-    /// Images by format, colour and scan order: "JPEG rgb", "PNG grey".
+    /// Number of images by format, color and scan order, such as "JPEG rgb" or "PNG grey".
     pub(super) kinds: BTreeMap<String, u64>,
     pub(super) widths: Option<(u32, u32)>,
     pub(super) heights: Option<(u32, u32)>,
-    /// Records without an image that can be read, and the first of them.
+    /// Number of records without a readable image; `first_unreadable` describes the first one.
     pub(super) unreadable: u64,
     pub(super) first_unreadable: Option<String>,
 }
 
 impl ImageFigures {
-    /// Reads every record, shards in parallel.
+    /// Reads every record; shards are read in parallel.
     pub(super) fn read(
         splits: &[SplitShards],
         features: &RecordFeatures,

@@ -1,4 +1,4 @@
-//! `forebay inspect`: what is in a dataset or a shard.
+//! `forebay inspect`: prints the contents of a dataset, shard or checkpoint.
 
 mod figures;
 pub(super) mod sheet;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         return record_files::inspect(&args.path, format, &input, console);
     }
     let contents = match Contents::open(&args.path, &store) {
-        // To look for checkpoints lists every directory, so it comes last.
+        // Checkpoints are looked up last, since this lists every directory.
         Err(failure)
             if failure.is_missing()
                 && !args.path.is_dir()

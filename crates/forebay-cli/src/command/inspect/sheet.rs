@@ -1,5 +1,4 @@
-//! `inspect --contact-sheet`: images from all over the splits as one picture, with their boxes and
-//! masks.
+//! `inspect --contact-sheet`: one image file with evenly spaced samples of the dataset, with their boxes and masks.
 
 use std::path::Path;
 
@@ -16,12 +15,12 @@ use crate::contents::{Contents, SplitShards};
 use crate::failure::Failure;
 use crate::input::show;
 
-/// Images on a sheet, where the dataset has as many.
+/// Maximum number of images on a sheet.
 const IMAGES: u64 = 64;
-/// Side of an image on the sheet.
+/// Side of an image on the sheet, in pixels.
 const SIDE: u32 = 160;
 
-/// Writes the sheet as a PNG. Images that cannot be decoded are missing on it.
+/// Writes the sheet as a PNG. Images that cannot be decoded are left out.
 pub(super) fn write(
     path: &Path,
     contents: &Contents,
@@ -71,8 +70,8 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Draws the first boxes and the first mask of a record over its image. Those that cannot be read are
-/// missing on it; `verify --deep` finds them.
+/// Draws the first boxes column and the first mask column of a record over its image. Values that cannot be read are left
+/// out; `verify --deep` reports them.
 fn overlay(schema: &Schema, record: &[u8], map: &SpatialMap, image: &mut [u8]) {
     let Ok(example) = ExampleView::parse(record) else {
         return;
@@ -97,7 +96,7 @@ fn overlay(schema: &Schema, record: &[u8], map: &SpatialMap, image: &mut [u8]) {
     }
 }
 
-/// Writes square images of `side`, each with its caption.
+/// Writes a sheet of square images with a side of `side` pixels, each with its caption.
 pub(crate) fn save(
     path: &Path,
     pixels: &[u8],
@@ -108,7 +107,7 @@ pub(crate) fn save(
     Ok(write_file(path, &png, Durability::Cached)?)
 }
 
-/// The shard that holds a record of all shards in their order, and its number there.
+/// Returns the shard that holds a record, and the number of the record in that shard. `record` counts through all shards.
 fn located<'a>(shards: &[&'a Shard], mut record: u64) -> (&'a Shard, u64) {
     for shard in shards {
         if record < shard.len() {
@@ -119,7 +118,7 @@ fn located<'a>(shards: &[&'a Shard], mut record: u64) -> (&'a Shard, u64) {
     unreachable!("the caller counts the records of these shards")
 }
 
-/// About as many columns as rows, the last row full where that can be.
+/// Returns the number of columns: the square root of the count, or up to twice as many if this fills the last row.
 fn columns(samples: usize) -> usize {
     let square = (samples as f64).sqrt().ceil().max(1.0) as usize;
     let full = (square..=square * 2).find(|columns| samples.is_multiple_of(*columns));
@@ -131,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contact_sheets_have_full_rows_where_they_can() {
+    fn contact_sheets_have_full_rows_if_possible() {
         for (samples, expected) in [(1, 1), (2, 2), (7, 3), (12, 4), (13, 4), (16, 4), (64, 8)] {
             assert_eq!(columns(samples), expected, "{samples}");
         }

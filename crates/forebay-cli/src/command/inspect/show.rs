@@ -15,13 +15,13 @@ use crate::paint::printable;
 use crate::quantity;
 use crate::table::{Align, Table};
 
-/// Classes that are shown to a person who did not ask for all.
+/// Maximum number of classes to print without --verbose.
 const SHOWN_CLASSES: usize = 12;
 
 /// Width of the histogram's bars, in characters.
 const BAR_WIDTH: usize = 32;
 
-/// Everything that was found out.
+/// The results of `inspect`.
 pub(super) struct Findings<'a> {
     pub(super) contents: &'a Contents,
     pub(super) splits: &'a [SplitShards],
@@ -29,7 +29,7 @@ pub(super) struct Findings<'a> {
     pub(super) images: Option<&'a ImageFigures>,
 }
 
-/// One label, with the class that the manifest gives it.
+/// A label with its record counts, and its class in the manifest.
 #[derive(Serialize)]
 struct ClassRow {
     label: Option<i64>,
@@ -165,7 +165,7 @@ impl Findings<'_> {
         }
     }
 
-    /// The columns of the records; none for a shard alone.
+    /// Returns the columns of the manifest; empty for a single shard.
     fn columns(&self) -> Schema {
         match self.contents {
             Contents::Dataset(dataset) => dataset.manifest().schema(),
@@ -303,7 +303,7 @@ impl Findings<'_> {
         }
     }
 
-    /// The classes of the manifest in label order, then labels that it does not know.
+    /// Returns the classes of the manifest in label order, then labels of records that have no class in the manifest.
     fn classes(&self) -> Vec<ClassRow> {
         let none = vec![0; self.splits.len()];
         let counts = |label: Option<i64>| self.index.labels.get(&label).unwrap_or(&none).clone();
@@ -425,7 +425,7 @@ fn image_event(images: &ImageFigures) -> Value {
     })
 }
 
-/// `one value`, or the dimensions of a list.
+/// Formats the shape of a feature: `one value`, or `list of` its dimensions.
 fn shape(shape: &[Option<u64>]) -> String {
     if shape.is_empty() {
         return "one value".to_owned();
@@ -437,7 +437,7 @@ fn shape(shape: &[Option<u64>]) -> String {
     format!("list of {}", sides.join(" x "))
 }
 
-/// `name=value` for each pack option.
+/// Formats the pack options as `name=value`, separated by spaces.
 fn options(pack: &BTreeMap<String, Value>) -> String {
     let pairs: Vec<String> = pack
         .iter()

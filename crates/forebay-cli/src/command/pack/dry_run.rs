@@ -1,4 +1,4 @@
-//! `forebay pack --dry-run`: the census, the plan and an estimate of the time; nothing written.
+//! `forebay pack --dry-run`: prints the census, the plan and an estimate of the duration, and writes no files.
 
 use forebay_pack::{Cancel, Finding, PackOptions, Prepared, ProbeSample, SourceProbe, prepare};
 use serde::Serialize;
@@ -12,13 +12,13 @@ use crate::paint::{printable, printable_bytes};
 use crate::quantity;
 use crate::table::{Align, Table};
 
-/// Shards of a split that are shown by name; the rest is counted.
+/// Maximum number of shards of a split to list; the others are counted.
 const SHOWN_SHARDS: usize = 8;
 
-/// Odd files that are shown by name.
+/// Maximum number of findings to list; the others are counted.
 const SHOWN_FINDINGS: usize = 10;
 
-/// A smaller gain is nothing: it is shown as 1.0, and varies more than that.
+/// Smallest speedup to print. Smaller values are within the variation between measurements.
 const LEAST_GAIN: f64 = 1.1;
 
 /// Width of the histogram's bars, in characters.
@@ -28,7 +28,7 @@ const BAR_WIDTH: usize = 32;
 struct PlannedShard {
     name: String,
     records: u64,
-    /// About: framing and features are estimated, compression is not foreseen.
+    /// Estimated size: framing and features are estimated, and compression is not considered.
     bytes: u64,
 }
 
@@ -133,11 +133,11 @@ struct ProbeEvent {
     gain_at_least: f64,
 }
 
-/// Estimates from a sample of the source: the duration of the pack, and the cost of reading files instead of shards.
+/// Prints estimates from a sample of the source: the duration of the pack, and the cost of reading files instead of shards.
 fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
     let (alone, together) = (&probe.alone, &probe.together);
     let share = alone.metadata_share();
-    // Reading shards saves opening files. A sample of files does not show their other savings.
+    // A lower bound: reading shards saves the time to open files. Further savings cannot be measured on the source files.
     let gain = 1.0 / (1.0 - share).max(0.01);
     console.heading(format!(
         "Source: {} of it read, nothing written",
@@ -219,14 +219,14 @@ fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
     }
 }
 
-/// Says why packing is slower than reading, where it is.
+/// Returns a line that explains why packing is slower than reading; `None` if it is not slower.
 fn processor_line(alone: &ProbeSample, together: &ProbeSample) -> Option<&'static str> {
     (together.files_per_second() < alone.files_per_second()).then_some(
         "  Checking images, and seek points where they are made, take longer than reading the files.",
     )
 }
 
-/// Says how much faster shards are read than files, where they are.
+/// Returns a line with the speedup of reading shards; `None` below [`LEAST_GAIN`].
 fn gain_line(gain: f64) -> Option<String> {
     (gain >= LEAST_GAIN).then(|| format!(
         "  Reading shards needs no opening of files: at least {gain:.1} times as fast as one by one from the same place."
@@ -348,7 +348,7 @@ fn print_plan(prepared: &Prepared, console: &Console) {
         let hidden = shards.len().saturating_sub(SHOWN_SHARDS);
         for (number, shard) in shards.iter().enumerate() {
             console.event("planned_shard", shard);
-            // The first ones and the last one, so that the names tell how many there are.
+            // The list ends with the last shard, whose name shows the total count.
             if hidden == 0 || number + 1 < SHOWN_SHARDS || number + 1 == shards.len() {
                 table.row([
                     shard.name.clone(),
@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_gain_is_shown_where_there_is_none() {
+    fn small_gains_are_not_printed() {
         for nothing in [1.0, 1.04, 1.09] {
             assert_eq!(gain_line(nothing), None);
         }

@@ -1,4 +1,4 @@
-//! `forebay pack`: a directory of images becomes a dataset of shards.
+//! `forebay pack`: packs a directory of images into a dataset of shards.
 
 mod dry_run;
 mod part;
@@ -249,7 +249,7 @@ pub(crate) enum Kind {
     Indexed,
 }
 
-/// The help of `--codec`, with the codecs that shards know.
+/// Returns the help text of `--codec`, with the available codecs.
 pub(crate) fn codec_help() -> String {
     format!("Codec of indexed shards: {}", BlockCompression::choices())
 }
@@ -273,7 +273,7 @@ fn named_layout(name: &str) -> SourceLayout {
 }
 
 impl OptionArgs {
-    /// Returns the options of a pack; `overwrite` lets it replace a dataset.
+    /// Returns the options of the pack. `overwrite` is whether it may replace an existing dataset.
     fn config(
         &self,
         (source, destination): (&Path, &Path),
@@ -320,7 +320,7 @@ impl OptionArgs {
     }
 }
 
-/// The format that two options ask for, the first of which is named `flag`.
+/// Returns the dataset format for a shard kind and a codec. `flag` is the name of the option for the kind, for errors.
 pub(crate) fn format_of(
     kind: Kind,
     codec: Option<BlockCompression>,
@@ -334,7 +334,7 @@ pub(crate) fn format_of(
     }
 }
 
-/// The outcome for a file, in one word.
+/// Returns a word for the action taken on a file.
 fn fate(action: Action) -> &'static str {
     match action {
         Action::Skipped => "skipped",
@@ -349,7 +349,7 @@ fn fate(action: Action) -> &'static str {
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
     let Some(destination) = &args.destination else {
-        // Of `--finish`, which needs no source.
+        // Only `--finish` needs no source: its first argument is the destination.
         return finish_parts(None, &args.source, &args.options, &cancel, console);
     };
     let paths = (args.source.as_path(), destination.as_path());
@@ -383,7 +383,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     Ok(packed.outcome())
 }
 
-/// The failure of a pack, with the arrangement that a source of images must have.
+/// Converts an error of a pack. If the source is invalid, the hint describes the expected directory structure.
 fn of_images(error: forebay_pack::Error) -> Failure {
     const ARRANGEMENT: &str = "name a directory of JPEG, PNG, WebP and TIFF files: <class>/<file> or <split>/<class>/<file>";
     let is_source = matches!(
@@ -393,7 +393,7 @@ fn of_images(error: forebay_pack::Error) -> Failure {
     Failure::from(error).maybe_hint(is_source.then(|| ARRANGEMENT.to_owned()))
 }
 
-/// Publishes the dataset of all parts. A source is read again and compared with what was packed.
+/// Publishes the dataset of all parts. With a source, takes its census again, and compares it with the recorded plan.
 fn finish_parts(
     source: Option<&PackOptions>,
     destination: &Path,

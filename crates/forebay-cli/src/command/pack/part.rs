@@ -1,4 +1,4 @@
-//! The summary of one part of a pack, and of a plan that was recorded for parts.
+//! The summaries of `pack --part` and `pack --plan`.
 
 use forebay_pack::{PartSummary, Prepared};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::input::show;
 use crate::paint::printable;
 use crate::quantity;
 
-/// The summary of a part.
+/// Prints the summary of a packed part.
 pub(super) fn print(summary: &PartSummary, console: &Console) {
     for warning in &summary.warnings {
         console.warning(printable(warning));
@@ -84,7 +84,7 @@ pub(super) fn print(summary: &PartSummary, console: &Console) {
     );
 }
 
-/// A plan that parts can begin with.
+/// Prints the summary of a recorded plan. `was_there` is whether an earlier run had recorded it.
 pub(super) fn print_plan(prepared: &Prepared, was_there: bool, console: &Console) {
     let (census, plan) = (prepared.census(), prepared.plan());
     for warning in census.warnings() {

@@ -1,4 +1,4 @@
-//! The summary of a pack, for people and for programs.
+//! The summary of a pack, as text and as an event for `--json`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::quantity;
 use crate::staging_args::{self, UploadedEvent};
 use crate::table::{Align, Table};
 
-/// The summary of a pack, ready to be printed.
+/// A summary of a pack to print.
 pub(crate) struct Packed<'a> {
     summary: &'a Summary,
-    /// It was joined from parts, which packed it.
+    /// Whether the dataset was published from parts by `--finish`.
     joined: bool,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// The summary on stdout; what should not be missed on stderr as well.
+    /// Prints the summary on stdout, and warnings on stderr.
     pub(crate) fn print(&self, console: &Console) {
         let summary = self.summary;
         for warning in &summary.warnings {
@@ -283,7 +283,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// How long it took, and how fast that was.
+/// Formats the durations of census and writing, and the rates of writing.
 pub(super) fn time(census: Duration, write: Duration, files: u64, bytes: u64) -> String {
     format!(
         "census {}, writing {} ({} files/s, {})",
@@ -294,7 +294,7 @@ pub(super) fn time(census: Duration, write: Duration, files: u64, bytes: u64) ->
     )
 }
 
-/// Skipped files are said on stderr: they are why the exit code is 3.
+/// Prints skipped files on stderr, since they are the reason for exit code 3.
 pub(super) fn print_skipped(skipped: u64, examples: &[Finding], console: &Console) {
     if skipped == 0 {
         return;

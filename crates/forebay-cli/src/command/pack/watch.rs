@@ -1,4 +1,4 @@
-//! A running pack, seen: the bar on a terminal, `progress` and `finding` events for programs.
+//! Shows a running pack: a progress bar on a terminal, and events such as `progress` and `finding` for `--json`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use crate::paint::printable;
 use crate::progress::Bar;
 use crate::quantity;
 
-/// Receives what a pack tells and shows it.
+/// The observer of a pack, which prints its progress.
 pub(crate) struct Watch<'a> {
     console: &'a Console,
-    /// Whether to print events and notes beside the bar.
+    /// Whether to print events and notes in addition to the bar.
     tells: bool,
     files: AtomicU64,
     bytes: AtomicU64,
@@ -28,9 +28,9 @@ struct View {
     total_files: u64,
     total_bytes: u64,
     last_event: Option<Instant>,
-    /// How far an archive is read through, and its length, in the stages in which one is.
+    /// Bytes read of the current archive and its length in bytes; `None` unless an archive is being read.
     archive: Option<(u64, u64)>,
-    /// How far the upload is, where there is one.
+    /// Progress of the upload; `None` without an upload.
     uploaded: Option<Uploaded>,
 }
 
@@ -50,7 +50,7 @@ struct Progress {
 }
 
 impl<'a> Watch<'a> {
-    /// Shows and tells everything.
+    /// Prints the bar, events and notes.
     pub(crate) fn new(console: &'a Console) -> Self {
         Self {
             tells: true,
@@ -58,7 +58,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Only the bar, for a pack that is a part of something else.
+    /// Prints only the bar, for a pack as a step of another command.
     pub(crate) fn quiet(console: &'a Console) -> Self {
         Self {
             console,
@@ -80,10 +80,10 @@ impl<'a> Watch<'a> {
     fn add(&self, files: u64, bytes: u64) {
         let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // A worker that finds another one drawing goes on with its work.
+        // A worker does not wait for another worker that draws the bar.
         if let Ok(mut view) = self.view.try_lock() {
             if let Some(bar) = &view.bar {
-                // The share and the time left are those of what is read: of the archive where it is one.
+                // Percentage and remaining time refer to the bytes read of the archive, or of the images without an archive.
                 let (position, read) = view
                     .archive
                     .map_or((bytes, bytes), |(done, _)| (done, done));
@@ -124,7 +124,7 @@ impl Observer for Watch<'_> {
         if stage == Stage::Census {
             return;
         }
-        // One line at a time: the old bar goes before the new one comes.
+        // The old bar is dropped first, since there must be only one at a time.
         view.bar = None;
         let total = match stage {
             Stage::Publishing => None,
@@ -143,7 +143,7 @@ impl Observer for Watch<'_> {
 
     fn archive_read(&self, bytes: u64, len: u64) {
         if let Ok(mut view) = self.view.lock() {
-            // Another archive, or the first: its bar has its own length.
+            // A new archive needs a bar with its own length.
             if view.archive.is_none_or(|(_, before)| before != len) {
                 let stage = view.stage;
                 view.bar = None;
@@ -253,7 +253,7 @@ impl Observer for Watch<'_> {
     }
 
     fn finding(&self, finding: &Finding) {
-        // Images that were made smaller are what was asked for, perhaps a million times: the report has them.
+        // Resized images were requested by an option and may be millions, so only the report lists them.
         if !self.tells || finding.action == Action::Resized {
             return;
         }
@@ -264,7 +264,7 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// Progress of uploads, beside that of packing.
+/// Formats the progress of the upload, which the bar shows in addition to that of packing.
 fn upload_in_words(uploaded: &Uploaded) -> String {
     let done = quantity::bytes(uploaded.bytes);
     match &uploaded.trouble {

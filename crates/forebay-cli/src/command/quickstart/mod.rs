@@ -1,4 +1,4 @@
-//! `forebay quickstart`: the whole journey on a few pictures, from files to decoded batches.
+//! `forebay quickstart`: packs, verifies and streams a few images, from files to decoded batches.
 
 mod pictures;
 mod place;
@@ -22,11 +22,11 @@ use crate::quantity;
 use place::OutputDir;
 use report::{PackFigures, Report};
 
-/// A source that is smaller gets a few shards all the same, so that there is something to see.
+/// Sources below this size get [`SMALL_SOURCE_SHARDS`] shards, since automatic sharding would make only one.
 const SMALL_SOURCE_BYTES: u64 = 64 << 20;
 const SMALL_SOURCE_SHARDS: u32 = 2;
 
-/// From here on quickstart says first how much it is going to write.
+/// Source size in bytes from which quickstart warns about the amount of data that it is going to write.
 const LARGE_SOURCE_BYTES: u64 = 4 << 30;
 
 /// Pack, verify and load a few example images
@@ -116,7 +116,7 @@ fn pack_and_verify(
     let cancel = Cancel::from_flag(console.interrupt().flag());
     let mut options = PackOptions::new(source, root.as_path());
     options.format = format;
-    // What an earlier run left was taken away; a pack that was interrupted there was its own.
+    // `OutputDir::take` has removed the datasets of an earlier run, so only files of quickstart can be overwritten.
     options.overwrite = true;
     let watch = Watch::quiet(console);
     let started = Instant::now();

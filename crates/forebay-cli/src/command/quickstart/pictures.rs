@@ -1,4 +1,4 @@
-//! The images that an installed `forebay quickstart` packs: four classes of patterns, the same at each run.
+//! Generates the images that `forebay quickstart` packs by default: four classes of patterns, the same in each run.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::input::show;
 const IMAGES_PER_CLASS: u32 = 12;
 const QUALITY: u8 = 85;
 
-/// Says for a position, measured from the center in halves of the height, whether it lies on the pattern.
+/// Returns whether a position is on the pattern. Positions are relative to its center, in units of half the image height.
 type Pattern = fn(x: f32, y: f32) -> bool;
 
 const CLASSES: [(&str, Pattern); 4] = [
@@ -43,9 +43,9 @@ pub(super) fn write(root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One image of a pattern; `number` selects its size, its place and its colors.
+/// Draws an image of a pattern. `number` determines the size of the image, and the position and the colors of the pattern.
 fn draw(pattern: Pattern, number: u32) -> RgbImage {
-    // Three digits of a Weyl sequence, which spreads numbers evenly.
+    // A value of a Weyl sequence in 0..1; consecutive numbers give evenly distributed values.
     let part = |salt: u32| {
         f64::from(number.wrapping_mul(0x9E37_79B9).wrapping_add(salt << 29) >> 8)
             / f64::from(1 << 24)
@@ -78,7 +78,7 @@ fn draw(pattern: Pattern, number: u32) -> RgbImage {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn images_are_the_same_at_each_run() {
+    fn images_are_the_same_in_each_run() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         for dir in &dirs {
             super::write(dir.path()).unwrap();

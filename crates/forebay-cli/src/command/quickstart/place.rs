@@ -1,4 +1,4 @@
-//! The output directory of quickstart, in which it replaces only its own files, and the images that it packs.
+//! The directories of quickstart: the output, where it replaces only its own files, and the source images.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,27 +10,27 @@ use forebay_store::DirLock;
 use crate::failure::{Failure, io_hint};
 use crate::input::show;
 
-/// Says that quickstart made the directory; everything it writes has a name in `OWN`.
+/// Marker file: quickstart made the directory, and may remove the files that the text of the marker lists.
 const MARKER: &str = ".forebay-quickstart";
 
 const MARKER_TEXT: &str = "\
 `forebay quickstart` made this directory and replaces what it wrote here at each run:
 tfrecord/, indexed/, images/ and first-batch.png. Remove this file to keep them.\n";
 
-/// The images of a source checkout, relative to its root.
+/// Directory of the images in a checkout of the source code, relative to its root.
 const SHIPPED: &str = "testdata/images";
 
 /// The output directory of quickstart.
 #[derive(Debug)]
 pub(super) struct OutputDir {
     root: PathBuf,
-    /// Another quickstart would remove what this one writes.
+    /// Held until quickstart ends, since another quickstart would remove the files of this run.
     _lock: DirLock,
 }
 
 impl OutputDir {
-    /// Takes the directory: makes it, or takes away what an earlier run wrote there. A directory
-    /// with anything else in it and no marker is left alone.
+    /// Creates the directory, or removes the files that an earlier run wrote there. Returns an error if the directory has files
+    /// and no marker.
     pub(super) fn take(root: &Path) -> Result<Self, Failure> {
         let failed = |what: &str, path: &Path, error: std::io::Error| {
             Failure::new(format!("cannot {what} {}: {error}", show(path)))
@@ -39,7 +39,7 @@ impl OutputDir {
         let marker = root.join(MARKER);
         match fs::read_dir(root) {
             Ok(entries) => {
-                // A killed quickstart may have left its lock alone.
+                // A killed quickstart may have left only its lock files.
                 let is_own =
                     |name: &OsStr| name == DirLock::FILE_NAME || name == DirLock::OWNER_FILE_NAME;
                 let mut names = entries.map(|entry| entry.map(|entry| entry.file_name()));
@@ -86,7 +86,7 @@ impl OutputDir {
         self.root.join("indexed")
     }
 
-    /// Directory of generated images.
+    /// Returns the directory for generated images.
     pub(super) fn images(&self) -> PathBuf {
         self.root.join("images")
     }
@@ -96,8 +96,8 @@ impl OutputDir {
     }
 }
 
-/// Returns the directory of images to pack: the named one, or `testdata/images` of a source checkout. With neither, the
-/// program generates images.
+/// Returns the directory of images to pack: the given one, or `testdata/images` if it exists. Returns `None` if quickstart has
+/// to generate images.
 pub(super) fn images(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     if let Some(named) = named {
         return match fs::metadata(named) {

@@ -1,4 +1,4 @@
-//! The results of quickstart, as a table and as its summary event.
+//! The results of quickstart, as tables and as the summary event.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::input::show;
 use crate::quantity;
 use crate::table::{Align, Table};
 
-/// Rates of a shorter epoch say more about starting than about streaming.
+/// Rates of an epoch shorter than this are dominated by startup time.
 const STEADY: Duration = Duration::from_secs(2);
 
 /// Width of a stage's bar, in characters.
 const STAGE_BAR_WIDTH: usize = 16;
 
-/// One pack of the pictures, and its verification.
+/// Figures of packing the images into one format, and of verifying the result.
 #[derive(Debug, Clone)]
 pub(super) struct PackFigures {
     pub(super) format: &'static str,
@@ -30,19 +30,19 @@ pub(super) struct PackFigures {
     pub(super) verified_in: Duration,
 }
 
-/// One stage of the pipeline that made the batches: seconds of all its threads together.
+/// Times of one stage of the server's pipeline, in seconds, summed over its threads.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct StageFigures {
     pub(super) name: String,
-    /// Doing its work.
+    /// Time that the stage worked.
     pub(super) busy_s: f64,
-    /// Waiting for input.
+    /// Time that the stage waited for input.
     pub(super) starved_s: f64,
-    /// Time that the stage waited for room in its output queue.
+    /// Time that the stage waited for space in its output queue.
     pub(super) blocked_s: f64,
 }
 
-/// The epoch that came through the server.
+/// Figures of the epoch that the client received from the server.
 #[derive(Debug, Clone)]
 pub(super) struct StreamFigures {
     pub(super) url: String,
@@ -56,12 +56,12 @@ pub(super) struct StreamFigures {
     pub(super) elapsed: Duration,
     pub(super) first_batch_after: Duration,
     pub(super) threads: usize,
-    /// Images that the server decoded meanwhile: those of the next epoch, ahead of time, as well.
+    /// Number of images that the server decoded, including prefetched images of the next epoch.
     pub(super) decoded: u64,
     pub(super) stages: Vec<StageFigures>,
 }
 
-/// Everything that is printed at the end.
+/// The results that are printed at the end.
 #[derive(Debug, Clone)]
 pub(super) struct Report {
     pub(super) records: u64,
@@ -74,7 +74,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// The tables on stdout, and the summary event.
+    /// Prints the tables on stdout, and the summary event.
     pub(super) fn print(&self, console: &Console) {
         let paint = console.paint();
         console.heading("Shards");
@@ -222,7 +222,7 @@ impl Report {
         table
     }
 
-    /// Which stage worked most, and what the figures are of.
+    /// Returns a line that names the busiest stage, and explains the times.
     fn bottleneck(&self) -> String {
         let stages = &self.stream.stages;
         let all: f64 = stages.iter().map(|stage| stage.busy_s).sum();

@@ -1,4 +1,4 @@
-//! One epoch of decoded batches, from a server on this machine through a client.
+//! Streams one epoch of decoded batches from a server in this process to a client.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -22,17 +22,17 @@ use crate::interrupt::Interrupt;
 /// Name of the dataset in the server's URL.
 const NAME: &str = "quickstart";
 
-/// Side of the decoded images: what most models of ImageNet take.
+/// Side of the decoded images in pixels: the input size of most ImageNet models.
 const SIDE: u32 = 224;
 
-/// Batches are of this many images, or fewer where that would make fewer than three batches.
+/// Maximum batch size. Small splits get smaller batches, so that an epoch has at least [`LEAST_BATCHES`] batches.
 const BATCH_SIZE: u64 = 64;
 const LEAST_BATCHES: u64 = 3;
 
-/// How often Ctrl-C is looked at while waiting for a batch.
+/// Interval of checks for Ctrl-C while waiting for a batch.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long the server may take to say where its time went.
+/// Timeout of the request for the server's stage times.
 const STATS_WAIT: Duration = Duration::from_secs(5);
 
 /// Serves the TFRecords on any free port, streams one epoch of their largest split, and stops. Writes the first batch as a
@@ -71,13 +71,13 @@ pub(super) fn one_epoch(
         &url,
         ClientOptions {
             name: concat!("forebay quickstart ", env!("CARGO_PKG_VERSION")).to_owned(),
-            // The server is this process: if it is gone, it stays gone.
+            // The server runs in this process, so reconnecting to it after a failure is useless.
             reconnect_for: Duration::ZERO,
             ..ClientOptions::default()
         },
     )?;
-    // As trainers do it, epoch after epoch: the server reports its times while it has the
-    // stream. One epoch of it is taken.
+    // The stream is endless, as for a trainer, since the server reports stage times only of open streams. Only the first epoch
+    // is read.
     let mut stream = client.open(options.to_schema().with_split(&split.name))?;
     let mut figures = StreamFigures {
         url,
@@ -137,7 +137,7 @@ pub(super) fn one_epoch(
     Ok(figures)
 }
 
-/// The largest power of two that gives a few batches.
+/// Returns the largest power of two up to [`BATCH_SIZE`] that gives at least [`LEAST_BATCHES`] full batches, or 1.
 fn batch_size(records: u64) -> u64 {
     let most = (records / LEAST_BATCHES).clamp(1, BATCH_SIZE);
     1 << most.ilog2()
@@ -160,8 +160,8 @@ fn next_batch(stream: &mut Stream, interrupt: &Interrupt) -> Result<Option<Batch
     Err(stopped())
 }
 
-/// The stages in the order in which a sample passes them. The loader's last one, the consumer of
-/// batches, is the server's sending here.
+/// Returns the stages in the order in which a sample passes them, without "trainer": here, the server that sends the batches
+/// is the consumer of the loader.
 fn stages(stats: &wire::Stats) -> Vec<StageFigures> {
     stats
         .stages
@@ -176,7 +176,7 @@ fn stages(stats: &wire::Stats) -> Vec<StageFigures> {
         .collect()
 }
 
-/// Writes the pictures of a batch, each with its class.
+/// Writes a contact sheet of the images of a batch, each with its class as the caption.
 fn write_contact_sheet(place: &OutputDir, dataset: &Dataset, batch: &Batch) -> Result<(), Failure> {
     let samples = batch
         .flags
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_set_makes_a_few_batches() {
+    fn small_splits_get_small_batches() {
         for (records, size) in [
             (1, 1),
             (2, 1),

@@ -1,6 +1,6 @@
-//! CONFIG.toml: what is in it, and what is wrong with it, by line.
+//! Parses CONFIG.toml, and reports errors with their line.
 //!
-//! Owns the names of the keys. What is not in the file is left open here: flags and defaults fill it in.
+//! The names of the keys are defined here. Missing keys are `None`; [`decide`](super::decide) applies flags and defaults.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::failure::Failure;
 use crate::input::show;
 use crate::quantity::{parse_duration, parse_size};
 
-/// Larger files are something else.
+/// Size limit of the file in bytes; a larger file is no configuration.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The file as a whole. Paths in it are relative to its directory.
+/// The whole file. [`Config::read`] makes relative paths relative to the directory of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
@@ -41,7 +41,7 @@ pub(super) struct Config {
     pub(super) jobs: BTreeMap<String, Job>,
 }
 
-/// `[tls]`.
+/// The table `[tls]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tls {
@@ -50,7 +50,7 @@ pub(super) struct Tls {
     pub(super) client_ca: Option<PathBuf>,
 }
 
-/// `[limits]`.
+/// The table `[limits]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limits {
@@ -68,7 +68,7 @@ pub(super) struct Limits {
     pub(super) shared_batches: Option<Shared>,
 }
 
-/// `[datasets.NAME]`.
+/// A table `[datasets.NAME]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Dataset {
@@ -76,7 +76,7 @@ pub(super) struct Dataset {
     pub(super) weight: Option<f64>,
 }
 
-/// `[jobs.NAME]`: the options of `forebay.Loader`, by their names.
+/// A table `[jobs.NAME]`: the options of `forebay.Loader`, and the keys in [`JOB_KEYS`].
 #[derive(Debug, Default)]
 pub(super) struct Job {
     pub(super) dataset: Option<String>,
@@ -84,7 +84,7 @@ pub(super) struct Job {
     pub(super) options: LoaderOptions,
 }
 
-/// Keys of a job that are no options of the loader.
+/// Keys of a job that are not loader options.
 const JOB_KEYS: [&str; 2] = ["dataset", "weight"];
 
 impl<'de> Deserialize<'de> for Job {
@@ -104,7 +104,7 @@ impl<'de> Deserialize<'de> for Job {
                     match key.as_str() {
                         "dataset" => job.dataset = Some(map.next_value()?),
                         "weight" => job.weight = Some(map.next_value()?),
-                        // Each rank has its own.
+                        // The rank differs between the trainers of a job.
                         key if key == "rank" || !is_option(key) => {
                             return Err(A::Error::custom(unknown(key, &JOB_KEYS)));
                         }
@@ -119,7 +119,7 @@ impl<'de> Deserialize<'de> for Job {
     }
 }
 
-/// `"256MiB"`, or a number of bytes.
+/// A size in bytes, written as `"256MiB"` or as a number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size(pub(super) u64);
 
@@ -135,7 +135,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// A size, or `false` for none.
+/// A size in bytes, written like [`Size`]; `false` stands for 0.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shared(pub(super) u64);
 
@@ -150,7 +150,7 @@ impl<'de> Deserialize<'de> for Shared {
     }
 }
 
-/// `"10s"`.
+/// A duration, written as `"10s"`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Time(pub(super) Duration);
 
@@ -162,7 +162,7 @@ impl<'de> Deserialize<'de> for Time {
 }
 
 impl Config {
-    /// Reads the file.
+    /// Reads and parses a file.
     pub(super) fn read(path: &Path) -> Result<Config, Failure> {
         let failed = |what: String| Failure::new(format!("cannot read {}: {what}", show(path)));
         let mut text = String::new();
@@ -180,7 +180,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Parses text; `name` is for errors.
+    /// Parses the text of a file. `name` is the file name for errors.
     pub(super) fn parse(text: &str, name: &str) -> Result<Config, Failure> {
         toml::from_str(text).map_err(|e| {
             let message = e.message().replace('\n', " ");
@@ -211,7 +211,7 @@ impl Config {
             .chain(&mut self.token_file)
             .chain(self.datasets.values_mut().map(|dataset| &mut dataset.path))
         {
-            // A place that is no path stays as it is.
+            // URLs are not changed.
             if path.is_relative() && !path.to_string_lossy().contains("://") {
                 *path = directory.join(&path);
             }
@@ -219,7 +219,7 @@ impl Config {
     }
 }
 
-/// Position of the key that a message about an unknown field names: the error itself has only that of the table.
+/// Returns the byte offset of the unknown key that `message` names. The span of the error starts at the table, not at the key.
 fn start_of_unknown(message: &str, text: &str, table: usize) -> Option<usize> {
     let key = message.strip_prefix("unknown field `")?.split('`').next()?;
     let mut at = table;
@@ -231,7 +231,7 @@ fn start_of_unknown(message: &str, text: &str, table: usize) -> Option<usize> {
     })
 }
 
-/// Number of the line, from 1, that a byte is in.
+/// Returns the line number, from 1, of a byte offset.
 pub(super) fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())]
         .iter()
@@ -240,7 +240,7 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
         + 1
 }
 
-/// Suggests a known key for an unknown one: serde's message has both in backquotes.
+/// Suggests the most similar known key for an unknown key. serde's message has all of them in backquotes.
 fn suggestion(message: &str) -> Option<String> {
     if !message.contains("unknown field") {
         return None;
@@ -256,7 +256,7 @@ fn suggestion(message: &str) -> Option<String> {
     Some(format!("did you mean `{}`?", near.1))
 }
 
-/// Edits that make one word of the other.
+/// Returns the edit distance (Levenshtein) of two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_nest_deep_are_refused() {
+    fn deeply_nested_values_are_rejected() {
         for levels in [100, 100_000] {
             for (open, close) in [("[", "]"), ("{a=", "}")] {
                 let (open, close) = (open.repeat(levels), close.repeat(levels));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_not_known_have_a_line_and_a_suggestion() {
+    fn unknown_keys_have_a_line_and_a_suggestion() {
         let (message, hint) = wrong("listen = \"127.0.0.1:1\"\n\n[limits]\nmax_conections = 3\n");
         assert!(
             message.starts_with("x.toml, line 4: unknown field `max_conections`"),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_have_a_line() {
+    fn invalid_values_have_a_line() {
         for (text, part) in [
             ("listen = \"here\"\n", "line 1"),
             ("\ndrain_timeout = \"10\"\n", "a duration needs its unit"),
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Warnings about the file.
+    /// The documentation of the file.
     const DOCUMENT: &str = include_str!("../../../../../docs/serving.md");
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_file_is_right() {
+    fn the_documented_examples_are_valid() {
         let blocks: Vec<&str> = DOCUMENT
             .split("```toml\n")
             .skip(1)
@@ -361,7 +361,7 @@ mod tests {
         for block in blocks {
             for text in [
                 block.to_owned(),
-                // With everything that is shown as possible.
+                // With all keys that are commented out in the example.
                 block.replace("\n# ", "\n"),
             ] {
                 let config = Config::parse(&text, "docs/serving.md").unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_and_what_is_shared_are_numbers() {
+    fn weights_and_shared_sizes_are_parsed() {
         let config = Config::parse(
             "[limits]\nbandwidth = \"1GB\"\nshared_batches = false\n[datasets.a]\npath = \"x\"\nweight = 2\n[jobs.b]\nweight = 0.5\n",
             "x",

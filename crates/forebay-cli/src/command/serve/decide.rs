@@ -1,4 +1,4 @@
-//! From flags, environment and file to what is served. Nothing is left open here.
+//! Combines flags, environment and configuration file into the final settings of the server.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,30 +24,30 @@ use crate::failure::Failure;
 use crate::input::{Input, show, synthetic};
 use crate::quantity;
 
-/// Everything that was asked for, decided.
+/// The final settings of the server.
 pub(super) struct Decided {
     pub(super) log_format: LogFormat,
     pub(super) admin_listen: Option<SocketAddr>,
     pub(super) health_listen: Option<SocketAddr>,
-    /// Whether the dashboard shows pictures, where that was said.
+    /// Whether the dashboard shows images; `None` if it is not configured.
     admin_images: Option<bool>,
-    /// The cache for datasets in stores.
+    /// Cache for datasets in stores.
     cache: Option<Arc<Cache>>,
     options: ServerOptions,
-    /// How datasets in stores are reached.
+    /// Store and cache options for datasets in stores.
     read: ReadOptions,
     datasets: Vec<(String, PathBuf)>,
-    /// Weights of datasets.
+    /// Weights by dataset name; datasets without a weight are missing.
     weights: BTreeMap<String, f64>,
     jobs: Vec<(String, Job)>,
     file: Option<PathBuf>,
 }
 
-/// The environment variable with a token for everything.
+/// Environment variable with a token that is valid for all datasets and jobs.
 const TOKEN: &str = "FOREBAY_TOKEN";
 
 impl Args {
-    /// Returns whether the log is JSON, before anything is decided. A file that cannot be read says so later.
+    /// Returns whether the log is JSON, from the flag or the file. Errors of the file are ignored here, and reported later.
     pub(crate) fn logs_json(&self) -> bool {
         let by_file = || match &self.sources[..] {
             [only] if is_config(only) => Config::read(only).ok()?.log_format,
@@ -92,7 +92,8 @@ impl Decided {
         })
     }
 
-    /// Options of the dashboard on `address`. Pictures may be private: other machines see them only with the option.
+    /// Returns the options of the dashboard on `address`. Since images may be private, a dashboard that other machines can reach
+    /// shows images only if this is configured.
     pub(super) fn admin_options(&self, address: SocketAddr) -> AdminOptions {
         AdminOptions {
             images: self.admin_images.unwrap_or(address.ip().is_loopback()),
@@ -101,7 +102,7 @@ impl Decided {
         }
     }
 
-    /// Returns the prefix of URLs.
+    /// Returns the scheme of the server's URLs.
     pub(super) fn scheme(&self) -> &'static str {
         match self.options.tls {
             Some(_) => "forebays",
@@ -109,7 +110,7 @@ impl Decided {
         }
     }
 
-    /// Warnings about valid but surprising settings.
+    /// Returns warnings about valid but insecure settings.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let options = &self.options;
@@ -157,7 +158,7 @@ impl Decided {
         warnings
     }
 
-    /// Opens everything and binds the address.
+    /// Binds the address, opens the datasets, and adds them and the jobs to the server.
     pub(super) fn server(
         &self,
         observer: impl ServerObserver + 'static,
@@ -289,12 +290,12 @@ impl Decided {
         Ok(entry)
     }
 
-    /// The configuration's name in errors.
+    /// Returns the path of the configuration file for errors.
     fn file(&self) -> String {
         self.file.as_deref().map(show).unwrap_or_default()
     }
 
-    /// The rest of what was decided, for people.
+    /// Returns lines that describe the settings.
     pub(super) fn describe(&self) -> Vec<String> {
         let options = &self.options;
         let mut lines = vec![match &options.tls {
@@ -356,7 +357,7 @@ impl Decided {
     }
 }
 
-/// Returns the datasets to serve with their names: those of the file, or of the command line.
+/// Returns the names and locations of the datasets to serve, from the file or from the command line.
 fn datasets(
     args: &Args,
     config: &Config,
@@ -436,14 +437,14 @@ fn set_weight(server: &mut Server, name: &str, weight: f64) -> Result<(), String
     server.set_weight(name, weight).map_err(|e| e.to_string())
 }
 
-/// Whether a source is a configuration rather than a dataset.
+/// Returns whether an argument is a configuration file and not a dataset.
 fn is_config(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension == "toml")
         && !path.is_dir()
 }
 
-/// The datasets of the command line, with their names.
+/// Returns the names and locations of the datasets on the command line.
 fn named_sources(args: &Args) -> Result<Vec<(String, PathBuf)>, Failure> {
     if let Some(config) = args.sources.iter().find(|path| is_config(path)) {
         let text = format!("{} is a configuration: give it alone", show(config));
@@ -468,7 +469,7 @@ fn named_sources(args: &Args) -> Result<Vec<(String, PathBuf)>, Failure> {
     Ok(named)
 }
 
-/// Adds a dataset whose name no other has; `root` is what errors call it.
+/// Adds a dataset. Returns an error that names `root` if another dataset has the same name.
 fn add_source(
     named: &mut Vec<(String, PathBuf)>,
     name: String,
@@ -483,12 +484,12 @@ fn add_source(
     Ok(())
 }
 
-/// The dataset's name in a URL: what was asked for, or the directory's own name.
+/// Returns the dataset's name in URLs: that of `--name`, or the name of the directory with invalid characters replaced by `-`.
 fn decide_name(named: Option<&str>, root: &Path) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name.to_owned());
     }
-    // `.` and `..` have a name as well.
+    // Canonicalization gives `.` and `..` the name of the directory.
     let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     let name: String = real
         .file_name()
@@ -550,7 +551,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_fit_for_a_url() {
+    fn names_are_valid_in_urls() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("my shards!");
         std::fs::create_dir(&root).unwrap();

@@ -1,4 +1,4 @@
-//! A dataset that is served under a name, and its description.
+//! A dataset or job that the server offers, and its description.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use crate::quantity;
 
-/// One name in a URL, and what it stands for.
+/// A dataset or job, and its name in URLs.
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) dataset: String,
     pub(super) splits: Vec<SplitEvent>,
-    /// The job's options, in a line.
+    /// Line with the options of the job; `None` for a dataset.
     pub(super) job: Option<String>,
-    /// The description of their consequences.
+    /// Further lines about the job: epoch, batches, columns and weight.
     pub(super) more: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ impl Entry {
         format!("{scheme}://{address}/{}", self.name)
     }
 
-    /// A description for people.
+    /// Returns lines that describe the job, or the splits of the dataset.
     pub(super) fn describe(&self) -> Vec<String> {
         match &self.job {
             Some(job) => [std::slice::from_ref(job), &self.more].concat(),
@@ -39,7 +39,7 @@ impl Entry {
         }
     }
 
-    /// A line that works.
+    /// Returns a line of Python that opens a loader for this name.
     pub(super) fn example(&self, scheme: &str, address: SocketAddr) -> String {
         let url = self.url(scheme, address);
         match (&self.job, self.splits.first()) {
@@ -61,7 +61,7 @@ impl fmt::Display for SplitEvent {
     }
 }
 
-/// Lines that describe a job's options.
+/// Returns lines about a job: batches per epoch, batch size in bytes, columns and weight.
 pub(super) fn facts(info: &StreamInfo, weight: Option<f64>) -> Vec<String> {
     let options = &info.options;
     let numbers = match options.keeps_encoded() {

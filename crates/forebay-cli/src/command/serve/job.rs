@@ -1,11 +1,11 @@
-//! A job of CONFIG.toml as the options of its streams.
+//! Validates the loader options of a job.
 
 use forebay_loader::Options;
 use forebay_options::LoaderOptions;
 
 use super::config::Job;
 
-/// The options of a job's streams, checked.
+/// Returns the options of the job's streams. Returns an error for invalid options.
 pub(super) fn options(job: &Job) -> Result<LoaderOptions, String> {
     Options::from_schema(&job.options).map_err(|e| e.to_string())?;
     Ok(job.options.clone())
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn loader_options_are_parsed() {
         let options = options(
             r#"
             split = "train"
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_says_what_can() {
+    fn errors_name_the_valid_values() {
         for (text, part) in [
             (r#"shuffle = "sometimes""#, "none, blocks, full"),
             (

@@ -1,4 +1,4 @@
-//! One job by flags: the keys of `[jobs.NAME]`.
+//! A job defined by flags, with the same keys as `[jobs.NAME]`.
 
 use clap::Args;
 
@@ -19,11 +19,11 @@ pub(super) struct JobArgs {
     options: LoaderOptionArgs,
 }
 
-/// Each trainer has its own rank, and the server's limits of images hold for all jobs.
+/// Loader options that a job cannot set: each trainer has its own rank, and the server's image limits apply to all jobs.
 const NOT_OF_JOBS: [&str; 3] = ["rank", "max_pixels", "max_image_bytes"];
 
 impl JobArgs {
-    /// The requested job, with its name.
+    /// Returns the job with its name; `None` without `--job`.
     pub(super) fn job(&self) -> Result<Option<(String, Job)>, Failure> {
         let mut options = self.options.clone();
         let Some(name) = &self.job else {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_job_want_a_job() {
+    fn job_options_require_a_job() {
         assert!(job(&[]).unwrap().is_none());
         let failure = job(&["-o", "drop_last=false"]).unwrap_err();
         assert!(failure.hint_line().unwrap().contains("--job NAME"));

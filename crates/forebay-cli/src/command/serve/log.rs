@@ -1,4 +1,4 @@
-//! The server's log on stderr: lines for people, or one JSON object a line.
+//! The server's log on stderr, as text or as one JSON object per line.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use super::LogFormat;
 use crate::console::Console;
 use crate::json_log::timestamp;
 
-/// How much an event matters.
+/// The log level of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Debug,
@@ -36,7 +36,7 @@ impl Level {
     }
 }
 
-/// The observer that prints.
+/// Returns an observer that prints the server's events.
 pub(super) fn printer(
     console: &Console,
     format: LogFormat,
@@ -58,7 +58,7 @@ pub(super) fn printer(
             LogFormat::Text => {
                 let text = event.to_string();
                 match (event, level) {
-                    // The URL says it better.
+                    // The command itself prints the URLs that it serves.
                     (Event::Listening { .. }, _) => {}
                     (_, Level::Warning) => console.warning(&text),
                     (_, Level::Debug) => console.detail(&text),
@@ -76,7 +76,7 @@ struct Line {
     message: String,
 }
 
-/// An event for programs that collect logs. The names stay as they are.
+/// Returns the JSON fields of an event. Log collectors depend on the names, so they must not change.
 fn fields(event: &Event<'_>, level: Level, now: SystemTime) -> Map<String, Value> {
     let (name, details) = details(event);
     let mut line = Map::new();

@@ -1,7 +1,7 @@
-//! `forebay serve`: datasets, decoded, for trainers on this machine and on the network.
+//! `forebay serve`: streams decoded batches of datasets to trainers on this machine and on the network.
 //!
-//! Owns the options: flags, then the environment, then CONFIG.toml, then defaults. Decisions are in
-//! [`decide`], the file's keys are in [`config`], jobs in [`job`], the log in [`log`].
+//! Precedence of options: flags, environment, CONFIG.toml, defaults. [`decide`] combines them, [`config`] has the keys of the
+//! file, [`job`] the jobs, [`log`] the log.
 
 mod config;
 mod decide;
@@ -226,7 +226,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Prints what would be served.
+/// Prints the datasets, jobs and settings, for `--check`.
 fn checked(
     decided: &Decided,
     server: &Server,
@@ -255,10 +255,10 @@ fn checked(
     Ok(Outcome::Done)
 }
 
-/// Reads certificates and tokens again at SIGHUP.
+/// Reloads certificates and tokens on SIGHUP, in a thread.
 struct OnHangup {
     id: SigId,
-    /// Ends the thread when it is shut down.
+    /// Receiving end of a socket pair to which the signal handler writes. Shutting it down ends the thread.
     told: UnixStream,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -291,7 +291,7 @@ impl Drop for OnHangup {
         unregister(self.id);
         let _ = self.told.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say that was not logged.
+            // The thread returns nothing, and `reload` logs its errors.
             let _ = thread.join();
         }
     }

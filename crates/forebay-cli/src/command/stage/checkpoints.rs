@@ -1,4 +1,4 @@
-//! The checkpoints of a staging area.
+//! `forebay stage`: the checkpoints of a staging area.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::failure::Failure;
 use crate::quantity;
 use crate::table::{Align, Table};
 
-/// How often is looked for progress, and for Ctrl-C.
+/// Interval of checks for progress and for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The contents of an area.
+/// The checkpoints in a staging area, with their states.
 pub(super) struct Checkpoints(Vec<CheckpointStatus>);
 
 #[derive(Serialize)]
@@ -39,7 +39,7 @@ impl Checkpoints {
         Ok(Self(checkpoint::status(area)?))
     }
 
-    /// How many are not at their destinations, and their bytes.
+    /// Returns the number and the bytes of the checkpoints that are not uploaded.
     pub(super) fn left(&self) -> (u64, u64) {
         let left = self
             .0
@@ -109,18 +109,19 @@ fn word(status: &CheckpointStatus) -> &'static str {
     }
 }
 
-/// The uploaded checkpoints.
+/// The result of draining an area.
 #[derive(Default)]
 pub(super) struct Drained {
     pub(super) count: u64,
     pub(super) bytes: u64,
-    /// Why something is not.
+    /// The first failure; `None` if all checkpoints were uploaded.
     pub(super) failure: Option<Failure>,
-    /// Refusals of stores, and how many checkpoints each kept back: a store refuses all for one reason.
+    /// Number of checkpoints by the store's reason for refusing them. Each reason is printed once, since a store usually refuses
+    /// all checkpoints for the same reason.
     refused: BTreeMap<String, u64>,
 }
 
-/// Uploads the checkpoints that ended processes left in an area, and waits for those of running ones.
+/// Uploads the checkpoints of dead processes in an area, and waits for the uploads of running processes.
 pub(super) fn bring(
     area: &Path,
     options: &StoreOptions,
@@ -141,7 +142,7 @@ pub(super) fn bring(
     let mut rest = Vec::new();
     let bar = console.bar("draining", None);
     loop {
-        // Again once all is done: what a process leaves that ends while we wait. Not what failed for good.
+        // Repeated when all known uploads have ended, since a process may have died meanwhile and left checkpoints.
         if rest.is_empty() {
             let more = buffer.recover(&|_| own.then(|| options.clone()))?;
             for saved in &more {
@@ -160,7 +161,7 @@ pub(super) fn bring(
                     .hint("the same command continues"),
             );
         }
-        // A look at a full area takes a while, and tells nothing before its own checkpoints are through.
+        // Reading the status of a full area is slow, so it waits until this command's own uploads have ended.
         let others = rest.is_empty()
             && checkpoint::status(area)?.iter().any(|status| {
                 status.is_owned && matches!(status.state, State::Staged | State::Writing)
@@ -180,7 +181,7 @@ pub(super) fn bring(
     Ok(drained)
 }
 
-/// Whether a checkpoint is still on its way.
+/// Returns whether the upload of a checkpoint is still in progress. If it has ended or is given up, reports the result.
 fn settle(saved: &Saved, patience: Duration, drained: &mut Drained, console: &Console) -> bool {
     let place = saved.location();
     let failure = match saved.outcome() {
@@ -220,7 +221,7 @@ fn settle(saved: &Saved, patience: Duration, drained: &mut Drained, console: &Co
     false
 }
 
-/// The reason of a store that refuses requests, without the object that it was about.
+/// Returns the store's reason for refusing a request, without the name of the object; `None` for other errors.
 fn refusal(error: &checkpoint::Error) -> Option<String> {
     match error {
         checkpoint::Error::Store(forebay_store::Error::Request { why, .. })

@@ -1,4 +1,4 @@
-//! The files of a staging area: what packing hands in.
+//! `forebay stage`: the packed files of a staging area.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::quantity;
 use crate::table::{Align, Table};
 
-/// The contents of an area.
+/// The packed files in a staging area.
 pub(super) struct Files(AreaStatus);
 
 #[derive(Serialize)]
@@ -30,7 +30,7 @@ impl Files {
         Ok(Self(StagingArea::look(area)?))
     }
 
-    /// How many are not at their destinations, and their bytes.
+    /// Returns the number and the bytes of the files that are not uploaded.
     pub(super) fn left(&self) -> (u64, u64) {
         let files = self.0.sessions.iter().flat_map(|session| &session.left);
         files.fold((0, 0), |(count, bytes), file| (count + 1, bytes + file.len))
@@ -89,7 +89,7 @@ impl Files {
     }
 }
 
-/// Uploads the files that ended processes left in an area. Returns their number and bytes.
+/// Uploads the files of dead processes in an area. Returns their number and bytes.
 pub(super) fn recover(
     area: &Path,
     store: &StoreOptions,

@@ -1,4 +1,4 @@
-//! `forebay stage`: checkpoints and shards in a staging area, and their upload.
+//! `forebay stage`: lists and uploads the checkpoints and packed files of a staging area.
 
 mod checkpoints;
 mod files;
@@ -75,14 +75,14 @@ struct Summary {
     /// Checkpoints that this command uploaded.
     drained: u64,
     drained_bytes: u64,
-    /// Packed files that it uploaded.
+    /// Packed files that this command uploaded.
     drained_files: u64,
     drained_file_bytes: u64,
     free_bytes: u64,
 }
 
 impl Summary {
-    /// The current contents of the area; nothing was drained.
+    /// Returns a summary of the current contents of the area. The `drained` fields are 0.
     fn of(area: &Path) -> Result<Self, Failure> {
         let (left, left_bytes) = Checkpoints::look(area)?.left();
         let (left_files, left_file_bytes) = Files::look(area)?.left();
@@ -103,7 +103,7 @@ impl Summary {
     }
 }
 
-/// "2 checkpoints and 1 packed file"; without what there is none of.
+/// Formats both counts, such as "2 checkpoints and 1 packed file". A count of 0 is left out.
 fn both(checkpoints: u64, files: u64) -> String {
     let checkpoints_text = quantity::counted(checkpoints, "checkpoint", "checkpoints");
     let files_text = quantity::counted(files, "packed file", "packed files");

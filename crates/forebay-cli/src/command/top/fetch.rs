@@ -1,4 +1,4 @@
-//! Asking a server for its report: one request of HTTP/1.0, whose answer ends with the connection.
+//! Fetches the report of a server with an HTTP/1.0 request; the response ends when the server closes the connection.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,19 +10,19 @@ use forebay_server::report::{FORMAT, Report};
 use crate::failure::{Failure, io_hint};
 use crate::paint::printable;
 
-/// The port that the documentation uses.
+/// Default port: the one that the documentation uses for `--admin-listen`.
 const PORT: u16 = 7071;
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A report of a thousand ranks has a tenth of it.
+/// Size limit of a response in bytes, about ten times the report of a thousand ranks.
 const MOST_BYTES: u64 = 32 << 20;
 
 /// Address of a server's dashboard.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// As it is given to the system: a name or an address, without brackets.
+    /// Host name or IP address; IPv6 addresses are without brackets.
     host: String,
     port: u16,
-    /// Before `/api/status`: where the dashboard is behind a proxy.
+    /// URL path before `/api/status`, for a dashboard behind a proxy.
     path: String,
 }
 
@@ -109,7 +109,7 @@ impl Target {
             ))
             .hint("name the address of the server's --admin-listen")
         };
-        // Its version first: another one may have other fields.
+        // The format version is checked first, since the fields depend on it.
         let value: serde_json::Value = forebay_shard::json::from_slice(&body)
             .map_err(|_| odd("its answer is no JSON".to_owned()))?;
         match value.get("format").and_then(serde_json::Value::as_u64) {
@@ -166,7 +166,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// The body of an answer, if it is a good one.
+/// Returns the body of an HTTP response. Returns an error for a status other than 200, and for a truncated body.
 fn split(answer: &[u8]) -> io::Result<&[u8]> {
     let odd = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_urls_are_understood() {
+    fn addresses_and_urls_are_parsed() {
         for (text, expected) in [
             ("127.0.0.1:7071", "127.0.0.1:7071"),
             ("node3", "node3:7071"),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_none_say_so() {
+    fn invalid_responses_are_errors() {
         assert_eq!(
             split(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}xx").unwrap(),
             b"{}"

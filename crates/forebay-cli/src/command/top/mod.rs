@@ -1,4 +1,4 @@
-//! `forebay top`: what a server does, in a terminal, from the report that its dashboard shows.
+//! `forebay top`: shows the activity of a server in a terminal, from the same report as the dashboard.
 
 mod fetch;
 mod screen;
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 /// Columns of a terminal that does not report its size.
 const COLUMNS: usize = 80;
-/// Lines are not wider, however wide the window.
+/// Maximum width of a line, even in a wider window.
 const WIDEST: usize = 120;
 /// Time between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let target = Target::parse(&args.server)?;
     let interrupt = console.interrupt().answer();
-    // The first answer decides whether there is anything to watch.
+    // An error of the first request ends the command. Later errors on a terminal are retried.
     let mut report = target.report()?;
     let terminal = std::io::stdout().is_terminal() && !console.is_json();
     let repeats = !args.once && (terminal || console.is_json());
@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         }
         match target.report() {
             Ok(next) => (report, silent_since) = (next, None),
-            // The server may come back; Ctrl-C ends the wait.
+            // The server may be restarted, so the request is repeated until Ctrl-C.
             Err(_) if terminal => {
                 silent_since.get_or_insert_with(Instant::now);
             }

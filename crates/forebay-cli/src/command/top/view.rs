@@ -1,4 +1,4 @@
-//! A report as lines of text. Pure: the same report and width, the same lines.
+//! Formats a report as lines of text, which depend only on the report and the [`View`].
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::paint::{Paint, printable};
 use crate::quantity::{self, bytes, count, counted};
 use crate::table::{Align, Table, width};
 
-/// Characters of a line of the last minutes, and of a bar.
+/// Widths in characters: of the sparklines of the server and of a rank, and of a bar.
 const LINE: usize = 24;
 const SHORT_LINE: usize = 8;
 const BAR: usize = 28;
 const EVENTS: usize = 6;
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// How a report is shown.
+/// Parameters of the output.
 pub(super) struct View {
     pub(super) target: String,
     pub(super) columns: usize,
     pub(super) paint: Paint,
-    /// For how long the server has not answered.
+    /// Time since the server last answered, as text; `None` while it answers.
     pub(super) lost: Option<String>,
 }
 
@@ -306,7 +306,7 @@ impl View {
         lines
     }
 
-    /// Cuts a line to the width, and ends its colors.
+    /// Truncates a line to the width of the view, without counting color codes. All color codes are kept, so that colors end.
     fn cut(&self, line: &str) -> String {
         if width(line) <= self.columns {
             return line.to_owned();
@@ -349,7 +349,8 @@ fn rate(value: f64) -> String {
     }
 }
 
-/// The last of `points` values in this many characters: each is the mean of those that fall on it, the latest at the right.
+/// Returns a sparkline of the last values, with the latest at the right. `points` values fill all `characters`; each character
+/// shows the mean of its values.
 fn spark(values: &[f64], points: usize, characters: usize) -> String {
     let a_character = points.max(1).div_ceil(characters);
     let means: Vec<f64> = values
@@ -368,7 +369,7 @@ fn spark(values: &[f64], points: usize, characters: usize) -> String {
         .collect()
 }
 
-/// Lines of whole words.
+/// Wraps text into lines of at most `columns` characters, without breaking words.
 fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -508,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn any_width_and_colours_hold() {
+    fn lines_fit_any_width_and_end_their_colors() {
         for columns in [1, 20, 40, 80, 100, 200] {
             let mut view = view(columns, true);
             view.lost = Some("3s".to_owned());
@@ -522,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_last_minutes_end_at_the_right() {
+    fn sparklines_end_at_the_right() {
         assert_eq!(spark(&[0.0, 7.0], 8, 8), "      ▁█");
         assert_eq!(spark(&[], 8, 4), "    ");
         assert_eq!(spark(&[0.0; 8], 8, 4), "▁▁▁▁");

@@ -1,4 +1,4 @@
-//! `forebay verify --compare-source`: a dataset and the source that it was packed from.
+//! `forebay verify --compare-source`: compares a dataset with the source from which it was packed.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use crate::paint::printable;
 use crate::progress::Bar;
 use crate::quantity;
 
-/// More differences of a kind than this are counted, not listed; `--json` has more of them.
+/// Maximum number of differences of a kind to print. `--json` lists more of them.
 const SHOWN: u64 = 20;
 
-/// The figures of a comparison, for programs.
+/// The counts of a comparison, for `--json`.
 #[derive(Serialize)]
 pub(super) struct Figures {
     files: u64,
@@ -47,7 +47,7 @@ impl Figures {
     }
 }
 
-/// The bar of the census.
+/// Shows the progress of the census.
 struct Watch {
     bar: Bar,
     files: AtomicU64,
@@ -64,7 +64,7 @@ impl Observer for Watch {
     }
 }
 
-/// Looks at the source of the one dataset that is verified.
+/// Takes a census of the source, and prepares the comparison. Returns an error unless exactly one dataset is verified.
 pub(super) fn open(
     inputs: &[Input],
     source: &Path,
@@ -147,7 +147,7 @@ pub(super) fn print(report: &ComparisonReport, console: &Console) {
     }
 }
 
-/// The comparison's effect on the exit code.
+/// Returns the outcome of the command: an error if dataset and source differ.
 pub(super) fn outcome(report: &ComparisonReport) -> Result<Outcome, Failure> {
     if report.is_ok() {
         return Ok(match report.count(DifferenceKind::Unreadable) {

@@ -1,4 +1,4 @@
-//! `forebay verify`: is every byte as it was written.
+//! `forebay verify`: checks that every byte of a dataset is as it was written.
 
 mod against;
 
@@ -78,7 +78,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// The findings of one verification, and its duration.
+/// The result of verifying a dataset or a shard.
 pub(crate) struct Verified {
     pub(crate) report: VerifyReport,
     pub(crate) decoded: u64,
@@ -135,7 +135,7 @@ fn verify_datasets(
     console: &Console,
 ) -> Result<Outcome, Failure> {
     let started = Instant::now();
-    // From here on a first Ctrl-C ends the work and prints the findings so far.
+    // From here on, the first Ctrl-C stops the verification, and the findings so far are printed.
     console.interrupt().answer();
     let against = match &args.compare_source {
         None => None,
@@ -204,7 +204,7 @@ fn stopped(report: &VerifyReport) -> Failure {
     ))
 }
 
-/// Verifies a dataset or a shard, with a bar. A stop is an error.
+/// Verifies a dataset or a shard with a progress bar. Returns an error if Ctrl-C stops it.
 pub(crate) fn verify(
     input: &Input,
     deep: bool,
@@ -228,7 +228,7 @@ fn verify_with(
     let started = Instant::now();
     let bar = Watch::start(input, console);
     let decoded = AtomicU64::new(0);
-    // The verification reports a manifest that cannot be read.
+    // Errors of the manifest are ignored here, and reported by the verification.
     let features = match input.kind() {
         Kind::Dataset => input
             .manifest()
@@ -267,8 +267,8 @@ fn verify_with(
     })
 }
 
-/// Checks that loaders read images of this kind, by its structure. Damage to an image is for checksums and `--deep` to find, and a record
-/// may be of anything else.
+/// Checks from the structure of a record's image that loaders support its format and size. Damaged images are left to the
+/// checksums and `--deep`, and records without an image are valid.
 fn check_kind(record: &[u8], features: &RecordFeatures) -> Result<(), String> {
     let Ok(record) = features.image_record(record) else {
         return Ok(());
@@ -325,7 +325,7 @@ impl Watch {
                 .open(input.path())
                 .map(|file| file.len())
                 .ok(),
-            // What is wrong with the manifest is said by the verification.
+            // Errors of the manifest are ignored here, and reported by the verification.
             Kind::Dataset => input
                 .manifest()
                 .ok()
@@ -349,7 +349,7 @@ impl Watch {
 fn print(input: &Input, verified: &Verified, deep: bool, console: &Console) {
     let report = &verified.report;
     for finding in &report.findings {
-        // An image that no decoder reads may be as it was written.
+        // An unsupported image is not damaged: its bytes may be as they were written.
         let label = match finding.what.starts_with("unsupported ") {
             true => "refused",
             false => "damaged",
@@ -408,7 +408,7 @@ fn print(input: &Input, verified: &Verified, deep: bool, console: &Console) {
     } else {
         console.line(format!("read     {}: {read}", show(input.path())));
     }
-    // A TFRecord cut between two records is a valid shorter file: only a manifest can tell.
+    // A TFRecord file truncated between two records is valid, so only a manifest can reveal the truncation.
     let is_there = |path: &Path| input.storage().exists(path).unwrap_or(false);
     if input.kind() == Kind::Shard
         && input
