@@ -121,7 +121,7 @@ def test_a_loop_left_early_gives_way_to_the_next_epoch(source: str) -> None:
         steps = len(it)
         never = iter(it)
         first = iter(it)
-        assert content(next(first)) == whole[0], "what was prepared for nobody is not lost"
+        assert content(next(first)) == whole[0], "a batch that was prepared and not taken is not lost"
         second = iter(it)
         for old in (never, first):
             with pytest.raises(forebay.StateError, match="newer"):

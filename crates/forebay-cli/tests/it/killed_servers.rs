@@ -288,7 +288,7 @@ fn hanging(transport: Transport) {
             hangs = Some(server);
         }
     }
-    assert!(named, "nobody said who was waited for");
+    assert!(named, "no error named the server that was waited for");
     assert!(stream.stats().reconnects > 0, "{:?}", stream.stats());
     // A new trainer does not wait for the hanging server either, and its error names the server.
     let hangs = hangs.unwrap();
@@ -297,7 +297,7 @@ fn hanging(transport: Transport) {
         ..client
     };
     let e = Client::connect(&format!("forebay://{hangs}/shards"), client).err();
-    let e = e.expect("nobody answers").to_string();
+    let e = e.expect("no server answers").to_string();
     assert!(e.contains(&hangs) && e.contains("Hello"), "{e}");
 }
 

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(
             since(&later, &found),
             levels(&[(0.0, 0.0); 2]),
-            "nobody reads"
+            "no thread reads"
         );
     }
 }

@@ -314,7 +314,7 @@ fn a_stream_that_ends_leaves_the_others_alone() {
     let mut third = rig.open_at(1, 24);
     assert!(
         next(&mut third).is_some(),
-        "and whoever comes then begins anew"
+        "a member that joins then starts a new stream"
     );
 }
 

@@ -151,9 +151,11 @@ fn a_stream_goes_home_when_its_server_is_back(transport: Transport) {
     };
     first.shutdown();
     take(&mut stream, 3);
-    until("nobody takes over", || stream.stats().handovers == 1);
+    until("no server takes over", || stream.stats().handovers == 1);
     let _again = lively(&log, &home.to_string());
-    until("nobody goes home", || stream.stats().handovers == 2);
+    until("the stream does not return", || {
+        stream.stats().handovers == 2
+    });
     assert_eq!(stream.server(), home.to_string());
     assert_eq!(stream.stats().reconnects, 0);
     assert!(take(&mut stream, u64::MAX));
@@ -209,7 +211,7 @@ fn one_server_then_three_then_two_give_one_epoch() {
         let at = server.addr().to_string();
         streams.iter().filter(|s| s.server() == at).count()
     };
-    until("nobody goes to the new servers", || {
+    until("no stream moves to the new servers", || {
         on(&streams, &a) <= 2 && on(&streams, &b) + on(&streams, &c) >= 2
     });
     for stream in &mut streams {
@@ -338,7 +340,7 @@ fn servers_come_and_go_all_the_time() {
                 let old = running.remove(0);
                 write(path, &running.iter().collect::<Vec<_>>());
                 old.shutdown();
-                until("nobody comes", || {
+                until("no stream arrives", || {
                     running[1].stats().streams > 0 || over.load(Ordering::SeqCst)
                 });
                 replaced += 1;
