@@ -42,7 +42,7 @@ pub(crate) struct Args {
     bandwidth: Option<u64>,
 
     /// With --drain: time of failing uploads after which to stop; the rest stays staged
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration, requires = "drain")]
     patience: Duration,
 
     #[command(flatten)]
