@@ -20,7 +20,6 @@ from module_cycles import cyclic_edges, dependencies, public_types
 
 # From the bottom up. A crate may depend on crates of lower layers only.
 LAYERS = [
-    ["forebay-proto"],
     ["forebay-shard", "forebay-batch"],
     ["forebay-store", "forebay-image", "forebay-wire", "forebay-options"],
     ["forebay-cache", "forebay-staging"],

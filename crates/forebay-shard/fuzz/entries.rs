@@ -10,7 +10,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_proto::tensorflow::{self, feature::Kind};
 use forebay_shard::checksum::{crc32c, mask};
 use forebay_shard::example::{ExampleError, FeatureKind, FeatureView};
 use forebay_shard::index::{FileKind, Found, Index, parse_idx, parse_suffix};
@@ -21,6 +20,12 @@ use forebay_shard::{
     Dataset, ExampleView, Manifest, OpenOptions, RecordBlock, Shard, ShardFormat, image_and_label,
 };
 use prost::Message;
+use tensorflow::feature::Kind;
+
+/// Generated from `proto/example.proto`.
+#[allow(unreachable_pub, clippy::all)]
+#[path = "../tests/generated/tensorflow.rs"]
+pub(crate) mod tensorflow;
 
 /// Small limits: an input of some KiB that makes a reader allocate more memory is a finding.
 const MAX_RECORD: u64 = 1 << 20;

@@ -4,11 +4,11 @@ use forebay_batch::{
     Batch, BatchColumn, Buffer, ColumnArray, ColumnKind, Dtype, Element, EncodedImages, Layout,
     Mixed,
 };
-use forebay_proto::prost::bytes::Bytes;
-use forebay_proto::wire;
+use prost::bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::kind::Kind;
+use crate::wire;
 
 /// Converts a type to its number on the wire.
 #[must_use]

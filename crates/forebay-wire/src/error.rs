@@ -3,7 +3,7 @@
 use std::io;
 
 use forebay_batch::InconsistentBatch;
-use forebay_proto::prost::DecodeError;
+use prost::DecodeError;
 
 use crate::kind::Kind;
 

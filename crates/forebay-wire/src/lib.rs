@@ -6,6 +6,7 @@
 //! - [`text`]: escapes untrusted text for terminals.
 //! - [`transport`]: sockets and TLS.
 //! - [`token`]: bearer tokens of clients.
+//! - [`wire`]: the messages, as generated from `proto/wire.proto`.
 //!
 //! `docs/wire.md` describes the protocol, with examples as bytes.
 //!
@@ -32,12 +33,12 @@ pub mod stream;
 pub mod text;
 pub mod token;
 pub mod transport;
+pub mod wire;
 
 pub use error::{Error, Foreign, Result};
 pub use forebay_batch::{
     Batch, Buffer, BufferPool, Dtype, EncodedImages, Layout, Lender, Mixed, PoolStats, SharedMemory,
 };
-pub use forebay_proto::wire;
 pub use frame::FrameLimits;
 pub use kind::{Kind, Side};
 pub use message::Message;

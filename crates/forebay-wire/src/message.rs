@@ -1,10 +1,10 @@
 //! A message of any kind. `proto/wire.proto` defines their content.
 
-use forebay_proto::prost::Message as _;
-use forebay_proto::wire;
+use prost::Message as _;
 
 use crate::error::{Error, Result};
 use crate::kind::{Kind, messages};
+use crate::wire;
 
 macro_rules! message_of_each_kind {
     ($($kind:ident = $number:literal $client:literal $server:literal,)*) => {

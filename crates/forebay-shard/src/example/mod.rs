@@ -1,7 +1,5 @@
 //! `tensorflow.Example` without copies: a view that borrows the record, and a builder that writes
 //! the same bytes as TensorFlow's deterministic serialization.
-//!
-//! For owned values use the types of `forebay_proto::tensorflow`.
 
 mod builder;
 mod edit;

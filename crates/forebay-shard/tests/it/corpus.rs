@@ -1,7 +1,7 @@
 //! Runs the entries of the fuzz targets without a fuzzer.
 
 #[path = "../../fuzz/entries.rs"]
-mod entries;
+pub(crate) mod entries;
 #[allow(unreachable_pub)] // public in the crate that the file is of
 #[path = "../../../forebay-rigs/src/corpus.rs"]
 mod replaying;

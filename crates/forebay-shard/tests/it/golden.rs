@@ -10,6 +10,8 @@ use forebay_shard::{ExampleBuilder, ExampleView, Shard, index, tfrecord};
 use prost::Message;
 use serde_json::Value;
 
+use crate::corpus::entries::tensorflow::Example;
+
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/tfrecord")
 }
@@ -166,8 +168,8 @@ fn examples_are_encoded_to_the_same_bytes() {
             assert_eq!(builder.encoded_len(), bytes.len());
             assert_eq!(builder.to_vec().len(), bytes.len());
             // The generated types give the same result.
-            let owned = forebay_proto::tensorflow::Example::decode(&bytes[..]).unwrap();
-            let again = forebay_proto::tensorflow::Example::decode(&builder.to_vec()[..]);
+            let owned = Example::decode(&bytes[..]).unwrap();
+            let again = Example::decode(&builder.to_vec()[..]);
             assert_eq!(owned, again.unwrap());
             let features = owned.features.unwrap().feature;
             assert!(features.keys().eq(names.iter().collect::<BTreeSet<_>>()));

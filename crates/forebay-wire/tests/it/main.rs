@@ -4,3 +4,4 @@
 mod corpus;
 mod documented;
 mod frames;
+mod generated;

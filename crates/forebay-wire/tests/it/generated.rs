@@ -1,12 +1,14 @@
-//! The generated code in the repository is what the `.proto` files give.
+//! The generated code in the repository is what the `.proto` files give: the messages of this crate, and
+//! `tensorflow.Example`, with which tests of forebay-shard compare its own reader and writer.
 
 use std::path::Path;
 
-const AGAIN: &str = "run FOREBAY_REGENERATE=1 cargo test -p forebay-proto --features generate";
+const AGAIN: &str =
+    "run FOREBAY_REGENERATE=1 cargo test -p forebay-wire --features generate generated";
 
 /// FNV-1a of the `.proto` files.
 fn sources() -> String {
-    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
     let files = ["example.proto", "wire.proto"]
         .map(|name| std::fs::read(proto.join(name)).expect("a .proto file"));
     let hash = files
@@ -20,7 +22,7 @@ fn sources() -> String {
 
 #[test]
 fn generated_code_is_of_these_files() {
-    let kept = include_str!("../src/generated/sources.fnv");
+    let kept = include_str!("../../src/wire/generated/sources.fnv");
     assert_eq!(kept, sources(), "the .proto files changed: {AGAIN}");
 }
 
@@ -28,7 +30,7 @@ fn generated_code_is_of_these_files() {
 #[test]
 fn generated_code_is_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let proto = root.join("proto");
+    let proto = root.join("../../proto");
     let files = protox::compile(["example.proto", "wire.proto"], [&proto]).expect("valid protos");
     let out = tempfile::tempdir().expect("a temporary directory");
     prost_build::Config::new()
@@ -40,16 +42,22 @@ fn generated_code_is_current() {
         .compile_fds(files)
         .expect("code generation");
     std::fs::write(out.path().join("sources.fnv"), sources()).expect("writing a file");
-    let kept = root.join("src/generated");
-    for name in ["tensorflow.rs", "forebay.wire.v2.rs", "sources.fnv"] {
+    for kept in [
+        "src/wire/generated/forebay.wire.v2.rs",
+        "src/wire/generated/sources.fnv",
+        "../forebay-shard/tests/generated/tensorflow.rs",
+    ] {
+        let kept = root.join(kept);
+        let name = kept.file_name().expect("the name of a file");
         let made = std::fs::read_to_string(out.path().join(name)).expect("generated file");
         if std::env::var_os("FOREBAY_REGENERATE").is_some() {
-            std::fs::write(kept.join(name), &made).expect("writing the generated file");
+            std::fs::write(&kept, &made).expect("writing the generated file");
         }
-        let found = std::fs::read_to_string(kept.join(name)).unwrap_or_default();
+        let found = std::fs::read_to_string(&kept).unwrap_or_default();
         assert!(
             made == found,
-            "{name} is not what the .proto files give: {AGAIN}"
+            "{} is not what the .proto files give: {AGAIN}",
+            kept.display()
         );
     }
 }
