@@ -23,14 +23,14 @@ LAYERS = [
     ["forebay-shard", "forebay-batch"],
     ["forebay-store", "forebay-image", "forebay-wire", "forebay-options"],
     ["forebay-cache", "forebay-staging"],
-    ["forebay-formats", "forebay-checkpoint", "forebay-synthetic"],
+    ["forebay-formats", "forebay-synthetic"],
     ["forebay-pack", "forebay-loader", "forebay-client"],
     ["forebay-server"],
     ["forebay-bench"],
     ["forebay-cli"],
     ["forebay-python", "forebay-lab"],
     ["forebay-rigs"],  # servers for tests; only ever a dev-dependency
-    [f"forebay-{crate}-fuzz" for crate in ("formats", "image", "pack", "shard", "store", "wire")],  # fuzz targets
+    [f"forebay-{crate}-fuzz" for crate in ("cache", "formats", "image", "pack", "shard", "staging", "store", "wire")],  # fuzz targets
 ]
 
 # What a crate must never pull in, however deep.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets of forebay-formats, forebay-pack and forebay-store, and those of transcode and fast in forebay-image:
+"""Writes the seeds of the fuzz targets of the crates beside forebay-shard and forebay-wire, and those of transcode and fast in forebay-image:
 crates/*/fuzz/corpus/*/seed-*.
 
     python3 tools/golden/make_fuzz_seeds.py [PLAN JOURNAL SHARD]
@@ -256,7 +256,8 @@ def transcode_seeds():
 
 def store_seeds():
     def seed(target, name, content):
-        keep(target, name, content, "forebay-store")
+        crate = {"cache_block": "forebay-cache", "uploads_page": "forebay-store"}.get(target, "forebay-staging")
+        keep(target, name, content, crate)
 
     def block(object_len, number, size, payload, location, key):
         chunk = max(size // 256, 4096)

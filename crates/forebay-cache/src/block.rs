@@ -228,10 +228,7 @@ mod tests {
 
     #[test]
     fn the_fuzz_corpus_passes() {
-        let corpus = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../forebay-store/fuzz/corpus/cache_block"
-        );
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/cache_block");
         forebay_rigs::replay_corpus(corpus.as_ref(), 1000, super::fuzz);
     }
 

@@ -18,9 +18,9 @@ impl From<forebay_store::Error> for Failure {
     }
 }
 
-impl From<forebay_checkpoint::Error> for Failure {
-    fn from(error: forebay_checkpoint::Error) -> Self {
-        use forebay_checkpoint::Error;
+impl From<forebay_staging::checkpoint::Error> for Failure {
+    fn from(error: forebay_staging::checkpoint::Error) -> Self {
+        use forebay_staging::checkpoint::Error;
         match error {
             Error::Store(error) => Self::from(error),
             Error::Option { what } => Self::usage(what),

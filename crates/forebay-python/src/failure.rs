@@ -265,15 +265,15 @@ impl From<forebay_client::Error> for Failure {
     }
 }
 
-impl From<forebay_checkpoint::Error> for Failure {
-    fn from(error: forebay_checkpoint::Error) -> Failure {
+impl From<forebay_staging::checkpoint::Error> for Failure {
+    fn from(error: forebay_staging::checkpoint::Error) -> Failure {
         Failure::from(&error)
     }
 }
 
-impl From<&forebay_checkpoint::Error> for Failure {
-    fn from(error: &forebay_checkpoint::Error) -> Failure {
-        use forebay_checkpoint::Error;
+impl From<&forebay_staging::checkpoint::Error> for Failure {
+    fn from(error: &forebay_staging::checkpoint::Error) -> Failure {
+        use forebay_staging::checkpoint::Error;
         let failure = |kind| Failure::new(kind, error);
         match error {
             Error::Option { .. } => failure(Kind::Option),

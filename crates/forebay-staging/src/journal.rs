@@ -341,10 +341,7 @@ mod tests {
 
     #[test]
     fn the_fuzz_corpus_passes() {
-        let corpus = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../forebay-store/fuzz/corpus/stage_journal"
-        );
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/stage_journal");
         forebay_rigs::replay_corpus(corpus.as_ref(), 1000, super::fuzz);
     }
 

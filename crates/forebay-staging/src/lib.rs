@@ -9,22 +9,23 @@
 //! process ends. The size limit applies to all sessions together. The area may be on a tmpfs (`/dev/shm/stage`): then files
 //! survive a killed process, but neither a reboot nor a power cut, even where the documentation says "on disk".
 
+pub mod checkpoint;
 mod drain;
 mod journal;
 mod queue;
 mod room;
 mod session;
 mod status;
-pub mod tasks;
-pub mod unit;
+mod tasks;
+mod unit;
 
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub use journal::fuzz as fuzz_journal;
 pub use queue::Ticket;
 pub use room::Reservation;
-pub use room::reserved;
-pub use session::{AreaLock, Sealed, StagedFile, make_dirs};
+use session::{AreaLock, make_dirs};
+pub use session::{Sealed, StagedFile};
 pub use status::{AreaStatus, LeftFile, SessionStatus, UploadProgress};
 
 use forebay_store::{Cancel, Error, Limiter, Location, Result, Store, StoreOptions, sync_dir};
@@ -138,7 +139,7 @@ pub struct StagingArea {
 
 /// Converts I/O errors of a directory that cannot be created or written to [`Error::AreaNotWritable`], whose hint names the
 /// staging area rather than the destination.
-pub fn of_area(error: Error) -> Error {
+fn of_area(error: Error) -> Error {
     use std::io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem};
     match error {
         Error::Io { path, op, source }

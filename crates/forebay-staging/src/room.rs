@@ -102,7 +102,7 @@ pub(super) fn all_held(area: &Path, own: &Session) -> Result<u64> {
 }
 
 /// Bytes that sessions have reserved and may still write. The caller must hold the area's lock.
-pub fn reserved(area: &Path) -> Result<u64> {
+pub(crate) fn reserved(area: &Path) -> Result<u64> {
     let sessions = others(area, &BTreeSet::new())?;
     let reserved = sessions.iter().map(|seen| seen.held.reserved);
     Ok(reserved.fold(0, u64::saturating_add))

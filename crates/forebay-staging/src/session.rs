@@ -29,11 +29,11 @@ const DEPTH: u32 = 8;
 
 /// The area's lock, which is held only briefly.
 #[derive(Debug)]
-pub struct AreaLock(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
+pub(crate) struct AreaLock(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
 
 impl AreaLock {
     /// Creates the area's directory if necessary, with access for this user only, and waits for its lock.
-    pub fn lock(area: &Path) -> Result<Self> {
+    pub(crate) fn lock(area: &Path) -> Result<Self> {
         let path = area.join(BOOKS);
         let file = match FileLock::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -271,7 +271,7 @@ fn size_of(dir: &Path, depth: u32) -> Result<u64> {
 }
 
 /// Creates a directory and its parents, with access for this user only, and fsyncs the parent of each.
-pub fn make_dirs(dir: &Path) -> Result<()> {
+pub(crate) fn make_dirs(dir: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),

@@ -14,14 +14,14 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Returns the wait after this many failed tries.
-pub fn backoff(tries: u32) -> Duration {
+pub(crate) fn backoff(tries: u32) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(1 << tries.saturating_sub(1).min(8));
     doubled.min(LONGEST_WAIT)
 }
 
 /// The outcome of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tried {
+pub(crate) enum Tried {
     /// The task is finished, successful or not, and leaves the queue.
     Over,
     /// The task is tried again after this time.
@@ -33,7 +33,7 @@ type Conflicts<T> = fn(&T, &T) -> bool;
 type Step<T> = Box<dyn Fn(&Arc<T>) -> Tried + Send + Sync>;
 
 /// Tasks and the threads that try them. Dropping the queue does not stop the threads; [`close`](Self::close) does.
-pub struct TaskQueue<T>(Arc<Inner<T>>);
+pub(crate) struct TaskQueue<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
     name: &'static str,
@@ -70,7 +70,7 @@ impl<T> std::fmt::Debug for TaskQueue<T> {
 impl<T: Send + Sync + 'static> TaskQueue<T> {
     /// Creates a queue that calls `step` for each try, on at most `most_threads` threads called `name`. A paused queue starts
     /// with [`resume`](Self::resume).
-    pub fn new(
+    pub(crate) fn new(
         name: &'static str,
         most_threads: usize,
         is_paused: bool,
@@ -81,7 +81,7 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
 
     /// As [`new`](Self::new), but two tasks for which `conflicts` is true are never tried at the same time. The older one is
     /// tried first, unless it waits for its backoff.
-    pub fn with_conflicts(
+    pub(crate) fn with_conflicts(
         name: &'static str,
         most_threads: usize,
         is_paused: bool,
@@ -106,7 +106,7 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
     }
 
     /// Adds a task at the end of the queue.
-    pub fn add(&self, task: Arc<T>) {
+    pub(crate) fn add(&self, task: Arc<T>) {
         let mut state = self.0.state();
         let slot = Slot {
             task,
@@ -121,7 +121,7 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
     }
 
     /// Returns the unfinished tasks, the oldest first.
-    pub fn tasks(&self) -> Vec<Arc<T>> {
+    pub(crate) fn tasks(&self) -> Vec<Arc<T>> {
         let state = self.0.state();
         state
             .tasks
@@ -131,31 +131,31 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
     }
 
     /// Whether all tasks are finished.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.state().tasks.is_empty()
     }
 
     /// Removes and returns the tasks that no thread is trying.
-    pub fn take_idle(&self) -> Vec<Arc<T>> {
+    pub(crate) fn take_idle(&self) -> Vec<Arc<T>> {
         let mut state = self.0.state();
         let idle = state.tasks.extract_if(.., |_, slot| !slot.is_taken);
         idle.map(|(_, slot)| slot.task).collect()
     }
 
     /// Starts a paused queue.
-    pub fn resume(&self) {
+    pub(crate) fn resume(&self) {
         let mut state = self.0.state();
         state.is_paused = false;
         self.0.start(&mut state);
     }
 
     /// Wakes up the callers of [`wait_a_moment`](Self::wait_a_moment).
-    pub fn notify(&self) {
+    pub(crate) fn notify(&self) {
         self.0.changed.notify_all();
     }
 
     /// Waits until a task changes its state, at most for `most`.
-    pub fn wait_a_moment(&self, most: Duration) {
+    pub(crate) fn wait_a_moment(&self, most: Duration) {
         let mut state = self.0.state();
         // Starts threads that the system refused to create before.
         self.0.start(&mut state);
@@ -164,7 +164,7 @@ impl<T: Send + Sync + 'static> TaskQueue<T> {
 
     /// Stops the threads after their current tries, and waits for them; unfinished tasks stay. The caller may cancel the current
     /// tries by its own means.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let threads = {
             let mut state = self.0.state();
             state.is_closing = true;

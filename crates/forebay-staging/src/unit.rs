@@ -34,11 +34,11 @@ const ERROR: &str = "error";
 const ROOM: &str = "room";
 /// A lock on a file of a unit, held until it is dropped.
 #[derive(Debug)]
-pub struct UnitLock(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
+pub(crate) struct UnitLock(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
 
 /// The state of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnitState {
+pub(crate) enum UnitState {
     /// It is being written, or was left by a process that ended before it acknowledged the save.
     Unfinished,
     /// The save was acknowledged, and the checkpoint is not at its destination yet.
@@ -49,11 +49,11 @@ pub enum UnitState {
 
 /// A unit, identified by its directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unit(PathBuf);
+pub(crate) struct Unit(PathBuf);
 
 impl Unit {
     /// Creates a new unit with a higher number than all others, and locks it as its owner.
-    pub fn create(area: &Path) -> Result<(Self, UnitLock)> {
+    pub(crate) fn create(area: &Path) -> Result<(Self, UnitLock)> {
         let entries = area.join(ENTRIES);
         make_dirs(&entries)?;
         let mut number = numbers(&entries)?
@@ -86,7 +86,7 @@ impl Unit {
     }
 
     /// All units of an area, the oldest first.
-    pub fn all(area: &Path) -> Result<Vec<Self>> {
+    pub(crate) fn all(area: &Path) -> Result<Vec<Self>> {
         let entries = area.join(ENTRIES);
         let mut numbers = numbers(&entries)?;
         numbers.sort_unstable();
@@ -97,33 +97,33 @@ impl Unit {
     }
 
     /// Returns the unit's directory.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
     /// Returns the directory of the unit's files.
-    pub fn files(&self) -> PathBuf {
+    pub(crate) fn files(&self) -> PathBuf {
         self.0.join(FILES)
     }
 
     /// Returns the path of the file of this name.
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(FILES).join(name)
     }
 
     /// Whether the unit belongs to this user. Units of other users are not touched.
-    pub fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         std::fs::symlink_metadata(&self.0)
             .is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw())
     }
 
     /// Locks the unit as its owner; `None` if it was removed or another process owns it.
-    pub fn own(&self) -> Result<Option<UnitLock>> {
+    pub(crate) fn own(&self) -> Result<Option<UnitLock>> {
         self.lock_while_there(OWNER, FlockOperation::NonBlockingLockExclusive)
     }
 
     /// Locks the files against removal while they are read; `None` if they are being removed.
-    pub fn read(&self) -> Result<Option<UnitLock>> {
+    pub(crate) fn read(&self) -> Result<Option<UnitLock>> {
         let lock = self.lock_while_there(READERS, FlockOperation::NonBlockingLockShared)?;
         // Removal unlinks the lock file first: a lock on an unlinked file does not prevent the removal.
         Ok(lock.filter(|_| self.0.join(READERS).exists()))
@@ -148,7 +148,7 @@ impl Unit {
     }
 
     /// Returns the unit's state, which follows from the name of its marker.
-    pub fn stage(&self) -> UnitState {
+    pub(crate) fn stage(&self) -> UnitState {
         if self.0.join(STORED).exists() {
             UnitState::Stored
         } else if self.0.join(STAGED).exists() {
@@ -159,7 +159,7 @@ impl Unit {
     }
 
     /// Returns the marker's path and at most `limit` of its bytes; `None` if the unit was never acknowledged.
-    pub fn marker(&self, limit: u64) -> Result<Option<(PathBuf, Vec<u8>)>> {
+    pub(crate) fn marker(&self, limit: u64) -> Result<Option<(PathBuf, Vec<u8>)>> {
         for name in [STAGED, STORED] {
             let path = self.0.join(name);
             let mut bytes = Vec::new();
@@ -178,7 +178,7 @@ impl Unit {
     }
 
     /// Writes the marker, which acknowledges the unit. The files must be on disk already.
-    pub fn acknowledge(&self, marker: &[u8]) -> Result<()> {
+    pub(crate) fn acknowledge(&self, marker: &[u8]) -> Result<()> {
         let path = self.0.join(STAGED);
         let mut file = AtomicFile::create(&path)?;
         file.write_all(marker)
@@ -187,7 +187,7 @@ impl Unit {
     }
 
     /// Marks the checkpoint as uploaded. A second call has no effect.
-    pub fn stored(&self) -> Result<()> {
+    pub(crate) fn stored(&self) -> Result<()> {
         if self.stage() != UnitState::Staged {
             return Ok(());
         }
@@ -197,7 +197,7 @@ impl Unit {
     }
 
     /// Removes the unit unless another process reads it, and returns whether it is gone. The caller must hold the owner lock.
-    pub fn remove(&self) -> Result<bool> {
+    pub(crate) fn remove(&self) -> Result<bool> {
         let alone = self.lock_while_there(READERS, FlockOperation::NonBlockingLockExclusive)?;
         let Some(_alone) = alone else {
             return Ok(!self.0.exists());
@@ -219,7 +219,7 @@ impl Unit {
     }
 
     /// Removes the files and keeps the marker. Returns false if another process reads them.
-    pub fn remove_files(&self) -> Result<bool> {
+    pub(crate) fn remove_files(&self) -> Result<bool> {
         let Some(_alone) = self.lock(READERS, FlockOperation::NonBlockingLockExclusive)? else {
             return Ok(false);
         };
@@ -232,12 +232,12 @@ impl Unit {
     }
 
     /// Stores the error of an upload attempt, for users who inspect the area. A failure to store it is ignored.
-    pub fn note_error(&self, error: &str) {
+    pub(crate) fn note_error(&self, error: &str) {
         let _ = std::fs::write(self.0.join(ERROR), error);
     }
 
     /// The error of the last upload attempt.
-    pub fn last_error(&self) -> Option<String> {
+    pub(crate) fn last_error(&self) -> Option<String> {
         let mut text = String::new();
         File::open(self.0.join(ERROR))
             .ok()?
@@ -248,7 +248,7 @@ impl Unit {
     }
 
     /// The time since the unit was acknowledged, by the clock of this machine.
-    pub fn age(&self) -> Option<Duration> {
+    pub(crate) fn age(&self) -> Option<Duration> {
         let marker = [STAGED, STORED]
             .iter()
             .find_map(|name| std::fs::metadata(self.0.join(name)).ok())?;
@@ -258,13 +258,13 @@ impl Unit {
     }
 
     /// Bytes of the unit's files.
-    pub fn held_bytes(&self) -> u64 {
+    pub(crate) fn held_bytes(&self) -> u64 {
         held(&self.files(), 64)
     }
 
     /// Announces how many bytes will be written, so that other processes reserve less. If the announcement cannot be stored, the
     /// bytes are not reserved.
-    pub fn promise(&self, bytes: u64) {
+    pub(crate) fn promise(&self, bytes: u64) {
         let _ = std::fs::write(self.0.join(ROOM), bytes.to_string());
     }
 
@@ -280,7 +280,7 @@ impl Unit {
 
 /// Bytes of an area that units use.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct UnitUsage {
+pub(crate) struct UnitUsage {
     /// Bytes of files.
     pub bytes: u64,
     /// Bytes among `bytes` that are local copies of uploaded checkpoints.
@@ -291,14 +291,14 @@ pub struct UnitUsage {
 
 impl UnitUsage {
     /// Returns the used and the announced bytes together.
-    pub fn all(&self) -> u64 {
+    pub(crate) fn all(&self) -> u64 {
         self.bytes.saturating_add(self.promised)
     }
 }
 
 /// Returns the bytes that units use. The caller must hold the [`AreaLock`](crate::AreaLock): units are locked for a moment to
 /// see which have an owner.
-pub fn held_in(area: &Path) -> Result<UnitUsage> {
+pub(crate) fn held_in(area: &Path) -> Result<UnitUsage> {
     let mut sum = UnitUsage::default();
     for entry in Unit::all(area)? {
         let bytes = entry.held_bytes();
@@ -319,7 +319,7 @@ pub fn held_in(area: &Path) -> Result<UnitUsage> {
 }
 
 /// Removes local copies of uploaded checkpoints, except those that another process owns or reads.
-pub fn drop_copies(area: &Path) -> Result<()> {
+pub(crate) fn drop_copies(area: &Path) -> Result<()> {
     for entry in Unit::all(area)?.into_iter().filter(Unit::is_own) {
         if entry.stage() == UnitState::Stored
             && let Some(_owner) = entry.own()?
@@ -331,7 +331,7 @@ pub fn drop_copies(area: &Path) -> Result<()> {
 }
 
 /// Bytes of staged checkpoints whose process has ended. They stay until another process uploads them.
-pub fn left_behind(area: &Path) -> Result<u64> {
+pub(crate) fn left_behind(area: &Path) -> Result<u64> {
     let mut bytes = 0_u64;
     for entry in Unit::all(area)? {
         if entry.stage() == UnitState::Staged && entry.is_own() && entry.own()?.is_some() {
@@ -342,7 +342,7 @@ pub fn left_behind(area: &Path) -> Result<u64> {
 }
 
 /// Bytes of all files below a directory, down to `depth` levels. Files that are removed meanwhile do not count.
-pub fn held(dir: &Path, depth: u32) -> u64 {
+pub(crate) fn held(dir: &Path, depth: u32) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return 0;
     };

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use forebay_checkpoint::Checkpoint;
 use forebay_shard::manifest::FILE_NAME as MANIFEST;
 use forebay_shard::parallel::for_each_parallel;
+use forebay_staging::checkpoint::Checkpoint;
 use forebay_store::{CopySource, Location, Object, Store};
 use serde::Serialize;
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_checkpoint::{Request, Uploader, UploaderOptions};
+use forebay_staging::checkpoint::{Request, Uploader, UploaderOptions};
 use forebay_store::{Location, StoreOptions};
 use support::{run, text, tree};
 
@@ -53,11 +53,11 @@ fn files_of_a_checkpoint_are_copied_and_a_checkpoint_removed() {
     run([&rm[..], &["-r", "-n"]].concat()).done();
     assert!(step.exists());
     let pin = Location::parse(&step).unwrap();
-    forebay_checkpoint::pin(&pin, &StoreOptions::default(), true).unwrap();
+    forebay_staging::checkpoint::pin(&pin, &StoreOptions::default(), true).unwrap();
     let refused = run([&rm[..], &["-r"]].concat()).code(2);
     assert!(refused.stderr.contains("pinned"), "{}", refused.stderr);
     assert!(step.exists());
-    forebay_checkpoint::pin(&pin, &StoreOptions::default(), false).unwrap();
+    forebay_staging::checkpoint::pin(&pin, &StoreOptions::default(), false).unwrap();
     run([&rm[..], &["-r"]].concat()).done();
     assert!(!step.exists());
     run([&rm[..], &["-r"]].concat()).code(1);

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_checkpoint::{Draft, Request, Saved, Uploader, UploaderOptions};
+use forebay_staging::checkpoint::{Draft, Request, Saved, Uploader, UploaderOptions};
 use forebay_store::{Location, StoreOptions};
 
 use super::data::{ImageFile, MediumData};

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use forebay_checkpoint::{Draft, DraftFile, Error, Request, Uploader, UploaderOptions};
+use forebay_staging::checkpoint::{Draft, DraftFile, Error, Request, Uploader, UploaderOptions};
 use forebay_store::Cancel;
 use pyo3::prelude::*;
 
@@ -360,7 +360,7 @@ impl PyDraftFile {
 /// A checkpoint that `save` stored on the fast disk, and that is being uploaded.
 #[pyclass(frozen, module = "forebay.checkpoint", name = "Saved")]
 pub(crate) struct Saved {
-    saved: forebay_checkpoint::Saved,
+    saved: forebay_staging::checkpoint::Saved,
     process: u32,
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_checkpoint::{self as checkpoint, Checkpoint, CheckpointEntry, FileEntry};
+use forebay_staging::checkpoint::{self, Checkpoint, CheckpointEntry, FileEntry};
 use forebay_store::{BandwidthShare, Cancel, Location, StoreOptions};
 use pyo3::prelude::*;
 

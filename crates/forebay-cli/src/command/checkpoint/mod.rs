@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use forebay_checkpoint::{self as checkpoint, Checkpoint, default_area};
+use forebay_staging::checkpoint::{self, Checkpoint, default_area};
 use forebay_store::{Cancel, Location, StoreOptions};
 use serde::Serialize;
 

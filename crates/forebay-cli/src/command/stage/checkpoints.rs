@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_checkpoint::{
+use forebay_staging::checkpoint::{
     self as checkpoint, CheckpointStatus, Saved, State, Uploader, UploaderOptions,
 };
 use forebay_store::StoreOptions;

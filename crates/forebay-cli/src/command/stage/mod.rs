@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use forebay_checkpoint::default_area;
+use forebay_staging::checkpoint::default_area;
 use serde::Serialize;
 
 use crate::console::Console;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use forebay_checkpoint::{Request, Uploader, UploaderOptions};
 use forebay_rigs::{BUCKET, S3Server, Scripted};
+use forebay_staging::checkpoint::{Request, Uploader, UploaderOptions};
 use forebay_store::{Location, StoreOptions};
 
 use super::{Place, Reach};

@@ -7,7 +7,7 @@ use super::Result;
 use super::error::io_error;
 use super::manifest::fingerprint;
 use super::name::CheckpointPath;
-use forebay_staging::make_dirs;
+use crate::make_dirs;
 use forebay_store::FileLock;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;

@@ -411,7 +411,7 @@ mod tests {
     fn the_fuzz_corpus_passes() {
         let corpus = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../forebay-store/fuzz/corpus/checkpoint_manifest"
+            "/fuzz/corpus/checkpoint_manifest"
         );
         forebay_rigs::replay_corpus(corpus.as_ref(), 1000, super::fuzz);
     }

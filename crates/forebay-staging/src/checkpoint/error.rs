@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// The result type of this crate.
+/// The result type of checkpoints.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of this crate. Each variant is one that a caller would handle differently.
+/// An error of checkpoints. Each variant is one that a caller would handle differently.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,9 +1,9 @@
 //! Checkpoints in object stores: real servers, network faults and an outage.
 
-use forebay_checkpoint::{
+use forebay_rigs::{BUCKET, FaultProxy, Moto, Plan, S3Server};
+use forebay_staging::checkpoint::{
     Checkpoint, Error, Request, Saved, Uploader, UploaderOptions, latest, list, pin,
 };
-use forebay_rigs::{BUCKET, FaultProxy, Moto, Plan, S3Server};
 use forebay_store::{Cancel, Location, StoreOptions};
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -8,7 +8,7 @@ use forebay_store::{Location, StoreOptions};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-/// Options of an [`Uploader`](crate::Uploader).
+/// Options of an [`Uploader`](super::Uploader).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct UploaderOptions {
@@ -37,7 +37,7 @@ impl UploaderOptions {
 /// Returns the default staging area: `FOREBAY_STAGING`, else `forebay/stage` in `XDG_CACHE_HOME` or `~/.cache`. It is never a
 /// directory that is emptied at a reboot.
 pub fn default_area() -> Result<PathBuf> {
-    forebay_staging::lasting_dir().ok_or_else(|| Error::Option {
+    crate::lasting_dir().ok_or_else(|| Error::Option {
         what: "there is no staging area: HOME is not set; name a directory on a fast local disk"
             .to_owned(),
     })

@@ -8,7 +8,7 @@ use super::marker::Marker;
 use super::name::CheckpointPath;
 use super::reading::{self, ReadingLock};
 use super::{Error, Result, draft};
-use forebay_staging::unit::{Unit, UnitLock, UnitState};
+use crate::unit::{Unit, UnitLock, UnitState};
 use forebay_store::{
     AtomicFile, Cancel, Durability, Location, Object, Store, StoreOptions, for_each_parallel,
 };

@@ -12,7 +12,7 @@ use super::manifest::{
 use super::marker::Marker;
 use super::name::{CheckpointPath, family_of, step_of};
 use super::{Result, reading};
-use forebay_staging::unit::Unit;
+use crate::unit::Unit;
 use forebay_store::{Object, Put, Store, clean_stale_tree};
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Space in the staging area, which checkpoints share with the sessions of packs.
 
 use super::*;
-use forebay_staging::{AreaOptions, StagingArea};
+use crate::{AreaOptions, StagingArea};
 
 #[test]
 fn a_full_area_makes_room_or_says_why_not() {

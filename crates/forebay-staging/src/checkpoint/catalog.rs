@@ -4,7 +4,7 @@ use super::manifest::{CheckpointManifest, MANIFEST_NAME, PIN_NAME};
 use super::marker::Marker;
 use super::name::{CheckpointPath, absolute, step_of};
 use super::{Error, Result, read, reading, retention};
-use forebay_staging::unit::{Unit, UnitState};
+use crate::unit::{Unit, UnitState};
 use forebay_store::{Location, Put, Store, StoreOptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

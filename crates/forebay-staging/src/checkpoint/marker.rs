@@ -3,7 +3,7 @@
 use super::manifest::{CheckpointPart, MANIFEST_MAX_BYTES};
 use super::name::{self, CheckpointPath};
 use super::{Error, Result};
-use forebay_staging::unit::Unit;
+use crate::unit::Unit;
 use forebay_store::{Location, StoreOptions};
 use serde::{Deserialize, Serialize};
 
@@ -147,14 +147,11 @@ pub fn fuzz(json: &[u8]) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::manifest::FileEntry;
+    use crate::checkpoint::manifest::FileEntry;
 
     #[test]
     fn the_fuzz_corpus_passes() {
-        let corpus = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../forebay-store/fuzz/corpus/checkpoint_marker"
-        );
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/checkpoint_marker");
         forebay_rigs::replay_corpus(corpus.as_ref(), 1000, super::fuzz);
     }
 

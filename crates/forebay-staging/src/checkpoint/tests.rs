@@ -4,7 +4,7 @@ mod retention;
 mod room;
 
 use super::*;
-use forebay_staging::unit::Unit;
+use crate::unit::Unit;
 use forebay_store::{Cancel, Location, StoreOptions};
 use std::collections::BTreeMap;
 use std::io::Write;

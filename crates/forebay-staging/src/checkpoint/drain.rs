@@ -14,7 +14,7 @@ use super::manifest::{
 use super::marker::Marker;
 use super::name::{CheckpointPath, family_of, step_of};
 use super::{Error, Result, draft, retention};
-use forebay_staging::unit::Unit;
+use crate::unit::Unit;
 use forebay_store::{
     Cancel, Limiter, Location, Put, Store, StoreOptions, Transfer, for_each_parallel,
 };

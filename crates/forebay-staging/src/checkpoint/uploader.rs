@@ -10,10 +10,11 @@ use super::marker::Marker;
 use super::name::CheckpointPath;
 use super::request::{Request, UploaderOptions};
 use super::{Error, Result, retention};
-use forebay_staging::make_dirs;
-use forebay_staging::tasks::{TaskQueue, Tried, backoff};
-use forebay_staging::unit::{self, Unit, UnitLock, UnitState};
-use forebay_staging::{self as staging, AreaLock};
+use crate::make_dirs;
+use crate::room::reserved;
+use crate::tasks::{TaskQueue, Tried, backoff};
+use crate::unit::{self, Unit, UnitLock, UnitState};
+use crate::{AreaLock, of_area};
 use forebay_store::{BandwidthShare, Cancel, Limiter, Location, StoreOptions, free_bytes};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -167,7 +168,7 @@ impl Uploader {
     pub fn open(options: UploaderOptions) -> Result<Self> {
         let dir = std::path::absolute(&options.dir)
             .map_err(|error| super::error::io_error(&options.dir, "find", error))?;
-        make_dirs(&dir).map_err(staging::of_area)?;
+        make_dirs(&dir).map_err(of_area)?;
         let area = Arc::new(Area {
             limiter: Limiter::yielding(options.bandwidth, BandwidthShare::process()),
             options: UploaderOptions { dir, ..options },
@@ -312,7 +313,7 @@ impl Area {
     /// Begins a draft of about this many bytes, if there is room for it.
     fn try_begin(&self, bytes: u64) -> Result<Option<Draft>> {
         // The lock covers the check and the reservation, so other processes always count the bytes of this draft.
-        let _lock = AreaLock::lock(&self.options.dir).map_err(staging::of_area)?;
+        let _lock = AreaLock::lock(&self.options.dir).map_err(of_area)?;
         if !self.has_room(bytes)? {
             return Ok(None);
         }
@@ -322,7 +323,7 @@ impl Area {
     fn has_room(&self, bytes: u64) -> Result<bool> {
         let dir = &self.options.dir;
         let fits = || -> Result<bool> {
-            let coming = staging::reserved(dir)?.saturating_add(unit::held_in(dir)?.promised);
+            let coming = reserved(dir)?.saturating_add(unit::held_in(dir)?.promised);
             let free = free_bytes(dir)?.saturating_sub(SPARE_BYTES);
             let within = match self.options.max_bytes {
                 Some(most) => {
@@ -363,7 +364,7 @@ impl Area {
         }
         let why = match self.options.max_bytes {
             // Wait: reservations and files of others may be released.
-            _ if staging::reserved(dir)? > 0 || unit::held_in(dir)?.promised > 0 => {
+            _ if reserved(dir)? > 0 || unit::held_in(dir)?.promised > 0 => {
                 return Ok(false);
             }
             Some(most) if unit::held(dir, 64).saturating_add(bytes) > most => {

@@ -1,3 +1,0 @@
-//! One binary for all tests of the public interface: linking costs more than compiling here.
-
-mod checkpoint;

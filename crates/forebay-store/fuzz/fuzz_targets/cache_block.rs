@@ -1,5 +1,0 @@
-//! Run it with `tools/fuzz forebay-store cache_block`,
-//! or with `RUSTC_BOOTSTRAP=1 cargo fuzz run cache_block` in crates/forebay-store.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| forebay_cache::fuzz_block(bytes));
