@@ -31,23 +31,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The traffic of every bucket that is open in this process, by name.
-    #[must_use]
-    pub fn of_this_process() -> Vec<Traffic> {
-        let mut all = super::cloud::traffic();
-        all.sort_by(|a, b| a.store.cmp(&b.store));
-        // Buckets of the same name at different endpoints are added up.
-        all.dedup_by(|more, all| {
-            let same = more.store == all.store;
-            if same {
-                all.add(more);
-            }
-            same
-        });
-        all
-    }
-
-    fn add(&mut self, other: &Traffic) {
+    pub(super) fn add(&mut self, other: &Traffic) {
         self.requests += other.requests;
         self.retries += other.retries;
         self.throttles += other.throttles;

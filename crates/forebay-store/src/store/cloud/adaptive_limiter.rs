@@ -62,8 +62,26 @@ fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
+impl Traffic {
+    /// The traffic of every bucket that is open in this process, by name.
+    #[must_use]
+    pub fn of_this_process() -> Vec<Traffic> {
+        let mut all = traffic();
+        all.sort_by(|a, b| a.store.cmp(&b.store));
+        // Buckets of the same name at different endpoints are added up.
+        all.dedup_by(|more, all| {
+            let same = more.store == all.store;
+            if same {
+                all.add(more);
+            }
+            same
+        });
+        all
+    }
+}
+
 /// The traffic of every bucket that is open in this process.
-pub(in crate::store) fn traffic() -> Vec<Traffic> {
+fn traffic() -> Vec<Traffic> {
     let paces = LIMITERS
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());

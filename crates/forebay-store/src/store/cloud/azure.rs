@@ -1,8 +1,8 @@
 //! Azure Blob Storage.
 
-use super::exchange_log::Watched;
 use super::open::{Opening, is_ours};
 use super::upload::Completion;
+use super::watcher::Watched;
 use super::{CRC32C_NAME, Fault, Open, Service, TOKEN_NAME};
 use crate::Result;
 use base64::Engine;

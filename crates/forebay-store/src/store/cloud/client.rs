@@ -354,7 +354,7 @@ fn with_proxy(
 }
 
 fn flag(options: &ClientOptions, key: ClientConfigKey) -> object_store::Result<bool> {
-    Ok(parsed(options, key, super::open::is_true)?.unwrap_or(false))
+    Ok(parsed(options, key, crate::store::options::is_true)?.unwrap_or(false))
 }
 
 fn duration(

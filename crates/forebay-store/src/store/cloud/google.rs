@@ -1,7 +1,7 @@
 //! Google Cloud Storage.
 
-use super::exchange_log::Watched;
 use super::open::{Opening, is_ours};
+use super::watcher::Watched;
 use super::{Fault, Open, Service};
 use crate::Result;
 use object_store::ObjectStore;

@@ -19,6 +19,7 @@ mod service;
 mod task_tracker;
 mod upload;
 mod uploads;
+mod watcher;
 mod web;
 mod write;
 
@@ -30,14 +31,14 @@ use super::{LeftOut, Listing, Object, Put, Retry, StoreOptions, Transfer, Writte
 use crate::scheme::{Kind, stores};
 use crate::{Cancel, Error, ErrorKind, Limiter, Location, Result};
 use adaptive_limiter::AdaptiveLimiter;
-pub(super) use adaptive_limiter::traffic;
 use fault::{Fault, Outcome};
 use forebay_shard::StorageStats;
 use object_store::client::HttpClient;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path as Name;
 use object_store::{Attribute, AttributeValue, ObjectStore};
-use service::{Connect, Service};
+use open::Connect;
+use service::Service;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::future::Future;

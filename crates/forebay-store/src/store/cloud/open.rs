@@ -6,10 +6,10 @@ mod values;
 
 use super::adaptive_limiter::AdaptiveLimiter;
 use super::environment::Environment;
-use super::exchange_log::Watched;
-use super::{CheckUploads, Connect, Open, Service, Settings, fault};
+use super::watcher::Watched;
+use super::{CheckUploads, Open, Service, Settings, fault};
 use crate::store::StoreOptions;
-use crate::store::options::without_secrets;
+use crate::store::options::{is_true, without_secrets};
 use crate::{Error, Limiter, Location, Result};
 use object_store::client::HttpConnector;
 use object_store::path::Path as Name;
@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// Enough for a connection to a reachable server on another continent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The function that opens a service with the settings of an [`Opening`].
+pub(super) type Connect = fn(Opening<'_>) -> Result<Open>;
 
 pub(super) fn open(location: &Location, options: &StoreOptions, connect: Connect) -> Result<Open> {
     connect(Opening::new(location, options, &Environment::of_process())?)
@@ -275,14 +278,6 @@ pub(super) fn is_ours(name: &str) -> bool {
             | "azure_endpoint"
             | "azure_allow_http"
     )
-}
-
-pub(super) fn is_true(text: &str) -> Option<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "1" | "true" | "yes" | "on" => Some(true),
-        "0" | "false" | "no" | "off" => Some(false),
-        _ => None,
-    }
 }
 
 /// Whether the host in `rest`, the URL without `http://`, is this machine.

@@ -1,10 +1,11 @@
 //! S3, and stores with an S3-compatible interface.
 
 use super::environment::{self, Profile};
-use super::exchange_log::Watched;
-use super::open::{Opening, is_ours, is_true};
+use super::open::{Opening, is_ours};
+use super::watcher::Watched;
 use super::{Fault, Open, Service};
 use crate::Result;
+use crate::store::options::is_true;
 use object_store::ObjectStore;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpRequest, HttpRequestBody};

@@ -1,16 +1,11 @@
 //! The trait of a service (S3, Google, Azure, web): the differences between their protocols.
 
-use super::open::Opening;
 use super::upload::Completion;
 use super::{Fault, Open};
-use crate::Result;
 use object_store::ObjectStore;
 use object_store::client::HttpRequest;
 use object_store::multipart::MultipartStore;
 use std::sync::Arc;
-
-/// The function that opens a service with the settings of an [`Opening`].
-pub(super) type Connect = fn(Opening<'_>) -> Result<Open>;
 
 /// The differences between services.
 #[async_trait::async_trait]

@@ -5,7 +5,7 @@
 //! `object_store` cannot list uploads, so the requests are made here. The XML interfaces of S3 and Google differ only in
 //! how a request is authorized.
 
-use super::exchange_log::read_some;
+use super::watcher::read_some;
 use super::{Fault, Live, Outcome};
 use crate::Result;
 use object_store::client::{HttpClient, HttpRequest, HttpResponse};

@@ -1,7 +1,7 @@
 //! Web servers, which are read only.
 
-use super::exchange_log::Watched;
 use super::open::Opening;
+use super::watcher::Watched;
 use super::{Open, Service};
 use crate::Result;
 use object_store::http::{HttpBuilder, HttpStore};
