@@ -21,8 +21,6 @@
 pub mod advice;
 mod atomic_file;
 mod cancel;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 pub mod copy;
 mod dir_lock;
 mod error;

@@ -1,7 +1,7 @@
 //! The trait below [`Store`](super::Store) that each kind of store implements.
 //!
-//! To add a kind, write a module in `cloud/` with a function `connect`, and add it to the table in `scheme.rs`. The suite
-//! `forebay_store::conformance` tests it.
+//! To add a kind, write a module in `cloud/` with a function `connect`, and add it to the table in `scheme.rs`. The suite in
+//! `tests/it/conformance.rs` tests it.
 
 use super::{LeftOut, Listing, Object, Put, Transfer, Written};
 use crate::Result;

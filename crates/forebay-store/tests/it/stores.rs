@@ -1,9 +1,8 @@
 //! Each kind of store against a server that speaks its protocol.
 
+use crate::conformance;
 use forebay_rigs::{Azurite, BUCKET, Gcs, Link, Moto, S3Server, Web};
-use forebay_store::{
-    Cancel, Error, ErrorKind, Location, Put, Store, StoreOptions, Transfer, conformance,
-};
+use forebay_store::{Cancel, Error, ErrorKind, Location, Put, Store, StoreOptions, Transfer};
 use std::path::Path;
 use std::time::Duration;
 

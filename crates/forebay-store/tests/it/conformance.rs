@@ -1,10 +1,10 @@
 //! The conformance suite that every kind of store must pass.
 
-use crate::{Cancel, Error, Object, Put, Store, Transfer};
+use forebay_store::{Cancel, Error, Object, Put, Store, Transfer};
 use std::cell::Cell;
 
 /// Returns pseudo-random bytes.
-pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut x = seed | 1;
     (0..len)
         .map(|_| {
@@ -20,7 +20,7 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
 ///
 /// # Panics
 /// If the store violates a guarantee.
-pub fn check(store: &Store) {
+pub(crate) fn check(store: &Store) {
     small_objects(store);
     ranges(store);
     conditions(store);
@@ -36,7 +36,7 @@ pub fn check(store: &Store) {
 ///
 /// # Panics
 /// If the store violates a guarantee.
-pub fn check_reads(store: &Store, key: &str, bytes: &[u8]) {
+pub(crate) fn check_reads(store: &Store, key: &str, bytes: &[u8]) {
     assert_eq!(store.get(key, bytes.len() as u64).unwrap(), bytes);
     let limit = bytes.len() as u64 - 1;
     let limited = store.get(key, limit);
