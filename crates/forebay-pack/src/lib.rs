@@ -1,4 +1,4 @@
-//! Converts a directory of images to shards.
+//! Converts a directory of images to shards, and copies datasets.
 //!
 //! `census -> plan -> shards`: the [`Census`] lists every file with its size, and the [`Plan`] assigns the files to
 //! shards in a fixed order, before the first byte is written. So any thread can write any shard
@@ -9,6 +9,7 @@ mod against;
 mod bad_count;
 mod census;
 mod convert;
+pub mod copy;
 mod destination;
 mod error;
 mod export;

@@ -21,7 +21,6 @@
 pub mod advice;
 mod atomic_file;
 mod cancel;
-pub mod copy;
 mod dir_lock;
 mod error;
 mod file_lock;
@@ -30,6 +29,7 @@ mod file_lock;
 pub mod fuzzing;
 mod limiter;
 mod location;
+mod object_or_tree;
 mod parallel;
 mod scheme;
 mod share;
@@ -42,15 +42,12 @@ pub use atomic_file::{
     is_temporary, sync_dir, write_file,
 };
 pub use cancel::Cancel;
-pub use copy::{
-    Compare, CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan, CopySource,
-    CopySummary, CopyTarget, DatasetFound, PlannedItem, Why,
-};
 pub use dir_lock::DirLock;
 pub use error::{Error, ErrorKind, Result};
 pub use file_lock::FileLock;
 pub use limiter::Limiter;
 pub use location::Location;
+pub use object_or_tree::ObjectOrTree;
 pub use parallel::for_each_parallel;
 pub use share::{BACKGROUND_PATIENCE, BACKGROUND_PERCENT, BandwidthShare, Reading};
 pub use store::{

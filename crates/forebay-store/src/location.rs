@@ -150,6 +150,39 @@ impl Location {
         })
     }
 
+    /// Splits a location into parent and name; `None` if it can only be a directory or a prefix.
+    ///
+    /// # Errors
+    /// [`Error::BadKey`] if the name is not UTF-8, as names in stores are.
+    pub fn parent_and_name(&self) -> Result<Option<(Self, String)>> {
+        if let Ok(path) = self.local_path() {
+            if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+                return Ok(None);
+            }
+            let Some(name) = path.file_name() else {
+                return Ok(None);
+            };
+            let name = name.to_str().ok_or_else(|| Error::BadKey {
+                key: name.to_string_lossy().into_owned(),
+                why: "it is not UTF-8",
+            })?;
+            let parent = match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            return Ok(Some((Self::from(parent), name.to_owned())));
+        }
+        let text = self.to_string();
+        let begin = text.find("://").map_or(0, |at| at + 3);
+        match text[begin..].rfind('/') {
+            Some(slash) if begin + slash + 1 < text.len() => {
+                let (parent, name) = text.split_at(begin + slash + 1);
+                Ok(Some((Self::parse(parent)?, name.to_owned())))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The path of a local location. For any other location, an error that says what to use instead.
     pub fn local_path(&self) -> Result<&Path> {
         let scheme = match &self.0 {
@@ -262,6 +295,24 @@ fn bad(text: &OsStr, why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parts(text: &str) -> Option<(String, String)> {
+        let found = Location::parse(text).unwrap().parent_and_name().unwrap();
+        found.map(|(parent, name)| (parent.to_string(), name))
+    }
+
+    #[test]
+    fn names_are_split_from_parents() {
+        let some = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
+        assert_eq!(parts("s3://b/a/x"), some("s3://b/a/", "x"));
+        assert_eq!(parts("s3://b/x"), some("s3://b/", "x"));
+        assert_eq!(parts("s3://b/a/"), None);
+        assert_eq!(parts("s3://b"), None);
+        assert_eq!(parts("/a/x"), some("/a", "x"));
+        assert_eq!(parts("x"), some(".", "x"));
+        assert_eq!(parts("a/"), None);
+        assert_eq!(parts(".."), None);
+    }
 
     fn local(text: &str) -> PathBuf {
         Location::parse(text)

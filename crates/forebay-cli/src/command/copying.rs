@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use forebay_store::{
-    Cancel, Compare, CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan,
-    CopySource, CopySummary, CopyTarget, Limiter, Location, StoreOptions, Why,
+use forebay_pack::copy::{
+    Compare, CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan, CopySummary,
+    CopyTarget, Why,
 };
+use forebay_store::{Cancel, Limiter, Location, ObjectOrTree, StoreOptions};
 use serde::Serialize;
 
 use super::cp::{Checksum, How};
@@ -65,7 +66,11 @@ impl Job<'_> {
     }
 
     /// Returns an error for a directory that is no dataset, unless `-r` was given.
-    fn refuse_plain_directory(&self, plan: &CopyPlan, source: &CopySource) -> Result<(), Failure> {
+    fn refuse_plain_directory(
+        &self,
+        plan: &CopyPlan,
+        source: &ObjectOrTree,
+    ) -> Result<(), Failure> {
         if self.recursive || source.object().is_some() || plan.datasets().any(|d| d.root.is_empty())
         {
             return Ok(());
@@ -205,7 +210,7 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
     let to = Location::parse(job.destination)?;
     let target_options = job.target_options(&from, &to, console);
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
-    let source = CopySource::find(&from, &job.store.options_until(console))?;
+    let source = ObjectOrTree::find(&from, &job.store.options_until(console))?;
     let target = CopyTarget::find(&to, &source, &target_options)?;
     let plan = {
         let watch = Watch::new(console, "comparing", "objects", None);

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use forebay_store::CopyMode;
+use forebay_pack::copy::CopyMode;
 
 use super::copying::{self, Job};
 use crate::console::Console;

@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use forebay_shard::Manifest;
 use forebay_shard::manifest::{self, FILE_NAME as MANIFEST};
 use forebay_shard::parallel::for_each_parallel;
-use forebay_store::{CopySource, Location, Object, Store};
+use forebay_store::{Location, Object, ObjectOrTree, Store};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -48,11 +48,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let location = Location::parse(&args.location)?;
-    let source = CopySource::find(&location, &args.store.options())?;
+    let source = ObjectOrTree::find(&location, &args.store.options())?;
     let store = source.store();
     let mut listed = Listed::default();
-    if let Some(name) = source.object() {
-        listed.objects.extend(store.head(name)?);
+    if let Some(object) = source.object() {
+        listed.objects.push(object.clone());
         print_objects(&listed, &args, console);
         return finish(&listed, None, console);
     }

@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use forebay_shard::manifest::FILE_NAME as MANIFEST;
 use forebay_shard::parallel::for_each_parallel;
 use forebay_staging::checkpoint::Checkpoint;
-use forebay_store::{CopySource, Location, Object, Store};
+use forebay_store::{Location, Object, ObjectOrTree, Store};
 use serde::Serialize;
 
 use super::checkpoint::AreaArgs;
@@ -54,7 +54,7 @@ pub(crate) struct Args {
 
 /// The objects or the checkpoint to remove at a location.
 enum Found {
-    Objects(CopySource, Vec<Object>),
+    Objects(ObjectOrTree, Vec<Object>),
     Checkpoint(Checkpoint),
 }
 
@@ -147,14 +147,12 @@ fn find(
     location: &Location,
     recursive: bool,
     options: &forebay_store::StoreOptions,
-) -> Result<(CopySource, Vec<Object>), Failure> {
-    let source = CopySource::find(location, options)?;
+) -> Result<(ObjectOrTree, Vec<Object>), Failure> {
+    let source = ObjectOrTree::find(location, options)?;
     let store = source.store();
-    if let Some(name) = source.object() {
-        let object = store.head(name)?;
-        let missing = || Failure::new(format!("there is no object {location}"));
-        let object = object.ok_or_else(missing)?;
-        return Ok((source, vec![object]));
+    if let Some(object) = source.object() {
+        let objects = vec![object.clone()];
+        return Ok((source, objects));
     }
     if !recursive {
         return Err(Failure::usage(format!("{location} is not one object"))

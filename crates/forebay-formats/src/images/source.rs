@@ -17,7 +17,7 @@ use crate::finding_list::FindingList;
 use crate::progress::Progress;
 use crate::sniff::ContentKind;
 use forebay_shard::parallel::map_parallel;
-use forebay_store::{Cancel, CopyError, CopySource, Location, Store, StoreOptions};
+use forebay_store::{Cancel, Location, ObjectOrTree, Store, StoreOptions};
 use std::fmt::Display;
 use std::path::PathBuf;
 
@@ -128,13 +128,10 @@ impl Source {
     ) -> Result<Self> {
         let location = &options.location;
         let shown = location.to_string();
-        let found = CopySource::find(location, &options.store).map_err(|error| match error {
-            CopyError::Store(error) => Error::Store(error),
-            error => Error::source(&shown, error.to_string()),
-        })?;
-        if let Some(key) = found.object() {
+        let found = ObjectOrTree::find(location, &options.store)?;
+        if let Some(object) = found.object() {
             refuse_single_archive(&shown, options)?;
-            let archive = Archive::Object(found.store().clone(), key.to_owned());
+            let archive = Archive::Object(found.store().clone(), object.key.clone());
             return Self::of_archive(&archive, options, progress, cancel);
         }
         if let Some(scheme @ ("http" | "https")) = location.scheme() {

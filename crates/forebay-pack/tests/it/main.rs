@@ -2,6 +2,7 @@
 
 mod against;
 mod convert;
+mod copy;
 mod destination;
 mod dirty;
 mod fast;

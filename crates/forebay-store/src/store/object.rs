@@ -62,7 +62,6 @@ pub struct Listing {
 
 /// An entry of a listing that is not a usable object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
 pub struct LeftOut {
     /// The path below the store's location; bytes that are not UTF-8 are shown as U+FFFD.
     pub path: String,

@@ -1,7 +1,6 @@
 //! One binary for all tests of the public interface, because linking takes longer than compiling here.
 
 mod conformance;
-mod copy;
 mod faults;
 mod odd_names;
 mod permanent;

@@ -1,10 +1,7 @@
 //! Permanent faults end an operation at the first response, and long waits are reported.
 
 use forebay_rigs::{BUCKET, Fault, FaultProxy, Plan, S3Server, Scripted};
-use forebay_store::{
-    Cancel, CopyError, CopyOptions, CopyPlan, CopySource, CopyTarget, Location, Retry, Store,
-    StoreOptions, on_long_wait,
-};
+use forebay_store::{Location, Retry, Store, StoreOptions, on_long_wait};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -68,37 +65,6 @@ fn permanent_faults_end_an_operation_at_once() {
             assert_eq!(error.hint().is_some(), status != 404, "{error}");
         }
     }
-}
-
-#[test]
-fn a_copy_ends_at_the_first_permanent_fault() {
-    let list = |keys: u32| {
-        let one = |n| {
-            format!(
-                "<Contents><Key>x/{n}</Key><Size>5</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
-            )
-        };
-        let all: String = (0..keys).map(one).collect();
-        format!("<ListBucketResult><Name>b</Name>{all}</ListBucketResult>").into_bytes()
-    };
-    // The credentials expire after the listing.
-    let server = Scripted::start(move |_, target| match target {
-        _ if target.contains("list-type=2") => (200, Vec::new(), list(500)),
-        _ if target.ends_with("forebay.json") => (404, Vec::new(), Vec::new()),
-        _ => (400, Vec::new(), refusal("ExpiredToken")),
-    });
-    let dir = tempfile::tempdir().unwrap();
-    let options = options(&format!("http://{}", server.address()));
-    let source = CopySource::find(&place("x"), &options).unwrap();
-    let target = CopyTarget::find(&Location::from(dir.path()), &source, &options).unwrap();
-    let (cancel, copy) = (Cancel::new(), CopyOptions::default());
-    let plan = CopyPlan::make(source, target, copy, &(), &cancel).unwrap();
-    let Err(CopyError::Store(error)) = plan.run(&(), &cancel) else {
-        panic!("it is copied")
-    };
-    assert!(error.to_string().contains("ExpiredToken"), "{error}");
-    // Each thread starts one object before the copy stops.
-    assert!(server.take().len() < 100);
 }
 
 #[test]

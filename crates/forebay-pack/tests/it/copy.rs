@@ -1,12 +1,12 @@
 //! Copies datasets to and from a real server: with faults from a proxy, with damaged objects, and with cancellation.
 
-use forebay_rigs::{BUCKET, FaultProxy, Plan as Faults, S3Server};
+use forebay_pack::copy::{
+    CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan, CopySummary, CopyTarget,
+};
+use forebay_rigs::{BUCKET, FaultProxy, Plan as Faults, S3Server, Scripted};
 use forebay_shard::manifest::{ShardEntry, SplitEntry};
 use forebay_shard::{Manifest, ShardFormat, checksum::crc32c};
-use forebay_store::{
-    Cancel, CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan, CopySource,
-    CopySummary, CopyTarget, Location, Retry, Store, StoreOptions,
-};
+use forebay_store::{Cancel, Location, ObjectOrTree, Retry, Store, StoreOptions};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -79,7 +79,7 @@ fn plan(
     store: &StoreOptions,
     how: CopyOptions,
 ) -> Result<CopyPlan, CopyError> {
-    let source = CopySource::find(from, store)?;
+    let source = ObjectOrTree::find(from, store)?;
     let target = CopyTarget::find(to, &source, store)?;
     CopyPlan::make(source, target, how, &(), &Cancel::new())
 }
@@ -291,4 +291,47 @@ fn uploads_of_other_processes_stay_open() {
     std::fs::write(dir.path().join("more"), bytes(2, 6 << 20)).unwrap();
     copy(&from, &at("set"), &store, sync()).unwrap();
     assert_eq!(server.open_uploads(), 3);
+}
+
+#[test]
+fn a_copy_ends_at_the_first_permanent_fault() {
+    let list = |keys: u32| {
+        let one = |n| {
+            format!(
+                "<Contents><Key>x/{n}</Key><Size>5</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+            )
+        };
+        let all: String = (0..keys).map(one).collect();
+        format!("<ListBucketResult><Name>b</Name>{all}</ListBucketResult>").into_bytes()
+    };
+    // The credentials expire after the listing.
+    let server = Scripted::start(move |_, target| match target {
+        _ if target.contains("list-type=2") => (200, Vec::new(), list(500)),
+        _ if target.ends_with("forebay.json") => (404, Vec::new(), Vec::new()),
+        _ => (
+            400,
+            Vec::new(),
+            b"<Error><Code>ExpiredToken</Code><Message>no</Message></Error>".to_vec(),
+        ),
+    });
+    let dir = tempfile::tempdir().unwrap();
+    // The waits between retries are so long that a test with an unexpected retry would take noticeably long.
+    let waits = Retry::default().with_waits(Duration::from_secs(20), Duration::from_secs(20));
+    let options = StoreOptions::new()
+        .with_endpoint(format!("http://{}", server.address()))
+        .with_retry(waits);
+    let options = S3Server::keys()
+        .into_iter()
+        .fold(options, |options, (name, value)| options.with(name, value));
+    let place = Location::parse(format!("s3://{BUCKET}/x")).unwrap();
+    let source = ObjectOrTree::find(&place, &options).unwrap();
+    let target = CopyTarget::find(&Location::from(dir.path()), &source, &options).unwrap();
+    let (cancel, copy) = (Cancel::new(), CopyOptions::default());
+    let plan = CopyPlan::make(source, target, copy, &(), &cancel).unwrap();
+    let Err(CopyError::Store(error)) = plan.run(&(), &cancel) else {
+        panic!("it is copied")
+    };
+    assert!(error.to_string().contains("ExpiredToken"), "{error}");
+    // Each thread starts one object before the copy stops.
+    assert!(server.take().len() < 100);
 }

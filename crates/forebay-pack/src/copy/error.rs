@@ -1,6 +1,6 @@
 //! Errors of copies.
 
-use crate::Error;
+use forebay_store::Error;
 
 /// Why a copy was refused or not finished.
 #[derive(Debug, thiserror::Error)]

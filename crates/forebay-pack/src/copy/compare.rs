@@ -1,9 +1,26 @@
 //! Decides whether an object exists unchanged at the destination.
 
 use super::listing::SourceItem;
-use super::plan::Why;
 use super::{Compare, CopyError, CopyMode, CopyObserver, CopyOptions};
-use crate::{Cancel, Object, Store};
+use forebay_shard::checksum::Crc32c;
+use forebay_store::{Cancel, Object, Store};
+use serde::Serialize;
+
+/// Why an object is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Why {
+    /// The destination has no object of that name.
+    Missing,
+    /// The destination's object has a different size.
+    Size,
+    /// The destination's object has a different checksum.
+    Content,
+    /// The destination's object has the same size, and its checksum is not known.
+    Unknown,
+    /// The destination's object is older, and no checksum is known.
+    Newer,
+}
 
 /// Bytes of one read while the checksum of an object is computed.
 const READ_BYTES: u64 = 4 << 20;
@@ -84,17 +101,17 @@ impl Comparison<'_> {
         let object = now.as_ref().unwrap_or(object);
         let mut buffer = vec![0; READ_BYTES.min(object.len) as usize];
         let mut at = 0;
-        let mut crc = 0;
+        let mut crc = Crc32c::default();
         while at < object.len {
             if self.cancel.is_cancelled() {
                 return Err(CopyError::Interrupted { done: 0, total: 0 });
             }
             let step = (object.len - at).min(READ_BYTES) as usize;
             store.read_at_if(object, at, &mut buffer[..step])?;
-            crc = crc32c::crc32c_append(crc, &buffer[..step]);
+            crc.update(&buffer[..step]);
             at += step as u64;
             self.observer.compared(step as u64);
         }
-        Ok(crc)
+        Ok(crc.value())
     }
 }

@@ -3,11 +3,11 @@
 //! A dataset is copied only if each shard of its manifest exists with the size that the manifest states. Working files of
 //! running or killed processes (locks, journals, temporary files) are never part of a source.
 
-use super::{CopyError, CopySource};
-use crate::{DirLock, LeftOut, Location, Object, Store, is_temporary};
+use super::CopyError;
 use forebay_shard::Manifest;
 use forebay_shard::dataset::INDEX_DIRECTORY;
 use forebay_shard::manifest::{self, FILE_NAME as MANIFEST};
+use forebay_store::{DirLock, LeftOut, Location, Object, ObjectOrTree, Store, is_temporary};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -81,8 +81,8 @@ impl SourceListing {
     ///
     /// # Errors
     /// If the source cannot be listed, is empty, or contains an incomplete dataset.
-    pub fn take(source: &CopySource) -> Result<Self, CopyError> {
-        if let Some(object) = &source.only {
+    pub fn take(source: &ObjectOrTree) -> Result<Self, CopyError> {
+        if let Some(object) = source.object() {
             return Ok(Self {
                 items: vec![SourceItem {
                     object: object.clone(),
@@ -94,7 +94,7 @@ impl SourceListing {
                 left_out: Vec::new(),
             });
         }
-        let store = &source.store;
+        let store = source.store();
         let place = store.location();
         let is_web = matches!(place.scheme(), Some("http" | "https"));
         let (objects, left_out) = if is_web {

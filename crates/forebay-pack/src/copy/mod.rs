@@ -1,4 +1,4 @@
-//! Copying of objects and whole datasets between any two locations.
+//! Copies objects and whole datasets between any two locations.
 //!
 //! [`CopyPlan::make`] lists the source and the destination, compares them, and plans an action for each object.
 //! [`CopyPlan::run`] executes the plan. A directory or prefix that contains a manifest is a dataset, and a tree may contain
@@ -12,7 +12,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `place` | whether a location is one object or a tree |
+//! | `target` | the place that is written to |
 //! | `listing` | the objects of the source, and the datasets among them |
 //! | `compare` | whether an object exists at the destination already |
 //! | `plan` | the action for each object, and the refusals |
@@ -23,21 +23,22 @@
 mod compare;
 mod error;
 mod listing;
-mod place;
 mod plan;
 mod run;
 mod scratch;
+mod target;
 #[cfg(test)]
 mod tests;
 mod transfer;
 
+pub use compare::Why;
 pub use error::CopyError;
 pub use listing::{DatasetFound, SourceListing};
-pub use place::{CopySource, CopyTarget};
-pub use plan::{CopyAction, CopyPlan, PlannedItem, Why};
+pub use plan::{CopyAction, CopyPlan, PlannedItem};
 pub use run::CopySummary;
+pub use target::CopyTarget;
 
-use crate::Limiter;
+use forebay_store::Limiter;
 use std::path::PathBuf;
 
 /// How to detect objects that exist unchanged at the destination.

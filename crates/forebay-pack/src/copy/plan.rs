@@ -1,12 +1,12 @@
 //! The plan of a copy, made before anything is changed, and the reasons to refuse one.
 
-use super::compare::Comparison;
+use super::compare::{Comparison, Why};
 use super::listing::{self, DatasetFound, Role, SourceItem, SourceListing};
-use super::place::overlap;
-use super::{CopyError, CopyObserver, CopyOptions, CopySource, CopyTarget};
-use crate::{Cancel, Error, LeftOut, Object, for_each_parallel};
+use super::target::overlap;
+use super::{CopyError, CopyObserver, CopyOptions, CopyTarget};
 use forebay_shard::Manifest;
 use forebay_shard::manifest::{self, FILE_NAME as MANIFEST};
+use forebay_store::{Cancel, Error, LeftOut, Object, ObjectOrTree, for_each_parallel};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,22 +23,6 @@ pub enum CopyAction {
     Publish,
     /// The object is not in the source and is removed.
     Delete,
-}
-
-/// Why an object is copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Why {
-    /// The destination has no object of that name.
-    Missing,
-    /// The destination's object has a different size.
-    Size,
-    /// The destination's object has a different checksum.
-    Content,
-    /// The destination's object has the same size, and its checksum is not known.
-    Unknown,
-    /// The destination's object is older, and no checksum is known.
-    Newer,
 }
 
 /// One object and its planned action.
@@ -81,7 +65,7 @@ pub(super) struct Group {
 /// The plan of a copy.
 #[derive(Debug)]
 pub struct CopyPlan {
-    pub(super) source: CopySource,
+    pub(super) source: ObjectOrTree,
     pub(super) target: CopyTarget,
     pub(super) options: CopyOptions,
     pub(super) groups: Vec<Group>,
@@ -103,7 +87,7 @@ impl CopyPlan {
     /// # Errors
     /// See [`CopyError`]: if a side cannot be read, the source is empty or incomplete, or the copy could destroy data.
     pub fn make(
-        source: CopySource,
+        source: ObjectOrTree,
         target: CopyTarget,
         options: CopyOptions,
         observer: &dyn CopyObserver,
@@ -112,14 +96,14 @@ impl CopyPlan {
         observer.stage("listing");
         refuse_overlap(&source, &target)?;
         let mut listing = SourceListing::take(&source)?;
-        let target_key = |item: &SourceItem| match (&source.only, &target.name) {
+        let target_key = |item: &SourceItem| match (source.object(), &target.name) {
             (Some(_), Some(name)) => name.clone(),
             _ => item.object.key.clone(),
         };
         if !target.store.location().is_remote() {
             leave_out_odd_names(&mut listing, &target, &target_key)?;
         }
-        let there = match &source.only {
+        let there = match source.object() {
             Some(_) => {
                 let keys = listing.items.iter().map(target_key);
                 let found = keys.map(|key| target.store.head(&key));
@@ -136,7 +120,7 @@ impl CopyPlan {
             .collect();
         observer.stage("comparing");
         let comparison = Comparison {
-            source: &source.store,
+            source: source.store(),
             target: &target.store,
             options: &options,
             observer,
@@ -250,7 +234,7 @@ impl CopyPlan {
                 hint,
             })
         };
-        if self.source.only.is_some() {
+        if self.source.object().is_some() {
             let what = "one object is copied: nothing can be told to be too much".to_owned();
             return refuse(what, "leave --delete-extra out, or name a directory");
         }
@@ -350,9 +334,9 @@ impl Group {
     }
 }
 
-fn refuse_overlap(source: &CopySource, target: &CopyTarget) -> Result<(), CopyError> {
-    let (from, to) = (source.store.location(), target.store.location());
-    let overlaps = match (&source.only, &target.name) {
+fn refuse_overlap(source: &ObjectOrTree, target: &CopyTarget) -> Result<(), CopyError> {
+    let (from, to) = (source.location(), target.store.location());
+    let overlaps = match (source.object(), &target.name) {
         (None, _) => {
             overlap(from, to).map_err(|error| Error::io(to.to_string(), "resolve", error))?
         }

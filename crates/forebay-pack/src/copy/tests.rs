@@ -1,10 +1,10 @@
 //! Copies between local directories. The tests in `tests/it/copy.rs` copy to and from a server.
 
 use super::*;
-use crate::{Cancel, Location, StoreOptions};
 use forebay_shard::Manifest;
 use forebay_shard::manifest::{ShardEntry, SplitEntry};
 use forebay_shard::{ShardFormat, checksum::crc32c};
+use forebay_store::{Cancel, Location, ObjectOrTree, StoreOptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -138,7 +138,7 @@ impl Place {
                 path.display().to_string().trim_end_matches('/')
             ))
         };
-        let source = CopySource::find(&at(from)?, &store)?;
+        let source = ObjectOrTree::find(&at(from)?, &store)?;
         let target = CopyTarget::find(&at(to)?, &source, &store)?;
         CopyPlan::make(source, target, options, &(), &Cancel::new())
     }
@@ -529,7 +529,7 @@ fn the_bandwidth_limit_is_respected() {
         std::fs::write(place.path(&format!("a/{name}")), bytes(1, 1 << 20)).unwrap();
     }
     let options = CopyOptions {
-        limiter: Some(crate::Limiter::new(Some(4 << 20))),
+        limiter: Some(forebay_store::Limiter::new(Some(4 << 20))),
         ..sync()
     };
     let begin = std::time::Instant::now();
@@ -543,7 +543,7 @@ fn a_locked_destination_is_refused() {
     let place = Place::new();
     dataset(&place.path("a"), 1, &SHARDS);
     std::fs::create_dir(place.path("b")).unwrap();
-    let held = crate::DirLock::acquire(&place.path("b")).unwrap();
+    let held = forebay_store::DirLock::acquire(&place.path("b")).unwrap();
     let error = place.copy("a", "b", sync()).unwrap_err();
     assert!(error.to_string().contains("in use by"), "{error}");
     drop(held);

@@ -1,6 +1,6 @@
 //! Temporary files for copies from one store to another.
 
-use crate::{DirLock, Error, Result, clean_stale};
+use forebay_store::{DirLock, Error, Result, clean_stale};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;

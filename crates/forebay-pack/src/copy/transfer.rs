@@ -3,11 +3,11 @@
 use super::listing::Role;
 use super::plan::PlannedItem;
 use super::scratch::Scratch;
-use super::{CopyError, CopyOptions, CopySource, CopyTarget};
-use crate::{Cancel, Error, Object, Store, Transfer};
+use super::{CopyError, CopyOptions, CopyTarget};
 use forebay_shard::MAX_RECORD_BYTES;
 use forebay_shard::index::{FileKind, Found, parse_suffix};
 use forebay_shard::storage::SUFFIX_BYTES;
+use forebay_store::{Cancel, Error, Object, ObjectOrTree, Store, Transfer};
 use std::path::{Path, PathBuf};
 
 /// The largest accepted index; the index of a million images has some tens of megabytes.
@@ -22,7 +22,7 @@ pub(super) enum Moved {
 
 /// Copies objects from the source to the target.
 pub(super) struct Mover<'a> {
-    pub(super) source: &'a CopySource,
+    pub(super) source: &'a ObjectOrTree,
     pub(super) target: &'a CopyTarget,
     pub(super) options: &'a CopyOptions,
     pub(super) scratch: &'a Scratch,
@@ -36,7 +36,7 @@ impl Mover<'_> {
     /// Copies one object and verifies its checksum.
     pub(super) fn go(&self, planned: &PlannedItem) -> Result<Moved, CopyError> {
         let item = &planned.item;
-        let (from, to) = (&self.source.store, &self.target.store);
+        let (from, to) = (self.source.store(), &self.target.store);
         if let Role::Index(shard) = item.role
             && let Some(problem) = index_problem(from, &item.object, shard)?
         {
@@ -72,7 +72,7 @@ impl Mover<'_> {
     fn download(&self, object: &Object, path: &Path, crc32c: Option<u32>) -> Result<(), Error> {
         let transfer = self.transfer(crc32c);
         self.source
-            .store
+            .store()
             .download_file(&object.key, path, &transfer)
             .map(|_| ())
     }

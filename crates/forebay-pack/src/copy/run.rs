@@ -5,7 +5,7 @@ use super::plan::{CopyAction, CopyPlan, Group, PlannedItem, Publish};
 use super::scratch::Scratch;
 use super::transfer::{Moved, Mover};
 use super::{CopyError, CopyObserver};
-use crate::{Cancel, DirLock, Error, Object, Put, clean_stale, for_each_parallel};
+use forebay_store::{Cancel, DirLock, Error, Object, Put, clean_stale, for_each_parallel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -97,7 +97,7 @@ impl CopyPlan {
         };
         std::fs::create_dir_all(root).map_err(|error| Error::io(root, "create", error))?;
         // A single object needs no lock: another process may be working in its directory.
-        if self.source.only.is_some() {
+        if self.source.object().is_some() {
             return Ok(None);
         }
         let lock = DirLock::acquire(root)?;
