@@ -19,7 +19,7 @@ use std::path::Path;
 use walkdir::WalkDir;
 
 /// Largest annotation; a real one has a few lines for each object.
-pub(super) const XML_MAX_BYTES: u64 = 1 << 20;
+pub(crate) const XML_MAX_BYTES: u64 = 1 << 20;
 /// Deepest level of annotations, which are in one directory, or in a directory for each class.
 const DEPTH_MAX: usize = 4;
 
@@ -64,7 +64,7 @@ impl BoxIndex {
         Ok(())
     }
 
-    pub(super) fn add(&mut self, stem: &[u8], annotation: &Annotation) {
+    pub(crate) fn add(&mut self, stem: &[u8], annotation: &Annotation) {
         self.push(stem, &annotation.boxes, annotation.size);
     }
 

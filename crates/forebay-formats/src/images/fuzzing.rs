@@ -1,8 +1,9 @@
 //! Invariants of the parsers of sources for arbitrary bytes.
 
-use super::archive::{self, Members, OpenVolume};
-use super::layout::{ArchiveFacts, academic};
-use super::{BoxIndex, LabelTable, RowClass, boxes as annotations, mat as matlab};
+use super::layout::{ArchiveFacts, academic, mat as matlab};
+use super::source::OpenVolume;
+use super::walk::{self, Members};
+use super::{BoxIndex, LabelTable, RowClass, boxes as annotations};
 use crate::archive::{Archive, VolumeKind};
 use crate::key_path::{join, normal};
 use crate::sniff::ContentKind;
@@ -35,7 +36,7 @@ pub fn zip(bytes: &[u8], scratch: &Path) {
 fn read_archive(bytes: &[u8], scratch: &Path) {
     let path = scratch.join("archive");
     std::fs::write(&path, bytes).unwrap();
-    let collected = match archive::collect(&Archive::Local(path), &(), &Cancel::new()) {
+    let collected = match walk::collect(&Archive::Local(path), &(), &Cancel::new()) {
         Ok(collected) => collected,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };

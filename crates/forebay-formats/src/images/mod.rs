@@ -2,36 +2,22 @@
 //!
 //! [`Source::open`] opens a location, [`Source::survey`] recognizes its layout and classes by names alone, [`Source::list`]
 //! lists the files of a split in byte order of their keys, and an [`OpenSource`] reads them in any order.
+//!
+//! Three folders use each other in one direction only: `walk` lists what there is, `layout` decides from the listed names what
+//! the directories stand for, and `source` calls both.
 
-mod ancestors;
-mod archive;
 mod boxes;
-mod classes;
-mod contents;
 mod extras;
-mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod layout;
-mod list;
-mod mat;
-mod members;
-mod objects;
-mod open;
 mod source;
-mod survey;
-mod top;
 mod walk;
 
 pub use crate::archive::Archive;
 pub use crate::labels::{Columns, LabelTable, RowClass};
-pub use archive::{MemberLocation, Volume};
 pub use boxes::BoxIndex;
 pub use extras::{ExtraFeatures, Extras};
-pub use foreign::LabelFile;
-pub use layout::{LayoutUnit, SourceLayout, SplitSource};
-pub use list::{EntryRef, FileList, FileListBuilder};
-pub use open::{OpenFile, OpenSource, Refusal};
-pub use source::{Source, SourceOptions};
-pub use survey::{ClassesFrom, Survey};
-pub(crate) use top::Top;
+pub use layout::{LabelFile, LayoutUnit, SourceLayout, SplitSource};
+pub use source::{ClassesFrom, OpenFile, OpenSource, Refusal, Source, SourceOptions, Survey};
+pub use walk::{EntryRef, FileList, FileListBuilder, MemberLocation, Volume};

@@ -5,11 +5,11 @@
 //! which are numbered in alphabetical order as usual.
 
 use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles, outside};
-use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource};
+use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource, mat};
 use crate::class_list::{ClassName, FileClasses, is_list_path};
 use crate::error::{Error, Result};
-use crate::images::archive::{self, Collector, Mount};
-use crate::images::{Archive, Top, mat};
+use crate::images::Archive;
+use crate::images::walk::{Collector, Mount, Top, read_files};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -143,7 +143,7 @@ impl FoundArchives for Found {
 }
 
 pub(crate) fn read_kit(kit: &Archive, facts: &mut ArchiveFacts) -> Result<()> {
-    let [meta, truth] = archive::read_files(kit, [META, TRUTH], KIT_FILE_MAX_BYTES)?;
+    let [meta, truth] = read_files(kit, [META, TRUTH], KIT_FILE_MAX_BYTES)?;
     let path = kit.shown();
     let lacks = |what: &[u8]| {
         Error::source(

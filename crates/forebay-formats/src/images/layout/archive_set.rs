@@ -4,7 +4,7 @@ use crate::class_list::{ClassName, FileClasses};
 use crate::error::Result;
 use crate::finding::{Action, Finding, Reason};
 use crate::images::Archive;
-use crate::images::archive::Collector;
+use crate::images::walk::Collector;
 use crate::sniff::has_image_name;
 use forebay_store::Store;
 use std::ffi::OsStr;

@@ -3,7 +3,7 @@
 
 use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource};
 use crate::error::{Error, Result};
-use crate::images::Top;
+use crate::images::walk::Top;
 use crate::key_path::split_name;
 use crate::key_path::stem;
 use std::os::unix::ffi::OsStrExt;

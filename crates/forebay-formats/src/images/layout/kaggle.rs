@@ -4,7 +4,7 @@
 use super::splits::find_splits;
 use super::{Arrangement, Layout, LayoutContext, LayoutUnit, SplitSource};
 use crate::error::{Error, Result};
-use crate::images::Top;
+use crate::images::walk::Top;
 use crate::key_path::join;
 
 #[derive(Debug)]

@@ -7,14 +7,18 @@
 pub(crate) mod academic;
 mod archive_set;
 mod classes;
+pub(crate) mod foreign;
 mod kaggle;
+pub(crate) mod mat;
 mod splits;
 mod synset_tars;
 mod tpu;
 
 pub(crate) use archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles};
+pub(crate) use foreign::ForeignTree;
+pub use foreign::LabelFile;
 
-use super::{Top, foreign};
+use super::walk::Top;
 use crate::class_list::{ClassName, FileClasses};
 use crate::error::Result;
 use crate::finding::Finding;

@@ -5,7 +5,7 @@ use super::classes::units;
 use super::{Arrangement, Layout, LayoutContext, SplitSource};
 use crate::error::{Error, Result};
 use crate::finding::escape;
-use crate::images::Top;
+use crate::images::walk::Top;
 use crate::key_path::{is_split_name, split_name};
 use forebay_shard::some_of;
 use std::collections::BTreeSet;

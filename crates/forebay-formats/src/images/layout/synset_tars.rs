@@ -8,8 +8,8 @@ use super::{Arrangement, Layout, LayoutContext};
 use crate::archive::VolumeKind;
 use crate::class_list::{is_list_path, is_wordnet_id};
 use crate::error::{Error, Result};
-use crate::images::archive::{Collector, inner_dir};
-use crate::images::{Archive, Top};
+use crate::images::Archive;
+use crate::images::walk::{Collector, Top, inner_dir};
 
 pub(super) struct SynsetTars;
 

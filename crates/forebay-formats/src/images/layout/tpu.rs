@@ -4,7 +4,7 @@
 use super::splits::Splits;
 use super::{Arrangement, Layout, LayoutContext};
 use crate::error::{Error, Result};
-use crate::images::Top;
+use crate::images::walk::Top;
 use crate::key_path::split_name;
 
 #[derive(Debug)]

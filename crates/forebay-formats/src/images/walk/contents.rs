@@ -1,7 +1,7 @@
 //! Counts the files and images in a directory that is not part of the dataset.
 
-use super::archive::Members;
-use super::walk::first_bytes;
+use super::directory::first_bytes;
+use super::members::Members;
 use crate::sniff::{ContentKind, has_image_name};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

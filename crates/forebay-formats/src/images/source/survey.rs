@@ -1,12 +1,10 @@
 //! Facts about a source other than its files: layout, splits, class names, boxes, and unused files of labels.
 
-use super::foreign::{self, ForeignTree, LabelFile};
-use super::layout::SplitSource;
-use super::source::Source;
-use super::{SourceLayout, classes};
+use super::{Source, classes};
 use crate::class_list::{ClassList, FileClasses};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
+use crate::images::layout::{ForeignTree, LabelFile, SourceLayout, SplitSource, foreign};
 use crate::labels::LabelTable;
 use std::path::Path;
 

@@ -3,10 +3,10 @@
 // Reads go directly into uninitialized memory: zeroing the buffer for each image took a seventh of the time of a pack.
 #![expect(unsafe_code)]
 
-use super::{MemberLocation, Volume};
-use crate::archive::{ArchiveError, ArchiveFile, Fetched, ReadAt, VolumeKind, zip};
+use crate::archive::{ArchiveError, ArchiveFile, Fetched, ReadAt, VolumeKind, read_exact, zip};
 use crate::error::{Error, Result};
 use crate::finding::Reason;
+use crate::images::walk::{MemberLocation, Volume, drain};
 use crate::progress::Progress;
 use forebay_store::{Cancel, advice};
 use std::fs::File;
@@ -182,14 +182,13 @@ impl OpenVolume {
             while done < *size {
                 let at = position + done;
                 let step = (size - done).min(buffer.len() as u64) as usize;
-                super::read_exact(&mut stream, at, &mut buffer[..step])
-                    .map_err(|error| error.of(path))?;
+                read_exact(&mut stream, at, &mut buffer[..step]).map_err(|error| error.of(path))?;
                 take(at, &buffer[..step])?;
                 done += step as u64;
             }
         }
         // Reads to the end of the stream to verify its checksum.
-        super::drain(&mut stream, &Cancel::new()).map_err(|error| error.of(path))?;
+        drain(&mut stream, &Cancel::new()).map_err(|error| error.of(path))?;
         Ok(true)
     }
 

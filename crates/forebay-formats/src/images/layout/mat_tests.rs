@@ -3,8 +3,8 @@ use flate2::write::ZlibEncoder;
 use std::io::Write;
 
 /// Created by SciPy (tools/golden/make_test_meta.py), compressed and uncompressed.
-const COMPRESSED: &[u8] = include_bytes!("../../../../testdata/meta-scipy/meta.mat");
-const PLAIN: &[u8] = include_bytes!("../../../../testdata/meta-scipy/meta-plain.mat");
+const COMPRESSED: &[u8] = include_bytes!("../../../../../testdata/meta-scipy/meta.mat");
+const PLAIN: &[u8] = include_bytes!("../../../../../testdata/meta-scipy/meta-plain.mat");
 
 #[test]
 fn files_written_by_scipy_are_read() {

@@ -3,10 +3,10 @@
 //! The directories of these trees are not classes: packing them as such would give a dataset with wrong labels or none. So they
 //! are refused with advice, unless `--layout` or `--labels` selects how to read them.
 
-use super::Top;
-use super::layout::SplitSource;
-use super::source::Tree;
+use super::SplitSource;
 use crate::error::{Error, Result};
+use crate::images::source::Tree;
+use crate::images::walk::Top;
 use crate::key_path::{base, split_name};
 use crate::labels;
 use crate::records::{PICKLED, RecordFormat};
@@ -350,7 +350,7 @@ pub struct LabelFile {
 }
 
 /// Returns files that may hold labels at the top of the source and in the directories of splits.
-pub(super) fn unused_label_files(top: &Top<'_>, splits: &[SplitSource]) -> Result<Vec<LabelFile>> {
+pub(crate) fn unused_label_files(top: &Top<'_>, splits: &[SplitSource]) -> Result<Vec<LabelFile>> {
     let mut found = label_files(top);
     for split in splits {
         if let Some(below) = split.dir.strip_prefix(top.relative.as_slice())

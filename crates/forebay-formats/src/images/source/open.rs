@@ -3,10 +3,10 @@
 //! A file is opened first and read later, so that callers can request many files ahead of time. Archives are opened once for
 //! all threads, unless there are very many of them.
 
-use super::archive::{MemberLocation, OpenVolumes, Volume, VolumeRef};
-use super::list::EntryRef;
+use super::open_volume::{OpenVolumes, VolumeRef};
 use crate::error::{Error, Result};
 use crate::finding::Reason;
+use crate::images::walk::{EntryRef, MemberLocation, Volume};
 use crate::progress::Progress;
 use forebay_store::advice;
 use rustix::buffer::spare_capacity;

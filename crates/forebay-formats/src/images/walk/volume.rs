@@ -1,8 +1,8 @@
 //! One archive of a source: how its members are stored and how it is opened.
 
+use super::objects::Objects;
 use crate::archive::{Archive, ArchiveFile, Stream, VolumeKind, read_head, zip};
 use crate::error::{Error, Result};
-use crate::images::objects::Objects;
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -4,12 +4,13 @@
 //! in the splits whose names are not those of images. Reading takes one request per image; the number of reading threads bounds
 //! the requests in flight. A source in a store gives the same shards as the same files in a directory.
 
-use super::archive::{MemberLocation, MemberRef, Members, Volume};
-use super::boxes::{self, BoxIndex};
-use super::layout::LayoutUnit;
+use super::members::{MemberLocation, MemberRef, Members};
+use super::volume::Volume;
 use crate::archive::{Archive, VolumeKind, identity};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
+use crate::images::boxes::{self, BoxIndex};
+use crate::images::layout::LayoutUnit;
 use crate::key_path::{base, join, stem};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};

@@ -1,7 +1,7 @@
 //! The files of one unit of a split, stored compactly, and the view of a single file.
 
-use super::archive::MemberLocation;
-use super::extras::Extras;
+use super::members::MemberLocation;
+use crate::images::extras::Extras;
 use forebay_shard::MAX_RECORD_BYTES;
 use std::collections::BTreeMap;
 

@@ -2,10 +2,10 @@
 
 use super::ancestors::{DirId, ancestors};
 use super::contents::Contents;
-use super::layout::LayoutUnit;
-use super::list::{FileList, FileListBuilder, too_large};
+use super::file_list::{FileList, FileListBuilder, too_large};
 use crate::finding::{Action, Finding, Reason};
 use crate::finding_list::FindingList;
+use crate::images::layout::LayoutUnit;
 use crate::key_path::{base, join};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 64;
 /// Number of files after which the progress is updated.
 const COUNT_FILES: u64 = 256;
 
-pub(super) fn walk(
+pub(crate) fn walk(
     src: &Path,
     split_dir: &[u8],
     unit: &LayoutUnit,

@@ -2,10 +2,10 @@
 
 use super::ancestors::{DirId, ancestors};
 use super::contents::Contents;
-use super::source::Tree;
 use crate::class_list::read_list;
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
+use crate::images::source::Tree;
 use crate::key_path::{base, join};
 use crate::system_names::left_aside;
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ const IMAGES_OUTSIDE: &str = "images in a directory that is neither a split nor 
 /// The names in one directory, sorted.
 #[derive(Debug)]
 pub(crate) struct Top<'t> {
-    pub(super) tree: &'t Tree,
+    pub(crate) tree: &'t Tree,
     /// The directory.
     pub(crate) path: PathBuf,
     /// The directory relative to the source; empty for the source itself.
@@ -43,7 +43,7 @@ struct Aside {
 
 impl<'t> Top<'t> {
     /// Returns the top of a source. If an archive has only one directory and that has subdirectories, the directory is the top.
-    pub(super) fn read(tree: &'t Tree, path: &Path) -> Result<Self> {
+    pub(crate) fn read(tree: &'t Tree, path: &Path) -> Result<Self> {
         let mut top = Self::read_at(tree, path, &[])?;
         if !top.is_archive() {
             return Ok(top);
@@ -77,7 +77,7 @@ impl<'t> Top<'t> {
     }
 
     /// Returns whether the source is a single archive.
-    pub(super) fn is_archive(&self) -> bool {
+    pub(crate) fn is_archive(&self) -> bool {
         matches!(self.tree, Tree::Members(members) if !members.is_mounted)
     }
 
@@ -220,7 +220,7 @@ impl<'t> Top<'t> {
 
 impl Top<'_> {
     /// Returns findings about directories that are neither classes nor `known`: images in them count as skipped.
-    pub(super) fn outside_dirs<'a>(
+    pub(crate) fn outside_dirs<'a>(
         &'a self,
         known: impl Fn(&[u8]) -> bool + 'a,
     ) -> impl Iterator<Item = Finding> + 'a {
@@ -239,7 +239,7 @@ impl Top<'_> {
     }
 
     /// Returns a finding with the number of files of a split that is not packed.
-    pub(super) fn not_selected(&self, dir: &[u8]) -> Finding {
+    pub(crate) fn not_selected(&self, dir: &[u8]) -> Finding {
         let path = join(&self.relative, dir);
         let files = self.contents(&path, true).files;
         Finding::new(Action::Ignored, Reason::NotSelected, &path, "").of_files(files)
@@ -247,7 +247,7 @@ impl Top<'_> {
 
     /// Returns directories beside the source that may contain class lists: the parent of an archive, or with `above` the parent
     /// of a directory.
-    pub(super) fn lists_beside(&self, above: bool) -> Vec<PathBuf> {
+    pub(crate) fn lists_beside(&self, above: bool) -> Vec<PathBuf> {
         let path = match self.tree {
             // A location in a store has no parent to search.
             Tree::Listing(_) => return Vec::new(),

@@ -3,8 +3,6 @@
 //! Numbers come from a list if there is one, so that a subset has the same numbers as the whole dataset. A class directory that
 //! is not in the list is an error. Without a list, class directories are numbered in byte order, or in the order of the option.
 
-use super::Top;
-use super::layout::{Arrangement, LayoutUnit};
 use crate::class_list::{
     CLASSES, ClassList, ClassName, FileClasses, KNOWN_NAMES, SYNSET_LABELS, VALIDATION_SOLUTION,
     parse, read_list, synset_labels,
@@ -12,6 +10,8 @@ use crate::class_list::{
 use crate::class_order::ClassOrder;
 use crate::error::Result;
 use crate::finding::Finding;
+use crate::images::layout::{Arrangement, LayoutUnit};
+use crate::images::walk::Top;
 use crate::name_forms::composed;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

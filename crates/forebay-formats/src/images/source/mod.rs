@@ -1,14 +1,25 @@
 //! A source of image files: a directory, the members of one or several archives, or the objects of a store.
 
-use super::archive::{self, Collected, Collector, MemberLocation, Members, Volume};
+mod classes;
+mod open;
+mod open_volume;
+mod survey;
+
+pub use open::{OpenFile, OpenSource, Refusal};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use open_volume::OpenVolume;
+pub use survey::{ClassesFrom, Survey};
+
 use super::boxes::{self, BoxIndex};
 use super::layout::{
-    self, ArchiveFacts, Arrangement, FoundArchives, LayoutContext, SplitSource, TopFiles,
+    self, ArchiveFacts, Arrangement, FoundArchives, LayoutContext, SourceLayout, SplitSource,
+    TopFiles,
 };
-use super::list::FileList;
-use super::objects::{self, Objects};
-use super::survey::Survey;
-use super::{SourceLayout, Top, members, walk};
+use super::walk::objects::{self, Objects};
+use super::walk::{
+    self, Collected, Collector, FileList, MemberLocation, Members, Top, Volume, directory,
+    member_files,
+};
 use crate::archive::Archive;
 use crate::class_order::ClassOrder;
 use crate::error::{Error, Result};
@@ -195,7 +206,7 @@ impl Source {
         progress: &dyn Progress,
         cancel: &Cancel,
     ) -> Result<Self> {
-        let collected = archive::collect(archive, progress, cancel)?;
+        let collected = walk::collect(archive, progress, cancel)?;
         Ok(Self::of(options, collected, None))
     }
 
@@ -304,7 +315,7 @@ impl Source {
     ) -> Result<Vec<(FileList, FindingList)>> {
         let (dir, units) = (&split.dir, &split.units);
         if let Tree::Members(tree) | Tree::Listing(tree) = &self.tree {
-            let list = |unit| members::collect(tree, &self.volumes, dir, unit);
+            let list = |unit| member_files::collect(tree, &self.volumes, dir, unit);
             return Ok(units.iter().map(list).collect());
         }
         // Listing is bound by the disk or the network, not by the CPU, so it uses a few more threads than cores.
@@ -314,7 +325,7 @@ impl Source {
             threads,
             &|| cancel.is_cancelled(),
             || (),
-            |(), unit| walk::walk(&self.root, dir, unit, progress, cancel),
+            |(), unit| directory::walk(&self.root, dir, unit, progress, cancel),
         );
         if cancel.is_cancelled() {
             return Err(Error::Interrupted);

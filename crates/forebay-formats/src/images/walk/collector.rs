@@ -4,22 +4,13 @@
 //! these offsets. A compressed tar has no random access, so its images are decoded again into an unnamed file. Links, devices,
 //! absolute names, `..` and names with NUL bytes are refused and reported.
 
-mod members;
-mod read;
-mod volume;
-
-pub use members::MemberLocation;
-pub(crate) use members::{MemberRef, Members};
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use read::OpenVolume;
-pub(crate) use read::{OpenVolumes, VolumeRef};
-pub use volume::Volume;
-
-use super::boxes::BoxIndex;
+use super::members::{MemberLocation, Members};
+use super::volume::Volume;
 use crate::archive::tar::{self, TarKind, TarReader};
 use crate::archive::{Archive, ArchiveError, ArchiveFile, Stream, VolumeKind, read_exact, zip};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
+use crate::images::boxes::BoxIndex;
 use crate::key_path::{self, base, join, stem};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
@@ -451,7 +442,7 @@ pub(crate) fn inner_dir(path: &[u8]) -> Option<&[u8]> {
 }
 
 /// Reads to the end, which verifies the checksum of a compressed stream.
-fn drain(stream: &mut Stream, cancel: &Cancel) -> Result<(), ArchiveError> {
+pub(crate) fn drain(stream: &mut Stream, cancel: &Cancel) -> Result<(), ArchiveError> {
     let mut block = vec![0; 64 << 10];
     loop {
         let at = stream.position();

@@ -1,17 +1,18 @@
 //! Lists the files of one unit of a split from the members of archives.
 
-use super::archive::{Members, Volume};
-use super::layout::LayoutUnit;
-use super::list::{FileList, FileListBuilder};
+use super::file_list::{FileList, FileListBuilder, too_large};
+use super::members::Members;
+use super::volume::Volume;
 use crate::class_list::is_list_path;
 use crate::finding::{Action, Finding, Reason};
 use crate::finding_list::FindingList;
+use crate::images::layout::LayoutUnit;
 use crate::key_path::join;
 use crate::sniff::ContentKind;
 use crate::system_names::part_left_aside;
 
 /// Collects the images of a unit, in byte order of their keys.
-pub(super) fn collect(
+pub(crate) fn collect(
     members: &Members,
     volumes: &[Volume],
     split_dir: &[u8],
@@ -63,7 +64,7 @@ pub(super) fn collect(
         }
         match member.kind {
             ContentKind::Image => {
-                if let Some(detail) = super::list::too_large(member.size) {
+                if let Some(detail) = too_large(member.size) {
                     note(
                         &mut findings,
                         Action::Skipped,
