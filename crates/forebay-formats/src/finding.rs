@@ -30,6 +30,9 @@ impl Action {
     }
 }
 
+/// Why a file cannot be read: the reason, and details.
+pub type Refusal = (Reason, String);
+
 /// Reason of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

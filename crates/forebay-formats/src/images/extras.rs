@@ -1,9 +1,8 @@
 //! Data about an image in addition to its file and class: boxes, and columns of a file of labels.
 
-use super::Refusal;
 use super::boxes::{BoundingBox, BoxIndex};
 use crate::annotation_size::SizeFit;
-use crate::finding::Reason;
+use crate::finding::{Reason, Refusal};
 use crate::key_path::stem;
 use crate::labels::Columns;
 use forebay_shard::ExampleBuilder;

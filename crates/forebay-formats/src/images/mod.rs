@@ -15,9 +15,10 @@ mod source;
 mod walk;
 
 pub use crate::archive::Archive;
+pub use crate::finding::Refusal;
 pub use crate::labels::{Columns, LabelTable, RowClass};
 pub use boxes::BoxIndex;
 pub use extras::{ExtraFeatures, Extras};
 pub use layout::{LabelFile, LayoutUnit, SourceLayout, SplitSource};
-pub use source::{ClassesFrom, OpenFile, OpenSource, Refusal, Source, SourceOptions, Survey};
+pub use source::{ClassesFrom, OpenFile, OpenSource, Source, SourceOptions, Survey};
 pub use walk::{EntryRef, FileList, FileListBuilder, MemberLocation, Volume};

@@ -5,7 +5,7 @@ mod open;
 mod open_volume;
 mod survey;
 
-pub use open::{OpenFile, OpenSource, Refusal};
+pub use open::{OpenFile, OpenSource};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) use open_volume::OpenVolume;
 pub use survey::{ClassesFrom, Survey};

@@ -5,7 +5,7 @@
 
 use super::open_volume::{OpenVolumes, VolumeRef};
 use crate::error::{Error, Result};
-use crate::finding::Reason;
+use crate::finding::{Reason, Refusal};
 use crate::images::walk::{EntryRef, MemberLocation, Volume};
 use crate::progress::Progress;
 use forebay_store::advice;
@@ -17,9 +17,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// Why a file cannot be read: the reason, and details.
-pub type Refusal = (Reason, String);
 
 /// Spare room behind the expected size: a read that returns exactly the expected size then proves the end of the file.
 const SLACK_BYTES: usize = 64;

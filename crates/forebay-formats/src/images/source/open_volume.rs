@@ -5,7 +5,7 @@
 
 use crate::archive::{ArchiveError, ArchiveFile, Fetched, ReadAt, VolumeKind, read_exact, zip};
 use crate::error::{Error, Result};
-use crate::finding::Reason;
+use crate::finding::{Reason, Refusal};
 use crate::images::walk::{MemberLocation, Volume, drain};
 use crate::progress::Progress;
 use forebay_store::{Cancel, advice};
@@ -220,7 +220,7 @@ impl OpenVolume {
         place: MemberLocation,
         size: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(), (Reason, String)> {
+    ) -> Result<(), Refusal> {
         if let Some(objects) = &self.volume.objects {
             return objects.append_to(place, size, out);
         }
@@ -276,7 +276,7 @@ impl OpenVolume {
     }
 }
 
-fn same_size(member: &zip::ZipMember, size: u64) -> Result<(), (Reason, String)> {
+fn same_size(member: &zip::ZipMember, size: u64) -> Result<(), Refusal> {
     if member.size == size {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use super::members::{MemberLocation, MemberRef, Members};
 use super::volume::Volume;
 use crate::archive::{Archive, VolumeKind, identity};
 use crate::error::{Error, Result};
-use crate::finding::{Action, Finding, Reason};
+use crate::finding::{Action, Finding, Reason, Refusal};
 use crate::images::boxes::{self, BoxIndex};
 use crate::images::layout::LayoutUnit;
 use crate::key_path::{base, join, stem};
@@ -126,7 +126,7 @@ impl Objects {
         place: MemberLocation,
         size: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(), (Reason, String)> {
+    ) -> Result<(), Refusal> {
         let Some(object) = self.object(place.offset, size) else {
             return Err((Reason::Vanished, "the census has no such object".to_owned()));
         };
