@@ -2,6 +2,10 @@
 //! table here has other image formats, which are reported by name and left out.
 
 use forebay_image::Format;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// Kind of a file of a source, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +90,16 @@ pub fn kind(head: &[u8]) -> ContentKind {
     other.map_or(ContentKind::NotAnImage, |other| {
         ContentKind::OtherImage(other.name)
     })
+}
+
+/// Returns the kind of a file on disk by its first bytes.
+pub(crate) fn kind_of_file(path: &Path) -> io::Result<ContentKind> {
+    // Non-blocking, in case the file was replaced by a pipe.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let mut head = Vec::with_capacity(SNIFF_BYTES);
+    file.take(SNIFF_BYTES as u64).read_to_end(&mut head)?;
+    Ok(kind(&head))
 }
 
 /// Checks that the first bytes are those of an image format that loaders decode.

@@ -1,8 +1,7 @@
 //! Counts the files and images in a directory that is not part of the dataset.
 
-use super::directory::first_bytes;
 use super::members::Members;
-use crate::sniff::{ContentKind, has_image_name};
+use crate::sniff::{self, ContentKind, has_image_name};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use walkdir::WalkDir;
@@ -51,7 +50,8 @@ impl Contents {
             if is_part && !is_image && !name.contains(&b'.') && looked < LOOKED_AT {
                 looked += 1;
                 let is_file = entry.file_type().is_file();
-                is_image = is_file && matches!(first_bytes(entry.path()), Ok(ContentKind::Image));
+                is_image =
+                    is_file && matches!(sniff::kind_of_file(entry.path()), Ok(ContentKind::Image));
             }
             found.add(is_image);
             if !is_part && found.files == COUNTED_ASIDE {

@@ -13,10 +13,10 @@ use crate::system_names::left_aside;
 use forebay_store::Cancel;
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::fs::Metadata;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use walkdir::{DirEntry, WalkDir};
 
@@ -275,7 +275,7 @@ impl Walk<'_> {
             }
             return too_large.is_none();
         }
-        match first_bytes(path) {
+        match sniff::kind_of_file(path) {
             Ok(ContentKind::Image) => true,
             Ok(ContentKind::OtherImage(format)) => {
                 self.chunk.leave_out(key.to_vec(), size, None);
@@ -340,14 +340,4 @@ fn text(error: &walkdir::Error) -> String {
     error
         .io_error()
         .map_or_else(|| error.to_string(), io::Error::to_string)
-}
-
-pub(super) fn first_bytes(path: &Path) -> io::Result<ContentKind> {
-    // Non-blocking, in case the file was replaced by a pipe.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    let mut head = Vec::with_capacity(sniff::SNIFF_BYTES);
-    file.take(sniff::SNIFF_BYTES as u64)
-        .read_to_end(&mut head)?;
-    Ok(sniff::kind(&head))
 }
