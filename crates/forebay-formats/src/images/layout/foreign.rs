@@ -5,8 +5,7 @@
 
 use super::SplitSource;
 use crate::error::{Error, Result};
-use crate::images::source::Tree;
-use crate::images::walk::Top;
+use crate::images::walk::{Top, Tree};
 use crate::key_path::{base, split_name};
 use crate::labels;
 use crate::records::{PICKLED, RecordFormat};

@@ -17,7 +17,7 @@ use super::layout::{
 };
 use super::walk::objects::{self, Objects};
 use super::walk::{
-    self, Collected, Collector, FileList, MemberLocation, Members, Top, Volume, directory,
+    self, Collected, Collector, FileList, MemberLocation, Members, Top, Tree, Volume, directory,
     member_files,
 };
 use crate::archive::Archive;
@@ -74,15 +74,6 @@ impl SourceOptions {
             Err(_) => PathBuf::from(self.location.to_string()),
         }
     }
-}
-
-/// The tree in which files are listed.
-#[derive(Debug)]
-pub(super) enum Tree {
-    Directory,
-    Members(Members),
-    /// The objects of a store, arranged like the files of a directory.
-    Listing(Members),
 }
 
 /// An open source of image files.

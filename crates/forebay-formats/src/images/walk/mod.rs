@@ -13,6 +13,7 @@ pub(super) mod member_files;
 mod members;
 pub(super) mod objects;
 mod top;
+mod tree;
 mod volume;
 
 pub(super) use collector::{Collected, Collector, Mount, collect, drain, inner_dir, read_files};
@@ -20,4 +21,5 @@ pub use file_list::{EntryRef, FileList, FileListBuilder};
 pub use members::MemberLocation;
 pub(crate) use members::Members;
 pub(crate) use top::Top;
+pub(crate) use tree::Tree;
 pub use volume::Volume;

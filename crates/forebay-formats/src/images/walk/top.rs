@@ -2,10 +2,10 @@
 
 use super::ancestors::{DirId, ancestors};
 use super::contents::Contents;
+use super::tree::Tree;
 use crate::class_list::read_list;
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
-use crate::images::source::Tree;
 use crate::key_path::{base, join};
 use crate::system_names::left_aside;
 use std::ffi::OsStr;
