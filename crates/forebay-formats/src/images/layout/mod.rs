@@ -190,6 +190,17 @@ pub enum LayoutUnit {
     All,
 }
 
+impl LayoutUnit {
+    /// Returns the directory to list, relative to the split's, and whether the files of its subdirectories belong to the unit.
+    pub(crate) fn range(&self) -> (&[u8], bool) {
+        match self {
+            Self::Class(name) => (name, true),
+            Self::Flat => (b"", false),
+            Self::All => (b"", true),
+        }
+    }
+}
+
 /// Arranges a source by the requested layout, or by the first one that recognizes it.
 pub(crate) fn arrange(
     top: &Top<'_>,

@@ -12,8 +12,8 @@ pub use survey::{ClassesFrom, Survey};
 
 use super::boxes::{self, BoxIndex};
 use super::layout::{
-    self, ArchiveFacts, Arrangement, FoundArchives, LayoutContext, SourceLayout, SplitSource,
-    TopFiles,
+    self, ArchiveFacts, Arrangement, FoundArchives, LayoutContext, LayoutUnit, SourceLayout,
+    SplitSource, TopFiles,
 };
 use super::walk::objects::{self, Objects};
 use super::walk::{
@@ -290,7 +290,8 @@ impl Source {
         let objects = volume.and_then(|volume| volume.objects.clone());
         if let (Tree::Listing(members), Some(objects)) = (&mut self.tree, objects) {
             for split in splits {
-                objects.look(members, &split.dir, &split.units, cancel)?;
+                let dirs = split.units.iter().map(LayoutUnit::range);
+                objects.look(members, &split.dir, dirs, cancel)?;
             }
         }
         Ok(())
@@ -306,7 +307,8 @@ impl Source {
     ) -> Result<Vec<(FileList, FindingList)>> {
         let (dir, units) = (&split.dir, &split.units);
         if let Tree::Members(tree) | Tree::Listing(tree) = &self.tree {
-            let list = |unit| member_files::collect(tree, &self.volumes, dir, unit);
+            let list =
+                |unit: &LayoutUnit| member_files::collect(tree, &self.volumes, dir, unit.range());
             return Ok(units.iter().map(list).collect());
         }
         // Listing is bound by the disk or the network, not by the CPU, so it uses a few more threads than cores.
@@ -316,7 +318,7 @@ impl Source {
             threads,
             &|| cancel.is_cancelled(),
             || (),
-            |(), unit| directory::walk(&self.root, dir, unit, progress, cancel),
+            |(), unit| directory::walk(&self.root, dir, unit.range(), progress, cancel),
         );
         if cancel.is_cancelled() {
             return Err(Error::Interrupted);

@@ -1,11 +1,10 @@
-//! Lists one unit of a split: all files below a directory, sorted. Links are followed, but loops are detected.
+//! Lists the images of a directory, sorted by key. Links are followed, but loops are detected.
 
 use super::ancestors::{DirId, ancestors};
 use super::contents::Contents;
 use super::file_list::{FileList, FileListBuilder, too_large};
 use crate::finding::{Action, Finding, Reason};
 use crate::finding_list::FindingList;
-use crate::images::layout::LayoutUnit;
 use crate::key_path::{base, join};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
@@ -25,18 +24,14 @@ const MAX_DEPTH: usize = 64;
 /// Number of files after which the progress is updated.
 const COUNT_FILES: u64 = 256;
 
+/// Lists a directory of a split, whose path is relative to the split's directory, with or without its subdirectories.
 pub(crate) fn walk(
     src: &Path,
     split_dir: &[u8],
-    unit: &LayoutUnit,
+    (dir, recurse): (&[u8], bool),
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> (FileList, FindingList) {
-    let (dir, recurse) = match unit {
-        LayoutUnit::Class(name) => (name.as_slice(), true),
-        LayoutUnit::Flat => (b"".as_slice(), false),
-        LayoutUnit::All => (b"".as_slice(), true),
-    };
     let mut walk = Walk {
         root: src.join(OsStr::from_bytes(split_dir)),
         split_dir,

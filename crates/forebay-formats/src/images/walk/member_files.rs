@@ -1,4 +1,4 @@
-//! Lists the files of one unit of a split from the members of archives.
+//! Lists the images of a directory from the members of archives.
 
 use super::file_list::{FileList, FileListBuilder, too_large};
 use super::members::Members;
@@ -6,23 +6,17 @@ use super::volume::Volume;
 use crate::class_list::is_list_path;
 use crate::finding::{Action, Finding, Reason};
 use crate::finding_list::FindingList;
-use crate::images::layout::LayoutUnit;
 use crate::key_path::join;
 use crate::sniff::ContentKind;
 use crate::system_names::part_left_aside;
 
-/// Collects the images of a unit, in byte order of their keys.
+/// Collects the images of a directory of a split, with or without its subdirectories, in byte order of their keys.
 pub(crate) fn collect(
     members: &Members,
     volumes: &[Volume],
     split_dir: &[u8],
-    unit: &LayoutUnit,
+    (name, deep): (&[u8], bool),
 ) -> (FileList, FindingList) {
-    let (name, deep) = match unit {
-        LayoutUnit::Class(name) => (name.as_slice(), true),
-        LayoutUnit::Flat => (b"".as_slice(), false),
-        LayoutUnit::All => (b"".as_slice(), true),
-    };
     let mut chunk = FileListBuilder::new(name);
     let mut findings = FindingList::default();
     let note = |findings: &mut FindingList, action, reason, path: &[u8], detail: &str| {

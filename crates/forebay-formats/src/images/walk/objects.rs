@@ -10,7 +10,6 @@ use crate::archive::{Archive, VolumeKind, identity};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, Refusal};
 use crate::images::boxes::{self, BoxIndex};
-use crate::images::layout::LayoutUnit;
 use crate::key_path::{base, join, stem};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
@@ -166,20 +165,20 @@ impl Objects {
         Ok(bytes)
     }
 
-    /// Reads the first bytes of the objects in some units of a split, if their names are not those of images.
-    pub(crate) fn look(
+    /// Reads the first bytes of the objects in some directories of a split, each with or without its subdirectories, if their
+    /// names are not those of images.
+    pub(crate) fn look<'d>(
         &self,
         members: &mut Members,
         split_dir: &[u8],
-        units: &[LayoutUnit],
+        dirs: impl Iterator<Item = (&'d [u8], bool)>,
         cancel: &Cancel,
     ) -> Result<()> {
         let mut unknown = Vec::new();
-        for unit in units {
-            let (below, deep) = match unit {
-                LayoutUnit::Class(name) => (join(split_dir, name), true),
-                LayoutUnit::Flat => (split_dir.to_vec(), false),
-                LayoutUnit::All => (split_dir.to_vec(), true),
+        for (dir, deep) in dirs {
+            let below = match dir {
+                b"" => split_dir.to_vec(),
+                dir => join(split_dir, dir),
             };
             let prefix = if below.is_empty() { 0 } else { below.len() + 1 };
             let here = members.below(&below).filter(|member| {
