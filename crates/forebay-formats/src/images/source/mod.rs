@@ -184,7 +184,7 @@ impl Source {
             return Err(Error::source(&shown, "there is nothing there"));
         }
         Ok(Self {
-            volumes: vec![listed.volume],
+            volumes: vec![Volume::of_objects(listed.objects)],
             findings: listed.findings,
             ..Self::of_tree(options, Tree::Listing(listed.members))
         })

@@ -5,8 +5,7 @@
 //! the requests in flight. A source in a store gives the same shards as the same files in a directory.
 
 use super::members::{MemberLocation, MemberRef, Members};
-use super::volume::Volume;
-use crate::archive::{Archive, VolumeKind, identity};
+use crate::archive::identity;
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, Refusal};
 use crate::images::boxes::{self, BoxIndex};
@@ -41,7 +40,9 @@ const PATH_MAX_BYTES: usize = u16::MAX as usize;
 /// The objects of a source, stored in 50 bytes and the key for each.
 #[derive(Debug)]
 pub(crate) struct Objects {
-    store: Store,
+    pub(super) store: Store,
+    /// A hash of all objects in their versions, which does not depend on the order of listing.
+    pub(super) identity: i128,
     keys: Vec<u8>,
     /// End of each key, which is the start of the next.
     ends: Vec<u64>,
@@ -58,7 +59,7 @@ struct Etags {
 /// Result of a listing.
 pub(crate) struct Listed {
     pub(crate) members: Members,
-    pub(crate) volume: Volume,
+    pub(crate) objects: Arc<Objects>,
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -379,6 +380,7 @@ impl Gathered {
         members.finish().map_err(|(_, error)| error.of(&shown))?;
         let objects = Arc::new(Objects {
             store: store.clone(),
+            identity: self.identity,
             keys: self.keys,
             ends: self.ends,
             etags: self.etags,
@@ -416,14 +418,7 @@ impl Gathered {
         }
         Ok(Listed {
             members,
-            volume: Volume {
-                archive: Archive::Object(store.clone(), String::new()),
-                path: shown,
-                kind: VolumeKind::Objects,
-                len: 0,
-                modified: self.identity,
-                objects: Some(objects),
-            },
+            objects,
             findings,
         })
     }

@@ -43,6 +43,19 @@ fn is_text(head: &[u8]) -> bool {
 }
 
 impl Volume {
+    /// Returns the objects of a store in the place of an archive.
+    pub(crate) fn of_objects(objects: Arc<Objects>) -> Self {
+        let store = &objects.store;
+        Self {
+            archive: Archive::Object(store.clone(), String::new()),
+            path: PathBuf::from(store.location().to_string()),
+            kind: VolumeKind::Objects,
+            len: 0,
+            modified: objects.identity,
+            objects: Some(objects),
+        }
+    }
+
     /// Detects the kind of an archive by its first bytes.
     pub(crate) fn open(archive: &Archive) -> Result<(Self, ArchiveFile)> {
         let shown = archive.shown();
