@@ -1,11 +1,11 @@
 //! Reads COCO's annotation files: images, and the objects and captions of each image.
 
+use super::document::{Annotation, Category, Document, ImageEntry, PanopticDocument};
 use super::panoptic::{self, Segments};
 use crate::error::{Error, Result};
 use crate::records::annotation_files::is_inside;
 use forebay_shard::manifest::ClassEntry;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -15,53 +15,6 @@ use std::path::{Path, PathBuf};
 const MAX_BYTES: u64 = 4 << 30;
 /// Most keypoints of an object.
 const MAX_KEYPOINTS: usize = 1000;
-
-#[derive(Deserialize)]
-struct Document<'a> {
-    #[serde(default)]
-    images: Vec<ImageEntry>,
-    #[serde(default, borrow)]
-    annotations: Vec<Annotation<'a>>,
-    #[serde(default)]
-    categories: Vec<Category>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct ImageEntry {
-    id: i64,
-    file_name: String,
-    #[serde(default)]
-    width: f64,
-    #[serde(default)]
-    height: f64,
-}
-
-#[derive(Deserialize)]
-struct Annotation<'a> {
-    #[serde(default)]
-    id: Option<i64>,
-    image_id: i64,
-    #[serde(default)]
-    category_id: Option<i64>,
-    #[serde(default)]
-    bbox: Option<[f64; 4]>,
-    #[serde(default)]
-    area: Option<f64>,
-    #[serde(default)]
-    iscrowd: Option<i64>,
-    #[serde(default, borrow)]
-    segmentation: Option<&'a RawValue>,
-    #[serde(default)]
-    keypoints: Option<Vec<f64>>,
-    #[serde(default)]
-    caption: Option<String>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Category {
-    pub(super) id: i64,
-    name: String,
-}
 
 /// An image of a split.
 #[derive(Debug, Clone)]
@@ -257,7 +210,7 @@ impl Annotations {
         Ok(())
     }
 
-    pub(super) fn add_categories(
+    fn add_categories(
         &mut self,
         categories: Vec<Category>,
         numbers: &mut HashSet<i64>,
@@ -307,13 +260,37 @@ impl Annotations {
         numbers: &mut HashMap<i64, usize>,
     ) -> Result<()> {
         let refused = |what: String| Error::source(path, what);
-        let mut document: panoptic::Document = document_of(path, bytes)?;
+        let mut document: PanopticDocument = document_of(path, bytes)?;
         if numbers.is_empty() {
             self.add_images(std::mem::take(&mut document.images), numbers)
                 .map_err(refused)?;
         }
         self.masks = Some(panoptic::masks_of(path)?);
-        document.add_segments(self, numbers).map_err(refused)
+        self.add_segments(document, numbers).map_err(refused)
+    }
+
+    /// Adds the segments of each image.
+    fn add_segments(
+        &mut self,
+        document: PanopticDocument,
+        numbers: &HashMap<i64, usize>,
+    ) -> std::result::Result<(), String> {
+        let mut categories = HashSet::new();
+        self.add_categories(document.categories, &mut categories)?;
+        for (number, entry) in document.annotations.into_iter().enumerate() {
+            let refused = |what: String| format!("annotation {number}: {what}");
+            let image = numbers
+                .get(&entry.image_id)
+                .ok_or_else(|| refused(format!("there is no image {}", entry.image_id)))?;
+            let segments = Segments::of(&entry, &categories).map_err(refused)?;
+            if self.images[*image].segments.replace(segments).is_some() {
+                return Err(refused(format!(
+                    "there are two masks of image {}",
+                    entry.image_id
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn add_object(

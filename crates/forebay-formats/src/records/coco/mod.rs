@@ -4,6 +4,7 @@
 //! `_annotations.coco.json` beside the images, as Roboflow exports them.
 
 mod annotations;
+mod document;
 mod panoptic;
 #[cfg(test)]
 mod tests;

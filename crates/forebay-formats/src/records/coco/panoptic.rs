@@ -1,12 +1,11 @@
 //! COCO's panoptic annotations: a mask for each image, whose pixel values are segment ids, and the category of each segment.
 
-use super::annotations::{Annotations, Category, ImageEntry};
+use super::document::PanopticEntry;
 use crate::error::{Error, Result};
 use crate::name_forms::FileForms;
 use crate::records::annotation_files::{find_listed, is_inside, read_mask};
 use forebay_shard::schema::{Column, ColumnType, ColumnValue, NumberType};
-use serde::Deserialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// The column with the masks.
@@ -16,31 +15,6 @@ const LABELS: &str = "segment_labels";
 const IS_CROWD: &str = "segment_iscrowd";
 /// The largest segment id: red + 256 green + 65536 blue.
 const MAX_ID: i64 = (1 << 24) - 1;
-
-#[derive(Deserialize)]
-pub(super) struct Document {
-    #[serde(default)]
-    pub(super) images: Vec<ImageEntry>,
-    #[serde(default)]
-    annotations: Vec<Entry>,
-    #[serde(default)]
-    categories: Vec<Category>,
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    image_id: i64,
-    file_name: String,
-    segments_info: Vec<SegmentInfo>,
-}
-
-#[derive(Deserialize)]
-struct SegmentInfo {
-    id: i64,
-    category_id: i64,
-    #[serde(default)]
-    iscrowd: i64,
-}
 
 /// The mask of an image and its segments.
 #[derive(Debug, Clone)]
@@ -62,43 +36,20 @@ pub(super) struct Segment {
     is_crowd: bool,
 }
 
-impl Document {
-    /// Adds the segments of each image.
-    pub(super) fn add_segments(
-        self,
-        all: &mut Annotations,
-        numbers: &HashMap<i64, usize>,
-    ) -> std::result::Result<(), String> {
-        let mut categories = HashSet::new();
-        all.add_categories(self.categories, &mut categories)?;
-        for (number, entry) in self.annotations.into_iter().enumerate() {
-            let refused = |what: String| format!("annotation {number}: {what}");
-            let image = numbers
-                .get(&entry.image_id)
-                .ok_or_else(|| refused(format!("there is no image {}", entry.image_id)))?;
-            let segments = entry.segments(&categories).map_err(refused)?;
-            if all.images[*image].segments.replace(segments).is_some() {
-                return Err(refused(format!(
-                    "there are two masks of image {}",
-                    entry.image_id
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Entry {
-    fn segments(&self, categories: &HashSet<i64>) -> std::result::Result<Segments, String> {
-        if !is_inside(&self.file_name) {
+impl Segments {
+    pub(super) fn of(
+        entry: &PanopticEntry,
+        categories: &HashSet<i64>,
+    ) -> std::result::Result<Self, String> {
+        if !is_inside(&entry.file_name) {
             return Err(format!(
                 "the name {:?} leads out of the directory of masks",
-                self.file_name
+                entry.file_name
             ));
         }
         let mut ids = HashSet::new();
         let mut segments = Vec::new();
-        for info in &self.segments_info {
+        for info in &entry.segments_info {
             if !(1..=MAX_ID).contains(&info.id) || !ids.insert(info.id) {
                 return Err(format!(
                     "segment {} is there twice or is no number of a color",
@@ -114,8 +65,8 @@ impl Entry {
                 is_crowd: info.iscrowd != 0,
             });
         }
-        Ok(Segments {
-            name: PathBuf::from(&self.file_name),
+        Ok(Self {
+            name: PathBuf::from(&entry.file_name),
             bytes: 0,
             segments,
         })
