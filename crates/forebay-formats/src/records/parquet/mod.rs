@@ -7,6 +7,8 @@ mod file;
 #[cfg(feature = "formats")]
 mod footer;
 #[cfg(feature = "formats")]
+mod input;
+#[cfg(feature = "formats")]
 mod memory;
 #[cfg(feature = "formats")]
 mod output;

@@ -1,6 +1,6 @@
 //! The pages of a column: their number of values, and their location in the file.
 
-use super::file::Input;
+use super::input::Input;
 use super::memory::ColumnMemory;
 use bytes::Bytes;
 use forebay_shard::Codec;

@@ -1,7 +1,7 @@
 //! Converts the rows of a row group to records, in batches of rows.
 
 use super::fields::{Field, Fields, LeafType, Use};
-use super::file::Input;
+use super::input::Input;
 use super::memory::{ColumnMemory, GroupMemory};
 use super::pages::{CountedPages, SeenPages};
 use crate::records::{SourceRecord, extents};
