@@ -4,40 +4,16 @@ use super::super::foreign_records::LABEL_NAMES;
 use super::super::npy::NpyColumn;
 use super::super::{Conversion, RecordInput};
 use super::index::{TarIndex, dots_advice, refuses};
+use super::names::{JSON_EXTENSION, LABEL_EXTENSION, is_image_extension, is_refused, last};
 use crate::error::{Error, Result};
-use forebay_image::Format;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::schema::{Column, ColumnType, FeatureEntry, IMAGE, LABEL, Schema};
 use forebay_shard::some_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The member with the label as a decimal number.
-pub(super) const LABEL_EXTENSION: &str = "cls";
-/// The member with all features that have no member of their own.
-pub(super) const JSON_EXTENSION: &str = "json";
-/// Extensions of pickled objects, which execute code when Python loads them.
-const REFUSED: &[&str] = &["pyd", "pkl", "pickle", "pth", "pt"];
 /// Suffix for columns of bytes whose name readers would decode as another type.
 const BYTES_EXTENSION: &str = "bin";
-
-/// Returns whether a whole extension is that of an image.
-pub(super) fn is_image_extension(extension: &str) -> bool {
-    Format::from_extension(extension.as_bytes()).is_some()
-}
-
-/// Returns the part of an extension after its last dot.
-pub(super) fn last(extension: &str) -> &str {
-    extension.rsplit('.').next().unwrap_or_default()
-}
-
-pub(super) fn is_npy(extension: &str) -> bool {
-    last(extension) == "npy"
-}
-
-pub(super) fn is_refused(extension: &str) -> bool {
-    REFUSED.contains(&last(extension))
-}
 
 /// How a column is stored in a written sample.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 
 use super::super::npy::{HEADER_MAX_BYTES, NpyColumn, NpyHeader};
 use super::super::{OnBadRecord, RecordInput};
-use super::columns::{Columns, is_image_extension, is_npy, is_refused, last};
-use super::names::{Cut, is_known, is_meta, take_apart};
+use super::names::{
+    Cut, is_image_extension, is_known, is_meta, is_npy, is_refused, last, take_apart,
+};
 use super::{place, skipped};
 use crate::archive::tar::{TarKind, TarMember, TarReader};
 use crate::archive::{
@@ -192,20 +193,16 @@ impl TarIndex {
         Some(self.key(sample).to_vec())
     }
 
-    /// Checks samples against the columns of all tars: no sample may lack the image that others have.
-    pub(super) fn check_samples(
+    /// Checks that no sample lacks an image, which is a member with one of the extensions that `is_image` accepts.
+    pub(super) fn check_images(
         &mut self,
-        columns: &Columns,
+        is_image: impl Fn(&str) -> bool,
         policy: OnBadRecord,
         findings: &mut Vec<Finding>,
     ) -> Result<()> {
-        if !columns.needs_image {
-            return Ok(());
-        }
-        let is_image: Vec<bool> = self
-            .extensions
-            .iter()
-            .map(|(extension, _)| columns.is_image(extension))
+        let extensions = self.extensions.iter();
+        let is_image: Vec<bool> = extensions
+            .map(|(extension, _)| is_image(extension))
             .collect();
         let mut bad = Vec::new();
         for sample in 0..self.samples.len() {

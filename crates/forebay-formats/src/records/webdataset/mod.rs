@@ -80,7 +80,10 @@ impl Format for WebDataset {
         let all = sources.iter().flat_map(|(_, indexes)| indexes);
         let columns = Arc::new(Columns::of(all, conversion.as_ref(), input, &root)?);
         for index in sources.iter_mut().flat_map(|(_, indexes)| indexes) {
-            index.check_samples(&columns, input.on_bad_record, &mut findings)?;
+            if columns.needs_image {
+                let is_image = |extension: &str| columns.is_image(extension);
+                index.check_images(is_image, input.on_bad_record, &mut findings)?;
+            }
         }
         if sources
             .iter()

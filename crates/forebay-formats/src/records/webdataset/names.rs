@@ -1,11 +1,18 @@
-//! Splits the name of a tar member into the sample's name and the column.
+//! Splits the name of a tar member into the sample's name and the extension, and tells what an extension stands for.
 
 use super::super::RecordInput;
-use super::columns::{is_image_extension, last};
 use crate::archive::tar::TarReader;
 use crate::archive::{Archive, FileVersion, Stream, VolumeKind, read_head};
 use crate::error::{Error, Result};
 use crate::key_path::base;
+use forebay_image::Format;
+
+/// The member with the label as a decimal number.
+pub(super) const LABEL_EXTENSION: &str = "cls";
+/// The member with all features that have no member of their own.
+pub(super) const JSON_EXTENSION: &str = "json";
+/// Extensions of pickled objects, which execute code when Python loads them.
+const REFUSED: &[&str] = &["pyd", "pkl", "pickle", "pth", "pt"];
 
 /// The dot at which the name of a member is split into the sample's name and the column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +79,29 @@ pub(super) fn take_apart(name: &[u8], cut: Cut) -> Option<(&[u8], &[u8])> {
     (dot > 0 && !is_meta(name) && !extension.is_empty()).then_some((sample, extension))
 }
 
+/// Returns whether a whole extension is that of an image.
+pub(super) fn is_image_extension(extension: &str) -> bool {
+    Format::from_extension(extension.as_bytes()).is_some()
+}
+
+/// Returns the part of an extension after its last dot.
+pub(super) fn last(extension: &str) -> &str {
+    extension.rsplit('.').next().unwrap_or_default()
+}
+
+pub(super) fn is_npy(extension: &str) -> bool {
+    last(extension) == "npy"
+}
+
+pub(super) fn is_refused(extension: &str) -> bool {
+    REFUSED.contains(&last(extension))
+}
+
 /// Returns whether an extension is common for members of samples.
 pub(super) fn is_known(extension: &[u8]) -> bool {
     let extension = String::from_utf8_lossy(extension).to_lowercase();
-    is_image_extension(&extension) || ["cls", "json", "npy", "txt"].contains(&extension.as_str())
+    is_image_extension(&extension)
+        || [LABEL_EXTENSION, JSON_EXTENSION, "npy", "txt"].contains(&extension.as_str())
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use super::super::key_names::sample_name;
 use super::super::npy::NpyHeader;
-use super::columns::{JSON_EXTENSION, LABEL_EXTENSION, Placement};
+use super::columns::Placement;
+use super::names::{JSON_EXTENSION, LABEL_EXTENSION};
 use crate::error::Result;
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
