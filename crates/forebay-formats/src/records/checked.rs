@@ -3,6 +3,7 @@
 //!
 //! A record that fails a check is an [`Error::Record`]. The caller applies its policy as for errors of the readers.
 
+use super::first_records::FirstRecord;
 use super::label_role::{self, LabelReader};
 use super::{
     OwnedRecord, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord, extents,
@@ -13,7 +14,6 @@ use crate::sniff;
 use forebay_shard::ExampleView;
 use forebay_shard::example::{FeatureEdit, RecordFeatures, edit_features};
 use forebay_shard::mapped::Extent;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,51 +58,6 @@ pub(super) fn checked(mut source: RecordSource, input: &RecordInput) -> Result<R
         split.files = files.map(wrap).collect();
     }
     Ok(source)
-}
-
-/// Number of records at the beginning whose values decide what a column holds.
-const FIRST_RECORDS: usize = 16;
-
-/// A record at the beginning of a source.
-pub(super) struct FirstRecord {
-    pub(super) bytes: Vec<u8>,
-    /// Whether an earlier record of the file has the same key.
-    is_twice: bool,
-}
-
-impl FirstRecord {
-    /// Reads the first records of a source. Records that cannot be read are skipped here; the conversion reports them.
-    fn of(source: &RecordSource) -> Vec<Self> {
-        let mut first = Vec::new();
-        let mut keys = BTreeSet::new();
-        for file in source.splits.iter().flat_map(|split| &split.files) {
-            let count = file.records().min((FIRST_RECORDS - first.len()) as u64);
-            let Ok(mut reader) = file.read(0..count) else {
-                continue;
-            };
-            // Keys are compared within a file: different files may repeat keys.
-            keys.clear();
-            for _ in 0..count {
-                match reader.next_record() {
-                    Ok(Some(record)) => first.push(Self {
-                        bytes: record.bytes.to_vec(),
-                        is_twice: !record.key.is_empty() && !keys.insert(record.key.to_vec()),
-                    }),
-                    Err(Error::Record { .. }) => {}
-                    Ok(None) | Err(_) => break,
-                }
-            }
-            if first.len() >= FIRST_RECORDS {
-                break;
-            }
-        }
-        first
-    }
-
-    /// Returns its features, if the record is an Example.
-    pub(super) fn example(&self) -> Option<ExampleView<'_>> {
-        ExampleView::parse(&self.bytes).ok()
-    }
 }
 
 /// The checks of the records of a source.

@@ -4,8 +4,8 @@
 //! formats: text, floats and one-hot lists become integers, and class names are numbered in sorted order. A column with the
 //! name of a label whose values cannot be labels is an error, so that labels are never dropped silently.
 
-use super::checked::FirstRecord;
 use super::class_names::{listed_classes, names, order};
+use super::first_records::FirstRecord;
 use super::foreign_records::LABEL_NAMES;
 use super::label_value::{Candidate, LabelForm, LabelValue, shown, unusable};
 use super::{RecordInput, RecordSource};

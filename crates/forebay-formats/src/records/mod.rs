@@ -33,6 +33,7 @@ mod conversion;
 mod dataset;
 mod datum;
 mod extents;
+mod first_records;
 mod foreign_records;
 mod hdf5;
 mod image_list;
