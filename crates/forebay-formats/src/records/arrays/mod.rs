@@ -1,17 +1,20 @@
 //! Arrays with one row per record, as in files of NumPy, safetensors, HDF5 and Zarr.
 //!
 //! A format lists the arrays of its files and reads their rows ([`ArrayFile`]). `table` decides which arrays hold images,
-//! labels and keys, `read` makes records of rows, and `write` makes rows of records.
+//! labels and keys, `read` makes records of rows, and `write` makes rows of records: `layout` says which columns are in which
+//! arrays, and `spool` keeps the rows until their number is known.
 
+mod layout;
 pub(super) mod places;
 mod read;
 mod spool;
 mod table;
 mod write;
 
+pub(super) use layout::TextAs;
 pub(super) use read::open;
 pub(super) use spool::SpooledArray;
-pub(super) use write::{ArrayEncoder, ArraySink, TextAs};
+pub(super) use write::{ArrayEncoder, ArraySink};
 
 use crate::archive::{ArchiveFile, FileVersion, ReadAt};
 use crate::error::Result;

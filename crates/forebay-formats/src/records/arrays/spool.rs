@@ -1,6 +1,6 @@
 //! Rows that are kept in temporary files until their number is known.
 
-use super::write::{Layout, Source, Stored, TextAs};
+use super::layout::{Layout, Source, Stored, TextAs};
 use super::{Element, OFFSETS};
 use crate::error::Result;
 use crate::records::sink::Scratch;
