@@ -19,6 +19,6 @@ pub use crate::finding::Refusal;
 pub use crate::labels::{Columns, LabelTable, RowClass};
 pub use boxes::BoxIndex;
 pub use extras::{ExtraFeatures, Extras};
-pub use layout::{LabelFile, LayoutUnit, SourceLayout, SplitSource};
-pub use source::{ClassesFrom, OpenFile, OpenSource, Source, SourceOptions, Survey};
+pub use layout::{LayoutUnit, SourceLayout, SplitSource};
+pub use source::{ClassesFrom, LabelFile, OpenFile, OpenSource, Source, SourceOptions, Survey};
 pub use walk::{EntryRef, FileList, FileListBuilder, MemberLocation, Volume};

@@ -1,8 +1,11 @@
 //! Source layouts: one file each, one line in [`LAYOUTS`].
 //!
 //! A layout reads the names at the top of the source and decides which directories are classes of which split
-//! ([`Arrangement`]). It does not open files: listing walks the directories of the arrangement, and image files are opened when
-//! their shard is written. The command line takes names, help texts and examples from the table as well.
+//! ([`Arrangement`]). `source` calls [`arrange`] with the names that `walk` listed, and lists the directories of the arrangement.
+//! A layout of several archives also says which files at the top they are ([`ArchiveSet`]), and reads them with the
+//! [`Collector`](super::walk::Collector) of its caller.
+//!
+//! The command line takes names, help texts and examples from the table as well.
 
 pub(crate) mod academic;
 mod archive_set;
@@ -16,7 +19,6 @@ mod tpu;
 
 pub(crate) use archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles};
 pub(crate) use foreign::ForeignTree;
-pub use foreign::LabelFile;
 
 use super::walk::Top;
 use crate::class_list::{ClassName, FileClasses};

@@ -1,10 +1,16 @@
 //! A source of image files: a directory, the members of one or several archives, or the objects of a store.
+//!
+//! [`Source::open`] lists archives and stores with `walk`, after a layout has said which archives belong together.
+//! [`Source::survey`] lets a layout arrange the names at the top, and numbers the classes. [`Source::list`] walks the directories
+//! of that arrangement, and an [`OpenSource`] reads what was listed.
 
 mod classes;
+mod label_files;
 mod open;
 mod open_volume;
 mod survey;
 
+pub use label_files::LabelFile;
 pub use open::{OpenFile, OpenSource};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) use open_volume::OpenVolume;

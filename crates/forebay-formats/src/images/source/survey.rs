@@ -1,10 +1,11 @@
 //! Facts about a source other than its files: layout, splits, class names, boxes, and unused files of labels.
 
+use super::label_files::{self, LabelFile};
 use super::{Source, classes};
 use crate::class_list::{ClassList, FileClasses};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
-use crate::images::layout::{ForeignTree, LabelFile, SourceLayout, SplitSource, foreign};
+use crate::images::layout::{ForeignTree, SourceLayout, SplitSource, foreign};
 use crate::labels::LabelTable;
 use std::path::Path;
 
@@ -53,7 +54,7 @@ impl Source {
         let (layout, mut arrangement) = self.arrange(&top, labelled)?;
         let label_files = match labelled {
             true => Vec::new(),
-            false => foreign::unused_label_files(&top, &arrangement.splits)?,
+            false => label_files::unused(&top, &arrangement.splits)?,
         };
         let container = foreign::container(&top)?;
         if let ClassesFrom::LabelTable(labels) = from {
