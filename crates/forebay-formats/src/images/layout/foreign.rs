@@ -92,34 +92,19 @@ fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
             advice,
         }))
     };
+    let read = |format: RecordFormat, sign| tree(format.title(), sign, format.advice());
     if let Some(sign) = coco_sign(top, &names)? {
-        return tree(
-            RecordFormat::COCO.title(),
-            sign,
-            RecordFormat::COCO.advice(),
-        );
+        return read(RecordFormat::COCO, sign);
     }
     let dir = |name: &str| names.dirs.contains(&name);
     if let Some(year) = names.dir(|name| name == "VOCdevkit" || is_year(name, "VOC")) {
-        return tree(
-            RecordFormat::VOC.title(),
-            format!("{year}/"),
-            RecordFormat::VOC.advice(),
-        );
+        return read(RecordFormat::VOC, format!("{year}/"));
     }
     if dir("JPEGImages") && (dir("Annotations") || dir("ImageSets")) {
-        return tree(
-            RecordFormat::VOC.title(),
-            "JPEGImages/".into(),
-            RecordFormat::VOC.advice(),
-        );
+        return read(RecordFormat::VOC, "JPEGImages/".into());
     }
     if let Some(sign) = names.file(is_open_images) {
-        return tree(
-            RecordFormat::OPEN_IMAGES.title(),
-            sign.into(),
-            RecordFormat::OPEN_IMAGES.advice(),
-        );
+        return read(RecordFormat::OPEN_IMAGES, sign.into());
     }
     if dir("images") && dir("labels") {
         return tree(
@@ -136,13 +121,8 @@ fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
             WRITE_LABELS,
         );
     }
-    if let Some((format, sign)) = sidecar_sign(top, &names)? {
-        let is_webdataset = format == RecordFormat::WEBDATASET.title();
-        let advice = match is_webdataset {
-            true => RecordFormat::WEBDATASET.advice(),
-            false => WRITE_LABELS,
-        };
-        return tree(format, sign, advice);
+    if let Some(tree) = with_sidecars(top, &names)? {
+        return Ok(Some(tree));
     }
     match names.dir(holds_images) {
         Some(images)
@@ -233,7 +213,7 @@ fn coco_sign(top: &Top<'_>, names: &Names<'_>) -> Result<Option<String>> {
 const DIRS_LOOKED_AT: usize = 3;
 
 /// Finds sidecar files with labels, which have the names of the images: `0001.jpg`, `0001.cls`.
-fn sidecar_sign(top: &Top<'_>, names: &Names<'_>) -> Result<Option<(&'static str, String)>> {
+fn with_sidecars(top: &Top<'_>, names: &Names<'_>) -> Result<Option<ForeignTree>> {
     let any = [".cls", ".json", ".txt", ".xml", ".caption", ".label"];
     // In class directories, sidecar files are only additional data, except for WebDataset's `.cls`.
     let below = if names.dirs.len() > 1 {
@@ -248,14 +228,15 @@ fn sidecar_sign(top: &Top<'_>, names: &Names<'_>) -> Result<Option<(&'static str
         if split_name(dir.as_bytes()).is_some() {
             continue;
         }
-        if let Some((format, sign)) = sidecars(&top.below(dir.as_bytes())?, below) {
-            return Ok(Some((format, format!("{dir}/{sign}"))));
+        if let Some(tree) = sidecars(&top.below(dir.as_bytes())?, below) {
+            let sign = format!("{dir}/{}", tree.sign);
+            return Ok(Some(ForeignTree { sign, ..tree }));
         }
     }
     Ok(None)
 }
 
-fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<(&'static str, String)> {
+fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<ForeignTree> {
     let part = |name: &[u8]| name.iter().position(|byte| *byte == b'.');
     let images = top.files.iter().filter(|name| has_image_name(name));
     let stems: BTreeSet<&[u8]> = images
@@ -271,14 +252,21 @@ fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<(&'static str, String)> {
     });
     // Fewer sidecars than half of the images may be there by accident.
     let (ending, first, _) = found.find(|(_, _, count)| *count > 0 && count * 2 >= stems.len())?;
-    let format = match *ending {
+    let webdataset = RecordFormat::WEBDATASET;
+    let (format, advice) = match *ending {
         // Captions in a tar are samples of WebDataset.
-        ".txt" if top.is_archive() => RecordFormat::WEBDATASET.title(),
-        ".txt" => "images with text files (YOLO labels or captions)",
-        ".xml" => "images with XML annotations",
-        _ => RecordFormat::WEBDATASET.title(),
+        ".txt" if !top.is_archive() => (
+            "images with text files (YOLO labels or captions)",
+            WRITE_LABELS,
+        ),
+        ".xml" => ("images with XML annotations", WRITE_LABELS),
+        _ => (webdataset.title(), webdataset.advice()),
     };
-    Some((format, crate::finding::escape(first?)))
+    Some(ForeignTree {
+        format,
+        sign: crate::finding::escape(first?),
+        advice,
+    })
 }
 
 /// Formats that store images inside their own files, by extension.
