@@ -7,7 +7,7 @@
 use super::class_names::{listed_classes, names, order};
 use super::first_records::FirstRecord;
 use super::foreign_records::LABEL_NAMES;
-use super::label_value::{Candidate, LabelForm, LabelValue, shown, unusable};
+use super::label_value::{Candidate, LabelForm, LabelRole, LabelValue, shown, unusable};
 use super::{RecordInput, RecordSource};
 use crate::error::{Error, Result};
 use forebay_shard::ExampleView;
@@ -18,15 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The column of WebDataset's JSON member. One of its fields may hold the label.
 const JSON_COLUMN: &str = "json";
-
-/// The source of labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LabelRole {
-    /// The column, by its name in the source.
-    pub column: String,
-    /// How its values are read.
-    pub form: LabelForm,
-}
 
 /// Reads the labels of records from a column.
 #[derive(Debug)]

@@ -35,6 +35,15 @@ impl LabelForm {
     }
 }
 
+/// The source of labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelRole {
+    /// The column, by its name in the source.
+    pub column: String,
+    /// How its values are read.
+    pub form: LabelForm,
+}
+
 /// A possible source of labels: a column, or a field of its JSON text.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {

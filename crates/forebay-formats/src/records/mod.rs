@@ -35,8 +35,10 @@ mod datum;
 mod extents;
 mod first_records;
 mod foreign_records;
+mod format;
 mod hdf5;
 mod image_list;
+mod input;
 mod key_names;
 mod label_role;
 mod label_value;
@@ -49,13 +51,14 @@ mod npz;
 mod numbering;
 mod numbers;
 mod open_images;
-mod owned;
 mod parquet;
 mod places;
+mod record;
 mod safetensors;
 mod samples;
 mod shards;
 mod sink;
+mod source;
 mod tfrecord;
 mod unlisted;
 mod values;
@@ -71,24 +74,17 @@ pub use conversion::Conversion;
 pub use extents::find_again;
 pub use foreign_records::{ForeignRecords, ForeignSchema, class_names};
 pub use image_list::image_list;
-pub use label_role::LabelRole;
-pub use label_value::LabelForm;
-pub use owned::OwnedRecord;
+pub use input::{OnBadRecord, RecordInput};
+pub use label_value::{LabelForm, LabelRole};
 pub use places::{expand_braces, has_braces};
+pub use record::{OwnedRecord, SourceRecord};
 pub use sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
+pub use source::{RecordFile, RecordReader, RecordSource, RecordSplit, SourceFacts};
 
-use crate::error::{Error, Result};
-use crate::finding::{Action, Finding, Reason, escape};
-use forebay_cache::ReadOptions;
-use forebay_shard::example::RecordFeatures;
-use forebay_shard::manifest::{ClassEntry, EpochOrder, FeatureEntry, block_records};
-use forebay_shard::mapped::Extent;
-use forebay_shard::schema::Schema;
-use forebay_store::Location;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::error::Result;
+use format::{CreateSink, Format, by_extension};
+use source::order_by_sizes;
 use std::fmt;
-use std::ops::Range;
-use std::path::{Component, Path, PathBuf};
 
 /// The table of formats, in the order in which they are detected.
 const FORMATS: &[&dyn Format] = &[
@@ -121,50 +117,6 @@ pub fn pickled_advice(name: &str) -> Option<&'static str> {
     is_pickled.then_some(
         "it is pickled, and reading it would execute what it says: load it yourself, and save its tensors with `safetensors.torch.save_file` or `numpy.savez`",
     )
-}
-
-/// Creates a sink for records with these facts. Returns an error for features that the format cannot hold.
-pub(crate) type CreateSink =
-    fn(&SourceFacts, &SinkOptions) -> std::result::Result<Box<dyn RecordSink>, String>;
-
-/// A format that records are read from.
-pub(crate) trait Format: Send + Sync {
-    /// Returns the name in options and errors.
-    fn name(&self) -> &'static str;
-
-    /// Returns a description of a source in this format, with an article: `a Forebay dataset`.
-    fn title(&self) -> &'static str;
-
-    /// Returns the extensions of the format's files, with the dot.
-    fn extensions(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Returns the name of the index file that every source in this format has, if the format has one.
-    fn index_name(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Returns the first of `names`, the names at the top of a source, that identifies this format.
-    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str>;
-
-    /// Returns how a user of `pack` converts this format to shards.
-    fn advice(&self) -> &'static str;
-
-    /// Opens a source in this format.
-    fn open(&self, input: &RecordInput) -> Result<RecordSource>;
-
-    /// Returns the function that creates a sink of this format; `None` if the format is only read.
-    fn writer(&self) -> Option<CreateSink> {
-        None
-    }
-}
-
-/// Returns the first name with an extension of the format. Text may follow the extension: a number, or the extension of a
-/// compressor.
-fn by_extension<'n>(format: &dyn Format, names: &[&'n str]) -> Option<&'n str> {
-    let has = |name: &&str| format.extensions().iter().any(|end| name.contains(end));
-    names.iter().copied().find(has)
 }
 
 /// A row of the table of formats.
@@ -240,7 +192,7 @@ impl RecordFormat {
     /// classes.
     ///
     /// # Errors
-    /// [`Error::Record`] if the features cannot be determined from the first records, [`Error::Source`] if a column has the
+    /// [`Error::Record`](crate::Error::Record) if the features cannot be determined from the first records, [`Error::Source`](crate::Error::Source) if a column has the
     /// name of a label and does not hold labels, and the errors of reading the files.
     pub fn open(self, input: &RecordInput) -> Result<RecordSource> {
         input.check()?;
@@ -290,329 +242,6 @@ impl fmt::Debug for RecordFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-/// The records to read, and how to read them.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct RecordInput {
-    /// The location of the source, which messages show and where class lists are searched.
-    pub location: Location,
-    /// The files of each split in order, for formats that have no list of their files.
-    pub splits: BTreeMap<String, Vec<PathBuf>>,
-    /// Files that the user named one by one, instead of all files at the location.
-    pub files: Vec<Location>,
-    /// Assigns all files to this split. By default the split follows from the file names.
-    pub split: Option<String>,
-    /// Names of features to leave out.
-    pub drop_features: BTreeSet<String>,
-    /// Policy for records that cannot be read.
-    pub on_bad_record: OnBadRecord,
-    /// Options for the features that hold image, label and key, for formats that do not name them.
-    pub features: ForeignRecords,
-    /// Options for reading from an object store.
-    pub read: ReadOptions,
-}
-
-impl RecordInput {
-    /// Returns the input of all records at a location.
-    pub fn new(location: impl Into<Location>) -> Self {
-        Self {
-            location: location.into(),
-            splits: BTreeMap::new(),
-            files: Vec::new(),
-            split: None,
-            drop_features: BTreeSet::new(),
-            on_bad_record: OnBadRecord::default(),
-            features: ForeignRecords::default(),
-            read: ReadOptions::default(),
-        }
-    }
-}
-
-impl RecordInput {
-    /// Refuses a file that is named twice: its records would be read twice.
-    fn check(&self) -> Result<()> {
-        let named = self.files.iter().map(|file| file.to_string().into());
-        let listed = self.splits.values().flatten().cloned();
-        let mut known = BTreeSet::new();
-        for path in named.chain(listed) {
-            let parts = path.components();
-            let plain: PathBuf = parts.filter(|part| *part != Component::CurDir).collect();
-            if !known.insert(plain) {
-                let what = "it is named twice: name each file once, since its records would be there twice";
-                return Err(Error::source(path, what));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Policy for records that cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnBadRecord {
-    /// Return the first one as an error.
-    #[default]
-    Fail,
-    /// Leave them out and list them as findings.
-    Skip,
-}
-
-impl OnBadRecord {
-    /// Adds a finding about an image that is left out, or returns an error, by policy. `name` is relative to `place`.
-    fn leave_out(
-        self,
-        reason: Reason,
-        place: &Path,
-        name: &[u8],
-        what: String,
-        findings: &mut Vec<Finding>,
-    ) -> Result<()> {
-        match self {
-            Self::Skip => findings.push(Finding::new(Action::Skipped, reason, name, what)),
-            Self::Fail => {
-                let name = escape(name);
-                let what = format!("{name}: {what}; --on-bad skip leaves it out");
-                return Err(Error::source(place, what));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// An open source of records.
-#[derive(Debug)]
-pub struct RecordSource {
-    /// The splits in the order of their names.
-    pub splits: Vec<RecordSplit>,
-    /// Facts about all splits.
-    pub facts: SourceFacts,
-}
-
-impl RecordSource {
-    /// Checks that every split has at least one record.
-    ///
-    /// # Errors
-    /// The name of a split without records.
-    pub fn check_splits(&self) -> std::result::Result<(), String> {
-        let is_empty = |split: &&RecordSplit| split.files.iter().all(|file| file.records() == 0);
-        if self.splits.iter().all(|split| is_empty(&split)) {
-            return Err("there are no records in it".to_owned());
-        }
-        match self.splits.iter().find(is_empty) {
-            None => Ok(()),
-            Some(split) => Err(format!(
-                "the split {:?} has no records: complete it, or leave its files out",
-                split.name
-            )),
-        }
-    }
-
-    /// Returns a source of images with annotations. `digest` is the hash of the files, which identifies the source.
-    pub(crate) fn annotated(
-        splits: Vec<RecordSplit>,
-        classes: Vec<ClassEntry>,
-        features: Vec<FeatureEntry>,
-        schema: Schema,
-        digest: String,
-    ) -> Self {
-        let names: Vec<&str> = features.iter().map(|entry| entry.name.as_str()).collect();
-        let identity = [("source_files", digest), ("columns", names.join(","))];
-        let facts = SourceFacts {
-            label_base: 0,
-            classes,
-            features,
-            schema,
-            record_features: RecordFeatures::default(),
-            foreign: None,
-            findings: Vec::new(),
-            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-            identity: identity
-                .map(|(name, value)| (name.to_owned(), value))
-                .into(),
-            order: order_by_sizes(&splits),
-            is_own: false,
-            label: None,
-            warnings: Vec::new(),
-        };
-        Self { splits, facts }
-    }
-}
-
-/// Facts about all records of a source. Packing writes them to the manifest.
-#[derive(Debug, Clone)]
-pub struct SourceFacts {
-    /// The label of the first class.
-    pub label_base: i64,
-    /// The classes in the order of their labels; empty where the source has no names.
-    pub classes: Vec<ClassEntry>,
-    /// The features (columns) of records: name, kind and shape.
-    pub features: Vec<FeatureEntry>,
-    /// The features that hold image and label.
-    pub record_features: RecordFeatures,
-    /// The columns; empty if they follow from the features.
-    pub schema: Schema,
-    /// The features that were chosen for another tool's records, and the directory of its files.
-    pub foreign: Option<(ForeignSchema, PathBuf)>,
-    /// Options that the source was packed with.
-    pub pack: BTreeMap<String, serde_json::Value>,
-    /// Values that identify the source, by name. An interrupted conversion continues only if all of them are unchanged.
-    pub identity: BTreeMap<String, String>,
-    /// The order of samples in epochs: from the source, or by default computed from the sizes of its files.
-    pub order: EpochOrder,
-    /// Findings about records that were left out, and about files that are not records.
-    pub findings: Vec<Finding>,
-    /// Whether Forebay wrote the records, so that they need no checks and no detection of features.
-    pub is_own: bool,
-    /// The source of labels; `None` without labels, and for records that Forebay wrote.
-    pub label: Option<LabelRole>,
-    /// Automatic decisions that the user may want to change.
-    pub warnings: Vec<String>,
-}
-
-impl SourceFacts {
-    /// Returns the columns: those of the source, or columns inferred from the features.
-    pub fn columns(&self) -> Schema {
-        match self.schema.is_empty() {
-            true => Schema::infer(&self.features, &self.record_features),
-            false => self.schema.clone(),
-        }
-    }
-}
-
-/// Returns the default order of samples, from the numbers of records and bytes of each split.
-fn order_by_sizes(splits: &[RecordSplit]) -> EpochOrder {
-    let mut order = EpochOrder::default();
-    for split in splits {
-        let files = split.files.iter();
-        let (bytes, records) = files.fold((0, 0), |(bytes, records), file| {
-            let sizes = (0..file.records()).map(|record| file.record_bytes(record));
-            (bytes + sizes.sum::<u64>(), records + file.records())
-        });
-        let block = block_records(records, bytes);
-        order.block_records.insert(split.name.clone(), block);
-    }
-    order
-}
-
-/// The files of a split.
-#[derive(Debug)]
-pub struct RecordSplit {
-    /// The split's name.
-    pub name: String,
-    /// Its files in order.
-    pub files: Vec<Box<dyn RecordFile>>,
-}
-
-impl RecordSplit {
-    pub(crate) fn new<F: RecordFile + 'static>(
-        name: String,
-        files: impl IntoIterator<Item = F>,
-    ) -> Self {
-        let files = files.into_iter().map(|file| Box::new(file) as _).collect();
-        Self { name, files }
-    }
-}
-
-/// A file of records.
-pub trait RecordFile: fmt::Debug + Send + Sync {
-    /// Returns the path of the file.
-    fn path(&self) -> &Path;
-
-    /// Returns the size of the file in bytes.
-    fn bytes(&self) -> u64;
-
-    /// Returns the number of records.
-    fn records(&self) -> u64;
-
-    /// Returns the size of an encoded record in bytes; 0 beyond the end.
-    fn record_bytes(&self, record: u64) -> u64;
-
-    /// Returns why loaders cannot read the records of this file without a conversion; `None` if they can.
-    fn in_place_refusal(&self) -> Option<String> {
-        Some("this format is not read in place".to_owned())
-    }
-
-    /// Reads records in order.
-    ///
-    /// # Errors
-    /// Those of the file, and damage.
-    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>>;
-
-    /// Returns whether encoding records takes longer than reading them, so that several threads should encode them.
-    fn is_slow_to_encode(&self) -> bool {
-        false
-    }
-
-    /// Encodes a record that was read by [`RecordReader::next_raw`].
-    ///
-    /// # Errors
-    /// [`Error::Record`], as [`RecordReader::next_record`].
-    fn encode(&self, _record: &mut OwnedRecord) -> Result<()> {
-        Ok(())
-    }
-
-    /// Returns the inner file if this one only adds checks.
-    fn unchecked(&self) -> Option<&dyn RecordFile> {
-        None
-    }
-
-    /// Returns a view of the file whose records have only this column, if the format can read the column without the others.
-    fn with_column(&self, _column: &str) -> Option<Box<dyn RecordFile + '_>> {
-        None
-    }
-}
-
-/// Reads records of a file in order.
-pub trait RecordReader {
-    /// Reads the next record; `None` at the end.
-    ///
-    /// # Errors
-    /// Errors of reading the file, and damaged records. After [`Error::Record`] the next record can be read if the format knows
-    /// its position.
-    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>>;
-
-    /// Reads the next record like [`next_record`](Self::next_record), but leaves work that another thread can do to
-    /// [`RecordFile::encode`]. Returns false at the end.
-    ///
-    /// # Errors
-    /// As [`next_record`](Self::next_record).
-    fn next_raw(&mut self, record: &mut OwnedRecord) -> Result<bool> {
-        let next = self.next_record()?;
-        let is_one = next.is_some();
-        if let Some(next) = next {
-            record.set(&next);
-        }
-        Ok(is_one)
-    }
-
-    /// Reads the next record like [`next_record`](Self::next_record), and lists in `extents` the parts of it that are stored
-    /// unchanged in the file.
-    ///
-    /// # Errors
-    /// As [`next_record`](Self::next_record).
-    fn next_mapped(&mut self, extents: &mut Vec<Extent>) -> Result<Option<SourceRecord<'_>>> {
-        extents.clear();
-        self.next_record()
-    }
-
-    /// Returns and clears the findings about records that were read and kept.
-    fn take_remarks(&mut self) -> Vec<Finding> {
-        Vec::new()
-    }
-}
-
-/// A record with its number, key and label.
-#[derive(Debug, Clone, Copy)]
-pub struct SourceRecord<'a> {
-    /// Its number in the file.
-    pub number: u64,
-    /// The encoded `tensorflow.Example`. Other bytes are copied unchanged.
-    pub bytes: &'a [u8],
-    /// Its label, as stored.
-    pub label: Option<i64>,
-    /// Its key; empty if it has none.
-    pub key: &'a [u8],
 }
 
 #[cfg(test)]

@@ -1,6 +1,17 @@
-//! Records that were read but not encoded yet, independent of the reader of their file.
+//! Records: as a reader returns them, and independent of the reader of their file.
 
-use super::SourceRecord;
+/// A record with its number, key and label.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceRecord<'a> {
+    /// Its number in the file.
+    pub number: u64,
+    /// The encoded `tensorflow.Example`. Other bytes are copied unchanged.
+    pub bytes: &'a [u8],
+    /// Its label, as stored.
+    pub label: Option<i64>,
+    /// Its key; empty if it has none.
+    pub key: &'a [u8],
+}
 
 /// A record that [`RecordReader::next_raw`](super::RecordReader::next_raw) read and
 /// [`RecordFile::encode`](super::RecordFile::encode) encodes.
