@@ -32,8 +32,27 @@ macro_rules! declare {
         impl Format {
             /// All formats, in the order in which signatures are compared.
             pub const ALL: &[Self] = &[$(Self::$format),*];
+            /// The formats of image files, as messages list them: all formats but [`Fast`](Self::Fast).
+            pub const FILES: &str = "JPEG, PNG, WebP and TIFF";
         }
     };
 }
 
 formats!(declare);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ImageError;
+
+    #[test]
+    fn messages_list_all_formats_of_files() {
+        let files = Format::ALL.iter().filter(|format| **format != Format::Fast);
+        let names: Vec<&str> = files.map(|format| format.name()).collect();
+        let listed = Format::FILES.replace(" and ", ", ").to_uppercase();
+        assert_eq!(listed, names.join(", "));
+        let start = String::new();
+        let refused = ImageError::UnknownFormat { start }.to_string();
+        assert!(refused.contains(&Format::FILES.replace(" and ", " or ")));
+    }
+}

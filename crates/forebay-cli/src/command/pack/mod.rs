@@ -385,12 +385,15 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
 
 /// Converts an error of a pack. If the source is invalid, the hint describes the expected directory structure.
 fn of_images(error: forebay_pack::Error) -> Failure {
-    const ARRANGEMENT: &str = "name a directory of JPEG, PNG, WebP and TIFF files: <class>/<file> or <split>/<class>/<file>";
+    let arrangement = || {
+        let files = forebay_image::Format::FILES;
+        format!("name a directory of {files} files: <class>/<file> or <split>/<class>/<file>")
+    };
     let is_source = matches!(
         error,
         forebay_pack::Error::Source(forebay_pack::SourceError::Source { .. })
     );
-    Failure::from(error).maybe_hint(is_source.then(|| ARRANGEMENT.to_owned()))
+    Failure::from(error).maybe_hint(is_source.then(arrangement))
 }
 
 /// Publishes the dataset of all parts. With a source, takes its census again, and compares it with the recorded plan.
