@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_cache::ReadOptions;
+use forebay_image::Format;
 use forebay_store::Location;
 use forebay_synthetic::is_synthetic;
 use serde::Serialize;
@@ -178,9 +179,8 @@ fn image_files(root: &Path) -> Result<Vec<(PathBuf, u64)>> {
     };
     let mut found = Vec::new();
     for file in all {
-        let name = file.path.extension().and_then(|ext| ext.to_str());
-        let name = name.unwrap_or_default().to_ascii_lowercase();
-        if matches!(&*name, "jpg" | "jpeg" | "png" | "webp" | "tif" | "tiff") {
+        let extension = file.path.extension().unwrap_or_default();
+        if Format::from_extension(extension.as_encoded_bytes()).is_some() {
             let len = file.path.metadata()?.len();
             if len > 0 {
                 found.push((file.path, len));
