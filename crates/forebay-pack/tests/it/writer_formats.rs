@@ -8,7 +8,8 @@ use forebay_pack::{
     RecordInput, WriterOptions, convert,
 };
 use forebay_shard::manifest::ClassEntry;
-use forebay_shard::{BlockCompression, Dataset};
+use forebay_shard::{BlockCompression, Dataset, ShardFormat};
+use std::collections::BTreeSet;
 use std::path::Path;
 use support::*;
 
@@ -180,4 +181,31 @@ fn unsupported_columns_are_refused_with_the_first_sample() {
     let options = options_of_records(&dir.path().join("full"), RecordFormat::MDS);
     let error = DatasetWriter::create(options, &Cancel::new()).unwrap_err();
     assert!(error.to_string().contains("other files"), "{error}");
+}
+
+/// The signature and the documentation of Python's `Writer`, and docs/formats.md, list the formats by hand.
+#[test]
+fn python_and_docs_list_the_formats_that_are_written() {
+    let written = RecordFormat::all().filter(|format| format.is_written());
+    let shards = [ShardFormat::TfRecord.name(), ShardFormat::Indexed.name()];
+    let written: BTreeSet<&str> = written.map(RecordFormat::name).chain(shards).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let python = read("crates/forebay-python/python/forebay/_writer.py");
+    for (start, end) in [("format: Literal[", "]"), ("\n    format : ", "For these,")] {
+        let (_, listed) = python.split_once(start).unwrap();
+        let (listed, _) = listed.split_once(end).unwrap();
+        let listed: BTreeSet<&str> = listed.split('"').skip(1).step_by(2).collect();
+        assert_eq!(listed, written, "after {start:?}");
+    }
+    let page = read("docs/formats.md");
+    let rows = page
+        .lines()
+        .skip_while(|line| !line.starts_with("| format |"));
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| row.split('|').nth(3)?.trim().strip_prefix('`'));
+    let names = cells.filter_map(|cell| cell.split_once('`'));
+    let listed: BTreeSet<&str> = names.map(|(name, _)| name).collect();
+    let others = ["forebay export SRC DST", "--format"];
+    assert_eq!(listed, written.into_iter().chain(others).collect());
 }
