@@ -104,12 +104,15 @@ pub(crate) fn kind_of_file(path: &Path) -> io::Result<ContentKind> {
 
 /// Checks that the first bytes are those of an image format that loaders decode.
 pub(crate) fn check_image(bytes: &[u8]) -> Result<(), String> {
-    let read = "JPEG, PNG, WebP and TIFF are read";
+    let read = Format::FILES;
     match kind(bytes) {
         ContentKind::Image => Ok(()),
-        ContentKind::OtherImage(name) => Err(format!("it is a {name} image: {read}")),
+        ContentKind::OtherImage(name) => Err(format!("it is a {name} image: {read} are read")),
         _ if bytes.is_empty() => Err("the image is empty".to_owned()),
-        _ => Err(format!("its {} bytes are no image: {read}", bytes.len())),
+        _ => Err(format!(
+            "its {} bytes are no image: {read} are read",
+            bytes.len()
+        )),
     }
 }
 
