@@ -73,19 +73,11 @@ impl Volume {
                 }
             }
             (head, None) => {
-                let what = match head {
-                    [b'B', b'Z', b'h', ..] => {
-                        "bzip2 archives are not read, only tar, tar.gz, tar.zst and zip"
-                    }
-                    [0xfd, b'7', b'z', ..] => {
-                        "xz archives are not read, only tar, tar.gz, tar.zst and zip"
-                    }
-                    [b'7', b'z', ..] => {
-                        "7z archives are not read, only tar, tar.gz, tar.zst and zip"
-                    }
-                    [b'R', b'a', b'r', ..] => {
-                        "RAR archives are not read, only tar, tar.gz, tar.zst and zip"
-                    }
+                let other = match head {
+                    [b'B', b'Z', b'h', ..] => "bzip2",
+                    [0xfd, b'7', b'z', ..] => "xz",
+                    [b'7', b'z', ..] => "7z",
+                    [b'R', b'a', b'r', ..] => "RAR",
                     head => {
                         let what = format!(
                             "this is not a directory, and no tar, tar.gz, tar.zst or zip archive either: it begins as {} does",
@@ -94,6 +86,8 @@ impl Volume {
                         return Err(Error::source(path, what));
                     }
                 };
+                let what =
+                    format!("{other} archives are not read, only tar, tar.gz, tar.zst and zip");
                 return Err(Error::source(path, what));
             }
         };
