@@ -1,6 +1,6 @@
 //! Splits the name of a tar member into the sample's name and the extension, and tells what an extension stands for.
 
-use super::super::RecordInput;
+use super::super::{PICKLED, RecordInput};
 use crate::archive::tar::TarReader;
 use crate::archive::{Archive, FileVersion, Stream, VolumeKind, read_head};
 use crate::error::{Error, Result};
@@ -11,8 +11,8 @@ use forebay_image::Format;
 pub(super) const LABEL_EXTENSION: &str = "cls";
 /// The member with all features that have no member of their own.
 pub(super) const JSON_EXTENSION: &str = "json";
-/// Extensions of pickled objects, which execute code when Python loads them.
-const REFUSED: &[&str] = &["pyd", "pkl", "pickle", "pth", "pt"];
+/// Another extension of pickled objects, which WebDataset uses.
+const PYD: &str = "pyd";
 
 /// The dot at which the name of a member is split into the sample's name and the column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +93,11 @@ pub(super) fn is_npy(extension: &str) -> bool {
     last(extension) == "npy"
 }
 
+/// Returns whether an extension is that of pickled objects, which execute code when Python loads them.
 pub(super) fn is_refused(extension: &str) -> bool {
-    REFUSED.contains(&last(extension))
+    let last = last(extension);
+    let mut pickled = PICKLED.iter();
+    last == PYD || pickled.any(|ending| ending.strip_prefix('.') == Some(last))
 }
 
 /// Returns whether an extension is common for members of samples.
