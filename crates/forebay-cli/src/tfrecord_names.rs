@@ -1,5 +1,7 @@
 //! Names of TFRecord files of other tools: whether they are shards, and of which split.
 
+use forebay_pack::RecordFormat;
+
 /// Split of a file whose name does not contain one.
 const DEFAULT_SPLIT: &str = "train";
 
@@ -10,8 +12,6 @@ pub(crate) struct Name<'a> {
     pub(crate) number: Option<(u32, u32)>,
 }
 
-/// Extensions of TFRecords.
-const EXTENSIONS: [&str; 2] = [".tfrecord", ".tfrecords"];
 /// Extensions of files that are compressed as a whole.
 const COMPRESSED: [&str; 3] = [".gz", ".gzip", ".zlib"];
 
@@ -25,7 +25,8 @@ fn without_ending<'a>(name: &'a str, endings: &[&str]) -> &'a str {
 /// Returns whether a name is that of a TFRecord shard.
 pub(crate) fn is_shard(name: &str) -> bool {
     let plain = without_ending(name, &COMPRESSED);
-    let has_extension = EXTENSIONS.iter().any(|end| plain.ends_with(end));
+    let extensions = RecordFormat::TFRECORD.extensions();
+    let has_extension = extensions.iter().any(|end| plain.ends_with(end));
     !name.starts_with('.') && (parse(name).number.is_some() || has_extension)
 }
 
@@ -42,7 +43,7 @@ pub(crate) fn parse(name: &str) -> Name<'_> {
     };
     // An extension may follow the numbers, as in `train-00000-of-00001.tfrecord.gz`.
     let bare = without_ending(name, &COMPRESSED);
-    let bare = without_ending(bare, &EXTENSIONS);
+    let bare = without_ending(bare, RecordFormat::TFRECORD.extensions());
     let Some((rest, of)) = bare.rsplit_once("-of-") else {
         return Name {
             stem: bare,

@@ -12,22 +12,6 @@ use crate::failure::Failure;
 
 /// Name of the file that lists the shards of a split, in formats with such a list.
 const INDEX: &str = "index.json";
-/// Ends of file names that identify a format in a subdirectory of the source. Each subdirectory holds a split.
-const IN_DIRS: [&str; 13] = [
-    ".bin",
-    ".parquet",
-    ".npz",
-    ".npy",
-    ".safetensors",
-    ".h5",
-    ".hdf5",
-    "data.mdb",
-    STORE,
-    ".zarr.zip",
-    "metadata.csv",
-    "metadata.jsonl",
-    "metadata.tsv",
-];
 /// Extension of a Zarr store, a directory that counts as one file.
 const STORE: &str = ".zarr";
 /// Maximum number of subdirectories of a source to list.
@@ -134,8 +118,10 @@ fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Fa
     let dirs = all.iter().filter(|name| path.join(name).is_dir());
     for dir in dirs.take(DIRS_SEEN).cloned().collect::<Vec<_>>() {
         let below = names(&path.join(&dir)).into_iter();
-        let shows_format =
-            |name: &String| name == INDEX || IN_DIRS.iter().any(|end| name.ends_with(end));
+        let shows_format = |name: &String| {
+            let mut ends = RecordFormat::all().flat_map(RecordFormat::names_in_split_dirs);
+            name == INDEX || ends.any(|end| name.ends_with(end))
+        };
         let shown = below.filter(shows_format);
         all.extend(shown.map(|name| format!("{dir}/{name}")));
     }

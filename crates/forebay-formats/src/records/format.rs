@@ -25,6 +25,17 @@ pub(super) trait Format: Send + Sync {
         None
     }
 
+    /// Returns ends of the names of files that identify the format in a directory for each split; none if a source in this
+    /// format has no such directories, or has an index file in each.
+    fn names_in_split_dirs(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Returns whether loaders can read records of the format where they are, without a conversion.
+    fn is_read_in_place(&self) -> bool {
+        false
+    }
+
     /// Returns the first of `names`, the names at the top of a source, that identifies this format.
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str>;
 

@@ -177,6 +177,17 @@ impl RecordFormat {
         self.0.extensions()
     }
 
+    /// Returns ends of the names of files that identify the format in a directory for each split; none if a source in this
+    /// format has no such directories, or has an index file in each.
+    pub fn names_in_split_dirs(self) -> &'static [&'static str] {
+        self.0.names_in_split_dirs()
+    }
+
+    /// Returns whether loaders can read records of the format where they are, without a conversion.
+    pub fn is_read_in_place(self) -> bool {
+        self.0.is_read_in_place()
+    }
+
     /// Returns how a user of `pack` converts this format to shards.
     pub fn advice(self) -> &'static str {
         self.0.advice()

@@ -56,6 +56,10 @@ impl Format for Safetensors {
         &[EXTENSION]
     }
 
+    fn names_in_split_dirs(&self) -> &'static [&'static str] {
+        self.extensions()
+    }
+
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         by_extension(self, names)
     }

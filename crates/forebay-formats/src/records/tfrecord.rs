@@ -34,7 +34,11 @@ impl Format for TfRecord {
     }
 
     fn extensions(&self) -> &'static [&'static str] {
-        &[".tfrecord"]
+        &[".tfrecord", ".tfrecords"]
+    }
+
+    fn is_read_in_place(&self) -> bool {
+        true
     }
 
     /// TensorFlow's tools number their files and give them no extension: `train-00000-of-01024`.

@@ -29,22 +29,13 @@ fn dataset(root: &Path) -> ConvertSource {
 
 /// Returns the formats whose records can be read in place, with the options for writing files of each.
 fn formats() -> Vec<(&'static str, RecordFormat, BlockCompression)> {
-    let mut all = vec![
-        (
-            "webdataset",
-            RecordFormat::WEBDATASET,
-            BlockCompression::NONE,
-        ),
-        ("mds", RecordFormat::MDS, BlockCompression::NONE),
-        (
-            "arrayrecord",
-            RecordFormat::ARRAY_RECORD,
-            BlockCompression::NONE,
-        ),
-    ];
-    if cfg!(feature = "formats") {
-        let parquet = RecordFormat::PARQUET;
-        all.push(("parquet", parquet, BlockCompression::NONE));
+    let (parquet, has_parquet) = (RecordFormat::PARQUET, cfg!(feature = "formats"));
+    let all = RecordFormat::all().filter(|format| format.is_written() && format.is_read_in_place());
+    let all = all.filter(|format| has_parquet || *format != parquet);
+    let mut all: Vec<_> = all
+        .map(|format| (format.name(), format, BlockCompression::NONE))
+        .collect();
+    if has_parquet {
         all.push(("parquet-snappy", parquet, Codec::SNAPPY.into()));
         all.push(("parquet-zstd", parquet, Codec::ZSTD.into()));
         all.push(("parquet-lz4", parquet, Codec::LZ4.into()));

@@ -30,7 +30,7 @@ pub(super) struct InPlaceArgs {
         value_name = "FORMAT",
         value_parser = PossibleValuesParser::new(RecordFormat::all().map(RecordFormat::name)),
         hide_possible_values = true,
-        help = "Format of the files: tfrecord, webdataset, mds, parquet [default: recognized by names]"
+        help = from_help()
     )]
     from: Option<String>,
 
@@ -47,6 +47,15 @@ pub(super) struct InPlaceArgs {
 
     #[command(flatten)]
     store: StoreArgs,
+}
+
+fn from_help() -> String {
+    let formats = RecordFormat::all().filter(|format| format.is_read_in_place());
+    let names: Vec<&str> = formats.map(RecordFormat::name).collect();
+    format!(
+        "Format of the files: {} [default: recognized by names]",
+        names.join(", ")
+    )
 }
 
 /// Returns the options of a conversion to mapped shards. Returns `None` for TFRecords without seek points, which get an index

@@ -43,9 +43,10 @@ use crate::quantity;
 Reads every record once and writes an index of each file with a checksum of each record. Loaders and
 all other commands then read the records where they are. The files are not touched.
 
-PATH is a WebDataset (.tar), MDS, Parquet or TFRecords: a directory, files, a pattern, or a place in a
-store. TFRecords get indexes, binary (.fbi) and as NVIDIA DALI's text (.idx), in index/ of their own
-directory; of all other formats, and with --seek-points, --output DIR gets mapped shards (.fbm).
+PATH is a WebDataset (.tar), MDS, Parquet, ArrayRecord or TFRecords: a directory, files, a pattern, or a
+place in a store. TFRecords get indexes, binary (.fbi) and as NVIDIA DALI's text (.idx), in index/ of
+their own directory; of all other formats, and with --seek-points, --output DIR gets mapped shards
+(.fbm).
 
 Examples:
   forebay index imagenet-tfrecords/

@@ -44,6 +44,10 @@ impl Format for ArrayRecord {
         &EXTENSIONS
     }
 
+    fn is_read_in_place(&self) -> bool {
+        true
+    }
+
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         by_extension(self, names)
     }

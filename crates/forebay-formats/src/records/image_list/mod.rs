@@ -45,6 +45,10 @@ impl Format for ImageList {
         "a list of images"
     }
 
+    fn names_in_split_dirs(&self) -> &'static [&'static str] {
+        &NAMES
+    }
+
     /// Never detected: a table beside images may have any content, and `pack` packs the images. Commands that read records call
     /// [`image_list`].
     fn detect<'n>(&self, _names: &[&'n str]) -> Option<&'n str> {

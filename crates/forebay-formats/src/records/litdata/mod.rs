@@ -44,6 +44,10 @@ impl Format for LitData {
         Some(INDEX)
     }
 
+    fn names_in_split_dirs(&self) -> &'static [&'static str] {
+        self.extensions()
+    }
+
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let is_chunk = |name: &&str| {
             let name = name.rsplit('/').next().unwrap_or_default();

@@ -46,6 +46,10 @@ impl Format for Lmdb {
         &[EXTENSION, DATA_EXTENSION]
     }
 
+    fn names_in_split_dirs(&self) -> &'static [&'static str] {
+        &[DATA]
+    }
+
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let has = |name: &&str| self.extensions().iter().any(|end| name.ends_with(end));
         let mut all = names.iter().copied().filter(|name| !name.ends_with(LOCKS));

@@ -39,6 +39,10 @@ impl Format for Mds {
         Some(INDEX)
     }
 
+    fn is_read_in_place(&self) -> bool {
+        true
+    }
+
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let is_index = |name: &str| name == INDEX || name.ends_with("/index.json");
         let mut all = names.iter().copied();

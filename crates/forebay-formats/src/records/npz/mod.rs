@@ -34,6 +34,10 @@ impl Format for Npz {
         &[NPZ, NPY]
     }
 
+    fn names_in_split_dirs(&self) -> &'static [&'static str] {
+        self.extensions()
+    }
+
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         by_extension(self, names)
     }

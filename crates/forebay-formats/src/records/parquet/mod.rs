@@ -46,6 +46,10 @@ impl Format for Parquet {
         &[".parquet"]
     }
 
+    fn is_read_in_place(&self) -> bool {
+        true
+    }
+
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         by_extension(self, names)
     }

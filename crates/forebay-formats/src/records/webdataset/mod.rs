@@ -48,6 +48,10 @@ impl Format for WebDataset {
         EXTENSIONS
     }
 
+    fn is_read_in_place(&self) -> bool {
+        true
+    }
+
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         names.iter().copied().find(|name| is_tar(name))
     }

@@ -46,6 +46,10 @@ impl Format for Zarr {
         &[EXTENSION, ZIP]
     }
 
+    fn names_in_split_dirs(&self) -> &'static [&'static str] {
+        self.extensions()
+    }
+
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let mut all = names.iter().copied();
         let has = |name: &&str| {
