@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::options::{OnBad, PackOptions};
 use forebay_formats::images::{
     ClassesFrom, Columns, ExtraFeatures, FileList, LabelFile, LabelTable, LayoutUnit, Source,
-    SourceLayout, SplitSource, Survey, Volume,
+    SourceArchive, SourceLayout, SplitSource, Survey,
 };
 use forebay_formats::key_path::join;
 use forebay_formats::{
@@ -38,7 +38,7 @@ pub struct Census {
     classes: ClassList,
     findings: FindingList,
     warnings: Vec<String>,
-    volumes: Vec<Volume>,
+    volumes: Vec<SourceArchive>,
     extra_features: Arc<ExtraFeatures>,
 }
 
@@ -199,7 +199,7 @@ impl Census {
     }
 
     /// Returns the archives of the source; empty for a directory.
-    pub(crate) fn volumes(&self) -> &[Volume] {
+    pub(crate) fn volumes(&self) -> &[SourceArchive] {
         &self.volumes
     }
 
@@ -210,7 +210,7 @@ impl Census {
             let mut volumes = chunk
                 .volumes()
                 .map(|volume| &self.volumes[usize::from(volume)]);
-            volumes.any(Volume::is_compressed_stream)
+            volumes.any(SourceArchive::is_compressed_stream)
         };
         chunks.filter(compressed).map(FileList::bytes).sum()
     }

@@ -7,7 +7,7 @@ use crate::observer::{Observer, SourceProgress, Stage};
 use crate::options::OnBad;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
-use forebay_formats::images::{EntryRef, OpenFile, OpenSource, Refusal, Volume};
+use forebay_formats::images::{EntryRef, OpenFile, OpenSource, Refusal, SourceArchive};
 
 /// The open source of a pack.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Sources {
     /// Opens a source that can be read directly; `None` if it has compressed archives.
     pub(super) fn open_plain(prepared: &Prepared) -> Result<Option<Self>> {
         let mut volumes = prepared.census.volumes().iter();
-        if volumes.any(Volume::is_compressed_stream) {
+        if volumes.any(SourceArchive::is_compressed_stream) {
             return Ok(None);
         }
         Ok(Some(Self {

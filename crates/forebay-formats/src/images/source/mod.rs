@@ -7,13 +7,13 @@
 mod classes;
 mod label_files;
 mod open;
-mod open_volume;
+mod open_archive;
 mod survey;
 
 pub use label_files::LabelFile;
 pub use open::{OpenFile, OpenSource};
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) use open_volume::OpenVolume;
+pub(super) use open_archive::OpenVolume;
 pub use survey::{ClassesFrom, Survey};
 
 use super::boxes::{self, BoxIndex};
@@ -23,8 +23,8 @@ use super::layout::{
 };
 use super::walk::objects::{self, Objects};
 use super::walk::{
-    self, Collected, Collector, FileList, MemberLocation, Members, Top, Tree, Volume, directory,
-    member_files,
+    self, Collected, Collector, FileList, MemberLocation, Members, SourceArchive, Top, Tree,
+    directory, member_files,
 };
 use crate::archive::Archive;
 use crate::class_order::ClassOrder;
@@ -88,7 +88,7 @@ pub struct Source {
     tree: Tree,
     root: PathBuf,
     options: SourceOptions,
-    volumes: Vec<Volume>,
+    volumes: Vec<SourceArchive>,
     /// Boxes from annotations in archives.
     boxes: BoxIndex,
     /// The layout of the set of archives, and the facts that were read from them.
@@ -190,7 +190,7 @@ impl Source {
             return Err(Error::source(&shown, "there is nothing there"));
         }
         Ok(Self {
-            volumes: vec![Volume::of_objects(listed.objects)],
+            volumes: vec![SourceArchive::of_objects(listed.objects)],
             findings: listed.findings,
             ..Self::of_tree(options, Tree::Listing(listed.members))
         })
@@ -237,7 +237,7 @@ impl Source {
     }
 
     /// Returns the archives of the source, or the store whose objects are its files; empty for a directory.
-    pub fn volumes(&self) -> &[Volume] {
+    pub fn volumes(&self) -> &[SourceArchive] {
         &self.volumes
     }
 

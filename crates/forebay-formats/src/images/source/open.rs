@@ -3,10 +3,10 @@
 //! A file is opened first and read later, so that callers can request many files ahead of time. Archives are opened once for
 //! all threads, unless there are very many of them.
 
-use super::open_volume::{OpenVolumes, VolumeRef};
+use super::open_archive::{OpenVolumes, VolumeRef};
 use crate::error::{Error, Result};
 use crate::finding::{Reason, Refusal};
-use crate::images::walk::{EntryRef, MemberLocation, Volume};
+use crate::images::walk::{EntryRef, MemberLocation, SourceArchive};
 use crate::progress::Progress;
 use forebay_store::advice;
 use rustix::buffer::spare_capacity;
@@ -50,7 +50,7 @@ impl OpenSource {
     pub fn open<'d>(
         root: &Path,
         dirs: impl Iterator<Item = &'d [u8]>,
-        volumes: &[Volume],
+        volumes: &[SourceArchive],
     ) -> Result<Self> {
         let open = |dir: &[u8]| {
             let path = root.join(OsStr::from_bytes(dir));
@@ -67,7 +67,7 @@ impl OpenSource {
     }
 
     /// Returns the number of files that stay open for these splits and archives.
-    pub fn files(splits: usize, volumes: &[Volume]) -> usize {
+    pub fn files(splits: usize, volumes: &[SourceArchive]) -> usize {
         splits.max(OpenVolumes::files(volumes))
     }
 

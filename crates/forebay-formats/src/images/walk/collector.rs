@@ -5,7 +5,7 @@
 //! absolute names, `..` and names with NUL bytes are refused and reported.
 
 use super::members::{MemberLocation, Members};
-use super::volume::Volume;
+use super::source_archive::SourceArchive;
 use crate::archive::tar::{self, TarKind, TarReader};
 use crate::archive::{Archive, ArchiveError, ArchiveFile, Stream, VolumeKind, read_exact, zip};
 use crate::error::{Error, Result};
@@ -34,7 +34,7 @@ const STEP_MEMBERS: u64 = 256;
 /// Result of listing archives.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
-    pub(crate) volumes: Vec<Volume>,
+    pub(crate) volumes: Vec<SourceArchive>,
     pub(crate) members: Members,
     pub(crate) boxes: BoxIndex,
     pub(crate) findings: Vec<Finding>,
@@ -79,7 +79,7 @@ impl<'a> Collector<'a> {
 
     /// Lists one archive.
     pub(crate) fn read(&mut self, archive: &Archive, mount: &Mount<'_>) -> Result<()> {
-        let (volume, file) = Volume::open(archive)?;
+        let (volume, file) = SourceArchive::open(archive)?;
         let path = volume.path.as_path();
         let number = self.collected.volumes.len() as u16;
         let mut stream = volume.stream(file.clone())?;
@@ -258,7 +258,7 @@ impl<'a> Collector<'a> {
 
     fn zip(
         &mut self,
-        volume: &Volume,
+        volume: &SourceArchive,
         file: &ArchiveFile,
         number: u16,
         stream: &mut Stream,
@@ -477,7 +477,7 @@ pub(crate) fn read_files<const N: usize>(
     endings: [&[u8]; N],
     max_bytes: u64,
 ) -> Result<[Option<Vec<u8>>; N]> {
-    let (volume, file) = Volume::open(archive)?;
+    let (volume, file) = SourceArchive::open(archive)?;
     let path = volume.path.as_path();
     if matches!(volume.kind, VolumeKind::Zip { .. }) {
         return Err(Error::source(

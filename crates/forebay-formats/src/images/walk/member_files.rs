@@ -2,7 +2,7 @@
 
 use super::file_list::{FileList, FileListBuilder, too_large};
 use super::members::Members;
-use super::volume::Volume;
+use super::source_archive::SourceArchive;
 use crate::class_list::is_list_path;
 use crate::finding::{Action, Finding, Reason};
 use crate::finding_list::FindingList;
@@ -13,7 +13,7 @@ use crate::system_names::part_left_aside;
 /// Collects the images of a directory of a split, with or without its subdirectories, in byte order of their keys.
 pub(crate) fn collect(
     members: &Members,
-    volumes: &[Volume],
+    volumes: &[SourceArchive],
     split_dir: &[u8],
     (name, deep): (&[u8], bool),
 ) -> (FileList, FindingList) {

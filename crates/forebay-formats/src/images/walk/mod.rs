@@ -12,14 +12,14 @@ mod file_list;
 pub(super) mod member_files;
 mod members;
 pub(super) mod objects;
+mod source_archive;
 mod top;
 mod tree;
-mod volume;
 
 pub(super) use collector::{Collected, Collector, Mount, collect, drain, inner_dir, read_files};
 pub use file_list::{EntryRef, FileList, FileListBuilder};
 pub use members::MemberLocation;
 pub(crate) use members::Members;
+pub use source_archive::SourceArchive;
 pub(crate) use top::Top;
 pub(crate) use tree::Tree;
-pub use volume::Volume;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// One archive of the source, in the version that was listed.
 #[derive(Debug, Clone)]
-pub struct Volume {
+pub struct SourceArchive {
     pub(crate) archive: Archive,
     /// The path in messages, which is also the prefix of the paths of its members.
     pub(crate) path: PathBuf,
@@ -42,7 +42,7 @@ fn is_text(head: &[u8]) -> bool {
     !head.contains(&0) && std::str::from_utf8(head).map_or_else(is_cut, |_| true)
 }
 
-impl Volume {
+impl SourceArchive {
     /// Returns the objects of a store in the place of an archive.
     pub(crate) fn of_objects(objects: Arc<Objects>) -> Self {
         let store = &objects.store;
@@ -131,7 +131,7 @@ mod tests {
             std::fs::write(&path, head).unwrap();
             let file = std::fs::File::options().write(true).open(&path).unwrap();
             file.set_len(1 << 40).unwrap();
-            let error = Volume::open(&Archive::Local(path.clone())).unwrap_err();
+            let error = SourceArchive::open(&Archive::Local(path.clone())).unwrap_err();
             let error = error.to_string();
             assert!(
                 error.contains("it begins as") && error.contains(said),
@@ -139,7 +139,7 @@ mod tests {
             );
         }
         std::fs::write(&path, [0; 10_240]).unwrap();
-        let (empty, _) = Volume::open(&Archive::Local(path)).unwrap();
+        let (empty, _) = SourceArchive::open(&Archive::Local(path)).unwrap();
         assert_eq!(empty.kind, VolumeKind::Tar);
     }
 }

@@ -6,7 +6,7 @@
 use crate::archive::{ArchiveError, ArchiveFile, Fetched, ReadAt, VolumeKind, read_exact, zip};
 use crate::error::{Error, Result};
 use crate::finding::{Reason, Refusal};
-use crate::images::walk::{MemberLocation, Volume, drain};
+use crate::images::walk::{MemberLocation, SourceArchive, drain};
 use crate::progress::Progress;
 use forebay_store::{Cancel, advice};
 use std::fs::File;
@@ -29,7 +29,7 @@ const OPEN_MAX: usize = 64;
 pub(crate) enum OpenVolumes {
     Open(Vec<OpenVolume>),
     /// Too many archives to keep them open: each is opened when a member is read, as the files of a directory are.
-    OnDemand(Vec<Volume>),
+    OnDemand(Vec<SourceArchive>),
 }
 
 /// An archive that stays open, or one that was opened for a single read.
@@ -41,7 +41,7 @@ pub(crate) enum VolumeRef<'a> {
 
 impl OpenVolumes {
     /// Opens the archives, unless there are too many.
-    pub(crate) fn open(seen: &[Volume]) -> Result<Self> {
+    pub(crate) fn open(seen: &[SourceArchive]) -> Result<Self> {
         if Self::are_on_demand(seen) {
             return Ok(Self::OnDemand(seen.to_vec()));
         }
@@ -50,12 +50,12 @@ impl OpenVolumes {
         ))
     }
 
-    fn are_on_demand(seen: &[Volume]) -> bool {
-        seen.len() > OPEN_MAX && !seen.iter().any(Volume::is_compressed_stream)
+    fn are_on_demand(seen: &[SourceArchive]) -> bool {
+        seen.len() > OPEN_MAX && !seen.iter().any(SourceArchive::is_compressed_stream)
     }
 
     /// Returns the number of files that stay open for these archives.
-    pub(crate) fn files(seen: &[Volume]) -> usize {
+    pub(crate) fn files(seen: &[SourceArchive]) -> usize {
         match Self::are_on_demand(seen) {
             true => 0,
             false => seen.len(),
@@ -104,7 +104,7 @@ impl Deref for VolumeRef<'_> {
 /// An archive that is open for reading members in any order.
 #[derive(Debug)]
 pub(crate) struct OpenVolume {
-    volume: Volume,
+    volume: SourceArchive,
     /// The archive, or a spool file with its decoded images at their offsets in the decoded stream. `None` for objects of a
     /// store.
     file: Option<ArchiveFile>,
@@ -112,7 +112,7 @@ pub(crate) struct OpenVolume {
 
 impl OpenVolume {
     /// Opens an archive. Fails if it changed since it was listed.
-    pub(crate) fn open(seen: &Volume) -> Result<Self> {
+    pub(crate) fn open(seen: &SourceArchive) -> Result<Self> {
         if seen.objects.is_some() {
             // Each object is checked for changes when it is read.
             return Ok(Self {
@@ -120,7 +120,7 @@ impl OpenVolume {
                 file: None,
             });
         }
-        let (now, file) = Volume::open(&seen.archive)?;
+        let (now, file) = SourceArchive::open(&seen.archive)?;
         if (now.len, now.modified, now.kind) != (seen.len, seen.modified, seen.kind) {
             return Err(Error::source(
                 &seen.path,
