@@ -20,14 +20,14 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Number of bytes that [`VolumeKind::of_tar`] needs.
+/// Number of bytes that [`ArchiveKind::of_tar`] needs.
 pub(crate) const HEAD_BYTES: usize = 512;
 /// Sizes of tars without members; tools may pad them to a larger record size.
 const EMPTY_TAR_BYTES: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 
 /// How the members of an archive are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum VolumeKind {
+pub(crate) enum ArchiveKind {
     Tar,
     TarGz,
     TarZst,
@@ -39,7 +39,7 @@ pub(crate) enum VolumeKind {
     Objects,
 }
 
-impl VolumeKind {
+impl ArchiveKind {
     /// Detects a tar of `len` bytes by its first bytes.
     pub(crate) fn of_tar(head: &[u8], len: u64) -> Option<Self> {
         match head {

@@ -4,7 +4,7 @@
 //! read, sequential reading is faster. The stream measures which one applies. A compressed stream is always decoded
 //! sequentially.
 
-use super::VolumeKind;
+use super::ArchiveKind;
 use super::bytes::ArchiveFile;
 use super::read_ahead::{ReadAhead, Sequential};
 use std::fs::File;
@@ -65,8 +65,8 @@ struct Forward {
 
 impl Stream {
     /// Opens a stream that decodes `file` as `kind`; a zip archive is not decoded.
-    pub(crate) fn new(file: ArchiveFile, kind: VolumeKind) -> io::Result<Self> {
-        let is_plain = matches!(kind, VolumeKind::Tar | VolumeKind::Zip { .. });
+    pub(crate) fn new(file: ArchiveFile, kind: ArchiveKind) -> io::Result<Self> {
+        let is_plain = matches!(kind, ArchiveKind::Tar | ArchiveKind::Zip { .. });
         let (input, compressed) = match file {
             ArchiveFile::Local(file, len) if is_plain => {
                 let forward = Forward {
@@ -192,10 +192,10 @@ impl Stream {
 }
 
 /// Returns the decoder of a compressed archive.
-fn decoded(input: impl Read + Send + 'static, kind: VolumeKind) -> io::Result<Input> {
+fn decoded(input: impl Read + Send + 'static, kind: ArchiveKind) -> io::Result<Input> {
     let input = io::BufReader::with_capacity(DECODER_INPUT_BYTES, input);
     Ok(Input::Decoded(match kind {
-        VolumeKind::TarZst => {
+        ArchiveKind::TarZst => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
             Box::new(decoder)
@@ -276,10 +276,10 @@ mod tests {
         let zst = dir.path().join("zst");
         std::fs::write(&zst, zstd::encode_all(bytes.as_slice(), 1).unwrap()).unwrap();
         for (path, kind, sequential) in [
-            (&plain, VolumeKind::Tar, false),
-            (&plain, VolumeKind::Tar, true),
-            (&gz, VolumeKind::TarGz, false),
-            (&zst, VolumeKind::TarZst, false),
+            (&plain, ArchiveKind::Tar, false),
+            (&plain, ArchiveKind::Tar, true),
+            (&gz, ArchiveKind::TarGz, false),
+            (&zst, ArchiveKind::TarZst, false),
         ] {
             let (file, _) = Archive::Local(path.clone()).open().unwrap();
             let mut stream = Stream::new(file, kind).unwrap();

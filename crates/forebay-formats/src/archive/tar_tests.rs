@@ -1,4 +1,4 @@
-use super::super::VolumeKind;
+use super::super::ArchiveKind;
 use super::super::bytes::ArchiveFile;
 use super::*;
 use std::io::Write;
@@ -9,7 +9,7 @@ fn read(bytes: &[u8]) -> Result<Vec<TarMember>, ArchiveError> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
     let file = ArchiveFile::Local(Arc::new(file), bytes.len() as u64);
-    let mut stream = Stream::new(file, VolumeKind::Tar).unwrap();
+    let mut stream = Stream::new(file, ArchiveKind::Tar).unwrap();
     let mut reader = TarReader::new(0, None);
     let mut members = Vec::new();
     while let Some(member) = reader.next(&mut stream)? {
@@ -195,7 +195,7 @@ fn names_and_rest(bytes: &[u8]) -> (Vec<String>, Option<u64>, bool) {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
     let file = ArchiveFile::Local(Arc::new(file), bytes.len() as u64);
-    let mut stream = Stream::new(file, VolumeKind::Tar).unwrap();
+    let mut stream = Stream::new(file, ArchiveKind::Tar).unwrap();
     let mut reader = TarReader::new(0, None);
     let mut names = Vec::new();
     while let Some(member) = reader.next(&mut stream).unwrap() {

@@ -139,7 +139,7 @@ fn zip64_field(values: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::archive::zip::Directory;
-    use crate::archive::{Archive, Stream, VolumeKind};
+    use crate::archive::{Archive, ArchiveKind, Stream};
 
     #[test]
     fn written_members_are_read_back() {
@@ -158,7 +158,7 @@ mod tests {
         writer.finish().unwrap();
         let (file, _) = Archive::Local(path.clone()).open().unwrap();
         let mut directory = Directory::find(&file, file.len()).unwrap();
-        let mut stream = Stream::new(file.clone(), VolumeKind::Zip { base: 0 }).unwrap();
+        let mut stream = Stream::new(file.clone(), ArchiveKind::Zip { base: 0 }).unwrap();
         let mut found = Vec::new();
         while let Some(member) = directory.next(&mut stream).unwrap() {
             let mut content = Vec::new();
@@ -210,7 +210,7 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &tail, total - tail.len() as u64).unwrap();
         let (file, _) = Archive::Local(path).open().unwrap();
         let mut directory = Directory::find(&file, file.len()).unwrap();
-        let mut stream = Stream::new(file.clone(), VolumeKind::Zip { base: 0 }).unwrap();
+        let mut stream = Stream::new(file.clone(), ArchiveKind::Zip { base: 0 }).unwrap();
         let long = directory.next(&mut stream).unwrap().unwrap();
         assert_eq!(
             (long.size, long.name.as_slice()),

@@ -4,7 +4,7 @@ use super::layout::{ArchiveFacts, academic, mat as matlab};
 use super::source::OpenVolume;
 use super::walk::{self, Members};
 use super::{BoxIndex, LabelTable, RowClass, boxes as annotations};
-use crate::archive::{Archive, VolumeKind};
+use crate::archive::{Archive, ArchiveKind};
 use crate::key_path::{join, normal};
 use crate::sniff::ContentKind;
 use forebay_shard::{ExampleBuilder, ExampleView};
@@ -47,7 +47,7 @@ fn read_archive(bytes: &[u8], scratch: &Path) {
         panic!("one archive was read");
     };
     let open = OpenVolume::open(volume).unwrap();
-    let is_zip = matches!(volume.kind, VolumeKind::Zip { .. });
+    let is_zip = matches!(volume.kind, ArchiveKind::Zip { .. });
     let members = &collected.members;
     let (mut before, mut files, mut images) = (None, 0, Vec::new());
     for member in members.below(b"") {

@@ -5,7 +5,7 @@
 use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles, outside};
 use super::classes::Classes;
 use super::{Arrangement, Layout, LayoutContext};
-use crate::archive::VolumeKind;
+use crate::archive::ArchiveKind;
 use crate::class_list::{is_list_path, is_wordnet_id};
 use crate::error::{Error, Result};
 use crate::images::Archive;
@@ -92,7 +92,7 @@ impl FoundArchives for Found {
     fn read(&self, collector: &mut Collector<'_>, jobs: usize) -> Result<ArchiveFacts> {
         collector.read_all(&self.tars, jobs)?;
         for volume in &collector.collected.volumes {
-            if volume.kind != VolumeKind::Tar {
+            if volume.kind != ArchiveKind::Tar {
                 let what = "the tars of synsets are read where they are: decompress it";
                 return Err(Error::source(&volume.path, what));
             }

@@ -3,7 +3,7 @@
 // Reads go directly into uninitialized memory: zeroing the buffer for each image took a seventh of the time of a pack.
 #![expect(unsafe_code)]
 
-use crate::archive::{ArchiveError, ArchiveFile, Fetched, ReadAt, VolumeKind, read_exact, zip};
+use crate::archive::{ArchiveError, ArchiveFile, ArchiveKind, Fetched, ReadAt, read_exact, zip};
 use crate::error::{Error, Result};
 use crate::finding::{Reason, Refusal};
 use crate::images::walk::{MemberLocation, SourceArchive, drain};
@@ -206,7 +206,7 @@ impl OpenVolume {
     pub(crate) fn will_need(&self, place: MemberLocation, size: u64) {
         let (Some(file), false) = (
             self.file(),
-            matches!(self.volume.kind, VolumeKind::Zip { .. }),
+            matches!(self.volume.kind, ArchiveKind::Zip { .. }),
         ) else {
             return;
         };
@@ -230,7 +230,7 @@ impl OpenVolume {
             return Err(unreadable("this is no archive".to_owned()));
         };
         match (self.volume.kind, file) {
-            (VolumeKind::Zip { base }, ArchiveFile::Local(..)) => {
+            (ArchiveKind::Zip { base }, ArchiveFile::Local(..)) => {
                 let member = zip::member_at(file, self.volume.len, place.offset)
                     .map_err(|error| unreadable(error.to_string()))?;
                 same_size(&member, size)?;
@@ -239,7 +239,7 @@ impl OpenVolume {
                     .map_err(unreadable)
             }
             // Two requests: one for the record in the central directory, one for the local header and data of the member.
-            (VolumeKind::Zip { base }, ArchiveFile::Object(_)) => {
+            (ArchiveKind::Zip { base }, ArchiveFile::Object(_)) => {
                 let peek = zip::RECORD_PEEK_BYTES as u64;
                 let record = Fetched::new(file, place.offset, peek).map_err(not_fetched)?;
                 let fail = |record: &Fetched<'_>, what: String| match record.failed() {

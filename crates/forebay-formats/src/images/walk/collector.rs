@@ -7,7 +7,7 @@
 use super::members::{MemberLocation, Members};
 use super::source_archive::SourceArchive;
 use crate::archive::tar::{self, TarKind, TarReader};
-use crate::archive::{Archive, ArchiveError, ArchiveFile, Stream, VolumeKind, read_exact, zip};
+use crate::archive::{Archive, ArchiveError, ArchiveFile, ArchiveKind, Stream, read_exact, zip};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use crate::images::boxes::BoxIndex;
@@ -85,7 +85,7 @@ impl<'a> Collector<'a> {
         let mut stream = volume.stream(file.clone())?;
         let known = self.collected.warnings.len();
         let done = match volume.kind {
-            VolumeKind::Zip { .. } => self.zip(&volume, &file, number, &mut stream, mount),
+            ArchiveKind::Zip { .. } => self.zip(&volume, &file, number, &mut stream, mount),
             _ => self.tar(
                 &mut stream,
                 TarReader::new(0, None),
@@ -479,7 +479,7 @@ pub(crate) fn read_files<const N: usize>(
 ) -> Result<[Option<Vec<u8>>; N]> {
     let (volume, file) = SourceArchive::open(archive)?;
     let path = volume.path.as_path();
-    if matches!(volume.kind, VolumeKind::Zip { .. }) {
+    if matches!(volume.kind, ArchiveKind::Zip { .. }) {
         return Err(Error::source(
             path,
             "this should be a tar archive, and is a zip archive",

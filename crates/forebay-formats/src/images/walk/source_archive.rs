@@ -1,7 +1,7 @@
 //! One archive of a source: how its members are stored and how it is opened.
 
 use super::objects::Objects;
-use crate::archive::{Archive, ArchiveFile, Stream, VolumeKind, read_head, zip};
+use crate::archive::{Archive, ArchiveFile, ArchiveKind, Stream, read_head, zip};
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub struct SourceArchive {
     pub(crate) archive: Archive,
     /// The path in messages, which is also the prefix of the paths of its members.
     pub(crate) path: PathBuf,
-    pub(crate) kind: VolumeKind,
+    pub(crate) kind: ArchiveKind,
     pub(crate) len: u64,
     /// Modification time in nanoseconds; for objects a hash that changes with their versions.
     pub(crate) modified: i128,
@@ -49,7 +49,7 @@ impl SourceArchive {
         Self {
             archive: Archive::Object(store.clone(), String::new()),
             path: PathBuf::from(store.location().to_string()),
-            kind: VolumeKind::Objects,
+            kind: ArchiveKind::Objects,
             len: 0,
             modified: objects.identity,
             objects: Some(objects),
@@ -63,12 +63,12 @@ impl SourceArchive {
         let (file, modified) = archive.open()?;
         let len = file.len();
         let head = read_head(&file, path)?;
-        let tar = VolumeKind::of_tar(&head, len);
+        let tar = ArchiveKind::of_tar(&head, len);
         let kind = match (&head[..], tar) {
             (_, Some(kind)) => kind,
             ([b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..], None) => {
                 let directory = zip::Directory::find(&file, len).map_err(|t| t.of(path))?;
-                VolumeKind::Zip {
+                ArchiveKind::Zip {
                     base: directory.base,
                 }
             }
@@ -104,7 +104,7 @@ impl SourceArchive {
 
     /// Returns whether members cannot be read at their offsets.
     pub fn is_compressed_stream(&self) -> bool {
-        matches!(self.kind, VolumeKind::TarGz | VolumeKind::TarZst)
+        matches!(self.kind, ArchiveKind::TarGz | ArchiveKind::TarZst)
     }
 
     /// Returns a stream that decodes the archive from its beginning.
@@ -140,6 +140,6 @@ mod tests {
         }
         std::fs::write(&path, [0; 10_240]).unwrap();
         let (empty, _) = SourceArchive::open(&Archive::Local(path)).unwrap();
-        assert_eq!(empty.kind, VolumeKind::Tar);
+        assert_eq!(empty.kind, ArchiveKind::Tar);
     }
 }

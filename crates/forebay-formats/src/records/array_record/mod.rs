@@ -13,7 +13,7 @@ use super::values::{self, ValueFile, Values};
 use super::{
     Format, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord, by_extension,
 };
-use crate::archive::{Archive, FileVersion, Stream, VolumeKind};
+use crate::archive::{Archive, ArchiveKind, FileVersion, Stream};
 use crate::error::{Error, Result};
 use forebay_shard::ExampleView;
 use forebay_shard::index::MAX_KEY_BYTES;
@@ -107,7 +107,7 @@ impl ValueFile for ArrayFile {
             .checked_sub(BLOCK)
             .filter(|_| bytes.is_multiple_of(BLOCK));
         let stream = || {
-            Stream::new(file.clone(), VolumeKind::Tar)
+            Stream::new(file.clone(), ArchiveKind::Tar)
                 .map_err(|error| Error::io(&path, "read", error))
         };
         let Some(last) = last else {
@@ -208,7 +208,7 @@ impl ArrayFile {
 
     fn stream(&self) -> Result<Stream> {
         let file = self.version.reopen(&self.archive)?;
-        Stream::new(file, VolumeKind::Tar)
+        Stream::new(file, ArchiveKind::Tar)
             .map_err(|error| Error::io(&self.version.path, "read", error))
     }
 

@@ -1,7 +1,7 @@
 //! Chunks of LitData: a count, offsets and items, which may be compressed as a file, in frames or one by one.
 
 use super::index::{ChunkInfo, CompressionUnit};
-use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt, Stream, VolumeKind};
+use crate::archive::{Archive, ArchiveFile, ArchiveKind, FileVersion, ReadAt, Stream};
 use crate::error::{Error, Result};
 use crate::records::samples::{INDEX, check_offsets, read_offsets, read_sample};
 use forebay_shard::MAX_RECORD_BYTES;
@@ -76,8 +76,8 @@ impl Chunk {
 
     fn stream(&self, file: ArchiveFile) -> Result<Stream> {
         let kind = match self.wrap {
-            CompressionUnit::File => VolumeKind::TarZst,
-            _ => VolumeKind::Tar,
+            CompressionUnit::File => ArchiveKind::TarZst,
+            _ => ArchiveKind::Tar,
         };
         Stream::new(file, kind).map_err(|error| Error::io(&self.version.path, "read", error))
     }

@@ -1,7 +1,7 @@
 //! `index.json` of MDS, and the offsets at the beginning of each shard.
 
 use super::ClassName;
-use crate::archive::{Archive, FileVersion, Stream, VolumeKind};
+use crate::archive::{Archive, ArchiveKind, FileVersion, Stream};
 use crate::error::{Error, Result};
 use crate::records::samples::{INDEX, is_relative_path, read_index, read_offsets, values_at};
 use forebay_shard::Storage;
@@ -149,7 +149,7 @@ pub(super) struct OpenShard {
     pub(super) info: ShardInfo,
     pub(super) archive: Archive,
     pub(super) version: FileVersion,
-    pub(super) kind: VolumeKind,
+    pub(super) kind: ArchiveKind,
     /// The offset of each sample in the plain shard, followed by the end of the last one.
     offsets: Vec<u32>,
     /// The position of each column of the source among the columns of the shard.
@@ -163,10 +163,10 @@ impl OpenShard {
         let path = &version.path;
         let refused = |what: String| Error::source(path, what);
         let kind = match info.compression.as_deref().filter(|_| !is_raw) {
-            None => VolumeKind::Tar,
+            None => ArchiveKind::Tar,
             Some(text) => match text.split(':').next().unwrap_or_default() {
-                "zstd" => VolumeKind::TarZst,
-                "gz" => VolumeKind::TarGz,
+                "zstd" => ArchiveKind::TarZst,
+                "gz" => ArchiveKind::TarGz,
                 other => {
                     return Err(refused(format!(
                         "compression {other:?} is not read, only zstd and gz: decompress the shards, or write them with another one"

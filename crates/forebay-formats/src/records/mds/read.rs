@@ -1,7 +1,7 @@
 //! Reads the samples of a shard in order and encodes an `Example` from the columns of each.
 
 use super::index::OpenShard;
-use crate::archive::{Stream, VolumeKind};
+use crate::archive::{ArchiveKind, Stream};
 use crate::error::{Error, Result};
 use crate::records::samples::{Columns, Encoding, SampleMeta, array, read_sample};
 use crate::records::{RecordFile, RecordReader, SourceRecord, extents};
@@ -59,7 +59,7 @@ impl RecordFile for MdsFile {
     }
 
     fn in_place_refusal(&self) -> Option<String> {
-        let is_plain = self.shard.kind == VolumeKind::Tar;
+        let is_plain = self.shard.kind == ArchiveKind::Tar;
         (!is_plain).then(|| "it is compressed as a whole: decompress it, or convert it".to_owned())
     }
 

@@ -2,7 +2,7 @@
 
 use super::NPY;
 use crate::archive::zip::{Directory, ZipMember};
-use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt, Stream, VolumeKind};
+use crate::archive::{Archive, ArchiveFile, ArchiveKind, FileVersion, ReadAt, Stream};
 use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::records::arrays::{ArrayFile, ArrayInfo, Contiguous, Element, RowReader};
@@ -93,7 +93,7 @@ impl NpyFile {
         };
         let mut directory =
             Directory::find(&file, file.len()).map_err(|trouble| trouble.of(&path))?;
-        let stream = Stream::new(file.clone(), VolumeKind::Zip { base: 0 });
+        let stream = Stream::new(file.clone(), ArchiveKind::Zip { base: 0 });
         let mut stream = stream.map_err(|error| Error::io(&path, "read", error))?;
         let mut names = BTreeSet::new();
         while let Some(member) = directory

@@ -8,7 +8,7 @@ use super::names::{
 use super::{place, skipped};
 use crate::archive::tar::{TarKind, TarMember, TarReader};
 use crate::archive::{
-    Archive, ArchiveError, FileVersion, HEAD_BYTES, Stream, VolumeKind, read_exact, read_head,
+    Archive, ArchiveError, ArchiveKind, FileVersion, HEAD_BYTES, Stream, read_exact, read_head,
 };
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
@@ -30,7 +30,7 @@ const FIRST_MEMBER_BYTES: usize = 4096;
 pub(super) struct TarIndex {
     pub(super) archive: Archive,
     pub(super) version: FileVersion,
-    pub(super) kind: VolumeKind,
+    pub(super) kind: ArchiveKind,
     /// Lower-case extensions, from the first dot of names on, and the common type of the `.npy` members of each.
     pub(super) extensions: Vec<(String, NpyColumn)>,
     members: Vec<Member>,
@@ -79,7 +79,7 @@ impl TarIndex {
         let (version, file) = FileVersion::open(archive)?;
         let path = &version.path;
         let head = read_head(&file, path)?;
-        let kind = VolumeKind::of_tar(&head, file.len()).ok_or_else(|| {
+        let kind = ArchiveKind::of_tar(&head, file.len()).ok_or_else(|| {
             let what = match head.len() < HEAD_BYTES {
                 true => "this is no tar: it is too short",
                 false => "this is no tar, tar.gz or tar.zst",

@@ -2,7 +2,7 @@
 
 use super::super::{PICKLED, RecordInput};
 use crate::archive::tar::TarReader;
-use crate::archive::{Archive, FileVersion, Stream, VolumeKind, read_head};
+use crate::archive::{Archive, ArchiveKind, FileVersion, Stream, read_head};
 use crate::error::{Error, Result};
 use crate::key_path::base;
 use forebay_image::Format;
@@ -35,7 +35,7 @@ impl Cut {
         }
         let (version, file) = FileVersion::open(archive)?;
         let head = read_head(&file, &version.path)?;
-        let Some(kind) = VolumeKind::of_tar(&head, file.len()) else {
+        let Some(kind) = ArchiveKind::of_tar(&head, file.len()) else {
             return Ok(Self::FirstDot);
         };
         let stream = Stream::new(file, kind);

@@ -4,7 +4,7 @@ use super::super::npy::NpyHeader;
 use super::super::samples;
 use super::columns::{Columns, Slot};
 use super::index::{Member, TarIndex};
-use crate::archive::{Stream, VolumeKind, read_exact};
+use crate::archive::{ArchiveKind, Stream, read_exact};
 use crate::error::{Error, Result};
 use crate::records::{RecordFile, RecordReader, SourceRecord, extents};
 use crate::sniff::check_image;
@@ -72,7 +72,7 @@ impl RecordFile for TarFile {
     }
 
     fn in_place_refusal(&self) -> Option<String> {
-        let is_plain = self.index.kind == VolumeKind::Tar;
+        let is_plain = self.index.kind == ArchiveKind::Tar;
         (!is_plain).then(|| "it is compressed as a whole: decompress it, or convert it".to_owned())
     }
 

@@ -1,7 +1,7 @@
 //! The keys and values of a hierarchy: objects below a location, or members of a zip.
 
 use crate::archive::zip::{Directory, ZipMember};
-use crate::archive::{Archive, ArchiveFile, FileVersion, ReadAt, Stream, VolumeKind, identity};
+use crate::archive::{Archive, ArchiveFile, ArchiveKind, FileVersion, ReadAt, Stream, identity};
 use crate::error::{Error, Result};
 use crate::records::RecordInput;
 use crate::records::places::file_at;
@@ -87,7 +87,7 @@ impl Nodes {
         let path = &version.path;
         let mut directory =
             Directory::find(&file, file.len()).map_err(|trouble| trouble.of(path))?;
-        let stream = Stream::new(file.clone(), VolumeKind::Zip { base: 0 });
+        let stream = Stream::new(file.clone(), ArchiveKind::Zip { base: 0 });
         let mut stream = stream.map_err(|error| Error::io(path, "read", error))?;
         let mut members = BTreeMap::new();
         while let Some(member) = directory
