@@ -3,7 +3,7 @@
 //! A file is opened first and read later, so that callers can request many files ahead of time. Archives are opened once for
 //! all threads, unless there are very many of them.
 
-use super::open_archive::{OpenVolumes, VolumeRef};
+use super::open_archive::{OpenArchives, VolumeRef};
 use crate::error::{Error, Result};
 use crate::finding::{Reason, Refusal};
 use crate::images::walk::{EntryRef, MemberLocation, SourceArchive};
@@ -26,7 +26,7 @@ const SLACK_BYTES: usize = 64;
 pub struct OpenSource {
     /// The directory of each split; empty if the source is archives or objects.
     dirs: Vec<OwnedFd>,
-    volumes: OpenVolumes,
+    volumes: OpenArchives,
 }
 
 /// A file that is ready to be read.
@@ -62,13 +62,13 @@ impl OpenSource {
             [] => dirs.map(open).collect::<Result<_>>()?,
             _ => Vec::new(),
         };
-        let volumes = OpenVolumes::open(volumes)?;
+        let volumes = OpenArchives::open(volumes)?;
         Ok(Self { dirs, volumes })
     }
 
     /// Returns the number of files that stay open for these splits and archives.
     pub fn files(splits: usize, volumes: &[SourceArchive]) -> usize {
-        splits.max(OpenVolumes::files(volumes))
+        splits.max(OpenArchives::files(volumes))
     }
 
     /// Returns whether files are read over a network.

@@ -26,7 +26,7 @@ const OPEN_MAX: usize = 64;
 
 /// The archives of a source, for reading members in any order.
 #[derive(Debug)]
-pub(crate) enum OpenVolumes {
+pub(crate) enum OpenArchives {
     Open(Vec<OpenVolume>),
     /// Too many archives to keep them open: each is opened when a member is read, as the files of a directory are.
     OnDemand(Vec<SourceArchive>),
@@ -39,7 +39,7 @@ pub(crate) enum VolumeRef<'a> {
     OnDemand(Box<OpenVolume>),
 }
 
-impl OpenVolumes {
+impl OpenArchives {
     /// Opens the archives, unless there are too many.
     pub(crate) fn open(seen: &[SourceArchive]) -> Result<Self> {
         if Self::are_on_demand(seen) {
