@@ -1,7 +1,7 @@
 //! Invariants of the parsers of sources for arbitrary bytes.
 
 use super::layout::{ArchiveFacts, academic, mat as matlab};
-use super::source::OpenVolume;
+use super::source::OpenArchive;
 use super::walk::{self, Members};
 use super::{BoxIndex, LabelTable, RowClass, boxes as annotations};
 use crate::archive::{Archive, ArchiveKind};
@@ -46,7 +46,7 @@ fn read_archive(bytes: &[u8], scratch: &Path) {
     let [volume] = &collected.volumes[..] else {
         panic!("one archive was read");
     };
-    let open = OpenVolume::open(volume).unwrap();
+    let open = OpenArchive::open(volume).unwrap();
     let is_zip = matches!(volume.kind, ArchiveKind::Zip { .. });
     let members = &collected.members;
     let (mut before, mut files, mut images) = (None, 0, Vec::new());

@@ -13,7 +13,7 @@ mod survey;
 pub use label_files::LabelFile;
 pub use open::{OpenFile, OpenSource};
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) use open_archive::OpenVolume;
+pub(super) use open_archive::OpenArchive;
 pub use survey::{ClassesFrom, Survey};
 
 use super::boxes::{self, BoxIndex};

@@ -27,7 +27,7 @@ const OPEN_MAX: usize = 64;
 /// The archives of a source, for reading members in any order.
 #[derive(Debug)]
 pub(crate) enum OpenArchives {
-    Open(Vec<OpenVolume>),
+    Open(Vec<OpenArchive>),
     /// Too many archives to keep them open: each is opened when a member is read, as the files of a directory are.
     OnDemand(Vec<SourceArchive>),
 }
@@ -35,8 +35,8 @@ pub(crate) enum OpenArchives {
 /// An archive that stays open, or one that was opened for a single read.
 #[derive(Debug)]
 pub(crate) enum VolumeRef<'a> {
-    Open(&'a OpenVolume),
-    OnDemand(Box<OpenVolume>),
+    Open(&'a OpenArchive),
+    OnDemand(Box<OpenArchive>),
 }
 
 impl OpenArchives {
@@ -46,7 +46,7 @@ impl OpenArchives {
             return Ok(Self::OnDemand(seen.to_vec()));
         }
         Ok(Self::Open(
-            seen.iter().map(OpenVolume::open).collect::<Result<_>>()?,
+            seen.iter().map(OpenArchive::open).collect::<Result<_>>()?,
         ))
     }
 
@@ -65,13 +65,13 @@ impl OpenArchives {
     /// Returns whether reads go over a network.
     pub(crate) fn are_remote(&self) -> bool {
         match self {
-            Self::Open(volumes) => volumes.iter().any(OpenVolume::is_remote),
+            Self::Open(volumes) => volumes.iter().any(OpenArchive::is_remote),
             Self::OnDemand(volumes) => volumes.iter().any(|volume| volume.archive.is_object()),
         }
     }
 
     /// Returns the archive with this index, if it stays open.
-    pub(crate) fn open_mut(&mut self, number: u16) -> Option<&mut OpenVolume> {
+    pub(crate) fn open_mut(&mut self, number: u16) -> Option<&mut OpenArchive> {
         match self {
             Self::Open(volumes) => volumes.get_mut(usize::from(number)),
             Self::OnDemand(_) => None,
@@ -84,16 +84,16 @@ impl OpenArchives {
         Ok(match self {
             Self::Open(volumes) => VolumeRef::Open(&volumes[number]),
             Self::OnDemand(volumes) => {
-                VolumeRef::OnDemand(Box::new(OpenVolume::open(&volumes[number])?))
+                VolumeRef::OnDemand(Box::new(OpenArchive::open(&volumes[number])?))
             }
         })
     }
 }
 
 impl Deref for VolumeRef<'_> {
-    type Target = OpenVolume;
+    type Target = OpenArchive;
 
-    fn deref(&self) -> &OpenVolume {
+    fn deref(&self) -> &OpenArchive {
         match self {
             Self::Open(volume) => volume,
             Self::OnDemand(volume) => volume,
@@ -103,14 +103,14 @@ impl Deref for VolumeRef<'_> {
 
 /// An archive that is open for reading members in any order.
 #[derive(Debug)]
-pub(crate) struct OpenVolume {
+pub(crate) struct OpenArchive {
     volume: SourceArchive,
     /// The archive, or a spool file with its decoded images at their offsets in the decoded stream. `None` for objects of a
     /// store.
     file: Option<ArchiveFile>,
 }
 
-impl OpenVolume {
+impl OpenArchive {
     /// Opens an archive. Fails if it changed since it was listed.
     pub(crate) fn open(seen: &SourceArchive) -> Result<Self> {
         if seen.objects.is_some() {
