@@ -3,7 +3,7 @@
 //! A file is opened first and read later, so that callers can request many files ahead of time. Archives are opened once for
 //! all threads, unless there are very many of them.
 
-use super::open_archive::{OpenArchives, VolumeRef};
+use super::open_archive::{ArchiveRef, OpenArchives};
 use crate::error::{Error, Result};
 use crate::finding::{Reason, Refusal};
 use crate::images::walk::{EntryRef, MemberLocation, SourceArchive};
@@ -38,7 +38,7 @@ enum FileHandle<'a> {
     /// A local file.
     File(OwnedFd),
     /// A member of an archive.
-    Member(VolumeRef<'a>, MemberLocation, u64),
+    Member(ArchiveRef<'a>, MemberLocation, u64),
 }
 
 impl OpenSource {

@@ -34,7 +34,7 @@ pub(crate) enum OpenArchives {
 
 /// An archive that stays open, or one that was opened for a single read.
 #[derive(Debug)]
-pub(crate) enum VolumeRef<'a> {
+pub(crate) enum ArchiveRef<'a> {
     Open(&'a OpenArchive),
     OnDemand(Box<OpenArchive>),
 }
@@ -79,18 +79,18 @@ impl OpenArchives {
     }
 
     /// Returns the archive with this index. Fails if it changed since it was listed.
-    pub(crate) fn get(&self, number: u16) -> Result<VolumeRef<'_>> {
+    pub(crate) fn get(&self, number: u16) -> Result<ArchiveRef<'_>> {
         let number = usize::from(number);
         Ok(match self {
-            Self::Open(volumes) => VolumeRef::Open(&volumes[number]),
+            Self::Open(volumes) => ArchiveRef::Open(&volumes[number]),
             Self::OnDemand(volumes) => {
-                VolumeRef::OnDemand(Box::new(OpenArchive::open(&volumes[number])?))
+                ArchiveRef::OnDemand(Box::new(OpenArchive::open(&volumes[number])?))
             }
         })
     }
 }
 
-impl Deref for VolumeRef<'_> {
+impl Deref for ArchiveRef<'_> {
     type Target = OpenArchive;
 
     fn deref(&self) -> &OpenArchive {
