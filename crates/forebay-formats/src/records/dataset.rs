@@ -1,6 +1,6 @@
 //! Datasets of Forebay: a manifest with TFRecord or indexed shards.
 
-use super::shards::{Names, order_of, split};
+use super::shards::{LabelKeySource, order_of, split};
 use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
 use crate::error::Result;
 use forebay_cache::open_dataset;
@@ -45,12 +45,12 @@ impl Format for Dataset {
             None => order_of(&splits)?,
         };
         // Labels are read from the records of TFRecord shards without a sidecar.
-        let names = Names::Known(manifest.record_features.clone());
+        let labels = LabelKeySource::Known(manifest.record_features.clone());
         let fingerprint = dataset.fingerprint().to_owned();
         Ok(RecordSource {
             splits: splits
                 .into_iter()
-                .map(|shards| split(shards, &names, false))
+                .map(|shards| split(shards, &labels, false))
                 .collect(),
             facts: SourceFacts {
                 label_base: manifest.label_base,

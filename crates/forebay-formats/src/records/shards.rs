@@ -18,7 +18,7 @@ const NO_LABEL: i64 = i64::MIN;
 
 /// The source of labels and keys.
 #[derive(Debug, Clone)]
-pub(super) enum Names {
+pub(super) enum LabelKeySource {
     /// Both come from the index; without an index, labels come from these features.
     Known(RecordFeatures),
     /// Both come from the records.
@@ -28,12 +28,12 @@ pub(super) enum Names {
 /// Returns a split of shards, which are local files or objects of a store.
 pub(super) fn split(
     (name, shards): (String, Vec<Shard>),
-    names: &Names,
+    source: &LabelKeySource,
     is_remote: bool,
 ) -> RecordSplit {
     let file = |shard| ShardFile {
         shard,
-        names: names.clone(),
+        source: source.clone(),
         is_remote,
     };
     RecordSplit::new(name, shards.into_iter().map(file))
@@ -58,7 +58,7 @@ pub(super) fn order_of(splits: &[(String, Vec<Shard>)]) -> Result<EpochOrder> {
 #[derive(Debug)]
 struct ShardFile {
     shard: Shard,
-    names: Names,
+    source: LabelKeySource,
     /// Whether the shard is an object of a store. A local file may be the decompressed copy of another file.
     is_remote: bool,
 }
@@ -81,11 +81,11 @@ impl RecordFile for ShardFile {
     }
 
     fn in_place_refusal(&self) -> Option<String> {
-        match &self.names {
-            Names::Known(_) => {
+        match &self.source {
+            LabelKeySource::Known(_) => {
                 Some("it is a dataset already, which loaders read as it is".to_owned())
             }
-            Names::Foreign(_) => {
+            LabelKeySource::Foreign(_) => {
                 let length = std::fs::metadata(self.shard.path()).map(|file| file.len());
                 let is_whole = length.is_ok_and(|length| length == self.shard.index().data_len());
                 let is_plain = self.is_remote || is_whole;
@@ -139,7 +139,7 @@ impl RecordReader for Reader<'_> {
     }
 
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
-        let ShardFile { shard, names, .. } = self.file;
+        let ShardFile { shard, source, .. } = self.file;
         let Some(record) = self.scan.next_record()? else {
             return Ok(None);
         };
@@ -147,13 +147,13 @@ impl RecordReader for Reader<'_> {
         self.end = self.ends.next().unwrap_or(start);
         let (mut key, number) = (&self.keys[start..self.end], record.info.index);
         let mut label = shard.label(number);
-        match names {
-            Names::Known(features) if label.is_none() => {
+        match source {
+            LabelKeySource::Known(features) if label.is_none() => {
                 let example = ExampleView::parse(record.bytes).ok();
                 label = example.and_then(|example| features.label(example).ok().flatten());
             }
-            Names::Known(_) => {}
-            Names::Foreign(schema) => {
+            LabelKeySource::Known(_) => {}
+            LabelKeySource::Foreign(schema) => {
                 let refuse = |what| refused(shard.path().to_path_buf(), number, what);
                 schema.check(record.bytes).map_err(refuse)?;
                 let example = ExampleView::parse(record.bytes).ok();

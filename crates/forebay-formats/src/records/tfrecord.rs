@@ -2,7 +2,7 @@
 
 use super::foreign_records::refused;
 use super::places::{by_split, file_at, files_at};
-use super::shards::{Names, order_of, split};
+use super::shards::{LabelKeySource, order_of, split};
 use super::{
     ForeignSchema, Format, OnBadRecord, RecordInput, RecordSource, SourceFacts, by_extension,
 };
@@ -101,11 +101,11 @@ impl Format for TfRecord {
                 shape: if is_one { Vec::new() } else { vec![None] },
             });
         let order = order_of(&splits)?;
-        let names = Names::Foreign(schema.clone());
+        let labels = LabelKeySource::Foreign(schema.clone());
         Ok(RecordSource {
             splits: splits
                 .into_iter()
-                .map(|shards| split(shards, &names, is_remote))
+                .map(|shards| split(shards, &labels, is_remote))
                 .collect(),
             facts: SourceFacts {
                 label_base: schema.label_base,
