@@ -22,7 +22,7 @@
 //! let survey = source.survey(ClassesFrom::Layout, None)?;
 //! let split = &survey.splits[0];
 //! let dirs = survey.splits.iter().map(|split| split.dir.as_slice());
-//! let open = OpenSource::open(path, dirs, source.volumes())?;
+//! let open = OpenSource::open(path, dirs, source.archives())?;
 //! for (files, _left_out) in source.list(split, &(), &cancel)? {
 //!     for entry in (0..files.files()).map(|number| files.get(number)) {
 //!         let mut bytes = Vec::new();

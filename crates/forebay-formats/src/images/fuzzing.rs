@@ -43,11 +43,11 @@ fn read_archive(bytes: &[u8], scratch: &Path) {
     for finding in &collected.findings {
         assert!(!finding.to_string().is_empty());
     }
-    let [volume] = &collected.volumes[..] else {
+    let [archive] = &collected.archives[..] else {
         panic!("one archive was read");
     };
-    let open = OpenArchive::open(volume).unwrap();
-    let is_zip = matches!(volume.kind, ArchiveKind::Zip { .. });
+    let open = OpenArchive::open(archive).unwrap();
+    let is_zip = matches!(archive.kind, ArchiveKind::Zip { .. });
     let members = &collected.members;
     let (mut before, mut files, mut images) = (None, 0, Vec::new());
     for member in members.below(b"") {
@@ -65,7 +65,7 @@ fn read_archive(bytes: &[u8], scratch: &Path) {
         if let Some(text) = members.texts.get(member.path) {
             assert_eq!(text.len() as u64, member.size);
         }
-        if volume.is_compressed_stream() {
+        if archive.is_compressed_stream() {
             images.push((member.place.offset, member.size));
         } else if member.size <= READ_MAX_BYTES {
             let mut out = b"before".to_vec();
@@ -84,7 +84,7 @@ fn read_archive(bytes: &[u8], scratch: &Path) {
         decoded += piece.len() as u64;
         Ok(())
     };
-    if volume.is_compressed_stream() {
+    if archive.is_compressed_stream() {
         let whole = open.decode(&images, &(), &|| false, &mut take).unwrap();
         assert!(whole);
         assert_eq!(decoded, images.iter().map(|(_, size)| size).sum::<u64>());

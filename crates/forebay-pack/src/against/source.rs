@@ -40,9 +40,9 @@ impl SourceBytes {
     pub(super) fn open(census: &Census, observer: &dyn Observer, cancel: &Cancel) -> Result<Self> {
         let dirs = census.splits().iter();
         let dirs = dirs.map(|split| census.src().join(OsStr::from_bytes(split.dir())));
-        let archives = OpenSource::open(census.src(), std::iter::empty(), census.volumes())?;
+        let archives = OpenSource::open(census.src(), std::iter::empty(), census.archives())?;
         let mut digests = BTreeMap::new();
-        for (number, seen) in (0u16..).zip(census.volumes()) {
+        for (number, seen) in (0u16..).zip(census.archives()) {
             if seen.is_compressed_stream() {
                 observer.stage(Stage::Decoding);
                 let images = places(census, number);
@@ -70,7 +70,7 @@ impl SourceBytes {
             return Some(Err(what));
         }
         if let Some(place) = entry.place {
-            if self.digests.contains_key(&place.volume) {
+            if self.digests.contains_key(&place.archive) {
                 return None;
             }
             let file = self.archives.file(split, entry);
@@ -112,7 +112,7 @@ impl SourceBytes {
 
     fn digest(&self, entry: &EntryRef<'_>) -> Option<Digest> {
         let place = entry.place?;
-        let digests = self.digests.get(&place.volume)?;
+        let digests = self.digests.get(&place.archive)?;
         let at = digests
             .binary_search_by_key(&place.offset, |(at, _)| *at)
             .ok()?;
@@ -134,11 +134,11 @@ fn read_file(path: &std::path::Path, size: u64, buffer: &mut Vec<u8>) -> io::Res
 }
 
 /// Lists the images of an archive as (position, size), in ascending order of position.
-fn places(census: &Census, volume: u16) -> Vec<(u64, u64)> {
+fn places(census: &Census, archive: u16) -> Vec<(u64, u64)> {
     let entries = census.splits().iter().flat_map(|split| split.iter());
     let mut places: Vec<(u64, u64)> = entries
         .filter_map(|entry| entry.place.map(|place| (place, entry.size)))
-        .filter(|(place, _)| place.volume == volume)
+        .filter(|(place, _)| place.archive == archive)
         .map(|(place, size)| (place.offset, size))
         .collect();
     places.sort_unstable();
@@ -147,7 +147,7 @@ fn places(census: &Census, volume: u16) -> Vec<(u64, u64)> {
 
 fn digests_of(
     archives: &OpenSource,
-    volume: u16,
+    archive: u16,
     images: &[(u64, u64)],
     cancel: &Cancel,
 ) -> Result<Vec<(u64, Digest)>> {
@@ -155,7 +155,7 @@ fn digests_of(
     let mut hasher = blake3::Hasher::new();
     let mut image = images.iter().filter(|(_, size)| *size > 0).peekable();
     let stopped = || cancel.is_cancelled();
-    let whole = archives.decode(volume, images, &(), &stopped, &mut |at, bytes| {
+    let whole = archives.decode(archive, images, &(), &stopped, &mut |at, bytes| {
         hasher.update(bytes);
         if let Some((position, size)) = image.peek()
             && at + bytes.len() as u64 == position + size

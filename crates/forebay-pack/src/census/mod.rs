@@ -38,7 +38,7 @@ pub struct Census {
     classes: ClassList,
     findings: FindingList,
     warnings: Vec<String>,
-    volumes: Vec<SourceArchive>,
+    archives: Vec<SourceArchive>,
     extra_features: Arc<ExtraFeatures>,
 }
 
@@ -120,7 +120,7 @@ impl Census {
             classes: std::mem::take(&mut survey.classes),
             findings,
             warnings,
-            volumes: source.volumes().to_vec(),
+            archives: source.archives().to_vec(),
             extra_features,
         };
         if matches!(options.on_bad, OnBad::Quarantine(_)) {
@@ -199,18 +199,18 @@ impl Census {
     }
 
     /// Returns the archives of the source; empty for a directory.
-    pub(crate) fn volumes(&self) -> &[SourceArchive] {
-        &self.volumes
+    pub(crate) fn archives(&self) -> &[SourceArchive] {
+        &self.archives
     }
 
     /// Returns the size in bytes of the images in compressed archives, which are decoded into a temporary file before packing.
     pub(crate) fn spool_bytes(&self) -> u64 {
         let chunks = self.splits.iter().flat_map(|split| &split.chunks);
         let compressed = |chunk: &&FileList| {
-            let mut volumes = chunk
-                .volumes()
-                .map(|volume| &self.volumes[usize::from(volume)]);
-            volumes.any(SourceArchive::is_compressed_stream)
+            let mut archives = chunk
+                .archives()
+                .map(|archive| &self.archives[usize::from(archive)]);
+            archives.any(SourceArchive::is_compressed_stream)
         };
         chunks.filter(compressed).map(FileList::bytes).sum()
     }

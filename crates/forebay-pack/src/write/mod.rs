@@ -173,7 +173,7 @@ impl Drop for WakeOnDrop<'_, '_> {
 
 fn threads(prepared: &Prepared, shards: usize) -> Result<(usize, usize)> {
     let census = &prepared.census;
-    let sources = OpenSource::files(census.splits().len(), census.volumes());
+    let sources = OpenSource::files(census.splits().len(), census.archives());
     let jobs = prepared.options.decided_jobs();
     let most = match prepared.options.src.is_remote() {
         true => open_files::STORE_THREADS,

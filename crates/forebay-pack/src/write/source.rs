@@ -47,7 +47,7 @@ impl Sources {
             return Ok(None);
         };
         let mut files = open(prepared)?;
-        for (number, seen) in (0u16..).zip(census.volumes()) {
+        for (number, seen) in (0u16..).zip(census.archives()) {
             let images = match seen.is_compressed_stream() {
                 true => places(prepared, shards, number),
                 false => Vec::new(),
@@ -68,8 +68,8 @@ impl Sources {
 
     /// Opens a source that can be read directly; `None` if it has compressed archives.
     pub(super) fn open_plain(prepared: &Prepared) -> Result<Option<Self>> {
-        let mut volumes = prepared.census.volumes().iter();
-        if volumes.any(SourceArchive::is_compressed_stream) {
+        let mut archives = prepared.census.archives().iter();
+        if archives.any(SourceArchive::is_compressed_stream) {
             return Ok(None);
         }
         Ok(Some(Self {
@@ -92,24 +92,24 @@ impl Sources {
 fn open(prepared: &Prepared) -> Result<OpenSource> {
     let census = &prepared.census;
     let dirs = census.splits().iter().map(|split| split.dir());
-    Ok(OpenSource::open(census.src(), dirs, census.volumes())?)
+    Ok(OpenSource::open(census.src(), dirs, census.archives())?)
 }
 
 /// Returns the images of an archive that the shards need, in the order of the archive: (position, bytes).
-fn places(prepared: &Prepared, shards: &[PlannedShard], volume: u16) -> Vec<(u64, u64)> {
+fn places(prepared: &Prepared, shards: &[PlannedShard], archive: u16) -> Vec<(u64, u64)> {
     let mut places = Vec::new();
     for shard in shards {
         let census = &prepared.census.splits()[shard.split];
         let split = &prepared.plan.splits()[shard.split];
         for entry in split.entries(census, shard.positions.clone()) {
-            let place = entry.place.filter(|place| place.volume == volume);
+            let place = entry.place.filter(|place| place.archive == archive);
             places.extend(place.map(|place| (place.offset, entry.size)));
         }
     }
     if matches!(prepared.options.on_bad, OnBad::Quarantine(_)) {
         let splits = prepared.census.splits().iter();
         for entry in splits.flat_map(|split| split.left_out()) {
-            let place = entry.place.filter(|place| place.volume == volume);
+            let place = entry.place.filter(|place| place.archive == archive);
             places.extend(place.map(|place| (place.offset, entry.size)));
         }
     }

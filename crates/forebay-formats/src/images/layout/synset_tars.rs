@@ -91,10 +91,10 @@ impl ArchiveSet for SynsetTars {
 impl FoundArchives for Found {
     fn read(&self, collector: &mut Collector<'_>, jobs: usize) -> Result<ArchiveFacts> {
         collector.read_all(&self.tars, jobs)?;
-        for volume in &collector.collected.volumes {
-            if volume.kind != ArchiveKind::Tar {
+        for archive in &collector.collected.archives {
+            if archive.kind != ArchiveKind::Tar {
                 let what = "the tars of synsets are read where they are: decompress it";
-                return Err(Error::source(&volume.path, what));
+                return Err(Error::source(&archive.path, what));
             }
         }
         for name in &self.others {

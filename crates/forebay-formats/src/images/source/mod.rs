@@ -88,11 +88,11 @@ pub struct Source {
     tree: Tree,
     root: PathBuf,
     options: SourceOptions,
-    volumes: Vec<SourceArchive>,
+    archives: Vec<SourceArchive>,
     /// Boxes from annotations in archives.
     boxes: BoxIndex,
     /// The layout of the set of archives, and the facts that were read from them.
-    archives: Option<(SourceLayout, ArchiveFacts)>,
+    archive_set: Option<(SourceLayout, ArchiveFacts)>,
     findings: Vec<Finding>,
     warnings: Vec<String>,
 }
@@ -174,7 +174,7 @@ impl Source {
                 if Members::keeps_text(name) && object.len <= LIST_MAX_BYTES {
                     let text = store.get(&object.key, LIST_MAX_BYTES)?;
                     let place = MemberLocation {
-                        volume: 0,
+                        archive: 0,
                         offset: 0,
                     };
                     let members = &mut collector.collected.members;
@@ -182,15 +182,15 @@ impl Source {
                     members.texts.insert(name.to_vec(), text);
                 }
             }
-            let archives = Some((layout, facts));
-            return Ok(Self::of(options, collector.finish()?, archives));
+            let set = Some((layout, facts));
+            return Ok(Self::of(options, collector.finish()?, set));
         }
         let listed = objects::list(store, progress, cancel)?;
         if listed.members.below(b"").next().is_none() {
             return Err(Error::source(&shown, "there is nothing there"));
         }
         Ok(Self {
-            volumes: vec![SourceArchive::of_objects(listed.objects)],
+            archives: vec![SourceArchive::of_objects(listed.objects)],
             findings: listed.findings,
             ..Self::of_tree(options, Tree::Listing(listed.members))
         })
@@ -210,13 +210,13 @@ impl Source {
     fn of(
         options: &SourceOptions,
         mut collected: Collected,
-        archives: Option<(SourceLayout, ArchiveFacts)>,
+        archive_set: Option<(SourceLayout, ArchiveFacts)>,
     ) -> Self {
-        collected.members.is_mounted = archives.is_some();
+        collected.members.is_mounted = archive_set.is_some();
         Self {
-            volumes: collected.volumes,
+            archives: collected.archives,
             boxes: collected.boxes,
-            archives,
+            archive_set,
             findings: collected.findings,
             warnings: collected.warnings,
             ..Self::of_tree(options, Tree::Members(collected.members))
@@ -228,17 +228,17 @@ impl Source {
             tree,
             root: options.root(),
             options: options.clone(),
-            volumes: Vec::new(),
+            archives: Vec::new(),
             boxes: BoxIndex::default(),
-            archives: None,
+            archive_set: None,
             findings: Vec::new(),
             warnings: Vec::new(),
         }
     }
 
     /// Returns the archives of the source, or the store whose objects are its files; empty for a directory.
-    pub fn volumes(&self) -> &[SourceArchive] {
-        &self.volumes
+    pub fn archives(&self) -> &[SourceArchive] {
+        &self.archives
     }
 
     /// Returns findings about files that were left out while the source was opened.
@@ -268,7 +268,7 @@ impl Source {
         top: &Top<'_>,
         labelled: bool,
     ) -> Result<(SourceLayout, Arrangement)> {
-        let facts = self.archives.as_ref();
+        let facts = self.archive_set.as_ref();
         let context = LayoutContext {
             split: self.options.split.as_deref(),
             labelled,
@@ -286,14 +286,14 @@ impl Source {
 
     /// Returns the objects, if the source is a store.
     fn objects(&self) -> Option<&Objects> {
-        self.volumes.first()?.objects.as_deref()
+        self.archives.first()?.objects.as_deref()
     }
 
     /// Reads the first bytes of the objects in `splits` whose names are not those of images. Files and members of archives need
     /// no such step: their first bytes were read when they were listed.
     pub fn identify(&mut self, splits: &[SplitSource], cancel: &Cancel) -> Result<()> {
-        let volume = self.volumes.first();
-        let objects = volume.and_then(|volume| volume.objects.clone());
+        let archive = self.archives.first();
+        let objects = archive.and_then(|archive| archive.objects.clone());
         if let (Tree::Listing(members), Some(objects)) = (&mut self.tree, objects) {
             for split in splits {
                 let dirs = split.units.iter().map(LayoutUnit::range);
@@ -314,7 +314,7 @@ impl Source {
         let (dir, units) = (&split.dir, &split.units);
         if let Tree::Members(tree) | Tree::Listing(tree) = &self.tree {
             let list =
-                |unit: &LayoutUnit| member_files::collect(tree, &self.volumes, dir, unit.range());
+                |unit: &LayoutUnit| member_files::collect(tree, &self.archives, dir, unit.range());
             return Ok(units.iter().map(list).collect());
         }
         // Listing is bound by the disk or the network, not by the CPU, so it uses a few more threads than cores.

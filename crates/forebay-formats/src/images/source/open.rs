@@ -26,7 +26,7 @@ const SLACK_BYTES: usize = 64;
 pub struct OpenSource {
     /// The directory of each split; empty if the source is archives or objects.
     dirs: Vec<OwnedFd>,
-    volumes: OpenArchives,
+    archives: OpenArchives,
 }
 
 /// A file that is ready to be read.
@@ -42,7 +42,7 @@ enum FileHandle<'a> {
 }
 
 impl OpenSource {
-    /// Opens the directories of splits below `root`, or the archives in `volumes`. Fails if an archive changed since it was
+    /// Opens the directories of splits below `root`, or the `archives`. Fails if an archive changed since it was
     /// listed.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl OpenSource {
     pub fn open<'d>(
         root: &Path,
         dirs: impl Iterator<Item = &'d [u8]>,
-        volumes: &[SourceArchive],
+        archives: &[SourceArchive],
     ) -> Result<Self> {
         let open = |dir: &[u8]| {
             let path = root.join(OsStr::from_bytes(dir));
@@ -58,22 +58,22 @@ impl OpenSource {
             rustix::fs::open(&path, flags, Mode::empty())
                 .map_err(|errno| Error::io(path, "open", errno))
         };
-        let dirs = match volumes {
+        let dirs = match archives {
             [] => dirs.map(open).collect::<Result<_>>()?,
             _ => Vec::new(),
         };
-        let volumes = OpenArchives::open(volumes)?;
-        Ok(Self { dirs, volumes })
+        let archives = OpenArchives::open(archives)?;
+        Ok(Self { dirs, archives })
     }
 
     /// Returns the number of files that stay open for these splits and archives.
-    pub fn files(splits: usize, volumes: &[SourceArchive]) -> usize {
-        splits.max(OpenArchives::files(volumes))
+    pub fn files(splits: usize, archives: &[SourceArchive]) -> usize {
+        splits.max(OpenArchives::files(archives))
     }
 
     /// Returns whether files are read over a network.
     pub fn is_remote(&self) -> bool {
-        self.volumes.are_remote()
+        self.archives.are_remote()
     }
 
     /// Opens a file of a split.
@@ -82,9 +82,9 @@ impl OpenSource {
     /// Why the file cannot be read: it was removed, or its archive changed.
     pub fn file(&self, split: usize, entry: &EntryRef<'_>) -> Result<OpenFile<'_>, Refusal> {
         if let Some(place) = entry.place {
-            let volume = self.volumes.get(place.volume);
-            let volume = volume.map_err(|error| (Reason::SizeChanged, error.to_string()))?;
-            return Ok(OpenFile(FileHandle::Member(volume, place, entry.size)));
+            let archive = self.archives.get(place.archive);
+            let archive = archive.map_err(|error| (Reason::SizeChanged, error.to_string()))?;
+            return Ok(OpenFile(FileHandle::Member(archive, place, entry.size)));
         }
         open_file(&self.dirs[split], &entry.key()).map(|file| OpenFile(FileHandle::File(file)))
     }
@@ -93,14 +93,14 @@ impl OpenSource {
     /// The images are given as (offset, size) in ascending order. Returns false if it was stopped.
     pub fn spool(
         &mut self,
-        volume: u16,
+        archive: u16,
         images: &[(u64, u64)],
         spool: File,
         progress: &dyn Progress,
         stopped: &dyn Fn() -> bool,
     ) -> Result<bool> {
-        match self.volumes.open_mut(volume) {
-            Some(volume) => volume.spool(images, spool, progress, stopped),
+        match self.archives.open_mut(archive) {
+            Some(archive) => archive.spool(images, spool, progress, stopped),
             // Compressed archives always stay open, so this one is not compressed.
             None => Ok(true),
         }
@@ -110,14 +110,14 @@ impl OpenSource {
     /// (offset, size) in ascending order. Returns false if it was stopped.
     pub fn decode(
         &self,
-        volume: u16,
+        archive: u16,
         images: &[(u64, u64)],
         progress: &dyn Progress,
         stopped: &dyn Fn() -> bool,
         take: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<bool> {
-        let volume = self.volumes.get(volume)?;
-        volume.decode(images, progress, stopped, take)
+        let archive = self.archives.get(archive)?;
+        archive.decode(images, progress, stopped, take)
     }
 }
 
@@ -134,7 +134,7 @@ impl OpenFile<'_> {
             FileHandle::File(file) => {
                 advice::will_need(file, 0, None);
             }
-            FileHandle::Member(volume, place, size) => volume.will_need(*place, *size),
+            FileHandle::Member(archive, place, size) => archive.will_need(*place, *size),
         }
     }
 
@@ -142,7 +142,7 @@ impl OpenFile<'_> {
     pub fn is_in_memory(&self) -> Option<bool> {
         match &self.0 {
             FileHandle::File(file) => is_in_memory(file, 0),
-            FileHandle::Member(volume, place, _) => is_in_memory(volume.file()?, place.offset),
+            FileHandle::Member(archive, place, _) => is_in_memory(archive.file()?, place.offset),
         }
     }
 
@@ -153,7 +153,7 @@ impl OpenFile<'_> {
     pub fn append_to(&self, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
         match &self.0 {
             FileHandle::File(file) => append_file(file, size, buffer),
-            FileHandle::Member(volume, place, _) => volume.append_to(*place, size, buffer),
+            FileHandle::Member(archive, place, _) => archive.append_to(*place, size, buffer),
         }
     }
 }

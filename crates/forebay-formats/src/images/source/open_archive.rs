@@ -65,15 +65,15 @@ impl OpenArchives {
     /// Returns whether reads go over a network.
     pub(crate) fn are_remote(&self) -> bool {
         match self {
-            Self::Open(volumes) => volumes.iter().any(OpenArchive::is_remote),
-            Self::OnDemand(volumes) => volumes.iter().any(|volume| volume.archive.is_object()),
+            Self::Open(archives) => archives.iter().any(OpenArchive::is_remote),
+            Self::OnDemand(archives) => archives.iter().any(|archive| archive.location.is_object()),
         }
     }
 
     /// Returns the archive with this index, if it stays open.
     pub(crate) fn open_mut(&mut self, number: u16) -> Option<&mut OpenArchive> {
         match self {
-            Self::Open(volumes) => volumes.get_mut(usize::from(number)),
+            Self::Open(archives) => archives.get_mut(usize::from(number)),
             Self::OnDemand(_) => None,
         }
     }
@@ -82,9 +82,9 @@ impl OpenArchives {
     pub(crate) fn get(&self, number: u16) -> Result<ArchiveRef<'_>> {
         let number = usize::from(number);
         Ok(match self {
-            Self::Open(volumes) => ArchiveRef::Open(&volumes[number]),
-            Self::OnDemand(volumes) => {
-                ArchiveRef::OnDemand(Box::new(OpenArchive::open(&volumes[number])?))
+            Self::Open(archives) => ArchiveRef::Open(&archives[number]),
+            Self::OnDemand(archives) => {
+                ArchiveRef::OnDemand(Box::new(OpenArchive::open(&archives[number])?))
             }
         })
     }
@@ -95,8 +95,8 @@ impl Deref for ArchiveRef<'_> {
 
     fn deref(&self) -> &OpenArchive {
         match self {
-            Self::Open(volume) => volume,
-            Self::OnDemand(volume) => volume,
+            Self::Open(archive) => archive,
+            Self::OnDemand(archive) => archive,
         }
     }
 }
@@ -104,7 +104,7 @@ impl Deref for ArchiveRef<'_> {
 /// An archive that is open for reading members in any order.
 #[derive(Debug)]
 pub(crate) struct OpenArchive {
-    volume: SourceArchive,
+    archive: SourceArchive,
     /// The archive, or a spool file with its decoded images at their offsets in the decoded stream. `None` for objects of a
     /// store.
     file: Option<ArchiveFile>,
@@ -116,11 +116,11 @@ impl OpenArchive {
         if seen.objects.is_some() {
             // Each object is checked for changes when it is read.
             return Ok(Self {
-                volume: seen.clone(),
+                archive: seen.clone(),
                 file: None,
             });
         }
-        let (now, file) = SourceArchive::open(&seen.archive)?;
+        let (now, file) = SourceArchive::open(&seen.location)?;
         if (now.len, now.modified, now.kind) != (seen.len, seen.modified, seen.kind) {
             return Err(Error::source(
                 &seen.path,
@@ -128,7 +128,7 @@ impl OpenArchive {
             ));
         }
         Ok(Self {
-            volume: now,
+            archive: now,
             file: Some(file),
         })
     }
@@ -142,7 +142,7 @@ impl OpenArchive {
         progress: &dyn Progress,
         stopped: &dyn Fn() -> bool,
     ) -> Result<bool> {
-        let path = self.volume.path.clone();
+        let path = self.archive.path.clone();
         let whole = self.decode(images, progress, stopped, &mut |at, bytes| {
             spool
                 .write_all_at(bytes, at)
@@ -161,11 +161,11 @@ impl OpenArchive {
         stopped: &dyn Fn() -> bool,
         take: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<bool> {
-        let path = &self.volume.path;
+        let path = &self.archive.path;
         let Some(file) = self.file.clone() else {
             return Err(Error::source(path, "this is no archive"));
         };
-        let mut stream = self.volume.stream(file)?;
+        let mut stream = self.archive.stream(file)?;
         let mut buffer = vec![0; COPY_BYTES];
         let mut decoded = 0;
         for (position, size) in images {
@@ -206,7 +206,7 @@ impl OpenArchive {
     pub(crate) fn will_need(&self, place: MemberLocation, size: u64) {
         let (Some(file), false) = (
             self.file(),
-            matches!(self.volume.kind, ArchiveKind::Zip { .. }),
+            matches!(self.archive.kind, ArchiveKind::Zip { .. }),
         ) else {
             return;
         };
@@ -221,7 +221,7 @@ impl OpenArchive {
         size: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
-        if let Some(objects) = &self.volume.objects {
+        if let Some(objects) = &self.archive.objects {
             return objects.append_to(place, size, out);
         }
         let unreadable = |what: String| (Reason::Unreadable, what);
@@ -229,9 +229,9 @@ impl OpenArchive {
         let Some(file) = &self.file else {
             return Err(unreadable("this is no archive".to_owned()));
         };
-        match (self.volume.kind, file) {
+        match (self.archive.kind, file) {
             (ArchiveKind::Zip { base }, ArchiveFile::Local(..)) => {
-                let member = zip::member_at(file, self.volume.len, place.offset)
+                let member = zip::member_at(file, self.archive.len, place.offset)
                     .map_err(|error| unreadable(error.to_string()))?;
                 same_size(&member, size)?;
                 member
@@ -246,7 +246,7 @@ impl OpenArchive {
                     true => (Reason::NotFetched, what),
                     false => (Reason::Unreadable, what),
                 };
-                let member = zip::member_at(&record, self.volume.len, place.offset)
+                let member = zip::member_at(&record, self.archive.len, place.offset)
                     .map_err(|error| fail(&record, error.to_string()))?;
                 same_size(&member, size)?;
                 let (start, len) = member.stored(base);

@@ -34,7 +34,7 @@ const STEP_MEMBERS: u64 = 256;
 /// Result of listing archives.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
-    pub(crate) volumes: Vec<SourceArchive>,
+    pub(crate) archives: Vec<SourceArchive>,
     pub(crate) members: Members,
     pub(crate) boxes: BoxIndex,
     pub(crate) findings: Vec<Finding>,
@@ -78,14 +78,14 @@ impl<'a> Collector<'a> {
     }
 
     /// Lists one archive.
-    pub(crate) fn read(&mut self, archive: &Archive, mount: &Mount<'_>) -> Result<()> {
-        let (volume, file) = SourceArchive::open(archive)?;
-        let path = volume.path.as_path();
-        let number = self.collected.volumes.len() as u16;
-        let mut stream = volume.stream(file.clone())?;
+    pub(crate) fn read(&mut self, location: &Archive, mount: &Mount<'_>) -> Result<()> {
+        let (archive, file) = SourceArchive::open(location)?;
+        let path = archive.path.as_path();
+        let number = self.collected.archives.len() as u16;
+        let mut stream = archive.stream(file.clone())?;
         let known = self.collected.warnings.len();
-        let done = match volume.kind {
-            ArchiveKind::Zip { .. } => self.zip(&volume, &file, number, &mut stream, mount),
+        let done = match archive.kind {
+            ArchiveKind::Zip { .. } => self.zip(&archive, &file, number, &mut stream, mount),
             _ => self.tar(
                 &mut stream,
                 TarReader::new(0, None),
@@ -103,13 +103,13 @@ impl<'a> Collector<'a> {
         if self.cancel.is_cancelled() {
             return Err(Error::Interrupted);
         }
-        self.collected.volumes.push(volume);
+        self.collected.archives.push(archive);
         Ok(())
     }
 
     /// Lists many archives with `jobs` threads and adds each below its directory. Their order does not depend on `jobs`.
     pub(crate) fn read_all(&mut self, archives: &[(Vec<u8>, Archive)], jobs: usize) -> Result<()> {
-        if self.collected.volumes.len() + archives.len() > usize::from(u16::MAX) {
+        if self.collected.archives.len() + archives.len() > usize::from(u16::MAX) {
             let what = format!(
                 "{} archives are more than can be read at once",
                 archives.len()
@@ -147,31 +147,31 @@ impl<'a> Collector<'a> {
     /// Adds the result of one archive. Its class lists are dropped, as they do not apply to other archives.
     fn absorb(&mut self, dir: &[u8], one: Collected) {
         let all = &mut self.collected;
-        let first = all.volumes.len() as u16;
+        let first = all.archives.len() as u16;
         // Keeps the directory in the tree even if the archive has no members.
         let place = MemberLocation {
-            volume: first,
+            archive: first,
             offset: 0,
         };
         all.members.push(dir, 0, place, ContentKind::Directory);
         all.members.append(&one.members, first);
         all.boxes.append(&one.boxes);
-        all.volumes.extend(one.volumes);
+        all.archives.extend(one.archives);
         all.findings.extend(one.findings);
         all.warnings.extend(one.warnings);
     }
 
     /// Returns the tree of all archives.
     pub(crate) fn finish(mut self) -> Result<Collected> {
-        let volumes = &self.collected.volumes;
-        let of = |(volume, error): (u16, ArchiveError)| match volumes.get(usize::from(volume)) {
-            Some(volume) => error.of(&volume.path),
+        let archives = &self.collected.archives;
+        let of = |(archive, error): (u16, ArchiveError)| match archives.get(usize::from(archive)) {
+            Some(archive) => error.of(&archive.path),
             None => error.of(Path::new("")),
         };
         self.collected.members.finish().map_err(of)?;
-        let first = volumes
+        let first = archives
             .first()
-            .map(|volume| volume.path.clone())
+            .map(|archive| archive.path.clone())
             .unwrap_or_default();
         self.collected
             .boxes
@@ -184,7 +184,7 @@ impl<'a> Collector<'a> {
         &mut self,
         stream: &mut Stream,
         mut reader: TarReader,
-        volume: u16,
+        archive: u16,
         mount: &Mount<'_>,
         inside: &[u8],
         name: &[u8],
@@ -200,7 +200,7 @@ impl<'a> Collector<'a> {
             match member.kind {
                 TarKind::Directory if mount.flat => {}
                 TarKind::Directory => {
-                    self.push(&path, 0, (volume, member.data), ContentKind::Directory)
+                    self.push(&path, 0, (archive, member.data), ContentKind::Directory)
                 }
                 TarKind::Link => self.refuse(&path, Reason::Link, ""),
                 TarKind::Special => self.refuse(&path, Reason::SpecialFile, ""),
@@ -219,16 +219,16 @@ impl<'a> Collector<'a> {
                     }
                     // The inner reader gets the header that was read here, because a decoder cannot go back.
                     let dir = inner_dir(&path).unwrap_or_default();
-                    self.push(dir, 0, (volume, member.data), ContentKind::Directory);
+                    self.push(dir, 0, (archive, member.data), ContentKind::Directory);
                     let end = Some(member.data + member.size);
                     let reader = TarReader::with_first(member.data, end, head);
-                    self.tar(stream, reader, volume, mount, dir, &path)?;
+                    self.tar(stream, reader, archive, mount, dir, &path)?;
                 }
                 TarKind::File => {
                     let read = |stream: &mut Stream, out: &mut [u8]| {
                         read_exact(stream, member.data, out).map_err(|error| error.what)
                     };
-                    let place = (volume, member.data);
+                    let place = (archive, member.data);
                     self.file(path, member.size, place, mount, |len, out| {
                         out.resize(len, 0);
                         read(stream, out)
@@ -258,13 +258,13 @@ impl<'a> Collector<'a> {
 
     fn zip(
         &mut self,
-        volume: &SourceArchive,
+        archive: &SourceArchive,
         file: &ArchiveFile,
         number: u16,
         stream: &mut Stream,
         mount: &Mount<'_>,
     ) -> Result<(), ArchiveError> {
-        let mut directory = zip::Directory::find(file, volume.len)?;
+        let mut directory = zip::Directory::find(file, archive.len)?;
         let base = directory.base;
         while let Some(member) = directory.next(stream)? {
             if self.step(stream) {
@@ -280,7 +280,7 @@ impl<'a> Collector<'a> {
                 if !mount.flat {
                     self.push(&path, 0, place, ContentKind::Directory);
                 }
-            } else if let Some(refusal) = member.refusal_in(volume.len) {
+            } else if let Some(refusal) = member.refusal_in(archive.len) {
                 self.refuse(&path, Reason::Unreadable, &refusal);
             } else {
                 self.file(path, member.size, place, mount, |len, out| {
@@ -382,8 +382,8 @@ impl<'a> Collector<'a> {
         Some(path)
     }
 
-    fn push(&mut self, path: &[u8], size: u64, (volume, offset): (u16, u64), kind: ContentKind) {
-        let place = MemberLocation { volume, offset };
+    fn push(&mut self, path: &[u8], size: u64, (archive, offset): (u16, u64), kind: ContentKind) {
+        let place = MemberLocation { archive, offset };
         self.collected.members.push(path, size, place, kind);
     }
 
@@ -457,7 +457,7 @@ pub(crate) fn drain(stream: &mut Stream, cancel: &Cancel) -> Result<(), ArchiveE
 
 /// Lists the members of an archive file, including those of tars inside it.
 pub(crate) fn collect(
-    archive: &Archive,
+    location: &Archive,
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<Collected> {
@@ -467,25 +467,25 @@ pub(crate) fn collect(
         flat: false,
         annotations: false,
     };
-    collector.read(archive, &mount)?;
+    collector.read(location, &mount)?;
     collector.finish()
 }
 
 /// Reads files whose paths end with `endings` from a small tar of any compression.
 pub(crate) fn read_files<const N: usize>(
-    archive: &Archive,
+    location: &Archive,
     endings: [&[u8]; N],
     max_bytes: u64,
 ) -> Result<[Option<Vec<u8>>; N]> {
-    let (volume, file) = SourceArchive::open(archive)?;
-    let path = volume.path.as_path();
-    if matches!(volume.kind, ArchiveKind::Zip { .. }) {
+    let (archive, file) = SourceArchive::open(location)?;
+    let path = archive.path.as_path();
+    if matches!(archive.kind, ArchiveKind::Zip { .. }) {
         return Err(Error::source(
             path,
             "this should be a tar archive, and is a zip archive",
         ));
     }
-    let mut stream = volume.stream(file)?;
+    let mut stream = archive.stream(file)?;
     let mut reader = TarReader::new(0, None);
     let mut found = [const { None }; N];
     while let Some(member) = reader.next(&mut stream).map_err(|error| error.of(path))? {

@@ -61,7 +61,7 @@ pub struct FileList {
     /// Offset of each file in its archive; empty for files of a directory.
     offsets: Vec<u64>,
     /// Runs of files in the same archive: the index of the first file, and the archive.
-    volumes: Vec<(u64, u16)>,
+    archives: Vec<(u64, u16)>,
     bytes: u64,
     content: u64,
     times: u64,
@@ -176,11 +176,11 @@ impl FileListBuilder {
         // Modification times of members are not hashed; the time of the archive is.
         let chunk = &mut self.chunk;
         if chunk
-            .volumes
+            .archives
             .last()
-            .is_none_or(|(_, last)| *last != place.volume)
+            .is_none_or(|(_, last)| *last != place.archive)
         {
-            chunk.volumes.push((chunk.files(), place.volume));
+            chunk.archives.push((chunk.files(), place.archive));
         }
         chunk.offsets.push(place.offset);
         self.push(name, size, 0);
@@ -232,8 +232,8 @@ impl FileList {
     }
 
     /// Returns the archives that contain the files, one for each run of files.
-    pub fn volumes(&self) -> impl Iterator<Item = u16> + '_ {
-        self.volumes.iter().map(|(_, volume)| *volume)
+    pub fn archives(&self) -> impl Iterator<Item = u16> + '_ {
+        self.archives.iter().map(|(_, archive)| *archive)
     }
 
     /// Returns the number of files.
@@ -261,16 +261,16 @@ impl FileList {
             size: self.sizes.get(index),
             class: self.class,
             place: self.offsets.get(index).map(|offset| MemberLocation {
-                volume: self.volume_of(index as u64),
+                archive: self.archive_of(index as u64),
                 offset: *offset,
             }),
             extras: Extras::default(),
         }
     }
 
-    fn volume_of(&self, index: u64) -> u16 {
-        let run = self.volumes.partition_point(|(first, _)| *first <= index) - 1;
-        self.volumes[run].1
+    fn archive_of(&self, index: u64) -> u16 {
+        let run = self.archives.partition_point(|(first, _)| *first <= index) - 1;
+        self.archives[run].1
     }
 
     /// Returns the images that were left out because of their format. Their names are full keys.

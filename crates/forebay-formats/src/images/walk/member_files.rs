@@ -13,7 +13,7 @@ use crate::system_names::part_left_aside;
 /// Collects the images of a directory of a split, with or without its subdirectories, in byte order of their keys.
 pub(crate) fn collect(
     members: &Members,
-    volumes: &[SourceArchive],
+    archives: &[SourceArchive],
     split_dir: &[u8],
     (name, deep): (&[u8], bool),
 ) -> (FileList, FindingList) {
@@ -35,7 +35,7 @@ pub(crate) fn collect(
     };
     let mut entered: Option<&[u8]> = None;
     let mut aside: Option<(&[u8], Reason, u64)> = None;
-    let mut own_volumes: Vec<u16> = Vec::new();
+    let mut own_archives: Vec<u16> = Vec::new();
     for member in members.below(&below) {
         let key = &member.path[prefix..];
         let (dir, file) = match key.iter().rposition(|byte| *byte == b'/') {
@@ -73,8 +73,8 @@ pub(crate) fn collect(
                     entered = Some(dir);
                 }
                 chunk.push_at(file, member.size, member.place);
-                if own_volumes.last() != Some(&member.place.volume) {
-                    own_volumes.push(member.place.volume);
+                if own_archives.last() != Some(&member.place.archive) {
+                    own_archives.push(member.place.archive);
                 }
             }
             ContentKind::OtherImage(format) => {
@@ -98,8 +98,8 @@ pub(crate) fn collect(
         }
     }
     note_aside(aside, split_dir, top_is_reported, &mut findings);
-    for volume in own_volumes {
-        chunk.changed_at(volumes[usize::from(volume)].modified);
+    for archive in own_archives {
+        chunk.changed_at(archives[usize::from(archive)].modified);
     }
     findings.sort();
     (chunk.finish(), findings)

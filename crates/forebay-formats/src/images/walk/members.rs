@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberLocation {
     /// Index of the archive in the source.
-    pub volume: u16,
+    pub archive: u16,
     /// Offset of its data in the decoded tar stream, or of its record in the central directory of a zip.
     pub offset: u64,
 }
@@ -29,7 +29,7 @@ struct Item {
     offset: u64,
     size: u64,
     len: u16,
-    volume: u16,
+    archive: u16,
     /// Index into `Members::kinds`.
     kind: u8,
 }
@@ -66,17 +66,17 @@ impl Members {
             offset: place.offset,
             size,
             len: path.len() as u16,
-            volume: place.volume,
+            archive: place.archive,
             kind: kind as u8,
         });
     }
 
-    /// Adds all members of other archives; `volumes` is the number of archives that are already in the tree.
-    pub(crate) fn append(&mut self, other: &Self, volumes: u16) {
+    /// Adds all members of other archives; `archives` of them are already in the tree.
+    pub(crate) fn append(&mut self, other: &Self, archives: u16) {
         for at in 0..other.items.len() {
             let member = other.get(at);
             let place = MemberLocation {
-                volume: member.place.volume + volumes,
+                archive: member.place.archive + archives,
                 offset: member.place.offset,
             };
             self.push(member.path, member.size, place, member.kind);
@@ -100,7 +100,7 @@ impl Members {
                     crate::finding::escape(path(second)),
                     first.offset,
                 );
-                return Err((second.volume, ArchiveError::at(second.offset, what)));
+                return Err((second.archive, ArchiveError::at(second.offset, what)));
             }
         }
         self.items
@@ -135,7 +135,7 @@ impl Members {
             path: self.path(index),
             size: item.size,
             place: MemberLocation {
-                volume: item.volume,
+                archive: item.archive,
                 offset: item.offset,
             },
             kind: self.kinds[usize::from(item.kind)],
@@ -223,7 +223,7 @@ mod tests {
                 None => (*path, ContentKind::Image),
             };
             let place = MemberLocation {
-                volume: 0,
+                archive: 0,
                 offset: number as u64,
             };
             members.push(path.as_bytes(), 7, place, kind);
@@ -259,8 +259,8 @@ mod tests {
 
     #[test]
     fn repeated_paths_are_refused() {
-        let (volume, error) = members(&["a/1", "b", "a/1"]).finish().unwrap_err();
-        assert_eq!(volume, 0);
+        let (archive, error) = members(&["a/1", "b", "a/1"]).finish().unwrap_err();
+        assert_eq!(archive, 0);
         assert_eq!(
             (error.offset, error.what.contains("at offset 0")),
             (2, true)

@@ -200,7 +200,7 @@ impl Objects {
         let found = in_parallel(&unknown, cancel, |number| {
             let size = sizes.get(number).copied().unwrap_or(0);
             let place = MemberLocation {
-                volume: 0,
+                archive: 0,
                 offset: *number,
             };
             let member = MemberRef {
@@ -363,7 +363,7 @@ impl Gathered {
                 continue;
             }
             let place = MemberLocation {
-                volume: 0,
+                archive: 0,
                 offset: number as u64,
             };
             let kind = if sniff::has_image_name(path) {

@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// One archive of the source, in the version that was listed.
+/// One archive of the source, in the version that was listed, or the objects of a store in the place of one.
 #[derive(Debug, Clone)]
 pub struct SourceArchive {
-    pub(crate) archive: Archive,
+    pub(crate) location: Archive,
     /// The path in messages, which is also the prefix of the paths of its members.
     pub(crate) path: PathBuf,
     pub(crate) kind: ArchiveKind,
@@ -47,7 +47,7 @@ impl SourceArchive {
     pub(crate) fn of_objects(objects: Arc<Objects>) -> Self {
         let store = &objects.store;
         Self {
-            archive: Archive::Object(store.clone(), String::new()),
+            location: Archive::Object(store.clone(), String::new()),
             path: PathBuf::from(store.location().to_string()),
             kind: ArchiveKind::Objects,
             len: 0,
@@ -57,10 +57,10 @@ impl SourceArchive {
     }
 
     /// Detects the kind of an archive by its first bytes.
-    pub(crate) fn open(archive: &Archive) -> Result<(Self, ArchiveFile)> {
-        let shown = archive.shown();
+    pub(crate) fn open(location: &Archive) -> Result<(Self, ArchiveFile)> {
+        let shown = location.shown();
         let path = shown.as_path();
-        let (file, modified) = archive.open()?;
+        let (file, modified) = location.open()?;
         let len = file.len();
         let head = read_head(&file, path)?;
         let tar = ArchiveKind::of_tar(&head, len);
@@ -91,15 +91,15 @@ impl SourceArchive {
                 return Err(Error::source(path, what));
             }
         };
-        let volume = Self {
-            archive: archive.clone(),
+        let archive = Self {
+            location: location.clone(),
             path: shown,
             kind,
             len,
             modified,
             objects: None,
         };
-        Ok((volume, file))
+        Ok((archive, file))
     }
 
     /// Returns whether members cannot be read at their offsets.
