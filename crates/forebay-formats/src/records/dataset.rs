@@ -1,7 +1,7 @@
 //! Datasets of Forebay: a manifest with TFRecord or indexed shards.
 
 use super::shards::{LabelKeySource, order_of, split};
-use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
+use super::{Format, FormatInfo, RecordInput, RecordSource, SourceFacts, by_extension};
 use crate::error::Result;
 use forebay_cache::open_dataset;
 use forebay_shard::manifest::FILE_NAME;
@@ -10,26 +10,20 @@ use std::collections::BTreeMap;
 pub(super) struct Dataset;
 
 impl Format for Dataset {
-    fn name(&self) -> &'static str {
-        "dataset"
-    }
-
-    fn title(&self) -> &'static str {
-        "a Forebay dataset"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &[".fbs"]
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "dataset",
+            title: "a Forebay dataset",
+            extensions: &[".fbs"],
+            advice: "`forebay convert` makes other shards of it",
+            ..FormatInfo::NONE
+        }
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let mut all = names.iter().copied();
         all.find(|name| *name == FILE_NAME)
-            .or_else(|| by_extension(self, names))
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert` makes other shards of it"
+            .or_else(|| by_extension(self.info(), names))
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

@@ -82,7 +82,7 @@ pub use sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptio
 pub use source::{RecordFile, RecordReader, RecordSource, RecordSplit, SourceFacts};
 
 use crate::error::Result;
-use format::{CreateSink, Format, by_extension};
+use format::{CreateSink, Format, FormatInfo, by_extension};
 use source::order_by_sizes;
 use std::fmt;
 
@@ -164,33 +164,33 @@ impl RecordFormat {
 
     /// Returns the name in options and errors.
     pub fn name(self) -> &'static str {
-        self.0.name()
+        self.0.info().name
     }
 
     /// Returns a description of a source in this format, with an article: `a Forebay dataset`.
     pub fn title(self) -> &'static str {
-        self.0.title()
+        self.0.info().title
     }
 
     /// Returns the extensions of the format's files, with the dot.
     pub fn extensions(self) -> &'static [&'static str] {
-        self.0.extensions()
+        self.0.info().extensions
     }
 
     /// Returns ends of the names of files that identify the format in a directory for each split; none if a source in this
     /// format has no such directories, or has an index file in each.
     pub fn names_in_split_dirs(self) -> &'static [&'static str] {
-        self.0.names_in_split_dirs()
+        self.0.info().names_in_split_dirs
     }
 
     /// Returns whether loaders can read records of the format where they are, without a conversion.
     pub fn is_read_in_place(self) -> bool {
-        self.0.is_read_in_place()
+        self.0.info().is_read_in_place
     }
 
     /// Returns how a user of `pack` converts this format to shards.
     pub fn advice(self) -> &'static str {
-        self.0.advice()
+        self.0.info().advice
     }
 
     /// Returns the first format that the names at the top of a source identify, and the name that identifies it.
@@ -208,7 +208,7 @@ impl RecordFormat {
     pub fn open(self, input: &RecordInput) -> Result<RecordSource> {
         input.check()?;
         let mut source = self.0.open(input)?;
-        let unlisted = unlisted::find(self.0, input, &source)?;
+        let unlisted = unlisted::find(self.0.info(), input, &source)?;
         source.facts.findings.extend(unlisted);
         let missing = numbering::find(input, &source)?;
         source.facts.findings.extend(missing);

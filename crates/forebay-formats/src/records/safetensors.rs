@@ -6,7 +6,7 @@ use super::arrays::{
     SpooledArray, TextAs,
 };
 use super::conversion::Conversion;
-use super::{Format, RecordInput, RecordSource, by_extension};
+use super::{Format, FormatInfo, RecordInput, RecordSource};
 use crate::archive::{Archive, FileVersion, ReadAt};
 use crate::error::{Error, Result};
 use forebay_shard::schema::NumberType;
@@ -44,33 +44,20 @@ const NUMBERS: &[(&str, NumberType)] = &[
 ];
 
 impl Format for Safetensors {
-    fn name(&self) -> &'static str {
-        "safetensors"
-    }
-
-    fn title(&self) -> &'static str {
-        "tensors of safetensors"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &[EXTENSION]
-    }
-
-    fn names_in_split_dirs(&self) -> &'static [&'static str] {
-        self.extensions()
-    }
-
-    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        by_extension(self, names)
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --format indexed` makes records of the rows of tensors"
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "safetensors",
+            title: "tensors of safetensors",
+            extensions: &[EXTENSION],
+            names_in_split_dirs: &[EXTENSION],
+            advice: "`forebay convert SRC DST --format indexed` makes records of the rows of tensors",
+            ..FormatInfo::NONE
+        }
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
         let is_file = |root: &Path| root.to_string_lossy().ends_with(EXTENSION);
-        let (root, conversion) = Conversion::of_source(input, self.name(), is_file)?;
+        let (root, conversion) = Conversion::of_source(input, self.info().name, is_file)?;
         let mut splits = Vec::new();
         for (split, files) in arrays::places::find(input, conversion.as_ref(), &[EXTENSION])? {
             let files = files

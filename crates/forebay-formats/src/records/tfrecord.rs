@@ -4,7 +4,8 @@ use super::foreign_records::refused;
 use super::places::{by_split, file_at, files_at};
 use super::shards::{LabelKeySource, order_of, split};
 use super::{
-    ForeignSchema, Format, OnBadRecord, RecordInput, RecordSource, SourceFacts, by_extension,
+    ForeignSchema, Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, SourceFacts,
+    by_extension,
 };
 use crate::archive::{Archive, read_head};
 use crate::error::{Error, Result};
@@ -25,20 +26,15 @@ pub(super) struct TfRecord;
 const FIRST_RECORDS: u64 = 16;
 
 impl Format for TfRecord {
-    fn name(&self) -> &'static str {
-        "tfrecord"
-    }
-
-    fn title(&self) -> &'static str {
-        "TFRecords"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &[".tfrecord", ".tfrecords"]
-    }
-
-    fn is_read_in_place(&self) -> bool {
-        true
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "tfrecord",
+            title: "TFRecords",
+            extensions: &[".tfrecord", ".tfrecords"],
+            is_read_in_place: true,
+            advice: "`forebay index` makes a dataset of TFRecords, `forebay convert` makes other shards of them",
+            ..FormatInfo::NONE
+        }
     }
 
     /// TensorFlow's tools number their files and give them no extension: `train-00000-of-01024`.
@@ -50,11 +46,7 @@ impl Format for TfRecord {
             })
         };
         let mut all = names.iter().copied();
-        by_extension(self, names).or_else(|| all.find(|name| is_numbered(name)))
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay index` makes a dataset of TFRecords, `forebay convert` makes other shards of them"
+        by_extension(self.info(), names).or_else(|| all.find(|name| is_numbered(name)))
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

@@ -1,7 +1,7 @@
 //! Finds files of a format that the index of the source does not name. They are not read, so each is a finding.
 
 use super::conversion::Conversion;
-use super::{Format, RecordInput, RecordSource};
+use super::{FormatInfo, RecordInput, RecordSource};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use forebay_cache::read_storage;
@@ -15,7 +15,7 @@ const MAX_DIRS: usize = 64;
 
 /// Returns a finding for each file of the format that the index of the source does not name.
 pub(super) fn find(
-    format: &dyn Format,
+    format: &FormatInfo,
     input: &RecordInput,
     source: &RecordSource,
 ) -> Result<Vec<Finding>> {
@@ -24,12 +24,12 @@ pub(super) fn find(
     if !input.files.is_empty() || !input.splits.is_empty() || is_file {
         return Ok(Vec::new());
     }
-    let index = match format.index_name() {
+    let index = match format.index_name {
         Some(name) => name,
         None => {
             let (root, storage) = read_storage(&input.location, &input.read)?;
             let known = Conversion::load(&root, &*storage)?;
-            match known.is_some_and(|known| known.to == format.name()) {
+            match known.is_some_and(|known| known.to == format.name) {
                 true => Conversion::FILE_NAME,
                 false => return Ok(Vec::new()),
             }
@@ -40,7 +40,7 @@ pub(super) fn find(
     let Some(read) = names.collect::<Option<BTreeSet<String>>>() else {
         return Ok(Vec::new());
     };
-    let endings: BTreeSet<&str> = format.extensions().iter().copied().collect();
+    let endings: BTreeSet<&str> = format.extensions.iter().copied().collect();
     let stem = |name: &str| {
         let ends = endings.iter().filter_map(|ending| {
             let end = name.rfind(ending)? + ending.len();
@@ -56,7 +56,7 @@ pub(super) fn find(
     let known: BTreeSet<String> = read.iter().filter_map(|name| stem(name)).collect();
     let place = Place::open(input)?;
     let mut dirs: BTreeSet<String> = read.iter().map(|name| dir_of(name).to_owned()).collect();
-    if format.index_name().is_some() && input.split.is_none() {
+    if format.index_name.is_some() && input.split.is_none() {
         dirs.insert(String::new());
         dirs.extend(place.dirs()?.into_iter().take(MAX_DIRS));
     }

@@ -11,7 +11,8 @@ use super::arrays::places;
 use super::conversion::Conversion;
 use super::values::{self, ValueFile, Values};
 use super::{
-    Format, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord, by_extension,
+    Format, FormatInfo, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord,
+    by_extension,
 };
 use crate::archive::{Archive, ArchiveKind, FileVersion, Stream};
 use crate::error::{Error, Result};
@@ -32,33 +33,20 @@ const EXTENSIONS: [&str; 2] = [".array_record", ".arrayrecord"];
 const MAGIC: u64 = 0x7193_0e70_4fda_e05e;
 
 impl Format for ArrayRecord {
-    fn name(&self) -> &'static str {
-        "arrayrecord"
-    }
-
-    fn title(&self) -> &'static str {
-        "ArrayRecord files"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &EXTENSIONS
-    }
-
-    fn is_read_in_place(&self) -> bool {
-        true
-    }
-
-    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        by_extension(self, names)
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --format indexed` reads tensorflow.Examples and encoded images"
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "arrayrecord",
+            title: "ArrayRecord files",
+            extensions: &EXTENSIONS,
+            is_read_in_place: true,
+            advice: "`forebay convert SRC DST --format indexed` reads tensorflow.Examples and encoded images",
+            ..FormatInfo::NONE
+        }
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        let (root, conversion) = Conversion::of_source(input, self.name(), |root| {
-            by_extension(self, &[&root.to_string_lossy()]).is_some() && !root.is_dir()
+        let (root, conversion) = Conversion::of_source(input, self.info().name, |root| {
+            by_extension(self.info(), &[&root.to_string_lossy()]).is_some() && !root.is_dir()
         })?;
         let files = places::find(input, conversion.as_ref(), &EXTENSIONS)?;
         if files.is_empty() {

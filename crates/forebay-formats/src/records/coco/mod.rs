@@ -11,7 +11,7 @@ mod tests;
 
 use super::annotation_files::find_listed;
 use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage, encode_columns};
-use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
+use super::{Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
 use crate::name_forms::FileForms;
@@ -42,12 +42,13 @@ const CAPTIONS: &str = "captions";
 const SEGMENTATION: &str = "segmentation";
 
 impl Format for Coco {
-    fn name(&self) -> &'static str {
-        "coco"
-    }
-
-    fn title(&self) -> &'static str {
-        "a COCO dataset"
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "coco",
+            title: "a COCO dataset",
+            advice: "`forebay convert` keeps the boxes, keypoints, captions and segments of COCO; --layout packs the images alone",
+            ..FormatInfo::NONE
+        }
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
@@ -58,10 +59,6 @@ impl Format for Coco {
         let named = |wanted: &str| names.iter().copied().find(|name| *name == wanted);
         let splits = names.iter().any(is_split);
         named(BESIDE_IMAGES).or_else(|| named(ANNOTATIONS).filter(|_| splits))
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert` keeps the boxes, keypoints, captions and segments of COCO; --layout packs the images alone"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

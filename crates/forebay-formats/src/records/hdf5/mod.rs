@@ -11,7 +11,7 @@ mod tests;
 #[cfg(feature = "formats")]
 mod write;
 
-use super::{CreateSink, Format, RecordInput, RecordSource, by_extension};
+use super::{CreateSink, Format, FormatInfo, RecordInput, RecordSource};
 use crate::error::Result;
 
 pub(super) struct Hdf5;
@@ -19,28 +19,15 @@ pub(super) struct Hdf5;
 const EXTENSIONS: [&str; 3] = [".h5", ".hdf5", ".hdf"];
 
 impl Format for Hdf5 {
-    fn name(&self) -> &'static str {
-        "hdf5"
-    }
-
-    fn title(&self) -> &'static str {
-        "HDF5 files"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &EXTENSIONS
-    }
-
-    fn names_in_split_dirs(&self) -> &'static [&'static str] {
-        self.extensions()
-    }
-
-    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        by_extension(self, names)
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --format indexed` makes records of the rows of datasets"
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "hdf5",
+            title: "HDF5 files",
+            extensions: &EXTENSIONS,
+            names_in_split_dirs: &EXTENSIONS,
+            advice: "`forebay convert SRC DST --format indexed` makes records of the rows of datasets",
+            ..FormatInfo::NONE
+        }
     }
 
     #[cfg(feature = "formats")]
@@ -60,7 +47,7 @@ impl Format for Hdf5 {
             true => None,
             false => Conversion::load(&root, &*storage)?,
         };
-        let conversion = conversion.filter(|conversion| conversion.to == self.name());
+        let conversion = conversion.filter(|conversion| conversion.to == self.info().name);
         let mut splits = Vec::new();
         for (split, files) in arrays::places::find(input, conversion.as_ref(), &EXTENSIONS)? {
             let files = files

@@ -8,7 +8,7 @@ mod tests;
 
 use super::annotation_files::{digest_of, find_listed};
 use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage};
-use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
+use super::{Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Reason, escape};
 use crate::key_path::split_name;
@@ -37,26 +37,16 @@ const THREADS: usize = 16;
 const UNLABELLED: i64 = -1;
 
 impl Format for ImageList {
-    fn name(&self) -> &'static str {
-        "list"
-    }
-
-    fn title(&self) -> &'static str {
-        "a list of images"
-    }
-
-    fn names_in_split_dirs(&self) -> &'static [&'static str] {
-        &NAMES
-    }
-
     /// Never detected: a table beside images may have any content, and `pack` packs the images. Commands that read records call
     /// [`image_list`].
-    fn detect<'n>(&self, _names: &[&'n str]) -> Option<&'n str> {
-        None
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert` takes the images and columns of the list"
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "list",
+            title: "a list of images",
+            names_in_split_dirs: &NAMES,
+            advice: "`forebay convert` takes the images and columns of the list",
+            ..FormatInfo::NONE
+        }
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

@@ -11,7 +11,7 @@ mod tests;
 
 use super::places::file_at;
 use super::samples::{Columns, INDEX, SampleColumn, SampleFile, Target, is_there, split_dirs};
-use super::{Format, RecordInput, RecordSource, RecordSplit};
+use super::{Format, FormatInfo, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use chunk::Chunk;
 use forebay_cache::read_storage;
@@ -28,24 +28,16 @@ type Split = (String, Vec<Chunk>, Arc<[usize]>);
 pub(super) struct LitData;
 
 impl Format for LitData {
-    fn name(&self) -> &'static str {
-        "litdata"
-    }
-
-    fn title(&self) -> &'static str {
-        "a LitData dataset"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &[".bin", ".parquet"]
-    }
-
-    fn index_name(&self) -> Option<&'static str> {
-        Some(INDEX)
-    }
-
-    fn names_in_split_dirs(&self) -> &'static [&'static str] {
-        self.extensions()
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "litdata",
+            title: "a LitData dataset",
+            extensions: &[".bin", ".parquet"],
+            index_name: Some(INDEX),
+            names_in_split_dirs: &[".bin", ".parquet"],
+            advice: "`forebay convert SRC DST --format indexed` keeps the labels and all other leaves of LitData",
+            ..FormatInfo::NONE
+        }
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
@@ -55,10 +47,6 @@ impl Format for LitData {
         };
         let chunk = names.iter().copied().find(is_chunk);
         chunk.or_else(|| parquet_rows::index_among(names))
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --format indexed` keeps the labels and all other leaves of LitData"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

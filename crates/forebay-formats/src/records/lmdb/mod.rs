@@ -11,7 +11,8 @@ use super::conversion::Conversion;
 use super::places::{by_split, file_at, files_at, split_of_array};
 use super::values::{self, ValueFile, Values};
 use super::{
-    Format, OwnedRecord, RecordFile, RecordInput, RecordReader, RecordSource, SourceRecord,
+    Format, FormatInfo, OwnedRecord, RecordFile, RecordInput, RecordReader, RecordSource,
+    SourceRecord,
 };
 use crate::archive::{Archive, ArchiveFile, FileVersion};
 use crate::error::{Error, Result};
@@ -34,34 +35,25 @@ const LOCKS: &str = "lock.mdb";
 const DATA_EXTENSION: &str = ".mdb";
 
 impl Format for Lmdb {
-    fn name(&self) -> &'static str {
-        "lmdb"
-    }
-
-    fn title(&self) -> &'static str {
-        "an LMDB database"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &[EXTENSION, DATA_EXTENSION]
-    }
-
-    fn names_in_split_dirs(&self) -> &'static [&'static str] {
-        &[DATA]
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "lmdb",
+            title: "an LMDB database",
+            extensions: &[EXTENSION, DATA_EXTENSION],
+            names_in_split_dirs: &[DATA],
+            advice: "`forebay convert SRC DST --format indexed` reads encoded images, datums of Caffe and tensorflow.Examples",
+            ..FormatInfo::NONE
+        }
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        let has = |name: &&str| self.extensions().iter().any(|end| name.ends_with(end));
+        let has = |name: &&str| self.info().extensions.iter().any(|end| name.ends_with(end));
         let mut all = names.iter().copied().filter(|name| !name.ends_with(LOCKS));
         all.find(has)
     }
 
-    fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --format indexed` reads encoded images, datums of Caffe and tensorflow.Examples"
-    }
-
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        let (root, conversion) = Conversion::of_source(input, self.name(), |root| {
+        let (root, conversion) = Conversion::of_source(input, self.info().name, |root| {
             self.detect(&[&root.to_string_lossy()]).is_some() && root.is_file()
         })?;
         let files = find(input, conversion.as_ref())?;

@@ -10,7 +10,7 @@ use super::places::file_at;
 use super::samples::{
     Columns, Encoding, INDEX, SampleColumn, SampleFile, Target, difference, is_there, split_dirs,
 };
-use super::{CreateSink, Format, RecordInput, RecordSource, RecordSplit};
+use super::{CreateSink, Format, FormatInfo, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use forebay_cache::read_storage;
 use forebay_shard::manifest::ClassEntry;
@@ -23,40 +23,28 @@ use std::sync::Arc;
 pub(super) struct Mds;
 
 impl Format for Mds {
-    fn name(&self) -> &'static str {
-        "mds"
-    }
-
-    fn title(&self) -> &'static str {
-        "MosaicML shards (MDS)"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &[".mds"]
-    }
-
-    fn index_name(&self) -> Option<&'static str> {
-        Some(INDEX)
-    }
-
-    fn is_read_in_place(&self) -> bool {
-        true
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "mds",
+            title: "MosaicML shards (MDS)",
+            extensions: &[".mds"],
+            index_name: Some(INDEX),
+            is_read_in_place: true,
+            advice: "`forebay convert SRC DST --format indexed` keeps the labels and all other columns of MDS",
+            ..FormatInfo::NONE
+        }
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let is_index = |name: &str| name == INDEX || name.ends_with("/index.json");
         let mut all = names.iter().copied();
-        super::by_extension(self, names).or_else(|| all.find(|name| is_index(name)))
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --format indexed` keeps the labels and all other columns of MDS"
+        super::by_extension(self.info(), names).or_else(|| all.find(|name| is_index(name)))
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
         let (root, storage) = read_storage(&input.location, &input.read)?;
         let conversion = Conversion::load(&root, &*storage)?;
-        let conversion = conversion.filter(|conversion| conversion.to == self.name());
+        let conversion = conversion.filter(|conversion| conversion.to == self.info().name);
         let mut splits = Vec::new();
         let mut classes = Vec::new();
         for (split, dir) in split_dirs(input, &root, &*storage, conversion.as_ref())? {

@@ -7,7 +7,7 @@ use super::CreateSink;
 use super::arrays::{self, ArrayFile, ArraySink};
 use super::conversion::Conversion;
 use super::places::files_at;
-use super::{Format, RecordInput, RecordSource, by_extension};
+use super::{Format, FormatInfo, RecordInput, RecordSource};
 use crate::archive::Archive;
 use crate::error::{Error, Result};
 use file::NpyFile;
@@ -22,28 +22,15 @@ const NPY: &str = ".npy";
 const DEFAULT_SPLIT: &str = "train";
 
 impl Format for Npz {
-    fn name(&self) -> &'static str {
-        "npz"
-    }
-
-    fn title(&self) -> &'static str {
-        "NumPy arrays"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &[NPZ, NPY]
-    }
-
-    fn names_in_split_dirs(&self) -> &'static [&'static str] {
-        self.extensions()
-    }
-
-    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        by_extension(self, names)
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --format indexed` makes records of the rows of arrays"
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "npz",
+            title: "NumPy arrays",
+            extensions: &[NPZ, NPY],
+            names_in_split_dirs: &[NPZ, NPY],
+            advice: "`forebay convert SRC DST --format indexed` makes records of the rows of arrays",
+            ..FormatInfo::NONE
+        }
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
@@ -51,7 +38,7 @@ impl Format for Npz {
             let end = root.extension();
             end.is_some_and(|end| end == "npz" || end == "npy")
         };
-        let (root, conversion) = Conversion::of_source(input, self.name(), is_file)?;
+        let (root, conversion) = Conversion::of_source(input, self.info().name, is_file)?;
         let mut splits = Vec::new();
         for (split, files) in arrays::places::find(input, conversion.as_ref(), &[NPZ])? {
             let files = files

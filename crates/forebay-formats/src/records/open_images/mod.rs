@@ -9,7 +9,7 @@
 mod tests;
 
 use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage, encode_columns};
-use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
+use super::{Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
 use crate::key_path::split_name;
@@ -43,20 +43,17 @@ const FLAGS: [(&str, &str); 5] = [
 const THREADS: usize = 16;
 
 impl Format for OpenImages {
-    fn name(&self) -> &'static str {
-        "openimages"
-    }
-
-    fn title(&self) -> &'static str {
-        "an OpenImages dataset"
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "openimages",
+            title: "an OpenImages dataset",
+            advice: "`forebay convert` keeps the boxes of OpenImages; --labels FILE joins the lines of another of its files to the images by ImageID",
+            ..FormatInfo::NONE
+        }
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         names.iter().copied().find(|name| name.ends_with(BOXES))
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert` keeps the boxes of OpenImages; --labels FILE joins the lines of another of its files to the images by ImageID"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

@@ -28,34 +28,21 @@ pub(super) mod tests;
 mod thrift;
 
 use super::CreateSink;
-use super::{Format, RecordInput, RecordSource, by_extension};
+use super::{Format, FormatInfo, RecordInput, RecordSource};
 use crate::error::Result;
 
 pub(super) struct Parquet;
 
 impl Format for Parquet {
-    fn name(&self) -> &'static str {
-        "parquet"
-    }
-
-    fn title(&self) -> &'static str {
-        "Parquet files"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &[".parquet"]
-    }
-
-    fn is_read_in_place(&self) -> bool {
-        true
-    }
-
-    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        by_extension(self, names)
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert` makes shards of it"
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "parquet",
+            title: "Parquet files",
+            extensions: &[".parquet"],
+            is_read_in_place: true,
+            advice: "`forebay convert` makes shards of it",
+            ..FormatInfo::NONE
+        }
     }
 
     #[cfg(feature = "formats")]

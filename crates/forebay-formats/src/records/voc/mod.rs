@@ -11,7 +11,7 @@ mod tests;
 
 use super::annotation_files::{find_listed, is_inside, read_limited};
 use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage, encode_columns};
-use super::{Format, OnBadRecord, RecordInput, RecordSource, RecordSplit};
+use super::{Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Reason};
 use crate::name_forms::FileForms;
@@ -70,12 +70,13 @@ const FLAGS: [&str; 3] = ["difficult", "truncated", "occluded"];
 const POSE: &str = "pose";
 
 impl Format for Voc {
-    fn name(&self) -> &'static str {
-        "voc"
-    }
-
-    fn title(&self) -> &'static str {
-        "a Pascal VOC dataset"
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "voc",
+            title: "a Pascal VOC dataset",
+            advice: "`forebay convert` keeps the boxes of Pascal VOC; --layout packs the images alone",
+            ..FormatInfo::NONE
+        }
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
@@ -85,10 +86,6 @@ impl Format for Voc {
             .filter(|_| names.contains(&ANNOTATIONS))
             .or_else(|| named(DEVKIT))
             .or_else(year)
-    }
-
-    fn advice(&self) -> &'static str {
-        "`forebay convert` keeps the boxes of Pascal VOC; --layout packs the images alone"
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {

@@ -10,7 +10,10 @@ mod write;
 
 use super::conversion::Conversion;
 use super::places::{by_split, file_at, files_at};
-use super::{CreateSink, Format, OnBadRecord, RecordInput, RecordSource, RecordSplit, SourceFacts};
+use super::{
+    CreateSink, Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, RecordSplit,
+    SourceFacts,
+};
 use crate::archive::Archive;
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
@@ -36,33 +39,24 @@ fn is_tar(name: &str) -> bool {
 }
 
 impl Format for WebDataset {
-    fn name(&self) -> &'static str {
-        "webdataset"
-    }
-
-    fn title(&self) -> &'static str {
-        "a WebDataset (tar archives of samples)"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        EXTENSIONS
-    }
-
-    fn is_read_in_place(&self) -> bool {
-        true
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "webdataset",
+            title: "a WebDataset (tar archives of samples)",
+            extensions: EXTENSIONS,
+            is_read_in_place: true,
+            advice: "`forebay convert SRC DST --format indexed` keeps the labels and all other columns of a WebDataset's tars; name one archive to pack a tar of class directories",
+            ..FormatInfo::NONE
+        }
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         names.iter().copied().find(|name| is_tar(name))
     }
 
-    fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --format indexed` keeps the labels and all other columns of a WebDataset's tars; name one archive to pack a tar of class directories"
-    }
-
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
         let is_file = |root: &Path| is_tar(&root.to_string_lossy());
-        let (root, conversion) = Conversion::of_source(input, self.name(), is_file)?;
+        let (root, conversion) = Conversion::of_source(input, self.info().name, is_file)?;
         let splits = splits(input, conversion.as_ref(), &root)?;
         let mut sources = Vec::new();
         let mut findings = Vec::new();

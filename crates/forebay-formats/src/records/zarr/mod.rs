@@ -12,7 +12,7 @@ use super::CreateSink;
 use super::arrays::{self, ArrayFile, ArraySink};
 use super::conversion::Conversion;
 use super::places::by_split;
-use super::{Format, RecordInput, RecordSource};
+use super::{Format, FormatInfo, RecordInput, RecordSource};
 use crate::error::{Error, Result};
 use file::{ARRAY_2, NODE_3, ZarrFile};
 use forebay_store::{Location, Store};
@@ -34,38 +34,29 @@ const MARKS: [&str; 3] = [NODE_3, GROUP_2, ARRAY_2];
 const MAX_DIRS: usize = 64;
 
 impl Format for Zarr {
-    fn name(&self) -> &'static str {
-        "zarr"
-    }
-
-    fn title(&self) -> &'static str {
-        "a Zarr store"
-    }
-
-    fn extensions(&self) -> &'static [&'static str] {
-        &[EXTENSION, ZIP]
-    }
-
-    fn names_in_split_dirs(&self) -> &'static [&'static str] {
-        self.extensions()
+    fn info(&self) -> &'static FormatInfo {
+        &FormatInfo {
+            name: "zarr",
+            title: "a Zarr store",
+            extensions: &[EXTENSION, ZIP],
+            names_in_split_dirs: &[EXTENSION, ZIP],
+            advice: "`forebay convert SRC DST --format indexed` makes records of the rows of arrays",
+            ..FormatInfo::NONE
+        }
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let mut all = names.iter().copied();
         let has = |name: &&str| {
             let name = name.trim_end_matches('/');
-            MARKS.contains(&name) || self.extensions().iter().any(|end| name.ends_with(end))
+            MARKS.contains(&name) || self.info().extensions.iter().any(|end| name.ends_with(end))
         };
         all.find(has)
     }
 
-    fn advice(&self) -> &'static str {
-        "`forebay convert SRC DST --format indexed` makes records of the rows of arrays"
-    }
-
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
         let is_one = |_: &Path| is_named(&input.location);
-        let (root, conversion) = Conversion::of_source(input, self.name(), is_one)?;
+        let (root, conversion) = Conversion::of_source(input, self.info().name, is_one)?;
         let mut splits = Vec::new();
         for (split, places) in find(input, conversion.as_ref())? {
             let mut files: Vec<Arc<dyn ArrayFile>> = Vec::new();
